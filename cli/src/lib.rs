@@ -1,0 +1,1 @@
+//! The ostler command: up, reset, driver, crds

@@ -1,0 +1,1 @@
+//! Reference driver: an in-memory cloud with a journal, simulated kubelets and scripted faults

@@ -1,0 +1,2 @@
+//! Generates the contract without protoc.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The driver contract: the .proto files and the code generated from them

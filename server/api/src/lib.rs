@@ -1,0 +1,1 @@
+//! Names, enums and API types of Ostler. No I/O

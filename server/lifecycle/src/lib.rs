@@ -1,0 +1,1 @@
+//! Every lifecycle decision, as pure functions from a snapshot to a plan

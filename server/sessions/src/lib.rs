@@ -1,0 +1,1 @@
+//! The gRPC side of the core: driver sessions, dispatch, class and secret service

@@ -1,0 +1,1 @@
+//! The core: wiring of controllers and driver sessions, and its binary

@@ -1,0 +1,1 @@
+//! Harness, end to end and repository tests of Ostler
