@@ -1,1 +1,22 @@
-//! The driver contract: the .proto files and the code generated from them
+//! The driver contract: the `.proto` files and the code generated from them, nothing else.
+//!
+//! The comments of the `.proto` files are the driver author's manual.
+
+mod redaction;
+
+/// The contract, version `v1alpha1`.
+#[expect(
+    missing_docs,
+    clippy::all,
+    clippy::pedantic,
+    clippy::allow_attributes,
+    clippy::allow_attributes_without_reason,
+    reason = "generated code"
+)]
+pub mod v1alpha1 {
+    tonic::include_proto!("ostler.driver.v1alpha1");
+
+    /// The file descriptor set of the contract, for reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] =
+        include_bytes!(concat!(env!("OUT_DIR"), "/driver_descriptor.bin"));
+}
