@@ -1,0 +1,277 @@
+//! What is wrong with one field of an object, in Kubernetes' own words.
+//!
+//! A [`FieldError`] is data; how it reads in a `Status` (message and cause) is fixed here once, so
+//! that every validator answers as kube-apiserver does.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// The kind of a field error. Decides the cause's `reason` and the first words of its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FieldErrorKind {
+    /// The value refers to something that is not there.
+    NotFound,
+    /// A value must be given.
+    Required,
+    /// The value occurs twice where it must be unique.
+    Duplicate,
+    /// The value is malformed or out of range.
+    Invalid,
+    /// The value is not one of a closed set.
+    NotSupported,
+    /// The field may not be set or changed like this.
+    Forbidden,
+    /// The value is longer than allowed.
+    TooLong,
+    /// The list has more items than allowed.
+    TooMany,
+    /// The server could not decide.
+    Internal,
+    /// The value has a JSON type other than the schema's.
+    TypeInvalid,
+}
+
+impl FieldErrorKind {
+    /// The `reason` of a Status cause.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::NotFound => "FieldValueNotFound",
+            Self::Required => "FieldValueRequired",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Invalid => "FieldValueInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::Internal => "InternalError",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+        }
+    }
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::NotFound => "Not found",
+            Self::Required => "Required value",
+            Self::Duplicate => "Duplicate value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::Internal => "Internal error",
+        }
+    }
+}
+
+/// One field that a validator refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// What sort of error it is.
+    pub kind: FieldErrorKind,
+    /// The path of the field (`spec.containers[0].name`); empty for the whole object.
+    pub path: String,
+    /// The cause's message, without the path: `Invalid value: "x": must be …`.
+    pub body: String,
+}
+
+impl FieldError {
+    fn with_body(kind: FieldErrorKind, path: impl Into<String>, parts: &[&str]) -> Self {
+        let mut body = kind.words().to_owned();
+        for part in parts.iter().filter(|part| !part.is_empty()) {
+            body.push_str(": ");
+            body.push_str(part);
+        }
+        Self { kind, path: path.into(), body }
+    }
+
+    /// A value that must be given; `detail` may be empty.
+    pub fn required(path: impl Into<String>, detail: &str) -> Self {
+        Self::with_body(FieldErrorKind::Required, path, &[detail])
+    }
+
+    /// A malformed or out-of-range value.
+    pub fn invalid(path: impl Into<String>, value: &Value, detail: &str) -> Self {
+        Self::with_body(FieldErrorKind::Invalid, path, &[&render(value), detail])
+    }
+
+    /// [`Self::invalid`] for a text value.
+    pub fn invalid_text(path: impl Into<String>, value: &str, detail: &str) -> Self {
+        Self::with_body(FieldErrorKind::Invalid, path, &[&quote(value), detail])
+    }
+
+    /// [`Self::invalid`] where the value is already rendered (or, if empty, not shown at all).
+    pub fn invalid_shown(path: impl Into<String>, shown: &str, detail: &str) -> Self {
+        Self::with_body(FieldErrorKind::Invalid, path, &[shown, detail])
+    }
+
+    /// A value of the wrong JSON type; `shown` is the value as Kubernetes prints it.
+    pub fn type_invalid(path: impl Into<String>, shown: &str, detail: &str) -> Self {
+        Self::with_body(FieldErrorKind::TypeInvalid, path, &[shown, detail])
+    }
+
+    /// A value outside a closed set, which is listed in the order given.
+    pub fn not_supported(path: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
+        let mut detail = String::new();
+        if !supported.is_empty() {
+            let quoted: Vec<String> = supported.iter().map(|one| quote(one)).collect();
+            detail = format!("supported values: {}", quoted.join(", "));
+        }
+        Self::with_body(FieldErrorKind::NotSupported, path, &[&render(value), &detail])
+    }
+
+    /// A field that may not be set or changed.
+    pub fn forbidden(path: impl Into<String>, detail: &str) -> Self {
+        Self::with_body(FieldErrorKind::Forbidden, path, &[detail])
+    }
+
+    /// A value that must be unique and is not.
+    pub fn duplicate(path: impl Into<String>, value: &Value) -> Self {
+        Self::with_body(FieldErrorKind::Duplicate, path, &[&render(value)])
+    }
+
+    /// A reference to something that is not there.
+    pub fn not_found(path: impl Into<String>, value: &Value) -> Self {
+        Self::with_body(FieldErrorKind::NotFound, path, &[&render(value)])
+    }
+
+    /// A text of more than `max` bytes.
+    pub fn too_long(path: impl Into<String>, max: usize) -> Self {
+        let unit = if max == 1 { "byte" } else { "bytes" };
+        let detail = format!("may not be more than {max} {unit}");
+        Self::with_body(FieldErrorKind::TooLong, path, &[&detail])
+    }
+
+    /// A list of `actual` items where at most `max` are allowed.
+    pub fn too_many(path: impl Into<String>, actual: usize, max: usize) -> Self {
+        let unit = if max == 1 { "item" } else { "items" };
+        let detail = format!("must have at most {max} {unit}");
+        Self::with_body(FieldErrorKind::TooMany, path, &[&actual.to_string(), &detail])
+    }
+
+    /// What the server itself could not decide.
+    pub fn internal(path: impl Into<String>, detail: &str) -> Self {
+        Self::with_body(FieldErrorKind::Internal, path, &[detail])
+    }
+
+    /// An error whose cause message the caller has composed, for the texts that follow no pattern.
+    pub fn verbatim(kind: FieldErrorKind, path: impl Into<String>, body: &str) -> Self {
+        Self { kind, path: path.into(), body: body.to_owned() }
+    }
+
+    /// The cause's `field`: the path, or `<nil>` for the whole object.
+    pub fn field(&self) -> &str {
+        if self.path.is_empty() { "<nil>" } else { &self.path }
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field(), self.body)
+    }
+}
+
+/// All errors in one sentence: alone as it is, several in brackets, repeated texts once.
+pub fn summary(errors: &[FieldError]) -> String {
+    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+    for error in errors {
+        let text = error.to_string();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    match texts.as_slice() {
+        [one] => one.clone(),
+        _ => format!("[{}]", texts.join(", ")),
+    }
+}
+
+/// The path of a named child: `spec` + `name` is `spec.name`.
+pub fn child(parent: &str, name: &str) -> String {
+    if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") }
+}
+
+/// The path of a list item: `spec.items[3]`.
+pub fn index(parent: &str, position: usize) -> String {
+    format!("{parent}[{position}]")
+}
+
+/// The path of a map entry: `metadata.labels[a/b]`.
+pub fn key(parent: &str, name: &str) -> String {
+    format!("{parent}[{name}]")
+}
+
+/// A value as Kubernetes prints it in a field error: text quoted, all else as JSON.
+pub fn render(value: &Value) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        Value::Null => "null".to_owned(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// A text in double quotes, with Go's `%q` escapes.
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            c if c.is_ascii_control() => out.push_str(&format_hex(c)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+fn format_hex(c: char) -> String {
+    format!("\\x{:02x}", u32::from(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn errors_read_as_kubernetes_writes_them() {
+        let cases = [
+            (FieldError::required("spec.containers", ""), "spec.containers: Required value"),
+            (
+                FieldError::invalid("spec.x", &json!(99999), "must be between 1 and 65535, inclusive"),
+                "spec.x: Invalid value: 99999: must be between 1 and 65535, inclusive",
+            ),
+            (
+                FieldError::not_supported("spec.p", &json!("S"), &["Always", "Never"]),
+                r#"spec.p: Unsupported value: "S": supported values: "Always", "Never""#,
+            ),
+            (FieldError::duplicate("a[1].name", &json!("x")), r#"a[1].name: Duplicate value: "x""#),
+            (FieldError::not_found("a.b", &json!("v")), r#"a.b: Not found: "v""#),
+            (FieldError::forbidden("spec", "no"), "spec: Forbidden: no"),
+            (FieldError::too_long("a", 63), "a: Too long: may not be more than 63 bytes"),
+            (FieldError::too_many("a", 3, 1), "a: Too many: 3: must have at most 1 item"),
+            (FieldError::invalid_text("", "a\"b", "bad"), r#"<nil>: Invalid value: "a\"b": bad"#),
+        ];
+        for (error, text) in cases {
+            assert_eq!(error.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_summary_names_each_text_once_and_brackets_several() {
+        let a = FieldError::required("a", "");
+        let b = FieldError::required("b", "");
+        assert_eq!(summary(&[a.clone(), a.clone()]), "a: Required value");
+        assert_eq!(summary(&[a.clone(), b, a]), "[a: Required value, b: Required value]");
+    }
+}
