@@ -1,1 +1,27 @@
 //! An embedded Kubernetes-compatible API server. It knows no Machine.
+//!
+//! The parts, from the disk outwards:
+//!
+//! * [`store`]: one ordered, durable revision log for all kinds, and watches over it.
+//! * [`kinds`], [`schema`]: what can be stored, and what it must look like.
+//! * [`rest`], [`patch`], [`status`]: what a request means.
+//! * [`discovery`], [`openapi`], [`table`]: what clients read to find their way.
+//! * [`auth`]: who asks, and whether they may.
+//! * [`controllers`]: garbage collection and what else a control plane does by itself.
+//! * [`serving`]: all of it as a tower service in process, and over HTTPS.
+
+pub mod auth;
+pub mod clock;
+pub mod context;
+pub mod controllers;
+pub mod discovery;
+pub mod field;
+pub mod kinds;
+pub mod openapi;
+pub mod patch;
+pub mod rest;
+pub mod schema;
+pub mod serving;
+pub mod status;
+pub mod store;
+pub mod table;

@@ -1,0 +1,5 @@
+//! Who asks, and whether they may.
+
+mod identity;
+
+pub use identity::Identity;

@@ -1,0 +1,1 @@
+//! What a control plane does by itself.

@@ -1,0 +1,1 @@
+//! The server in process and over HTTPS.

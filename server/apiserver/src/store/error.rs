@@ -1,0 +1,105 @@
+//! How the store fails.
+
+use std::{io, path::PathBuf, sync::Arc};
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process (or another store of this one) has the file open.
+    #[error("{} is in use by another process; stop it, or choose another data directory", path.display())]
+    Locked {
+        /// The store's file.
+        path: PathBuf,
+    },
+    /// The file was written by a version of this program that this one does not know.
+    #[error("{} has format {found}, this program reads format {supported}; use the program that wrote it", path.display())]
+    Version {
+        /// The store's file.
+        path: PathBuf,
+        /// The format number in the file.
+        found: u64,
+        /// The format number this program writes.
+        supported: u64,
+    },
+    /// The file is no store, or was damaged.
+    #[error("{} is not readable as a store; restore it from a copy, or remove it to start empty", path.display())]
+    Corrupt {
+        /// The store's file.
+        path: PathBuf,
+        /// What exactly was wrong with it.
+        source: StorageError,
+    },
+    /// The file could not be created or read.
+    #[error("cannot open {}", path.display())]
+    Io {
+        /// The store's file.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+}
+
+/// Why a write was not done.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum WriteError {
+    /// The expectation does not hold. Nothing was written.
+    #[error("the object is not as expected, it is at revision {current:?}")]
+    Conflict {
+        /// The object's revision now; none if it does not exist.
+        current: Option<u64>,
+    },
+    /// The store is closed. Nothing was written.
+    #[error("the store is closed")]
+    Closed,
+    /// The disk failed. Whether this write survives is unknown until the store is opened again;
+    /// every later write fails the same way.
+    #[error("the storage failed; restart the server")]
+    Storage(#[source] Arc<StorageError>),
+}
+
+/// A failure below the store: the disk, or what was found on it.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// The database refused.
+    #[error("the database failed")]
+    Database(#[source] Box<redb::Error>),
+    /// A row of the log is not what was written.
+    #[error("revision {revision} of the log is damaged")]
+    Row {
+        /// The revision whose row it is.
+        revision: u64,
+    },
+    /// The store was closed while it was being read.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl<E: Into<redb::Error>> From<E> for StorageError {
+    fn from(error: E) -> Self {
+        Self::Database(Box::new(error.into()))
+    }
+}
+
+/// Why history could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// That part of the log is gone.
+    #[error("revision {revision} is compacted, the oldest kept is {oldest}")]
+    Compacted {
+        /// The revision asked for.
+        revision: u64,
+        /// The oldest revision that can still be asked for.
+        oldest: u64,
+    },
+    /// That revision is not written yet.
+    #[error("revision {revision} is not reached yet, the latest is {latest}")]
+    Future {
+        /// The revision asked for.
+        revision: u64,
+        /// The latest revision.
+        latest: u64,
+    },
+    /// The disk failed.
+    #[error("the storage failed")]
+    Storage(#[source] StorageError),
+}

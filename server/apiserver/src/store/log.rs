@@ -1,0 +1,91 @@
+//! The revision log: what a backend must do, and the one in memory.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    ops::Bound,
+    sync::{PoisonError, RwLock},
+};
+
+use super::{Change, Key, StorageError};
+
+/// One row of the log: the change, and the revision of the same key's row before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) revision: u64,
+    /// The revision this one replaces, 0 if the key did not exist.
+    pub(super) previous: u64,
+    pub(super) key: Key,
+    pub(super) change: Change,
+}
+
+/// What a log holds when it is opened.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// Identifies this log for ever, whatever happens to the process.
+    pub(super) uid: uuid::Uuid,
+    /// History before this revision is gone.
+    pub(super) compacted: u64,
+}
+
+/// A durable, ordered log of rows. All calls block.
+pub(super) trait Log: fmt::Debug + Send + Sync {
+    /// Adds rows in order; on return they survive a power cut.
+    fn append(&self, rows: &[Row]) -> Result<(), StorageError>;
+
+    /// Up to `limit` rows after revision `after`, in order.
+    fn read(&self, after: u64, limit: usize) -> Result<Vec<Row>, StorageError>;
+
+    /// The row of one revision, if it is still there.
+    fn row(&self, revision: u64) -> Result<Option<Row>, StorageError>;
+
+    /// Forgets history up to and including `to`: of each key only its last row up to there stays,
+    /// and none if that one deletes it. `from` is where the last compaction ended.
+    fn compact(&self, from: u64, to: u64) -> Result<(), StorageError>;
+
+    /// Ends all access; what was appended stays.
+    fn close(&self);
+}
+
+/// The revisions that a compaction of `rows` removes: those that a row replaces, and deletions.
+pub(super) fn superseded(rows: &[Row]) -> impl Iterator<Item = u64> {
+    rows.iter().flat_map(|row| {
+        let replaced = (row.previous != 0).then_some(row.previous);
+        let deletion = matches!(row.change, Change::Delete(_)).then_some(row.revision);
+        replaced.into_iter().chain(deletion)
+    })
+}
+
+/// A log without a disk, for tests.
+#[derive(Debug, Default)]
+pub(super) struct MemoryLog(RwLock<BTreeMap<u64, Row>>);
+
+impl Log for MemoryLog {
+    fn append(&self, rows: &[Row]) -> Result<(), StorageError> {
+        let mut log = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        log.extend(rows.iter().map(|row| (row.revision, row.clone())));
+        Ok(())
+    }
+
+    fn read(&self, after: u64, limit: usize) -> Result<Vec<Row>, StorageError> {
+        let log = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let rows = log.range((Bound::Excluded(after), Bound::Unbounded));
+        Ok(rows.take(limit).map(|(_, row)| row.clone()).collect())
+    }
+
+    fn row(&self, revision: u64) -> Result<Option<Row>, StorageError> {
+        Ok(self.0.read().unwrap_or_else(PoisonError::into_inner).get(&revision).cloned())
+    }
+
+    fn compact(&self, from: u64, to: u64) -> Result<(), StorageError> {
+        let mut log = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let range = (Bound::Excluded(from), Bound::Included(to));
+        let rows: Vec<Row> = log.range(range).map(|(_, row)| row.clone()).collect();
+        for revision in superseded(&rows) {
+            log.remove(&revision);
+        }
+        Ok(())
+    }
+
+    fn close(&self) {}
+}

@@ -1,0 +1,137 @@
+//! One ordered, durable revision log for all kinds, and watches over it.
+//!
+//! * [`Store`] is the handle: get, list, write with an expectation, watch.
+//! * `log` is the log as a backend must provide it; in memory there, on redb in `disk`.
+//! * `state` is what readers see: the current objects, and a window of recent events.
+//! * `shared` commits batches: judge, append, sync, then publish. Nothing is visible before it is
+//!   durable, and the order of revisions is the order in which everyone sees them.
+//! * `history` reads the past, `watch` follows the present, `retention` says how much past is kept.
+
+mod disk;
+mod error;
+mod history;
+mod key;
+mod log;
+mod record;
+mod retention;
+mod shared;
+mod state;
+mod watch;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::{path::PathBuf, sync::Arc};
+
+pub use error::{HistoryError, OpenError, StorageError, WriteError};
+pub use key::{Key, Prefix};
+pub use record::{Change, Event, Expect, Page, Record, SharedEvent, object_at};
+pub use retention::Retention;
+use shared::Shared;
+pub use watch::Watch;
+use writer::Writer;
+
+/// Where a store keeps its log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// Nowhere: the objects end with the process. Uses no thread and no wall clock, so a test on
+    /// a paused runtime is deterministic.
+    Memory,
+    /// In this file, which is created if it is missing.
+    File(PathBuf),
+}
+
+/// How to open a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// Where the log is.
+    pub backend: Backend,
+    /// How much history is kept.
+    pub retention: Retention,
+}
+
+impl StoreOptions {
+    /// A store in memory with the usual retention.
+    pub fn memory() -> Self {
+        Self { backend: Backend::Memory, retention: Retention::default() }
+    }
+
+    /// A store in `path` with the usual retention.
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self { backend: Backend::File(path.into()), retention: Retention::default() }
+    }
+}
+
+/// A handle to the store. Cheap to clone; the store is closed by [`Store::close`], or when the
+/// last handle is gone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    shared: Arc<Shared>,
+    writer: Writer,
+}
+
+impl Store {
+    /// Opens a store. Must be called inside a tokio runtime.
+    pub async fn open(options: StoreOptions) -> Result<Self, OpenError> {
+        writer::open(options).await
+    }
+
+    /// Identifies this log for as long as its file lives; new for every store in memory.
+    pub fn uid(&self) -> uuid::Uuid {
+        self.shared.uid
+    }
+
+    /// The latest revision. Never 0: a store starts at 1.
+    pub fn revision(&self) -> u64 {
+        self.shared.state().revision
+    }
+
+    /// The oldest revision that can still be watched from or listed at.
+    pub fn compacted(&self) -> u64 {
+        self.shared.state().compacted
+    }
+
+    /// One object, as it is now.
+    pub fn get(&self, key: &Key) -> Option<Record> {
+        self.shared.state().get(key).cloned()
+    }
+
+    /// The objects of a range after `after` (exclusive), at most `limit`, as they are now.
+    pub fn list(&self, prefix: &Prefix, after: Option<&Key>, limit: Option<usize>) -> Page {
+        self.shared.state().page(prefix, after, limit.unwrap_or(usize::MAX))
+    }
+
+    /// The same as they were at `revision`: how the later pages of a list stay consistent with
+    /// its first one. Fails if that revision is compacted or not reached yet.
+    pub fn list_at(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Key>,
+        limit: Option<usize>,
+        revision: u64,
+    ) -> Result<Page, HistoryError> {
+        self.shared.list_at(prefix, after, limit.unwrap_or(usize::MAX), revision)
+    }
+
+    /// Does one change if `expect` holds, and returns its revision once it is durable and visible.
+    /// A caller that stops waiting may or may not find it done.
+    pub async fn write(&self, key: Key, expect: Expect, change: Change) -> Result<u64, WriteError> {
+        self.writer.write(&self.shared, key, expect, change).await
+    }
+
+    /// The changes of a range after a revision. A revision that is not reached yet is waited for.
+    pub fn watch(&self, prefix: Prefix, after: u64) -> Result<Watch, HistoryError> {
+        let oldest = self.compacted();
+        if after < oldest {
+            return Err(HistoryError::Compacted { revision: after, oldest });
+        }
+        Ok(Watch::new(Arc::clone(&self.shared), prefix, after))
+    }
+
+    /// Finishes the writes already asked for, ends all watches and releases the file. Later
+    /// writes through other handles fail with [`WriteError::Closed`].
+    pub async fn close(self) {
+        self.writer.close(&self.shared).await;
+    }
+}
