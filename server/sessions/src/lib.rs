@@ -1,1 +1,24 @@
-//! The gRPC side of the core: driver sessions, dispatch, class and secret service
+//! The gRPC side of the core: driver sessions, dispatch, class and secret service.
+//!
+//! [`Sessions`] is the handle that everything else uses. Drivers dial in to the service behind
+//! it; controllers [submit](Sessions::submit) operations, look at the [view](Sessions::view) of a
+//! target, and [acknowledge](Sessions::acknowledge) what they recorded.
+
+mod auth;
+mod class;
+mod event;
+mod operation;
+mod options;
+mod sessions;
+
+pub use auth::{AuthError, Authenticator, Principal, Providers, StaticTokens};
+pub use class::{ClassContent, ClassError, ClassSource, SecretContent};
+pub use event::{ProviderState, SessionEvent};
+pub use operation::{
+    Dispatch, Finished, FramePart, InFlight, Lane, OperationFailure, Outcome, Progress,
+    SubmitError, TargetView, reasons,
+};
+pub use options::{Limits, SessionsOptions, Timing};
+pub use sessions::Sessions;
+/// For implementations of [`Authenticator`] and [`ClassSource`].
+pub use tonic::async_trait;

@@ -1,0 +1,84 @@
+//! Where machine classes and their secrets come from.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ostler_proto::v1alpha1::MachineShape;
+
+/// A machine class at one revision.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ClassContent {
+    /// Changes whenever anything else here but `secret_revision` does; compared for equality only.
+    pub revision: String,
+    /// `MachineClass.provider`, as written there.
+    pub provider: String,
+    /// API version of the provider spec; may be empty.
+    pub format: String,
+    /// The provider spec, as JSON text.
+    pub provider_spec_json: String,
+    /// Revision of the merged secret; `None` if the class names no secret.
+    pub secret_revision: Option<String>,
+    /// Labels of the class.
+    pub labels: BTreeMap<String, String>,
+    /// `MachineClass.nodeTemplate`.
+    pub shape: Option<MachineShape>,
+}
+
+/// The merged secret of a class: `secretRef`, then `credentialsSecretRef`, without `userData`.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct SecretContent {
+    /// Made of the resource versions of both secrets; compared for equality only.
+    pub revision: String,
+    /// Keys and decoded values.
+    pub data: BTreeMap<String, Vec<u8>>,
+}
+
+impl fmt::Debug for SecretContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SecretContent")
+            .field("revision", &self.revision)
+            .field("data", &format_args!("<{} keys>", self.data.len()))
+            .finish()
+    }
+}
+
+/// Why a class or a secret cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClassError {
+    /// There is none of this name.
+    #[error("not found")]
+    NotFound,
+    /// The namespace is not served by this core.
+    #[error("the namespace is not served by this core")]
+    NamespaceDenied,
+    /// It cannot be read for now.
+    #[error("cannot be read for now: {0}")]
+    Unavailable(String),
+}
+
+/// Classes and their secrets, at their newest.
+///
+/// The drivers' name for the merged secret of a class is the namespace and name of the class
+/// itself, so that a driver can ask for nothing else.
+#[tonic::async_trait]
+pub trait ClassSource: Send + Sync + 'static {
+    /// The class as it is now, answered from memory. Called when an operation is submitted, to
+    /// keep the revision that the operation refers to.
+    fn class(&self, namespace: &str, name: &str) -> Result<ClassContent, ClassError>;
+
+    /// The merged secret of a class as it is now. [`ClassError::NotFound`] if the class is not
+    /// there, names no secret, or names one that is not there.
+    async fn secret(&self, namespace: &str, name: &str) -> Result<SecretContent, ClassError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_of_a_secret_shows_neither_keys_nor_values() {
+        let data = BTreeMap::from([("canary-key".to_owned(), b"canary-value".to_vec())]);
+        let shown = format!("{:?}", SecretContent { revision: "1.2".into(), data });
+        assert!(shown.contains("<1 keys>") && !shown.contains("canary"), "{shown}");
+    }
+}

@@ -1,0 +1,65 @@
+//! What the controllers are told.
+
+use std::collections::BTreeSet;
+
+use ostler_api::driver::OperationKind;
+
+/// Something happened. Whoever lags behind gets no replay: look at [`crate::Sessions::providers`]
+/// and [`crate::Sessions::targets`] instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionEvent {
+    /// Operations for this provider are sent from now on.
+    ProviderReady {
+        /// The provider, by the name its driver uses.
+        provider: String,
+    },
+    /// Operations for this provider are not sent any more.
+    ProviderGone {
+        /// The provider, by the name its driver uses.
+        provider: String,
+    },
+    /// A driver came back with an operation that this core did not know.
+    Adopted {
+        /// UID of the target.
+        target_uid: String,
+        /// The operation.
+        operation_id: String,
+    },
+    /// The operation of a target ended; [`crate::Sessions::view`] has its outcome.
+    OutcomeReady {
+        /// UID of the target.
+        target_uid: String,
+        /// The operation.
+        operation_id: String,
+    },
+    /// A driver claimed a provider that it may not serve.
+    ForeignProvider {
+        /// Who claimed it.
+        principal: String,
+        /// What was claimed.
+        provider: String,
+    },
+}
+
+/// The driver of one provider, as seen from here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProviderState {
+    /// The name its driver uses.
+    pub provider: String,
+    /// Whether operations are sent: a session is active and ready.
+    pub ready: bool,
+    /// Live sessions: the active one and its standbys.
+    pub sessions: usize,
+    /// Instance id of the active session; empty without one.
+    pub instance_id: String,
+    /// Instance name of the active session, for people.
+    pub instance_name: String,
+    /// Name and version of the active session's driver, for people.
+    pub driver: String,
+    /// Verbs of the active session.
+    pub kinds: BTreeSet<OperationKind>,
+    /// Operations sent and not answered, over all sessions.
+    pub in_flight: usize,
+    /// Operations that wait for credit.
+    pub queued: usize,
+}

@@ -1,0 +1,131 @@
+//! What the core decides about sessions: identity, limits, timers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How sessions behave. `Default` is what production uses.
+#[derive(Debug, Clone)]
+pub struct SessionsOptions {
+    /// Sent with every operation; drivers touch nothing that is not tagged with it.
+    pub cluster_id: String,
+    /// Name of this process of the core, for people.
+    pub core_instance: String,
+    /// Leadership term of this core; grows with the terms of what is dispatched.
+    pub fencing_term: u64,
+    /// Other names of a provider, e.g. `AWS` → `aws.example.com`. Keys are what classes say, values
+    /// what drivers say.
+    pub aliases: BTreeMap<String, String>,
+    /// Limits on what is held.
+    pub limits: Limits,
+    /// Timers, all on tokio's clock.
+    pub timing: Timing,
+}
+
+impl Default for SessionsOptions {
+    fn default() -> Self {
+        Self {
+            cluster_id: String::new(),
+            core_instance: uuid::Uuid::new_v4().to_string(),
+            fencing_term: 0,
+            aliases: BTreeMap::new(),
+            limits: Limits::default(),
+            timing: Timing::default(),
+        }
+    }
+}
+
+/// Limits on what is held; nothing grows past them.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Operations in flight on one session; the driver's own number may be smaller.
+    pub in_flight: u32,
+    /// Operations that wait for credit, for each provider.
+    pub queued: usize,
+    /// Bytes of the operations that wait for credit, for each provider.
+    pub queued_bytes: usize,
+    /// Targets with an operation in flight or a result not acknowledged.
+    pub targets: usize,
+    /// Live sessions of one provider: the active one and its standbys.
+    pub sessions_per_provider: usize,
+    /// Live and lost sessions of all providers.
+    pub sessions: usize,
+    /// Held operations that one Hello may list.
+    pub held: usize,
+    /// Records of one paged list.
+    pub list_records: usize,
+    /// Bytes of the records of one paged list.
+    pub list_bytes: usize,
+    /// Frames that wait for a driver to read them.
+    pub outbox: usize,
+    /// Served revisions of classes that are kept though no operation needs them.
+    pub class_revisions: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            in_flight: 256,
+            // With the work queue of the controllers bounded as well, more waiting only adds age.
+            queued: 4096,
+            queued_bytes: 64 << 20,
+            // Ten times the 10k machines that one core is measured with.
+            targets: 100_000,
+            sessions_per_provider: 8,
+            sessions: 256,
+            // What a driver may retain.
+            held: 1000,
+            list_records: 100_000,
+            list_bytes: 64 << 20,
+            outbox: 64,
+            class_revisions: 256,
+        }
+    }
+}
+
+/// Timers, all on tokio's clock.
+#[derive(Debug, Clone)]
+pub struct Timing {
+    /// From the start of the stream to Hello.
+    pub hello: Duration,
+    /// From sending an operation to its acceptance.
+    pub accept: Duration,
+    /// Added to the timeout of an operation before the core gives up on it.
+    pub grace: Duration,
+    /// Between two heartbeats of the core.
+    pub heartbeat: Duration,
+    /// Unanswered heartbeats after which a session is lost.
+    pub heartbeats_missed: u32,
+    /// For how long operations of a lost session wait for the driver's return.
+    pub resume_window: Duration,
+    /// For how long a frame may wait for the driver to read it.
+    pub not_reading: Duration,
+    /// For how long an active session may be not ready while a ready standby waits.
+    pub not_ready: Duration,
+    /// For how long a result waits for its acknowledgement before it is dropped.
+    pub unclaimed: Duration,
+    /// What a driver is told to wait before it reconnects when the core goes.
+    pub reconnect_after: Duration,
+    /// For how long connections may take to end when the core goes.
+    pub shutdown: Duration,
+    /// For how long a driver may keep a secret.
+    pub secret_cache: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            hello: Duration::from_secs(10),
+            accept: Duration::from_secs(10),
+            grace: Duration::from_secs(15),
+            heartbeat: Duration::from_secs(10),
+            heartbeats_missed: 3,
+            resume_window: Duration::from_mins(1),
+            not_reading: Duration::from_secs(10),
+            not_ready: Duration::from_mins(1),
+            unclaimed: Duration::from_mins(15),
+            reconnect_after: Duration::ZERO,
+            shutdown: Duration::from_secs(5),
+            secret_cache: Duration::from_mins(5),
+        }
+    }
+}
