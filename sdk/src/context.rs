@@ -1,0 +1,235 @@
+//! What every verb is given: who the operation is about, and what can be fetched for it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ostler_proto::v1alpha1 as proto;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::class::Class;
+use crate::error::DriverError;
+use crate::library::Library;
+use crate::request::Target;
+use crate::secret::Secret;
+
+/// One operation, seen from inside a verb. Cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    operation: Facts,
+    cancelled: CancellationToken,
+    references: References,
+    reports: Option<mpsc::Sender<Report>>,
+    saved: Mutex<Saved>,
+}
+
+/// What the verb left here for the end of the operation.
+#[derive(Default)]
+struct Saved {
+    checkpoint: Option<String>,
+    secret: Option<Secret>,
+}
+
+/// The fixed part of an operation.
+#[derive(Debug, Clone)]
+pub(crate) struct Facts {
+    pub(crate) operation_id: String,
+    pub(crate) idempotency_key: String,
+    pub(crate) target: Target,
+    pub(crate) cluster_id: String,
+    pub(crate) delivery: u32,
+    pub(crate) checkpoint: Option<String>,
+    pub(crate) traceparent: String,
+    pub(crate) deadline: Instant,
+    pub(crate) class: Option<proto::ObjectRevision>,
+}
+
+/// Where class and secret come from.
+#[derive(Clone)]
+pub(crate) enum References {
+    /// From the core.
+    Core(Arc<Library>),
+    /// Given by a test.
+    Given { class: Arc<Class>, secret: Option<Secret> },
+}
+
+/// Progress on its way to the core.
+#[derive(Debug, Clone)]
+pub(crate) struct Report {
+    pub(crate) operation_id: String,
+    pub(crate) stage: String,
+    pub(crate) message: String,
+    pub(crate) checkpoint: String,
+}
+
+impl Context {
+    pub(crate) fn new(
+        operation: Facts,
+        references: References,
+        cancelled: CancellationToken,
+        reports: Option<mpsc::Sender<Report>>,
+    ) -> Self {
+        let saved = Mutex::default();
+        Self { inner: Arc::new(Inner { operation, cancelled, references, reports, saved }) }
+    }
+
+    /// UUID of this operation. New for every decision of the core; for identity use
+    /// [`idempotency_key`](Self::idempotency_key) or the target.
+    pub fn operation_id(&self) -> &str {
+        &self.inner.operation.operation_id
+    }
+
+    /// At most 64 ASCII characters, the same for every retry of the same intent, across restarts of
+    /// both sides: hand it to the infrastructure as its client token.
+    pub fn idempotency_key(&self) -> &str {
+        &self.inner.operation.idempotency_key
+    }
+
+    /// The object that the operation is about.
+    pub fn target(&self) -> &Target {
+        &self.inner.operation.target
+    }
+
+    /// Never touch anything that is not tagged with this cluster.
+    pub fn cluster_id(&self) -> &str {
+        &self.inner.operation.cluster_id
+    }
+
+    /// Above 1: the core sends the operation again.
+    pub fn delivery(&self) -> u32 {
+        self.inner.operation.delivery
+    }
+
+    /// What the driver last saved for this target with [`save_checkpoint`](Self::save_checkpoint).
+    pub fn checkpoint(&self) -> Option<&str> {
+        self.inner.operation.checkpoint.as_deref()
+    }
+
+    /// W3C trace context, may be empty.
+    pub fn traceparent(&self) -> &str {
+        &self.inner.operation.traceparent
+    }
+
+    /// When the verb is dropped and its outcome is reported as unknown.
+    pub fn deadline(&self) -> Instant {
+        self.inner.operation.deadline
+    }
+
+    /// The time that is left.
+    pub fn remaining(&self) -> Duration {
+        self.deadline().saturating_duration_since(Instant::now())
+    }
+
+    /// Name of the class of the operation, if it has one.
+    pub fn class_name(&self) -> Option<&str> {
+        self.inner.operation.class.as_ref().map(|class| class.name.as_str())
+    }
+
+    /// The machine class. Fetched on first use and cached by revision; call it before you change
+    /// anything, since its errors say that nothing was.
+    pub async fn class(&self) -> Result<Arc<Class>, DriverError> {
+        match &self.inner.references {
+            References::Given { class, .. } => Ok(Arc::clone(class)),
+            References::Core(library) => library.class(self.inner.operation.class.as_ref()).await,
+        }
+    }
+
+    /// The secret of the machine class. Fetched on first use and cached for as long as the core
+    /// allows; call it before you change anything, since its errors say that nothing was.
+    pub async fn secret(&self) -> Result<Secret, DriverError> {
+        self.fetch_secret(false).await
+    }
+
+    /// The newest secret, past the cache. Once, when the infrastructure refuses the credentials.
+    pub async fn fresh_secret(&self) -> Result<Secret, DriverError> {
+        self.fetch_secret(true).await
+    }
+
+    async fn fetch_secret(&self, fresh: bool) -> Result<Secret, DriverError> {
+        let secret = match &self.inner.references {
+            References::Given { secret, .. } => secret.clone().ok_or_else(no_secret)?,
+            References::Core(library) => {
+                let class = self.class().await?;
+                let wanted = class.secret.clone().ok_or_else(no_secret)?;
+                library.secret(self.operation_id(), wanted, fresh).await?
+            }
+        };
+        self.saved().secret = Some(secret.clone());
+        Ok(secret)
+    }
+
+    /// Says how far the operation is. Never waits; drops the word if the core is slow to read.
+    ///
+    /// `stage` is a stable word, e.g. `ImagePull`; `message` is for people, without secrets.
+    pub fn progress(&self, stage: impl Into<String>, message: impl Into<String>) {
+        let checkpoint = self.saved().checkpoint.clone().unwrap_or_default();
+        self.report(stage.into(), message.into(), checkpoint);
+    }
+
+    /// Saves what a later attempt for the same target needs, at most 4 KiB; longer ones are not
+    /// saved. The core stores it and hands it back with the next operation, also when this one fails.
+    pub fn save_checkpoint(&self, checkpoint: impl Into<String>) {
+        let checkpoint = checkpoint.into();
+        if checkpoint.len() > crate::session::limits::CHECKPOINT_BYTES {
+            tracing::warn!(operation = %self.operation_id(), bytes = checkpoint.len(), "checkpoint is too long and was not saved");
+            return;
+        }
+        self.saved().checkpoint = Some(checkpoint.clone());
+        self.report(String::new(), String::new(), checkpoint);
+    }
+
+    fn report(&self, stage: String, message: String, checkpoint: String) {
+        let Some(reports) = &self.inner.reports else { return };
+        let message = self.scrub(&message);
+        let operation_id = self.operation_id().to_owned();
+        if reports.try_send(Report { operation_id, stage, message, checkpoint }).is_err() {
+            tracing::debug!(operation = %self.operation_id(), "progress dropped");
+        }
+    }
+
+    /// Completes when the core has cancelled the operation, or when the time is over. Stop soon if
+    /// you can, and answer truthfully in any case.
+    pub async fn cancelled(&self) {
+        self.inner.cancelled.cancelled().await;
+    }
+
+    /// Whether [`cancelled`](Self::cancelled) has completed.
+    pub fn is_cancelled(&self) -> bool {
+        self.inner.cancelled.is_cancelled()
+    }
+
+    pub(crate) fn saved_checkpoint(&self) -> Option<String> {
+        self.saved().checkpoint.clone()
+    }
+
+    /// `text` without the values of the secret that the verb used.
+    pub(crate) fn scrub(&self, text: &str) -> String {
+        match &self.saved().secret {
+            Some(secret) => secret.scrub(text),
+            None => text.to_owned(),
+        }
+    }
+
+    fn saved(&self) -> std::sync::MutexGuard<'_, Saved> {
+        // Every holder only swaps whole values, so a poisoned lock still guards a good state.
+        self.inner.saved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn no_secret() -> DriverError {
+    DriverError::invalid_argument("the machine class names no secret: set its secretRef")
+        .reason("SECRET_MISSING")
+        .not_applied()
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.operation.fmt(f)
+    }
+}

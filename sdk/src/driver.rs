@@ -1,0 +1,190 @@
+//! The trait that a driver implements.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+
+use ostler_proto::v1alpha1::OperationKind;
+
+use crate::error::DriverError;
+use crate::instance::Instance;
+use crate::request::{
+    ClassReview, CreateMachine, DeleteMachine, GetMachineStatus, GetVolumeIds, InitializeMachine,
+    ListMachines, UpdateMachine, Updated, ValidateClass,
+};
+
+/// A driver: a handful of idempotent verbs.
+///
+/// Write each verb as a plain `async fn`. Four are required; the others answer `UNIMPLEMENTED`
+/// until they are written *and* named in [`DriverInfo::offering`].
+///
+/// Rules for every verb:
+///
+/// * **Idempotent by identity.** The identity of an instance is cluster id + machine UID. A verb may
+///   be called any number of times, also after the driver or the core crashed in the middle.
+/// * **Hands off the rest.** Never touch what is not tagged with the cluster id of the request.
+/// * **Truthful.** An error says what it left behind; an empty answer means "I looked and there is
+///   nothing".
+/// * **Cancellable.** A verb that takes long watches [`Context::cancelled`](crate::Context::cancelled).
+///   It is dropped when its time is over.
+pub trait Driver: Send + Sync + 'static {
+    /// Who the driver is and what it offers. Must not change while the process runs.
+    fn info(&self) -> DriverInfo;
+
+    /// Makes the instance, or finds it if it is there already.
+    ///
+    /// Looks up [`CreateMachine::provider_id`] first if that is given, then the identity. Tags the
+    /// instance in the very call that makes it. Is done when the id is final, not when the node has
+    /// joined.
+    fn create_machine(
+        &self,
+        request: CreateMachine,
+    ) -> impl Future<Output = Result<Instance, DriverError>> + Send;
+
+    /// Deletes the instance and all that was made with it. An absent one is a success.
+    fn delete_machine(
+        &self,
+        request: DeleteMachine,
+    ) -> impl Future<Output = Result<(), DriverError>> + Send;
+
+    /// Reads one instance and changes nothing. An absent one is
+    /// [`not_found`](DriverError::not_found).
+    fn get_machine_status(
+        &self,
+        request: GetMachineStatus,
+    ) -> impl Future<Output = Result<Instance, DriverError>> + Send;
+
+    /// Reads all instances of the cluster that belong to the class. If it cannot look, it fails.
+    fn list_machines(
+        &self,
+        request: ListMachines,
+    ) -> impl Future<Output = Result<Vec<Instance>, DriverError>> + Send;
+
+    /// Does what has to be done once, after the instance exists and before it is used.
+    fn initialize_machine(
+        &self,
+        request: InitializeMachine,
+    ) -> impl Future<Output = Result<Instance, DriverError>> + Send {
+        not_written(&request.ctx, OptionalOperation::InitializeMachine)
+    }
+
+    /// Brings a running instance to the class as it is now, without replacing it.
+    fn update_machine(
+        &self,
+        request: UpdateMachine,
+    ) -> impl Future<Output = Result<Updated, DriverError>> + Send {
+        not_written(&request.ctx, OptionalOperation::UpdateMachine)
+    }
+
+    /// The ids by which the infrastructure knows these volumes; one for each, in order, empty where
+    /// the volume is foreign.
+    fn get_volume_ids(
+        &self,
+        request: GetVolumeIds,
+    ) -> impl Future<Output = Result<Vec<String>, DriverError>> + Send {
+        not_written(&request.ctx, OptionalOperation::GetVolumeIds)
+    }
+
+    /// Checks a provider spec, and whether a change of it can be applied to a running instance.
+    fn validate_class(
+        &self,
+        request: ValidateClass,
+    ) -> impl Future<Output = Result<ClassReview, DriverError>> + Send {
+        not_written(&request.ctx, OptionalOperation::ValidateClass)
+    }
+}
+
+fn not_written<T: Send>(
+    _: &crate::Context,
+    operation: OptionalOperation,
+) -> impl Future<Output = Result<T, DriverError>> + Send + use<T> {
+    let message = format!("{} is offered and not written", operation.kind().as_str_name());
+    std::future::ready(Err(DriverError::unimplemented(message)))
+}
+
+/// A verb that a driver may leave out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OptionalOperation {
+    /// [`Driver::initialize_machine`]. Without it, instances count as initialized.
+    InitializeMachine,
+    /// [`Driver::update_machine`]. Without it, no change of a class reaches running instances.
+    UpdateMachine,
+    /// [`Driver::get_volume_ids`]. Without it, a drain does not wait for volumes to detach.
+    GetVolumeIds,
+    /// [`Driver::validate_class`]. Without it, wrong classes show when the first machine is made.
+    ValidateClass,
+}
+
+impl OptionalOperation {
+    pub(crate) fn kind(self) -> OperationKind {
+        match self {
+            Self::InitializeMachine => OperationKind::InitializeMachine,
+            Self::UpdateMachine => OperationKind::UpdateMachine,
+            Self::GetVolumeIds => OperationKind::GetVolumeIds,
+            Self::ValidateClass => OperationKind::ValidateClass,
+        }
+    }
+}
+
+/// Who a driver is and what it offers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct DriverInfo {
+    pub(crate) provider: String,
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) max_in_flight: u32,
+    pub(crate) offered: BTreeSet<OptionalOperation>,
+}
+
+impl DriverInfo {
+    /// A driver for `provider`: a DNS subdomain of at most 63 characters, which is what
+    /// `MachineClass.provider` must say. It works on 16 operations at once.
+    pub fn new(provider: impl Into<String>) -> Self {
+        let provider = provider.into();
+        Self {
+            name: provider.clone(),
+            provider,
+            version: String::new(),
+            max_in_flight: 16,
+            offered: BTreeSet::new(),
+        }
+    }
+
+    /// A name for people. Left out: the provider.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// A version for people, usually `env!("CARGO_PKG_VERSION")`.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = version.into();
+        self
+    }
+
+    /// How many operations it works on at once, at least 1.
+    pub fn max_in_flight(mut self, operations: u32) -> Self {
+        self.max_in_flight = operations.max(1);
+        self
+    }
+
+    /// The optional verbs that are written. One that is not named here is never called.
+    pub fn offering(mut self, operations: impl IntoIterator<Item = OptionalOperation>) -> Self {
+        self.offered.extend(operations);
+        self
+    }
+
+    pub(crate) fn offers(&self, operation: OptionalOperation) -> bool {
+        self.offered.contains(&operation)
+    }
+
+    pub(crate) fn operation_kinds(&self) -> Vec<OperationKind> {
+        let required = [
+            OperationKind::CreateMachine,
+            OperationKind::DeleteMachine,
+            OperationKind::GetMachineStatus,
+            OperationKind::ListMachines,
+        ];
+        required.into_iter().chain(self.offered.iter().map(|optional| optional.kind())).collect()
+    }
+}

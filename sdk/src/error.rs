@@ -1,0 +1,315 @@
+//! What a verb answers when it fails: a closed code, and what the failure left behind.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use ostler_proto::v1alpha1 as proto;
+
+/// Which kind of failure it is; decides what the core does next.
+pub use ostler_proto::v1alpha1::MachineErrorCode as Code;
+/// What a failed mutation left behind.
+pub use ostler_proto::v1alpha1::OutcomeCertainty as Certainty;
+
+/// A failed operation.
+///
+/// There is one constructor for each code. Every error says that its outcome is *unknown* until the
+/// driver says better with [`not_applied`](Self::not_applied) or [`partial`](Self::partial): the
+/// core then reads before it decides, which is slower and never wrong.
+///
+/// The message is for people. Keep it deterministic (the same failure, the same words), free of
+/// secrets and of request ids; the latter have [`provider`](Self::provider).
+///
+/// ```
+/// use ostler_driver_sdk::DriverError;
+///
+/// let error = DriverError::resource_exhausted("no m5.large left in eu-west-1a")
+///     .reason("CAPACITY")
+///     .not_applied()
+///     .retry_after(std::time::Duration::from_secs(300));
+/// assert_eq!(error.to_string(), "RESOURCE_EXHAUSTED: no m5.large left in eu-west-1a");
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[must_use = "an error does nothing until it is returned"]
+pub struct DriverError {
+    code: Code,
+    certainty: Certainty,
+    reason: String,
+    message: String,
+    retry_after: Option<Duration>,
+    violations: Vec<Violation>,
+    provider_code: String,
+    provider_request_id: String,
+}
+
+/// One wrong field of a provider spec.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// From the root of the provider spec, e.g. `volumes[0].size`.
+    pub path: String,
+    /// What is wrong and what would be right.
+    pub description: String,
+}
+
+impl Violation {
+    /// A violation at `path`.
+    pub fn new(path: impl Into<String>, description: impl Into<String>) -> Self {
+        Self { path: path.into(), description: description.into() }
+    }
+}
+
+macro_rules! constructors {
+    ($($(#[$doc:meta])* $name:ident => $code:ident;)*) => {
+        impl DriverError {
+            $($(#[$doc])*
+            pub fn $name(message: impl Into<String>) -> Self {
+                Self::new(Code::$code, message)
+            })*
+        }
+    };
+}
+
+constructors! {
+    /// The operation was stopped because the core cancelled it.
+    canceled => Canceled;
+    /// Something failed that fits nowhere else. The core reads, then tries again.
+    unknown => Unknown;
+    /// The class is wrong: nothing is tried again until it changes. Add [`violation`](Self::violation)s.
+    invalid_argument => InvalidArgument;
+    /// It took too long. The core reads, then tries again.
+    deadline_exceeded => DeadlineExceeded;
+    /// There is no such instance. The answer of `get_machine_status` for an absent one.
+    not_found => NotFound;
+    /// An instance of this identity exists that does not fit the class.
+    already_exists => AlreadyExists;
+    /// The credentials do not allow it. Tried again slowly, and at once when the secret changes.
+    permission_denied => PermissionDenied;
+    /// Out of quota or capacity. Say [`retry_after`](Self::retry_after) if you know.
+    resource_exhausted => ResourceExhausted;
+    /// Somebody has to do something first.
+    failed_precondition => FailedPrecondition;
+    /// Another change is under way; tried again soon and not counted as a failure.
+    aborted => Aborted;
+    /// Several instances carry this identity.
+    out_of_range => OutOfRange;
+    /// A defect of the driver.
+    internal => Internal;
+    /// The infrastructure does not answer. The core reads, then tries again.
+    unavailable => Unavailable;
+    /// The instance is damaged beyond repair.
+    data_loss => DataLoss;
+    /// The credentials are not accepted. As [`permission_denied`](Self::permission_denied).
+    unauthenticated => Unauthenticated;
+    /// `initialize_machine` is not done yet; it is called again.
+    uninitialized => Uninitialized;
+}
+
+impl DriverError {
+    /// An error of this code, with unknown certainty and the code's name as its reason.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            certainty: Certainty::Unknown,
+            reason: code_name(code).to_owned(),
+            message: message.into(),
+            retry_after: None,
+            violations: Vec::new(),
+            provider_code: String::new(),
+            provider_request_id: String::new(),
+        }
+    }
+
+    /// An error of this code whose message is `error` and all its sources.
+    pub fn from_error(code: Code, error: &(dyn Error + 'static)) -> Self {
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            message = format!("{message}: {cause}");
+            source = cause.source();
+        }
+        Self::new(code, message)
+    }
+
+    /// The verb is not offered; nothing was changed.
+    pub fn unimplemented(message: impl Into<String>) -> Self {
+        Self::new(Code::Unimplemented, message).not_applied()
+    }
+
+    /// Nothing was changed. Say so only if you are sure.
+    pub fn not_applied(mut self) -> Self {
+        self.certainty = Certainty::NotApplied;
+        self
+    }
+
+    /// Something was changed; the same call again finishes it.
+    pub fn partial(mut self) -> Self {
+        self.certainty = Certainty::Partial;
+        self
+    }
+
+    /// A stable UPPER_SNAKE word for programs, e.g. `QUOTA_VCPU`. Words that begin with `CORE_`
+    /// belong to the core.
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = reason.into();
+        self
+    }
+
+    /// Do not try again before `delay` has passed.
+    pub fn retry_after(mut self, delay: Duration) -> Self {
+        self.retry_after = Some(delay);
+        self
+    }
+
+    /// Names one wrong field of the provider spec.
+    pub fn violation(mut self, path: impl Into<String>, description: impl Into<String>) -> Self {
+        self.violations.push(Violation::new(path, description));
+        self
+    }
+
+    /// The infrastructure's own code and request id, verbatim.
+    pub fn provider(mut self, code: impl Into<String>, request_id: impl Into<String>) -> Self {
+        self.provider_code = code.into();
+        self.provider_request_id = request_id.into();
+        self
+    }
+
+    /// The code.
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// What the failure left behind.
+    pub fn certainty(&self) -> Certainty {
+        self.certainty
+    }
+
+    /// The stable word.
+    pub fn reason_word(&self) -> &str {
+        &self.reason
+    }
+
+    /// The text for people.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The wrong fields.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    pub(crate) fn map_message(mut self, map: impl Fn(&str) -> String) -> Self {
+        self.message = map(&self.message);
+        for violation in &mut self.violations {
+            violation.description = map(&violation.description);
+        }
+        self
+    }
+}
+
+fn code_name(code: Code) -> &'static str {
+    code.as_str_name().trim_start_matches("MACHINE_ERROR_CODE_")
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", code_name(self.code), self.message)
+    }
+}
+
+impl Error for DriverError {}
+
+/// Unanswered or refused connections are `UNAVAILABLE`, time-outs `DEADLINE_EXCEEDED`, all else
+/// `INTERNAL`; always of unknown certainty.
+impl From<std::io::Error> for DriverError {
+    fn from(error: std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        #[expect(clippy::wildcard_enum_match_arm, reason = "foreign, non-exhaustive enum")]
+        let code = match error.kind() {
+            ErrorKind::TimedOut => Code::DeadlineExceeded,
+            ErrorKind::ConnectionRefused
+            | ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::NotConnected
+            | ErrorKind::BrokenPipe
+            | ErrorKind::UnexpectedEof
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable => Code::Unavailable,
+            _ => Code::Internal,
+        };
+        Self::from_error(code, &error)
+    }
+}
+
+impl From<tokio::time::error::Elapsed> for DriverError {
+    fn from(error: tokio::time::error::Elapsed) -> Self {
+        Self::from_error(Code::DeadlineExceeded, &error)
+    }
+}
+
+impl From<Violation> for proto::FieldViolation {
+    fn from(violation: Violation) -> Self {
+        Self { path: violation.path, description: violation.description }
+    }
+}
+
+impl From<DriverError> for proto::OperationError {
+    fn from(error: DriverError) -> Self {
+        Self {
+            code: error.code.into(),
+            reason: error.reason,
+            message: error.message,
+            retry_after: error.retry_after.and_then(|delay| delay.try_into().ok()),
+            certainty: error.certainty.into(),
+            violations: error.violations.into_iter().map(Into::into).collect(),
+            provider_code: error.provider_code,
+            provider_request_id: error.provider_request_id,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_of_unknown_certainty_until_the_driver_says_better() {
+        let error = DriverError::internal("x");
+        assert_eq!(error.certainty(), Certainty::Unknown);
+        assert_eq!(error.clone().not_applied().certainty(), Certainty::NotApplied);
+        assert_eq!(error.partial().certainty(), Certainty::Partial);
+        assert_eq!(DriverError::unimplemented("x").certainty(), Certainty::NotApplied);
+    }
+
+    #[test]
+    fn the_reason_is_the_name_of_the_code_until_the_driver_says_better() {
+        assert_eq!(DriverError::not_found("x").reason_word(), "NOT_FOUND");
+        assert_eq!(DriverError::not_found("x").reason("GONE").reason_word(), "GONE");
+    }
+
+    #[test]
+    fn from_error_shows_the_whole_chain() {
+        let inner = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "refused");
+        let error = DriverError::from(inner);
+        assert_eq!(error.code(), Code::Unavailable);
+        assert_eq!(error.message(), "refused");
+    }
+
+    #[test]
+    fn every_field_reaches_the_wire() {
+        let sent: proto::OperationError = DriverError::invalid_argument("no")
+            .reason("BAD")
+            .not_applied()
+            .retry_after(Duration::from_secs(3))
+            .violation("volumes[0].size", "must be positive")
+            .provider("InvalidParameter", "req-1")
+            .into();
+        assert_eq!(sent.code(), Code::InvalidArgument);
+        assert_eq!(sent.certainty(), Certainty::NotApplied);
+        assert_eq!((sent.reason.as_str(), sent.message.as_str()), ("BAD", "no"));
+        assert_eq!(sent.retry_after.map(|d| d.seconds), Some(3));
+        assert_eq!(sent.violations[0].path, "volumes[0].size");
+        assert_eq!(sent.provider_code, "InvalidParameter");
+        assert_eq!(sent.provider_request_id, "req-1");
+    }
+}

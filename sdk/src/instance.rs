@@ -1,0 +1,110 @@
+//! What the infrastructure knows of one instance.
+
+use std::time::SystemTime;
+
+use ostler_proto::v1alpha1 as proto;
+
+use crate::error::DriverError;
+
+/// Whether the instance runs.
+pub use ostler_proto::v1alpha1::MachinePowerState as PowerState;
+
+/// One instance: a VM, a container, a server.
+///
+/// ```
+/// use ostler_driver_sdk::{Instance, PowerState};
+///
+/// let instance = Instance::new("aws:///eu-west-1/i-0abc")
+///     .node_name("ip-10-0-0-7")
+///     .power_state(PowerState::Running)
+///     .address("InternalIP", "10.0.0.7");
+/// assert_eq!(instance.provider_id(), "aws:///eu-west-1/i-0abc");
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[must_use]
+pub struct Instance {
+    pub(crate) record: proto::MachineRecord,
+}
+
+impl Instance {
+    /// An instance with its final id, equal to what its Node will have in `spec.providerID`.
+    pub fn new(provider_id: impl Into<String>) -> Self {
+        let record = proto::MachineRecord { provider_id: provider_id.into(), ..Default::default() };
+        Self { record }
+    }
+
+    /// The machine it belongs to, as its tags say. Needed in lists; elsewhere it is filled in from
+    /// the operation when left out.
+    pub fn machine(mut self, name: impl Into<String>, uid: impl Into<String>) -> Self {
+        self.record.machine_name = name.into();
+        self.record.machine_uid = uid.into();
+        self
+    }
+
+    /// The name under which its Node will register. Left out: the name of the machine.
+    pub fn node_name(mut self, name: impl Into<String>) -> Self {
+        self.record.node_name = name.into();
+        self
+    }
+
+    /// Whether it runs.
+    pub fn power_state(mut self, state: PowerState) -> Self {
+        self.record.power_state = state.into();
+        self
+    }
+
+    /// Whether `initialize_machine` is done. Left out: the driver has no such notion.
+    pub fn initialized(mut self, initialized: bool) -> Self {
+        self.record.initialized = Some(initialized);
+        self
+    }
+
+    /// An address, of a kind as in a Node's status: `InternalIP`, `Hostname`, …
+    pub fn address(mut self, kind: impl Into<String>, address: impl Into<String>) -> Self {
+        self.record.addresses.push(proto::Address { r#type: kind.into(), address: address.into() });
+        self
+    }
+
+    /// The infrastructure reports the instance as broken.
+    pub fn fault(mut self, fault: DriverError) -> Self {
+        self.record.fault = Some(fault.into());
+        self
+    }
+
+    /// When the infrastructure made it.
+    pub fn created_at(mut self, time: SystemTime) -> Self {
+        self.record.created_at = Some(time.into());
+        self
+    }
+
+    /// Its id.
+    pub fn provider_id(&self) -> &str {
+        &self.record.provider_id
+    }
+
+    pub(crate) fn into_record_of(mut self, target: &crate::Target) -> proto::MachineRecord {
+        if self.record.machine_name.is_empty() {
+            self.record.machine_name.clone_from(&target.name);
+        }
+        if self.record.machine_uid.is_empty() {
+            self.record.machine_uid.clone_from(&target.uid);
+        }
+        self.record
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Target;
+
+    #[test]
+    fn an_instance_that_names_no_machine_gets_that_of_the_operation() {
+        let target =
+            Target { namespace: "ns".to_owned(), name: "m".to_owned(), uid: "u".to_owned() };
+        let record = Instance::new("p").into_record_of(&target);
+        assert_eq!((record.machine_name.as_str(), record.machine_uid.as_str()), ("m", "u"));
+        let record = Instance::new("p").machine("other", "v").into_record_of(&target);
+        assert_eq!((record.machine_name.as_str(), record.machine_uid.as_str()), ("other", "v"));
+    }
+}

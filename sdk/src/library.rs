@@ -1,0 +1,241 @@
+//! Classes and secrets, fetched from the core by reference and cached by revision.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ostler_proto::v1alpha1 as proto;
+use proto::ObjectRevision;
+use proto::driver_service_client::DriverServiceClient;
+use tokio::sync::{OnceCell, watch};
+use tokio::time::Instant;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status};
+
+use crate::cache::Cache;
+use crate::class::Class;
+use crate::connect::Bearer;
+use crate::error::DriverError;
+use crate::secret::Secret;
+
+pub(crate) type Client = DriverServiceClient<InterceptedService<Channel, Bearer>>;
+
+/// A class is at most 128 KiB, so the cache stays below 32 MiB.
+const CLASSES: usize = 256;
+const SECRETS: usize = 64;
+/// Whatever the core allows: a secret that was withdrawn is not used for longer than this.
+const LONGEST_SECRET_LIFE: Duration = Duration::from_secs(300);
+/// For one look-up; the core answers from memory.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A live session, as unary calls need it.
+#[derive(Clone)]
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    pub(crate) session_id: String,
+}
+
+/// Fetches and caches. A cell is shared by all who want the same revision, so it is fetched once.
+pub(crate) struct Library {
+    session: watch::Receiver<Option<Session>>,
+    classes: Mutex<Cache<ObjectRevision, Arc<OnceCell<Arc<Class>>>>>,
+    secrets: Mutex<Cache<ObjectRevision, Arc<OnceCell<Lease>>>>,
+}
+
+struct Lease {
+    secret: Secret,
+    until: Instant,
+}
+
+impl Library {
+    pub(crate) fn new(session: watch::Receiver<Option<Session>>) -> Self {
+        Self {
+            session,
+            classes: Mutex::new(Cache::new(CLASSES)),
+            secrets: Mutex::new(Cache::new(SECRETS)),
+        }
+    }
+
+    /// Drops what the core calls stale, and classes that refer to it.
+    pub(crate) fn invalidate(&self, stale: &[ObjectRevision]) {
+        let hit = |known: &ObjectRevision| {
+            stale.iter().any(|gone| {
+                (&gone.namespace, &gone.name) == (&known.namespace, &known.name)
+                    && (gone.revision.is_empty() || gone.revision == known.revision)
+            })
+        };
+        locked(&self.secrets).retain(|key, _| !hit(key));
+        locked(&self.classes).retain(|key, cell| {
+            let secret = cell.get().and_then(|class| class.secret.as_ref());
+            !hit(key) && !secret.is_some_and(hit)
+        });
+    }
+
+    /// Drops everything: after a gap, invalidations may have been missed.
+    pub(crate) fn clear(&self) {
+        locked(&self.classes).clear();
+        locked(&self.secrets).clear();
+    }
+
+    pub(crate) async fn class(
+        &self,
+        wanted: Option<&ObjectRevision>,
+    ) -> Result<Arc<Class>, DriverError> {
+        let wanted = wanted.filter(|wanted| !wanted.name.is_empty()).ok_or_else(|| {
+            DriverError::invalid_argument("the operation names no machine class")
+                .reason("CLASS_MISSING")
+                .not_applied()
+        })?;
+        if wanted.revision.is_empty() {
+            return self.fetch_class(wanted).await;
+        }
+        let cell = self.class_cell(wanted);
+        cell.get_or_try_init(|| self.fetch_class(wanted)).await.cloned()
+    }
+
+    fn class_cell(&self, wanted: &ObjectRevision) -> Arc<OnceCell<Arc<Class>>> {
+        let mut classes = locked(&self.classes);
+        if let Some(cell) = classes.get(wanted) {
+            return Arc::clone(cell);
+        }
+        let cell = Arc::default();
+        classes.insert(wanted.clone(), Arc::clone(&cell));
+        cell
+    }
+
+    async fn fetch_class(&self, wanted: &ObjectRevision) -> Result<Arc<Class>, DriverError> {
+        let answer = self
+            .call(|session| {
+                let request = proto::GetMachineClassRequest { r#ref: Some(wanted.clone()) };
+                let mut client = session.client;
+                async move { client.get_machine_class(request).await }
+            })
+            .await;
+        answer
+            .map(|class| Arc::new(class.into()))
+            .map_err(|status| refused("class", wanted, &status))
+    }
+
+    pub(crate) async fn secret(
+        &self,
+        operation_id: &str,
+        wanted: ObjectRevision,
+        fresh: bool,
+    ) -> Result<Secret, DriverError> {
+        let newest = ObjectRevision { revision: String::new(), ..wanted.clone() };
+        if fresh {
+            self.invalidate(std::slice::from_ref(&newest));
+            let lease = self.fetch_secret(operation_id, &newest).await;
+            return lease
+                .map(|lease| lease.secret)
+                .map_err(|status| refused("secret", &newest, &status));
+        }
+        let cell = self.secret_cell(&wanted);
+        let fetched = cell.get_or_try_init(|| async {
+            match self.fetch_secret(operation_id, &wanted).await {
+                // The revision is gone: it was replaced since the class was read.
+                Err(status)
+                    if matches!(status.code(), Code::NotFound | Code::PermissionDenied)
+                        && !wanted.revision.is_empty() =>
+                {
+                    self.fetch_secret(operation_id, &newest).await
+                }
+                answer => answer,
+            }
+        });
+        match fetched.await {
+            Ok(lease) => Ok(lease.secret.clone()),
+            Err(status) => Err(refused("secret", &wanted, &status)),
+        }
+    }
+
+    fn secret_cell(&self, wanted: &ObjectRevision) -> Arc<OnceCell<Lease>> {
+        let mut secrets = locked(&self.secrets);
+        let now = Instant::now();
+        secrets.retain(|_, cell| cell.get().is_none_or(|lease| now < lease.until));
+        if let Some(cell) = secrets.get(wanted) {
+            return Arc::clone(cell);
+        }
+        let cell = Arc::default();
+        secrets.insert(wanted.clone(), Arc::clone(&cell));
+        cell
+    }
+
+    async fn fetch_secret(
+        &self,
+        operation_id: &str,
+        wanted: &ObjectRevision,
+    ) -> Result<Lease, Status> {
+        let answer = self
+            .call(|session| {
+                let request = proto::GetSecretRequest {
+                    r#ref: Some(wanted.clone()),
+                    session_id: session.session_id,
+                    operation_id: operation_id.to_owned(),
+                };
+                let mut client = session.client;
+                async move { client.get_secret(request).await }
+            })
+            .await?;
+        let allowed = answer.cache_for.and_then(|time| Duration::try_from(time).ok());
+        let life = allowed.unwrap_or_default().min(LONGEST_SECRET_LIFE);
+        Ok(Lease { secret: Secret::new(answer.data), until: Instant::now() + life })
+    }
+
+    /// Calls the core, waiting for a session if there is none, and once more if the call was cut
+    /// off: the first call after the connection was told to go away fails without reaching the core.
+    async fn call<T, F>(&self, attempt: impl Fn(Session) -> F + Send + Sync) -> Result<T, Status>
+    where
+        F: Future<Output = Result<Response<T>, Status>> + Send,
+        T: Send,
+    {
+        let first = self.attempt(&attempt).await;
+        match first {
+            Err(status) if matches!(status.code(), Code::Cancelled | Code::Unavailable) => {
+                self.attempt(&attempt).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn attempt<T, F>(
+        &self,
+        attempt: &(impl Fn(Session) -> F + Send + Sync),
+    ) -> Result<T, Status>
+    where
+        F: Future<Output = Result<Response<T>, Status>> + Send,
+        T: Send,
+    {
+        let session = self.session.clone().wait_for(Option::is_some).await.map(|s| s.clone());
+        let session = session.ok().flatten().ok_or_else(|| Status::unavailable("no session"))?;
+        match tokio::time::timeout(CALL_TIMEOUT, attempt(session)).await {
+            Ok(answer) => answer.map(Response::into_inner),
+            Err(_) => Err(Status::unavailable("the core did not answer in time")),
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No holder can panic half way through a change of the cache.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The error of a verb that could not get its class or secret. Nothing was changed yet.
+fn refused(what: &str, wanted: &ObjectRevision, status: &Status) -> DriverError {
+    let ObjectRevision { namespace, name, .. } = wanted;
+    let message = format!("{what} {namespace}/{name}: {}", status.message());
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only these have a meaning of their own")]
+    let error = match status.code() {
+        Code::NotFound => DriverError::aborted(message).reason("STALE_REVISION"),
+        Code::PermissionDenied => {
+            DriverError::permission_denied(message).reason("REFERENCE_DENIED")
+        }
+        Code::InvalidArgument => DriverError::invalid_argument(message).reason("REFERENCE_INVALID"),
+        Code::FailedPrecondition => {
+            DriverError::failed_precondition(message).reason("REFERENCE_REFUSED")
+        }
+        _ => DriverError::unavailable(message).reason("REFERENCE_UNAVAILABLE"),
+    };
+    error.not_applied()
+}

@@ -1,0 +1,123 @@
+//! What can be set from outside: flags and environment.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::connect::Connector;
+
+/// The flags and variables of every driver; flatten them into your own with `#[command(flatten)]`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct DriverArgs {
+    /// Where the core listens: http://HOST:PORT (loopback only), https://HOST:PORT or unix:PATH
+    #[arg(
+        long,
+        env = "OSTLER_ENDPOINT",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:5000"
+    )]
+    pub endpoint: String,
+
+    /// File with the token to show to the core; read again for every connection
+    #[arg(long, env = "OSTLER_TOKEN_FILE", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+
+    /// File with the certificates (PEM) to trust for https
+    #[arg(long, env = "OSTLER_CA_FILE", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+
+    /// How long to finish running operations after SIGTERM, e.g. 25s or 5m
+    #[arg(
+        long,
+        env = "OSTLER_DRAIN_TIMEOUT",
+        value_name = "TIME",
+        default_value = "25s",
+        value_parser = parse_duration
+    )]
+    pub drain_timeout: Duration,
+
+    /// Name of this process for people, e.g. its pod
+    #[arg(long, env = "OSTLER_INSTANCE_NAME", value_name = "NAME", default_value = "")]
+    pub instance_name: String,
+
+    /// Treat the end of standard input like SIGTERM, so that the driver ends with its supervisor
+    #[arg(long, env = "OSTLER_EXIT_ON_STDIN_EOF")]
+    pub exit_on_stdin_eof: bool,
+}
+
+/// How to run a driver inside another program.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Options {
+    pub(crate) connector: Connector,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) drain_timeout: Duration,
+    pub(crate) instance_name: String,
+}
+
+impl Options {
+    /// Connects with `connector`, runs until cancelled, and then drains for at most 25 s.
+    pub fn new(connector: Connector) -> Self {
+        Self {
+            connector,
+            shutdown: CancellationToken::new(),
+            drain_timeout: Duration::from_secs(25),
+            instance_name: String::new(),
+        }
+    }
+
+    /// Cancel it to drain and end.
+    pub fn shutdown(mut self, token: CancellationToken) -> Self {
+        self.shutdown = token;
+        self
+    }
+
+    /// How long to finish running operations after that.
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.drain_timeout = timeout;
+        self
+    }
+
+    /// A name of this process for people.
+    pub fn instance_name(mut self, name: impl Into<String>) -> Self {
+        self.instance_name = name.into();
+        self
+    }
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let count: u64 = number.parse().map_err(|_| bad_duration(text))?;
+    match unit {
+        "ms" => Ok(Duration::from_millis(count)),
+        "" | "s" => Ok(Duration::from_secs(count)),
+        "m" => Ok(Duration::from_secs(count.saturating_mul(60))),
+        _ => Err(bad_duration(text)),
+    }
+}
+
+fn bad_duration(text: &str) -> String {
+    format!("{text:?} is not a time: write e.g. 25s, 500ms or 5m")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_with_their_unit() {
+        for (text, millis) in [("25s", 25_000), ("25", 25_000), ("500ms", 500), ("5m", 300_000)] {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_time_is_named_and_a_right_one_shown() {
+        for text in ["", "s", "5h", "-1s", "1.5s"] {
+            let error = parse_duration(text).unwrap_err();
+            assert!(error.contains("25s") && error.contains(text), "{error}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What the verbs are asked, and the answers that are more than an instance.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ostler_proto::v1alpha1 as proto;
+use serde::de::DeserializeOwned;
+
+use crate::class::parse_spec;
+use crate::context::Context;
+use crate::error::{DriverError, Violation};
+
+/// The API object that an operation is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// Namespace of the object.
+    pub namespace: String,
+    /// Name of the object.
+    pub name: String,
+    /// UID of the object. Together with the cluster id it is the identity of the instance.
+    pub uid: String,
+}
+
+/// Make an instance.
+#[derive(Clone)]
+pub struct CreateMachine {
+    /// The operation.
+    pub ctx: Context,
+    /// Set these in the very call that makes the instance.
+    pub tags: BTreeMap<String, String>,
+    /// The machine was here before (restored or migrated cluster): look it up by this id first,
+    /// and adopt and re-tag it if cluster and machine name match.
+    pub provider_id: Option<String>,
+    /// What the user data is, e.g. `cloud-init`; may be empty.
+    pub user_data_format: String,
+    pub(crate) user_data: Vec<u8>,
+}
+
+impl CreateMachine {
+    /// The user data, complete and ready to hand over. It holds credentials: never log it.
+    pub fn user_data(&self) -> &[u8] {
+        &self.user_data
+    }
+
+    /// A request for tests of a verb.
+    pub fn for_tests(ctx: Context, user_data: impl Into<Vec<u8>>) -> Self {
+        let user_data = user_data.into();
+        Self {
+            ctx,
+            tags: BTreeMap::new(),
+            provider_id: None,
+            user_data_format: String::new(),
+            user_data,
+        }
+    }
+}
+
+impl fmt::Debug for CreateMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CreateMachine")
+            .field("ctx", &self.ctx)
+            .field("tags", &self.tags)
+            .field("provider_id", &self.provider_id)
+            .field("user_data_format", &self.user_data_format)
+            .field("user_data", &format_args!("<{} bytes>", self.user_data.len()))
+            .finish()
+    }
+}
+
+/// Do what has to be done once after an instance was made.
+#[derive(Debug, Clone)]
+pub struct InitializeMachine {
+    /// The operation.
+    pub ctx: Context,
+    /// Id of the instance.
+    pub provider_id: String,
+}
+
+/// Bring a running instance to the class as it is now.
+#[derive(Debug, Clone)]
+pub struct UpdateMachine {
+    /// The operation. Its class is the spec to reach.
+    pub ctx: Context,
+    /// Id of the instance.
+    pub provider_id: String,
+    /// The spec that was last reported as fully applied. `None`: not known, or an update failed
+    /// half way. Compare with the infrastructure itself in any case.
+    pub last_applied_spec_json: Option<String>,
+}
+
+/// What an update did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Updated {
+    /// Paths in the provider spec whose change was applied.
+    pub applied_paths: Vec<String>,
+}
+
+/// Delete an instance.
+#[derive(Debug, Clone)]
+pub struct DeleteMachine {
+    /// The operation.
+    pub ctx: Context,
+    /// Id of the instance. `None`: find it by identity.
+    pub provider_id: Option<String>,
+}
+
+/// Read an instance.
+#[derive(Debug, Clone)]
+pub struct GetMachineStatus {
+    /// The operation.
+    pub ctx: Context,
+    /// Id of the instance. `None`: find it by identity.
+    pub provider_id: Option<String>,
+}
+
+/// Read all instances of the cluster that belong to the class.
+#[derive(Debug, Clone)]
+pub struct ListMachines {
+    /// The operation. Its target is the class.
+    pub ctx: Context,
+}
+
+/// Find the ids of volumes.
+#[derive(Debug, Clone)]
+pub struct GetVolumeIds {
+    /// The operation.
+    pub ctx: Context,
+    /// Each a core/v1 `PersistentVolumeSpec` as JSON.
+    pub pv_specs_json: Vec<String>,
+}
+
+/// Check a provider spec.
+#[derive(Debug, Clone)]
+pub struct ValidateClass {
+    /// The operation.
+    pub ctx: Context,
+    /// The spec to check, JSON.
+    pub provider_spec_json: String,
+    /// Not `None`: say whether the change from it can be applied to a running instance.
+    pub old_provider_spec_json: Option<String>,
+}
+
+impl ValidateClass {
+    /// The spec to check; a field that does not fit is `INVALID_ARGUMENT` with its path.
+    pub fn spec<T: DeserializeOwned>(&self) -> Result<T, DriverError> {
+        parse_spec(&self.provider_spec_json)
+    }
+
+    /// The spec before the change.
+    pub fn old_spec<T: DeserializeOwned>(&self) -> Result<Option<T>, DriverError> {
+        self.old_provider_spec_json.as_deref().map(parse_spec).transpose()
+    }
+}
+
+/// What a driver says about a provider spec.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClassReview {
+    /// What is wrong; empty if nothing is.
+    pub violations: Vec<Violation>,
+    /// The change from the old spec can be applied to a running instance.
+    pub change_is_hot_updatable: bool,
+    /// Allowed, but worth a word.
+    pub warnings: Vec<String>,
+    /// Paths whose change stands in the way of a hot update.
+    pub not_hot_updatable_paths: Vec<String>,
+}
+
+impl From<ClassReview> for proto::ValidateClassResponse {
+    fn from(review: ClassReview) -> Self {
+        Self {
+            violations: review.violations.into_iter().map(Into::into).collect(),
+            change_is_hot_updatable: review.change_is_hot_updatable,
+            warnings: review.warnings,
+            not_hot_updatable_paths: review.not_hot_updatable_paths,
+        }
+    }
+}

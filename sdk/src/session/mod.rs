@@ -1,0 +1,3 @@
+//! A driver's side of the session.
+
+pub(crate) mod limits;
