@@ -6,10 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use redb::{
-    Database, DatabaseError, ReadableDatabase, ReadableTable, Table,
-    TableDefinition,
-};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, Table, TableDefinition};
 
 use super::{
     Change, Key, OpenError, StorageError,
@@ -63,11 +60,7 @@ impl DiskLog {
         let corrupt = |source| OpenError::Corrupt { path: path.into(), source };
         let (format, opened) = initialize(&database).map_err(corrupt)?;
         if format != FORMAT {
-            return Err(OpenError::Version {
-                path: path.into(),
-                found: format,
-                supported: FORMAT,
-            });
+            return Err(OpenError::Version { path: path.into(), found: format, supported: FORMAT });
         }
         let state = load(&database, &opened).map_err(corrupt)?;
         Ok((Self(RwLock::new(Some(database))), opened, state))
@@ -92,16 +85,21 @@ fn builder() -> redb::Builder {
 
 fn open_error(path: &Path, error: DatabaseError) -> OpenError {
     let path = path.to_path_buf();
-    match error {
-        DatabaseError::DatabaseAlreadyOpen => OpenError::Locked { path },
-        DatabaseError::Storage(redb::StorageError::Io(source))
-            if source.kind() != std::io::ErrorKind::InvalidData
-                && source.kind() != std::io::ErrorKind::UnexpectedEof =>
-        {
-            OpenError::Io { path, source }
-        }
-        other => OpenError::Corrupt { path, source: other.into() },
+    if matches!(error, DatabaseError::DatabaseAlreadyOpen) {
+        return OpenError::Locked { path };
     }
+    if let DatabaseError::Storage(redb::StorageError::Io(source)) = error {
+        let damaged = matches!(
+            source.kind(),
+            std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof
+        );
+        return if damaged {
+            OpenError::Corrupt { path, source: redb::StorageError::Io(source).into() }
+        } else {
+            OpenError::Io { path, source }
+        };
+    }
+    OpenError::Corrupt { path, source: error.into() }
 }
 
 /// The log holds secrets: only its owner may read it.
