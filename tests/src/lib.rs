@@ -1,1 +1,13 @@
-//! Harness, end to end and repository tests of Ostler
+//! The harness of Ostler's end-to-end, whole-stack and repository tests.
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a harness fails its test by panicking, with what was seen"
+)]
+
+pub mod kubectl;
+pub mod process;
+pub mod repository;
+pub mod tools;

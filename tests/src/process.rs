@@ -1,0 +1,129 @@
+//! Real processes of the built binaries: started, listened to, killed.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::tools::root;
+
+/// Long enough for a loaded machine; a test that gets here has failed.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Lines that a process may be ahead of its reader.
+const LINES_AHEAD: usize = 10_000;
+
+/// The directory of the built binaries, which are brought up to date once per test run.
+///
+/// # Panics
+/// If they do not build.
+pub fn binaries() -> &'static Path {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    DIR.get_or_init(|| {
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--workspace", "--bins"])
+            .current_dir(root())
+            .status()
+            .expect("cargo runs");
+        assert!(built.success(), "the binaries do not build");
+        let test = std::env::current_exe().expect("the path of this test is known");
+        test.ancestors().nth(2).expect("tests are built in target/<profile>/deps").to_owned()
+    })
+}
+
+/// One process, killed when dropped.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Process {
+    /// Starts one of our binaries.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start<I, S>(binary: &str, args: I, env: &[(&str, &str)]) -> Self
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<std::ffi::OsStr>,
+    {
+        let mut child = Command::new(binaries().join(binary))
+            .args(args)
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{binary} does not start: {error}"));
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let (sender, lines) = sync_channel(LINES_AHEAD);
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                // A reader that is gone or far behind does not stop the process.
+                let _dropped = sender.try_send(line);
+            }
+        });
+        Self { name: binary.to_owned(), child, lines, seen: Vec::new() }
+    }
+
+    /// Waits for a line on stdout for which `matches` is true, and returns it.
+    ///
+    /// # Panics
+    /// If the process ends, or nothing matches for a long time; shows what was printed.
+    pub fn line(&mut self, what: &str, matches: impl Fn(&str) -> bool) -> String {
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => {
+                    self.seen.push(line.clone());
+                    if matches(&line) {
+                        return line;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => panic!(
+                    "{} printed no line that is {what}; it printed:\n{}",
+                    self.name,
+                    self.seen.join("\n")
+                ),
+            }
+        }
+    }
+
+    /// SIGKILL: no chance to do anything about it.
+    pub fn kill(&mut self) {
+        let _already_gone = self.child.kill();
+        let _already_reaped = self.child.wait();
+    }
+
+    /// SIGTERM.
+    ///
+    /// # Panics
+    /// If the process is not ours any more.
+    pub fn terminate(&self) {
+        kill(self.pid(), Signal::SIGTERM).expect("the process is ours");
+    }
+
+    /// Waits for the process to end by itself.
+    ///
+    /// # Panics
+    /// If waiting fails.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().expect("the process is ours")
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).expect("process ids fit"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,48 @@
+//! Tools that a test needs and a machine may not have.
+
+use std::path::{Path, PathBuf};
+
+/// Finds an executable on PATH.
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
+/// True if the machine must have every tool: a skip is a failure there.
+fn all_required() -> bool {
+    std::env::var("OSTLER_TEST_REQUIRE").is_ok_and(|value| value == "all")
+}
+
+/// The first of `names` that is on PATH. Without one, the test is skipped with a line that says so.
+///
+/// # Panics
+/// If no tool is found although `OSTLER_TEST_REQUIRE=all`.
+pub fn find(what: &str, names: &[&str]) -> Option<PathBuf> {
+    let found = names.iter().find_map(|name| on_path(name));
+    if found.is_none() {
+        skip(what);
+    }
+    found
+}
+
+/// Says that a tool is missing.
+///
+/// # Panics
+/// If `OSTLER_TEST_REQUIRE=all`.
+pub fn skip(what: &str) {
+    assert!(!all_required(), "{what} not found, and OSTLER_TEST_REQUIRE=all asks for it");
+    #[expect(clippy::print_stdout, reason = "tells the person at the terminal why nothing ran")]
+    {
+        println!("skipped: {what} not found");
+    }
+}
+
+/// kubectl, 1.32 or newer.
+pub fn kubectl() -> Option<PathBuf> {
+    find("kubectl", &["kubectl.1.33", "kubectl.1.32", "kubectl"])
+}
+
+/// The root of the repository.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}

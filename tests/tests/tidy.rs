@@ -1,0 +1,185 @@
+//! The rules of the repository. Each failure says what to do instead.
+
+use std::path::Path;
+use std::process::Command;
+
+use ostler_tests::repository::{Crate, SourceFile, crates, files};
+use ostler_tests::tools::root;
+
+/// Longest source file. Longer ones hide more than one concern.
+const FILE_LINES: usize = 600;
+/// Half of the source files are shorter than this.
+const MEDIAN_FILE_LINES: usize = 150;
+const ARCHITECTURE_LINES: usize = 200;
+const BANNED_MODULES: [&str; 4] = ["util", "common", "helpers", "misc"];
+
+/// What each crate may depend on among ours. Arrows point inwards; what is not listed is not allowed.
+const LAYERS: [(&str, &[&str]); 11] = [
+    ("ostler-proto", &[]),
+    ("ostler-driver-sdk", &["ostler-proto"]),
+    ("ostler-driver-fake", &["ostler-driver-sdk"]),
+    ("ostler-api", &[]),
+    ("ostler-lifecycle", &["ostler-api"]),
+    ("ostler-sessions", &["ostler-api", "ostler-proto"]),
+    ("ostler-controllers", &["ostler-api", "ostler-lifecycle", "ostler-sessions"]),
+    ("ostler-apiserver", &[]),
+    (
+        "ostler-server",
+        &["ostler-api", "ostler-lifecycle", "ostler-sessions", "ostler-controllers"],
+    ),
+    (
+        "ostler",
+        &[
+            "ostler-api",
+            "ostler-server",
+            "ostler-controllers",
+            "ostler-sessions",
+            "ostler-apiserver",
+            "ostler-driver-fake",
+            "ostler-driver-sdk",
+        ],
+    ),
+    ("ostler-tests", &["*"]),
+];
+
+fn rust_sources(files: &[SourceFile]) -> impl Iterator<Item = &SourceFile> {
+    files.iter().filter(|file| file.path.extension().is_some_and(|kind| kind == "rs"))
+}
+
+fn text<'a>(files: &'a [SourceFile], path: &str) -> &'a str {
+    files
+        .iter()
+        .find(|file| file.path == Path::new(path))
+        .map_or_else(|| panic!("{path} is missing"), |file| file.text.as_str())
+}
+
+#[test]
+fn no_source_file_is_too_long_and_half_of_them_are_short() {
+    let files = files().unwrap();
+    let mut lengths: Vec<usize> = Vec::new();
+    for file in rust_sources(&files) {
+        let lines = file.text.lines().count();
+        assert!(
+            lines <= FILE_LINES,
+            "{} has {lines} lines; split it by noun (limit {FILE_LINES})",
+            file.path.display()
+        );
+        lengths.push(lines);
+    }
+    lengths.sort_unstable();
+    let median = lengths[lengths.len() / 2];
+    assert!(median <= MEDIAN_FILE_LINES, "the median source file has {median} lines");
+}
+
+#[test]
+fn modules_are_named_by_what_they_do() {
+    for file in files().unwrap() {
+        for part in file.path.iter() {
+            let name = Path::new(part).file_stem().unwrap_or(part).to_string_lossy();
+            assert!(
+                !BANNED_MODULES.contains(&name.as_ref()),
+                "{}: name it by what it does, not `{name}`",
+                file.path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn arrows_of_dependency_point_inwards() {
+    for Crate { name, dependencies, .. } in crates(&files().unwrap()) {
+        let allowed = LAYERS
+            .iter()
+            .find(|(layer, _)| *layer == name)
+            .unwrap_or_else(|| panic!("{name} has no place in the layers of tests/tests/tidy.rs"))
+            .1;
+        for dependency in dependencies.iter().filter(|name| name.starts_with("ostler")) {
+            assert!(
+                allowed == ["*"] || allowed.contains(&dependency.as_str()),
+                "{name} must not depend on {dependency}"
+            );
+        }
+    }
+}
+
+#[test]
+fn decisions_stay_pure() {
+    let tree = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "-p", "ostler-lifecycle", "--edges", "normal", "--prefix", "none"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    for banned in ["tokio", "hyper", "tonic", "kube-client", "kube-runtime", "rand", "reqwest"] {
+        assert!(
+            !tree.lines().any(|line| line.split(' ').next() == Some(banned)),
+            "ostler-lifecycle depends on {banned}; decisions get what they need in the snapshot"
+        );
+    }
+}
+
+#[test]
+fn a_nested_clippy_configuration_repeats_the_root_one() {
+    let files = files().unwrap();
+    let root = text(&files, "clippy.toml");
+    for file in files.iter().filter(|file| file.path.ends_with("clippy.toml")) {
+        for line in root.lines() {
+            assert!(
+                file.text.contains(line),
+                "{} replaces the root clippy.toml and lacks `{line}`",
+                file.path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn the_architecture_page_names_every_crate_and_invariant_and_stays_short() {
+    let files = files().unwrap();
+    let page = text(&files, "ARCHITECTURE.md");
+    assert!(page.lines().count() <= ARCHITECTURE_LINES, "ARCHITECTURE.md is too long to be read");
+    for Crate { name, dir, .. } in crates(&files) {
+        assert!(page.contains(&format!("`{name}`")), "ARCHITECTURE.md lacks crate {name}");
+        let dir = dir.display().to_string();
+        assert!(page.contains(&format!("`{dir}/`")), "ARCHITECTURE.md lacks folder {dir}/ of {name}");
+    }
+    let sources: String = rust_sources(&files).map(|file| file.text.as_str()).collect();
+    for number in 1..=10 {
+        let invariant = format!("INV-{number}");
+        assert!(page.contains(&invariant), "ARCHITECTURE.md lacks {invariant}");
+        assert!(sources.contains(&invariant), "no source file names {invariant}");
+    }
+}
+
+#[test]
+fn nothing_is_left_for_later_without_a_place_to_look() {
+    let marks = ["TO".to_owned() + "DO", "FIX".to_owned() + "ME", "XX".to_owned() + "X"];
+    for file in rust_sources(&files().unwrap()) {
+        for (number, line) in file.text.lines().enumerate() {
+            for mark in &marks {
+                assert!(
+                    !line.split(|letter: char| !letter.is_alphanumeric()).any(|word| word == mark),
+                    "{}:{}: do it now or file an issue",
+                    file.path.display(),
+                    number + 1
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_readme_names_every_command() {
+    let files = files().unwrap();
+    let readme = text(&files, "README.md");
+    for needed in
+        ["cargo run --release -- up", "cargo test --workspace", "ostler reset", "ostler crds", "kubectl"]
+    {
+        assert!(readme.contains(needed), "README.md lacks `{needed}`");
+    }
+    assert!(
+        text(&files, ".ci/run").contains("cargo test --workspace"),
+        ".ci/run must call the test command of the README"
+    );
+}
