@@ -1,0 +1,36 @@
+//! The one source of wall-clock time.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+
+/// Where the controllers read wall-clock time from. Durations are never taken from it; they come
+/// from tokio's clock, so that a test on a paused clock moves both.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// The clock of the host.
+pub fn system() -> Clock {
+    Arc::new(Timestamp::now)
+}
+
+/// `clock`'s time, in the precision that Lease and Event carry.
+pub(crate) fn micro(clock: &Clock) -> MicroTime {
+    MicroTime(clock())
+}
+
+/// `clock`'s time, in the precision of metadata and status.
+pub(crate) fn seconds(clock: &Clock) -> Time {
+    Time(clock())
+}
+
+/// Keeps a [`Clock`] in a struct that derives `Debug`.
+#[derive(Clone)]
+pub(crate) struct DebugClock(pub(crate) Clock);
+
+impl fmt::Debug for DebugClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
+    }
+}

@@ -1,0 +1,191 @@
+//! Takes, keeps and releases the Lease.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::record::{self, Move, Observed, Term};
+use super::{ElectionSettings, LEASE};
+use crate::clock::{Clock, DebugClock};
+
+/// Why leadership ended or could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ElectionError {
+    /// The lease could not be renewed in time; another process may lead by now. The only safe
+    /// thing left to do is to end.
+    #[error("lost the lease {LEASE:?}: not renewed for {}s", .0.as_secs())]
+    Lost(Duration),
+    /// Another process holds the lease though ours had not run out.
+    #[error("lost the lease {LEASE:?} to {0:?}")]
+    Taken(String),
+}
+
+/// Runs for leadership.
+#[derive(Debug)]
+pub struct Elector {
+    api: Api<Lease>,
+    settings: ElectionSettings,
+    clock: DebugClock,
+}
+
+/// Leadership, until [`Leadership::hold`] ends.
+#[derive(Debug)]
+pub struct Leadership {
+    elector: Elector,
+    lease: Lease,
+    renewed_at: Instant,
+}
+
+impl Elector {
+    /// Somebody who may lead.
+    pub fn new(client: Client, settings: ElectionSettings, clock: Clock) -> Self {
+        let api = Api::namespaced(client, &settings.namespace);
+        Self { api, settings, clock: DebugClock(clock) }
+    }
+
+    /// Waits until we lead. `None` if `stop` comes first.
+    pub async fn acquire(self, stop: &CancellationToken) -> Option<Leadership> {
+        let mut observed = Observed::default();
+        let mut waiting_for = String::new();
+        loop {
+            let started = Instant::now();
+            let attempt = timeout(self.settings.renew_deadline, self.try_acquire(&mut observed));
+            let attempt = tokio::select! {
+                () = stop.cancelled() => return None,
+                attempt = attempt => attempt,
+            };
+            match attempt {
+                Ok(Ok(Attempt::Leads(lease))) => {
+                    let lease = *lease;
+                    info!(identity = self.settings.identity, term = Term::of(&lease).get(), "leads");
+                    return Some(Leadership { elector: self, lease, renewed_at: started });
+                }
+                Ok(Ok(Attempt::HeldBy(holder))) => {
+                    if holder != waiting_for {
+                        info!(holder, "waits for the lease");
+                        waiting_for = holder;
+                    }
+                }
+                Ok(Err(failure)) => warn!(error = %failure, "cannot read or write the lease"),
+                Err(_) => warn!("reading or writing the lease takes too long"),
+            }
+            tokio::select! {
+                () = stop.cancelled() => return None,
+                () = sleep(self.settings.retry_period) => {}
+            }
+        }
+    }
+
+    async fn try_acquire(&self, observed: &mut Observed) -> kube::Result<Attempt> {
+        let wall = (self.clock.0)();
+        let written = match self.api.get_opt(LEASE).await? {
+            None => {
+                let lease = record::new_lease(&self.settings, wall);
+                self.api.create(&PostParams::default(), &lease).await
+            }
+            Some(lease) => match observed.decide(lease.clone(), &self.settings, Instant::now(), wall) {
+                Move::Wait => return Ok(Attempt::HeldBy(holder(&lease))),
+                Move::Take(lease) => {
+                    self.api.replace(LEASE, &PostParams::default(), &lease).await
+                }
+            },
+        };
+        match written {
+            Ok(lease) => Ok(Attempt::Leads(Box::new(lease))),
+            // Somebody was faster.
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                Ok(Attempt::HeldBy("another process".to_owned()))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+enum Attempt {
+    Leads(Box<Lease>),
+    HeldBy(String),
+}
+
+fn holder(lease: &Lease) -> String {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default()
+}
+
+impl Leadership {
+    /// The term we lead in.
+    pub fn term(&self) -> Term {
+        Term::of(&self.lease)
+    }
+
+    /// Renews the lease until `stop`, then releases it, so that the next one need not wait.
+    /// Cancel `stop` only when nothing acts as the leader any more. An error means that somebody
+    /// else may lead: everything that acts as the leader must end at once.
+    pub async fn hold(mut self, stop: &CancellationToken) -> Result<(), ElectionError> {
+        let settings = &self.elector.settings;
+        let (deadline, period) = (settings.renew_deadline, settings.retry_period);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = sleep(period) => {}
+            }
+            let left = (self.renewed_at + deadline).saturating_duration_since(Instant::now());
+            let started = Instant::now();
+            match timeout(left, self.renew()).await {
+                Ok(Ok(Renewal::Ours(lease))) => {
+                    (self.lease, self.renewed_at) = (*lease, started);
+                }
+                Ok(Ok(Renewal::Taken(by))) => return Err(ElectionError::Taken(by)),
+                Ok(Err(failure)) => warn!(error = %failure, "cannot renew the lease"),
+                Err(_) => return Err(ElectionError::Lost(deadline)),
+            }
+        }
+        self.release().await;
+        Ok(())
+    }
+
+    async fn renew(&self) -> kube::Result<Renewal> {
+        let lease = record::renewed(self.lease.clone(), (self.elector.clock.0)());
+        match self.elector.api.replace(LEASE, &PostParams::default(), &lease).await {
+            Ok(lease) => Ok(Renewal::Ours(Box::new(lease))),
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                // Our own write whose answer was lost, an edit by hand, or another holder.
+                let now = self.elector.api.get(LEASE).await?;
+                let ours = record::is_ours(&now, &self.elector.settings);
+                let same_term = Term::of(&now) == self.term();
+                Ok(if ours && same_term {
+                    Renewal::Ours(Box::new(now))
+                } else {
+                    Renewal::Taken(holder(&now))
+                })
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                Ok(Renewal::Taken(String::new()))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn release(&self) {
+        let lease = record::released(self.lease.clone(), (self.elector.clock.0)());
+        let params = PostParams::default();
+        let write = self.elector.api.replace(LEASE, &params, &lease);
+        match timeout(self.elector.settings.retry_period, write).await {
+            Ok(Ok(_)) => debug!("released the lease"),
+            Ok(Err(failure)) => warn!(error = %failure, "cannot release the lease"),
+            Err(_) => warn!("releasing the lease takes too long"),
+        }
+    }
+}
+
+enum Renewal {
+    Ours(Box<Lease>),
+    Taken(String),
+}
+
+#[cfg(test)]
+#[path = "elector_tests.rs"]
+mod tests;

@@ -1,0 +1,168 @@
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response, StatusCode};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::client::Body;
+
+use super::*;
+
+/// The Lease endpoint of an API server.
+#[derive(Default)]
+struct LeaseServer {
+    lease: Option<Lease>,
+    version: u64,
+    down: bool,
+}
+
+type Shared = Arc<Mutex<LeaseServer>>;
+
+fn client(server: &Shared) -> Client {
+    let server = Arc::clone(server);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let server = Arc::clone(&server);
+        async move {
+            let (method, body) = (request.method().clone(), request.into_body());
+            let body = body.collect_bytes().await.unwrap();
+            let (code, answer) = server.lock().unwrap().answer(&method, &body);
+            let answer = Response::builder().status(code).body(Body::from(answer)).unwrap();
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    Client::new(service, "default")
+}
+
+impl LeaseServer {
+    fn answer(&mut self, method: &Method, body: &[u8]) -> (StatusCode, Vec<u8>) {
+        if self.down {
+            return failure(StatusCode::INTERNAL_SERVER_ERROR);
+        }
+        let sent: Option<Lease> = serde_json::from_slice(body).ok();
+        match (method.as_str(), self.lease.clone(), sent) {
+            ("GET", Some(lease), _) => (StatusCode::OK, serde_json::to_vec(&lease).unwrap()),
+            ("GET" | "PUT", None, _) => failure(StatusCode::NOT_FOUND),
+            ("POST", None, Some(mut lease)) => {
+                lease.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+                self.store(lease)
+            }
+            ("PUT", Some(here), Some(lease))
+                if here.metadata.resource_version == lease.metadata.resource_version =>
+            {
+                self.store(lease)
+            }
+            _ => failure(StatusCode::CONFLICT),
+        }
+    }
+
+    fn store(&mut self, mut lease: Lease) -> (StatusCode, Vec<u8>) {
+        self.version += 1;
+        lease.metadata.resource_version = Some(self.version.to_string());
+        self.lease = Some(lease.clone());
+        (StatusCode::OK, serde_json::to_vec(&lease).unwrap())
+    }
+
+    fn holder(&self) -> String {
+        self.lease.as_ref().map(holder).unwrap_or_default()
+    }
+}
+
+fn failure(code: StatusCode) -> (StatusCode, Vec<u8>) {
+    let status = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "code": code.as_u16(), "reason": "Conflict", "message": "no"
+    });
+    (code, serde_json::to_vec(&status).unwrap())
+}
+
+fn elector(server: &Shared, identity: &str) -> Elector {
+    let clock: Clock = Arc::new(|| Timestamp::UNIX_EPOCH);
+    Elector::new(client(server), ElectionSettings::new("default", identity), clock)
+}
+
+async fn leader(server: &Shared, identity: &str) -> Leadership {
+    elector(server, identity).acquire(&CancellationToken::new()).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_lease_is_taken_over_as_a_later_term() {
+    let server = Shared::default();
+    let first = leader(&server, "a").await;
+    let term = first.term();
+    let stop = CancellationToken::new();
+    stop.cancel();
+    first.hold(&stop).await.unwrap();
+    assert_eq!(server.lock().unwrap().holder(), "");
+    let before = Instant::now();
+    let second = leader(&server, "b").await;
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    assert!(second.term() > term);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_dead_holder_is_taken_when_it_has_run_out() {
+    let server = Shared::default();
+    let dead = leader(&server, "a").await;
+    let before = Instant::now();
+    let second = leader(&server, "b").await;
+    let waited = before.elapsed().as_secs();
+    assert!((15..=17).contains(&waited), "{waited}");
+    assert!(second.term() > dead.term());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_renewed_is_not_taken() {
+    let server = Shared::default();
+    let stop = CancellationToken::new();
+    let first = leader(&server, "a").await;
+    let hold = tokio::spawn({
+        let stop = stop.clone();
+        async move { first.hold(&stop).await }
+    });
+    let patience = timeout(Duration::from_secs(120), leader(&server, "b")).await;
+    assert!(patience.is_err());
+    assert_eq!(server.lock().unwrap().holder(), "a");
+    stop.cancel();
+    hold.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_cannot_renew_gives_up_before_another_may_take_over() {
+    let server = Shared::default();
+    let first = leader(&server, "a").await;
+    let before = Instant::now();
+    server.lock().unwrap().down = true;
+    let ended = first.hold(&CancellationToken::new()).await;
+    assert!(matches!(ended, Err(ElectionError::Lost(_))), "{ended:?}");
+    assert!(before.elapsed() < Duration::from_secs(15), "{:?}", before.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_lease_was_taken_gives_up_at_once() {
+    let server = Shared::default();
+    let first = leader(&server, "a").await;
+    {
+        let mut server = server.lock().unwrap();
+        let mut lease = server.lease.clone().unwrap();
+        lease.spec.as_mut().unwrap().holder_identity = Some("b".to_owned());
+        server.store(lease);
+    }
+    let ended = first.hold(&CancellationToken::new()).await;
+    assert!(matches!(ended, Err(ElectionError::Taken(by)) if by == "b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_by_hand_that_keeps_the_holder_does_not_end_leadership() {
+    let server = Shared::default();
+    let first = leader(&server, "a").await;
+    {
+        let mut server = server.lock().unwrap();
+        let mut lease = server.lease.clone().unwrap();
+        lease.metadata.labels = Some([("by".to_owned(), "hand".to_owned())].into());
+        server.store(lease);
+    }
+    let stop = CancellationToken::new();
+    let hold = first.hold(&stop);
+    let held = timeout(Duration::from_secs(60), hold).await;
+    assert!(held.is_err(), "still held");
+}

@@ -1,0 +1,222 @@
+//! What a Lease says and what to make of it. No I/O.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use tokio::time::Instant;
+
+use super::{ElectionSettings, LEASE};
+
+/// A leadership term, for fencing: a later leader always has a greater one.
+///
+/// Made of the age of the Lease object and its transitions. A Lease that was deleted and made
+/// again counts its transitions from zero, but is younger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Term(u64);
+
+/// Room for the transitions of one Lease below its creation time.
+const TRANSITION_BITS: u32 = 24;
+
+impl Term {
+    /// The term that `lease` stands for.
+    pub fn of(lease: &Lease) -> Self {
+        let created = lease.metadata.creation_timestamp.as_ref();
+        let created = created.map_or(0, |time| time.0.as_second());
+        let created = u64::try_from(created).unwrap_or(0);
+        Self((created << TRANSITION_BITS).saturating_add(transitions(lease)))
+    }
+
+    /// The number that goes out with every operation.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+fn transitions(lease: &Lease) -> u64 {
+    let count = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
+    u64::try_from(count).unwrap_or(0)
+}
+
+/// What was last seen of the Lease, and since when it looks like that.
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    last: Option<(LeaseSpec, Instant)>,
+}
+
+/// What to do about the Lease.
+#[derive(Debug, PartialEq)]
+pub(super) enum Move {
+    /// Write this over it: it is free, ours or dead.
+    Take(Box<Lease>),
+    /// Somebody else holds it.
+    Wait,
+}
+
+impl Observed {
+    /// Looks at the Lease as it is now.
+    pub(super) fn decide(
+        &mut self,
+        lease: Lease,
+        settings: &ElectionSettings,
+        now: Instant,
+        wall: Timestamp,
+    ) -> Move {
+        let spec = lease.spec.clone().unwrap_or_default();
+        let since = match &self.last {
+            Some((seen, since)) if *seen == spec => *since,
+            Some(_) | None => now,
+        };
+        let duration = spec
+            .lease_duration_seconds
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .map_or(settings.lease_duration, Duration::from_secs);
+        let holder = spec.holder_identity.as_deref().unwrap_or_default();
+        let free = holder.is_empty()
+            || holder == settings.identity
+            || Some(holder) == settings.predecessor.as_deref()
+            || now.saturating_duration_since(since) >= duration;
+        self.last = Some((spec, since));
+        if free { Move::Take(Box::new(taken(lease, settings, wall))) } else { Move::Wait }
+    }
+}
+
+/// A Lease that does not exist yet, held by us.
+pub(super) fn new_lease(settings: &ElectionSettings, wall: Timestamp) -> Lease {
+    let metadata = ObjectMeta {
+        name: Some(LEASE.to_owned()),
+        namespace: Some(settings.namespace.clone()),
+        ..ObjectMeta::default()
+    };
+    let mut lease = taken(Lease { metadata, spec: None }, settings, wall);
+    lease.spec.get_or_insert_default().lease_transitions = Some(0);
+    lease
+}
+
+/// Every acquisition is a transition, also that of a lease which was ours: it is another term.
+fn taken(mut lease: Lease, settings: &ElectionSettings, wall: Timestamp) -> Lease {
+    let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
+    lease.spec = Some(LeaseSpec {
+        holder_identity: Some(settings.identity.clone()),
+        lease_duration_seconds: Some(seconds(settings.lease_duration)),
+        lease_transitions: Some(transitions.saturating_add(1)),
+        acquire_time: Some(MicroTime(wall)),
+        renew_time: Some(MicroTime(wall)),
+        ..lease.spec.unwrap_or_default()
+    });
+    lease
+}
+
+/// The same term, renewed.
+pub(super) fn renewed(mut lease: Lease, wall: Timestamp) -> Lease {
+    lease.spec.get_or_insert_default().renew_time = Some(MicroTime(wall));
+    lease
+}
+
+/// Free for the next one at once: no holder, and a duration of one second for those who look at
+/// the times only.
+pub(super) fn released(mut lease: Lease, wall: Timestamp) -> Lease {
+    let spec = lease.spec.get_or_insert_default();
+    spec.holder_identity = Some(String::new());
+    spec.lease_duration_seconds = Some(1);
+    spec.renew_time = Some(MicroTime(wall));
+    spec.acquire_time = Some(MicroTime(wall));
+    lease
+}
+
+/// Whether we hold `lease`.
+pub(super) fn is_ours(lease: &Lease, settings: &ElectionSettings) -> bool {
+    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+    holder == Some(settings.identity.as_str())
+}
+
+fn seconds(duration: Duration) -> i32 {
+    i32::try_from(duration.as_secs()).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    fn settings() -> ElectionSettings {
+        ElectionSettings::new("default", "me")
+    }
+
+    fn held_by(holder: &str, transitions: i32) -> Lease {
+        let mut lease = new_lease(&ElectionSettings::new("default", holder), Timestamp::UNIX_EPOCH);
+        lease.spec.as_mut().unwrap().lease_transitions = Some(transitions);
+        lease
+    }
+
+    fn decide(observed: &mut Observed, lease: Lease, now: Instant) -> Move {
+        observed.decide(lease, &settings(), now, Timestamp::UNIX_EPOCH)
+    }
+
+    fn taken_transitions(decision: Move) -> i32 {
+        match decision {
+            Move::Take(lease) => lease.spec.unwrap().lease_transitions.unwrap(),
+            Move::Wait => panic!("waits"),
+        }
+    }
+
+    #[test]
+    fn a_live_lease_of_another_is_waited_for_and_a_dead_one_taken() {
+        let (mut observed, start) = (Observed::default(), Instant::now());
+        for seconds in [0, 5, 14] {
+            let now = start + Duration::from_secs(seconds);
+            assert_eq!(decide(&mut observed, held_by("you", 3), now), Move::Wait);
+        }
+        let now = start + Duration::from_secs(15);
+        assert_eq!(taken_transitions(decide(&mut observed, held_by("you", 3), now)), 4);
+    }
+
+    #[test]
+    fn a_renewal_starts_the_wait_over_whatever_its_time_says() {
+        let (mut observed, start) = (Observed::default(), Instant::now());
+        decide(&mut observed, held_by("you", 3), start);
+        let renewed = renewed(held_by("you", 3), Timestamp::UNIX_EPOCH + Duration::from_secs(1));
+        let late = start + Duration::from_secs(14);
+        assert_eq!(decide(&mut observed, renewed.clone(), late), Move::Wait);
+        let later = start + Duration::from_secs(28);
+        assert_eq!(decide(&mut observed, renewed, later), Move::Wait);
+    }
+
+    #[test]
+    fn a_released_lease_and_one_of_our_own_are_taken_at_once_as_a_new_term() {
+        let now = Instant::now();
+        let free = released(held_by("you", 3), Timestamp::UNIX_EPOCH);
+        assert_eq!(taken_transitions(decide(&mut Observed::default(), free, now)), 4);
+        let ours = held_by("me", 7);
+        assert_eq!(taken_transitions(decide(&mut Observed::default(), ours, now)), 8);
+    }
+
+    #[test]
+    fn the_lease_of_a_predecessor_known_to_be_dead_is_taken_at_once() {
+        let settings = ElectionSettings { predecessor: Some("me-before".into()), ..settings() };
+        let decide = |holder| {
+            Observed::default().decide(
+                held_by(holder, 1),
+                &settings,
+                Instant::now(),
+                Timestamp::UNIX_EPOCH,
+            )
+        };
+        assert_eq!(taken_transitions(decide("me-before")), 2);
+        assert_eq!(decide("you"), Move::Wait);
+    }
+
+    #[test]
+    fn a_term_grows_with_every_transition_and_over_a_lease_made_anew() {
+        let created = |seconds: i64, transitions| {
+            let mut lease = held_by("me", transitions);
+            let time = Timestamp::from_second(seconds).unwrap();
+            lease.metadata.creation_timestamp = Some(Time(time));
+            Term::of(&lease)
+        };
+        assert!(created(1_800_000_000, 1) < created(1_800_000_000, 2));
+        assert!(created(1_800_000_000, 10_000) < created(1_800_000_001, 0));
+    }
+}

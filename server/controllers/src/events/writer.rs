@@ -1,0 +1,200 @@
+//! From the reconciles to the API, through a bounded channel.
+
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+use uuid::Uuid;
+
+use super::Occurrence;
+use super::series::{Repeated, SeriesBook, WRITE_EVERY};
+use crate::clock::{self, Clock, DebugClock};
+
+/// Events that wait to be written: four for each of a thousand machines made at once.
+const WAITING: usize = 4096;
+/// Requests at the same time; events are never urgent.
+const REQUESTS: usize = 8;
+/// What the API server accepts in a note.
+const NOTE_BYTES: usize = 1024;
+
+/// What became of events.
+#[derive(Debug, Clone, Default)]
+pub struct EventMetrics {
+    written: Counter,
+    dropped: Counter,
+}
+
+impl EventMetrics {
+    /// Registers the counters.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let (written, dropped) = (metrics.written.clone(), metrics.dropped.clone());
+        registry.register("ostler_events_written", "Events and repetitions written", written);
+        registry.register("ostler_events_dropped", "Events that were not written", dropped);
+        metrics
+    }
+}
+
+/// Where events are handed in. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Recorder {
+    waiting: mpsc::Sender<Occurrence>,
+    metrics: EventMetrics,
+}
+
+impl Recorder {
+    /// A recorder and the writer that has to run for it.
+    pub fn new(
+        client: Client,
+        instance: &str,
+        clock: Clock,
+        metrics: EventMetrics,
+    ) -> (Self, EventWriter) {
+        let (waiting, events) = mpsc::channel(WAITING);
+        let writer = EventWriter {
+            client,
+            instance: instance.to_owned(),
+            clock: DebugClock(clock),
+            metrics: metrics.clone(),
+            events,
+            book: SeriesBook::default(),
+            requests: JoinSet::new(),
+        };
+        (Self { waiting, metrics }, writer)
+    }
+
+    /// Hands in an event. Never waits: with too many waiting, it is dropped and counted.
+    pub fn record(&self, event: Occurrence) {
+        if self.waiting.try_send(event).is_err() {
+            self.metrics.dropped.inc();
+        }
+    }
+}
+
+/// Writes what recorders hand in.
+pub struct EventWriter {
+    client: Client,
+    instance: String,
+    clock: DebugClock,
+    metrics: EventMetrics,
+    events: mpsc::Receiver<Occurrence>,
+    book: SeriesBook,
+    requests: JoinSet<()>,
+}
+
+impl std::fmt::Debug for EventWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventWriter").field("waiting", &self.events.len()).finish_non_exhaustive()
+    }
+}
+
+impl EventWriter {
+    /// Writes until `stop`, then what is still waiting.
+    pub async fn run(mut self, stop: CancellationToken) {
+        loop {
+            let room = self.requests.len() < REQUESTS;
+            let repetitions = self.book.has_unwritten();
+            tokio::select! {
+                () = stop.cancelled() => break,
+                event = self.events.recv(), if room => match event {
+                    Some(event) => self.take(event),
+                    None => break,
+                },
+                Some(_) = self.requests.join_next() => {}
+                () = sleep(WRITE_EVERY), if repetitions => self.write_repetitions(),
+            }
+        }
+        self.events.close();
+        while let Some(event) = self.events.recv().await {
+            if self.requests.len() >= REQUESTS {
+                self.requests.join_next().await;
+            }
+            self.take(event);
+        }
+        self.write_repetitions();
+        while self.requests.join_next().await.is_some() {}
+    }
+
+    fn take(&mut self, event: Occurrence) {
+        let namespace = event.regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
+        let name = event_name(event.regarding.name.as_deref().unwrap_or_default());
+        if !self.book.is_new(&event, &namespace, &name, Instant::now()) {
+            return;
+        }
+        let object = self.object(event, &namespace, name);
+        let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
+        let metrics = self.metrics.clone();
+        self.requests.spawn(async move {
+            match api.create(&PostParams::default(), &object).await {
+                Ok(_) => metrics.written.inc(),
+                Err(failure) => {
+                    debug!(error = %failure, "an event was not written");
+                    metrics.dropped.inc()
+                }
+            };
+        });
+    }
+
+    fn object(&self, event: Occurrence, namespace: &str, name: String) -> Event {
+        Event {
+            metadata: ObjectMeta {
+                name: Some(name),
+                namespace: Some(namespace.to_owned()),
+                ..ObjectMeta::default()
+            },
+            action: Some(event.action.to_owned()),
+            reason: Some(event.reason.to_owned()),
+            type_: Some(event.severity.as_str().to_owned()),
+            note: Some(cut(event.note, NOTE_BYTES)),
+            regarding: Some(event.regarding),
+            event_time: Some(clock::micro(&self.clock.0)),
+            reporting_controller: Some("ostler.dev/machine-controller".to_owned()),
+            reporting_instance: Some(cut(self.instance.clone(), 128)),
+            ..Event::default()
+        }
+    }
+
+    /// One task for all of them, one after the other: nobody waits for a count.
+    fn write_repetitions(&mut self) {
+        let (client, metrics) = (self.client.clone(), self.metrics.clone());
+        let seen = clock::micro(&self.clock.0);
+        let repeated = self.book.take_unwritten(Instant::now());
+        self.requests.spawn(async move {
+            for Repeated { namespace, event_name, count } in repeated {
+                let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+                let patch = json!({ "series": { "count": count, "lastObservedTime": seen } });
+                let params = PatchParams::default();
+                match api.patch(&event_name, &params, &Patch::Merge(patch)).await {
+                    Ok(_) => metrics.written.inc(),
+                    // The event is gone: it was as old as the API server keeps them.
+                    Err(_) => metrics.dropped.inc(),
+                };
+            }
+        });
+    }
+}
+
+/// Unique, and short enough for a name whatever the object is called.
+fn event_name(object: &str) -> String {
+    let suffix = Uuid::new_v4().simple().to_string();
+    let suffix = suffix.get(..16).unwrap_or(&suffix).to_owned();
+    let object = cut(object.to_owned(), 200);
+    match object.as_str() {
+        "" => suffix,
+        object => format!("{object}.{suffix}"),
+    }
+}
+
+/// At most `bytes` of `text`, cut between characters.
+fn cut(mut text: String, bytes: usize) -> String {
+    text.truncate(text.floor_char_boundary(bytes));
+    text
+}

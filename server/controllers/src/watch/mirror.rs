@@ -1,0 +1,300 @@
+//! The objects of one kind and their indexes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::hash::Hash;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use kube::Resource;
+use kube::runtime::watcher::Event;
+use tokio::sync::watch;
+
+use super::Revision;
+
+/// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectName {
+    /// Empty for a cluster-scoped object.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+}
+
+impl ObjectName {
+    /// Name of a namespaced object.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// Name of a cluster-scoped object.
+    pub fn cluster(name: impl Into<String>) -> Self {
+        Self::new("", name)
+    }
+
+    /// Name of `object`.
+    pub fn of<K: Resource>(object: &K) -> Self {
+        let meta = object.meta();
+        Self::new(
+            meta.namespace.clone().unwrap_or_default(),
+            meta.name.clone().unwrap_or_default(),
+        )
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace.as_str() {
+            "" => f.write_str(&self.name),
+            namespace => write!(f, "{namespace}/{}", self.name),
+        }
+    }
+}
+
+impl fmt::Debug for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A kind that is mirrored.
+pub trait Mirrored: Resource<DynamicType = ()> + Clone + Send + Sync + 'static {
+    /// What an object can be found by, other than its name.
+    type Index: Copy + Eq + Hash + Send + Sync;
+
+    /// Kind, for metrics and logs.
+    const KIND: &'static str;
+
+    /// Under which values the object is found.
+    fn indexed(&self) -> Vec<(Self::Index, String)>;
+
+    /// Drops what nobody reads, before the object is kept. `managedFields` are gone already.
+    fn trim(&mut self) {}
+}
+
+/// One object changed.
+#[derive(Debug, Clone)]
+pub struct Change<K> {
+    /// What was mirrored before; none when it is new.
+    pub old: Option<Arc<K>>,
+    /// What is mirrored now; none when it is gone.
+    pub new: Option<Arc<K>>,
+    /// Seen by listing rather than as an event of its own.
+    pub listed: bool,
+}
+
+impl<K> Change<K> {
+    /// The object as it is now or, when it is gone, as it was last.
+    pub fn latest(&self) -> Option<&Arc<K>> {
+        self.new.as_ref().or(self.old.as_ref())
+    }
+}
+
+struct Contents<K: Mirrored> {
+    objects: HashMap<ObjectName, Arc<K>>,
+    index: HashMap<(K::Index, String), BTreeSet<ObjectName>>,
+    /// The list being read, until it is complete.
+    listing: Option<HashMap<ObjectName, Arc<K>>>,
+}
+
+/// The objects of one kind and their indexes, as the watch last saw them.
+pub struct Mirror<K: Mirrored> {
+    contents: RwLock<Contents<K>>,
+    synced: watch::Sender<bool>,
+}
+
+impl<K: Mirrored> fmt::Debug for Mirror<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mirror").field("kind", &K::KIND).field("objects", &self.len()).finish()
+    }
+}
+
+impl<K: Mirrored> Default for Mirror<K> {
+    fn default() -> Self {
+        let contents =
+            Contents { objects: HashMap::new(), index: HashMap::new(), listing: None };
+        Self { contents: RwLock::new(contents), synced: watch::Sender::new(false) }
+    }
+}
+
+impl<K: Mirrored> Mirror<K> {
+    fn read(&self) -> RwLockReadGuard<'_, Contents<K>> {
+        self.contents.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Contents<K>> {
+        self.contents.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the first complete list.
+    pub async fn synced(&self) {
+        // The sender lives in `self`, so the channel cannot close while we wait.
+        drop(self.synced.subscribe().wait_for(|synced| *synced).await);
+    }
+
+    /// Whether the first list is complete.
+    pub fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// The object of that name.
+    pub fn get(&self, name: &ObjectName) -> Option<Arc<K>> {
+        self.read().objects.get(name).cloned()
+    }
+
+    /// The objects indexed under `value`, by name.
+    pub fn find(&self, index: K::Index, value: &str) -> Vec<Arc<K>> {
+        let contents = self.read();
+        let names = contents.index.get(&(index, value.to_owned()));
+        names.into_iter().flatten().filter_map(|name| contents.objects.get(name)).cloned().collect()
+    }
+
+    /// The names of the objects indexed under `value`, in order.
+    pub fn find_names(&self, index: K::Index, value: &str) -> Vec<ObjectName> {
+        let contents = self.read();
+        contents.index.get(&(index, value.to_owned())).into_iter().flatten().cloned().collect()
+    }
+
+    /// Every object, in no order.
+    pub fn all(&self) -> Vec<Arc<K>> {
+        self.read().objects.values().cloned().collect()
+    }
+
+    /// Every name, in no order.
+    pub fn names(&self) -> Vec<ObjectName> {
+        self.read().objects.keys().cloned().collect()
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.read().objects.len()
+    }
+
+    /// Whether there is no object.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes in the answer to a write of our own, ahead of the watch; the event that follows it
+    /// later is then no news and wakes nobody. For that the write must have been made on condition
+    /// of the resource version that it was planned from: otherwise the answer may hold a change of
+    /// somebody else, and that must come as an event.
+    pub fn absorb(&self, mut object: K) {
+        prepare(&mut object);
+        let mut contents = self.write();
+        let name = ObjectName::of(&object);
+        // Unknown here: either gone meanwhile, or new and the watch will tell. Never resurrect.
+        if contents.objects.contains_key(&name) && contents.is_news(&name, &object) {
+            contents.put(name, Arc::new(object));
+        }
+    }
+
+    /// Takes in an event of the watch and says what changed by it.
+    pub fn apply(&self, event: Event<K>) -> Vec<Change<K>> {
+        match event {
+            Event::Apply(object) => self.apply_one(object).into_iter().collect(),
+            Event::Delete(object) => self.delete(&object).into_iter().collect(),
+            Event::Init => {
+                self.write().listing = Some(HashMap::new());
+                Vec::new()
+            }
+            Event::InitApply(mut object) => {
+                prepare(&mut object);
+                let name = ObjectName::of(&object);
+                self.write().listing.get_or_insert_default().insert(name, Arc::new(object));
+                Vec::new()
+            }
+            Event::InitDone => {
+                let changes = self.finish_listing();
+                self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
+                changes
+            }
+        }
+    }
+
+    fn apply_one(&self, mut object: K) -> Option<Change<K>> {
+        prepare(&mut object);
+        let name = ObjectName::of(&object);
+        let mut contents = self.write();
+        if !contents.is_news(&name, &object) {
+            return None;
+        }
+        let new = Arc::new(object);
+        let old = contents.put(name, Arc::clone(&new));
+        Some(Change { old, new: Some(new), listed: false })
+    }
+
+    fn delete(&self, object: &K) -> Option<Change<K>> {
+        let name = ObjectName::of(object);
+        let mut contents = self.write();
+        let here = contents.objects.get(&name)?;
+        if revision(object).is_older_than(revision(here.as_ref())) {
+            return None;
+        }
+        let old = contents.remove(&name);
+        old.is_some().then_some(Change { old, new: None, listed: false })
+    }
+
+    fn finish_listing(&self) -> Vec<Change<K>> {
+        let mut contents = self.write();
+        let listing = contents.listing.take().unwrap_or_default();
+        let gone: Vec<ObjectName> =
+            contents.objects.keys().filter(|name| !listing.contains_key(name)).cloned().collect();
+        let mut changes = Vec::new();
+        for name in gone {
+            let old = contents.remove(&name);
+            changes.push(Change { old, new: None, listed: true });
+        }
+        for (name, new) in listing {
+            if contents.is_news(&name, &new) {
+                let old = contents.put(name, Arc::clone(&new));
+                changes.push(Change { old, new: Some(new), listed: true });
+            }
+        }
+        changes
+    }
+}
+
+impl<K: Mirrored> Contents<K> {
+    /// Whether `object` is not what is here already, and not older.
+    fn is_news(&self, name: &ObjectName, object: &K) -> bool {
+        let Some(here) = self.objects.get(name) else { return true };
+        let same = here.meta().resource_version.is_some()
+            && here.meta().resource_version == object.meta().resource_version;
+        !same && !revision(object).is_older_than(revision(here.as_ref()))
+    }
+
+    fn put(&mut self, name: ObjectName, object: Arc<K>) -> Option<Arc<K>> {
+        let old = self.remove(&name);
+        for key in object.indexed() {
+            self.index.entry(key).or_default().insert(name.clone());
+        }
+        self.objects.insert(name, object);
+        old
+    }
+
+    fn remove(&mut self, name: &ObjectName) -> Option<Arc<K>> {
+        let old = self.objects.remove(name)?;
+        for key in old.indexed() {
+            if let Some(names) = self.index.get_mut(&key) {
+                names.remove(name);
+                if names.is_empty() {
+                    self.index.remove(&key);
+                }
+            }
+        }
+        Some(old)
+    }
+}
+
+fn revision<K: Resource>(object: &K) -> Revision {
+    Revision::of(object.meta().resource_version.as_deref())
+}
+
+fn prepare<K: Mirrored>(object: &mut K) {
+    object.meta_mut().managed_fields = None;
+    object.trim();
+}
+
+#[cfg(test)]
+#[path = "mirror_tests.rs"]
+mod tests;

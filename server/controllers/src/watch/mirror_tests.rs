@@ -1,0 +1,128 @@
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+
+use super::*;
+
+const COLOUR: &str = "colour";
+
+impl Mirrored for ConfigMap {
+    type Index = &'static str;
+    const KIND: &'static str = "ConfigMap";
+
+    fn indexed(&self) -> Vec<(&'static str, String)> {
+        let colour = self.data.iter().flatten().find(|(key, _)| *key == COLOUR);
+        colour.map(|(_, value)| (COLOUR, value.clone())).into_iter().collect()
+    }
+}
+
+fn object(name: &str, version: u64, colour: &str) -> ConfigMap {
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some("default".to_owned()),
+            resource_version: Some(version.to_string()),
+            managed_fields: Some(vec![ManagedFieldsEntry::default()]),
+            ..ObjectMeta::default()
+        },
+        data: Some([(COLOUR.to_owned(), colour.to_owned())].into()),
+        ..ConfigMap::default()
+    }
+}
+
+fn names(mirror: &Mirror<ConfigMap>, colour: &str) -> Vec<String> {
+    mirror.find_names(COLOUR, colour).into_iter().map(|name| name.name).collect()
+}
+
+fn version(mirror: &Mirror<ConfigMap>, name: &str) -> Option<String> {
+    mirror.get(&ObjectName::new("default", name))?.metadata.resource_version.clone()
+}
+
+fn listed(mirror: &Mirror<ConfigMap>, objects: Vec<ConfigMap>) -> Vec<Change<ConfigMap>> {
+    mirror.apply(Event::Init);
+    for object in objects {
+        assert!(mirror.apply(Event::InitApply(object)).is_empty());
+    }
+    mirror.apply(Event::InitDone)
+}
+
+#[test]
+fn an_index_follows_its_objects() {
+    let mirror = Mirror::default();
+    mirror.apply(Event::Apply(object("a", 1, "red")));
+    mirror.apply(Event::Apply(object("b", 2, "red")));
+    assert_eq!(names(&mirror, "red"), ["a", "b"]);
+    mirror.apply(Event::Apply(object("a", 3, "blue")));
+    assert_eq!(names(&mirror, "red"), ["b"]);
+    assert_eq!(names(&mirror, "blue"), ["a"]);
+    mirror.apply(Event::Delete(object("a", 4, "blue")));
+    assert!(names(&mirror, "blue").is_empty());
+    assert_eq!(mirror.find(COLOUR, "red").len(), 1);
+}
+
+#[test]
+fn managed_fields_are_not_kept() {
+    let mirror = Mirror::default();
+    mirror.apply(Event::Apply(object("a", 1, "red")));
+    let kept = mirror.get(&ObjectName::new("default", "a")).unwrap();
+    assert!(kept.metadata.managed_fields.is_none());
+}
+
+#[test]
+fn the_echo_of_an_own_write_is_no_news() {
+    let mirror = Mirror::default();
+    mirror.apply(Event::Apply(object("a", 1, "red")));
+    mirror.absorb(object("a", 5, "blue"));
+    assert_eq!(names(&mirror, "blue"), ["a"]);
+    assert!(mirror.apply(Event::Apply(object("a", 5, "blue"))).is_empty());
+}
+
+#[test]
+fn an_event_from_before_an_own_write_does_not_bring_the_old_state_back() {
+    let mirror = Mirror::default();
+    mirror.apply(Event::Apply(object("a", 1, "red")));
+    mirror.absorb(object("a", 5, "blue"));
+    assert!(mirror.apply(Event::Apply(object("a", 3, "red"))).is_empty());
+    assert!(mirror.apply(Event::Delete(object("a", 4, "red"))).is_empty());
+    assert_eq!(version(&mirror, "a").as_deref(), Some("5"));
+    let changes = mirror.apply(Event::Apply(object("a", 6, "green")));
+    assert_eq!(changes.len(), 1);
+}
+
+#[test]
+fn an_own_write_does_not_resurrect_what_the_watch_saw_deleted() {
+    let mirror = Mirror::default();
+    mirror.apply(Event::Apply(object("a", 1, "red")));
+    mirror.apply(Event::Delete(object("a", 3, "red")));
+    mirror.absorb(object("a", 2, "red"));
+    assert!(mirror.is_empty());
+}
+
+#[test]
+fn a_relist_reports_what_changed_meanwhile_and_nothing_else() {
+    let mirror = Mirror::default();
+    listed(&mirror, vec![object("same", 1, "red"), object("edited", 2, "red"), object("gone", 3, "red")]);
+    assert!(mirror.is_synced());
+    let again = vec![object("same", 1, "red"), object("edited", 9, "blue"), object("new", 8, "blue")];
+    let mut changes: Vec<_> = listed(&mirror, again)
+        .into_iter()
+        .map(|change| {
+            assert!(change.listed);
+            let name = change.latest().unwrap().metadata.name.clone().unwrap();
+            (name, change.old.is_some(), change.new.is_some())
+        })
+        .collect();
+    changes.sort();
+    let expected = [("edited", true, true), ("gone", true, false), ("new", false, true)];
+    assert_eq!(changes, expected.map(|(name, old, new)| (name.to_owned(), old, new)));
+    assert_eq!(names(&mirror, "blue"), ["edited", "new"]);
+}
+
+#[test]
+fn a_relist_that_breaks_off_changes_nothing() {
+    let mirror = Mirror::default();
+    listed(&mirror, vec![object("a", 1, "red"), object("b", 2, "red")]);
+    mirror.apply(Event::Init);
+    mirror.apply(Event::InitApply(object("a", 1, "red")));
+    listed(&mirror, vec![object("a", 1, "red"), object("b", 2, "red")]);
+    assert_eq!(mirror.len(), 2);
+}

@@ -1,0 +1,16 @@
+//! Copies of what the API server holds, kept by watches.
+//!
+//! Each kind has a [`Mirror`]: trimmed objects and their indexes under one lock, so that an index
+//! never disagrees with the objects. Each watch is a task of its own with a backoff of its own;
+//! a broken one never slows another. The answers to our own writes go into the mirror as well
+//! ([`Mirror::absorb`]), so that a worker never sees an object older than its own last write.
+
+mod feed;
+mod metrics;
+mod mirror;
+mod revision;
+
+pub use feed::{Feed, run};
+pub use metrics::WatchMetrics;
+pub use mirror::{Change, Mirror, Mirrored, ObjectName};
+pub use revision::Revision;
