@@ -1,5 +1,17 @@
 //! API types of Ostler: the kinds, their names and the closed enums that all parts share.
 //!
-//! No I/O here. Start at [`machine`] for the Machine and [`driver`] for what drivers answer.
+//! No I/O here. Start at [`machine`] for the Machine, [`machine_class`] for what its instance looks
+//! like, [`driver`] for what drivers answer and [`names`] for the strings that others depend on.
 
+pub mod crds;
 pub mod driver;
+pub mod machine;
+pub mod machine_class;
+mod machine_status;
+pub mod names;
+mod open_enum;
+pub mod timeout;
+
+pub use crds::crds;
+pub use machine::Machine;
+pub use machine_class::MachineClass;

@@ -1,0 +1,75 @@
+//! The CustomResourceDefinitions, generated from the types.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps,
+};
+use kube::CustomResourceExt;
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+use crate::{machine::Machine, machine_class::MachineClass};
+
+/// Every CustomResourceDefinition of ours, in the order in which to apply them.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    vec![machine(), machine_class()]
+}
+
+/// An object that is kept as it is, unknown fields included.
+pub(crate) fn free_form(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+}
+
+fn machine() -> CustomResourceDefinition {
+    let mut crd = Machine::crd();
+    each_schema(&mut crd, |root| {
+        if let Some(spec) = property(root, "spec") {
+            spec.required = Some(vec!["class".to_owned()]);
+            if let Some(class) = property(spec, "class") {
+                class.required = Some(vec!["kind".to_owned(), "name".to_owned()]);
+            }
+            if let Some(metadata) =
+                property(spec, "nodeTemplate").and_then(|all| property(all, "metadata"))
+            {
+                metadata.nullable = Some(true);
+            }
+        }
+    });
+    crd
+}
+
+fn machine_class() -> CustomResourceDefinition {
+    let mut crd = MachineClass::crd();
+    each_schema(&mut crd, |root| root.required = Some(vec!["providerSpec".to_owned()]));
+    crd
+}
+
+/// Applies `change` to the schema of every version, without the defaults that the decoder needs
+/// and the API must not have: upstream defaults nothing.
+fn each_schema(crd: &mut CustomResourceDefinition, change: impl Fn(&mut JSONSchemaProps)) {
+    for version in &mut crd.spec.versions {
+        let schema = version.schema.as_mut().and_then(|all| all.open_api_v3_schema.as_mut());
+        if let Some(root) = schema {
+            remove_defaults(root);
+            change(root);
+        }
+    }
+}
+
+fn remove_defaults(schema: &mut JSONSchemaProps) {
+    schema.default = None;
+    for property in schema.properties.iter_mut().flat_map(BTreeMap::values_mut) {
+        remove_defaults(property);
+    }
+    if let Some(items) = &mut schema.items {
+        use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaPropsOrArray;
+        match items {
+            JSONSchemaPropsOrArray::Schema(one) => remove_defaults(one),
+            JSONSchemaPropsOrArray::Schemas(all) => all.iter_mut().for_each(remove_defaults),
+        }
+    }
+}
+
+fn property<'a>(schema: &'a mut JSONSchemaProps, name: &str) -> Option<&'a mut JSONSchemaProps> {
+    schema.properties.as_mut()?.get_mut(name)
+}

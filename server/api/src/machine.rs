@@ -1,0 +1,255 @@
+//! Machine: one instance that is to become one Node.
+
+use std::time::Duration;
+
+use k8s_openapi::{api::core::v1::NodeSpec, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use crate::machine_status::{
+    CurrentStatus, DrainProgress, FailureReason, HotUpdate, HotUpdateState, LastOperation,
+    LifecyclePhase, MachineAddress, MachineConditionType, MachineOperationType, MachinePhase,
+    MachineState, MachineStatus, MachineStep, OperationIntent, OperationVerb, Retry, WaitReason,
+    WaitingFor,
+};
+use crate::{names, timeout::Timeout};
+
+/// What a Machine is to be.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "machine.sapcloud.io",
+    version = "v1alpha1",
+    kind = "Machine",
+    plural = "machines",
+    singular = "machine",
+    shortname = "mc",
+    namespaced,
+    status = "MachineStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "One instance that is to become one Node."
+)]
+#[kube(
+    printcolumn(
+        name = "Status",
+        type_ = "string",
+        json_path = ".status.currentStatus.phase",
+        description = "phase as machine-controller-manager has it"
+    ),
+    printcolumn(
+        name = "Phase",
+        type_ = "string",
+        json_path = ".status.phase",
+        description = "where in its life the machine is"
+    ),
+    printcolumn(
+        name = "Step",
+        type_ = "string",
+        json_path = ".status.step",
+        description = "what is being done"
+    ),
+    printcolumn(
+        name = "Waiting",
+        type_ = "string",
+        json_path = ".status.waitingFor.reason",
+        description = "what the machine waits for"
+    ),
+    printcolumn(name = "Node", type_ = "string", json_path = ".metadata.labels.node"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "ProviderID",
+        type_ = "string",
+        json_path = ".spec.providerID",
+        priority = 1
+    ),
+    printcolumn(name = "Class", type_ = "string", json_path = ".spec.class.name", priority = 1)
+)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSpec {
+    /// The class that says what the instance looks like.
+    #[serde(default)]
+    pub class: ClassRef,
+    /// The instance, once there is one. May be given for an instance that exists already.
+    #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    /// Labels, annotations and taints of the Node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_template: Option<NodeTemplate>,
+    /// How long a drain may last, from the deletion of the Machine, before force is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_timeout: Option<Timeout>,
+    /// How long a Node may be unhealthy before its Machine is Failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_timeout: Option<Timeout>,
+    /// How long it may take to become a Node before the Machine is Failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creation_timeout: Option<Timeout>,
+    /// How long an in-place update may last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_place_update_timeout: Option<Timeout>,
+    /// How long a preserved Machine is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_preserve_timeout: Option<Timeout>,
+    /// True: an unhealthy Machine stays Unknown for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disable_health_timeout: Option<bool>,
+    /// How often an eviction is tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub max_evict_retries: Option<i32>,
+    /// Node conditions that must be False, separated by commas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_conditions: Option<String>,
+}
+
+/// Names a class in the namespace of the Machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClassRef {
+    /// For people; never read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_group: Option<String>,
+    /// `MachineClass`.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub kind: String,
+    /// Name of the class.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub name: String,
+}
+
+/// What the Node of a Machine is to carry.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeTemplate {
+    /// Labels and annotations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::crds::free_form")]
+    pub metadata: Option<ObjectMeta>,
+    /// Taints; everything else in it is ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<NodeSpec>,
+}
+
+impl Machine {
+    /// Whether our finalizer is there.
+    pub fn has_finalizer(&self) -> bool {
+        let ours = |name: &String| name == names::finalizer::MACHINE;
+        self.metadata.finalizers.as_ref().is_some_and(|all| all.iter().any(ours))
+    }
+
+    /// Whether somebody asked for its deletion.
+    pub fn is_deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// The instance, if one is known. Upstream writes an empty string for none.
+    pub fn provider_id(&self) -> Option<&str> {
+        self.spec.provider_id.as_deref().filter(|id| !id.is_empty())
+    }
+
+    /// Name of the Node, if known.
+    pub fn node_name(&self) -> Option<&str> {
+        self.label(names::label::NODE).filter(|name| !name.is_empty())
+    }
+
+    /// Value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Value of an annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Name of the Machine; empty only for an object that was never stored.
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// UID of the Machine; empty only for an object that was never stored.
+    pub fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// Phase as machine-controller-manager has it.
+    pub fn phase(&self) -> MachinePhase {
+        self.status.as_ref().map(MachineStatus::machine_phase).unwrap_or_default()
+    }
+
+    /// Creation timeout: the annotation wins over the spec, the spec over `default`.
+    pub fn creation_timeout(&self, default: Duration) -> Duration {
+        self.annotation(names::annotation::EFFECTIVE_CREATION_TIMEOUT)
+            .and_then(|text| Timeout::from(text).duration())
+            .or_else(|| self.spec.creation_timeout.as_ref()?.duration())
+            .unwrap_or(default)
+    }
+
+    /// Whether the operator asked for force: label `force-deletion`, read as Go reads a bool.
+    pub fn wants_force(&self) -> bool {
+        let value = self.label(names::label::FORCE_DELETION).unwrap_or_default();
+        ["1", "t", "T", "true", "TRUE", "True"].contains(&value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_as_upstream_writes_it_reads_and_comes_back_the_same() {
+        let upstream = serde_json::json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1",
+            "kind": "Machine",
+            "metadata": { "name": "m", "namespace": "default" },
+            "spec": {
+                "class": { "kind": "MachineClass", "name": "c" },
+                "providerID": "aws:///x/i-1",
+                "nodeTemplate": { "metadata": { "creationTimestamp": null }, "spec": {} },
+                "drainTimeout": "2h0m0s"
+            },
+            "status": {
+                "currentStatus": {
+                    "phase": "SomethingNew", "timeoutActive": true, "lastUpdateTime": null
+                },
+                "lastOperation": {
+                    "description": "d", "errorCode": "Strange", "type": "Repaint",
+                    "state": "Wet", "lastUpdateTime": "2026-01-02T03:04:05Z"
+                }
+            }
+        });
+        let machine: Machine = serde_json::from_value(upstream).unwrap();
+        assert_eq!(machine.phase(), MachinePhase::Other("SomethingNew".into()));
+        let back = serde_json::to_value(&machine).unwrap();
+        assert_eq!(back["status"]["currentStatus"]["phase"], "SomethingNew");
+        assert_eq!(back["status"]["lastOperation"]["type"], "Repaint");
+        assert_eq!(back["status"]["lastOperation"]["errorCode"], "Strange");
+        assert_eq!(back["spec"]["drainTimeout"], "2h0m0s");
+    }
+
+    #[test]
+    fn a_machine_with_an_empty_spec_still_decodes() {
+        let machine: Machine = serde_json::from_value(serde_json::json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": { "name": "m" }, "spec": {}
+        }))
+        .unwrap();
+        assert_eq!(machine.spec.class.name, "");
+        assert_eq!(machine.phase(), MachinePhase::New);
+    }
+
+    #[test]
+    fn the_annotation_wins_over_the_spec_and_the_spec_over_the_default() {
+        let mut machine = Machine::default();
+        let default = Duration::from_mins(20);
+        assert_eq!(machine.creation_timeout(default), default);
+        machine.spec.creation_timeout = Some("3m".into());
+        assert_eq!(machine.creation_timeout(default), Duration::from_mins(3));
+        let key = names::annotation::EFFECTIVE_CREATION_TIMEOUT.to_owned();
+        machine.metadata.annotations = Some([(key, "7m".to_owned())].into());
+        assert_eq!(machine.creation_timeout(default), Duration::from_mins(7));
+    }
+}

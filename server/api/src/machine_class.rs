@@ -1,0 +1,128 @@
+//! MachineClass: what the instances of many Machines look like. Its fields are at the top level.
+
+use k8s_openapi::api::core::v1::SecretReference;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::names;
+
+/// The fields of a MachineClass, which stand at its top level: there is no `spec` in its JSON.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "machine.sapcloud.io",
+    version = "v1alpha1",
+    kind = "MachineClass",
+    plural = "machineclasses",
+    singular = "machineclass",
+    shortname = "mcc",
+    namespaced,
+    no_spec,
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "What the instances of Machines look like, and which driver makes them."
+)]
+#[kube(
+    printcolumn(name = "Provider", type_ = "string", json_path = ".provider"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Secret", type_ = "string", json_path = ".secretRef.name", priority = 1)
+)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineClassSpec {
+    /// What the autoscaler has to know of a Node before there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "class_node_template")]
+    pub node_template: Option<Value>,
+    /// The spec that the driver reads; opaque to the core.
+    #[serde(default)]
+    #[schemars(schema_with = "crate::crds::free_form")]
+    pub provider_spec: Value,
+    /// The driver that serves the class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// User data, and possibly credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretReference>,
+    /// Credentials; its keys win over those of `secretRef`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_secret_ref: Option<SecretReference>,
+}
+
+/// As upstream: an object whose unknown fields are kept.
+fn class_node_template(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "nullable": true,
+        "x-kubernetes-preserve-unknown-fields": true,
+        "required": ["capacity", "instanceType", "region", "zone"],
+        "properties": {
+            "architecture": { "type": "string", "nullable": true },
+            "capacity": { "type": "object", "additionalProperties": { "x-kubernetes-int-or-string": true } },
+            "virtualCapacity": { "type": "object", "nullable": true, "additionalProperties": { "x-kubernetes-int-or-string": true } },
+            "instanceType": { "type": "string" },
+            "region": { "type": "string" },
+            "zone": { "type": "string" },
+        },
+    })
+}
+
+impl MachineClass {
+    /// Whether our finalizer is there.
+    pub fn has_finalizer(&self) -> bool {
+        let ours = |name: &String| name == names::finalizer::MACHINE;
+        self.metadata.finalizers.as_ref().is_some_and(|all| all.iter().any(ours))
+    }
+
+    /// Secrets that the class names, later ones win. A reference without a namespace means the
+    /// namespace of the class.
+    pub fn secret_refs(&self) -> Vec<(String, String)> {
+        let own = self.metadata.namespace.clone().unwrap_or_default();
+        [&self.spec.secret_ref, &self.spec.credentials_secret_ref]
+            .into_iter()
+            .flatten()
+            .filter_map(|secret| {
+                let name = secret.name.clone().filter(|name| !name.is_empty())?;
+                let namespace = secret.namespace.clone().filter(|name| !name.is_empty());
+                Some((namespace.unwrap_or_else(|| own.clone()), name))
+            })
+            .collect()
+    }
+
+    /// The driver that serves the class; empty when the class does not say.
+    pub fn provider(&self) -> &str {
+        self.spec.provider.as_deref().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_of_a_class_stand_at_its_top_level() {
+        let json = serde_json::json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1",
+            "kind": "MachineClass",
+            "metadata": { "name": "c", "namespace": "default" },
+            "provider": "AWS",
+            "providerSpec": { "ami": "ami-1", "nested": { "n": 1 } },
+            "secretRef": { "name": "s", "namespace": "default" },
+            "credentialsSecretRef": { "name": "t" },
+            "nodeTemplate": {
+                "capacity": { "cpu": 4, "memory": "8Gi", "gpu": 0 },
+                "instanceType": "m5", "region": "eu", "zone": "eu-1"
+            }
+        });
+        let class: MachineClass = serde_json::from_value(json.clone()).unwrap();
+        assert_eq!(class.provider(), "AWS");
+        assert_eq!(class.spec.provider_spec["nested"]["n"], 1);
+        assert_eq!(
+            class.secret_refs(),
+            [("default".into(), "s".into()), ("default".into(), "t".into())]
+        );
+        let back = serde_json::to_value(&class).unwrap();
+        assert_eq!(back["providerSpec"], json["providerSpec"]);
+        assert_eq!(back.get("spec"), None);
+    }
+}

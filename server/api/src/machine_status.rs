@@ -1,0 +1,542 @@
+//! Status of a Machine: upstream's fields, then ours, all optional.
+
+use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{driver::OperationKind, open_enum::open_enum};
+
+/// What is known of a Machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineStatus {
+    /// Addresses that the driver reported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<MachineAddress>,
+    /// The conditions of the Node, and ours beside them ([`MachineConditionType`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<NodeCondition>,
+    /// What was tried last, and how it went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_operation: Option<LastOperation>,
+    /// Phase as machine-controller-manager has it, and since when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_status: Option<CurrentStatus>,
+    /// What the driver wants to be handed back on its next operation; opaque.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_known_state: Option<String>,
+
+    /// Generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Where in its life the Machine is. Derived from the rest; nothing decides by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<LifecyclePhase>,
+    /// What is being done; absent when the Machine rests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<MachineStep>,
+    /// Since when the step is being done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_since: Option<Time>,
+    /// What the Machine waits for; absent when it waits for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<WaitingFor>,
+    /// The operation that was or is about to be sent to a driver. Written before it is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<OperationIntent>,
+    /// How often the last operation failed, and what may end the wait for the next attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
+    /// When the first operation that may make an instance was decided. The creation timeout counts
+    /// from here: a Machine that waited for its class or driver does not lose that time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creation_started_at: Option<Time>,
+    /// Why the Machine is Failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_reason: Option<FailureReason>,
+    /// A hot update that has not succeeded yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot_update: Option<HotUpdate>,
+    /// How far the drain is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainProgress>,
+}
+
+impl MachineStatus {
+    /// Phase as machine-controller-manager has it.
+    pub fn machine_phase(&self) -> MachinePhase {
+        self.current_status.as_ref().and_then(|current| current.phase.clone()).unwrap_or_default()
+    }
+}
+
+/// An address of the instance.
+#[derive(
+    Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+pub struct MachineAddress {
+    /// As in a Node: `InternalIP`, `Hostname`, …
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// The address.
+    pub address: String,
+}
+
+/// What was tried last, and how it went.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastOperation {
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Name of the driver's result code, if it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_code: Option<String>,
+    /// When this was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_update_time: Option<Time>,
+    /// How it went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<MachineState>,
+    /// What it was.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub type_: Option<MachineOperationType>,
+}
+
+/// Phase as machine-controller-manager has it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CurrentStatus {
+    /// The phase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<MachinePhase>,
+    /// True while Pending.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_active: Option<bool>,
+    /// Since when the phase holds; health timeouts count from here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_update_time: Option<Time>,
+    /// Until when the Machine is preserved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preserve_expiry_time: Option<Time>,
+}
+
+/// What a Machine waits for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingFor {
+    /// The reason, for programs.
+    pub reason: WaitReason,
+    /// The reason, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Since when this is the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+}
+
+/// The write-ahead intent: an operation that was or is about to be sent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OperationIntent {
+    /// UUID of the operation, new for every decision to dispatch.
+    pub id: String,
+    /// The verb.
+    pub kind: OperationVerb,
+    /// The same for every attempt at the same intent.
+    pub idempotency_key: String,
+    /// Revision of the class that goes with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class_revision: Option<String>,
+    /// Digest of the provider spec that goes with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec_digest: Option<String>,
+    /// Leadership term of the core that decided it.
+    #[serde(default)]
+    pub term: i64,
+    /// 1 for the first attempt.
+    #[serde(default)]
+    pub attempt: i32,
+    /// When it was decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    /// True: its outcome was lost or the driver could not tell. A read decides.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outcome_unknown: bool,
+}
+
+impl OperationIntent {
+    /// The verb, if it is one of ours.
+    pub fn operation_kind(&self) -> Option<OperationKind> {
+        OperationKind::from_name(self.kind.as_str())
+    }
+}
+
+/// How often the last operation failed, and what may end the wait.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Retry {
+    /// The verb that failed.
+    pub kind: OperationVerb,
+    /// Name of the result code.
+    pub code: String,
+    /// How often in a row.
+    #[serde(default)]
+    pub failures: i32,
+    /// Not before this; absent: not before something changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Time>,
+    /// Revision of the class that it failed with; another one ends the wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class_revision: Option<String>,
+    /// Revision of the secret that it failed with; another one ends the wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_revision: Option<String>,
+}
+
+/// A hot update that has not succeeded yet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HotUpdate {
+    /// How far it is.
+    pub state: HotUpdateState,
+    /// Digest of the provider spec that was to be applied.
+    pub spec_digest: String,
+    /// Name and version of the driver that refused; another one is asked again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+}
+
+/// How far a drain is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainProgress {
+    /// When the first pass began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    /// When force is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Time>,
+    /// Pods that still have to go.
+    #[serde(default)]
+    pub pods_left: i32,
+    /// Of these, pods that are terminating.
+    #[serde(default)]
+    pub terminating: i32,
+    /// Of these, pods whose eviction a PodDisruptionBudget refused.
+    #[serde(default)]
+    pub blocked: i32,
+    /// Of these, pods whose eviction failed for another reason.
+    #[serde(default)]
+    pub failing: i32,
+    /// `namespace/name` of the first pods that are blocked or failing, at most three.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<String>,
+    /// True once force was used.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forced: bool,
+    /// True once no pod was left, or force was used.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub finished: bool,
+}
+
+open_enum! {
+    /// Phase as machine-controller-manager has it.
+    #[derive(Default)]
+    pub enum MachinePhase {
+        /// Nothing happened yet.
+        #[default]
+        New = "",
+        /// The instance exists, the Node does not.
+        Pending = "Pending",
+        /// The instance exists and no Node is expected.
+        Available = "Available",
+        /// The Node is healthy.
+        Running = "Running",
+        /// Being deleted.
+        Terminating = "Terminating",
+        /// The Node was healthy and is not any more.
+        Unknown = "Unknown",
+        /// Given up.
+        Failed = "Failed",
+        /// Creation failed and is tried again.
+        CrashLoopBackOff = "CrashLoopBackOff",
+        /// An in-place update runs.
+        InPlaceUpdating = "InPlaceUpdating",
+        /// An in-place update succeeded.
+        InPlaceUpdateSuccessful = "InPlaceUpdateSuccessful",
+        /// An in-place update failed.
+        InPlaceUpdateFailed = "InPlaceUpdateFailed",
+    }
+}
+
+open_enum! {
+    /// How an operation went.
+    pub enum MachineState {
+        /// Not finished.
+        Processing = "Processing",
+        /// Failed; it may be tried again.
+        Failed = "Failed",
+        /// Succeeded.
+        Successful = "Successful",
+    }
+}
+
+open_enum! {
+    /// What an operation was.
+    pub enum MachineOperationType {
+        /// Creation, initialization and joining.
+        Create = "Create",
+        /// Hot update.
+        Update = "Update",
+        /// In-place update.
+        InPlaceUpdate = "InPlaceUpdate",
+        /// Drain outside a deletion.
+        DrainNode = "DrainNode",
+        /// Health of the Node.
+        HealthCheck = "HealthCheck",
+        /// Deletion.
+        Delete = "Delete",
+    }
+}
+
+open_enum! {
+    /// Where in its life a Machine is.
+    pub enum LifecyclePhase {
+        /// Nothing was asked of the infrastructure yet.
+        Pending = "Pending",
+        /// The instance is being made.
+        Provisioning = "Provisioning",
+        /// The instance is made and is to become a Node.
+        Provisioned = "Provisioned",
+        /// The Node is there.
+        Running = "Running",
+        /// Being deleted.
+        Deleting = "Deleting",
+        /// The instance is gone, only the object is left.
+        Deleted = "Deleted",
+        /// Given up; somebody has to act.
+        Failed = "Failed",
+    }
+}
+
+open_enum! {
+    /// What is being done for a Machine.
+    pub enum MachineStep {
+        /// Look the instance up, and make it if there is none.
+        CreateInstance = "CreateInstance",
+        /// Finish what is to be done once after the instance exists.
+        InitializeInstance = "InitializeInstance",
+        /// Wait until the Node is there and healthy.
+        JoinNode = "JoinNode",
+        /// Bring the running instance to the current spec of its class.
+        UpdateInstance = "UpdateInstance",
+        /// Deletion: find out which instance and which Node there are.
+        FindInstance = "FindInstance",
+        /// Deletion: no new pods on the Node.
+        CordonNode = "CordonNode",
+        /// Deletion: the pods leave.
+        DrainNode = "DrainNode",
+        /// Deletion: the volumes leave.
+        DetachVolumes = "DetachVolumes",
+        /// Deletion: the instance goes.
+        DeleteInstance = "DeleteInstance",
+        /// Deletion: the Node goes.
+        DeleteNode = "DeleteNode",
+        /// Deletion: the Machine itself goes.
+        RemoveFinalizer = "RemoveFinalizer",
+    }
+}
+
+open_enum! {
+    /// What a Machine waits for.
+    pub enum WaitReason {
+        /// `spec.class` does not name a MachineClass.
+        ClassRefInvalid = "ClassRefInvalid",
+        /// The class does not exist.
+        ClassMissing = "ClassMissing",
+        /// The class is of another namespace.
+        ClassNamespaceDenied = "ClassNamespaceDenied",
+        /// A secret of the class does not exist.
+        SecretMissing = "SecretMissing",
+        /// A secret of the class is of another namespace.
+        SecretNamespaceDenied = "SecretNamespaceDenied",
+        /// The user data is over 256 KiB.
+        UserDataTooLarge = "UserDataTooLarge",
+        /// The provider spec is over 128 KiB.
+        ProviderSpecTooLarge = "ProviderSpecTooLarge",
+        /// No driver for the provider of the class is connected and ready.
+        DriverUnavailable = "DriverUnavailable",
+        /// A driver works on an operation.
+        DriverWorking = "DriverWorking",
+        /// The driver failed; the next attempt has its time.
+        DriverRetry = "DriverRetry",
+        /// The driver lacks a verb that is needed.
+        DriverLacksVerb = "DriverLacksVerb",
+        /// The driver refused the spec; it waits for a change of the class.
+        InvalidSpec = "InvalidSpec",
+        /// The driver refused the credentials.
+        CredentialsRefused = "CredentialsRefused",
+        /// Quota or capacity is short.
+        CapacityExhausted = "CapacityExhausted",
+        /// The infrastructure needs a hand first.
+        ActionNeeded = "ActionNeeded",
+        /// The driver reports more than one instance for this Machine.
+        SeveralInstances = "SeveralInstances",
+        /// The driver reported an instance without a provider id.
+        EmptyProviderId = "EmptyProviderID",
+        /// Another Machine has the same provider id.
+        DuplicateProviderId = "DuplicateProviderID",
+        /// The driver does not know the instance any more.
+        InstanceMissing = "InstanceMissing",
+        /// The outcome of an operation is unknown; it is being looked up.
+        OutcomeUnknown = "OutcomeUnknown",
+        /// The instance is not initialized.
+        InstanceNotInitialized = "InstanceNotInitialized",
+        /// No Node with this provider id has joined.
+        NodeNotJoined = "NodeNotJoined",
+        /// More than one Node has this provider id or machine name.
+        NodeAmbiguous = "NodeAmbiguous",
+        /// The Node is there and not healthy.
+        NodeNotReady = "NodeNotReady",
+        /// The Node still has the taint of its critical components.
+        CriticalComponentsNotReady = "CriticalComponentsNotReady",
+        /// The Node was healthy and is not any more.
+        NodeUnhealthy = "NodeUnhealthy",
+        /// The Node was there and is not any more.
+        NodeMissing = "NodeMissing",
+        /// The Node is not cordoned yet.
+        NodeNotCordoned = "NodeNotCordoned",
+        /// Pods are terminating.
+        PodsTerminating = "PodsTerminating",
+        /// A PodDisruptionBudget refuses evictions.
+        PodDisruptionBudget = "PodDisruptionBudget",
+        /// Evictions fail.
+        EvictionFailing = "EvictionFailing",
+        /// Volumes are still attached to the Node.
+        VolumesAttached = "VolumesAttached",
+        /// The API server refused or did not answer a write.
+        ApiWriteFailed = "ApiWriteFailed",
+        /// Something could not be observed yet.
+        NotObserved = "NotObserved",
+        /// Given up; somebody, or a MachineSet, has to replace it.
+        Failed = "Failed",
+        /// The driver refuses to change the running instance.
+        HotUpdateRefused = "HotUpdateRefused",
+    }
+}
+
+open_enum! {
+    /// Why a Machine is Failed.
+    pub enum FailureReason {
+        /// No instance within the creation timeout.
+        CreationTimeout = "CreationTimeout",
+        /// The instance was not initialized within the creation timeout.
+        InitializationTimeout = "InitializationTimeout",
+        /// No healthy Node within the creation timeout.
+        JoinTimeout = "JoinTimeout",
+        /// The Node was unhealthy for longer than the health timeout.
+        HealthTimeout = "HealthTimeout",
+        /// Another instance holds the name.
+        InstanceConflict = "InstanceConflict",
+        /// The infrastructure lost something for good.
+        DataLoss = "DataLoss",
+    }
+}
+
+open_enum! {
+    /// How far a hot update is.
+    pub enum HotUpdateState {
+        /// Sent, or about to be.
+        Processing = "Processing",
+        /// Failed, possibly half way; it is driven on to the current spec.
+        Failed = "Failed",
+        /// The driver does not change this on a running instance.
+        Refused = "Refused",
+        /// The driver cannot change running instances at all.
+        Unsupported = "Unsupported",
+    }
+}
+
+open_enum! {
+    /// A verb of the driver contract, as it stands in a status.
+    pub enum OperationVerb {
+        /// Make the instance.
+        CreateMachine = "CreateMachine",
+        /// Initialize the instance.
+        InitializeMachine = "InitializeMachine",
+        /// Change the running instance.
+        UpdateMachine = "UpdateMachine",
+        /// Make the instance go away.
+        DeleteMachine = "DeleteMachine",
+        /// Read the instance.
+        GetMachineStatus = "GetMachineStatus",
+        /// Read all instances of a class.
+        ListMachines = "ListMachines",
+        /// Name volumes.
+        GetVolumeIds = "GetVolumeIds",
+        /// Check a provider spec.
+        ValidateClass = "ValidateClass",
+    }
+}
+
+impl From<OperationKind> for OperationVerb {
+    fn from(kind: OperationKind) -> Self {
+        Self::from(kind.name())
+    }
+}
+
+open_enum! {
+    /// Our condition types. None of them is a condition of a Node, so that both can stand in one
+    /// list: a condition of another type belongs to the Node.
+    pub enum MachineConditionType {
+        /// Whether the instance was made; False carries the driver's text.
+        InstanceCreated = "InstanceCreated",
+        /// Whether the instance was initialized; False carries the driver's text.
+        InstanceInitialized = "InstanceInitialized",
+        /// True: a change of the class cannot reach the running instance.
+        HotUpdateRefused = "HotUpdateRefused",
+        /// Whether the last hot update succeeded; False carries the driver's text.
+        HotUpdated = "HotUpdated",
+        /// Whether the Node was drained for the deletion.
+        Drained = "Drained",
+        /// Whether the instance was deleted; False carries the driver's text.
+        InstanceDeleted = "InstanceDeleted",
+    }
+}
+
+impl MachineConditionType {
+    /// Whether a condition in `status.conditions` is ours.
+    pub fn is_ours(type_: &str) -> bool {
+        Self::WORDS.contains(&type_)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_of_the_contract_has_its_word() {
+        for kind in OperationKind::ALL {
+            assert!(!matches!(OperationVerb::from(kind), OperationVerb::Other(_)), "{kind}");
+        }
+    }
+
+    #[test]
+    fn no_condition_of_ours_is_one_of_a_node() {
+        for node in [
+            "Ready",
+            "MemoryPressure",
+            "DiskPressure",
+            "PIDPressure",
+            "NetworkUnavailable",
+            "KernelDeadlock",
+            "ReadonlyFilesystem",
+            "Terminating",
+            "InPlaceUpdate",
+            "Preserved",
+        ] {
+            assert!(!MachineConditionType::is_ours(node), "{node}");
+        }
+    }
+}

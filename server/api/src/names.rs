@@ -1,0 +1,106 @@
+//! Fixed strings that other programs read or write: groups, finalizers, labels, annotations, taints.
+//!
+//! Everything that is not marked as ours is upstream's and must not change.
+
+/// API group of the machine kinds.
+pub const GROUP: &str = "machine.sapcloud.io";
+/// The only version of the machine kinds.
+pub const VERSION: &str = "v1alpha1";
+/// `apiVersion` of the machine kinds.
+pub const API_VERSION: &str = "machine.sapcloud.io/v1alpha1";
+/// API group of the kinds that upstream never had.
+pub const OWN_GROUP: &str = "ostler.dev";
+
+/// Kind of a Machine.
+pub const MACHINE: &str = "Machine";
+/// Kind of a MachineClass; the only value of `spec.class.kind` that works.
+pub const MACHINE_CLASS: &str = "MachineClass";
+/// Kind of a MachineSet.
+pub const MACHINE_SET: &str = "MachineSet";
+/// Kind of a MachineDeployment.
+pub const MACHINE_DEPLOYMENT: &str = "MachineDeployment";
+/// Kind of a MachinePool, in [`OWN_GROUP`].
+pub const MACHINE_POOL: &str = "MachinePool";
+
+/// Name of the Lease that the leading core holds; upstream's, so that both never act at once.
+pub const LEADER_LEASE: &str = "machine-controller";
+/// ConfigMap that remembers the cluster id.
+pub const CLUSTER_ID_CONFIG_MAP: &str = "ostler-cluster-id";
+
+/// Finalizers.
+pub mod finalizer {
+    /// On Machines, MachineClasses, MachineSets and MachineDeployments.
+    pub const MACHINE: &str = "machine.sapcloud.io/machine-controller-manager";
+    /// On Secrets that a class names.
+    pub const SECRET: &str = "machine.sapcloud.io/machine-controller";
+    /// On Nodes of Machines.
+    pub const NODE: &str = "node.machine.sapcloud.io/machine-controller";
+}
+
+/// Labels.
+pub mod label {
+    /// On a Machine: the name of its Node.
+    pub const NODE: &str = "node";
+    /// On a Machine: the name of its MachineDeployment, by convention of whoever writes that.
+    pub const DEPLOYMENT_NAME: &str = "name";
+    /// On a Node: the name of its Machine.
+    pub const MACHINE_NAME: &str = "node.gardener.cloud/machine-name";
+    /// On MachineSets and Machines: which template they were made from.
+    pub const TEMPLATE_HASH: &str = "machine-template-hash";
+    /// On a Machine, a Go bool: drain and delete by force.
+    pub const FORCE_DELETION: &str = "force-deletion";
+    /// On a MachineSet: makes no machines.
+    pub const FREEZE: &str = "freeze";
+}
+
+/// Annotations.
+pub mod annotation {
+    /// On a Machine: an integer, the lowest is deleted first.
+    pub const PRIORITY: &str = "machinepriority.machine.sapcloud.io";
+    /// Value of [`PRIORITY`] for a Machine that has none.
+    pub const DEFAULT_PRIORITY: &str = "3";
+    /// On a Machine: the provider spec that its driver last reported as fully applied, as JSON.
+    pub const LAST_APPLIED_PROVIDER_SPEC: &str = "machine.sapcloud.io/last-applied-providerspec";
+    /// Ours, on a Machine: the provider spec of a hot update that has begun and not succeeded.
+    pub const ATTEMPTED_PROVIDER_SPEC: &str = "ostler.dev/attempted-providerspec";
+    /// On a Machine: a Go duration that wins over `spec.creationTimeout`.
+    pub const EFFECTIVE_CREATION_TIMEOUT: &str =
+        "node.machine.sapcloud.io/effective-creation-timeout";
+    /// On a Machine: when the autoscaler chose it for removal.
+    pub const MARKED_FOR_DELETION_TIME: &str = "machine.sapcloud.io/marked-for-deletion-time";
+    /// On a MachineDeployment: machines that the autoscaler wants removed.
+    pub const TRIGGER_DELETION: &str = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
+    /// On a Node: `1` keeps all machine controllers away from it.
+    pub const NOT_MANAGED: &str = "node.machine.sapcloud.io/not-managed-by-mcm";
+    /// On a Machine or Node: keep it for examination.
+    pub const PRESERVE: &str = "node.machine.sapcloud.io/preserve";
+    /// Ours, on a MachineClass, `true`: adopt instances that carry the machine's name and no UID.
+    pub const ADOPT_BY_NAME: &str = "ostler.dev/adopt-by-name";
+    /// On a Pod: made by the kubelet itself, cannot be evicted.
+    pub const MIRROR_POD: &str = "kubernetes.io/config.mirror";
+}
+
+/// Taints.
+pub mod taint {
+    /// On a Node until its Machine is Running. Put there by the kubelet.
+    pub const INSTANCE_NOT_READY: &str = "node.machine.sapcloud.io/instance-not-ready";
+    /// On a Node until its critical components run. A Pending Machine waits for its removal.
+    pub const CRITICAL_COMPONENTS_NOT_READY: &str =
+        "node.gardener.cloud/critical-components-not-ready";
+}
+
+/// Bootstrap tokens and user data.
+pub mod bootstrap {
+    /// Namespace of bootstrap token secrets.
+    pub const NAMESPACE: &str = "kube-system";
+    /// Name of a bootstrap token secret without its token id.
+    pub const SECRET_PREFIX: &str = "bootstrap-token-";
+    /// `type` of a bootstrap token secret.
+    pub const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
+    /// Key of the user data in the secret of a class.
+    pub const USER_DATA_KEY: &str = "userData";
+    /// Stands for the bootstrap token in user data.
+    pub const TOKEN_PLACEHOLDER: &str = "<<BOOTSTRAP_TOKEN>>";
+    /// Stands for the name of the Machine in user data.
+    pub const NAME_PLACEHOLDER: &str = "<<MACHINE_NAME>>";
+}
