@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps,
+    CustomResourceColumnDefinition, CustomResourceDefinition, JSONSchemaProps,
+    JSONSchemaPropsOrArray,
 };
 use kube::CustomResourceExt;
 use schemars::{Schema, SchemaGenerator, json_schema};
@@ -15,6 +16,41 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![machine(), machine_class()]
 }
 
+/// A column of `kubectl get`.
+struct Column {
+    name: &'static str,
+    type_: &'static str,
+    path: &'static str,
+    /// Shown with `-o wide` only.
+    wide: bool,
+}
+
+const fn column(name: &'static str, type_: &'static str, path: &'static str) -> Column {
+    Column { name, type_, path, wide: false }
+}
+
+const fn wide(name: &'static str, type_: &'static str, path: &'static str) -> Column {
+    Column { name, type_, path, wide: true }
+}
+
+/// Status, Node, Age and ProviderID are upstream's; the others say where a Machine is and why.
+const MACHINE_COLUMNS: &[Column] = &[
+    column("Status", "string", ".status.currentStatus.phase"),
+    column("Phase", "string", ".status.phase"),
+    column("Step", "string", ".status.step"),
+    column("Waiting", "string", ".status.waitingFor.reason"),
+    column("Node", "string", ".metadata.labels.node"),
+    column("Age", "date", ".metadata.creationTimestamp"),
+    wide("ProviderID", "string", ".spec.providerID"),
+    wide("Class", "string", ".spec.class.name"),
+];
+
+const CLASS_COLUMNS: &[Column] = &[
+    column("Provider", "string", ".provider"),
+    column("Age", "date", ".metadata.creationTimestamp"),
+    wide("Secret", "string", ".secretRef.name"),
+];
+
 /// An object that is kept as it is, unknown fields included.
 pub(crate) fn free_form(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
@@ -22,6 +58,7 @@ pub(crate) fn free_form(_: &mut SchemaGenerator) -> Schema {
 
 fn machine() -> CustomResourceDefinition {
     let mut crd = Machine::crd();
+    set_columns(&mut crd, MACHINE_COLUMNS);
     each_schema(&mut crd, |root| {
         if let Some(spec) = property(root, "spec") {
             spec.required = Some(vec!["class".to_owned()]);
@@ -40,8 +77,22 @@ fn machine() -> CustomResourceDefinition {
 
 fn machine_class() -> CustomResourceDefinition {
     let mut crd = MachineClass::crd();
+    set_columns(&mut crd, CLASS_COLUMNS);
     each_schema(&mut crd, |root| root.required = Some(vec!["providerSpec".to_owned()]));
     crd
+}
+
+fn set_columns(crd: &mut CustomResourceDefinition, columns: &[Column]) {
+    let definition = |column: &Column| CustomResourceColumnDefinition {
+        name: column.name.to_owned(),
+        type_: column.type_.to_owned(),
+        json_path: column.path.to_owned(),
+        priority: column.wide.then_some(1),
+        ..CustomResourceColumnDefinition::default()
+    };
+    for version in &mut crd.spec.versions {
+        version.additional_printer_columns = Some(columns.iter().map(definition).collect());
+    }
 }
 
 /// Applies `change` to the schema of every version, without the defaults that the decoder needs
@@ -62,7 +113,6 @@ fn remove_defaults(schema: &mut JSONSchemaProps) {
         remove_defaults(property);
     }
     if let Some(items) = &mut schema.items {
-        use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaPropsOrArray;
         match items {
             JSONSchemaPropsOrArray::Schema(one) => remove_defaults(one),
             JSONSchemaPropsOrArray::Schemas(all) => all.iter_mut().for_each(remove_defaults),

@@ -30,41 +30,6 @@ use crate::{names, timeout::Timeout};
     derive = "Default",
     doc = "One instance that is to become one Node."
 )]
-#[kube(
-    printcolumn(
-        name = "Status",
-        type_ = "string",
-        json_path = ".status.currentStatus.phase",
-        description = "phase as machine-controller-manager has it"
-    ),
-    printcolumn(
-        name = "Phase",
-        type_ = "string",
-        json_path = ".status.phase",
-        description = "where in its life the machine is"
-    ),
-    printcolumn(
-        name = "Step",
-        type_ = "string",
-        json_path = ".status.step",
-        description = "what is being done"
-    ),
-    printcolumn(
-        name = "Waiting",
-        type_ = "string",
-        json_path = ".status.waitingFor.reason",
-        description = "what the machine waits for"
-    ),
-    printcolumn(name = "Node", type_ = "string", json_path = ".metadata.labels.node"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(
-        name = "ProviderID",
-        type_ = "string",
-        json_path = ".spec.providerID",
-        priority = 1
-    ),
-    printcolumn(name = "Class", type_ = "string", json_path = ".spec.class.name", priority = 1)
-)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSpec {
     /// The class that says what the instance looks like.

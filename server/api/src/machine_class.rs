@@ -23,11 +23,6 @@ use crate::names;
     derive = "Default",
     doc = "What the instances of Machines look like, and which driver makes them."
 )]
-#[kube(
-    printcolumn(name = "Provider", type_ = "string", json_path = ".provider"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Secret", type_ = "string", json_path = ".secretRef.name", priority = 1)
-)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineClassSpec {
     /// What the autoscaler has to know of a Node before there is one.
