@@ -102,6 +102,9 @@ pub enum ConnectError {
     /// The token is no header text.
     #[error("the token contains characters that a header cannot carry")]
     TokenText,
+    /// Nobody answered.
+    #[error("no connection in time")]
+    Timeout,
     /// The core cannot be reached.
     #[error("cannot connect to {endpoint}")]
     Transport {

@@ -169,7 +169,7 @@ impl Context {
     /// `stage` is a stable word, e.g. `ImagePull`; `message` is for people, without secrets.
     pub fn progress(&self, stage: impl Into<String>, message: impl Into<String>) {
         let checkpoint = self.saved().checkpoint.clone().unwrap_or_default();
-        self.report(stage.into(), message.into(), checkpoint);
+        self.report(stage.into(), &message.into(), checkpoint);
     }
 
     /// Saves what a later attempt for the same target needs, at most 4 KiB; longer ones are not
@@ -181,12 +181,12 @@ impl Context {
             return;
         }
         self.saved().checkpoint = Some(checkpoint.clone());
-        self.report(String::new(), String::new(), checkpoint);
+        self.report(String::new(), "", checkpoint);
     }
 
-    fn report(&self, stage: String, message: String, checkpoint: String) {
+    fn report(&self, stage: String, message: &str, checkpoint: String) {
         let Some(reports) = &self.inner.reports else { return };
-        let message = self.scrub(&message);
+        let message = self.scrub(message);
         let operation_id = self.operation_id().to_owned();
         if reports.try_send(Report { operation_id, stage, message, checkpoint }).is_err() {
             tracing::debug!(operation = %self.operation_id(), "progress dropped");

@@ -32,6 +32,12 @@ pub use ostler_proto::v1alpha1::OutcomeCertainty as Certainty;
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "an error does nothing until it is returned"]
 pub struct DriverError {
+    // Boxed, since every verb returns it by value.
+    details: Box<Details>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Details {
     code: Code,
     certainty: Certainty,
     reason: String,
@@ -107,7 +113,7 @@ constructors! {
 impl DriverError {
     /// An error of this code, with unknown certainty and the code's name as its reason.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self {
+        let details = Details {
             code,
             certainty: Certainty::Unknown,
             reason: code_name(code).to_owned(),
@@ -116,7 +122,8 @@ impl DriverError {
             violations: Vec::new(),
             provider_code: String::new(),
             provider_request_id: String::new(),
-        }
+        };
+        Self { details: Box::new(details) }
     }
 
     /// An error of this code whose message is `error` and all its sources.
@@ -137,70 +144,70 @@ impl DriverError {
 
     /// Nothing was changed. Say so only if you are sure.
     pub fn not_applied(mut self) -> Self {
-        self.certainty = Certainty::NotApplied;
+        self.details.certainty = Certainty::NotApplied;
         self
     }
 
     /// Something was changed; the same call again finishes it.
     pub fn partial(mut self) -> Self {
-        self.certainty = Certainty::Partial;
+        self.details.certainty = Certainty::Partial;
         self
     }
 
     /// A stable UPPER_SNAKE word for programs, e.g. `QUOTA_VCPU`. Words that begin with `CORE_`
     /// belong to the core.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
-        self.reason = reason.into();
+        self.details.reason = reason.into();
         self
     }
 
     /// Do not try again before `delay` has passed.
     pub fn retry_after(mut self, delay: Duration) -> Self {
-        self.retry_after = Some(delay);
+        self.details.retry_after = Some(delay);
         self
     }
 
     /// Names one wrong field of the provider spec.
     pub fn violation(mut self, path: impl Into<String>, description: impl Into<String>) -> Self {
-        self.violations.push(Violation::new(path, description));
+        self.details.violations.push(Violation::new(path, description));
         self
     }
 
     /// The infrastructure's own code and request id, verbatim.
     pub fn provider(mut self, code: impl Into<String>, request_id: impl Into<String>) -> Self {
-        self.provider_code = code.into();
-        self.provider_request_id = request_id.into();
+        self.details.provider_code = code.into();
+        self.details.provider_request_id = request_id.into();
         self
     }
 
     /// The code.
     pub fn code(&self) -> Code {
-        self.code
+        self.details.code
     }
 
     /// What the failure left behind.
     pub fn certainty(&self) -> Certainty {
-        self.certainty
+        self.details.certainty
     }
 
     /// The stable word.
     pub fn reason_word(&self) -> &str {
-        &self.reason
+        &self.details.reason
     }
 
     /// The text for people.
     pub fn message(&self) -> &str {
-        &self.message
+        &self.details.message
     }
 
     /// The wrong fields.
     pub fn violations(&self) -> &[Violation] {
-        &self.violations
+        &self.details.violations
     }
 
     pub(crate) fn map_message(mut self, map: impl Fn(&str) -> String) -> Self {
-        self.message = map(&self.message);
-        for violation in &mut self.violations {
+        self.details.message = map(&self.details.message);
+        for violation in &mut self.details.violations {
             violation.description = map(&violation.description);
         }
         self
@@ -213,7 +220,7 @@ fn code_name(code: Code) -> &'static str {
 
 impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", code_name(self.code), self.message)
+        write!(f, "{}: {}", code_name(self.details.code), self.details.message)
     }
 }
 
@@ -255,6 +262,7 @@ impl From<Violation> for proto::FieldViolation {
 
 impl From<DriverError> for proto::OperationError {
     fn from(error: DriverError) -> Self {
+        let error = *error.details;
         Self {
             code: error.code.into(),
             reason: error.reason,

@@ -5,6 +5,7 @@ mod class;
 mod connect;
 mod context;
 mod driver;
+mod endpoint;
 mod error;
 mod instance;
 mod library;
@@ -26,6 +27,6 @@ pub use request::{
     ClassReview, CreateMachine, DeleteMachine, GetMachineStatus, GetVolumeIds, InitializeMachine,
     ListMachines, Target, UpdateMachine, Updated, ValidateClass,
 };
-pub use run::{run, run_with, run_with_args};
+pub use run::{RunError, run, run_with, run_with_args};
 pub use secret::Secret;
 pub use tokio_util::sync::CancellationToken;

@@ -25,7 +25,7 @@ pub(crate) type Client = DriverServiceClient<InterceptedService<Channel, Bearer>
 const CLASSES: usize = 256;
 const SECRETS: usize = 64;
 /// Whatever the core allows: a secret that was withdrawn is not used for longer than this.
-const LONGEST_SECRET_LIFE: Duration = Duration::from_secs(300);
+const LONGEST_SECRET_LIFE: Duration = Duration::from_mins(5);
 /// For one look-up; the core answers from memory.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -1,23 +1,142 @@
 //! Running a driver: as a process of its own, or inside another.
 
+use std::io::Read;
 use std::process::ExitCode;
 
-use crate::driver::Driver;
+use clap::Parser;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use crate::connect::{ConnectError, Connector};
+use crate::driver::{Driver, DriverInfo};
 use crate::options::{DriverArgs, Options};
+use crate::session;
+
+/// Why a driver cannot run at all.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// The driver names a provider that no class can name.
+    #[error(
+        "provider {provider:?} must be a DNS subdomain of at most 63 characters, e.g. cloud.example.com"
+    )]
+    Provider {
+        /// The name as given.
+        provider: String,
+    },
+    /// The flags describe no connection.
+    #[error("cannot connect")]
+    Connect(#[from] ConnectError),
+    /// The process cannot listen for signals.
+    #[error("cannot listen for signals")]
+    Signals(#[source] std::io::Error),
+}
+
+/// An Ostler driver: dials in to the core and does its operations
+#[derive(Debug, Parser)]
+#[command(name = "driver")]
+struct Cli {
+    #[command(flatten)]
+    args: DriverArgs,
+}
 
 /// Runs `driver` as the whole process: flags, environment, logs, signals.
+///
+/// Ends with success after SIGTERM or SIGINT once everything that ran is finished and acknowledged,
+/// or its time ([`DriverArgs::drain_timeout`]) is over.
 pub async fn run<D: Driver>(driver: D) -> ExitCode {
-    let _ = driver;
-    ExitCode::FAILURE
+    run_with_args(driver, Cli::parse().args).await
 }
 
 /// As [`run`], with flags that were read already.
 pub async fn run_with_args<D: Driver>(driver: D, args: DriverArgs) -> ExitCode {
-    let _ = (driver, args);
-    ExitCode::FAILURE
+    init_logs();
+    match until_signalled(driver, &args).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error = %session::chain(&error), "the driver cannot run");
+            ExitCode::FAILURE
+        }
+    }
 }
 
-/// Runs `driver` inside another program until [`Options::shutdown`] is cancelled.
-pub async fn run_with<D: Driver>(driver: D, options: Options) {
-    let _ = (driver, options);
+/// Runs `driver` inside another program until [`Options::shutdown`] is cancelled and the drain is
+/// over. Neither logs nor signals are set up.
+pub async fn run_with<D: Driver>(driver: D, options: Options) -> Result<(), RunError> {
+    let DriverInfo { provider, .. } = driver.info();
+    if !is_provider(&provider) {
+        return Err(RunError::Provider { provider });
+    }
+    session::serve(driver, options).await;
+    Ok(())
+}
+
+async fn until_signalled<D: Driver>(driver: D, args: &DriverArgs) -> Result<(), RunError> {
+    let shutdown = CancellationToken::new();
+    cancel_on_signal(shutdown.clone()).map_err(RunError::Signals)?;
+    if args.exit_on_stdin_eof {
+        cancel_on_stdin_eof(shutdown.clone());
+    }
+    let options = Options::new(Connector::from_args(args)?)
+        .shutdown(shutdown)
+        .drain_timeout(args.drain_timeout)
+        .instance_name(args.instance_name.clone());
+    run_with(driver, options).await
+}
+
+/// Logs to stderr, filtered by `RUST_LOG`, `info` by default. A second call changes nothing.
+fn init_logs() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Fails if the program has set up logs of its own, which are then used.
+    let _already = logs.try_init();
+}
+
+fn cancel_on_signal(shutdown: CancellationToken) -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        shutdown.cancel();
+    });
+    Ok(())
+}
+
+/// On a thread of its own: a read of the runtime's would keep the process from ending.
+fn cancel_on_stdin_eof(shutdown: CancellationToken) {
+    std::thread::spawn(move || {
+        let mut buffer = [0; 1024];
+        while std::io::stdin().read(&mut buffer).is_ok_and(|bytes| bytes > 0) {}
+        shutdown.cancel();
+    });
+}
+
+fn is_provider(name: &str) -> bool {
+    let is_edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_label = |label: &str| {
+        label.starts_with(is_edge)
+            && label.ends_with(is_edge)
+            && label.chars().all(|c| is_edge(c) || c == '-')
+    };
+    name.len() <= 63 && name.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_provider;
+
+    #[test]
+    fn a_provider_is_a_dns_subdomain_of_at_most_63_characters() {
+        for good in ["fake.ostler.dev", "aws", "a-b.c1"] {
+            assert!(is_provider(good), "{good}");
+        }
+        let long = "a".repeat(64);
+        for bad in ["", "AWS", "a..b", ".a", "-a", "a-", "a_b", "a b", long.as_str()] {
+            assert!(!is_provider(bad), "{bad}");
+        }
+    }
 }

@@ -44,7 +44,7 @@ impl TestContext {
             provider_spec_json: "{}".to_owned(),
             secret: None,
             checkpoint: None,
-            timeout: Duration::from_secs(60),
+            timeout: Duration::from_mins(1),
             cancelled: CancellationToken::new(),
         }
     }

@@ -1,4 +1,79 @@
-//! The sizes that the contract allows, checked before sending.
+//! The sizes that the contract allows, kept before anything is sent.
 
+use ostler_proto::v1alpha1 as proto;
+
+/// Whatever has no user data and no provider spec in it; leaves room for the frame around it.
+pub(crate) const FRAME_BYTES: usize = 64 * 1024;
+/// The hard limit of any frame.
+pub(crate) const MAX_FRAME_BYTES: usize = 1024 * 1024;
 /// A checkpoint.
 pub(crate) const CHECKPOINT_BYTES: usize = 4 * 1024;
+const MESSAGE_BYTES: usize = 2 * 1024;
+const WORD_BYTES: usize = 256;
+/// With their descriptions they stay below half a frame.
+const VIOLATIONS: usize = 64;
+const VIOLATION_BYTES: usize = 512;
+
+/// `text`, cut at a character so that it fits; the cut is marked.
+pub(crate) fn cut(mut text: String, limit: usize) -> String {
+    const MARK: &str = "…";
+    if text.len() > limit {
+        let mut end = limit.saturating_sub(MARK.len());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str(MARK);
+    }
+    text
+}
+
+/// An error with every text in its limit.
+pub(crate) fn cut_error(mut error: proto::OperationError) -> proto::OperationError {
+    error.message = cut(error.message, MESSAGE_BYTES);
+    error.reason = cut(error.reason, WORD_BYTES);
+    error.provider_code = cut(error.provider_code, WORD_BYTES);
+    error.provider_request_id = cut(error.provider_request_id, WORD_BYTES);
+    error.violations.truncate(VIOLATIONS);
+    for violation in &mut error.violations {
+        violation.path = cut(std::mem::take(&mut violation.path), WORD_BYTES);
+        violation.description = cut(std::mem::take(&mut violation.description), VIOLATION_BYTES);
+    }
+    error
+}
+
+/// Progress with every text in its limit.
+pub(crate) fn cut_progress(mut progress: proto::OperationProgress) -> proto::OperationProgress {
+    progress.stage = cut(progress.stage, WORD_BYTES);
+    progress.message = cut(progress.message, MESSAGE_BYTES);
+    progress
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message;
+
+    #[test]
+    fn a_text_is_cut_at_a_character_and_the_cut_is_marked() {
+        assert_eq!(cut("short".to_owned(), 10), "short");
+        assert_eq!(cut("0123456789ab".to_owned(), 10), "0123456…");
+        assert_eq!(cut("ääääää".to_owned(), 10), "äää…");
+    }
+
+    #[test]
+    fn the_largest_error_fits_a_frame() {
+        let long = || "ß".repeat(100_000);
+        let violation = proto::FieldViolation { path: long(), description: long() };
+        let error = cut_error(proto::OperationError {
+            message: long(),
+            reason: long(),
+            provider_code: long(),
+            provider_request_id: long(),
+            violations: vec![violation; 10_000],
+            ..Default::default()
+        });
+        assert!(error.message.len() <= 2048, "{}", error.message.len());
+        assert!(error.encoded_len() < FRAME_BYTES, "{}", error.encoded_len());
+    }
+}

@@ -1,3 +1,233 @@
 //! A driver's side of the session.
+//!
+//! [`protocol`] holds every rule and does no input or output; [`link`] holds the connection; the
+//! [`Shell`] here carries frames and answers between them and the verbs.
 
+mod admission;
+mod backoff;
+mod completion;
+mod dispatch;
+mod hello;
+mod ledger;
 pub(crate) mod limits;
+mod link;
+mod protocol;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use ostler_proto::v1alpha1 as proto;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use self::dispatch::{Dispatcher, Finished};
+use self::hello::Instance;
+use self::link::{Event, Link};
+use self::protocol::{Effect, Protocol};
+use crate::context::Report;
+use crate::driver::Driver;
+use crate::error::DriverError;
+use crate::library::{Client, Library, Session};
+use crate::options::Options;
+
+/// Progress on its way from the verbs; more is dropped.
+const REPORTS: usize = 256;
+/// For the acknowledgement of results that were made by the end of the drain.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Serves until `options.shutdown` is cancelled and the drain is over.
+pub(crate) async fn serve<D: Driver>(driver: D, options: Options) {
+    let Options { connector, shutdown, drain_timeout, instance_name } = options;
+    let instance = Instance { id: uuid::Uuid::new_v4().to_string(), name: instance_name };
+    let (session, sessions) = watch::channel(None);
+    let (reports, inbox) = mpsc::channel(REPORTS);
+    let protocol = Protocol::new(driver.info(), instance);
+    let library = Arc::new(Library::new(sessions));
+    let dispatcher = Dispatcher { driver: Arc::new(driver), library, reports };
+    let shell = Shell {
+        dispatcher,
+        protocol,
+        link: Link::new(connector),
+        client: None,
+        session,
+        inbox,
+        tasks: JoinSet::new(),
+        cancels: HashMap::new(),
+        drain: None,
+    };
+    shell.serve(shutdown, drain_timeout).await;
+}
+
+struct Shell<D> {
+    dispatcher: Dispatcher<D>,
+    protocol: Protocol,
+    link: Link,
+    client: Option<Client>,
+    session: watch::Sender<Option<Session>>,
+    inbox: mpsc::Receiver<Report>,
+    tasks: JoinSet<Finished>,
+    /// One for each running operation.
+    cancels: HashMap<String, CancellationToken>,
+    drain: Option<Drain>,
+}
+
+/// The end of the process, once it was asked for.
+#[derive(Debug, Clone, Copy)]
+enum Drain {
+    /// Verbs may finish until then.
+    Finishing { until: Instant },
+    /// All verbs are gone; the core may acknowledge until then.
+    Parting { until: Instant },
+}
+
+impl<D: Driver> Shell<D> {
+    async fn serve(mut self, shutdown: CancellationToken, drain_timeout: Duration) {
+        while !self.is_over() {
+            let deadline = self.drain.map(Drain::until);
+            tokio::select! {
+                event = self.link.next() => self.on_link(event),
+                Some(joined) = self.tasks.join_next(), if !self.tasks.is_empty() => {
+                    if let Ok(finished) = joined {
+                        self.on_finished(finished);
+                    }
+                }
+                Some(report) = self.inbox.recv() => self.on_report(report),
+                () = shutdown.cancelled(), if self.drain.is_none() => self.start_drain(drain_timeout),
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
+                    self.end_drain();
+                }
+            }
+            if self.link.is_leaving() && self.protocol.is_idle() {
+                self.link.leave_now();
+            }
+        }
+        self.link.finish().await;
+    }
+
+    fn is_over(&self) -> bool {
+        match self.drain {
+            None => false,
+            Some(Drain::Finishing { .. }) => self.protocol.is_idle(),
+            Some(Drain::Parting { until }) => self.protocol.is_idle() || Instant::now() >= until,
+        }
+    }
+
+    fn on_link(&mut self, event: Event) {
+        match event {
+            Event::Dialed => {
+                self.client = self.link.client();
+                let hello = self.protocol.hello(SystemTime::now());
+                self.link.register(hello);
+            }
+            Event::Frame(received) => {
+                let proto::RegisterResponse { seq, frame, .. } = *received;
+                let effects = self.protocol.on_frame(seq, frame, Instant::now());
+                self.apply(effects);
+            }
+            Event::Closed => {
+                self.protocol.on_disconnected();
+                self.session.send_replace(None);
+            }
+        }
+    }
+
+    fn on_finished(&mut self, finished: Finished) {
+        // What the verb reported before it answered goes first.
+        while let Ok(report) = self.inbox.try_recv() {
+            self.on_report(report);
+        }
+        let Finished { operation_id, answer, checkpoint } = finished;
+        self.cancels.remove(&operation_id);
+        match &answer {
+            Ok(_) => tracing::debug!(operation = %operation_id, "operation done"),
+            Err(error) => tracing::info!(operation = %operation_id, %error, "operation failed"),
+        }
+        let effects = self.protocol.on_finished(&operation_id, answer, checkpoint, Instant::now());
+        self.apply(effects);
+    }
+
+    fn on_report(&mut self, report: Report) {
+        let Report { operation_id, stage, message, checkpoint } = report;
+        let progress =
+            proto::OperationProgress { operation_id, stage, message, percent: 0, checkpoint };
+        let effect = self.protocol.on_progress(progress);
+        self.apply(effect);
+    }
+
+    fn apply(&mut self, effects: impl IntoIterator<Item = Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Send(frame) => self.link.send(*frame),
+                Effect::Start(operation) => self.start(*operation),
+                Effect::Cancel(operation_id) => {
+                    if let Some(token) = self.cancels.get(&operation_id) {
+                        token.cancel();
+                    }
+                }
+                Effect::Welcomed { session_id, heartbeat } => {
+                    tracing::info!(%session_id, "session is up");
+                    self.link.welcomed(heartbeat);
+                    self.dispatcher.library.clear();
+                    let client = self.client.clone();
+                    let session = client.map(|client| Session { client, session_id });
+                    self.session.send_replace(session);
+                }
+                Effect::Invalidate(stale) => self.dispatcher.library.invalidate(&stale),
+                Effect::Leave { close_in, dial } => self.link.leave(close_in, dial),
+            }
+        }
+    }
+
+    fn start(&mut self, operation: proto::Operation) {
+        let target = operation.target.as_ref().map_or("", |target| target.name.as_str());
+        tracing::debug!(operation = %operation.operation_id, target, "operation accepted");
+        let token = CancellationToken::new();
+        self.cancels.insert(operation.operation_id.clone(), token.clone());
+        self.tasks.spawn(self.dispatcher.perform(operation, token));
+    }
+
+    fn start_drain(&mut self, time: Duration) {
+        tracing::info!(running = self.protocol.running().len(), ?time, "draining");
+        self.drain = Some(Drain::Finishing { until: Instant::now() + time });
+        let effect = self.protocol.drain(time);
+        self.apply(effect);
+    }
+
+    /// The time is over: ends the verbs and tells the core that nobody knows what they did.
+    fn end_drain(&mut self) {
+        if matches!(self.drain, Some(Drain::Parting { .. })) {
+            return;
+        }
+        let until = Instant::now() + LAST_WORDS;
+        self.drain = Some(Drain::Parting { until });
+        self.tasks.abort_all();
+        for operation_id in self.protocol.running() {
+            let stopped = DriverError::unavailable("the driver had to end before the operation")
+                .reason("DRIVER_STOPPED");
+            let finished = Finished { operation_id, answer: Err(stopped), checkpoint: None };
+            self.on_finished(finished);
+        }
+    }
+}
+
+impl Drain {
+    fn until(self) -> Instant {
+        match self {
+            Self::Finishing { until } | Self::Parting { until } => until,
+        }
+    }
+}
+
+/// An error and all its sources, for a log line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,93 @@
+//! Whether an operation may start.
+
+use ostler_proto::v1alpha1 as proto;
+use proto::OperationKind;
+use proto::operation::Request;
+
+use crate::driver::{DriverInfo, OptionalOperation};
+use crate::error::DriverError;
+
+/// Why nothing may start now. None of these should happen: the core knows better.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Refusal {
+    Unwelcome,
+    Draining,
+    Standby,
+    OverCredit,
+}
+
+/// The kind of an operation that may start, or the error to complete it with.
+pub(crate) fn admit(
+    info: &DriverInfo,
+    operation: &proto::Operation,
+    highest_term: u64,
+    refusal: Option<Refusal>,
+) -> Result<OperationKind, DriverError> {
+    let kind = operation.request.as_ref().map(kind_of).ok_or_else(|| {
+        DriverError::unimplemented("this driver is older than the operation")
+            .reason("UNKNOWN_OPERATION")
+    })?;
+    if let Some(optional) = optional(kind).filter(|optional| !info.offers(*optional)) {
+        return Err(DriverError::unimplemented(format!(
+            "{optional:?} is not offered; a driver that has it names it in DriverInfo::offering"
+        )));
+    }
+    if operation.fencing_term < highest_term {
+        let term = operation.fencing_term;
+        return Err(DriverError::failed_precondition(format!(
+            "term {term} is over, {highest_term} has begun"
+        ))
+        .reason("STALE_TERM")
+        .not_applied());
+    }
+    refusal.map_or(Ok(kind), |refusal| Err(refused(refusal)))
+}
+
+fn refused(refusal: Refusal) -> DriverError {
+    let (reason, message) = match refusal {
+        Refusal::Unwelcome => ("NO_SESSION", "the session has not begun"),
+        Refusal::Draining => ("DRIVER_DRAINING", "this process is about to end"),
+        Refusal::Standby => ("STANDBY", "this session stands by"),
+        Refusal::OverCredit => ("OVER_CREDIT", "as many operations run as were agreed"),
+    };
+    DriverError::unavailable(message).reason(reason).not_applied()
+}
+
+fn kind_of(request: &Request) -> OperationKind {
+    match request {
+        Request::CreateMachine(_) => OperationKind::CreateMachine,
+        Request::InitializeMachine(_) => OperationKind::InitializeMachine,
+        Request::UpdateMachine(_) => OperationKind::UpdateMachine,
+        Request::DeleteMachine(_) => OperationKind::DeleteMachine,
+        Request::GetMachineStatus(_) => OperationKind::GetMachineStatus,
+        Request::ListMachines(_) => OperationKind::ListMachines,
+        Request::GetVolumeIds(_) => OperationKind::GetVolumeIds,
+        Request::ValidateClass(_) => OperationKind::ValidateClass,
+    }
+}
+
+fn optional(kind: OperationKind) -> Option<OptionalOperation> {
+    match kind {
+        OperationKind::InitializeMachine => Some(OptionalOperation::InitializeMachine),
+        OperationKind::UpdateMachine => Some(OptionalOperation::UpdateMachine),
+        OperationKind::GetVolumeIds => Some(OptionalOperation::GetVolumeIds),
+        OperationKind::ValidateClass => Some(OptionalOperation::ValidateClass),
+        OperationKind::Unspecified
+        | OperationKind::CreateMachine
+        | OperationKind::DeleteMachine
+        | OperationKind::GetMachineStatus
+        | OperationKind::ListMachines => None,
+    }
+}
+
+/// How long an operation may take when the core does not say.
+pub(crate) fn default_timeout(request: &Request) -> std::time::Duration {
+    const MINUTE: u64 = 60;
+    std::time::Duration::from_secs(match request {
+        Request::CreateMachine(_) | Request::DeleteMachine(_) => 20 * MINUTE,
+        Request::UpdateMachine(_) => 10 * MINUTE,
+        Request::InitializeMachine(_) | Request::ListMachines(_) => 5 * MINUTE,
+        Request::GetMachineStatus(_) | Request::GetVolumeIds(_) => MINUTE,
+        Request::ValidateClass(_) => 15,
+    })
+}

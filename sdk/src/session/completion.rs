@@ -1,0 +1,169 @@
+//! From what a verb answered to the frames that carry it.
+
+use ostler_proto::v1alpha1 as proto;
+use prost::Message;
+use proto::operation_completed::Outcome;
+use proto::operation_result::Response;
+use proto::register_request::Frame;
+use proto::{MachineRecord, OperationCompleted, OperationPage, OperationResult};
+
+use super::limits::{FRAME_BYTES, cut_error};
+use crate::error::DriverError;
+
+/// A list of more records goes in pages.
+const PAGE_RECORDS: usize = 500;
+/// Leaves room for the frame around the records.
+const PAGE_BYTES: usize = FRAME_BYTES - 8 * 1024;
+/// More would not fit the queue of outgoing frames.
+const PAGES: usize = 512;
+
+/// What a verb answered.
+pub(crate) type Answer = Result<Response, DriverError>;
+
+/// The frames of a finished operation, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Completion {
+    pages: Vec<OperationPage>,
+    completed: OperationCompleted,
+}
+
+impl Completion {
+    pub(crate) fn new(operation_id: &str, answer: Answer, checkpoint: Option<String>) -> Self {
+        let (pages, outcome) = match answer.and_then(|response| paged(operation_id, response)) {
+            Ok((pages, response)) => {
+                (pages, Outcome::Result(OperationResult { response: Some(response) }))
+            }
+            Err(error) => (Vec::new(), Outcome::Error(cut_error(error.into()))),
+        };
+        let completed = OperationCompleted {
+            operation_id: operation_id.to_owned(),
+            checkpoint: checkpoint.unwrap_or_default(),
+            outcome: Some(outcome),
+        };
+        Self { pages, completed }
+    }
+
+    pub(crate) fn frames(&self) -> impl Iterator<Item = Frame> {
+        let pages = self.pages.iter().cloned().map(Frame::Page);
+        pages.chain(std::iter::once(Frame::Completed(self.completed.clone())))
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.pages.iter().map(Message::encoded_len).sum::<usize>() + self.completed.encoded_len()
+    }
+}
+
+/// Moves a long list to pages, and refuses what no frame can carry.
+fn paged(
+    operation_id: &str,
+    mut response: Response,
+) -> Result<(Vec<OperationPage>, Response), DriverError> {
+    let mut pages = Vec::new();
+    if let Response::ListMachines(list) = &mut response
+        && is_long(list)
+    {
+        pages = split(operation_id, std::mem::take(&mut list.machines));
+        list.pages = u32::try_from(pages.len()).unwrap_or(u32::MAX);
+    }
+    if pages.len() > PAGES {
+        let message = format!("the list takes {} pages, more than {PAGES}", pages.len());
+        return Err(DriverError::internal(message).reason("LIST_TOO_LONG"));
+    }
+    let largest = pages.iter().map(Message::encoded_len).max().unwrap_or_default();
+    let size = largest.max(OperationResult { response: Some(response.clone()) }.encoded_len());
+    if size > FRAME_BYTES {
+        let message = format!("the answer takes a frame of {size} bytes, more than {FRAME_BYTES}");
+        return Err(DriverError::internal(message).reason("FRAME_TOO_LARGE"));
+    }
+    Ok((pages, response))
+}
+
+fn is_long(list: &proto::ListMachinesResponse) -> bool {
+    list.machines.len() > PAGE_RECORDS || list.encoded_len() > PAGE_BYTES
+}
+
+fn split(operation_id: &str, machines: Vec<MachineRecord>) -> Vec<OperationPage> {
+    let mut pages: Vec<OperationPage> = Vec::new();
+    let mut bytes = 0;
+    for machine in machines {
+        // Tag and length before each record take at most 6 bytes.
+        let size = machine.encoded_len() + 6;
+        let fits = |page: &&mut OperationPage| {
+            page.machines.len() < PAGE_RECORDS && bytes + size <= PAGE_BYTES
+        };
+        if let Some(page) = pages.last_mut().filter(fits) {
+            page.machines.push(machine);
+            bytes += size;
+        } else {
+            let index = u32::try_from(pages.len()).unwrap_or(u32::MAX);
+            let operation_id = operation_id.to_owned();
+            pages.push(OperationPage { operation_id, index, machines: vec![machine] });
+            bytes = size;
+        }
+    }
+    pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(machines: Vec<MachineRecord>) -> Response {
+        Response::ListMachines(proto::ListMachinesResponse { machines, pages: 0 })
+    }
+
+    fn records(count: usize, id_bytes: usize) -> Vec<MachineRecord> {
+        let record = |index| MachineRecord {
+            provider_id: format!("{index}-{}", "x".repeat(id_bytes)),
+            ..Default::default()
+        };
+        (0..count).map(record).collect()
+    }
+
+    fn reason(completion: &Completion) -> &str {
+        let Some(Outcome::Error(error)) = &completion.completed.outcome else { panic!() };
+        &error.reason
+    }
+
+    #[test]
+    fn a_short_list_goes_in_one_frame() {
+        let completion = Completion::new("op", Ok(list(records(500, 8))), None);
+        assert_eq!(completion.frames().count(), 1);
+    }
+
+    #[test]
+    fn a_long_list_goes_in_pages_without_a_gap_and_in_order() {
+        for (count, id_bytes) in [(501, 8), (1200, 8), (400, 1000)] {
+            let completion = Completion::new("op", Ok(list(records(count, id_bytes))), None);
+            let indexes: Vec<u32> = completion.pages.iter().map(|page| page.index).collect();
+            assert_eq!(indexes, (0..u32::try_from(indexes.len()).unwrap()).collect::<Vec<_>>());
+            let sent: Vec<_> =
+                completion.pages.iter().flat_map(|page| page.machines.clone()).collect();
+            assert_eq!(sent, records(count, id_bytes));
+            assert!(completion.pages.iter().all(|page| page.encoded_len() <= FRAME_BYTES));
+            assert!(completion.pages.iter().all(|page| page.machines.len() <= PAGE_RECORDS));
+            let Some(Outcome::Result(result)) = &completion.completed.outcome else { panic!() };
+            let Some(Response::ListMachines(rest)) = &result.response else { panic!() };
+            assert!(rest.machines.is_empty());
+            assert_eq!(rest.pages as usize, indexes.len());
+        }
+    }
+
+    #[test]
+    fn an_answer_that_no_frame_can_carry_becomes_an_error() {
+        let completion = Completion::new("op", Ok(list(records(2, 70_000))), None);
+        assert_eq!(reason(&completion), "FRAME_TOO_LARGE");
+        assert!(completion.pages.is_empty());
+        let ids = Response::GetVolumeIds(proto::GetVolumeIdsResponse {
+            volume_ids: vec!["v".repeat(1000); 100],
+        });
+        assert_eq!(reason(&Completion::new("op", Ok(ids), None)), "FRAME_TOO_LARGE");
+    }
+
+    #[test]
+    fn a_list_of_too_many_pages_becomes_an_error() {
+        let completion =
+            Completion::new("op", Ok(list(records(PAGES * PAGE_RECORDS + 1, 8))), None);
+        assert_eq!(reason(&completion), "LIST_TOO_LONG");
+    }
+}

@@ -1,0 +1,53 @@
+//! The first frame of a session.
+
+use std::time::SystemTime;
+
+use ostler_proto::v1alpha1 as proto;
+use proto::{DriverCapability, HeldOperation, Hello, Resume, SessionMode};
+
+use super::limits::MAX_FRAME_BYTES;
+use crate::driver::DriverInfo;
+
+/// What the session layer can do for every driver.
+const CAPABILITIES: [DriverCapability; 5] = [
+    DriverCapability::Cancel,
+    DriverCapability::Progress,
+    DriverCapability::PagedLists,
+    DriverCapability::ResultRetention,
+    DriverCapability::AdoptsByIdentity,
+];
+
+/// This process.
+#[derive(Debug, Clone)]
+pub(crate) struct Instance {
+    /// UUID, new for every start.
+    pub(crate) id: String,
+    /// For people.
+    pub(crate) name: String,
+}
+
+/// Who dials in. `lost_session` is the session before, if there was one.
+pub(crate) fn hello(
+    info: &DriverInfo,
+    instance: &Instance,
+    lost_session: Option<&str>,
+    held: Vec<HeldOperation>,
+    now: SystemTime,
+) -> Hello {
+    let resume = lost_session
+        .map(|session_id| Resume { session_id: session_id.to_owned(), operations: held });
+    Hello {
+        provider: info.provider.clone(),
+        driver_name: info.name.clone(),
+        driver_version: info.version.clone(),
+        instance_id: instance.id.clone(),
+        instance_name: instance.name.clone(),
+        capabilities: CAPABILITIES.map(Into::into).to_vec(),
+        operation_kinds: info.operation_kinds().into_iter().map(Into::into).collect(),
+        max_in_flight: info.max_in_flight,
+        max_frame_bytes: u32::try_from(MAX_FRAME_BYTES).unwrap_or(u32::MAX),
+        mode: SessionMode::ActiveStandby.into(),
+        resume,
+        driver_time: Some(now.into()),
+    }
+}

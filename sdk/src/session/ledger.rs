@@ -1,0 +1,224 @@
+//! What the driver holds: operations that run, and results that nobody has acknowledged.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use ostler_proto::v1alpha1 as proto;
+use proto::{HeldOperation, HeldState, OperationKind};
+use tokio::time::Instant;
+
+use super::completion::Completion;
+
+/// Results that are kept for a core that does not come back.
+const RESULTS: usize = 1000;
+const RESULTS_AGE: Duration = Duration::from_mins(15);
+const RESULTS_BYTES: usize = 64 * 1024 * 1024;
+/// So many fit the Hello; the others are found out when the core sends them again.
+const HELD_IN_HELLO: usize = 200;
+
+/// The operations of a process, over all its sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    running: BTreeMap<String, Running>,
+    /// Oldest first.
+    done: VecDeque<Done>,
+}
+
+#[derive(Debug)]
+struct Running {
+    held: HeldOperation,
+    /// The core does not want to hear of it any more.
+    forgotten: bool,
+}
+
+#[derive(Debug)]
+struct Done {
+    held: HeldOperation,
+    completion: Completion,
+    bytes: usize,
+    since: Instant,
+}
+
+/// What the ledger knows of an operation.
+#[derive(Debug)]
+pub(crate) enum Known<'a> {
+    Running,
+    Done(&'a Completion),
+}
+
+impl Ledger {
+    pub(crate) fn find(&self, operation_id: &str) -> Option<Known<'_>> {
+        if self.running.get(operation_id).is_some_and(|running| !running.forgotten) {
+            return Some(Known::Running);
+        }
+        let done = self.done.iter().find(|done| done.held.operation_id == operation_id)?;
+        Some(Known::Done(&done.completion))
+    }
+
+    pub(crate) fn start(&mut self, operation: &proto::Operation, kind: OperationKind) {
+        let held = held(operation, kind);
+        self.running.insert(held.operation_id.clone(), Running { held, forgotten: false });
+    }
+
+    /// Records the end of a running operation; the completion, unless it was forgotten.
+    pub(crate) fn finish(
+        &mut self,
+        operation_id: &str,
+        completion: Completion,
+        now: Instant,
+    ) -> Option<&Completion> {
+        let running = self.running.remove(operation_id)?;
+        if running.forgotten {
+            return None;
+        }
+        Some(self.retain(running.held, completion, now))
+    }
+
+    /// Records an operation that was answered without being started.
+    pub(crate) fn refuse(
+        &mut self,
+        operation: &proto::Operation,
+        completion: Completion,
+        now: Instant,
+    ) -> &Completion {
+        self.retain(held(operation, OperationKind::Unspecified), completion, now)
+    }
+
+    fn retain(&mut self, held: HeldOperation, completion: Completion, now: Instant) -> &Completion {
+        let held = HeldOperation { state: HeldState::Completed.into(), ..held };
+        let bytes = completion.bytes();
+        let kept: usize = self.done.iter().map(|done| done.bytes).sum();
+        let mut excess = (kept + bytes).saturating_sub(RESULTS_BYTES);
+        while let Some(oldest) = self.done.front() {
+            let old = now.saturating_duration_since(oldest.since) >= RESULTS_AGE;
+            if !old && excess == 0 && self.done.len() < RESULTS {
+                break;
+            }
+            tracing::warn!(operation = %oldest.held.operation_id, "result dropped, never acknowledged");
+            excess = excess.saturating_sub(oldest.bytes);
+            self.done.pop_front();
+        }
+        &self.done.push_back_mut(Done { held, completion, bytes, since: now }).completion
+    }
+
+    /// The core has the result.
+    pub(crate) fn acknowledge(&mut self, operation_id: &str) {
+        self.done.retain(|done| done.held.operation_id != operation_id);
+    }
+
+    /// The core does not want it. Says whether it runs.
+    pub(crate) fn forget(&mut self, operation_id: &str) -> bool {
+        self.acknowledge(operation_id);
+        let running = self.running.get_mut(operation_id);
+        running.map(|running| running.forgotten = true).is_some()
+    }
+
+    /// Ids of what runs and is wanted.
+    pub(crate) fn running(&self) -> impl Iterator<Item = &str> {
+        let wanted = self.running.values().filter(|running| !running.forgotten);
+        wanted.map(|running| running.held.operation_id.as_str())
+    }
+
+    pub(crate) fn unacknowledged(&self) -> impl Iterator<Item = &Completion> {
+        self.done.iter().map(|done| &done.completion)
+    }
+
+    /// Nothing runs and nothing waits for its acknowledgement.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.running.is_empty() && self.done.is_empty()
+    }
+
+    /// For the Hello.
+    pub(crate) fn held(&self) -> Vec<HeldOperation> {
+        let running = self.running.values().filter(|running| !running.forgotten);
+        let running = running.map(|running| running.held.clone());
+        let done = self.done.iter().rev().map(|done| done.held.clone());
+        running.chain(done).take(HELD_IN_HELLO).collect()
+    }
+}
+
+fn held(operation: &proto::Operation, kind: OperationKind) -> HeldOperation {
+    HeldOperation {
+        operation_id: operation.operation_id.clone(),
+        idempotency_key: operation.idempotency_key.clone(),
+        target: operation.target.clone(),
+        state: HeldState::Running.into(),
+        kind: kind.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DriverError;
+
+    fn operation(id: &str) -> proto::Operation {
+        proto::Operation { operation_id: id.to_owned(), ..Default::default() }
+    }
+
+    fn completion(id: &str) -> Completion {
+        Completion::new(id, Err(DriverError::internal("x")), None)
+    }
+
+    fn run(ledger: &mut Ledger, id: &str, now: Instant) {
+        ledger.start(&operation(id), OperationKind::CreateMachine);
+        ledger.finish(id, completion(id), now);
+    }
+
+    #[test]
+    fn a_result_is_kept_until_it_is_acknowledged() {
+        let mut ledger = Ledger::default();
+        run(&mut ledger, "a", Instant::now());
+        assert!(matches!(ledger.find("a"), Some(Known::Done(_))));
+        ledger.acknowledge("a");
+        assert!(ledger.find("a").is_none());
+        assert!(ledger.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_result_leaves_after_a_thousand() {
+        let mut ledger = Ledger::default();
+        let now = Instant::now();
+        for index in 0..=RESULTS {
+            run(&mut ledger, &index.to_string(), now);
+        }
+        assert!(ledger.find("0").is_none());
+        assert!(ledger.find("1").is_some());
+        assert_eq!(ledger.unacknowledged().count(), RESULTS);
+    }
+
+    #[test]
+    fn a_result_leaves_after_a_quarter_of_an_hour() {
+        let mut ledger = Ledger::default();
+        let now = Instant::now();
+        run(&mut ledger, "old", now);
+        run(&mut ledger, "new", now + RESULTS_AGE);
+        assert!(ledger.find("old").is_none());
+        assert!(ledger.find("new").is_some());
+    }
+
+    #[test]
+    fn a_forgotten_operation_leaves_no_result() {
+        let mut ledger = Ledger::default();
+        ledger.start(&operation("a"), OperationKind::CreateMachine);
+        assert!(ledger.forget("a"));
+        assert_eq!(ledger.running().count(), 0);
+        assert!(!ledger.is_empty(), "it still runs");
+        assert!(ledger.finish("a", completion("a"), Instant::now()).is_none());
+        assert!(ledger.is_empty());
+    }
+
+    #[test]
+    fn the_hello_lists_what_runs_before_what_is_done() {
+        let mut ledger = Ledger::default();
+        for index in 0..300 {
+            run(&mut ledger, &format!("done-{index}"), Instant::now());
+        }
+        ledger.start(&operation("runs"), OperationKind::CreateMachine);
+        let held = ledger.held();
+        assert_eq!(held.len(), HELD_IN_HELLO);
+        assert_eq!((held[0].operation_id.as_str(), held[0].state()), ("runs", HeldState::Running));
+        assert_eq!(held[1].operation_id, "done-299");
+        assert_eq!(held[1].state(), HeldState::Completed);
+    }
+}

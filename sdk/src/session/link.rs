@@ -1,0 +1,344 @@
+//! The connection to the core: dials, registers, sends, receives, and starts again.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use ostler_proto::v1alpha1 as proto;
+use proto::driver_service_client::DriverServiceClient;
+use proto::register_request::Frame;
+use proto::{RegisterRequest, RegisterResponse};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Response, Status, Streaming};
+
+use super::backoff::Backoff;
+use super::limits::MAX_FRAME_BYTES;
+use super::protocol::Dial;
+use crate::connect::{ConnectError, Connection, Connector};
+use crate::library::Client;
+
+const DIAL_TIMEOUT: Duration = Duration::from_secs(20);
+/// After a refusal that would only be repeated.
+const REFUSED_WAIT: Duration = Duration::from_mins(5);
+/// However soon the core wants us back.
+const SOONEST: Duration = Duration::from_millis(100);
+/// Frames between us and the transport.
+const CHANNEL_FRAMES: usize = 16;
+/// Frames that wait for a core that reads slowly. One long list and all results fit.
+const QUEUE_FRAMES: usize = 2048;
+/// From here on progress is dropped: it is the only frame that nobody misses.
+const BUSY_FRAMES: usize = 256;
+/// So many heartbeats may be missing before the core counts as gone.
+const MISSED_HEARTBEATS: u32 = 4;
+/// For the last frames and the end of the stream.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
+
+type Registered = Result<Response<Streaming<RegisterResponse>>, Status>;
+
+/// What happened on the link.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Connected; [`Link::register`] must follow.
+    Dialed,
+    /// A frame arrived.
+    Frame(Box<RegisterResponse>),
+    /// The session is gone.
+    Closed,
+}
+
+/// One connection after the other. Give [`next`](Self::next) a turn in every loop.
+pub(crate) struct Link {
+    connector: Connector,
+    backoff: Backoff,
+    state: State,
+    queue: VecDeque<RegisterRequest>,
+    /// Number of the last frame that was queued.
+    seq: u64,
+    /// Number of the last frame of the core.
+    ack_seq: u64,
+    live_since: Option<Instant>,
+    /// The core must be heard at least this often.
+    silence: Option<Duration>,
+    heard: Instant,
+    /// When and how to leave, once the core said so.
+    leaving: Option<(Instant, Dial)>,
+}
+
+enum State {
+    Waiting { until: Instant },
+    Dialing(BoxFuture<'static, Result<Connection, ConnectError>>),
+    Dialed(Client),
+    Registering { answer: BoxFuture<'static, Registered>, outbound: mpsc::Sender<RegisterRequest> },
+    Open { inbound: Box<Streaming<RegisterResponse>>, outbound: mpsc::Sender<RegisterRequest> },
+}
+
+enum Step {
+    Dial,
+    Dialed(Result<Connection, ConnectError>),
+    Registered(Registered),
+    Room,
+    Received(Result<Option<RegisterResponse>, Status>),
+    Silence,
+    Leave,
+}
+
+impl Link {
+    pub(crate) fn new(connector: Connector) -> Self {
+        let now = Instant::now();
+        Self {
+            connector,
+            backoff: Backoff::default(),
+            state: State::Waiting { until: now },
+            queue: VecDeque::new(),
+            seq: 0,
+            ack_seq: 0,
+            live_since: None,
+            silence: None,
+            heard: now,
+            leaving: None,
+        }
+    }
+
+    /// The next thing that happens. Nothing is lost if it is dropped half way.
+    pub(crate) async fn next(&mut self) -> Event {
+        loop {
+            let step = self.step().await;
+            if let Some(event) = self.apply(step) {
+                return event;
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Step {
+        let silent = self.silence.map(|silence| self.heard + silence);
+        let leave = self.leaving.map(|(at, _)| at);
+        match &mut self.state {
+            State::Waiting { until } => {
+                sleep_until(*until).await;
+                Step::Dial
+            }
+            State::Dialing(dial) => Step::Dialed(dial.await),
+            // The owner has to register first.
+            State::Dialed(_) => std::future::pending().await,
+            State::Registering { answer, .. } => Step::Registered(answer.await),
+            State::Open { inbound, outbound } => tokio::select! {
+                received = inbound.message() => Step::Received(received),
+                Ok(permit) = outbound.reserve(), if !self.queue.is_empty() => {
+                    if let Some(frame) = self.queue.pop_front() {
+                        permit.send(frame);
+                    }
+                    Step::Room
+                }
+                () = at(silent) => Step::Silence,
+                () = at(leave) => Step::Leave,
+            },
+        }
+    }
+
+    fn apply(&mut self, step: Step) -> Option<Event> {
+        match step {
+            Step::Dial => {
+                self.state = State::Dialing(dial(&self.connector));
+                None
+            }
+            Step::Dialed(Ok(connection)) => {
+                let Connection { channel, bearer } = connection;
+                let client = DriverServiceClient::with_interceptor(channel, bearer);
+                self.state = State::Dialed(client);
+                Some(Event::Dialed)
+            }
+            Step::Dialed(Err(error)) => {
+                tracing::warn!(error = %super::chain(&error), "cannot reach the core");
+                self.close(Dial::Backoff);
+                None
+            }
+            Step::Registered(answer) => self.on_registered(answer),
+            Step::Room => None,
+            Step::Received(received) => Some(self.on_received(received)),
+            Step::Silence => {
+                tracing::warn!("the core fell silent");
+                Some(self.closed(Dial::Backoff))
+            }
+            Step::Leave => {
+                let dial = self.leaving.map_or(Dial::Backoff, |(_, dial)| dial);
+                Some(self.closed(dial))
+            }
+        }
+    }
+
+    fn on_registered(&mut self, answer: Registered) -> Option<Event> {
+        let waiting = State::Waiting { until: Instant::now() };
+        let state = std::mem::replace(&mut self.state, waiting);
+        match (answer, state) {
+            (Ok(response), State::Registering { outbound, .. }) => {
+                let inbound = Box::new(response.into_inner());
+                self.state = State::Open { inbound, outbound };
+                None
+            }
+            (Err(status), _) => Some(self.closed(after(&status))),
+            (Ok(_), _) => Some(self.closed(Dial::Backoff)),
+        }
+    }
+
+    fn on_received(&mut self, received: Result<Option<RegisterResponse>, Status>) -> Event {
+        match received {
+            Ok(Some(frame)) => {
+                self.heard = Instant::now();
+                self.ack_seq = frame.seq;
+                Event::Frame(Box::new(frame))
+            }
+            Ok(None) => {
+                tracing::info!("the core ended the session");
+                let dial = self.leaving.map_or(Dial::Backoff, |(_, dial)| dial);
+                self.closed(dial)
+            }
+            Err(status) => {
+                let dial = self.leaving.map_or_else(|| after(&status), |(_, dial)| dial);
+                self.closed(dial)
+            }
+        }
+    }
+
+    fn closed(&mut self, dial: Dial) -> Event {
+        self.close(dial);
+        Event::Closed
+    }
+
+    fn close(&mut self, dial: Dial) {
+        let now = Instant::now();
+        let lived = self.live_since.take().map_or(Duration::ZERO, |since| now - since);
+        let wait = match dial {
+            Dial::Backoff => self.backoff.next(lived, rand::random()),
+            Dial::After(time) => time.max(SOONEST),
+            Dial::Refused => REFUSED_WAIT,
+        };
+        tracing::info!(?wait, "dialing again");
+        self.state = State::Waiting { until: now + wait };
+        self.queue.clear();
+        self.silence = None;
+        self.leaving = None;
+    }
+
+    /// Opens the session with its first frame. That frame has to be in the pipe before the core's
+    /// answer is awaited: the core may send no headers before it has something to answer to.
+    pub(crate) fn register(&mut self, hello: Frame) {
+        let State::Dialed(client) = &self.state else { return };
+        let mut client = client
+            .clone()
+            .max_decoding_message_size(MAX_FRAME_BYTES)
+            .max_encoding_message_size(MAX_FRAME_BYTES);
+        let (outbound, frames) = mpsc::channel(CHANNEL_FRAMES);
+        self.seq = 1;
+        self.ack_seq = 0;
+        self.heard = Instant::now();
+        let first = RegisterRequest { seq: self.seq, ack_seq: 0, frame: Some(hello) };
+        // The channel is new, so there is room.
+        if outbound.try_send(first).is_err() {
+            return self.close(Dial::Backoff);
+        }
+        let answer = Box::pin(async move {
+            let answer = timeout(DIAL_TIMEOUT, client.register(ReceiverStream::new(frames))).await;
+            answer.unwrap_or_else(|_| Err(Status::unavailable("no answer to the registration")))
+        });
+        self.state = State::Registering { answer, outbound };
+    }
+
+    /// For unary calls beside the session.
+    pub(crate) fn client(&self) -> Option<Client> {
+        match &self.state {
+            State::Dialed(client) => Some(client.clone()),
+            State::Waiting { .. }
+            | State::Dialing(_)
+            | State::Registering { .. }
+            | State::Open { .. } => None,
+        }
+    }
+
+    /// The core answered the Hello; from now on it must be heard every heartbeat.
+    pub(crate) fn welcomed(&mut self, heartbeat: Option<Duration>) {
+        self.live_since = Some(Instant::now());
+        self.silence = heartbeat
+            .filter(|interval| !interval.is_zero())
+            .map(|interval| interval.saturating_mul(MISSED_HEARTBEATS));
+    }
+
+    /// Queues a frame. A core that does not read at all loses the session; results stay with us.
+    pub(crate) fn send(&mut self, frame: Frame) {
+        if matches!(self.state, State::Waiting { .. } | State::Dialing(_) | State::Dialed(_)) {
+            return;
+        }
+        if matches!(frame, Frame::Progress(_)) && self.queue.len() >= BUSY_FRAMES {
+            return;
+        }
+        if self.queue.len() >= QUEUE_FRAMES {
+            tracing::warn!("the core does not read");
+            self.leave(Duration::ZERO, Dial::Backoff);
+            return;
+        }
+        self.seq += 1;
+        let frame = RegisterRequest { seq: self.seq, ack_seq: self.ack_seq, frame: Some(frame) };
+        self.queue.push_back(frame);
+    }
+
+    /// Lets the connection go within `close_in`, or when the core ends it.
+    pub(crate) fn leave(&mut self, close_in: Duration, dial: Dial) {
+        self.leaving = Some((Instant::now() + close_in, dial));
+    }
+
+    /// Whether [`leave`](Self::leave) was called on this connection.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
+    /// Leaves now.
+    pub(crate) fn leave_now(&mut self) {
+        if let Some((at, _)) = &mut self.leaving {
+            *at = Instant::now();
+        }
+    }
+
+    /// Sends what is queued and waits a moment for the core to end the stream.
+    pub(crate) async fn finish(mut self) {
+        let finish = async {
+            let State::Open { inbound, outbound } = &mut self.state else { return };
+            for frame in self.queue.drain(..) {
+                if outbound.send(frame).await.is_err() {
+                    return;
+                }
+            }
+            // Ends our half of the stream.
+            *outbound = mpsc::channel(1).0;
+            while let Ok(Some(_)) = inbound.message().await {}
+        };
+        if timeout(FINISH_TIMEOUT, finish).await.is_err() {
+            tracing::debug!("the core did not end the stream");
+        }
+    }
+}
+
+fn dial(connector: &Connector) -> BoxFuture<'static, Result<Connection, ConnectError>> {
+    let connect = connector.connect();
+    Box::pin(
+        async move { timeout(DIAL_TIMEOUT, connect).await.unwrap_or(Err(ConnectError::Timeout)) },
+    )
+}
+
+/// When to dial after the stream failed. Only a refusal has a meaning of its own: a broken link
+/// shows as any code.
+fn after(status: &Status) -> Dial {
+    if status.code() == Code::PermissionDenied {
+        tracing::error!(message = %status.message(), "the core refuses this driver");
+        return Dial::Refused;
+    }
+    tracing::warn!(code = ?status.code(), message = %status.message(), "the session broke");
+    Dial::Backoff
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,299 @@
+//! The rules of a session, without input or output: frames in, frames and effects out.
+//!
+//! One value lives as long as the process; sessions come and go under it.
+
+use std::time::{Duration, SystemTime};
+
+use ostler_proto::v1alpha1 as proto;
+use proto::register_request::Frame as Sent;
+use proto::register_response::Frame as Received;
+use proto::{DriverState, Readiness, RoleKind, Verdict};
+use tokio::time::Instant;
+
+use super::admission::{Refusal, admit};
+use super::completion::{Answer, Completion};
+use super::hello::{Instance, hello};
+use super::ledger::{Known, Ledger};
+use crate::driver::DriverInfo;
+
+/// What has to be done outside.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Effect {
+    /// Put a frame into the queue.
+    Send(Box<Sent>),
+    /// Start the verb of an operation.
+    Start(Box<proto::Operation>),
+    /// Tell a verb that it is cancelled.
+    Cancel(String),
+    /// The session is up.
+    Welcomed { session_id: String, heartbeat: Option<Duration> },
+    /// Drop these from the caches.
+    Invalidate(Vec<proto::ObjectRevision>),
+    /// Let the connection go within `close_in` and dial again.
+    Leave { close_in: Duration, dial: Dial },
+}
+
+/// When to dial after a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Dial {
+    /// By the usual backoff.
+    Backoff,
+    /// When the core said.
+    After(Duration),
+    /// In minutes: the same would happen again.
+    Refused,
+}
+
+/// Everything a driver must remember of its sessions.
+#[derive(Debug)]
+pub(crate) struct Protocol {
+    info: DriverInfo,
+    instance: Instance,
+    ledger: Ledger,
+    last_session: Option<String>,
+    phase: Phase,
+    /// Highest seen; a lower one is that of a core that lost its leadership.
+    term: u64,
+    draining: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Phase {
+    /// No connection, or no Welcome on it yet.
+    Unwelcome,
+    Live {
+        role: RoleKind,
+        credit: u32,
+    },
+}
+
+impl Protocol {
+    pub(crate) fn new(info: DriverInfo, instance: Instance) -> Self {
+        Self {
+            info,
+            instance,
+            ledger: Ledger::default(),
+            last_session: None,
+            phase: Phase::Unwelcome,
+            term: 0,
+            draining: None,
+        }
+    }
+
+    /// The first frame of a new connection.
+    pub(crate) fn hello(&mut self, now: SystemTime) -> Sent {
+        self.phase = Phase::Unwelcome;
+        let session = self.last_session.as_deref();
+        Sent::Hello(hello(&self.info, &self.instance, session, self.ledger.held(), now))
+    }
+
+    /// The connection is gone.
+    pub(crate) fn on_disconnected(&mut self) {
+        self.phase = Phase::Unwelcome;
+    }
+
+    /// A frame of the core; `seq` is its number, for the answer to one that is not known.
+    pub(crate) fn on_frame(
+        &mut self,
+        seq: u64,
+        frame: Option<Received>,
+        now: Instant,
+    ) -> Vec<Effect> {
+        let Some(frame) = frame else {
+            return vec![send(Sent::Unsupported(proto::UnsupportedFrame { seq }))];
+        };
+        match frame {
+            Received::Welcome(welcome) => self.on_welcome(welcome),
+            Received::Operation(operation) => self.on_operation(operation, now),
+            Received::Cancel(cancel) => self.on_cancel(&cancel),
+            Received::ResultAck(ack) => {
+                self.ledger.acknowledge(&ack.operation_id);
+                Vec::new()
+            }
+            Received::Role(role) => self.on_role(role),
+            Received::Draining(draining) => vec![on_core_draining(&draining)],
+            Received::Heartbeat(heartbeat) => {
+                vec![send(Sent::Heartbeat(self.echo(&heartbeat)))]
+            }
+            Received::Invalidate(invalidation) => vec![Effect::Invalidate(invalidation.stale)],
+            Received::ProtocolError(error) => vec![on_protocol_error(&error)],
+            Received::Unsupported(unsupported) => {
+                tracing::warn!(seq = unsupported.seq, "the core does not know a frame of ours");
+                Vec::new()
+            }
+        }
+    }
+
+    fn on_welcome(&mut self, welcome: proto::Welcome) -> Vec<Effect> {
+        self.term = self.term.max(welcome.fencing_term);
+        let core_credit = if welcome.max_in_flight == 0 { u32::MAX } else { welcome.max_in_flight };
+        let role = welcome.role();
+        self.phase = Phase::Live { role, credit: core_credit.min(self.info.max_in_flight) };
+        self.last_session = Some(welcome.session_id.clone());
+        let heartbeat = welcome.heartbeat_interval.and_then(|time| Duration::try_from(time).ok());
+        let mut effects = vec![Effect::Welcomed { session_id: welcome.session_id, heartbeat }];
+        for held in &welcome.verdicts {
+            let id = &held.operation_id;
+            match held.verdict() {
+                // A result that is kept goes out below, like those without a verdict.
+                Verdict::Keep | Verdict::Unspecified => {}
+                // Of a verb that answered nothing is left to stop; its result goes out too.
+                Verdict::Cancel => effects.push(Effect::Cancel(id.clone())),
+                Verdict::Forget => {
+                    if self.ledger.forget(id) {
+                        effects.push(Effect::Cancel(id.clone()));
+                    }
+                }
+            }
+        }
+        effects.extend(self.ledger.unacknowledged().flat_map(Completion::frames).map(send));
+        effects.push(send(Sent::State(self.state())));
+        effects
+    }
+
+    fn on_operation(&mut self, operation: proto::Operation, now: Instant) -> Vec<Effect> {
+        match self.ledger.find(&operation.operation_id) {
+            Some(Known::Running) => return vec![accepted(&operation.operation_id)],
+            Some(Known::Done(completion)) => {
+                return completion.frames().map(send).collect();
+            }
+            None => {}
+        }
+        let refusal = self.refusal();
+        match admit(&self.info, &operation, self.term, refusal) {
+            Ok(kind) => {
+                self.term = self.term.max(operation.fencing_term);
+                self.ledger.start(&operation, kind);
+                let accepted = accepted(&operation.operation_id);
+                vec![accepted, Effect::Start(Box::new(operation))]
+            }
+            Err(error) => {
+                tracing::warn!(operation = %operation.operation_id, %error, "operation refused");
+                let completion = Completion::new(&operation.operation_id, Err(error), None);
+                let completion = self.ledger.refuse(&operation, completion, now);
+                completion.frames().map(send).collect()
+            }
+        }
+    }
+
+    /// Why nothing may start now, if so.
+    fn refusal(&self) -> Option<Refusal> {
+        let Phase::Live { role, credit } = self.phase else { return Some(Refusal::Unwelcome) };
+        if self.draining.is_some() {
+            return Some(Refusal::Draining);
+        }
+        if role == RoleKind::Standby {
+            return Some(Refusal::Standby);
+        }
+        let running = self.ledger.running().count();
+        (running >= usize::try_from(credit).unwrap_or(usize::MAX)).then_some(Refusal::OverCredit)
+    }
+
+    fn on_cancel(&mut self, cancel: &proto::OperationCancel) -> Vec<Effect> {
+        let id = &cancel.operation_id;
+        match self.ledger.find(id) {
+            Some(Known::Running) => vec![Effect::Cancel(id.clone())],
+            Some(Known::Done(completion)) => completion.frames().map(send).collect(),
+            None => Vec::new(),
+        }
+    }
+
+    fn on_role(&mut self, session_role: proto::SessionRole) -> Vec<Effect> {
+        if session_role.fencing_term < self.term {
+            tracing::warn!(term = session_role.fencing_term, "role of an old term ignored");
+            return Vec::new();
+        }
+        self.term = session_role.fencing_term;
+        if let Phase::Live { role, .. } = &mut self.phase {
+            *role = session_role.role();
+        }
+        Vec::new()
+    }
+
+    fn echo(&self, heartbeat: &proto::Heartbeat) -> proto::Heartbeat {
+        let running = self.ledger.running().map(str::to_owned).collect();
+        proto::Heartbeat { sent_at: heartbeat.sent_at, running }
+    }
+
+    fn state(&self) -> DriverState {
+        let (readiness, max_in_flight) = match self.draining {
+            Some(_) => (Readiness::Draining, 0),
+            None => (Readiness::Ready, self.info.max_in_flight),
+        };
+        DriverState {
+            readiness: readiness.into(),
+            reason: String::new(),
+            max_in_flight,
+            drain_deadline: self.draining.and_then(|time| time.try_into().ok()),
+        }
+    }
+
+    /// A verb said how far it is.
+    pub(crate) fn on_progress(&self, progress: proto::OperationProgress) -> Option<Effect> {
+        let live = matches!(self.phase, Phase::Live { .. });
+        let running = matches!(self.ledger.find(&progress.operation_id), Some(Known::Running));
+        (live && running).then(|| send(Sent::Progress(super::limits::cut_progress(progress))))
+    }
+
+    /// A verb answered.
+    pub(crate) fn on_finished(
+        &mut self,
+        operation_id: &str,
+        answer: Answer,
+        checkpoint: Option<String>,
+        now: Instant,
+    ) -> Vec<Effect> {
+        let completion = Completion::new(operation_id, answer, checkpoint);
+        let live = matches!(self.phase, Phase::Live { .. });
+        let completion = self.ledger.finish(operation_id, completion, now);
+        // While the link is down the result waits here; the next Welcome sends it.
+        let frames = completion.filter(|_| live).map(Completion::frames);
+        frames.into_iter().flatten().map(send).collect()
+    }
+
+    /// The process is to end: takes nothing new, finishes what runs within `time`.
+    pub(crate) fn drain(&mut self, time: Duration) -> Option<Effect> {
+        self.draining = Some(time);
+        let live = matches!(self.phase, Phase::Live { .. });
+        live.then(|| send(Sent::State(self.state())))
+    }
+
+    /// Nothing runs and the core has every result.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.ledger.is_empty()
+    }
+
+    /// Ids of the operations that run.
+    pub(crate) fn running(&self) -> Vec<String> {
+        self.ledger.running().map(str::to_owned).collect()
+    }
+}
+
+fn send(frame: Sent) -> Effect {
+    Effect::Send(Box::new(frame))
+}
+
+fn accepted(operation_id: &str) -> Effect {
+    let operation_id = operation_id.to_owned();
+    send(Sent::Accepted(proto::OperationAccepted { operation_id }))
+}
+
+fn on_core_draining(draining: &proto::CoreDraining) -> Effect {
+    let time = |time: Option<_>| time.and_then(|t: prost_types::Duration| t.try_into().ok());
+    let dial = time(draining.reconnect_after).map_or(Dial::Backoff, Dial::After);
+    let close_in = time(draining.close_after).unwrap_or_default();
+    tracing::info!(reason = %draining.reason, ?close_in, "the core is draining");
+    Effect::Leave { close_in, dial }
+}
+
+fn on_protocol_error(error: &proto::ProtocolError) -> Effect {
+    let proto::ProtocolError { reason, message, offending_seq, retry } = error;
+    let dial = if *retry {
+        tracing::warn!(%reason, %message, offending_seq, "the core closes the session");
+        Dial::Backoff
+    } else {
+        tracing::error!(%reason, %message, offending_seq, "the core refuses this driver");
+        Dial::Refused
+    };
+    Effect::Leave { close_in: Duration::ZERO, dial }
+}
