@@ -14,7 +14,5 @@ pub fn wall_clock() -> Clock {
 /// time also governs what is stamped. Must be called inside a tokio runtime.
 pub fn tokio_clock(start: jiff::Timestamp) -> Clock {
     let origin = tokio::time::Instant::now();
-    Arc::new(move || {
-        start.checked_add(origin.elapsed()).unwrap_or(jiff::Timestamp::MAX)
-    })
+    Arc::new(move || start.checked_add(origin.elapsed()).unwrap_or(jiff::Timestamp::MAX))
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::authentication::v1::UserInfo;
+
 /// Who a request is from. Put into the extensions of every request that reaches the handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -29,9 +31,27 @@ impl Identity {
         Self::named("system:anonymous", &["system:unauthenticated"])
     }
 
+    /// A ServiceAccount.
+    pub fn service_account(namespace: &str, name: &str, uid: &str) -> Self {
+        let username = format!("system:serviceaccount:{namespace}:{name}");
+        let own = format!("system:serviceaccounts:{namespace}");
+        let groups = ["system:serviceaccounts", own.as_str(), "system:authenticated"];
+        Self { uid: Some(uid.to_owned()), ..Self::named(&username, &groups) }
+    }
+
     /// Whether everything is allowed.
     pub fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)
+    }
+
+    /// The same as a review shows it.
+    pub(super) fn user_info(&self) -> UserInfo {
+        UserInfo {
+            username: Some(self.username.clone()),
+            uid: self.uid.clone(),
+            groups: Some(self.groups.clone()),
+            extra: (!self.extra.is_empty()).then(|| self.extra.clone()),
+        }
     }
 
     fn named(username: &str, groups: &[&str]) -> Self {

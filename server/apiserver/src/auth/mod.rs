@@ -1,5 +1,57 @@
 //! Who asks, and whether they may.
+//!
+//! * [`Identity`]: a user, found by `authenticate` from a request's bearer token.
+//! * [`Attributes`]: what a request wants to do, read from its method and path.
+//! * `authorize`: the whole policy. There is no RBAC: members of `system:masters` may do
+//!   everything, other authenticated users may read discovery and ask about themselves, and
+//!   everybody may read health and version.
+//! * `token`: signed ServiceAccount tokens; `service_account` issues them and checks them against
+//!   the objects they stand for.
+//! * `review`: the answers of `authentication.k8s.io` and `authorization.k8s.io`, and
+//!   `serviceaccounts/token`. None of them is stored.
 
+mod attributes;
+mod authenticate;
+mod authorize;
 mod identity;
+mod review;
+mod secret;
+mod service_account;
+mod token;
 
+use std::{io, path::Path, sync::Arc};
+
+use crate::context::Context;
+
+pub use attributes::{Attributes, Target};
+pub(crate) use authorize::{check, permits};
 pub use identity::Identity;
+pub(crate) use review::Review;
+pub use secret::Secret;
+pub(crate) use secret::{keep, private_directory, read_private, write_private};
+
+use token::Signer;
+
+/// What authentication stands on. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Auth {
+    context: Context,
+    signer: Arc<Signer>,
+    admin_token: Arc<Secret>,
+}
+
+impl Auth {
+    /// Reads the admin token and the signing key from `directory`, or makes new ones there.
+    /// Without a directory both live as long as the process.
+    pub(crate) fn open(context: Context, directory: Option<&Path>) -> io::Result<Self> {
+        let admin_token = keep(directory, "admin-token", secret::random)?;
+        let key = keep(directory, "token-signing-key", secret::random)?;
+        let signer = Signer::new(key.expose().as_bytes());
+        Ok(Self { context, signer: Arc::new(signer), admin_token: Arc::new(admin_token) })
+    }
+
+    /// The bearer token of [`Identity::admin`].
+    pub(crate) fn admin_token(&self) -> &Secret {
+        &self.admin_token
+    }
+}

@@ -1,1 +1,218 @@
 //! The server in process and over HTTPS.
+//!
+//! [`ApiServer`] holds everything together. A request takes the same way whether it comes from
+//! [`LocalService`] or from a TLS connection: `pipeline` authenticates, authorizes, answers health
+//! and reviews, and hands the rest to [`crate::rest`].
+
+mod answer;
+mod bootstrap;
+mod kubeconfig;
+mod listener;
+mod local;
+mod metrics;
+mod pipeline;
+mod pki;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+
+use crate::{
+    auth::{Auth, Secret},
+    clock::{Clock, wall_clock},
+    context::Context,
+    controllers,
+    store::{self, Backend, Retention, Store, StoreOptions},
+};
+
+pub use local::LocalService;
+use pipeline::Pipeline;
+pub use pki::{PkiError, TlsMaterial};
+
+/// Where a server keeps its objects, its keys and its tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// Nowhere: everything ends with the process.
+    Memory,
+    /// In this directory, which is created (mode 0700) if it is missing.
+    Directory(PathBuf),
+}
+
+/// How to open a server.
+#[derive(Clone)]
+pub struct Options {
+    /// Where things are kept.
+    pub storage: Storage,
+    /// How much history watches and lists can go back to.
+    pub retention: Retention,
+    /// What stamps objects and tokens.
+    pub clock: Clock,
+}
+
+impl Options {
+    /// A server in memory, on the wall clock.
+    pub fn memory() -> Self {
+        Self { storage: Storage::Memory, retention: Retention::default(), clock: wall_clock() }
+    }
+
+    /// A server that keeps everything in `path`, on the wall clock.
+    pub fn directory(path: impl Into<PathBuf>) -> Self {
+        Self { storage: Storage::Directory(path.into()), ..Self::memory() }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("storage", &self.storage)
+            .field("retention", &self.retention)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a server could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The objects could not be opened.
+    #[error("cannot open the objects")]
+    Store(#[from] store::OpenError),
+    /// The keys could not be read or written.
+    #[error("cannot keep the server's keys in {}", directory.display())]
+    Keys {
+        /// Where they are kept.
+        directory: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+    /// The objects that every cluster has could not be created.
+    #[error("cannot create the namespace {name}: the server answers {code}")]
+    Bootstrap {
+        /// The namespace.
+        name: &'static str,
+        /// The HTTP code of the refusal.
+        code: u16,
+    },
+}
+
+/// A running API server. Cheap to clone; it stops when it is closed or the last handle is gone.
+#[derive(Clone, Debug)]
+pub struct ApiServer {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    pipeline: Pipeline,
+    context: Context,
+    directory: Option<PathBuf>,
+    controllers: TaskTracker,
+    stop: CancellationToken,
+    /// Stops the controllers when the last handle is gone.
+    _stop_on_drop: DropGuard,
+}
+
+impl ApiServer {
+    /// Opens a server and starts its controllers. Must be called inside a tokio runtime.
+    pub async fn open(options: Options) -> Result<Self, OpenError> {
+        let directory = match &options.storage {
+            Storage::Memory => None,
+            Storage::Directory(path) => Some(path.clone()),
+        };
+        let backend = match &directory {
+            None => Backend::Memory,
+            Some(path) => {
+                crate::auth::private_directory(path)
+                    .map_err(|source| OpenError::Keys { directory: path.clone(), source })?;
+                Backend::File(path.join("objects.redb"))
+            }
+        };
+        let store = Store::open(StoreOptions { backend, retention: options.retention }).await?;
+        let context = Context { store, clock: options.clock };
+        let auth = Auth::open(context.clone(), directory.as_deref()).map_err(|source| {
+            let directory = directory.clone().unwrap_or_default();
+            OpenError::Keys { directory, source }
+        })?;
+        let pipeline = Pipeline::new(auth, &context);
+        let local = LocalService::new(pipeline.clone());
+        bootstrap::namespaces(&context, &local).await?;
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        controllers::start(&tasks, &context, &local, &stop);
+        tasks.close();
+        let inner = Inner {
+            pipeline,
+            context,
+            directory,
+            controllers: tasks,
+            _stop_on_drop: stop.clone().drop_guard(),
+            stop,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The store and the clock the server stands on.
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// The server as a tower service in this process: for `kube::Client::new`. It acts as
+    /// `system:admin` and needs neither TLS nor a token.
+    pub fn local_service(&self) -> LocalService {
+        LocalService::new(self.inner.pipeline.clone())
+    }
+
+    /// The bearer token of `system:admin`.
+    pub fn admin_token(&self) -> &Secret {
+        self.inner.pipeline.admin_token()
+    }
+
+    /// Certificate and key for [`ApiServer::serve`], good for `localhost`, the loopback addresses
+    /// and `names` (DNS names or IP addresses), signed by the server's own authority. Both are
+    /// kept in the data directory and made anew when they are about to expire or the names change.
+    pub fn tls(&self, names: &[String]) -> Result<TlsMaterial, PkiError> {
+        let now = (self.inner.context.clock)();
+        pki::material(self.pki_directory().as_deref(), names, now)
+    }
+
+    /// A kubeconfig for `system:admin` at `server`, such as `https://127.0.0.1:16440`. It holds
+    /// the token: keep it private.
+    pub fn kubeconfig(&self, tls: &TlsMaterial, server: &str) -> String {
+        kubeconfig::render(server, tls.authority_pem(), self.admin_token())
+    }
+
+    /// Serves HTTPS until `shutdown`, then ends the watches, lets other requests finish (10 s at
+    /// most) and returns.
+    pub async fn serve(
+        &self,
+        listener: TcpListener,
+        tls: TlsMaterial,
+        shutdown: CancellationToken,
+    ) -> io::Result<()> {
+        listener::serve(self.inner.pipeline.clone(), listener, tls, shutdown).await
+    }
+
+    /// Adds the server's metrics to a registry.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        self.inner.pipeline.metrics().register(registry);
+    }
+
+    /// Stops the controllers and closes the store: all watches end, later writes are refused, and
+    /// the data directory is free for the next one.
+    pub async fn close(self) {
+        self.inner.stop.cancel();
+        self.inner.controllers.wait().await;
+        self.inner.context.store.clone().close().await;
+    }
+
+    fn pki_directory(&self) -> Option<PathBuf> {
+        self.inner.directory.as_deref().map(|path: &Path| path.join("pki"))
+    }
+}

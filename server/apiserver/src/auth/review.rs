@@ -1,0 +1,269 @@
+//! The requests that are answered and not stored: who am I, may I, is this token good, give me one.
+
+use http::{HeaderMap, Method, header::CONTENT_TYPE};
+use k8s_openapi::api::{
+    authentication::v1::{
+        SelfSubjectReview, SelfSubjectReviewStatus, TokenReview, TokenReviewStatus, UserInfo,
+    },
+    authorization::v1::{
+        LocalSubjectAccessReview, NonResourceAttributes, NonResourceRule, ResourceAttributes,
+        ResourceRule, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
+        SubjectAccessReviewSpec, SubjectAccessReviewStatus, SubjectRulesReviewStatus,
+    },
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use crate::{
+    field::FieldError,
+    status::{Answer, Status},
+};
+
+use super::{Attributes, Auth, Identity, Target, permits};
+
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const AUTHORIZATION: &str = "authorization.k8s.io";
+
+/// A request that this module answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Review {
+    Token,
+    SelfSubject,
+    SelfSubjectAccess,
+    SelfSubjectRules,
+    SubjectAccess,
+    LocalSubjectAccess { namespace: String },
+    TokenRequest { namespace: String, name: String },
+}
+
+impl Review {
+    /// Whether a request is one of these, whatever its method.
+    pub(crate) fn of(attributes: &Attributes) -> Option<Self> {
+        let Target::Resource { group, resource, subresource, namespace, name } = &attributes.target
+        else {
+            return None;
+        };
+        match (group.as_str(), resource.as_str(), subresource.as_str(), name.as_str()) {
+            ("", "serviceaccounts", "token", _) if !namespace.is_empty() => {
+                Some(Self::TokenRequest { namespace: namespace.clone(), name: name.clone() })
+            }
+            (AUTHENTICATION, "tokenreviews", "", "") => Some(Self::Token),
+            (AUTHENTICATION, "selfsubjectreviews", "", "") => Some(Self::SelfSubject),
+            (AUTHORIZATION, "selfsubjectaccessreviews", "", "") => Some(Self::SelfSubjectAccess),
+            (AUTHORIZATION, "selfsubjectrulesreviews", "", "") => Some(Self::SelfSubjectRules),
+            (AUTHORIZATION, "subjectaccessreviews", "", "") => Some(Self::SubjectAccess),
+            (AUTHORIZATION, "localsubjectaccessreviews", "", "") if !namespace.is_empty() => {
+                Some(Self::LocalSubjectAccess { namespace: namespace.clone() })
+            }
+            _ => None,
+        }
+    }
+
+    /// Answers the review; the answer goes out as 201.
+    pub(crate) fn answer(
+        self,
+        auth: &Auth,
+        identity: &Identity,
+        method: &Method,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Answer<Value> {
+        if method != Method::POST {
+            return Err(Status::method_not_allowed());
+        }
+        let body = parse(headers, body)?;
+        match self {
+            Self::Token => auth.review_token(decode(body)?),
+            Self::SelfSubject => who_am_i(auth, identity, decode(body)?),
+            Self::SelfSubjectAccess => may_i(identity, decode(body)?),
+            Self::SelfSubjectRules => what_may_i(identity, decode(body)?),
+            Self::SubjectAccess => may_they(decode(body)?),
+            Self::LocalSubjectAccess { namespace } => may_they_here(&namespace, decode(body)?),
+            Self::TokenRequest { namespace, name } => auth.issue(&namespace, &name, decode(body)?),
+        }
+    }
+}
+
+fn parse(headers: &HeaderMap, body: &[u8]) -> Answer<Value> {
+    let header = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = header.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
+    match media_type {
+        "" | "application/json" => {
+            serde_json::from_slice(body).map_err(|error| Status::bad_request(error.to_string()))
+        }
+        "application/yaml" => serde_saphyr::from_slice(body).map_err(|error| {
+            Status::bad_request(format!("error converting YAML to JSON: {error}"))
+        }),
+        _ => Err(Status::unsupported_media_type(&["application/json", "application/yaml"])),
+    }
+}
+
+fn decode<T: DeserializeOwned>(body: Value) -> Answer<T> {
+    serde_json::from_value(body).map_err(|error| Status::bad_request(error.to_string()))
+}
+
+fn encode(review: &impl Serialize) -> Answer<Value> {
+    serde_json::to_value(review).map_err(|error| Status::internal(error.to_string()))
+}
+
+impl Auth {
+    fn review_token(&self, mut review: TokenReview) -> Answer<Value> {
+        let token = review.spec.token.as_deref().unwrap_or_default();
+        if token.is_empty() {
+            return Err(Status::bad_request("token is required for TokenReview in authentication"));
+        }
+        let asked = review.spec.audiences.clone().filter(|audiences| !audiences.is_empty());
+        let audiences = asked.unwrap_or_else(Self::own_audience);
+        review.status = Some(match self.token(token, &audiences) {
+            Some((identity, audiences)) => TokenReviewStatus {
+                authenticated: Some(true),
+                user: Some(identity.user_info()),
+                audiences: Some(audiences),
+                error: None,
+            },
+            None => TokenReviewStatus {
+                error: Some("invalid bearer token".to_owned()),
+                user: Some(UserInfo::default()),
+                ..TokenReviewStatus::default()
+            },
+        });
+        encode(&review)
+    }
+}
+
+fn who_am_i(auth: &Auth, identity: &Identity, mut review: SelfSubjectReview) -> Answer<Value> {
+    review.metadata.creation_timestamp = Some((auth.context.clock)().into());
+    review.status = Some(SelfSubjectReviewStatus { user_info: Some(identity.user_info()) });
+    encode(&review)
+}
+
+fn may_i(identity: &Identity, mut review: SelfSubjectAccessReview) -> Answer<Value> {
+    let spec = &review.spec;
+    let attributes =
+        attributes(spec.resource_attributes.as_ref(), spec.non_resource_attributes.as_ref())?;
+    review.status = Some(verdict(identity, &attributes));
+    encode(&review)
+}
+
+fn may_they(mut review: SubjectAccessReview) -> Answer<Value> {
+    review.status = Some(judge(&review.spec)?);
+    encode(&review)
+}
+
+fn may_they_here(namespace: &str, mut review: LocalSubjectAccessReview) -> Answer<Value> {
+    let asked = review.spec.resource_attributes.as_ref();
+    let asked = asked.and_then(|asked| asked.namespace.as_deref()).unwrap_or_default();
+    if asked != namespace {
+        let shown = Value::from(asked);
+        let path = "spec.resourceAttributes.namespace";
+        let error = FieldError::invalid(path, &shown, "must match metadata.namespace");
+        return Err(invalid(&[error]));
+    }
+    review.status = Some(judge(&review.spec)?);
+    encode(&review)
+}
+
+fn judge(spec: &SubjectAccessReviewSpec) -> Answer<SubjectAccessReviewStatus> {
+    let attributes =
+        attributes(spec.resource_attributes.as_ref(), spec.non_resource_attributes.as_ref())?;
+    let username = spec.user.clone().unwrap_or_default();
+    let groups = spec.groups.clone().unwrap_or_default();
+    if username.is_empty() && groups.is_empty() {
+        let why = "at least one of user or group must be specified";
+        return Err(invalid(&[FieldError::invalid("spec.user", &json!(""), why)]));
+    }
+    let extra = spec.extra.clone().unwrap_or_default();
+    let identity = Identity { username, uid: spec.uid.clone(), groups, extra };
+    Ok(verdict(&identity, &attributes))
+}
+
+fn verdict(identity: &Identity, attributes: &Attributes) -> SubjectAccessReviewStatus {
+    let allowed = permits(identity, attributes);
+    SubjectAccessReviewStatus { allowed, ..SubjectAccessReviewStatus::default() }
+}
+
+fn what_may_i(identity: &Identity, mut review: SelfSubjectRulesReview) -> Answer<Value> {
+    if review.spec.namespace.as_deref().unwrap_or_default().is_empty() {
+        return Err(Status::bad_request("no namespace on request"));
+    }
+    let any = || vec!["*".to_owned()];
+    let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+    let rule = |groups, resources, verbs| ResourceRule {
+        api_groups: Some(groups),
+        resources: Some(resources),
+        verbs,
+        resource_names: None,
+    };
+    let (resource_rules, non_resource_rules) = if identity.is_master() {
+        let paths = NonResourceRule { non_resource_urls: Some(any()), verbs: any() };
+        (vec![rule(any(), any(), any())], vec![paths])
+    } else {
+        let create = || texts(&["create"]);
+        let access = texts(&["selfsubjectaccessreviews", "selfsubjectrulesreviews"]);
+        let paths = [
+            "/api",
+            "/api/*",
+            "/apis",
+            "/apis/*",
+            "/healthz",
+            "/livez",
+            "/openapi",
+            "/openapi/*",
+            "/readyz",
+            "/version",
+            "/version/",
+        ];
+        let paths =
+            NonResourceRule { non_resource_urls: Some(texts(&paths)), verbs: texts(&["get"]) };
+        let resources = vec![
+            rule(texts(&[AUTHORIZATION]), access, create()),
+            rule(texts(&[AUTHENTICATION]), texts(&["selfsubjectreviews"]), create()),
+        ];
+        (resources, vec![paths])
+    };
+    review.status = Some(SubjectRulesReviewStatus {
+        evaluation_error: None,
+        incomplete: false,
+        non_resource_rules,
+        resource_rules,
+    });
+    encode(&review)
+}
+
+/// The one thing a review asks about.
+fn attributes(
+    resource: Option<&ResourceAttributes>,
+    path: Option<&NonResourceAttributes>,
+) -> Answer<Attributes> {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    match (resource, path) {
+        (Some(resource), None) => Ok(Attributes {
+            verb: text(&resource.verb),
+            target: Target::Resource {
+                group: text(&resource.group),
+                resource: text(&resource.resource),
+                subresource: text(&resource.subresource),
+                namespace: text(&resource.namespace),
+                name: text(&resource.name),
+            },
+        }),
+        (None, Some(path)) => {
+            Ok(Attributes { verb: text(&path.verb), target: Target::Path(text(&path.path)) })
+        }
+        (None, None) => {
+            let why =
+                "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            Err(invalid(&[FieldError::invalid("spec.resourceAttributes", &Value::Null, why)]))
+        }
+        (Some(_), Some(path)) => {
+            let shown = encode(path)?;
+            let why = "cannot be specified in combination with resourceAttributes";
+            Err(invalid(&[FieldError::invalid("spec.nonResourceAttributes", &shown, why)]))
+        }
+    }
+}
+
+/// Kubernetes names no kind here.
+fn invalid(errors: &[FieldError]) -> Box<Status> {
+    Status::invalid_kind(AUTHORIZATION, "", "", errors)
+}

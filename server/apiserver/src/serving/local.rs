@@ -1,0 +1,50 @@
+//! The server as a service in this process.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{Request, Response};
+use tower::Service;
+
+use crate::auth::Identity;
+
+use super::pipeline::Pipeline;
+
+/// A tower service that answers as the API server does, for whoever is already in the process:
+/// every request acts as [`Identity::admin`].
+#[derive(Clone, Debug)]
+pub struct LocalService {
+    pipeline: Pipeline,
+}
+
+impl LocalService {
+    pub(super) fn new(pipeline: Pipeline) -> Self {
+        Self { pipeline }
+    }
+}
+
+impl<B> Service<Request<B>> for LocalService
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let pipeline = self.pipeline.clone();
+        let request = request.map(Body::new);
+        Box::pin(async move { Ok(pipeline.handle(Some(Identity::admin()), request).await) })
+    }
+}
