@@ -248,7 +248,11 @@ mod tests {
         let cases = [
             (FieldError::required("spec.containers", ""), "spec.containers: Required value"),
             (
-                FieldError::invalid("spec.x", &json!(99999), "must be between 1 and 65535, inclusive"),
+                FieldError::invalid(
+                    "spec.x",
+                    &json!(99999),
+                    "must be between 1 and 65535, inclusive",
+                ),
                 "spec.x: Invalid value: 99999: must be between 1 and 65535, inclusive",
             ),
             (

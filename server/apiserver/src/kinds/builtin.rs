@@ -111,12 +111,9 @@ impl BuiltIn {
                 others: &[Subresource::Finalize],
                 ..row("", "Namespace", "namespaces")
             },
-            Self::Node => Row {
-                short: &["no"],
-                namespaced: false,
-                status: true,
-                ..row("", "Node", "nodes")
-            },
+            Self::Node => {
+                Row { short: &["no"], namespaced: false, status: true, ..row("", "Node", "nodes") }
+            }
             Self::PersistentVolumeClaim => Row {
                 short: &["pvc"],
                 status: true,
@@ -203,7 +200,11 @@ impl BuiltIn {
                 categories: &["api-extensions"],
                 namespaced: false,
                 status: true,
-                ..row("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions")
+                ..row(
+                    "apiextensions.k8s.io",
+                    "CustomResourceDefinition",
+                    "customresourcedefinitions",
+                )
             },
             Self::Lease
             | Self::ConfigMap

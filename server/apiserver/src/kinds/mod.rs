@@ -10,11 +10,24 @@
 //!
 //! `metadata` is the same for all kinds and is not handled here, except for its types.
 
+mod access;
+mod budget;
 pub mod builtin;
+mod config;
 pub mod custom;
+mod definition;
+pub(crate) mod event;
+mod lease;
 pub mod names;
+mod namespace;
+pub(crate) mod node;
+mod pod;
+pub mod quantity;
 pub mod registry;
+mod service;
 mod strategy;
+mod volume;
+mod workload;
 
 use std::{fmt, sync::Arc};
 
@@ -219,7 +232,7 @@ impl Resource {
     /// # Errors
     /// A field of a built-in kind, or of `metadata`, holds a value of the wrong type (400).
     pub fn decode(&self, object: &mut Value) -> Result<Vec<UnknownField>, DecodeError> {
-        self.strategy.decode(&self.kind, object)
+        self.strategy.decode(object)
     }
 
     /// Fills in defaults. Call it on every write, and on reads of custom objects.
@@ -227,24 +240,43 @@ impl Resource {
         self.strategy.default(object);
     }
 
-    /// Sets and clears the fields that the server owns on create; the status goes where the kind
-    /// has the subresource.
+    /// Sets and clears the fields that the server owns on create. The name must be known by now.
     pub fn prepare_create(&self, object: &mut Value) {
-        if self.subresources.status {
-            strategy::remove(object, "status");
-        }
-        self.strategy.prepare_create(object);
+        self.strategy.prepare_create(object, self.subresources.status);
     }
 
     /// Sets and clears the fields that the server owns on update: the status is kept on the main
-    /// address, all but the status (and `metadata.managedFields`) on `/status`.
+    /// address, all but the status on `/status` (and, for custom objects, the metadata as well).
     pub fn prepare_update(&self, new: &mut Value, old: &Value, part: Option<Subresource>) {
-        match part {
-            Some(Subresource::Status) => strategy::keep_all_but_status(new, old),
-            None if self.subresources.status => strategy::keep(new, old, "status"),
-            Some(_) | None => {}
+        self.strategy.prepare_update(new, old, part, self.subresources.status);
+    }
+
+    /// Brings an object of this version into the form it is stored in: custom objects get the
+    /// `apiVersion` of the storage version, events their core form.
+    pub fn to_stored(&self, object: &mut Value) {
+        match &self.strategy {
+            Strategy::Custom(version) => {
+                access::set(object, "apiVersion", version.stored_api_version.clone());
+            }
+            Strategy::BuiltIn(BuiltIn::Event) => event::to_core(object),
+            Strategy::BuiltIn(_) => {}
         }
-        self.strategy.prepare_update(new, old, part);
+    }
+
+    /// Brings a stored object into this version. Custom objects are pruned and defaulted by the
+    /// schema of now, which may be newer than the object.
+    pub fn from_stored(&self, object: &mut Value) {
+        match &self.strategy {
+            Strategy::Custom(version) => {
+                access::set(object, "apiVersion", self.api_version());
+                if let Err(error) = version.schema.prune(object) {
+                    tracing::debug!(%error, "a stored object has malformed metadata");
+                }
+                version.schema.default(object);
+            }
+            Strategy::BuiltIn(BuiltIn::Event) => event::from_core(object),
+            Strategy::BuiltIn(_) => {}
+        }
     }
 
     /// What is wrong with a new object, apart from its metadata.
@@ -270,16 +302,15 @@ impl Resource {
     /// Whether the change from `old` to `new` raises the generation: for most kinds, any change
     /// outside `metadata` and `status`.
     pub fn raises_generation(&self, new: &Value, old: &Value) -> bool {
-        self.has_generation() && self.strategy.spec_differs(new, old, self.subresources.status)
+        self.has_generation() && strategy::body_differs(new, old, self.subresources.status)
     }
 
     /// The labels that a field selector may name, with this object's values.
     pub fn field_labels(&self, object: &Value) -> Vec<(String, String)> {
-        let mut labels = vec![
-            ("metadata.name".to_owned(), strategy::text(object, "/metadata/name").to_owned()),
-        ];
+        let mut labels =
+            vec![("metadata.name".to_owned(), access::text(object, "/metadata/name").to_owned())];
         if self.namespaced || !self.is_custom() {
-            let namespace = strategy::text(object, "/metadata/namespace").to_owned();
+            let namespace = access::text(object, "/metadata/namespace").to_owned();
             labels.push(("metadata.namespace".to_owned(), namespace));
         }
         self.strategy.field_labels(object, &mut labels);

@@ -37,11 +37,8 @@ impl Registry {
             .cloned()
             .chain(custom)
             .map(|resource| {
-                let address = (
-                    resource.group.clone(),
-                    resource.version.clone(),
-                    resource.plural.clone(),
-                );
+                let address =
+                    (resource.group.clone(), resource.version.clone(), resource.plural.clone());
                 (address, resource)
             })
             .collect();

@@ -1,0 +1,64 @@
+//! CustomResourceDefinitions.
+
+mod validation;
+
+use serde_json::{Value, json};
+
+use super::{
+    Subresource,
+    access::{flag, items, object_in, preset, set, text},
+};
+
+pub(super) use self::validation::{validate, validate_update};
+
+/// Names follow from the kind; without a conversion objects are only relabelled.
+pub(super) fn default(object: &mut Value) {
+    let Some(spec) = object_in(object, "spec") else { return };
+    preset(spec, "conversion", json!({ "strategy": "None" }));
+    let Some(names) = object_in(spec, "names") else { return };
+    let kind = text(names, "/kind").to_owned();
+    if kind.is_empty() {
+        return;
+    }
+    if text(names, "/singular").is_empty() {
+        set(names, "singular", kind.to_lowercase());
+    }
+    if text(names, "/listKind").is_empty() {
+        set(names, "listKind", format!("{kind}List"));
+    }
+}
+
+/// The status before the names are accepted: only the stored versions are known.
+pub(super) fn prepare_create(object: &mut Value) {
+    let stored: Vec<&str> = storage_version(object).into_iter().collect();
+    let stored = if stored.is_empty() { Value::Null } else { json!(stored) };
+    let status = json!({
+        "conditions": null,
+        "acceptedNames": { "plural": "", "kind": "" },
+        "storedVersions": stored,
+    });
+    set(object, "status", status);
+}
+
+/// A version that becomes the storage version has been stored from then on.
+pub(super) fn prepare_update(new: &mut Value, part: Option<Subresource>) {
+    if part.is_some() {
+        return;
+    }
+    let Some(version) = storage_version(new).map(str::to_owned) else { return };
+    let Some(status) = object_in(new, "status") else { return };
+    if status.get("storedVersions").is_none_or(Value::is_null) {
+        set(status, "storedVersions", json!([]));
+    }
+    if let Some(stored) = status.get_mut("storedVersions").and_then(Value::as_array_mut)
+        && !stored.iter().any(|one| *one == version)
+    {
+        stored.push(json!(version));
+    }
+}
+
+fn storage_version(object: &Value) -> Option<&str> {
+    let versions = items(object, "/spec/versions");
+    let version = versions.iter().find(|version| flag(version, "/storage"))?;
+    Some(text(version, "/name"))
+}

@@ -1,0 +1,257 @@
+//! Which definitions are refused.
+
+use serde_json::{Value, json};
+
+use crate::{
+    field::{FieldError, FieldErrorKind, child, index, quote},
+    kinds::{
+        access::{flag, items, text},
+        names,
+    },
+    schema::structural,
+};
+
+const SCOPES: [&str; 2] = ["Cluster", "Namespaced"];
+
+pub(in crate::kinds) fn validate(object: &Value) -> Vec<FieldError> {
+    let mut errors = validate_name(object);
+    let group = text(object, "/spec/group");
+    if group.is_empty() {
+        errors.push(FieldError::required("spec.group", ""));
+    } else {
+        let problems = names::subdomain(group);
+        if problems.is_empty() && !group.contains('.') {
+            let detail = "should be a domain with at least one dot";
+            errors.push(FieldError::invalid_text("spec.group", group, detail));
+        }
+        refuse(&mut errors, "spec.group", group, problems);
+    }
+    let scope = text(object, "/spec/scope");
+    if scope.is_empty() {
+        errors.push(FieldError::required("spec.scope", ""));
+    } else if !SCOPES.contains(&scope) {
+        errors.push(FieldError::not_supported("spec.scope", &json!(scope), &SCOPES));
+    }
+    errors.extend(validate_versions(object));
+    errors.extend(validate_names(object));
+    errors.extend(validate_protected(object));
+    errors
+}
+
+fn refuse(errors: &mut Vec<FieldError>, path: &str, value: &str, problems: Vec<String>) {
+    for problem in problems {
+        errors.push(FieldError::invalid_text(path, value, &problem));
+    }
+}
+
+fn validate_name(object: &Value) -> Vec<FieldError> {
+    let name = text(object, "/metadata/name");
+    let wanted = format!("{}.{}", text(object, "/spec/names/plural"), text(object, "/spec/group"));
+    if name == wanted {
+        return Vec::new();
+    }
+    let detail = r#"must be spec.names.plural+"."+spec.group"#;
+    vec![FieldError::invalid_text("metadata.name", name, detail)]
+}
+
+/// Groups of Kubernetes itself need a note that their types were reviewed.
+fn validate_protected(object: &Value) -> Option<FieldError> {
+    const NOTE: &str = "api-approved.kubernetes.io";
+    let group = text(object, "/spec/group");
+    let protected = [".k8s.io", ".kubernetes.io"].iter().any(|suffix| group.ends_with(suffix))
+        || matches!(group, "k8s.io" | "kubernetes.io");
+    let note = object.pointer("/metadata/annotations").and_then(|all| all.get(NOTE));
+    if !protected || note.is_some() {
+        return None;
+    }
+    let detail = "protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111";
+    Some(FieldError::required(format!("metadata.annotations[{NOTE}]"), detail))
+}
+
+fn validate_versions(object: &Value) -> Vec<FieldError> {
+    let versions = items(object, "/spec/versions");
+    let mut errors = Vec::new();
+    let path = "spec.versions";
+    let name = |version: &Value| text(version, "/name").to_owned();
+    if let Some(first) = versions.first() {
+        let problems = names::label_1035(&name(first));
+        refuse(&mut errors, "spec.version", &name(first), problems);
+    }
+    for (position, version) in versions.iter().enumerate() {
+        errors.extend(validate_version(version, &index(path, position)));
+    }
+    let repeated = |(at, version): (usize, &Value)| {
+        versions.iter().take(at).any(|one| name(one) == name(version))
+    };
+    if versions.iter().enumerate().any(repeated) {
+        errors.push(shown(path, versions, "must contain unique version names"));
+    }
+    let stored: Vec<&Value> = versions.iter().filter(|one| flag(one, "/storage")).collect();
+    if stored.len() != 1 {
+        let detail = "must have exactly one version marked as storage version";
+        errors.push(shown(path, versions, detail));
+    }
+    errors.extend(validate_stored(object, &stored));
+    errors
+}
+
+fn validate_stored(object: &Value, storage: &[&Value]) -> Option<FieldError> {
+    let path = "status.storedVersions";
+    let stored = items(object, "/status/storedVersions");
+    if stored.is_empty() {
+        let detail = "must have at least one stored version";
+        return Some(FieldError::invalid_shown(path, "null", detail));
+    }
+    let last = text(storage.last()?, "/name");
+    let known = stored.iter().any(|one| one == last);
+    let detail = format!("must have the storage version {last}");
+    (!known).then(|| FieldError::invalid(path, &json!(stored), &detail))
+}
+
+/// The versions as kube-apiserver shows them: its own field names, without what is inside.
+fn shown(path: &str, versions: &[Value], detail: &str) -> FieldError {
+    let one = |version: &Value| {
+        format!(
+            r#"{{"Name":{},"Served":{},"Storage":{},"Deprecated":{},"DeprecationWarning":null,"Schema":null,"Subresources":null,"AdditionalPrinterColumns":null,"SelectableFields":null}}"#,
+            quote(text(version, "/name")),
+            flag(version, "/served"),
+            flag(version, "/storage"),
+            flag(version, "/deprecated"),
+        )
+    };
+    let all: Vec<String> = versions.iter().map(one).collect();
+    let body = format!("Invalid value: [{}]: {detail}", all.join(","));
+    FieldError::verbatim(FieldErrorKind::Invalid, path, &body)
+}
+
+fn validate_version(version: &Value, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let name = text(version, "/name");
+    refuse(&mut errors, &child(path, "name"), name, names::label_1035(name));
+    let schema_path = child(&child(path, "schema"), "openAPIV3Schema");
+    match version.pointer("/schema/openAPIV3Schema") {
+        None => errors.push(FieldError::required(schema_path, "")),
+        Some(schema) => errors.extend(structural::validate(schema, &schema_path)),
+    }
+    if let Some(scale) = version.pointer("/subresources/scale") {
+        errors.extend(validate_scale(scale, &child(path, "subresources.scale")));
+    }
+    for (position, column) in items(version, "/additionalPrinterColumns").iter().enumerate() {
+        let path = index(&child(path, "additionalPrinterColumns"), position);
+        errors.extend(validate_column(column, &path));
+    }
+    for (position, field) in items(version, "/selectableFields").iter().enumerate() {
+        let path = child(&index(&child(path, "selectableFields"), position), "jsonPath");
+        let json_path = text(field, "/jsonPath");
+        if json_path.is_empty() {
+            errors.push(FieldError::required(path, ""));
+        } else if !json_path.starts_with('.') {
+            let detail = "is an invalid path: must start with '.'";
+            errors.push(FieldError::invalid_text(path, json_path, detail));
+        }
+    }
+    errors
+}
+
+fn validate_scale(scale: &Value, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let rules = [("specReplicasPath", ".spec.", true), ("statusReplicasPath", ".status.", true)];
+    for (name, prefix, required) in rules {
+        let value = text(scale, &format!("/{name}"));
+        let path = child(path, name);
+        if value.is_empty() && required {
+            errors.push(FieldError::required(path, ""));
+        } else if !value.starts_with(prefix) {
+            let detail = format!("should be a json path under {}", prefix.trim_end_matches('.'));
+            errors.push(FieldError::invalid_text(path, value, &detail));
+        }
+    }
+    let selector = text(scale, "/labelSelectorPath");
+    if !selector.is_empty() && !selector.starts_with(".status.") && !selector.starts_with(".spec.")
+    {
+        let path = child(path, "labelSelectorPath");
+        let detail = "should be a json path under either .status or .spec";
+        errors.push(FieldError::invalid_text(path, selector, detail));
+    }
+    errors
+}
+
+const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
+
+fn validate_column(column: &Value, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if text(column, "/name").is_empty() {
+        errors.push(FieldError::required(child(path, "name"), ""));
+    }
+    let kind = text(column, "/type");
+    if kind.is_empty() {
+        let detail = format!("must be one of {}", COLUMN_TYPES.join(","));
+        errors.push(FieldError::required(child(path, "type"), &detail));
+    } else if !COLUMN_TYPES.contains(&kind) {
+        let detail = format!("must be one of {}", COLUMN_TYPES.join(","));
+        errors.push(FieldError::invalid_text(child(path, "type"), kind, &detail));
+    }
+    if text(column, "/jsonPath").is_empty() {
+        errors.push(FieldError::required(child(path, "jsonPath"), ""));
+    }
+    errors
+}
+
+fn validate_names(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let path = "spec.names";
+    let of = |name: &str| text(object, &format!("/spec/names/{name}"));
+    let plural = of("plural");
+    if plural.is_empty() {
+        errors.push(FieldError::required(child(path, "plural"), ""));
+    } else {
+        refuse(&mut errors, &child(path, "plural"), plural, names::label_1035(plural));
+    }
+    let singular = of("singular");
+    if !singular.is_empty() {
+        refuse(&mut errors, &child(path, "singular"), singular, names::label_1035(singular));
+    }
+    for name in ["kind", "listKind"] {
+        let value = of(name);
+        let at = child(path, name);
+        if value.is_empty() {
+            errors.push(FieldError::required(at, ""));
+        } else {
+            // only the letter case may differ from a label
+            let problems = names::label_1035(&value.to_lowercase());
+            let detail = |problem: &String| {
+                format!("may have mixed case, but should otherwise match: {problem}")
+            };
+            refuse(&mut errors, &at, value, problems.iter().map(detail).collect());
+        }
+    }
+    if !of("kind").is_empty() && of("kind") == of("listKind") {
+        let detail = "kind and listKind may not be the same";
+        errors.push(FieldError::invalid_text(child(path, "listKind"), of("listKind"), detail));
+    }
+    for name in ["shortNames", "categories"] {
+        for (position, value) in items(object, &format!("/spec/names/{name}")).iter().enumerate() {
+            let value = value.as_str().unwrap_or_default();
+            let at = index(&child(path, name), position);
+            refuse(&mut errors, &at, value, names::label_1035(value));
+        }
+    }
+    errors
+}
+
+pub(in crate::kinds) fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
+    let established = super::super::custom::is_established(old);
+    let fixed: &[&str] = if established {
+        &["group", "scope", "names.kind", "names.plural"]
+    } else {
+        &["group", "names.plural"]
+    };
+    let changed = fixed.iter().filter_map(|name| {
+        let pointer = format!("/spec/{}", name.replace('.', "/"));
+        let value = new.pointer(&pointer).cloned().unwrap_or_default();
+        let differs = new.pointer(&pointer) != old.pointer(&pointer);
+        let path = child("spec", name);
+        differs.then(|| FieldError::invalid(path, &value, "field is immutable"))
+    });
+    changed.collect()
+}

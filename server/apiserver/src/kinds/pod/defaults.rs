@@ -1,0 +1,178 @@
+//! What a pod gets without asking.
+
+use serde_json::{Map, Value, json};
+
+use crate::kinds::access::{flag, items, items_mut, object_in, preset, set, text};
+
+/// Defaults of the pod template of a workload.
+pub(in crate::kinds) fn default_template(template: &mut Value) {
+    preset(template, "metadata", json!({}));
+    if let Some(spec) = template.get_mut("spec") {
+        pod_spec(spec);
+    }
+}
+
+/// Defaults of a pod's spec.
+pub(super) fn pod_spec(spec: &mut Value) {
+    if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64) < Some(0)
+        && spec.get("terminationGracePeriodSeconds").is_some()
+    {
+        set(spec, "terminationGracePeriodSeconds", 1);
+    }
+    preset(spec, "restartPolicy", "Always");
+    preset(spec, "terminationGracePeriodSeconds", 30);
+    preset(spec, "dnsPolicy", "ClusterFirst");
+    preset(spec, "securityContext", json!({}));
+    preset(spec, "schedulerName", "default-scheduler");
+    preset(spec, "enableServiceLinks", true);
+    let host_network = flag(spec, "/hostNetwork");
+    for list in ["/containers", "/initContainers", "/ephemeralContainers"] {
+        for container in items_mut(spec, list) {
+            default_container(container);
+            if host_network {
+                bind_host_ports(container);
+            }
+        }
+    }
+    items_mut(spec, "/volumes").for_each(default_volume);
+}
+
+fn bind_host_ports(container: &mut Value) {
+    for port in items_mut(container, "/ports") {
+        if let Some(number) = port.get("containerPort").cloned() {
+            preset(port, "hostPort", number);
+        }
+    }
+}
+
+fn default_container(container: &mut Value) {
+    preset(container, "resources", json!({}));
+    preset(container, "terminationMessagePath", "/dev/termination-log");
+    preset(container, "terminationMessagePolicy", "File");
+    let policy = if tag(text(container, "/image")) == "latest" { "Always" } else { "IfNotPresent" };
+    preset(container, "imagePullPolicy", policy);
+    for port in items_mut(container, "/ports") {
+        preset(port, "protocol", "TCP");
+    }
+    for variable in items_mut(container, "/env") {
+        if let Some(field) = variable.pointer_mut("/valueFrom/fieldRef") {
+            preset(field, "apiVersion", "v1");
+        }
+    }
+    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = container.get_mut(probe) {
+            default_probe(probe);
+        }
+    }
+    for hook in ["/lifecycle/postStart/httpGet", "/lifecycle/preStop/httpGet"] {
+        if let Some(get) = container.pointer_mut(hook) {
+            default_http_get(get);
+        }
+    }
+}
+
+fn default_http_get(get: &mut Value) {
+    preset(get, "path", "/");
+    preset(get, "scheme", "HTTP");
+}
+
+fn default_probe(probe: &mut Value) {
+    for (name, value) in [
+        ("timeoutSeconds", 1),
+        ("periodSeconds", 10),
+        ("successThreshold", 1),
+        ("failureThreshold", 3),
+    ] {
+        preset(probe, name, value);
+    }
+    if let Some(get) = probe.get_mut("httpGet") {
+        default_http_get(get);
+    }
+    if let Some(grpc) = probe.get_mut("grpc") {
+        preset(grpc, "service", "");
+    }
+}
+
+/// The tag of an image: `latest` if it names neither tag nor digest.
+fn tag(image: &str) -> &str {
+    if image.contains('@') {
+        return "";
+    }
+    let name = image.rsplit('/').next().unwrap_or(image);
+    name.split_once(':').map_or("latest", |(_, tag)| tag)
+}
+
+/// Permissions of projected files: 0644.
+const FILE_MODE: i64 = 0o644;
+
+fn default_volume(volume: &mut Value) {
+    let sources = ["configMap", "secret", "downwardAPI", "projected"];
+    for source in sources {
+        if let Some(source) = volume.get_mut(source) {
+            preset(source, "defaultMode", FILE_MODE);
+        }
+    }
+    if let Some(path) = volume.get_mut("hostPath") {
+        preset(path, "type", "");
+    }
+    for source in items_mut(volume, "/projected/sources") {
+        if let Some(token) = source.get_mut("serviceAccountToken") {
+            preset(token, "expirationSeconds", 3600);
+        }
+        for item in items_mut(source, "/downwardAPI/items") {
+            if let Some(field) = item.get_mut("fieldRef") {
+                preset(field, "apiVersion", "v1");
+            }
+        }
+    }
+    for item in items_mut(volume, "/downwardAPI/items") {
+        if let Some(field) = item.get_mut("fieldRef") {
+            preset(field, "apiVersion", "v1");
+        }
+    }
+    let bare = volume.as_object().is_some_and(|fields| fields.len() == 1);
+    if bare && volume.get("name").is_some() {
+        set(volume, "emptyDir", json!({}));
+    }
+}
+
+/// A limit without a request is a request too: in pods, not in templates.
+pub(super) fn requests_from_limits(spec: &mut Value) {
+    for list in ["/containers", "/initContainers"] {
+        for container in items_mut(spec, list) {
+            let Some(resources) = container.get_mut("resources") else { continue };
+            let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else {
+                continue;
+            };
+            fill_requests(resources, &limits);
+        }
+    }
+}
+
+fn fill_requests(resources: &mut Value, limits: &Map<String, Value>) {
+    if let Some(requests) = object_in(resources, "requests") {
+        for (name, limit) in limits {
+            preset(requests, name, limit.clone());
+        }
+    }
+}
+
+/// How long a pod stays on a node that is not ready or unreachable, in seconds.
+const OUTAGE: i64 = 300;
+
+/// Short outages of a node are tolerated, unless the pod says how it tolerates them.
+pub(super) fn tolerations(spec: &mut Value) {
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let covers = |one: &Value| matches!(text(one, "/key"), "") || text(one, "/key") == key;
+        let acts = |one: &Value| matches!(text(one, "/effect"), "" | "NoExecute");
+        if items(spec, "/tolerations").iter().any(|one| covers(one) && acts(one)) {
+            continue;
+        }
+        preset(spec, "tolerations", json!([]));
+        if let Some(list) = spec.get_mut("tolerations").and_then(Value::as_array_mut) {
+            list.push(json!({
+                "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": OUTAGE,
+            }));
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Pods.
+
+mod defaults;
+mod quality;
+mod spec;
+mod update;
+mod volumes;
+
+use serde_json::{Value, json};
+
+use super::{
+    Subresource,
+    access::{object_in, preset, set, text},
+};
+use crate::field::FieldError;
+
+pub(super) use self::{
+    defaults::default_template,
+    spec::validate_spec,
+    update::{validate_status_update, validate_update},
+};
+
+pub(super) const FIELD_LABELS: &[&str] = &[
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "status.phase",
+    "status.podIP",
+    "status.nominatedNodeName",
+];
+
+pub(super) fn default(object: &mut Value) {
+    if let Some(spec) = object.get_mut("spec") {
+        defaults::pod_spec(spec);
+        defaults::requests_from_limits(spec);
+    }
+    sync_addresses(object);
+}
+
+/// A pod has one address in `podIP` and all of them, that one first, in `podIPs`.
+fn sync_addresses(object: &mut Value) {
+    let Some(status) = object.get_mut("status") else { return };
+    let address = text(status, "/podIP").to_owned();
+    let first = text(status, "/podIPs/0/ip").to_owned();
+    match (address.is_empty(), first.is_empty()) {
+        (true, false) => set(status, "podIP", first),
+        (false, true) => set(status, "podIPs", json!([{ "ip": address }])),
+        (false, false) if address != first => set(status, "podIPs", json!([{ "ip": address }])),
+        _ => {}
+    }
+}
+
+/// What admission adds for every pod: a service account, a priority, tolerations of short outages.
+pub(super) fn prepare_create(object: &mut Value) {
+    let quality = quality::class(object.pointer("/spec").unwrap_or(&Value::Null));
+    set(object, "status", json!({ "phase": "Pending", "qosClass": quality }));
+    let Some(spec) = object_in(object, "spec") else { return };
+    preset(spec, "serviceAccountName", "default");
+    let account = text(spec, "/serviceAccountName").to_owned();
+    set(spec, "serviceAccount", account);
+    let priority = match text(spec, "/priorityClassName") {
+        "system-node-critical" => 2_000_001_000,
+        "system-cluster-critical" => 2_000_000_000,
+        _ => 0,
+    };
+    preset(spec, "priority", priority);
+    preset(spec, "preemptionPolicy", "PreemptLowerPriority");
+    defaults::tolerations(spec);
+}
+
+pub(super) fn prepare_update(new: &mut Value, part: Option<Subresource>) {
+    match part {
+        None => {
+            if let Some(spec) = new.get_mut("spec") {
+                defaults::tolerations(spec);
+            }
+        }
+        Some(Subresource::Status) => sync_addresses(new),
+        Some(_) => {}
+    }
+}
+
+pub(super) fn validate(object: &Value) -> Vec<FieldError> {
+    validate_spec(object.get("spec").unwrap_or(&Value::Null), "spec")
+}
+
+#[cfg(test)]
+mod tests;

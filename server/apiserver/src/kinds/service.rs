@@ -1,0 +1,47 @@
+//! Services: stored, not served by anybody.
+
+use serde_json::{Value, json};
+
+use super::access::{items, items_mut, object_in, preset, text};
+use crate::field::{FieldError, child, index};
+
+pub(super) fn default(object: &mut Value) {
+    if let Some(spec) = object_in(object, "spec") {
+        preset(spec, "type", "ClusterIP");
+        preset(spec, "sessionAffinity", "None");
+        if text(spec, "/type") != "ExternalName" {
+            preset(spec, "internalTrafficPolicy", "Cluster");
+        }
+    }
+    for port in items_mut(object, "/spec/ports") {
+        preset(port, "protocol", "TCP");
+        if let Some(number) = port.get("port").cloned() {
+            preset(port, "targetPort", number);
+        }
+    }
+    preset(object, "status", json!({ "loadBalancer": {} }));
+}
+
+const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+
+pub(super) fn validate(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let kind = text(object, "/spec/type");
+    let headless = text(object, "/spec/clusterIP") == "None";
+    let ports = items(object, "/spec/ports");
+    if ports.is_empty() && !headless && kind != "ExternalName" {
+        errors.push(FieldError::required("spec.ports", ""));
+    }
+    for (position, port) in ports.iter().enumerate() {
+        let number = port.get("port").and_then(Value::as_i64).unwrap_or(0);
+        if !(1..=65535).contains(&number) {
+            let path = child(&index("spec.ports", position), "port");
+            let detail = "must be between 1 and 65535, inclusive";
+            errors.push(FieldError::invalid(path, &json!(number), detail));
+        }
+    }
+    if !TYPES.contains(&kind) {
+        errors.push(FieldError::not_supported("spec.type", &json!(kind), &TYPES));
+    }
+    errors
+}

@@ -1,0 +1,92 @@
+//! DaemonSets, Deployments, ReplicaSets and StatefulSets: stored, run by nobody.
+
+use serde_json::{Value, json};
+
+use super::{
+    BuiltIn,
+    access::{entries, preset, set, text},
+    budget, pod,
+};
+use crate::field::FieldError;
+
+pub(super) fn default(kind: BuiltIn, object: &mut Value) {
+    let Some(spec) = object.get_mut("spec") else { return };
+    if kind != BuiltIn::DaemonSet {
+        preset(spec, "replicas", 1);
+    }
+    if kind != BuiltIn::ReplicaSet {
+        preset(spec, "revisionHistoryLimit", 10);
+    }
+    let rolling = |part: Value| json!({ "type": "RollingUpdate", "rollingUpdate": part });
+    match kind {
+        BuiltIn::Deployment => {
+            let quarter = json!({ "maxUnavailable": "25%", "maxSurge": "25%" });
+            preset(spec, "strategy", rolling(quarter));
+            preset(spec, "progressDeadlineSeconds", 600);
+        }
+        BuiltIn::DaemonSet => {
+            preset(spec, "updateStrategy", rolling(json!({ "maxUnavailable": 1, "maxSurge": 0 })));
+        }
+        BuiltIn::StatefulSet => {
+            preset(spec, "podManagementPolicy", "OrderedReady");
+            preset(spec, "updateStrategy", rolling(json!({ "partition": 0 })));
+        }
+        _ => {}
+    }
+    if let Some(template) = spec.get_mut("template") {
+        pod::default_template(template);
+    }
+}
+
+pub(super) fn prepare_create(kind: BuiltIn, object: &mut Value) {
+    let status = match kind {
+        BuiltIn::DaemonSet => json!({
+            "currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0,
+            "numberReady": 0,
+        }),
+        BuiltIn::ReplicaSet => json!({ "replicas": 0 }),
+        BuiltIn::StatefulSet => json!({ "replicas": 0, "availableReplicas": 0 }),
+        _ => json!({}),
+    };
+    set(object, "status", status);
+}
+
+pub(super) fn validate(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    match object.pointer("/spec/selector") {
+        None => errors.push(FieldError::required("spec.selector", "")),
+        Some(selector) => {
+            errors.extend(budget::label_selector("spec.selector", selector));
+            let labels = object.pointer("/spec/template/metadata/labels");
+            let fits = entries(selector, "/matchLabels")
+                .all(|(name, value)| labels.and_then(|all| all.get(name)) == Some(value));
+            if !fits {
+                let path = "spec.template.metadata.labels";
+                let labels = labels.cloned().unwrap_or_default();
+                let detail = "`selector` does not match template `labels`";
+                errors.push(FieldError::invalid(path, &labels, detail));
+            }
+        }
+    }
+    if let Some(count) = object.pointer("/spec/replicas").filter(|one| one.as_i64() < Some(0)) {
+        let detail = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid("spec.replicas", count, detail));
+    }
+    if let Some(template) = object.pointer("/spec/template/spec") {
+        errors.extend(pod::validate_spec(template, "spec.template.spec"));
+        let policy = text(template, "/restartPolicy");
+        if policy != "Always" {
+            let path = "spec.template.spec.restartPolicy";
+            errors.push(FieldError::not_supported(path, &json!(policy), &["Always"]));
+        }
+    }
+    errors
+}
+
+pub(super) fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
+    let selector = |object: &Value| object.pointer("/spec/selector").cloned().unwrap_or_default();
+    if selector(new) == selector(old) {
+        return Vec::new();
+    }
+    vec![FieldError::invalid("spec.selector", &selector(new), "field is immutable")]
+}

@@ -1,0 +1,137 @@
+//! The JSON schemas of built-in types, as OpenAPI components.
+
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use k8s_openapi::{
+    api::{
+        apps::v1 as apps, authentication::v1 as authentication, authorization::v1 as authorization,
+        autoscaling::v1 as autoscaling, coordination::v1 as coordination, core::v1 as core,
+        events::v1 as events, policy::v1 as policy, storage::v1 as storage,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions,
+    apimachinery::pkg::apis::meta::v1 as meta,
+    schemars::{SchemaGenerator, generate::SchemaSettings},
+};
+use serde_json::{Map, Value, json};
+
+use crate::kinds::BuiltIn;
+
+static DEFINITIONS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(generate);
+
+/// All types by name (`io.k8s.api.core.v1.Pod`), with references as OpenAPI v3 writes them.
+pub fn definitions() -> &'static BTreeMap<String, Value> {
+    &DEFINITIONS
+}
+
+/// The name of a kind's type.
+pub const fn name_of(kind: BuiltIn) -> &'static str {
+    match kind {
+        BuiltIn::ConfigMap => "io.k8s.api.core.v1.ConfigMap",
+        BuiltIn::CoreEvent => "io.k8s.api.core.v1.Event",
+        BuiltIn::Event => "io.k8s.api.events.v1.Event",
+        BuiltIn::Namespace => "io.k8s.api.core.v1.Namespace",
+        BuiltIn::Node => "io.k8s.api.core.v1.Node",
+        BuiltIn::PersistentVolumeClaim => "io.k8s.api.core.v1.PersistentVolumeClaim",
+        BuiltIn::PersistentVolume => "io.k8s.api.core.v1.PersistentVolume",
+        BuiltIn::Pod => "io.k8s.api.core.v1.Pod",
+        BuiltIn::Secret => "io.k8s.api.core.v1.Secret",
+        BuiltIn::ServiceAccount => "io.k8s.api.core.v1.ServiceAccount",
+        BuiltIn::Service => "io.k8s.api.core.v1.Service",
+        BuiltIn::DaemonSet => "io.k8s.api.apps.v1.DaemonSet",
+        BuiltIn::Deployment => "io.k8s.api.apps.v1.Deployment",
+        BuiltIn::ReplicaSet => "io.k8s.api.apps.v1.ReplicaSet",
+        BuiltIn::StatefulSet => "io.k8s.api.apps.v1.StatefulSet",
+        BuiltIn::PodDisruptionBudget => "io.k8s.api.policy.v1.PodDisruptionBudget",
+        BuiltIn::Lease => "io.k8s.api.coordination.v1.Lease",
+        BuiltIn::CsiNode => "io.k8s.api.storage.v1.CSINode",
+        BuiltIn::VolumeAttachment => "io.k8s.api.storage.v1.VolumeAttachment",
+        BuiltIn::CustomResourceDefinition => {
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition"
+        }
+    }
+}
+
+const PREFIX: &str = "#/components/schemas/";
+
+/// The type that a field refers to.
+pub(super) fn reference(field: &Value) -> Option<&str> {
+    let direct = field.get("$ref");
+    let wrapped = || field.get("allOf")?.get(0)?.get("$ref");
+    direct.or_else(wrapped)?.as_str()?.strip_prefix(PREFIX)
+}
+
+fn generate() -> BTreeMap<String, Value> {
+    let mut generator = SchemaSettings::openapi3().into_generator();
+    macro_rules! add {
+        ($($kind:ty),* $(,)?) => { $(drop(generator.subschema_for::<$kind>());)* };
+    }
+    add!(core::ConfigMap, core::Event, core::Namespace, core::Node, core::PersistentVolumeClaim);
+    add!(core::PersistentVolume, core::Pod, core::Secret, core::ServiceAccount, core::Service);
+    add!(core::Binding, apps::DaemonSet, apps::Deployment, apps::ReplicaSet, apps::StatefulSet);
+    add!(events::Event, policy::PodDisruptionBudget, policy::Eviction, coordination::Lease);
+    add!(storage::CSINode, storage::VolumeAttachment, autoscaling::Scale);
+    add!(apiextensions::CustomResourceDefinition, meta::Status, meta::DeleteOptions);
+    add!(authentication::TokenRequest, authentication::TokenReview);
+    add!(authentication::SelfSubjectReview, authorization::SelfSubjectAccessReview);
+    add!(authorization::SelfSubjectRulesReview, authorization::SubjectAccessReview);
+    add!(meta::ListMeta);
+    take(&mut generator)
+}
+
+fn take(generator: &mut SchemaGenerator) -> BTreeMap<String, Value> {
+    generator
+        .take_definitions(true)
+        .into_iter()
+        .map(|(name, mut document)| {
+            rewrite(&mut document);
+            special(&name, &mut document);
+            (name, document)
+        })
+        .collect()
+}
+
+/// Gives references the form that Kubernetes publishes: with a description beside it, a reference
+/// stands in an `allOf`.
+fn rewrite(document: &mut Value) {
+    match document {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(rewrite);
+            if fields.len() > 1
+                && let Some(target) = fields.remove("$ref")
+            {
+                fields.insert("allOf".to_owned(), json!([{ "$ref": target }]));
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(rewrite),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The types whose JSON form is not that of their fields.
+fn special(name: &str, document: &mut Value) {
+    let Some(fields) = document.as_object_mut() else { return };
+    let mut set = |name: &str, value: Value| {
+        fields.insert(name.to_owned(), value);
+    };
+    match name.rsplit('.').next().unwrap_or_default() {
+        "Quantity" => set("oneOf", json!([{ "type": "string" }, { "type": "number" }])),
+        "IntOrString" => {
+            set("format", json!("int-or-string"));
+            set("oneOf", json!([{ "type": "integer" }, { "type": "string" }]));
+        }
+        "JSON"
+        | "JSONSchemaPropsOrBool"
+        | "JSONSchemaPropsOrArray"
+        | "JSONSchemaPropsOrStringArray" => {
+            fields.retain(|name, _| name == "description");
+            return;
+        }
+        _ => return,
+    }
+    fields.remove("x-kubernetes-int-or-string");
+}
+
+/// An object schema of named properties.
+pub(crate) fn object_of(properties: Map<String, Value>, required: &[&str]) -> Value {
+    json!({ "type": "object", "properties": properties, "required": required })
+}

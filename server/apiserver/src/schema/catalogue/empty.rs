@@ -1,0 +1,173 @@
+//! Which empty fields are left out, and which are shown though nobody set them.
+//!
+//! A real server keeps objects as typed structures and writes them out again: optional fields with
+//! empty values vanish, unless the structure can tell "empty" from "not given"; some structures are
+//! always written. The published schemas do not say which is which, so it is written down here.
+
+use serde_json::Value;
+
+use super::Shape;
+
+/// Optional flags that are left out when false.
+const PLAIN_FLAGS: &[&str] = &[
+    "hostNetwork",
+    "hostPID",
+    "hostIPC",
+    "unschedulable",
+    "readOnly",
+    "stdin",
+    "stdinOnce",
+    "tty",
+    "paused",
+    "nullable",
+    "uniqueItems",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "deprecated",
+    "preserveUnknownFields",
+    "publishNotReadyAddresses",
+    "x-kubernetes-embedded-resource",
+    "x-kubernetes-int-or-string",
+];
+
+/// Optional numbers that are left out when zero.
+const PLAIN_NUMBERS: &[&str] = &[
+    "availableReplicas",
+    "count",
+    "currentReplicas",
+    "deprecatedCount",
+    "failureThreshold",
+    "fullyLabeledReplicas",
+    "generation",
+    "hostPort",
+    "initialDelaySeconds",
+    "minReadySeconds",
+    "nodePort",
+    "numberAvailable",
+    "numberUnavailable",
+    "observedGeneration",
+    "periodSeconds",
+    "readyReplicas",
+    "remainingItemCount",
+    "signal",
+    "successThreshold",
+    "unavailableReplicas",
+    "updatedNumberScheduled",
+    "updatedReplicas",
+];
+
+/// Optional texts that are kept when empty.
+const KEPT_TEXTS: &[&str] = &[
+    "appProtocol",
+    "deprecationWarning",
+    "holderIdentity",
+    "preferredHolder",
+    "storageClassName",
+    "volumeAttributesClassName",
+];
+
+/// Whether a field with this value is not stored.
+pub(super) fn is_left_out(
+    shape: &Shape,
+    name: &str,
+    value: &Value,
+    required: bool,
+    pointers: &[&str],
+) -> bool {
+    if value.is_null() {
+        return true;
+    }
+    if required || pointers.contains(&name) {
+        return false;
+    }
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty() && matches!(shape, Shape::Map(_)),
+        Value::String(text) => {
+            text.is_empty() && matches!(shape, Shape::Text) && !KEPT_TEXTS.contains(&name)
+        }
+        Value::Bool(flag) => !flag && PLAIN_FLAGS.contains(&name),
+        Value::Number(number) => number.as_i64() == Some(0) && PLAIN_NUMBERS.contains(&name),
+        Value::Null => true,
+    }
+}
+
+/// Fields with the JSON that stands for "not given".
+type Shown = &'static [(&'static str, &'static str)];
+
+const NODE_INFO: &str = r#"{"machineID":"","systemUUID":"","bootID":"","kernelVersion":"",
+"osImage":"","containerRuntimeVersion":"","kubeletVersion":"","kubeProxyVersion":"",
+"operatingSystem":"","architecture":""}"#;
+
+/// What a type always shows, and which of its optional fields tell "empty" from "not given".
+pub(super) fn rules(type_name: &str) -> (Shown, &'static [&'static str]) {
+    let name = type_name.strip_prefix("io.k8s.api.").unwrap_or(type_name);
+    match name {
+        "core.v1.Pod"
+        | "core.v1.Namespace"
+        | "core.v1.PersistentVolumeClaim"
+        | "core.v1.PersistentVolume"
+        | "policy.v1.PodDisruptionBudget"
+        | "apps.v1.DaemonSet"
+        | "apps.v1.Deployment"
+        | "apps.v1.ReplicaSet"
+        | "apps.v1.StatefulSet" => (&[("spec", "{}")], &[]),
+        "core.v1.Service" => (&[("spec", "{}"), ("status", r#"{"loadBalancer":{}}"#)], &[]),
+        "core.v1.Node" => (&[("spec", "{}")], &[]),
+        "core.v1.NodeStatus" => (
+            &[("daemonEndpoints", r#"{"kubeletEndpoint":{"Port":0}}"#), ("nodeInfo", NODE_INFO)],
+            &[],
+        ),
+        "core.v1.NodeDaemonEndpoints" => (&[("kubeletEndpoint", r#"{"Port":0}"#)], &[]),
+        "core.v1.NodeCondition" => {
+            (&[("lastHeartbeatTime", "null"), ("lastTransitionTime", "null")], &[])
+        }
+        "core.v1.PodCondition" => {
+            (&[("lastProbeTime", "null"), ("lastTransitionTime", "null")], &[])
+        }
+        "core.v1.NamespaceCondition" => (&[("lastTransitionTime", "null")], &[]),
+        "core.v1.Container" | "core.v1.EphemeralContainer" => (&[("resources", "{}")], &[]),
+        "core.v1.ContainerStatus" => (&[("lastState", "{}")], &["started"]),
+        "core.v1.ContainerStateRunning" => (&[("startedAt", "null")], &[]),
+        "core.v1.ContainerStateTerminated" => {
+            (&[("startedAt", "null"), ("finishedAt", "null")], &[])
+        }
+        "core.v1.HostPathVolumeSource" => (&[], &["type"]),
+        "core.v1.EnvVar" => (&[], &[]),
+        "core.v1.CSIVolumeSource" => (&[], &["readOnly"]),
+        "core.v1.Event" => (
+            &[
+                ("source", "{}"),
+                ("firstTimestamp", "null"),
+                ("lastTimestamp", "null"),
+                ("eventTime", "null"),
+                ("reportingComponent", r#""""#),
+                ("reportingInstance", r#""""#),
+            ],
+            &["reportingComponent", "reportingInstance"],
+        ),
+        "events.v1.Event" => (
+            &[
+                ("eventTime", "null"),
+                ("regarding", "{}"),
+                ("deprecatedSource", "{}"),
+                ("deprecatedFirstTimestamp", "null"),
+                ("deprecatedLastTimestamp", "null"),
+            ],
+            &[],
+        ),
+        "policy.v1.PodDisruptionBudgetStatus" => (
+            &[
+                ("disruptionsAllowed", "0"),
+                ("currentHealthy", "0"),
+                ("desiredHealthy", "0"),
+                ("expectedPods", "0"),
+            ],
+            &[],
+        ),
+        "coordination.v1.Lease" => (&[("spec", "{}")], &[]),
+        "core.v1.PersistentVolumeClaimSpec" => (&[("resources", "{}")], &[]),
+        "apps.v1.DeploymentSpec" | "apps.v1.DaemonSetSpec" => (&[], &[]),
+        _ => (&[], &[]),
+    }
+}

@@ -1,0 +1,95 @@
+//! Dropping what a schema does not know.
+
+use serde_json::Value;
+
+use super::{Additional, Schema, catalogue};
+use crate::{
+    field::{child, index},
+    kinds::{DecodeError, UnknownField},
+};
+
+impl Schema {
+    /// Drops unknown fields of a whole custom object and returns them, sorted by path.
+    ///
+    /// # Errors
+    /// `metadata` of the object, or of an embedded one, holds a value of the wrong type.
+    pub fn prune(&self, object: &mut Value) -> Result<Vec<UnknownField>, DecodeError> {
+        let mut unknown = Vec::new();
+        if let Some(fields) = object.as_object_mut() {
+            let envelope = take_envelope(fields, "", &mut unknown)?;
+            let mut body = Value::Object(std::mem::take(fields));
+            self.walk(&mut body, "", &mut unknown)?;
+            if let Value::Object(kept) = body {
+                *fields = kept;
+            }
+            fields.extend(envelope);
+        }
+        unknown.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(unknown)
+    }
+
+    fn walk(
+        &self,
+        value: &mut Value,
+        path: &str,
+        unknown: &mut Vec<UnknownField>,
+    ) -> Result<(), DecodeError> {
+        match value {
+            Value::Array(items) => {
+                let Some(schema) = &self.items else { return Ok(()) };
+                for (position, item) in items.iter_mut().enumerate() {
+                    schema.walk(item, &index(path, position), unknown)?;
+                }
+            }
+            Value::Object(fields) => {
+                let envelope =
+                    if self.embedded { take_envelope(fields, path, unknown)? } else { Vec::new() };
+                self.walk_fields(fields, path, unknown)?;
+                fields.extend(envelope);
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+        Ok(())
+    }
+
+    fn walk_fields(
+        &self,
+        fields: &mut serde_json::Map<String, Value>,
+        path: &str,
+        unknown: &mut Vec<UnknownField>,
+    ) -> Result<(), DecodeError> {
+        let keeps = self.preserve_unknown || matches!(self.additional, Additional::Any);
+        let mut dropped = Vec::new();
+        for (name, value) in fields.iter_mut() {
+            match self.property(name) {
+                Some(schema) => schema.walk(value, &child(path, name), unknown)?,
+                None if keeps => {}
+                None => dropped.push(name.clone()),
+            }
+        }
+        for name in dropped {
+            fields.remove(&name);
+            unknown.push(UnknownField { path: child(path, &name) });
+        }
+        Ok(())
+    }
+}
+
+/// Takes `apiVersion`, `kind` and `metadata` out of an object, the latter pruned: they are known
+/// everywhere, whatever the schema says.
+fn take_envelope(
+    fields: &mut serde_json::Map<String, Value>,
+    path: &str,
+    unknown: &mut Vec<UnknownField>,
+) -> Result<Vec<(String, Value)>, DecodeError> {
+    let mut taken = Vec::with_capacity(3);
+    for name in ["apiVersion", "kind"] {
+        taken.extend(fields.remove_entry(name));
+    }
+    if let Some((name, mut metadata)) = fields.remove_entry("metadata") {
+        let path = child(path, &name);
+        catalogue::object_meta(&mut metadata, &path, unknown)?;
+        taken.push((name, metadata));
+    }
+    Ok(taken)
+}

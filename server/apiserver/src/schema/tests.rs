@@ -1,0 +1,157 @@
+use serde_json::{Value, json};
+
+use super::Schema;
+use crate::field::summary;
+
+fn schema(spec: &Value) -> Schema {
+    Schema::parse(&json!({ "type": "object", "properties": { "spec": spec } }))
+}
+
+fn said(spec: &Value, value: &Value) -> String {
+    let errors = schema(spec).validate(&json!({ "spec": value }));
+    if errors.is_empty() { String::new() } else { summary(&errors) }
+}
+
+#[test]
+fn values_of_the_wrong_type_are_named_with_both_types() {
+    let cases = [
+        (
+            json!({"type": "integer"}),
+            json!("1"),
+            r#"spec: Invalid value: "string": spec in body must be of type integer: "string""#,
+        ),
+        (json!({"type": "number"}), json!(3), ""),
+        (json!({"type": "integer"}), json!(3.0), ""),
+        (
+            json!({"type": "array", "items": {"type": "string"}}),
+            json!([null]),
+            r#"spec[0]: Invalid value: "null": spec[0] in body must be of type string: "null""#,
+        ),
+        (
+            json!({"x-kubernetes-int-or-string": true}),
+            json!(true),
+            r#"spec: Invalid value: "boolean": spec in body must be of type integer,string: "boolean""#,
+        ),
+        (
+            json!({"type": "integer"}),
+            json!(1.5),
+            r#"[spec: Invalid value: "number": spec in body must be of type integer: "number", <nil>: Invalid value: "": Checked value must be of type integer (default format) in spec]"#,
+        ),
+    ];
+    for (spec, value, text) in cases {
+        assert_eq!(said(&spec, &value), text);
+    }
+}
+
+#[test]
+fn limits_read_as_a_real_server_says_them() {
+    let cases = [
+        (
+            json!({"enum": ["A", "B"]}),
+            json!(""),
+            r#"spec: Unsupported value: "": supported values: "A", "B""#,
+        ),
+        (
+            json!({"minimum": 1}),
+            json!(0),
+            "spec: Invalid value: 0: spec in body should be greater than or equal to 1",
+        ),
+        (
+            json!({"minimum": 0, "exclusiveMinimum": true}),
+            json!(0),
+            "spec: Invalid value: 0: spec in body should be greater than 0",
+        ),
+        (
+            json!({"multipleOf": 5}),
+            json!(7),
+            "spec: Invalid value: 7: spec in body should be a multiple of 5",
+        ),
+        (
+            json!({"pattern": "^[a-z]+$"}),
+            json!("A"),
+            r#"spec: Invalid value: "A": spec in body should match '^[a-z]+$'"#,
+        ),
+        (json!({"maxLength": 4}), json!("abcde"), "spec: Too long: may not be more than 4 bytes"),
+        (
+            json!({"minItems": 1}),
+            json!([]),
+            "spec: Invalid value: 0: spec in body should have at least 1 items",
+        ),
+        (json!({"maxItems": 2}), json!([1, 2, 3]), "spec: Too many: 3: must have at most 2 items"),
+        (json!({"required": ["e"]}), json!({}), "spec.e: Required value"),
+        (
+            json!({"type": "string", "format": "date-time"}),
+            json!("yesterday"),
+            r#"spec: Invalid value: "yesterday": spec in body must be of type date-time: "yesterday""#,
+        ),
+    ];
+    for (spec, value, text) in cases {
+        assert_eq!(said(&spec, &value), text);
+    }
+}
+
+#[test]
+fn lists_that_are_maps_refuse_the_same_key_twice() {
+    let spec = json!({
+        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+        "items": {"type": "object", "properties": {"k": {"type": "string"}}},
+    });
+    let text = said(&spec, &json!([{"k": "a"}, {"k": "b"}, {"k": "a"}]));
+    assert_eq!(text, r#"spec[2]: Duplicate value: {"k":"a"}"#);
+}
+
+#[test]
+fn unknown_fields_go_and_are_named_in_order() {
+    let schema = schema(&json!({"type": "object", "properties": {
+        "known": {"type": "string"},
+        "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
+            "closed": {"type": "object", "properties": {"a": {"type": "string"}}}}},
+        "list": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}},
+        "emb": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
+    }}));
+    let mut object = json!({
+        "apiVersion": "g/v1", "kind": "W", "metadata": {"name": "a", "bogus": 1},
+        "spec": {"known": "x", "un": 1, "open": {"any": [{"x": null}], "closed": {"a": "x", "b": "y"}},
+            "list": [{"a": "1", "z": 2}], "emb": {"kind": "X", "metadata": {"no": 1}, "spec": 1}},
+        "extra": 1,
+    });
+    let unknown = schema.prune(&mut object).unwrap();
+    let paths: Vec<&str> = unknown.iter().map(|one| one.path.as_str()).collect();
+    assert_eq!(
+        paths,
+        [
+            "extra",
+            "metadata.bogus",
+            "spec.emb.metadata.no",
+            "spec.list[0].z",
+            "spec.open.closed.b",
+            "spec.un"
+        ]
+    );
+    assert_eq!(object["spec"]["open"], json!({"any": [{"x": null}], "closed": {"a": "x"}}));
+    assert_eq!(object["spec"]["emb"]["spec"], 1);
+}
+
+#[test]
+fn defaults_are_filled_in_and_null_gives_way_unless_it_is_allowed() {
+    let schema = schema(&json!({"type": "object", "default": {}, "properties": {
+        "size": {"type": "integer", "default": 3},
+        "mode": {"type": "string", "default": "auto", "nullable": true},
+        "deep": {"type": "object", "default": {"q": 1}, "properties": {
+            "q": {"type": "integer"}, "r": {"type": "integer", "default": 2}}},
+        "list": {"type": "array", "items": {"type": "object", "properties": {
+            "proto": {"type": "string", "default": "TCP"}}}},
+        "plain": {"type": "string"},
+    }}));
+    let cases = [
+        (json!({}), json!({"spec": {"deep": {"q": 1, "r": 2}, "mode": "auto", "size": 3}})),
+        (
+            json!({"spec": {"size": null, "mode": null, "plain": null, "deep": {}, "list": [{}]}}),
+            json!({"spec": {"deep": {"r": 2}, "mode": null, "size": 3, "list": [{"proto": "TCP"}]}}),
+        ),
+    ];
+    for (mut given, filled) in cases {
+        schema.default(&mut given);
+        assert_eq!(given, filled);
+    }
+}
