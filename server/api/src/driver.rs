@@ -120,6 +120,24 @@ impl fmt::Display for ErrorCode {
     }
 }
 
+/// Stable words in the `reason` of a failure that the core acts on.
+pub mod reason {
+    /// With FAILED_PRECONDITION from an update: the change cannot reach a running instance.
+    pub const NOT_HOT_UPDATABLE: &str = "NOT_HOT_UPDATABLE";
+    /// With ABORTED: the revision of the class or secret is gone; the same again with the new one.
+    pub const STALE_REVISION: &str = "STALE_REVISION";
+    /// Made by the core: no session took the operation.
+    pub const CORE_NO_SESSION: &str = "CORE_NO_SESSION";
+    /// Made by the core: the session was lost while the operation was in flight.
+    pub const CORE_SESSION_LOST: &str = "CORE_SESSION_LOST";
+    /// Made by the core: the driver did not finish in time.
+    pub const CORE_TIMEOUT: &str = "CORE_TIMEOUT";
+    /// Made by the core: too many operations wait for this driver.
+    pub const CORE_QUEUE_FULL: &str = "CORE_QUEUE_FULL";
+    /// Made by the core: the request does not fit into a frame.
+    pub const CORE_FRAME_TOO_LARGE: &str = "CORE_FRAME_TOO_LARGE";
+}
+
 /// What a failed mutation left behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(i32)]

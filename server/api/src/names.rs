@@ -89,6 +89,16 @@ pub mod taint {
         "node.gardener.cloud/critical-components-not-ready";
 }
 
+/// Tags that a driver sets on everything it makes. Together they are the identity of an instance.
+pub mod tag {
+    /// The cluster; nothing without it is ever touched.
+    pub const CLUSTER_ID: &str = "ostler.dev/cluster-id";
+    /// Name of the Machine.
+    pub const MACHINE_NAME: &str = "ostler.dev/machine-name";
+    /// UID of the Machine.
+    pub const MACHINE_UID: &str = "ostler.dev/machine-uid";
+}
+
 /// Bootstrap tokens and user data.
 pub mod bootstrap {
     /// Namespace of bootstrap token secrets.

@@ -1,1 +1,14 @@
-//! Every lifecycle decision, as pure functions from a snapshot to a plan
+//! Every decision of the machine lifecycle, as pure functions.
+//!
+//! A reconcile is observe → plan → execute → record. *Observe* fills a [`Snapshot`](snapshot::Snapshot);
+//! [`plan`](machine::plan) turns it into a [`Plan`](plan::Plan); *execute* carries the plan out and
+//! holds no policy; [`record`](record::record) says what to write about it. Nothing here does I/O,
+//! knows the time, or makes random values: all of that comes in with the snapshot.
+
+pub mod digest;
+pub mod machine;
+pub mod operation;
+pub mod plan;
+pub mod record;
+pub mod snapshot;
+pub mod user_data;

@@ -1,0 +1,278 @@
+//! What a decision says: what to write, what to send, what to wait for.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use ostler_api::machine::{MachineStatus, WaitReason};
+
+use crate::operation::{Dispatch, SecretText};
+
+/// The answer to a snapshot. Executed in this order: actions, one status write, then, only if that
+/// was accepted, cancel, dispatch and acknowledge. See [`record`](crate::record::record).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Writes to the API, in this order. The first that fails ends the pass, unless it
+    /// [may fail](Action::may_fail).
+    pub actions: Vec<Action>,
+    /// The status that the Machine is to have once the actions are done.
+    pub status: MachineStatus,
+    /// The operation to send. A mutation stands in `status.operation`.
+    pub dispatch: Option<Dispatch>,
+    /// Id of an operation that is to be stopped.
+    pub cancel: Option<String>,
+    /// Id of a finished operation whose result is in `status` now.
+    pub acknowledge: Option<String>,
+    /// What to tell people.
+    pub events: Vec<Event>,
+    /// When to look again.
+    pub next: Next,
+}
+
+/// When to look again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// When something that was observed changes.
+    OnChange,
+    /// At this time, or when something changes.
+    Wait {
+        /// Why.
+        reason: WaitReason,
+        /// Until when.
+        until: Timestamp,
+    },
+    /// Never: the Machine is gone.
+    Done,
+}
+
+/// A write to the API. Every one may be repeated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Put our finalizer on the Machine.
+    AddFinalizer,
+    /// Change the Machine outside its status.
+    PatchMachine(MachinePatch),
+    /// Make the bootstrap token, or replace the one that is there.
+    EnsureBootstrapToken(TokenRequest),
+    /// Delete the bootstrap token; fine if it is gone.
+    DeleteBootstrapToken {
+        /// Its id.
+        id: String,
+    },
+    /// Change the Node; fine if it is gone.
+    PatchNode(NodePatch),
+    /// Ask for the eviction of a pod.
+    Evict(PodRef),
+    /// Delete a pod at once, with grace 0.
+    DeletePod(PodRef),
+    /// Delete the Node; fine if it is gone.
+    DeleteNode {
+        /// Its name.
+        name: String,
+        /// Its UID, as a precondition.
+        uid: String,
+    },
+    /// Delete the Machine itself, with its UID as a precondition: somebody deleted its Node.
+    DeleteMachine,
+    /// Take our finalizer from the Machine. The last action of its life.
+    RemoveFinalizer,
+}
+
+impl Action {
+    /// Whether the pass goes on when this fails: a drain looks at every pod, and force does not
+    /// wait for any.
+    pub const fn may_fail(&self) -> bool {
+        match self {
+            Self::Evict(_) | Self::DeletePod(_) => true,
+            Self::AddFinalizer
+            | Self::PatchMachine(_)
+            | Self::EnsureBootstrapToken(_)
+            | Self::DeleteBootstrapToken { .. }
+            | Self::PatchNode(_)
+            | Self::DeleteNode { .. }
+            | Self::DeleteMachine
+            | Self::RemoveFinalizer => false,
+        }
+    }
+
+    /// A word for logs, metrics and messages.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::AddFinalizer => "AddFinalizer",
+            Self::PatchMachine(_) => "PatchMachine",
+            Self::EnsureBootstrapToken(_) => "EnsureBootstrapToken",
+            Self::DeleteBootstrapToken { .. } => "DeleteBootstrapToken",
+            Self::PatchNode(_) => "PatchNode",
+            Self::Evict(_) => "Evict",
+            Self::DeletePod(_) => "DeletePod",
+            Self::DeleteNode { .. } => "DeleteNode",
+            Self::DeleteMachine => "DeleteMachine",
+            Self::RemoveFinalizer => "RemoveFinalizer",
+        }
+    }
+}
+
+/// A change of the Machine outside its status. Written with the resource version of the snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MachinePatch {
+    /// New `spec.providerID`.
+    pub provider_id: Option<String>,
+    /// Labels to set.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations to set, or with `None` to remove.
+    pub annotations: BTreeMap<String, Option<String>>,
+}
+
+impl MachinePatch {
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A bootstrap token that is to exist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenRequest {
+    /// Its id; the Secret is `kube-system/bootstrap-token-<id>`.
+    pub id: String,
+    /// Its secret half.
+    pub secret: SecretText,
+    /// When it stops working.
+    pub expires: Timestamp,
+    /// For people.
+    pub description: String,
+}
+
+/// One change of a Node, so that everything that is due is one write. Its finalizers and taints are
+/// lists that others write too: the patch carries the resource version that was observed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NodePatch {
+    /// Name of the Node.
+    pub name: String,
+    /// UID of the Node, as a precondition.
+    pub uid: String,
+    /// Put our finalizer on it.
+    pub add_finalizer: bool,
+    /// Take our finalizer from it.
+    pub remove_finalizer: bool,
+    /// Take the taint `instance-not-ready` from it.
+    pub remove_not_ready_taint: bool,
+    /// Make it unschedulable.
+    pub cordon: bool,
+    /// Label it with the name of its Machine.
+    pub label_machine: bool,
+}
+
+impl NodePatch {
+    /// Whether it changes nothing.
+    pub const fn is_empty(&self) -> bool {
+        !(self.add_finalizer
+            || self.remove_finalizer
+            || self.remove_not_ready_taint
+            || self.cordon
+            || self.label_machine)
+    }
+}
+
+/// A pod, with its UID as a precondition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodRef {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+}
+
+/// How an action went. One for each action of the plan, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Performed {
+    /// Done, or it was so already.
+    Done,
+    /// What it was about does not exist any more, or is another object of the same name.
+    Gone,
+    /// An eviction that a PodDisruptionBudget refused (429).
+    Refused,
+    /// Failed: what the API server said.
+    Failed(String),
+    /// Not tried, because an earlier one failed.
+    Skipped,
+}
+
+/// Something worth telling people, once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Whether somebody should worry.
+    pub warning: bool,
+    /// The reason, for programs.
+    pub reason: EventReason,
+    /// For people.
+    pub message: String,
+}
+
+/// Reasons of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventReason {
+    /// A wait began that somebody may have to end; the message starts with its reason.
+    Waiting,
+    /// The instance was made or adopted.
+    InstanceCreated,
+    /// The driver could not make the instance.
+    InstanceCreateFailed,
+    /// The instance was initialized.
+    InstanceInitialized,
+    /// The driver could not initialize the instance.
+    InstanceInitializeFailed,
+    /// The Node is healthy.
+    NodeJoined,
+    /// The Node is not healthy any more.
+    NodeUnhealthy,
+    /// The Machine is given up.
+    MachineFailed,
+    /// The Node was deleted, so the Machine is.
+    NodeDeleted,
+    /// A hot update reached the instance.
+    HotUpdated,
+    /// A hot update failed.
+    HotUpdateFailed,
+    /// A change cannot reach the running instance.
+    HotUpdateRefused,
+    /// The drain has begun.
+    DrainStarted,
+    /// The Node is drained.
+    Drained,
+    /// The drain ended by force.
+    DrainForced,
+    /// The instance is gone.
+    InstanceDeleted,
+    /// The driver could not delete the instance.
+    InstanceDeleteFailed,
+    /// The object goes without asking a driver, because nothing was ever asked of one.
+    InstanceNeverRequested,
+}
+
+impl EventReason {
+    /// The word in the event.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "Waiting",
+            Self::InstanceCreated => "InstanceCreated",
+            Self::InstanceCreateFailed => "InstanceCreateFailed",
+            Self::InstanceInitialized => "InstanceInitialized",
+            Self::InstanceInitializeFailed => "InstanceInitializeFailed",
+            Self::NodeJoined => "NodeJoined",
+            Self::NodeUnhealthy => "NodeUnhealthy",
+            Self::MachineFailed => "MachineFailed",
+            Self::NodeDeleted => "NodeDeleted",
+            Self::HotUpdated => "HotUpdated",
+            Self::HotUpdateFailed => "HotUpdateFailed",
+            Self::HotUpdateRefused => "HotUpdateRefused",
+            Self::DrainStarted => "DrainStarted",
+            Self::Drained => "Drained",
+            Self::DrainForced => "DrainForced",
+            Self::InstanceDeleted => "InstanceDeleted",
+            Self::InstanceDeleteFailed => "InstanceDeleteFailed",
+            Self::InstanceNeverRequested => "InstanceNeverRequested",
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What a decision is made from: everything that was observed, at one point in time.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use ostler_api::{Machine, MachineClass, driver::OperationKind, names};
+use serde_json::{Value, json};
+
+use crate::{
+    digest,
+    operation::{OperationView, SecretText, UserData},
+};
+
+/// Something that was looked for. `Unknown` is not `Absent`: that is how instances leak.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Observed<T> {
+    /// Could not be looked up yet.
+    #[default]
+    Unknown,
+    /// Looked for, and not there.
+    Absent,
+    /// There.
+    Known(T),
+}
+
+impl<T> Observed<T> {
+    /// The value, if it is there.
+    pub const fn known(&self) -> Option<&T> {
+        match self {
+            Self::Known(value) => Some(value),
+            Self::Unknown | Self::Absent => None,
+        }
+    }
+}
+
+/// Everything that one pass over one Machine decides from.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The time.
+    pub now: Timestamp,
+    /// The Machine.
+    pub machine: Arc<Machine>,
+    /// Its class.
+    pub class: ClassView,
+    /// The secrets of its class, merged.
+    pub secret: SecretView,
+    /// Its Node: by label `node` if that is set, else by provider id, else by machine name label.
+    pub node: NodeView,
+    /// All pods whose `spec.nodeName` is the Node. Needed only while the Machine is being deleted.
+    pub pods: Observed<Vec<PodView>>,
+    /// Names of volumes that are attached to the Node. Needed only while it is being deleted.
+    pub attached_volumes: Observed<Vec<String>>,
+    /// The bootstrap token of this Machine, see [`token_id`](crate::user_data::token_id).
+    pub bootstrap_token: Observed<BootstrapToken>,
+    /// The driver that serves the provider of the class.
+    pub driver: DriverView,
+    /// The operation of this Machine.
+    pub operation: OperationView,
+    /// Name of another Machine that has the provider id which this Machine has, or which the
+    /// finished operation reports.
+    pub provider_id_holder: Option<String>,
+    /// Leadership term of this core.
+    pub term: i64,
+    /// Values that a decision may use and cannot make itself.
+    pub fresh: Fresh,
+    /// Defaults of this core.
+    pub settings: Settings,
+}
+
+/// Random values for this pass. Each pass gets new ones.
+#[derive(Debug, Clone)]
+pub struct Fresh {
+    /// A UUID, for an operation.
+    pub operation_id: String,
+    /// Sixteen random characters out of `[a-z0-9]`, for a bootstrap token.
+    pub token_secret: SecretText,
+}
+
+/// The class of a Machine.
+#[derive(Debug, Clone, Default)]
+pub enum ClassView {
+    /// Could not be looked up yet.
+    #[default]
+    Unknown,
+    /// There is no such class.
+    Missing,
+    /// The class is of another namespace.
+    NamespaceDenied,
+    /// The class.
+    Known(ClassFacts),
+}
+
+/// What decisions need of a class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassFacts {
+    /// Name of the class.
+    pub name: String,
+    /// Provider: which driver serves it.
+    pub provider: String,
+    /// The provider spec as canonical JSON.
+    pub provider_spec: String,
+    /// Digest of `provider_spec`.
+    pub spec_digest: String,
+    /// Digest of everything in the class but its metadata. Changes when, and only when, a driver
+    /// could see a difference.
+    pub revision: String,
+}
+
+impl ClassFacts {
+    /// Reads a class.
+    pub fn of(class: &MachineClass) -> Self {
+        let provider_spec = digest::canonical(&class.spec.provider_spec);
+        let mut content = serde_json::to_value(&class.spec).unwrap_or_else(|_| json!({}));
+        if let Some(all) = content.as_object_mut() {
+            all.retain(|_, value| *value != Value::Null);
+        }
+        Self {
+            name: class.metadata.name.clone().unwrap_or_default(),
+            provider: class.provider().to_owned(),
+            spec_digest: digest::of_text(&provider_spec),
+            provider_spec,
+            revision: digest::of_text(&digest::canonical(&content)),
+        }
+    }
+}
+
+/// The secrets of a class, merged.
+#[derive(Debug, Clone, Default)]
+pub enum SecretView {
+    /// Could not be looked up yet.
+    #[default]
+    Unknown,
+    /// The class names no secret.
+    NotReferenced,
+    /// At least one does not exist: `namespace/name` of each.
+    Missing(Vec<String>),
+    /// At least one is of another namespace: `namespace/name` of each.
+    NamespaceDenied(Vec<String>),
+    /// The secrets.
+    Known(SecretFacts),
+}
+
+/// What decisions need of the secrets of a class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretFacts {
+    /// Made of the revisions of all of them.
+    pub revision: String,
+    /// The user data, with its placeholders.
+    pub user_data: Option<UserData>,
+}
+
+/// The Node of a Machine.
+#[derive(Debug, Clone, Default)]
+pub enum NodeView {
+    /// Could not be looked up yet.
+    #[default]
+    Unknown,
+    /// There is none.
+    Absent,
+    /// Several Nodes claim to be it: their names.
+    Ambiguous(Vec<String>),
+    /// The Node.
+    Known(Arc<Node>),
+}
+
+/// A pod on the Node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodView {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID: a pod of the same name that came later is another pod.
+    pub uid: String,
+    /// Made by the kubelet itself.
+    pub mirror: bool,
+    /// Controlled by a DaemonSet.
+    pub daemon: bool,
+    /// Succeeded or failed.
+    pub finished: bool,
+    /// Being deleted.
+    pub terminating: bool,
+    /// When this process last tried to evict it and was refused or failed. Kept in memory only.
+    pub refused: Option<Refusal>,
+}
+
+/// An eviction that was tried in vain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// When.
+    pub at: Timestamp,
+    /// True: by a PodDisruptionBudget. False: the request failed otherwise.
+    pub by_budget: bool,
+}
+
+impl PodView {
+    /// Reads a pod.
+    pub fn of(pod: &Pod, refused: Option<Refusal>) -> Self {
+        let meta = &pod.metadata;
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let annotations = meta.annotations.as_ref();
+        let owners = meta.owner_references.iter().flatten();
+        Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            mirror: annotations.is_some_and(|all| all.contains_key(names::annotation::MIRROR_POD)),
+            daemon: owners
+                .into_iter()
+                .any(|owner| owner.controller == Some(true) && owner.kind == "DaemonSet"),
+            finished: matches!(phase, Some("Succeeded" | "Failed")),
+            terminating: meta.deletion_timestamp.is_some(),
+            refused,
+        }
+    }
+}
+
+/// The bootstrap token of a Machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BootstrapToken {
+    /// The secret half.
+    pub secret: SecretText,
+    /// When it stops working; `None`: never, or not readable.
+    pub expires: Option<Timestamp>,
+}
+
+/// The driver that serves the provider of the class.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum DriverView {
+    /// Nobody can take an operation now: no session, not ready, or operations of an earlier core
+    /// are still being taken over.
+    #[default]
+    Unavailable,
+    /// Ready.
+    Ready(DriverFacts),
+}
+
+/// What decisions need of a driver.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DriverFacts {
+    /// Name and version. A driver that refused is asked again when this changes.
+    pub identity: String,
+    /// Verbs it has.
+    pub kinds: BTreeSet<OperationKind>,
+}
+
+impl DriverFacts {
+    /// Whether it has a verb.
+    pub fn has(&self, kind: OperationKind) -> bool {
+        self.kinds.contains(&kind)
+    }
+}
+
+/// Defaults of this core; a Machine's own values win.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// From the first operation to a healthy Node.
+    pub creation_timeout: Duration,
+    /// From unhealthy to Failed.
+    pub health_timeout: Duration,
+    /// From the deletion of the Machine to force.
+    pub drain_timeout: Duration,
+    /// How long a deletion waits for volumes to be detached.
+    pub detach_timeout: Duration,
+    /// How often an instance is read whose Node does not come.
+    pub join_check: Duration,
+    /// How long after a refused eviction the next one is tried.
+    pub eviction_retry: Duration,
+    /// After how long `Ready` must have been lost for a drain to use force.
+    pub unreachable_after: Duration,
+    /// Retry after RESOURCE_EXHAUSTED when the driver names no time.
+    pub resource_exhausted_retry: Duration,
+    /// Node conditions that must be False.
+    pub node_conditions: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            creation_timeout: Duration::from_mins(20),
+            health_timeout: Duration::from_mins(10),
+            drain_timeout: Duration::from_hours(2),
+            detach_timeout: Duration::from_mins(2),
+            join_check: Duration::from_mins(1),
+            eviction_retry: Duration::from_secs(5),
+            unreachable_after: Duration::from_mins(5),
+            resource_exhausted_retry: Duration::from_mins(10),
+            node_conditions: [
+                "KernelDeadlock",
+                "ReadonlyFilesystem",
+                "DiskPressure",
+                "NetworkUnavailable",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+        }
+    }
+}
