@@ -1,4 +1,79 @@
-//! What a driver author sees: the [`Driver`] trait, [`run`], errors, class and secret access.
+//! Everything that a driver author needs.
+//!
+//! A driver is a process of its own. It dials in to the core, says which infrastructure it serves,
+//! and does what the core asks: implement [`Driver`], hand it to [`run`], done. This is a whole one:
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//!
+//! use ostler_driver_sdk::{
+//!     CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo, GetMachineStatus, Instance,
+//!     ListMachines,
+//! };
+//! # mod cloud {
+//! #     pub struct Cloud;
+//! #     pub struct Vm { pub id: String, pub name: String, pub uid: String }
+//! #     impl Cloud {
+//! #         pub fn from_env() -> Self { Self }
+//! #         pub async fn find(&self, _: &str, _: &str) -> std::io::Result<Option<Vm>> { Ok(None) }
+//! #         pub async fn boot(&self, _: &Size, _: &[u8], _: &std::collections::BTreeMap<String, String>) -> std::io::Result<Vm> { unimplemented!() }
+//! #         pub async fn delete(&self, _: &str, _: &str) -> std::io::Result<()> { Ok(()) }
+//! #         pub async fn all(&self, _: &str) -> std::io::Result<Vec<Vm>> { Ok(vec![]) }
+//! #     }
+//! #     #[derive(serde::Deserialize)]
+//! #     pub struct Size {}
+//! #     impl From<Vm> for ostler_driver_sdk::Instance {
+//! #         fn from(vm: Vm) -> Self { Self::new(vm.id).machine(vm.name, vm.uid) }
+//! #     }
+//! # }
+//! # use cloud::{Cloud, Size};
+//!
+//! struct MyDriver(Cloud);
+//!
+//! impl Driver for MyDriver {
+//!     fn info(&self) -> DriverInfo {
+//!         DriverInfo::new("cloud.example.com").version(env!("CARGO_PKG_VERSION"))
+//!     }
+//!
+//!     async fn create_machine(&self, request: CreateMachine) -> Result<Instance, DriverError> {
+//!         let (ctx, class) = (&request.ctx, request.ctx.class().await?);
+//!         if let Some(vm) = self.0.find(ctx.cluster_id(), &ctx.target().uid).await? {
+//!             return Ok(vm.into());
+//!         }
+//!         let size: Size = class.spec()?;
+//!         Ok(self.0.boot(&size, request.user_data(), &request.tags).await?.into())
+//!     }
+//!
+//!     async fn delete_machine(&self, request: DeleteMachine) -> Result<(), DriverError> {
+//!         Ok(self.0.delete(request.ctx.cluster_id(), &request.ctx.target().uid).await?)
+//!     }
+//!
+//!     async fn get_machine_status(
+//!         &self,
+//!         request: GetMachineStatus,
+//!     ) -> Result<Instance, DriverError> {
+//!         let found = self.0.find(request.ctx.cluster_id(), &request.ctx.target().uid).await?;
+//!         found.map(Into::into).ok_or_else(|| DriverError::not_found("no such VM"))
+//!     }
+//!
+//!     async fn list_machines(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {
+//!         Ok(self.0.all(request.ctx.cluster_id()).await?.into_iter().map(Into::into).collect())
+//!     }
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> ExitCode {
+//!     ostler_driver_sdk::run(MyDriver(Cloud::from_env())).await
+//! }
+//! ```
+//!
+//! [`run`] takes the endpoint of the core from `--endpoint` or `OSTLER_ENDPOINT`, and the token to
+//! show there from the file in `OSTLER_TOKEN_FILE` ([`DriverArgs`] has them all). It keeps the
+//! session alive, answers what is delivered twice only once, keeps results until the core has them,
+//! comes back after any loss, and ends in order on SIGTERM.
+//!
+//! What each verb has to promise is said at [`Driver`], and in full in the `.proto` files, which are
+//! the contract. [`testing::TestContext`] makes the context for a unit test of a verb.
 
 mod cache;
 mod class;
@@ -29,4 +104,5 @@ pub use request::{
 };
 pub use run::{RunError, run, run_with, run_with_args};
 pub use secret::Secret;
+/// Cancels and ends things: see [`Options::shutdown`].
 pub use tokio_util::sync::CancellationToken;

@@ -91,3 +91,44 @@ pub(crate) fn default_timeout(request: &Request) -> std::time::Duration {
         Request::ValidateClass(_) => 15,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info() -> DriverInfo {
+        DriverInfo::new("a").offering([OptionalOperation::UpdateMachine])
+    }
+
+    fn operation(request: Option<Request>, fencing_term: u64) -> proto::Operation {
+        proto::Operation { request, fencing_term, ..Default::default() }
+    }
+
+    #[test]
+    fn an_operation_starts_only_if_nothing_stands_against_it() {
+        let create = || Some(Request::CreateMachine(proto::CreateMachineRequest::default()));
+        let update = || Some(Request::UpdateMachine(proto::UpdateMachineRequest::default()));
+        let initialize =
+            || Some(Request::InitializeMachine(proto::InitializeMachineRequest::default()));
+        let cases = [
+            (operation(create(), 5), None, Ok(OperationKind::CreateMachine)),
+            (operation(update(), 6), None, Ok(OperationKind::UpdateMachine)),
+            (operation(initialize(), 5), None, Err("UNIMPLEMENTED")),
+            (operation(None, 5), None, Err("UNKNOWN_OPERATION")),
+            (operation(create(), 4), None, Err("STALE_TERM")),
+            (operation(create(), 4), Some(Refusal::Draining), Err("STALE_TERM")),
+            (operation(create(), 5), Some(Refusal::Draining), Err("DRIVER_DRAINING")),
+            (operation(create(), 5), Some(Refusal::Standby), Err("STANDBY")),
+            (operation(create(), 5), Some(Refusal::OverCredit), Err("OVER_CREDIT")),
+            (operation(create(), 5), Some(Refusal::Unwelcome), Err("NO_SESSION")),
+        ];
+        for (operation, refusal, expected) in cases {
+            let admitted = admit(&info(), &operation, 5, refusal);
+            let shown = admitted.as_ref().map(|kind| *kind).map_err(DriverError::reason_word);
+            assert_eq!(shown, expected, "{operation:?} {refusal:?}");
+            if let Err(error) = &admitted {
+                assert_eq!(error.certainty(), crate::Certainty::NotApplied, "{error}");
+            }
+        }
+    }
+}

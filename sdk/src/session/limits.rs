@@ -70,7 +70,7 @@ mod tests {
             reason: long(),
             provider_code: long(),
             provider_request_id: long(),
-            violations: vec![violation; 10_000],
+            violations: vec![violation; 100],
             ..Default::default()
         });
         assert!(error.message.len() <= 2048, "{}", error.message.len());
