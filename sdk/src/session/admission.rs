@@ -48,7 +48,7 @@ fn refused(refusal: Refusal) -> DriverError {
         Refusal::Unwelcome => ("NO_SESSION", "the session has not begun"),
         Refusal::Draining => ("DRIVER_DRAINING", "this process is about to end"),
         Refusal::Standby => ("STANDBY", "this session stands by"),
-        Refusal::OverCredit => ("OVER_CREDIT", "as many operations run as were agreed"),
+        Refusal::OverCredit => ("OVER_CREDIT", "more operations than agreed"),
     };
     DriverError::unavailable(message).reason(reason).not_applied()
 }
