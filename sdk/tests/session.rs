@@ -219,20 +219,20 @@ async fn a_session_that_stands_by_starts_nothing_until_it_is_promoted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_runs_at_once_than_was_agreed() {
+async fn no_more_runs_at_once_than_twice_what_was_agreed() {
     let mut core = TinyCore::start();
     let _driver = Stable::default().run(&core);
     let mut session = core.session().await;
     session.hello().await;
     session.send(ToDriver::Welcome(proto::Welcome { max_in_flight: 2, ..welcome() })).await;
     session.state().await;
-    for id in ["1", "2"] {
+    for id in ["1", "2", "3", "4"] {
         session.operate(create(id, "hangs")).await;
         session.accepted().await;
     }
-    session.operate(create("3", "hangs")).await;
+    session.operate(create("5", "hangs")).await;
     assert_eq!(session.failed().await.reason, "OVER_CREDIT");
-    assert_eq!(session.echo().await.running, ["1", "2"]);
+    assert_eq!(session.echo().await.running, ["1", "2", "3", "4"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -48,7 +48,7 @@ pub(crate) enum Known<'a> {
 
 impl Ledger {
     pub(crate) fn find(&self, operation_id: &str) -> Option<Known<'_>> {
-        if self.running.get(operation_id).is_some_and(|running| !running.forgotten) {
+        if self.running.contains_key(operation_id) {
             return Some(Known::Running);
         }
         let done = self.done.iter().find(|done| done.held.operation_id == operation_id)?;
@@ -111,6 +111,13 @@ impl Ledger {
         self.acknowledge(operation_id);
         let running = self.running.get_mut(operation_id);
         running.map(|running| running.forgotten = true).is_some()
+    }
+
+    /// The core wants it after all.
+    pub(crate) fn recall(&mut self, operation_id: &str) {
+        if let Some(running) = self.running.get_mut(operation_id) {
+            running.forgotten = false;
+        }
     }
 
     /// Ids of what runs and is wanted.

@@ -16,6 +16,9 @@ use super::hello::{Instance, hello};
 use super::ledger::{Known, Ledger};
 use crate::driver::DriverInfo;
 
+/// How long a core that drains is given if it does not say.
+const CLOSE_IN: Duration = Duration::from_secs(5);
+
 /// What has to be done outside.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Effect {
@@ -153,7 +156,10 @@ impl Protocol {
 
     fn on_operation(&mut self, operation: proto::Operation, now: Instant) -> Vec<Effect> {
         match self.ledger.find(&operation.operation_id) {
-            Some(Known::Running) => return vec![accepted(&operation.operation_id)],
+            Some(Known::Running) => {
+                self.ledger.recall(&operation.operation_id);
+                return vec![accepted(&operation.operation_id)];
+            }
             Some(Known::Done(completion)) => {
                 return completion.frames().map(send).collect();
             }
@@ -185,8 +191,9 @@ impl Protocol {
         if role == RoleKind::Standby {
             return Some(Refusal::Standby);
         }
-        let running = self.ledger.running().count();
-        (running >= usize::try_from(credit).unwrap_or(usize::MAX)).then_some(Refusal::OverCredit)
+        // The core does not count what it gave up on, and that may still run here.
+        let most = usize::try_from(credit).unwrap_or(usize::MAX).saturating_mul(2);
+        (self.ledger.running().count() >= most).then_some(Refusal::OverCredit)
     }
 
     fn on_cancel(&mut self, cancel: &proto::OperationCancel) -> Vec<Effect> {
@@ -231,8 +238,8 @@ impl Protocol {
     /// A verb said how far it is.
     pub(crate) fn on_progress(&self, progress: proto::OperationProgress) -> Option<Effect> {
         let live = matches!(self.phase, Phase::Live { .. });
-        let running = matches!(self.ledger.find(&progress.operation_id), Some(Known::Running));
-        (live && running).then(|| send(Sent::Progress(super::limits::cut_progress(progress))))
+        let wanted = self.ledger.running().any(|id| id == progress.operation_id);
+        (live && wanted).then(|| send(Sent::Progress(super::limits::cut_progress(progress))))
     }
 
     /// A verb answered.
@@ -281,7 +288,7 @@ fn accepted(operation_id: &str) -> Effect {
 fn on_core_draining(draining: &proto::CoreDraining) -> Effect {
     let time = |time: Option<_>| time.and_then(|t: prost_types::Duration| t.try_into().ok());
     let dial = time(draining.reconnect_after).map_or(Dial::Backoff, Dial::After);
-    let close_in = time(draining.close_after).unwrap_or_default();
+    let close_in = time(draining.close_after).unwrap_or(CLOSE_IN);
     tracing::info!(reason = %draining.reason, ?close_in, "the core is draining");
     Effect::Leave { close_in, dial }
 }
