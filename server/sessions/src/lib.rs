@@ -7,9 +7,15 @@
 mod auth;
 mod class;
 mod event;
+mod hub;
+mod metrics;
 mod operation;
 mod options;
+mod service;
+mod session;
 mod sessions;
+mod shelf;
+mod shell;
 
 pub use auth::{AuthError, Authenticator, Principal, Providers, StaticTokens};
 pub use class::{ClassContent, ClassError, ClassSource, SecretContent};
@@ -19,6 +25,7 @@ pub use operation::{
     SubmitError, TargetView, reasons,
 };
 pub use options::{Limits, SessionsOptions, Timing};
+pub use service::ServeError;
 pub use sessions::Sessions;
 /// For implementations of [`Authenticator`] and [`ClassSource`].
 pub use tonic::async_trait;

@@ -163,6 +163,12 @@ pub struct OperationFailure {
 }
 
 impl OperationFailure {
+    /// The sessions are gone, and the operation with them.
+    pub(crate) fn unanswered() -> Self {
+        let message = "the core stops";
+        Self::by_core(ErrorCode::Unavailable, reasons::NO_SESSION, message, Certainty::Unknown)
+    }
+
     /// A failure that the core itself speaks of.
     pub(crate) fn by_core(
         code: ErrorCode,

@@ -34,6 +34,13 @@ impl Default for SessionsOptions {
     }
 }
 
+impl SessionsOptions {
+    /// The name that drivers use for a provider.
+    pub(crate) fn canonical<'a>(&'a self, provider: &'a str) -> &'a str {
+        self.aliases.get(provider).map_or(provider, String::as_str)
+    }
+}
+
 /// Limits on what is held; nothing grows past them.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -103,6 +110,8 @@ pub struct Timing {
     pub not_ready: Duration,
     /// For how long a result waits for its acknowledgement before it is dropped.
     pub unclaimed: Duration,
+    /// For how long an operation of an earlier core may still run.
+    pub adopted: Duration,
     /// What a driver is told to wait before it reconnects when the core goes.
     pub reconnect_after: Duration,
     /// For how long connections may take to end when the core goes.
@@ -123,6 +132,8 @@ impl Default for Timing {
             not_reading: Duration::from_secs(10),
             not_ready: Duration::from_mins(1),
             unclaimed: Duration::from_mins(15),
+            // Longer than the timeout of any operation.
+            adopted: Duration::from_mins(30),
             reconnect_after: Duration::ZERO,
             shutdown: Duration::from_secs(5),
             secret_cache: Duration::from_mins(5),

@@ -1,85 +1,132 @@
 //! The handle that everything else uses.
 
-use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::broadcast;
+use ostler_proto::v1alpha1::ObjectRevision;
+use prometheus_client::registry::Registry;
+use tokio::sync::{broadcast, oneshot};
+use tonic::service::Routes;
 
+use crate::hub::{Hub, Order, Owner};
+use crate::metrics::Metrics;
+use crate::service::{self, Health};
+use crate::shell::Shell;
 use crate::{
-    Authenticator, ClassSource, Dispatch, Outcome, ProviderState, SessionEvent, SessionsOptions,
-    SubmitError, TargetView,
+    Authenticator, ClassSource, Dispatch, OperationFailure, Outcome, ProviderState, SessionEvent,
+    SessionsOptions, SubmitError, TargetView,
 };
 
 /// All driver sessions. Cheap to clone; every clone is the same.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Sessions {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    options: SessionsOptions,
-    events: broadcast::Sender<SessionEvent>,
+    shell: Arc<Shell>,
+    health: Health,
 }
 
 impl Sessions {
     /// No sessions yet. Must be called on a tokio runtime.
     pub fn new(
         options: SessionsOptions,
-        _classes: Arc<dyn ClassSource>,
-        _tokens: Arc<dyn Authenticator>,
+        classes: Arc<dyn ClassSource>,
+        tokens: Arc<dyn Authenticator>,
     ) -> Self {
-        let (events, _) = broadcast::channel(4096);
-        Self { inner: Arc::new(Inner { options, events }) }
+        let shell = Shell::start(options, classes, tokens);
+        let health = Health::start(&shell);
+        Self { shell, health }
     }
 
-    /// The providers that ever had a session here, in order of name.
+    /// The gRPC services: DriverService, health, reflection v1 and v1alpha. Register,
+    /// GetMachineClass and GetSecret need a bearer token; health and reflection do not.
+    pub fn service(&self) -> Routes {
+        service::routes(&self.shell, &self.health)
+    }
+
+    /// Registers the metrics, once.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        Metrics::register(&self.shell, registry);
+    }
+
+    /// The providers that have sessions here or operations that wait for one, by name.
     pub fn providers(&self) -> Vec<ProviderState> {
-        Vec::new()
+        self.shell.with(|hub, _| hub.provider_states())
     }
 
     /// What happens from now on. A subscriber that lags loses events, see [`SessionEvent`].
     pub fn subscribe(&self) -> broadcast::Receiver<SessionEvent> {
-        self.inner.events.subscribe()
+        self.shell.events.subscribe()
     }
 
     /// Accepts an operation for dispatch; never waits for the driver. Its outcome is shown by
-    /// [`Self::view`] and stays until [`Self::acknowledge`].
+    /// [`Self::view`] and stays until [`Self::acknowledge`]; for 15 minutes at most, because a
+    /// target may be gone by then.
     pub fn submit(&self, request: Dispatch) -> Result<(), SubmitError> {
-        let provider = self.inner.options.aliases.get(&request.provider);
-        Err(SubmitError::NoDriver { provider: provider.unwrap_or(&request.provider).clone() })
+        self.order(request, Owner::Target)
     }
 
     /// What is known of the operation of the target with this UID.
-    pub fn view(&self, _target_uid: &str) -> TargetView {
-        TargetView::Idle
+    pub fn view(&self, target_uid: &str) -> TargetView {
+        self.shell.with(|hub, now| hub.view(now, target_uid))
     }
 
     /// UIDs of all targets that are not idle.
     pub fn targets(&self) -> Vec<String> {
-        Vec::new()
+        self.shell.with(|hub, _| hub.targets())
     }
 
     /// The outcome of this operation is durably recorded: the driver may forget it, and the
     /// target is free. Nothing happens if there is no such outcome.
-    pub fn acknowledge(&self, _operation_id: &str) {}
+    pub fn acknowledge(&self, operation_id: &str) {
+        self.shell.with(|hub, _| hub.acknowledge(operation_id));
+    }
 
-    /// Asks the driver to stop. The outcome still comes, and says what became of it.
-    pub fn cancel(&self, _operation_id: &str, _reason: &str) {}
+    /// Asks the driver to stop. The outcome still comes, and says what became of it. An operation
+    /// that was not sent yet ends at once.
+    pub fn cancel(&self, operation_id: &str, reason: &str) {
+        self.shell.with(|hub, now| hub.cancel(now, operation_id, reason));
+    }
 
     /// Sends an operation and waits for its outcome, which needs no acknowledgement. Reads do not
     /// wait for the operation of their target; mutations fail if there is one. Dropping the
     /// future cancels the operation.
-    #[expect(clippy::unused_async, reason = "the shape that callers build on")]
     pub async fn call(&self, request: Dispatch) -> Outcome {
-        match self.submit(request) {
-            Ok(()) => unreachable!("nothing is accepted yet"),
-            Err(refused) => Outcome::Error(refused.failure()),
+        let (answer, outcome) = oneshot::channel();
+        let operation_id = request.operation_id.clone();
+        if let Err(refused) = self.order(request, Owner::Caller(answer)) {
+            return Outcome::Error(refused.failure());
         }
+        // Once there is an outcome, the operation is unknown and cancelling it does nothing.
+        let _abandoned = Abandoned { sessions: self, operation_id };
+        outcome.await.unwrap_or_else(|_| Outcome::Error(OperationFailure::unanswered()))
+    }
+
+    /// Tells every driver that this core stops, and ends its session. No new sessions are taken.
+    pub async fn stop(&self) {
+        self.health.stop().await;
+        self.shell.with(Hub::stop);
+    }
+
+    pub(crate) fn shutdown_time(&self) -> Duration {
+        self.shell.options.timing.shutdown
+    }
+
+    fn order(&self, dispatch: Dispatch, owner: Owner) -> Result<(), SubmitError> {
+        let shell = &self.shell;
+        let class = dispatch.class.as_ref().filter(|class| !class.name.is_empty());
+        let pin = |class: &ObjectRevision| shell.shelf.pin(shell.classes.as_ref(), class);
+        let (class, stale) = class.map(pin).unwrap_or_default();
+        shell.with(|hub, now| hub.submit(now, Order { dispatch, class, stale }, owner))
     }
 }
 
-impl fmt::Debug for Sessions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sessions").finish_non_exhaustive()
+/// Cancels the operation of a call that nobody waits for any more.
+struct Abandoned<'a> {
+    sessions: &'a Sessions,
+    operation_id: String,
+}
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        self.sessions.cancel(&self.operation_id, "nobody waits for it");
     }
 }

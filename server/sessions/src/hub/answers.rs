@@ -1,0 +1,330 @@
+//! From the driver to the controllers: accepted, progress, pages, results, and what is overdue.
+
+use std::sync::Arc;
+
+use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
+use ostler_proto::v1alpha1::{
+    OperationCompleted, OperationError, OperationPage, OperationProgress, OperationResult,
+    operation_completed, operation_result,
+};
+use tokio::time::Instant;
+
+use super::operations::{Op, Owner, Place};
+use super::pages::{PageFault, Pages};
+use super::timers::Timer;
+use super::{Count, Effect, Hub, OpId, SessionKey};
+use crate::session::outbox::Room;
+use crate::session::{Close, frames};
+use crate::{OperationFailure, Outcome, Progress, SessionEvent, reasons};
+
+const MESSAGE_BYTES: usize = 2 << 10;
+const CHECKPOINT_BYTES: usize = 4 << 10;
+const WORD_BYTES: usize = 256;
+const VIOLATIONS: usize = 64;
+/// Operations in a row that may stay without acceptance before the session ends.
+const NOT_ACCEPTED: u32 = 3;
+
+/// Code, reason and message of a failure that the core speaks of.
+pub(super) type Why<'a> = (ErrorCode, &'a str, &'a str);
+
+impl Hub {
+    /// The operation of this id, if this session has it.
+    fn sent(&mut self, key: SessionKey, id: &str) -> Option<&mut Op> {
+        let operation = self.operations.get_mut(id)?;
+        matches!(operation.place, Place::Sent(session) if session == key).then_some(operation)
+    }
+
+    /// The driver has an operation.
+    pub(super) fn accepted(&mut self, key: SessionKey, id: &str) {
+        if let Some(operation) = self.sent(key, id)
+            && operation.request.take().is_some()
+        {
+            self.timers.clear(&Timer::Accept(id.into()));
+            if let Some(session) = self.sessions.get_mut(&key) {
+                session.not_accepted = 0;
+            }
+        }
+    }
+
+    /// The driver says how far an operation is.
+    pub(super) fn progressed(&mut self, key: SessionKey, progress: OperationProgress) {
+        self.accepted(key, &progress.operation_id);
+        if let Some(operation) = self.sent(key, &progress.operation_id) {
+            let before = operation.progress.take().map(|before| before.checkpoint);
+            operation.progress = Some(Progress {
+                stage: cut(progress.stage, WORD_BYTES),
+                message: cut(progress.message, MESSAGE_BYTES),
+                percent: progress.percent.min(100),
+                checkpoint: checkpoint(progress.checkpoint, before.unwrap_or_default()),
+            });
+        }
+    }
+
+    /// A slice of a list.
+    pub(super) fn paged(&mut self, now: Instant, key: SessionKey, page: OperationPage) {
+        let limits = self.options.limits.clone();
+        self.accepted(key, &page.operation_id);
+        let id: OpId = page.operation_id.as_str().into();
+        let Some(operation) = self.sent(key, &id) else { return };
+        match operation.pages.add(page, limits.list_records, limits.list_bytes) {
+            Ok(()) => {}
+            Err(PageFault::Gap { expected }) => self.close(now, key, page_gap(&id, expected)),
+            Err(PageFault::TooLong) => {
+                self.send_cancel(key, &id, reasons::LIST_TOO_LONG);
+                let message = "the list is longer than the core holds";
+                let why = (ErrorCode::ResourceExhausted, reasons::LIST_TOO_LONG, message);
+                self.give_up(now, key, &id, why);
+            }
+        }
+    }
+
+    /// An operation ended.
+    pub(super) fn completed(
+        &mut self,
+        now: Instant,
+        key: SessionKey,
+        completed: OperationCompleted,
+    ) {
+        let OperationCompleted { operation_id, checkpoint: said, outcome } = completed;
+        let Some(operation) = self.sent(key, &operation_id) else {
+            return self.repeated(key, &operation_id);
+        };
+        let before = operation.progress.take().map(|progress| progress.checkpoint);
+        let said = checkpoint(said, before.unwrap_or_default());
+        let pages = std::mem::take(&mut operation.pages);
+        let provider = operation.provider.clone();
+        let outcome = match outcome_of(operation.kind, outcome, pages) {
+            Ok(outcome) => outcome,
+            Err(PageFault::Gap { expected }) => {
+                return self.close(now, key, page_gap(&operation_id, expected));
+            }
+            Err(PageFault::TooLong) => return,
+        };
+        let id: OpId = operation_id.into();
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.in_flight.remove(&id);
+            session.not_accepted = 0;
+        }
+        self.finish(now, &id, outcome, said, Some(key));
+        self.pump(now, &provider);
+    }
+
+    /// A result that is here already, or that nobody waits for any more.
+    fn repeated(&mut self, key: SessionKey, id: &str) {
+        let Some(session) = self.sessions.get(&key) else { return };
+        let instance = Some(session.driver.instance_id.as_str());
+        if let Some(operation) = self.operations.get(id)
+            && let Place::Finished { holder, .. } = &operation.place
+            && holder.as_deref() == instance
+        {
+            return; // acknowledged once it is recorded
+        }
+        let provider = session.driver.provider.clone();
+        self.send_frame(key, frames::result_ack(id), Room::Limited);
+        self.count(Count::Late { provider });
+    }
+
+    /// An operation has an outcome. It must not be with any session, queue or lost session.
+    pub(super) fn finish(
+        &mut self,
+        now: Instant,
+        id: &OpId,
+        outcome: Outcome,
+        checkpoint: String,
+        from: Option<SessionKey>,
+    ) {
+        let session = from.and_then(|key| self.sessions.get(&key));
+        let holder = session.map(|session| session.driver.instance_id.clone());
+        self.timers.clear(&Timer::Accept(Arc::clone(id)));
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        self.effects.push(Effect::Count(Count::Ended {
+            provider: operation.provider.clone(),
+            kind: operation.kind,
+            code: code_of(&outcome),
+            took: now - operation.since,
+        }));
+        if matches!(operation.owner, Owner::Target) {
+            operation.request = None;
+            operation.pinned = None;
+            let outcome = Arc::new(outcome);
+            operation.place = Place::Finished { outcome, checkpoint, holder };
+            let target_uid = operation.target.uid.clone();
+            let unclaimed = now + self.options.timing.unclaimed;
+            self.timers.set(Timer::Operation(Arc::clone(id)), unclaimed);
+            self.publish(SessionEvent::OutcomeReady { target_uid, operation_id: id.to_string() });
+            return;
+        }
+        if let Some(Op { owner: Owner::Caller(answer), .. }) = self.forget(id) {
+            self.effects.push(Effect::Answer(answer, outcome));
+        }
+        if let Some(instance) = holder {
+            self.ack(id, &instance);
+        }
+    }
+
+    /// The core itself speaks of the outcome of an operation that nobody has.
+    pub(super) fn fail(&mut self, now: Instant, id: &OpId, why: Why<'_>, certainty: Certainty) {
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        let outcome = operation.failure(why.0, why.1, why.2, certainty);
+        let said = operation.progress.take().map(|progress| progress.checkpoint);
+        self.finish(now, id, outcome, said.unwrap_or_default(), None);
+    }
+
+    /// Stops waiting for an operation that a driver has: nobody knows what became of it.
+    fn give_up(&mut self, now: Instant, key: SessionKey, id: &OpId, why: Why<'_>) {
+        let session = self.sessions.get_mut(&key);
+        let provider = session.map(|session| {
+            session.in_flight.remove(id);
+            session.driver.provider.clone()
+        });
+        self.fail(now, id, why, Certainty::Unknown);
+        if let Some(provider) = provider {
+            self.pump(now, &provider);
+        }
+    }
+
+    /// An operation was not accepted in time. It may still start.
+    pub(super) fn not_accepted(&mut self, now: Instant, id: &OpId) {
+        let Some(operation) = self.operations.get(id) else { return };
+        let Place::Sent(key) = operation.place else { return };
+        let missed = self.sessions.get_mut(&key).map(|session| {
+            session.not_accepted += 1;
+            session.not_accepted
+        });
+        self.send_cancel(key, id, reasons::ACCEPT_TIMEOUT);
+        let message = "the driver did not accept the operation in time";
+        let why = (ErrorCode::DeadlineExceeded, reasons::ACCEPT_TIMEOUT, message);
+        self.give_up(now, key, id, why);
+        if let Some(missed) = missed.filter(|missed| *missed >= NOT_ACCEPTED) {
+            self.close(now, key, Close::not_accepting(missed));
+        }
+    }
+
+    /// The time of an operation is up, wherever it is.
+    pub(super) fn overdue(&mut self, now: Instant, id: &OpId) {
+        let Some(operation) = self.operations.get(id) else { return };
+        match operation.place {
+            Place::Queued(ticket) => {
+                if let Some(record) = self.providers.get_mut(&operation.provider) {
+                    record.queue.remove(ticket);
+                }
+                let message = "the operation waited for the driver for all of its time";
+                let why = (ErrorCode::DeadlineExceeded, reasons::TIMEOUT, message);
+                self.fail(now, id, why, Certainty::NotApplied);
+            }
+            Place::Sent(key) => {
+                self.send_cancel(key, id, reasons::TIMEOUT);
+                let message = "the driver did not answer in time";
+                let why = (ErrorCode::DeadlineExceeded, reasons::TIMEOUT, message);
+                self.give_up(now, key, id, why);
+            }
+            Place::Away(lost) => {
+                if let Some(lost) = self.lost.get_mut(&lost) {
+                    lost.operations.remove(id);
+                }
+                let message = "the session was lost, and the time of the operation is up";
+                let why = (ErrorCode::DeadlineExceeded, reasons::TIMEOUT, message);
+                self.fail(now, id, why, Certainty::Unknown);
+            }
+            Place::Finished { .. } => {
+                let provider = operation.provider.clone();
+                tracing::warn!(operation = %id, provider, "result dropped, nobody recorded it");
+                self.acknowledge(id);
+                self.count(Count::Unclaimed { provider });
+            }
+        }
+    }
+}
+
+fn page_gap(id: &str, expected: u32) -> Close {
+    Close::violation("PAGE_GAP", format!("operation {id}: page {expected} is missing"))
+}
+
+fn code_of(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Result(_) => "OK",
+        Outcome::Error(failure) => failure.code.name(),
+    }
+}
+
+/// The outcome that a driver reports, if its pages are all there.
+fn outcome_of(
+    kind: OperationKind,
+    outcome: Option<operation_completed::Outcome>,
+    pages: Pages,
+) -> Result<Outcome, PageFault> {
+    use operation_completed::Outcome::{Error, Result as Success};
+    match outcome {
+        Some(Error(error)) => Ok(Outcome::Error(failure_of(error))),
+        Some(Success(OperationResult { response: Some(response) }))
+            if kind_of(&response) == kind =>
+        {
+            whole(response, pages).map(Outcome::Result)
+        }
+        Some(Success(_)) | None => Ok(Outcome::Error(OperationFailure::by_core(
+            ErrorCode::Internal,
+            reasons::WRONG_RESULT,
+            format!("the driver's answer is not one to {kind}"),
+            Certainty::Unknown,
+        ))),
+    }
+}
+
+/// Puts the pages of a list into its result.
+fn whole(
+    response: operation_result::Response,
+    pages: Pages,
+) -> Result<operation_result::Response, PageFault> {
+    let operation_result::Response::ListMachines(mut list) = response else {
+        return Ok(response);
+    };
+    if list.pages > 0 {
+        list.machines = pages.finish(list.pages)?;
+        list.pages = 0;
+    }
+    Ok(operation_result::Response::ListMachines(list))
+}
+
+fn failure_of(error: OperationError) -> OperationFailure {
+    let reason = if error.reason.starts_with("CORE_") {
+        // Nobody but the core speaks in its name.
+        "RESERVED_REASON".to_owned()
+    } else {
+        cut(error.reason, WORD_BYTES)
+    };
+    OperationFailure {
+        code: ErrorCode::from_number(error.code),
+        reason,
+        message: cut(error.message, MESSAGE_BYTES),
+        certainty: Certainty::from_number(error.certainty),
+        retry_after: error.retry_after.and_then(|after| after.try_into().ok()),
+        violations: error.violations.into_iter().take(VIOLATIONS).collect(),
+        provider_code: cut(error.provider_code, WORD_BYTES),
+        provider_request_id: cut(error.provider_request_id, WORD_BYTES),
+    }
+}
+
+fn kind_of(response: &operation_result::Response) -> OperationKind {
+    use operation_result::Response;
+    match response {
+        Response::CreateMachine(_) => OperationKind::CreateMachine,
+        Response::InitializeMachine(_) => OperationKind::InitializeMachine,
+        Response::UpdateMachine(_) => OperationKind::UpdateMachine,
+        Response::DeleteMachine(_) => OperationKind::DeleteMachine,
+        Response::GetMachineStatus(_) => OperationKind::GetMachineStatus,
+        Response::ListMachines(_) => OperationKind::ListMachines,
+        Response::GetVolumeIds(_) => OperationKind::GetVolumeIds,
+        Response::ValidateClass(_) => OperationKind::ValidateClass,
+    }
+}
+
+/// The newer checkpoint, unless there is none or it is too long to be kept.
+fn checkpoint(said: String, before: String) -> String {
+    if said.is_empty() || said.len() > CHECKPOINT_BYTES { before } else { said }
+}
+
+/// At most so many bytes, ending between characters.
+fn cut(mut text: String, bytes: usize) -> String {
+    text.truncate(text.floor_char_boundary(bytes));
+    text
+}

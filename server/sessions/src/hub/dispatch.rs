@@ -1,0 +1,241 @@
+//! From the controllers to the driver: submit, queue, send, cancel, acknowledge.
+
+use std::sync::Arc;
+
+use ostler_api::driver::{Certainty, ErrorCode};
+use ostler_proto::v1alpha1::{ObjectRevision, Operation};
+use tokio::time::Instant;
+
+use super::operations::{Op, Order, Owner, Place};
+use super::pages::Pages;
+use super::timers::Timer;
+use super::{Effect, Hub, OpId, SessionKey, size};
+use crate::session::frames;
+use crate::session::outbox::Room;
+use crate::{Dispatch, SubmitError, reasons};
+
+impl Hub {
+    /// Accepts an operation for dispatch, or says why not.
+    pub(crate) fn submit(
+        &mut self,
+        now: Instant,
+        order: Order,
+        owner: Owner,
+    ) -> Result<(), SubmitError> {
+        let Order { dispatch, class, stale } = order;
+        let provider = self.options.canonical(&dispatch.provider).to_owned();
+        let slotted = matches!(owner, Owner::Target) || dispatch.kind().is_mutation();
+        let frame_limit = self.frame_limit(&provider, &dispatch)?;
+        self.check_target(&dispatch, slotted, &provider)?;
+        self.term = self.term.max(dispatch.fencing_term);
+
+        let kind = dispatch.kind();
+        let request = self.request_of(&dispatch);
+        let bytes = size::check(&request, class.as_deref(), frame_limit)?;
+        let id: OpId = dispatch.operation_id.into();
+        let Some(record) = self.providers.get_mut(&provider) else {
+            return Err(SubmitError::NoDriver { provider });
+        };
+        let limits = &self.options.limits;
+        if record.queue.len() >= limits.queued || record.queue.bytes() + bytes > limits.queued_bytes
+        {
+            return Err(SubmitError::QueueFull { provider });
+        }
+        let ticket = record.queue.push(id.clone(), dispatch.lane, kind, bytes);
+        self.invalidate(&provider, &stale);
+        if slotted {
+            self.slots.insert(dispatch.target.uid.clone(), id.clone());
+        }
+        let op = Op {
+            kind,
+            key: dispatch.idempotency_key,
+            target: dispatch.target,
+            provider: provider.clone(),
+            class: dispatch.class,
+            pinned: class,
+            since: now,
+            timeout: dispatch.timeout,
+            lane: dispatch.lane,
+            owner,
+            place: Place::Queued(ticket),
+            request: Some(Box::new(request)),
+            bytes,
+            pages: Pages::default(),
+            progress: None,
+            cancelled: false,
+        };
+        self.timers.set(Timer::Operation(id.clone()), now + op.timeout);
+        self.operations.insert(id, op);
+        self.pump(now, &provider);
+        Ok(())
+    }
+
+    /// The size of frames of the driver that would get the operation.
+    fn frame_limit(&self, provider: &str, dispatch: &Dispatch) -> Result<usize, SubmitError> {
+        let active = self.providers.get(provider).and_then(|record| record.active);
+        let session = active.and_then(|key| self.sessions.get(&key));
+        let Some(session) = session.filter(|session| session.is_ready()) else {
+            return Err(SubmitError::NoDriver { provider: provider.to_owned() });
+        };
+        let kind = dispatch.kind();
+        if !session.driver.kinds.contains(&kind) {
+            return Err(SubmitError::KindUnsupported { provider: provider.to_owned(), kind });
+        }
+        Ok(usize::try_from(session.driver.max_frame_bytes).unwrap_or(usize::MAX))
+    }
+
+    fn check_target(
+        &self,
+        dispatch: &Dispatch,
+        slotted: bool,
+        provider: &str,
+    ) -> Result<(), SubmitError> {
+        let same = self.operations.get_key_value(dispatch.operation_id.as_str());
+        let slot = slotted.then(|| self.slots.get(&dispatch.target.uid)).flatten();
+        if let Some(id) = same.map(|(id, _)| id).or(slot) {
+            return Err(SubmitError::TargetBusy { operation_id: id.to_string() });
+        }
+        if slotted && self.slots.len() >= self.options.limits.targets {
+            return Err(SubmitError::QueueFull { provider: provider.to_owned() });
+        }
+        Ok(())
+    }
+
+    fn request_of(&self, dispatch: &Dispatch) -> Operation {
+        Operation {
+            operation_id: dispatch.operation_id.clone(),
+            idempotency_key: dispatch.idempotency_key.clone(),
+            target: Some(dispatch.target.clone()),
+            fencing_term: dispatch.fencing_term,
+            delivery: 0,
+            timeout: Some(frames::duration(dispatch.timeout)),
+            progress_interval: None,
+            machine_class: dispatch.class.clone(),
+            cluster_id: self.options.cluster_id.clone(),
+            checkpoint: dispatch.checkpoint.clone(),
+            traceparent: String::new(),
+            request: Some(dispatch.request.clone()),
+        }
+    }
+
+    /// Tells the drivers of a provider what not to use any more.
+    fn invalidate(&mut self, provider: &str, stale: &[ObjectRevision]) {
+        if stale.is_empty() {
+            return;
+        }
+        let sessions = self.sessions.iter().filter(|(_, it)| it.driver.provider == provider);
+        let keys: Vec<SessionKey> = sessions.map(|(key, _)| *key).collect();
+        for key in keys {
+            self.send_frame(key, frames::invalidate(stale.to_vec()), Room::Limited);
+        }
+    }
+
+    /// Sends what waits for a provider, as far as the credit of its active session goes.
+    pub(super) fn pump(&mut self, now: Instant, provider: &str) {
+        loop {
+            let Some(record) = self.providers.get_mut(provider) else { return };
+            let Some(key) = record.active else { return };
+            let Some(session) = self.sessions.get(&key).filter(|it| it.has_credit()) else {
+                return;
+            };
+            let Some(id) = record.queue.pop() else { return };
+            let supported = self
+                .operations
+                .get(&id)
+                .is_some_and(|operation| session.driver.kinds.contains(&operation.kind));
+            if supported {
+                self.send(now, id, key);
+            } else {
+                // Another driver took over since the operation was accepted.
+                let message = "the driver that took over does not support the operation";
+                self.fail(
+                    now,
+                    &id,
+                    (ErrorCode::Unimplemented, reasons::KIND_UNSUPPORTED, message),
+                    Certainty::NotApplied,
+                );
+            }
+        }
+    }
+
+    fn send(&mut self, now: Instant, id: OpId, key: SessionKey) {
+        let (Some(operation), Some(session)) =
+            (self.operations.get_mut(&id), self.sessions.get_mut(&key))
+        else {
+            return;
+        };
+        let Some(request) = &mut operation.request else { return };
+        request.delivery += 1;
+        let frame = frames::operation(request.as_ref().clone());
+        operation.place = Place::Sent(key);
+        session.in_flight.insert(id.clone());
+        let timing = &self.options.timing;
+        self.timers.set(Timer::Accept(id.clone()), now + timing.accept);
+        self.timers.set(Timer::Operation(id), now + operation.timeout + timing.grace);
+        self.send_frame(key, frame, Room::Reserved);
+    }
+
+    /// Asks the driver to stop; takes the operation back if it was not sent.
+    pub(crate) fn cancel(&mut self, now: Instant, id: &str, reason: &str) {
+        let Some((id, operation)) = self.operations.get_key_value(id) else { return };
+        let id = Arc::clone(id);
+        match operation.place {
+            Place::Queued(ticket) => {
+                if let Some(record) = self.providers.get_mut(&operation.provider) {
+                    record.queue.remove(ticket);
+                }
+                let message = "cancelled before it was sent";
+                let why = (ErrorCode::Canceled, reasons::CANCELED, message);
+                self.fail(now, &id, why, Certainty::NotApplied);
+            }
+            Place::Sent(key) => self.send_cancel(key, &id, reason),
+            Place::Away(_) => {
+                if let Some(operation) = self.operations.get_mut(&id) {
+                    operation.cancelled = true;
+                }
+            }
+            Place::Finished { .. } => {}
+        }
+    }
+
+    /// Sends a cancel once.
+    pub(super) fn send_cancel(&mut self, key: SessionKey, id: &OpId, reason: &str) {
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        if !std::mem::replace(&mut operation.cancelled, true) {
+            self.send_frame(key, frames::cancel(id, reason), Room::Reserved);
+        }
+    }
+
+    /// The outcome is recorded: the driver may forget it, the target is free.
+    pub(crate) fn acknowledge(&mut self, id: &str) {
+        let Some((id, operation)) = self.operations.get_key_value(id) else { return };
+        if let Place::Finished { holder, .. } = &operation.place {
+            let id = Arc::clone(id);
+            let holder = holder.clone();
+            self.forget(&id);
+            if let Some(instance) = holder {
+                self.ack(&id, &instance);
+            }
+        }
+    }
+
+    /// Drops an operation that ended, and remembers that it did.
+    pub(super) fn forget(&mut self, id: &OpId) -> Option<Op> {
+        let operation = self.operations.remove(id)?;
+        if self.slots.get(&operation.target.uid) == Some(id) {
+            self.slots.remove(&operation.target.uid);
+        }
+        self.timers.clear(&Timer::Accept(Arc::clone(id)));
+        self.timers.clear(&Timer::Operation(Arc::clone(id)));
+        self.ended.push(Arc::clone(id));
+        Some(operation)
+    }
+
+    /// Tells the driver that keeps a result to forget it, if it is here.
+    pub(super) fn ack(&mut self, id: &str, instance: &str) {
+        let holder = self.sessions.iter().find(|(_, it)| it.driver.instance_id == instance);
+        if let Some(key) = holder.map(|(key, _)| *key) {
+            self.effects.push(Effect::Send(key, frames::result_ack(id), Room::Reserved));
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What the core knows of drivers and operations, and every decision about them.
+//!
+//! Pure: time comes in, [`Effect`]s go out, nothing waits. The shell around it moves frames and
+//! runs the clock. Two things are kept apart here: *sessions* (live streams, their roles, what was
+//! lost with them) and *operations* (queued, sent, away with a lost session, finished). An
+//! operation is always in exactly one of these places; a target has at most one slot.
+
+mod answers;
+mod dispatch;
+mod ended;
+mod operations;
+mod pages;
+mod queue;
+mod registry;
+mod resume;
+mod roles;
+mod session;
+mod size;
+mod timers;
+mod views;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_api::driver::OperationKind;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use self::ended::Ended;
+use self::operations::Op;
+pub(crate) use self::operations::{Order, Owner};
+use self::session::{Guest, Lost, Provider, Session};
+pub(crate) use self::size::PROVIDER_SPEC;
+use self::timers::{Timer, Timers};
+use crate::session::outbox::Room;
+use crate::session::{Close, Frame};
+use crate::{Outcome, SessionEvent, SessionsOptions};
+
+/// One Register stream; grows with every stream.
+pub(crate) type SessionKey = u64;
+/// A session that was lost: the key it had.
+pub(crate) type LostKey = SessionKey;
+/// The id of an operation.
+pub(crate) type OpId = Arc<str>;
+
+/// What is to be done outside.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// Send a frame.
+    Send(SessionKey, Frame, Room),
+    /// End a stream.
+    Close(SessionKey, Close),
+    /// See whether the driver reads its frames; if not, close.
+    CheckReading(SessionKey),
+    /// Tell the controllers.
+    Publish(SessionEvent),
+    /// Give the outcome to the one who waits for it.
+    Answer(oneshot::Sender<Outcome>, Outcome),
+    /// Count it.
+    Count(Count),
+}
+
+/// What is counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Count {
+    /// An operation ended; `code` is `OK` or the name of an error code.
+    Ended { provider: String, kind: OperationKind, code: &'static str, took: Duration },
+    /// A result came for an operation that nobody waits for.
+    Late { provider: String },
+    /// A result was dropped because nobody acknowledged it.
+    Unclaimed { provider: String },
+    /// A session ended; `reason` is that of the core, or `STREAM_ENDED`.
+    Closed { provider: String, reason: &'static str },
+}
+
+/// What the core knows of drivers and operations.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    options: SessionsOptions,
+    /// Highest leadership term seen.
+    term: u64,
+    stopping: bool,
+    next: SessionKey,
+    /// Streams without a Hello.
+    guests: HashMap<SessionKey, Guest>,
+    sessions: BTreeMap<SessionKey, Session>,
+    /// Sessions that ended with mutations in flight, for the resume window.
+    lost: BTreeMap<LostKey, Lost>,
+    providers: BTreeMap<String, Provider>,
+    operations: HashMap<OpId, Op>,
+    /// The operation that occupies a target, by UID.
+    slots: HashMap<String, OpId>,
+    ended: Ended,
+    timers: Timers,
+    effects: Vec<Effect>,
+}
+
+impl Hub {
+    /// Nothing is known.
+    pub(crate) fn new(options: SessionsOptions) -> Self {
+        Self {
+            term: options.fencing_term,
+            options,
+            stopping: false,
+            next: 1,
+            guests: HashMap::new(),
+            sessions: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            providers: BTreeMap::new(),
+            operations: HashMap::new(),
+            slots: HashMap::new(),
+            ended: Ended::default(),
+            timers: Timers::default(),
+            effects: Vec::new(),
+        }
+    }
+
+    /// What is to be done since the last call.
+    pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// When [`Self::expire`] has something to do.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// Does what is due.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        while let Some(timer) = self.timers.pop(now) {
+            match timer {
+                Timer::Hello(key) => self.close(now, key, Close::hello_timeout()),
+                Timer::Heartbeat(key) => self.beat(now, key),
+                Timer::Accept(id) => self.not_accepted(now, &id),
+                Timer::Operation(id) => self.overdue(now, &id),
+                Timer::Resume(key) => self.not_resumed(now, key),
+                Timer::NotReady(provider) => self.elect(now, &provider),
+                Timer::Starved(provider) => self.starved(now, &provider),
+            }
+        }
+    }
+
+    fn send_frame(&mut self, key: SessionKey, frame: Frame, room: Room) {
+        self.effects.push(Effect::Send(key, frame, room));
+    }
+
+    fn publish(&mut self, event: SessionEvent) {
+        self.effects.push(Effect::Publish(event));
+    }
+
+    fn count(&mut self, count: Count) {
+        self.effects.push(Effect::Count(count));
+    }
+}

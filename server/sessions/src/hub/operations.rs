@@ -1,0 +1,96 @@
+//! One operation, wherever it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
+use ostler_proto::v1alpha1::{ObjectRevision, Operation, Target};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::pages::Pages;
+use super::queue::Ticket;
+use super::{LostKey, SessionKey};
+use crate::{ClassContent, Dispatch, Lane, OperationFailure, Outcome, Progress};
+
+/// What the controllers hand in, with what was looked up for it.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// What they want.
+    pub(crate) dispatch: Dispatch,
+    /// The class at its revision, kept until the operation ends.
+    pub(crate) class: Option<Arc<ClassContent>>,
+    /// What drivers may have cached and must not use any more.
+    pub(crate) stale: Vec<ObjectRevision>,
+}
+
+/// Who gets the outcome.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    /// Whoever looks at the target, until it is acknowledged.
+    Target,
+    /// One who waits for it.
+    Caller(oneshot::Sender<Outcome>),
+}
+
+/// Where an operation is.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// Waits for credit.
+    Queued(Ticket),
+    /// With a driver.
+    Sent(SessionKey),
+    /// With a driver that is lost and may come back.
+    Away(LostKey),
+    /// Ended; waits for its acknowledgement.
+    Finished {
+        outcome: Arc<Outcome>,
+        checkpoint: String,
+        /// Instance id of the driver that keeps the result.
+        holder: Option<String>,
+    },
+}
+
+/// One operation.
+#[derive(Debug)]
+pub(crate) struct Op {
+    pub(crate) kind: OperationKind,
+    pub(crate) key: String,
+    pub(crate) target: Target,
+    pub(crate) provider: String,
+    /// Absent for an adopted operation: the driver does not say.
+    pub(crate) class: Option<ObjectRevision>,
+    /// Keeps the revision of the class while a driver may ask for it.
+    pub(crate) pinned: Option<Arc<ClassContent>>,
+    pub(crate) since: Instant,
+    pub(crate) timeout: Duration,
+    pub(crate) lane: Lane,
+    pub(crate) owner: Owner,
+    pub(crate) place: Place,
+    /// What is sent, until the driver said that it has it.
+    pub(crate) request: Option<Box<Operation>>,
+    pub(crate) bytes: usize,
+    pub(crate) pages: Pages,
+    pub(crate) progress: Option<Progress>,
+    pub(crate) cancelled: bool,
+}
+
+impl Op {
+    /// A failure of this operation that nobody but the core can speak of; `certainty` only
+    /// matters where something may have changed.
+    pub(crate) fn failure(
+        &self,
+        code: ErrorCode,
+        reason: &str,
+        message: &str,
+        certainty: Certainty,
+    ) -> Outcome {
+        let certainty = if self.kind.is_mutation() { certainty } else { Certainty::NotApplied };
+        Outcome::Error(OperationFailure::by_core(code, reason, message, certainty))
+    }
+
+    /// Whether the driver said that it has the operation.
+    pub(crate) fn accepted(&self) -> bool {
+        self.request.is_none()
+    }
+}

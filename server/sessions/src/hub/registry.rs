@@ -1,0 +1,325 @@
+//! Streams come, introduce themselves, and go.
+
+use std::collections::{BTreeSet, HashSet};
+
+use ostler_api::driver::{Certainty, ErrorCode};
+use ostler_proto::v1alpha1::{
+    CoreCapability, DriverState, Hello, Readiness, RegisterRequest, RoleKind, Welcome,
+};
+use tokio::time::Instant;
+
+use super::operations::Place;
+use super::session::{Guest, Lost, Session};
+use super::timers::Timer;
+use super::{Count, Effect, Hub, OpId, SessionKey};
+use crate::session::frames::{self, FRAME_BYTES};
+use crate::session::hello::{self, Introduction};
+use crate::session::machine::{Machine, Step};
+use crate::session::outbox::Room;
+use crate::session::{Close, Frame};
+use crate::{Principal, SessionEvent, reasons};
+
+impl Hub {
+    /// A stream was opened.
+    pub(crate) fn open(
+        &mut self,
+        now: Instant,
+        principal: Principal,
+        peer: String,
+    ) -> Result<SessionKey, Close> {
+        if self.stopping {
+            return Err(Close::core_stopping());
+        }
+        if self.guests.len() + self.sessions.len() >= self.options.limits.sessions {
+            return Err(Close::crowded("too many drivers are connected"));
+        }
+        let key = self.next;
+        self.next += 1;
+        let machine = Machine::new(self.options.timing.heartbeats_missed);
+        self.guests.insert(key, Guest { machine, principal, peer });
+        self.timers.set(Timer::Hello(key), now + self.options.timing.hello);
+        Ok(key)
+    }
+
+    /// A frame came in.
+    pub(crate) fn frame(&mut self, now: Instant, key: SessionKey, frame: RegisterRequest) {
+        let machine = match self.sessions.get_mut(&key) {
+            Some(session) => Some(&mut session.machine),
+            None => self.guests.get_mut(&key).map(|guest| &mut guest.machine),
+        };
+        let Some(machine) = machine else { return };
+        match machine.frame(frame) {
+            Ok(step) => self.step(now, key, step),
+            Err(close) => self.close(now, key, close),
+        }
+    }
+
+    fn step(&mut self, now: Instant, key: SessionKey, step: Step) {
+        match step {
+            Step::Hello(hello) => {
+                if let Err(close) = self.hello(now, key, hello) {
+                    self.close(now, key, close);
+                }
+            }
+            Step::Accepted(id) => self.accepted(key, &id),
+            Step::Progress(progress) => self.progressed(key, progress),
+            Step::Page(page) => self.paged(now, key, page),
+            Step::Completed(completed) => self.completed(now, key, completed),
+            Step::State(state) => self.state(now, key, &state),
+            Step::Heard => {}
+            Step::Unsupported { seq } => {
+                self.send_frame(key, frames::unsupported(seq), Room::Limited);
+            }
+        }
+    }
+
+    fn hello(&mut self, now: Instant, key: SessionKey, hello: Hello) -> Result<(), Close> {
+        let mut driver = hello::check(hello, self.options.limits.held)?;
+        let Some(guest) = self.guests.get(&key) else { return Ok(()) };
+        let principal = guest.principal.clone();
+        self.may_claim(&principal, &driver)?;
+        let Some(guest) = self.guests.remove(&key) else { return Ok(()) };
+        self.timers.clear(&Timer::Hello(key));
+
+        let held = std::mem::take(&mut driver.held);
+        let provider = driver.provider.clone();
+        self.supersede(now, &driver);
+        if held.is_empty() {
+            self.succeed(now, &driver, &principal.name);
+        }
+        let active = &mut self.providers.entry(provider.clone()).or_default().active;
+        let role = if active.is_none() { RoleKind::Active } else { RoleKind::Standby };
+        active.get_or_insert(key);
+        let id = uuid::Uuid::new_v4().to_string();
+        tracing::info!(
+            provider,
+            session = id,
+            instance = driver.instance_id,
+            driver = driver.driver,
+            peer = guest.peer,
+            principal = principal.name,
+            role = role.as_str_name(),
+            held = held.len(),
+            "driver registered"
+        );
+        let credit = self.credit(driver.max_in_flight);
+        self.sessions.insert(
+            key,
+            Session {
+                machine: guest.machine,
+                principal: principal.name,
+                peer: guest.peer,
+                id: id.clone(),
+                driver,
+                role,
+                readiness: Readiness::NotReady,
+                unready: now,
+                credit,
+                in_flight: HashSet::new(),
+                not_accepted: 0,
+            },
+        );
+        let (resume_outcome, verdicts) = self.resume(now, key, held);
+        let welcome = Welcome {
+            session_id: id,
+            resume_outcome: resume_outcome.into(),
+            verdicts,
+            role: role.into(),
+            ..self.welcome()
+        };
+        self.send_frame(key, Frame::Welcome(welcome), Room::Reserved);
+        self.timers.set(Timer::Heartbeat(key), now + self.options.timing.heartbeat);
+        self.elect(now, &provider);
+        Ok(())
+    }
+
+    /// What every driver is told.
+    fn welcome(&self) -> Welcome {
+        let timing = &self.options.timing;
+        Welcome {
+            fencing_term: self.term,
+            capabilities: vec![
+                CoreCapability::Resume.into(),
+                CoreCapability::CacheInvalidation.into(),
+            ],
+            heartbeat_interval: Some(frames::duration(timing.heartbeat)),
+            resume_window: Some(frames::duration(timing.resume_window)),
+            max_frame_bytes: FRAME_BYTES,
+            max_in_flight: self.options.limits.in_flight,
+            core_instance: self.options.core_instance.clone(),
+            core_version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..Welcome::default()
+        }
+    }
+
+    /// Whether this principal may be this driver.
+    fn may_claim(&mut self, principal: &Principal, driver: &Introduction) -> Result<(), Close> {
+        let provider = &driver.provider;
+        if !principal.providers.allow(provider) {
+            tracing::warn!(principal = principal.name, provider, "foreign provider claimed");
+            self.publish(SessionEvent::ForeignProvider {
+                principal: principal.name.clone(),
+                provider: provider.clone(),
+            });
+            let message = format!("{} may not serve provider {provider:?}", principal.name);
+            return Err(Close::denied("FOREIGN_PROVIDER", message));
+        }
+        let siblings = self.sessions.values().filter(|it| it.driver.provider == *provider);
+        let (same, others): (Vec<_>, Vec<_>) =
+            siblings.partition(|it| it.driver.instance_id == driver.instance_id);
+        if same.iter().any(|session| session.principal != principal.name) {
+            let message = "another principal is connected with this instance_id";
+            return Err(Close::denied("FOREIGN_INSTANCE", message));
+        }
+        if others.len() >= self.options.limits.sessions_per_provider {
+            let message = format!("provider {provider:?} has {} sessions", others.len());
+            return Err(Close::crowded(message));
+        }
+        Ok(())
+    }
+
+    /// The same process came back: its old stream, if it is still there, is of no use.
+    fn supersede(&mut self, now: Instant, driver: &Introduction) {
+        let old = self.sessions.iter().find(|(_, session)| {
+            session.driver.provider == driver.provider
+                && session.driver.instance_id == driver.instance_id
+        });
+        if let Some(key) = old.map(|(key, _)| *key) {
+            self.close(now, key, Close::superseded());
+        }
+    }
+
+    /// Another process came, holding nothing: those of the same principal whose streams ended
+    /// before are taken for dead, and nobody waits for their return.
+    fn succeed(&mut self, now: Instant, driver: &Introduction, principal: &str) {
+        let dead = self.lost.iter().filter(|(_, lost)| {
+            lost.stream_ended
+                && lost.provider == driver.provider
+                && lost.principal == principal
+                && lost.instance_id != driver.instance_id
+        });
+        let dead: Vec<SessionKey> = dead.map(|(key, _)| *key).collect();
+        for key in dead {
+            self.not_resumed(now, key);
+        }
+    }
+
+    fn state(&mut self, now: Instant, key: SessionKey, state: &DriverState) {
+        let readiness = Readiness::try_from(state.readiness).unwrap_or_default();
+        if readiness == Readiness::Unspecified {
+            return self.close(now, key, Close::violation("BAD_STATE", "readiness must be set"));
+        }
+        let credit = self.credit(state.max_in_flight);
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        if session.is_ready() && readiness != Readiness::Ready {
+            session.unready = now;
+        }
+        session.readiness = readiness;
+        session.credit = credit;
+        let provider = session.driver.provider.clone();
+        self.elect(now, &provider);
+    }
+
+    fn credit(&self, theirs: u32) -> usize {
+        usize::try_from(theirs.min(self.options.limits.in_flight)).unwrap_or(usize::MAX)
+    }
+
+    /// A heartbeat is due.
+    pub(super) fn beat(&mut self, now: Instant, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        match session.machine.beat() {
+            Ok(()) => {
+                self.effects.push(Effect::CheckReading(key));
+                self.send_frame(key, frames::heartbeat(), Room::Limited);
+                self.timers.set(Timer::Heartbeat(key), now + self.options.timing.heartbeat);
+            }
+            Err(close) => self.close(now, key, close),
+        }
+    }
+
+    /// Ends a stream.
+    pub(crate) fn close(&mut self, now: Instant, key: SessionKey, close: Close) {
+        let peer = match (self.guests.get(&key), self.sessions.get(&key)) {
+            (Some(guest), _) => guest.peer.clone(),
+            (None, Some(session)) => session.peer.clone(),
+            (None, None) => return,
+        };
+        tracing::warn!(peer, reason = close.reason, message = close.message, "session closed");
+        let reason = close.reason;
+        self.effects.push(Effect::Close(key, close));
+        self.gone(now, key, reason, false);
+    }
+
+    /// A stream ended by itself.
+    pub(crate) fn ended(&mut self, now: Instant, key: SessionKey) {
+        self.gone(now, key, "STREAM_ENDED", true);
+    }
+
+    /// A stream is no more. Reads in flight fail; mutations wait for the driver's return.
+    fn gone(&mut self, now: Instant, key: SessionKey, reason: &'static str, stream_ended: bool) {
+        self.timers.clear(&Timer::Hello(key));
+        self.timers.clear(&Timer::Heartbeat(key));
+        self.guests.remove(&key);
+        let Some(session) = self.sessions.remove(&key) else { return };
+        let Introduction { provider, instance_id, .. } = session.driver;
+        let mut operations = BTreeSet::new();
+        for id in session.in_flight {
+            self.timers.clear(&Timer::Accept(id.clone()));
+            let Some(operation) = self.operations.get_mut(&id) else { continue };
+            if operation.kind.is_mutation() {
+                operation.place = Place::Away(key);
+                operations.insert(id);
+            } else {
+                self.fail_lost(now, &id);
+            }
+        }
+        tracing::info!(
+            provider,
+            session = session.id,
+            reason,
+            away = operations.len(),
+            "session ended"
+        );
+        self.count(Count::Closed { provider: provider.clone(), reason });
+        if !operations.is_empty() {
+            self.timers.set(Timer::Resume(key), now + self.options.timing.resume_window);
+            let principal = session.principal;
+            let provider = provider.clone();
+            let lost = Lost { provider, principal, instance_id, operations, stream_ended };
+            self.lost.insert(key, lost);
+        }
+        self.elect(now, &provider);
+    }
+
+    /// A lost driver does not come back: nobody knows what became of its operations.
+    pub(super) fn not_resumed(&mut self, now: Instant, key: SessionKey) {
+        self.timers.clear(&Timer::Resume(key));
+        let Some(lost) = self.lost.remove(&key) else { return };
+        for id in lost.operations {
+            self.fail_lost(now, &id);
+        }
+        self.elect(now, &lost.provider);
+    }
+
+    /// The session of an operation was lost.
+    pub(super) fn fail_lost(&mut self, now: Instant, id: &OpId) {
+        let message = "the session of the driver was lost";
+        let why = (ErrorCode::Unavailable, reasons::SESSION_LOST, message);
+        self.fail(now, id, why, Certainty::Unknown);
+    }
+
+    /// This core stops: drivers are told, and every stream ends.
+    pub(crate) fn stop(&mut self, now: Instant) {
+        self.stopping = true;
+        let reconnect_after = self.options.timing.reconnect_after;
+        let sessions: Vec<SessionKey> = self.sessions.keys().copied().collect();
+        for key in sessions {
+            self.send_frame(key, frames::draining(reconnect_after), Room::Reserved);
+            self.close(now, key, Close::core_stopping());
+        }
+        let guests: Vec<SessionKey> = self.guests.keys().copied().collect();
+        for key in guests {
+            self.close(now, key, Close::core_stopping());
+        }
+    }
+}

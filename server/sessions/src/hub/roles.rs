@@ -1,0 +1,107 @@
+//! Which session of a provider gets its operations.
+
+use ostler_api::driver::{Certainty, ErrorCode};
+use ostler_proto::v1alpha1::RoleKind;
+use tokio::time::Instant;
+
+use super::session::Session;
+use super::timers::Timer;
+use super::{Hub, SessionKey};
+use crate::session::frames;
+use crate::session::outbox::Room;
+use crate::{SessionEvent, reasons};
+
+impl Hub {
+    /// Settles who is active, tells drivers and controllers, and sends what waits.
+    ///
+    /// The active session stays while it can: it goes when its stream ends or drains, and when it
+    /// was not ready for a while and another one is.
+    pub(super) fn elect(&mut self, now: Instant, provider: &str) {
+        let Some(record) = self.providers.get(provider) else { return };
+        let before = record.active;
+        let chosen = self.choose(now, provider, before);
+        if chosen != before {
+            self.set_role(before, RoleKind::Standby);
+            self.set_role(chosen, RoleKind::Active);
+        }
+        let ready = chosen.and_then(|key| self.sessions.get(&key)).is_some_and(Session::is_ready);
+        let Some(record) = self.providers.get_mut(provider) else { return };
+        record.active = chosen;
+        let announced = std::mem::replace(&mut record.announced, ready);
+        let waiting = record.queue.len() > 0;
+        if ready && (!announced || chosen != before) {
+            self.publish(SessionEvent::ProviderReady { provider: provider.to_owned() });
+        } else if announced && !ready {
+            self.publish(SessionEvent::ProviderGone { provider: provider.to_owned() });
+        }
+        if chosen.is_some() {
+            self.timers.clear(&Timer::Starved(provider.to_owned()));
+            self.pump(now, provider);
+        } else if waiting {
+            let at = now + self.options.timing.resume_window;
+            self.timers.start(Timer::Starved(provider.to_owned()), at);
+        } else {
+            self.drop_idle(provider);
+        }
+    }
+
+    fn choose(
+        &mut self,
+        now: Instant,
+        provider: &str,
+        active: Option<SessionKey>,
+    ) -> Option<SessionKey> {
+        self.timers.clear(&Timer::NotReady(provider.to_owned()));
+        let candidates = || {
+            self.sessions
+                .iter()
+                .filter(|(_, it)| it.driver.provider == provider && !it.is_draining())
+        };
+        let current = candidates().find(|(key, _)| Some(**key) == active);
+        let ready = candidates().find(|(_, it)| it.is_ready()).map(|(key, _)| *key);
+        let Some((key, session)) = current else {
+            return ready.or_else(|| candidates().next().map(|(key, _)| *key));
+        };
+        let patience = session.unready + self.options.timing.not_ready;
+        match ready {
+            Some(other) if !session.is_ready() && now >= patience => Some(other),
+            Some(_) if !session.is_ready() => {
+                let key = *key;
+                self.timers.set(Timer::NotReady(provider.to_owned()), patience);
+                Some(key)
+            }
+            Some(_) | None => Some(*key),
+        }
+    }
+
+    /// Gives a live session a role and tells its driver. One that drains goes on as it is.
+    fn set_role(&mut self, key: Option<SessionKey>, role: RoleKind) {
+        let Some(key) = key else { return };
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        if session.is_draining() || session.role == role {
+            return;
+        }
+        session.role = role;
+        let provider = &session.driver.provider;
+        tracing::info!(provider, session = session.id, role = role.as_str_name(), "role changed");
+        self.send_frame(key, frames::role(role, self.term), Room::Limited);
+    }
+
+    /// A provider has had no driver for the resume window: what waits for it is given back.
+    pub(super) fn starved(&mut self, now: Instant, provider: &str) {
+        while let Some(id) = self.providers.get_mut(provider).and_then(|it| it.queue.pop()) {
+            let message = "the driver went away before the operation was sent";
+            let why = (ErrorCode::Unavailable, reasons::NO_SESSION, message);
+            self.fail(now, &id, why, Certainty::NotApplied);
+        }
+        self.drop_idle(provider);
+    }
+
+    /// A provider without sessions and operations is forgotten.
+    fn drop_idle(&mut self, provider: &str) {
+        let lives = self.sessions.values().any(|session| session.driver.provider == provider);
+        if !lives {
+            self.providers.remove(provider);
+        }
+    }
+}

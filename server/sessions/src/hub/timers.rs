@@ -1,0 +1,95 @@
+//! Everything that is due at some time, in one ordered set.
+
+use std::collections::{BTreeSet, HashMap};
+
+use tokio::time::Instant;
+
+use super::{LostKey, OpId, SessionKey};
+
+/// What is due.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Timer {
+    /// Hello of a stream.
+    Hello(SessionKey),
+    /// The next heartbeat of a session.
+    Heartbeat(SessionKey),
+    /// The acceptance of an operation.
+    Accept(OpId),
+    /// The end of an operation, or of its stay in the queue or among the results.
+    Operation(OpId),
+    /// The return of a driver that was lost.
+    Resume(LostKey),
+    /// The readiness of the active session of a provider.
+    NotReady(String),
+    /// Any driver at all of a provider with operations in its queue.
+    Starved(String),
+}
+
+/// At most one time for each timer.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    queue: BTreeSet<(Instant, Timer)>,
+    due: HashMap<Timer, Instant>,
+}
+
+impl Timers {
+    /// `timer` is due at `at` and not before.
+    pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
+        if let Some(before) = self.due.insert(timer.clone(), at) {
+            self.queue.remove(&(before, timer.clone()));
+        }
+        self.queue.insert((at, timer));
+    }
+
+    /// As [`Self::set`], unless the timer is set already.
+    pub(crate) fn start(&mut self, timer: Timer, at: Instant) {
+        if !self.due.contains_key(&timer) {
+            self.set(timer, at);
+        }
+    }
+
+    /// `timer` is not due any more.
+    pub(crate) fn clear(&mut self, timer: &Timer) {
+        if let Some((timer, at)) = self.due.remove_entry(timer) {
+            self.queue.remove(&(at, timer));
+        }
+    }
+
+    /// When the next one is due.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.queue.first().map(|(at, _)| *at)
+    }
+
+    /// Takes the next one if it is due.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<Timer> {
+        let due = self.queue.first().is_some_and(|(at, _)| *at <= now);
+        let (_, timer) = if due { self.queue.pop_first() } else { None }?;
+        self.due.remove(&timer);
+        Some(timer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn timers_come_due_in_order_and_only_at_their_last_time() {
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let mut timers = Timers::default();
+        timers.set(Timer::Hello(1), at(3));
+        timers.set(Timer::Hello(2), at(1));
+        timers.set(Timer::Hello(1), at(2));
+        timers.start(Timer::Hello(1), at(9));
+        timers.set(Timer::Hello(3), at(1));
+        timers.clear(&Timer::Hello(3));
+        assert_eq!(timers.next(), Some(at(1)));
+        assert_eq!(timers.pop(now), None);
+        assert_eq!(timers.pop(at(5)), Some(Timer::Hello(2)));
+        assert_eq!(timers.pop(at(5)), Some(Timer::Hello(1)));
+        assert_eq!((timers.pop(at(5)), timers.next()), (None, None));
+    }
+}

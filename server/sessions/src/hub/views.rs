@@ -1,0 +1,89 @@
+//! What others may know.
+
+use std::sync::Arc;
+
+use ostler_proto::v1alpha1::ObjectRevision;
+use tokio::time::Instant;
+
+use super::operations::Place;
+use super::{Hub, SessionKey};
+use crate::{Finished, InFlight, ProviderState, TargetView};
+
+/// What an operation in flight entitles its driver to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Scope {
+    /// The provider of the session, by the name that drivers use.
+    pub(crate) provider: String,
+    /// The class; absent for an adopted operation.
+    pub(crate) class: Option<ObjectRevision>,
+}
+
+impl Hub {
+    /// The operation of a target.
+    pub(crate) fn view(&self, now: Instant, target_uid: &str) -> TargetView {
+        let found = self.slots.get(target_uid).and_then(|id| self.operations.get_key_value(id));
+        let Some((id, operation)) = found else { return TargetView::Idle };
+        let operation_id = id.to_string();
+        let idempotency_key = operation.key.clone();
+        let kind = operation.kind;
+        match &operation.place {
+            Place::Finished { outcome, checkpoint, .. } => TargetView::Finished(Finished {
+                operation_id,
+                kind,
+                idempotency_key,
+                outcome: Arc::clone(outcome),
+                checkpoint: checkpoint.clone(),
+            }),
+            Place::Queued(_) | Place::Sent(_) | Place::Away(_) => TargetView::InFlight(InFlight {
+                operation_id,
+                kind,
+                idempotency_key,
+                age: now - operation.since,
+                progress: operation.progress.clone(),
+            }),
+        }
+    }
+
+    /// UIDs of all targets that are not idle.
+    pub(crate) fn targets(&self) -> Vec<String> {
+        self.slots.keys().cloned().collect()
+    }
+
+    /// Every provider that has sessions or operations that wait for one.
+    pub(crate) fn provider_states(&self) -> Vec<ProviderState> {
+        self.providers.keys().map(|provider| self.provider_state(provider)).collect()
+    }
+
+    fn provider_state(&self, provider: &str) -> ProviderState {
+        let record = self.providers.get(provider);
+        let active = record.and_then(|record| record.active);
+        let sessions = || {
+            let all = self.sessions.iter();
+            all.filter(|(_, session)| session.driver.provider == provider)
+        };
+        let active = active.and_then(|key: SessionKey| self.sessions.get(&key));
+        let driver = active.map(|session| &session.driver);
+        ProviderState {
+            provider: provider.to_owned(),
+            ready: active.is_some_and(super::Session::is_ready),
+            sessions: sessions().count(),
+            instance_id: driver.map(|it| it.instance_id.clone()).unwrap_or_default(),
+            instance_name: driver.map(|it| it.instance_name.clone()).unwrap_or_default(),
+            driver: driver.map(|it| it.driver.clone()).unwrap_or_default(),
+            kinds: driver.map(|it| it.kinds.clone()).unwrap_or_default(),
+            in_flight: sessions().map(|(_, session)| session.in_flight.len()).sum(),
+            queued: record.map_or(0, |record| record.queue.len()),
+        }
+    }
+
+    /// What `principal` may see for an operation that is in flight on its live session.
+    pub(crate) fn scope(&self, principal: &str, session: &str, operation: &str) -> Option<Scope> {
+        let operation = self.operations.get(operation)?;
+        let Place::Sent(key) = operation.place else { return None };
+        let live = self.sessions.get(&key)?;
+        (live.id == session && live.principal == principal).then(|| Scope {
+            provider: live.driver.provider.clone(),
+            class: operation.class.clone(),
+        })
+    }
+}

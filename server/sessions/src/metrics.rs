@@ -1,0 +1,149 @@
+//! What is counted, and what is looked up at every scrape.
+
+use std::sync::{Arc, Weak};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::ProviderState;
+use crate::hub::Count;
+use crate::shell::Shell;
+
+/// Seconds, from a fake driver to a slow cloud.
+const SECONDS: [f64; 12] =
+    [0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1200.0, 1800.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfProvider {
+    provider: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfOperation {
+    provider: String,
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfOutcome {
+    provider: String,
+    kind: &'static str,
+    code: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfEnd {
+    provider: String,
+    reason: &'static str,
+}
+
+/// The counters; those of one process.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    operations: Family<OfOutcome, Counter>,
+    seconds: Family<OfOperation, Histogram, fn() -> Histogram>,
+    late: Family<OfProvider, Counter>,
+    unclaimed: Family<OfProvider, Counter>,
+    ended: Family<OfEnd, Counter>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let histogram: fn() -> Histogram = || Histogram::new(SECONDS);
+        Self {
+            operations: Family::default(),
+            seconds: Family::new_with_constructor(histogram),
+            late: Family::default(),
+            unclaimed: Family::default(),
+            ended: Family::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Registers everything, for the sessions behind `shell`.
+    pub(crate) fn register(shell: &Arc<Shell>, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("ostler_driver");
+        let metrics = &shell.metrics;
+        registry.register(
+            "operations",
+            "Operations that ended, by code; OK is a result",
+            metrics.operations.clone(),
+        );
+        registry.register(
+            "operation_seconds",
+            "Time from submitting an operation to its outcome",
+            metrics.seconds.clone(),
+        );
+        registry.register(
+            "late_results",
+            "Results of operations that nobody waited for any more",
+            metrics.late.clone(),
+        );
+        registry.register(
+            "unclaimed_results",
+            "Results dropped because nobody recorded them",
+            metrics.unclaimed.clone(),
+        );
+        registry.register(
+            "sessions_ended",
+            "Sessions that ended, by reason",
+            metrics.ended.clone(),
+        );
+        registry.register_collector(Box::new(Now(Arc::downgrade(shell))));
+    }
+
+    pub(crate) fn count(&self, count: Count) {
+        match count {
+            Count::Ended { provider, kind, code, took } => {
+                let of = OfOperation { provider: provider.clone(), kind: kind.name() };
+                self.seconds.get_or_create(&of).observe(took.as_secs_f64());
+                let of = OfOutcome { provider, kind: kind.name(), code };
+                self.operations.get_or_create(&of).inc();
+            }
+            Count::Late { provider } => {
+                self.late.get_or_create(&OfProvider { provider }).inc();
+            }
+            Count::Unclaimed { provider } => {
+                self.unclaimed.get_or_create(&OfProvider { provider }).inc();
+            }
+            Count::Closed { provider, reason } => {
+                self.ended.get_or_create(&OfEnd { provider, reason }).inc();
+            }
+        }
+    }
+}
+
+/// What is true now, looked up when somebody asks.
+#[derive(Debug)]
+struct Now(Weak<Shell>);
+
+type Read = fn(&ProviderState) -> usize;
+
+impl Collector for Now {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let Some(shell) = self.0.upgrade() else { return Ok(()) };
+        let states = shell.with(|hub, _| hub.provider_states());
+        let gauges: [(&str, &str, Read); 4] = [
+            ("ready", "Whether operations are sent", |it| usize::from(it.ready)),
+            ("sessions", "Live sessions, the active one and standbys", |it| it.sessions),
+            ("in_flight", "Operations sent and not answered", |it| it.in_flight),
+            ("queued", "Operations that wait for credit", |it| it.queued),
+        ];
+        for (name, help, read) in gauges {
+            let gauge = ConstGauge::new(0_i64);
+            let mut family = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+            for state in &states {
+                let labels = [("provider", state.provider.as_str())];
+                let value = i64::try_from(read(state)).unwrap_or(i64::MAX);
+                ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! Health, for anybody who asks: the service, and `driver/<provider>` for every provider seen.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+
+use ostler_proto::v1alpha1::driver_service_server::SERVICE_NAME;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::{HealthReporter, HealthService};
+
+use crate::SessionEvent;
+use crate::shell::Shell;
+
+/// The health service; clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Health {
+    reporter: HealthReporter,
+}
+
+impl Health {
+    /// Follows the providers for as long as the shell lives.
+    pub(crate) fn start(shell: &Arc<Shell>) -> Self {
+        let reporter = HealthReporter::new();
+        tokio::spawn(follow(reporter.clone(), Arc::downgrade(shell), shell.events.subscribe()));
+        Self { reporter }
+    }
+
+    /// The gRPC service.
+    pub(super) fn service(&self) -> HealthServer<HealthService> {
+        HealthServer::new(HealthService::from_health_reporter(self.reporter.clone()))
+    }
+
+    /// This core does not serve drivers any more.
+    pub(crate) async fn stop(&self) {
+        for service in ["", SERVICE_NAME] {
+            self.reporter.set_service_status(service, ServingStatus::NotServing).await;
+        }
+    }
+}
+
+async fn follow(reporter: HealthReporter, shell: Weak<Shell>, mut events: Receiver<SessionEvent>) {
+    reporter.set_service_status(SERVICE_NAME, ServingStatus::Serving).await;
+    let mut ready = BTreeSet::new();
+    loop {
+        match events.recv().await {
+            Ok(SessionEvent::ProviderReady { .. } | SessionEvent::ProviderGone { .. })
+            | Err(RecvError::Lagged(_)) => {}
+            Ok(
+                SessionEvent::Adopted { .. }
+                | SessionEvent::OutcomeReady { .. }
+                | SessionEvent::ForeignProvider { .. },
+            ) => continue,
+            Err(RecvError::Closed) => return,
+        }
+        let Some(shell) = shell.upgrade() else { return };
+        let states = shell.with(|hub, _| hub.provider_states());
+        drop(shell);
+        let now: BTreeSet<String> =
+            states.into_iter().filter(|it| it.ready).map(|it| it.provider).collect();
+        for gone in ready.difference(&now) {
+            set(&reporter, gone, ServingStatus::NotServing).await;
+        }
+        for new in now.difference(&ready) {
+            set(&reporter, new, ServingStatus::Serving).await;
+        }
+        ready = now;
+    }
+}
+
+async fn set(reporter: &HealthReporter, provider: &str, status: ServingStatus) {
+    reporter.set_service_status(format!("driver/{provider}"), status).await;
+}

@@ -1,0 +1,123 @@
+//! The gRPC service that drivers dial in to.
+
+mod health;
+mod reads;
+mod register;
+mod serve;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ostler_proto::v1alpha1::driver_service_server::{DriverService, DriverServiceServer};
+use ostler_proto::v1alpha1::{
+    self, GetMachineClassRequest, GetMachineClassResponse, GetSecretRequest, GetSecretResponse,
+    RegisterRequest,
+};
+use tonic::service::Routes;
+use tonic::{Code, Request, Response, Status, Streaming};
+use tonic_types::{ErrorDetails, StatusExt};
+
+pub(crate) use self::health::Health;
+pub use self::serve::ServeError;
+use crate::session::frames::FRAME_BYTES;
+use crate::session::outbox::OutboxStream;
+use crate::shell::Shell;
+use crate::{AuthError, Principal};
+
+/// Both ways; class and secret are larger than a frame only through labels.
+const UNARY_BYTES: usize = 4 << 20;
+
+/// The service, health, and reflection for grpcurl of every age.
+pub(crate) fn routes(shell: &Arc<Shell>, health: &Health) -> Routes {
+    let frame = usize::try_from(FRAME_BYTES).unwrap_or(usize::MAX);
+    let driver = DriverServiceServer::new(Service { shell: Arc::clone(shell) })
+        .max_decoding_message_size(frame)
+        .max_encoding_message_size(UNARY_BYTES);
+    let routes = Routes::new(driver).add_service(health.service());
+    match (reflection().build_v1(), reflection().build_v1alpha()) {
+        (Ok(v1), Ok(v1alpha)) => routes.add_service(v1).add_service(v1alpha),
+        (Err(error), _) | (_, Err(error)) => {
+            tracing::error!(%error, "no reflection: the contract has no readable description");
+            routes
+        }
+    }
+}
+
+fn reflection<'a>() -> tonic_reflection::server::Builder<'a> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(v1alpha1::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+}
+
+struct Service {
+    shell: Arc<Shell>,
+}
+
+impl Service {
+    /// Who calls.
+    async fn caller<T>(&self, request: &Request<T>) -> Result<(Principal, String), Status> {
+        let peer = request.remote_addr().map(|peer| peer.to_string()).unwrap_or_default();
+        let header = request.metadata().get("authorization");
+        let token = header
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.strip_prefix("Bearer "))
+            .ok_or_else(|| {
+                Status::unauthenticated(
+                    "the call has no bearer token; set OSTLER_TOKEN_FILE of the driver",
+                )
+            })?;
+        match self.shell.tokens.authenticate(token, &peer).await {
+            Ok(principal) => Ok((principal, peer)),
+            Err(error @ AuthError::Invalid) => {
+                tracing::warn!(peer, %error, "caller refused");
+                Err(Status::unauthenticated(error.to_string()))
+            }
+            Err(error @ AuthError::Unavailable(_)) => Err(Status::unavailable(error.to_string())),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl DriverService for Service {
+    type RegisterStream = OutboxStream;
+
+    async fn register(
+        &self,
+        request: Request<Streaming<RegisterRequest>>,
+    ) -> Result<Response<OutboxStream>, Status> {
+        let (principal, peer) = self.caller(&request).await?;
+        let stream = register::open(&self.shell, principal, peer, request.into_inner())?;
+        Ok(Response::new(stream))
+    }
+
+    async fn get_machine_class(
+        &self,
+        request: Request<GetMachineClassRequest>,
+    ) -> Result<Response<GetMachineClassResponse>, Status> {
+        let (principal, _) = self.caller(&request).await?;
+        let wanted = named(request.into_inner().r#ref)?;
+        reads::machine_class(&self.shell, &principal, wanted).map(Response::new)
+    }
+
+    async fn get_secret(
+        &self,
+        request: Request<GetSecretRequest>,
+    ) -> Result<Response<GetSecretResponse>, Status> {
+        let (principal, _) = self.caller(&request).await?;
+        let request = request.into_inner();
+        reads::secret(&self.shell, &principal, request).await.map(Response::new)
+    }
+}
+
+/// A reference with a name.
+fn named(reference: Option<v1alpha1::ObjectRevision>) -> Result<v1alpha1::ObjectRevision, Status> {
+    reference
+        .filter(|reference| !reference.name.is_empty())
+        .ok_or_else(|| Status::invalid_argument("ref must name an object"))
+}
+
+/// A status whose reason programs can read.
+fn status(code: Code, reason: &str, message: impl Into<String>) -> Status {
+    let details = ErrorDetails::with_error_info(reason, "ostler.dev", HashMap::new());
+    Status::with_error_details(code, message, details)
+}

@@ -1,0 +1,151 @@
+//! Classes and secrets, for the drivers that need them.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use ostler_proto::v1alpha1::{
+    GetMachineClassResponse, GetSecretRequest, GetSecretResponse, ObjectRevision,
+};
+use sha2::{Digest, Sha256};
+use tonic::{Code, Status};
+
+use super::{named, status};
+use crate::hub::PROVIDER_SPEC;
+use crate::session::frames;
+use crate::shell::Shell;
+use crate::{ClassContent, ClassError, Principal};
+
+/// A class of one of the principal's providers.
+pub(super) fn machine_class(
+    shell: &Arc<Shell>,
+    principal: &Principal,
+    wanted: ObjectRevision,
+) -> Result<GetMachineClassResponse, Status> {
+    let found = shell.shelf.find(shell.classes.as_ref(), &wanted);
+    let class = match found {
+        Ok(Some(class)) => class,
+        Ok(None) => {
+            let message = format!("class {} is not at that revision any more", named_by(&wanted));
+            return Err(status(Code::NotFound, "REVISION_GONE", message));
+        }
+        Err(error) => return Err(refusal(&error, "class", &wanted)),
+    };
+    let provider = shell.options.canonical(&class.provider);
+    if !principal.providers.allow(provider) {
+        let message = format!("class {} is of another provider", named_by(&wanted));
+        return Err(status(Code::PermissionDenied, "FOREIGN_CLASS", message));
+    }
+    if class.provider_spec_json.len() > PROVIDER_SPEC {
+        let bytes = class.provider_spec_json.len();
+        let message = format!(
+            "the provider spec of class {} has {bytes} bytes, the limit is {PROVIDER_SPEC}",
+            named_by(&wanted)
+        );
+        return Err(status(Code::FailedPrecondition, "CLASS_TOO_LARGE", message));
+    }
+    Ok(response(&class, provider, wanted))
+}
+
+fn response(
+    class: &ClassContent,
+    provider: &str,
+    wanted: ObjectRevision,
+) -> GetMachineClassResponse {
+    let secret = class.secret_revision.clone();
+    GetMachineClassResponse {
+        secret: secret.map(|revision| ObjectRevision { revision, ..wanted.clone() }),
+        r#ref: Some(ObjectRevision { revision: class.revision.clone(), ..wanted }),
+        provider: provider.to_owned(),
+        format: class.format.clone(),
+        provider_spec_json: class.provider_spec_json.clone(),
+        provider_spec_sha256: sha256_hex(&class.provider_spec_json),
+        labels: class.labels.clone().into_iter().collect(),
+        shape: class.shape.clone(),
+    }
+}
+
+fn sha256_hex(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().fold(String::new(), |mut hex, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// The secret of the class of an operation that is in flight on the caller's own session. INV-7.
+pub(super) async fn secret(
+    shell: &Arc<Shell>,
+    principal: &Principal,
+    request: GetSecretRequest,
+) -> Result<GetSecretResponse, Status> {
+    let GetSecretRequest { r#ref, session_id, operation_id } = request;
+    let wanted = named(r#ref)?;
+    if !may_read(shell, principal, &wanted, &session_id, &operation_id) {
+        tracing::warn!(
+            principal = principal.name,
+            operation = operation_id,
+            secret = named_by(&wanted),
+            "secret refused"
+        );
+        return Err(denied());
+    }
+    let secret = match shell.classes.secret(&wanted.namespace, &wanted.name).await {
+        Ok(secret) => secret,
+        Err(ClassError::NotFound | ClassError::NamespaceDenied) => return Err(denied()),
+        Err(error @ ClassError::Unavailable(_)) => {
+            return Err(refusal(&error, "secret of class", &wanted));
+        }
+    };
+    if !wanted.revision.is_empty() && wanted.revision != secret.revision {
+        let message = format!(
+            "the secret of class {} has changed; ask with an empty revision for the newest",
+            named_by(&wanted)
+        );
+        return Err(status(Code::NotFound, "REVISION_GONE", message));
+    }
+    Ok(GetSecretResponse {
+        r#ref: Some(ObjectRevision { revision: secret.revision, ..wanted }),
+        data: secret.data.into_iter().collect(),
+        cache_for: Some(frames::duration(shell.options.timing.secret_cache)),
+    })
+}
+
+fn may_read(
+    shell: &Arc<Shell>,
+    principal: &Principal,
+    wanted: &ObjectRevision,
+    session_id: &str,
+    operation_id: &str,
+) -> bool {
+    let scope = shell.with(|hub, _| hub.scope(&principal.name, session_id, operation_id));
+    let Some(scope) = scope else { return false };
+    match scope.class {
+        Some(class) => class.namespace == wanted.namespace && class.name == wanted.name,
+        // Adopted: the driver does not say for which class it works. Any of its provider may be.
+        None => shell
+            .classes
+            .class(&wanted.namespace, &wanted.name)
+            .is_ok_and(|class| shell.options.canonical(&class.provider) == scope.provider),
+    }
+}
+
+/// The same for "not yours" and "not there", so that nothing can be learned by asking.
+fn denied() -> Status {
+    let message = "only the secret of the class of an operation in flight on this session";
+    status(Code::PermissionDenied, "SECRET_DENIED", message)
+}
+
+fn refusal(error: &ClassError, what: &str, wanted: &ObjectRevision) -> Status {
+    let message = format!("{what} {}: {error}", named_by(wanted));
+    match error {
+        ClassError::NotFound => status(Code::NotFound, "CLASS_NOT_FOUND", message),
+        ClassError::NamespaceDenied => status(Code::PermissionDenied, "NAMESPACE_DENIED", message),
+        ClassError::Unavailable(_) => status(Code::Unavailable, "CLASS_UNAVAILABLE", message),
+    }
+}
+
+fn named_by(wanted: &ObjectRevision) -> String {
+    let mut name = format!("{}/{}", wanted.namespace, wanted.name);
+    name.truncate(name.floor_char_boundary(512));
+    name
+}

@@ -1,0 +1,56 @@
+//! One Register stream between the wire and the hub.
+
+use std::sync::Arc;
+
+use ostler_proto::v1alpha1::RegisterRequest;
+use tonic::{Code, Status, Streaming};
+
+use crate::Principal;
+use crate::hub::SessionKey;
+use crate::session::Close;
+use crate::session::outbox::{Outbox, OutboxStream};
+use crate::shell::Shell;
+
+/// Opens a stream. Answers before the driver has said anything: a client may wait for the head of
+/// the answer before it sends its Hello.
+pub(super) fn open(
+    shell: &Arc<Shell>,
+    principal: Principal,
+    peer: String,
+    frames: Streaming<RegisterRequest>,
+) -> Result<OutboxStream, Status> {
+    let (key, outbox) = shell.open(principal, peer).map_err(|close| close.status())?;
+    tokio::spawn(read(Arc::clone(shell), key, outbox.clone(), frames));
+    Ok(OutboxStream(outbox))
+}
+
+/// Hands every frame to the hub, until either side ends the stream.
+async fn read(
+    shell: Arc<Shell>,
+    key: SessionKey,
+    outbox: Outbox,
+    mut frames: Streaming<RegisterRequest>,
+) {
+    loop {
+        let next = tokio::select! {
+            biased;
+            () = outbox.closed() => return,
+            next = frames.message() => next,
+        };
+        match next {
+            Ok(Some(frame)) => {
+                let seq = frame.seq;
+                shell.with(|hub, now| hub.frame(now, key, frame));
+                outbox.handled(seq);
+            }
+            Err(status) if matches!(status.code(), Code::OutOfRange | Code::Internal) => {
+                let close = Close::unreadable(&status);
+                return shell.with(|hub, now| hub.close(now, key, close));
+            }
+            Ok(None) | Err(_) => {
+                shell.ended(key);
+                return outbox.end();
+            }
+        }
+    }
+}

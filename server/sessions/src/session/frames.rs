@@ -1,0 +1,59 @@
+//! The frames that the core sends.
+
+use std::time::Duration;
+
+use ostler_proto::v1alpha1::{
+    CacheInvalidation, CoreDraining, Heartbeat, ObjectRevision, Operation, OperationCancel,
+    OperationResultAck, RoleKind, SessionRole, UnsupportedFrame, register_response,
+};
+
+/// A frame of the core without its sequence numbers.
+pub(crate) type Frame = register_response::Frame;
+
+/// Hard limit of every frame, both ways, in bytes.
+pub(crate) const FRAME_BYTES: u32 = 1 << 20;
+
+pub(crate) fn operation(operation: Operation) -> Frame {
+    Frame::Operation(operation)
+}
+
+pub(crate) fn cancel(operation_id: &str, reason: &str) -> Frame {
+    Frame::Cancel(OperationCancel {
+        operation_id: operation_id.to_owned(),
+        reason: reason.to_owned(),
+    })
+}
+
+pub(crate) fn result_ack(operation_id: &str) -> Frame {
+    Frame::ResultAck(OperationResultAck { operation_id: operation_id.to_owned() })
+}
+
+pub(crate) fn role(role: RoleKind, fencing_term: u64) -> Frame {
+    Frame::Role(SessionRole { role: role.into(), fencing_term })
+}
+
+pub(crate) fn heartbeat() -> Frame {
+    Frame::Heartbeat(Heartbeat::default())
+}
+
+pub(crate) fn invalidate(stale: Vec<ObjectRevision>) -> Frame {
+    Frame::Invalidate(CacheInvalidation { stale })
+}
+
+pub(crate) fn unsupported(seq: u64) -> Frame {
+    Frame::Unsupported(UnsupportedFrame { seq })
+}
+
+pub(crate) fn draining(reconnect_after: Duration) -> Frame {
+    Frame::Draining(CoreDraining {
+        reason: "core stops".to_owned(),
+        reconnect_after: Some(duration(reconnect_after)),
+        close_after: None,
+    })
+}
+
+/// A duration on the wire.
+pub(crate) fn duration(of: Duration) -> prost_types::Duration {
+    // Only durations of hundreds of billions of years do not fit.
+    of.try_into().unwrap_or_default()
+}

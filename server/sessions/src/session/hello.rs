@@ -1,0 +1,184 @@
+//! What a Hello must say.
+
+use std::collections::BTreeSet;
+
+use ostler_api::driver::OperationKind;
+use ostler_proto::v1alpha1::{DriverCapability, HeldOperation, Hello, SessionMode};
+
+use super::Close;
+use super::frames::FRAME_BYTES;
+
+/// The verbs that every driver has.
+const REQUIRED: [OperationKind; 4] = [
+    OperationKind::CreateMachine,
+    OperationKind::DeleteMachine,
+    OperationKind::GetMachineStatus,
+    OperationKind::ListMachines,
+];
+
+/// Longest name or id, in bytes.
+const NAME_BYTES: usize = 256;
+
+/// A Hello that was checked.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Introduction {
+    pub(crate) provider: String,
+    /// Name and version of the driver, for people.
+    pub(crate) driver: String,
+    pub(crate) instance_id: String,
+    pub(crate) instance_name: String,
+    pub(crate) kinds: BTreeSet<OperationKind>,
+    /// At least 1.
+    pub(crate) max_in_flight: u32,
+    pub(crate) max_frame_bytes: u32,
+    /// Whether results are kept until acknowledged, over a loss of the stream.
+    pub(crate) retains: bool,
+    /// Everything the driver accepted that was not acknowledged.
+    pub(crate) held: Vec<HeldOperation>,
+}
+
+/// Checks a Hello. `held` is how many operations it may list.
+pub(crate) fn check(hello: Hello, held: usize) -> Result<Introduction, Close> {
+    if !is_provider_name(&hello.provider) {
+        let message = format!(
+            "provider must be a DNS subdomain of at most 63 characters, is {:?}",
+            shortened(&hello.provider)
+        );
+        return Err(Close::violation("BAD_PROVIDER", message));
+    }
+    if uuid::Uuid::try_parse(&hello.instance_id).is_err() {
+        let message = "instance_id must be a UUID, new for every start of the process";
+        return Err(Close::violation("BAD_INSTANCE_ID", message));
+    }
+    if hello.max_in_flight == 0 {
+        return Err(Close::violation("BAD_CREDIT", "max_in_flight must be at least 1"));
+    }
+    match SessionMode::try_from(hello.mode) {
+        Ok(SessionMode::Unspecified | SessionMode::ActiveStandby) => {}
+        Err(_) => return Err(Close::violation("BAD_MODE", "mode must be ACTIVE_STANDBY")),
+    }
+    let kinds = kinds(&hello.operation_kinds)?;
+    let retains = hello.capabilities.contains(&DriverCapability::ResultRetention.into());
+    let operations = hello.resume.map(|resume| resume.operations).unwrap_or_default();
+    check_held(&operations, held)?;
+    Ok(Introduction {
+        provider: hello.provider,
+        driver: shortened(format!("{} {}", hello.driver_name, hello.driver_version).trim()),
+        instance_id: hello.instance_id,
+        instance_name: shortened(&hello.instance_name),
+        kinds,
+        max_in_flight: hello.max_in_flight,
+        max_frame_bytes: match hello.max_frame_bytes {
+            0 => FRAME_BYTES,
+            theirs => theirs.min(FRAME_BYTES),
+        },
+        retains,
+        held: operations,
+    })
+}
+
+/// Kinds of a later version of the contract are left out.
+fn kinds(numbers: &[i32]) -> Result<BTreeSet<OperationKind>, Close> {
+    let kinds: BTreeSet<_> =
+        numbers.iter().filter_map(|number| OperationKind::from_number(*number)).collect();
+    let missing = REQUIRED.iter().filter(|kind| !kinds.contains(kind));
+    let missing: Vec<_> = missing.map(|kind| kind.name()).collect();
+    if missing.is_empty() {
+        return Ok(kinds);
+    }
+    let message = format!("operation_kinds lacks {}", missing.join(", "));
+    Err(Close::violation("MISSING_KINDS", message))
+}
+
+fn check_held(held: &[HeldOperation], limit: usize) -> Result<(), Close> {
+    if held.len() > limit {
+        let message = format!("resume lists {} operations, the limit is {limit}", held.len());
+        return Err(Close::violation("TOO_MANY_HELD", message));
+    }
+    let mut seen = BTreeSet::new();
+    for operation in held {
+        let id = operation.operation_id.as_str();
+        if id.is_empty() || id.len() > NAME_BYTES || !seen.insert(id) {
+            let message = format!("resume lists operation {:?} twice or badly", shortened(id));
+            return Err(Close::violation("BAD_HELD", message));
+        }
+    }
+    Ok(())
+}
+
+fn is_provider_name(name: &str) -> bool {
+    let label = |label: &str| {
+        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        !label.is_empty()
+            && label.chars().all(inner)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    name.len() <= 63 && name.split('.').all(label)
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(NAME_BYTES / 4).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_proto::v1alpha1::Resume;
+
+    use super::*;
+
+    fn good() -> Hello {
+        Hello {
+            provider: "fake.ostler.dev".into(),
+            instance_id: "0e9f4a86-2d2b-4a54-9d1c-7d3d1a5e6f70".into(),
+            operation_kinds: REQUIRED.iter().map(|kind| kind.number()).collect(),
+            max_in_flight: 4,
+            ..Default::default()
+        }
+    }
+
+    fn held(ids: &[&str]) -> Hello {
+        let operations = ids
+            .iter()
+            .map(|id| HeldOperation { operation_id: (*id).into(), ..Default::default() })
+            .collect();
+        Hello { resume: Some(Resume { operations, ..Default::default() }), ..good() }
+    }
+
+    #[test]
+    fn a_minimal_hello_is_enough() {
+        let introduction = check(good(), 10).unwrap();
+        assert_eq!(introduction.max_frame_bytes, FRAME_BYTES);
+        assert_eq!(introduction.kinds.len(), 4);
+        assert!(!introduction.retains && introduction.held.is_empty());
+    }
+
+    #[test]
+    fn each_fault_has_its_own_reason() {
+        let name = "a".repeat(64);
+        let cases = [
+            (Hello { provider: String::new(), ..good() }, "BAD_PROVIDER"),
+            (Hello { provider: "Fake.dev".into(), ..good() }, "BAD_PROVIDER"),
+            (Hello { provider: "fake..dev".into(), ..good() }, "BAD_PROVIDER"),
+            (Hello { provider: "-fake".into(), ..good() }, "BAD_PROVIDER"),
+            (Hello { provider: name, ..good() }, "BAD_PROVIDER"),
+            (Hello { instance_id: "one".into(), ..good() }, "BAD_INSTANCE_ID"),
+            (Hello { max_in_flight: 0, ..good() }, "BAD_CREDIT"),
+            (Hello { mode: 2, ..good() }, "BAD_MODE"),
+            (Hello { operation_kinds: vec![20, 23, 24], ..good() }, "MISSING_KINDS"),
+            (held(&["a", "a"]), "BAD_HELD"),
+            (held(&[""]), "BAD_HELD"),
+            (held(&["a", "b", "c"]), "TOO_MANY_HELD"),
+        ];
+        for (hello, reason) in cases {
+            assert_eq!(check(hello, 2).unwrap_err().reason, reason);
+        }
+    }
+
+    #[test]
+    fn kinds_of_a_later_version_are_left_out() {
+        let mut hello = good();
+        hello.operation_kinds.extend([30, 99, 0]);
+        assert_eq!(check(hello, 10).unwrap().kinds.len(), 4);
+    }
+}

@@ -1,0 +1,249 @@
+//! Frames on their way to one driver. Writing never waits; reading is the response stream.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures::Stream;
+use ostler_proto::v1alpha1::RegisterResponse;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::{Close, Frame};
+
+/// What bounds the number of frames of a sort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// The limit of the outbox: the driver can call for such frames as often as it likes.
+    Limited,
+    /// Something else: the credit of the session for operations and cancels, the number of
+    /// targets for acknowledgements.
+    Reserved,
+}
+
+/// The outbox of one session; clones are the same outbox.
+#[derive(Debug, Clone)]
+pub(crate) struct Outbox {
+    state: Arc<Mutex<State>>,
+    closed: CancellationToken,
+}
+
+#[derive(Debug)]
+struct State {
+    waiting: VecDeque<(Frame, Room)>,
+    limited: usize,
+    limit: usize,
+    /// `seq` of the last frame that was taken.
+    seq: u64,
+    /// Highest `seq` of the driver that was handled.
+    handled: u64,
+    /// Since when the frame in front waits.
+    since: Instant,
+    end: End,
+    reader: Option<Waker>,
+}
+
+#[derive(Debug)]
+enum End {
+    Open,
+    Closing(Status),
+    Closed,
+}
+
+impl Outbox {
+    /// An empty outbox for at most `limit` frames of [`Room::Limited`].
+    pub(crate) fn new(limit: usize) -> Self {
+        let state = State {
+            waiting: VecDeque::new(),
+            limited: 0,
+            limit,
+            seq: 0,
+            handled: 0,
+            since: Instant::now(),
+            end: End::Open,
+            reader: None,
+        };
+        Self { state: Arc::new(Mutex::new(state)), closed: CancellationToken::new() }
+    }
+
+    /// Adds a frame; `false` if there is no room, and the driver does not read. Frames for a
+    /// closed outbox are dropped.
+    pub(crate) fn push(&self, frame: Frame, room: Room) -> bool {
+        let mut state = self.lock();
+        if !matches!(state.end, End::Open) {
+            return true;
+        }
+        if room == Room::Limited {
+            if state.limited >= state.limit {
+                return false;
+            }
+            state.limited += 1;
+        }
+        if state.waiting.is_empty() {
+            state.since = Instant::now();
+        }
+        state.waiting.push_back((frame, room));
+        state.wake();
+        true
+    }
+
+    /// Whether a frame has waited for `limit` without being read.
+    pub(crate) fn stalled(&self, limit: Duration) -> bool {
+        let state = self.lock();
+        !state.waiting.is_empty() && state.since.elapsed() >= limit
+    }
+
+    /// The driver's frames up to `seq` are handled.
+    pub(crate) fn handled(&self, seq: u64) {
+        self.lock().handled = seq;
+    }
+
+    /// Ends the stream with what `close` says, after the frames that wait unless it discards them.
+    pub(crate) fn close(&self, close: &Close) {
+        let mut state = self.lock();
+        if matches!(state.end, End::Open) {
+            if close.discard {
+                state.waiting.clear();
+            }
+            let last = Frame::ProtocolError(close.frame());
+            state.waiting.push_back((last, Room::Reserved));
+            state.end = End::Closing(close.status());
+            state.wake();
+        }
+        drop(state);
+        self.closed.cancel();
+    }
+
+    /// The driver is gone: nothing more is written.
+    pub(crate) fn end(&self) {
+        let mut state = self.lock();
+        state.waiting.clear();
+        state.end = End::Closed;
+        state.wake();
+    }
+
+    /// Resolves once the outbox is closed.
+    pub(crate) async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn wake(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+
+    fn take(&mut self) -> Option<RegisterResponse> {
+        let (frame, room) = self.waiting.pop_front()?;
+        if room == Room::Limited {
+            self.limited = self.limited.saturating_sub(1);
+        }
+        self.since = Instant::now();
+        self.seq += 1;
+        Some(RegisterResponse { seq: self.seq, ack_seq: self.handled, frame: Some(frame) })
+    }
+}
+
+/// The response stream of a session.
+#[derive(Debug)]
+pub(crate) struct OutboxStream(pub(crate) Outbox);
+
+impl Stream for OutboxStream {
+    type Item = Result<RegisterResponse, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut state = self.0.lock();
+        if let Some(frame) = state.take() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        match std::mem::replace(&mut state.end, End::Closed) {
+            End::Open => {
+                state.end = End::Open;
+                state.reader = Some(context.waker().clone());
+                Poll::Pending
+            }
+            End::Closing(status) => Poll::Ready(Some(Err(status))),
+            End::Closed => Poll::Ready(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+
+    use super::super::frames;
+    use super::*;
+
+    const LIMITED: Room = Room::Limited;
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_come_out_in_order_and_numbered() {
+        let outbox = Outbox::new(8);
+        let mut stream = OutboxStream(outbox.clone());
+        assert!(
+            outbox.push(frames::heartbeat(), LIMITED)
+                && outbox.push(frames::unsupported(7), LIMITED)
+        );
+        outbox.handled(5);
+        let first = stream.next().await.unwrap().unwrap();
+        let second = stream.next().await.unwrap().unwrap();
+        assert_eq!((first.seq, first.ack_seq, second.seq), (1, 5, 2));
+        assert_eq!(second.frame, Some(frames::unsupported(7)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_that_a_driver_calls_for_are_limited_and_operations_are_not() {
+        let outbox = Outbox::new(2);
+        assert!(
+            outbox.push(frames::unsupported(1), LIMITED)
+                && outbox.push(frames::unsupported(2), LIMITED)
+        );
+        assert!(!outbox.push(frames::heartbeat(), LIMITED));
+        assert!(outbox.push(frames::cancel("a", "no"), Room::Reserved));
+        OutboxStream(outbox.clone()).next().await.unwrap().unwrap();
+        assert!(outbox.push(frames::heartbeat(), LIMITED));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outbox_is_stalled_when_its_front_frame_waits_too_long() {
+        let outbox = Outbox::new(8);
+        let limit = Duration::from_secs(10);
+        tokio::time::advance(limit).await;
+        assert!(!outbox.stalled(limit));
+        assert!(
+            outbox.push(frames::heartbeat(), LIMITED) && outbox.push(frames::heartbeat(), LIMITED)
+        );
+        tokio::time::advance(limit / 2).await;
+        OutboxStream(outbox.clone()).next().await.unwrap().unwrap();
+        tokio::time::advance(limit / 2).await;
+        assert!(!outbox.stalled(limit));
+        tokio::time::advance(limit / 2).await;
+        assert!(outbox.stalled(limit));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn closing_says_why_and_ends_with_a_status() {
+        for (close, before) in [(Close::superseded(), 1), (Close::not_reading(), 0)] {
+            let outbox = Outbox::new(8);
+            assert!(outbox.push(frames::heartbeat(), LIMITED));
+            outbox.close(&close);
+            assert!(outbox.push(frames::heartbeat(), LIMITED), "dropped, not refused");
+            let items: Vec<_> = OutboxStream(outbox.clone()).collect().await;
+            assert_eq!(items.len(), before + 2);
+            let last = items[before].as_ref().unwrap().frame.clone();
+            assert_eq!(last, Some(Frame::ProtocolError(close.frame())));
+            assert_eq!(items[before + 1].as_ref().unwrap_err().code(), close.code);
+            outbox.closed().await;
+        }
+    }
+}

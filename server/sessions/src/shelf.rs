@@ -1,0 +1,230 @@
+//! Revisions of classes that drivers may still ask for.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ostler_proto::v1alpha1::ObjectRevision;
+
+use crate::{ClassContent, ClassError, ClassSource};
+
+/// Revisions that were dispatched or served. One that an operation refers to is held by the
+/// operation as well, and stays; of the others the latest stay.
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    limit: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By name and revision.
+    kept: HashMap<String, Arc<ClassContent>>,
+    order: VecDeque<String>,
+    /// By name: what was newest when it was last dispatched.
+    seen: HashMap<String, Seen>,
+}
+
+/// The revisions of a class and of its secret.
+#[derive(Debug)]
+struct Seen {
+    class: String,
+    secret: Option<String>,
+}
+
+impl Shelf {
+    /// Keeps `limit` revisions that nobody refers to.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, state: Mutex::default() }
+    }
+
+    /// The class of an operation that is about to be dispatched, and what drivers may have cached
+    /// of an older secret of it.
+    pub(crate) fn pin(
+        &self,
+        source: &dyn ClassSource,
+        wanted: &ObjectRevision,
+    ) -> (Option<Arc<ClassContent>>, Vec<ObjectRevision>) {
+        let newest = source.class(&wanted.namespace, &wanted.name).ok();
+        let mut state = self.lock();
+        let stale = newest.as_ref().map(|newest| state.look(wanted, newest, self.limit));
+        let class = match newest.filter(|newest| fits(wanted, newest)) {
+            Some(newest) => Some(state.keep(wanted, &newest, self.limit)),
+            None => state.kept.get(&revision_key(wanted, &wanted.revision)).cloned(),
+        };
+        (class, stale.unwrap_or_default())
+    }
+
+    /// The class that a driver asks for. `Ok(None)` if the class is there, but not at that
+    /// revision any more.
+    pub(crate) fn find(
+        &self,
+        source: &dyn ClassSource,
+        wanted: &ObjectRevision,
+    ) -> Result<Option<Arc<ClassContent>>, ClassError> {
+        let newest = source.class(&wanted.namespace, &wanted.name);
+        if let Err(ClassError::NamespaceDenied) = newest {
+            return Err(ClassError::NamespaceDenied);
+        }
+        let mut state = self.lock();
+        if let Ok(newest) = &newest
+            && fits(wanted, newest)
+        {
+            return Ok(Some(state.keep(wanted, newest, self.limit)));
+        }
+        match state.kept.get(&revision_key(wanted, &wanted.revision)) {
+            Some(kept) => Ok(Some(Arc::clone(kept))),
+            None => newest.map(|_| None),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Notes what is newest; what it makes stale.
+    fn look(
+        &mut self,
+        wanted: &ObjectRevision,
+        newest: &ClassContent,
+        limit: usize,
+    ) -> Vec<ObjectRevision> {
+        let name = format!("{}/{}", wanted.namespace, wanted.name);
+        if self.seen.len() >= limit && !self.seen.contains_key(&name) {
+            // Only invalidations are lost: a driver that asks for a stale secret is told so.
+            self.seen.clear();
+        }
+        let now = Seen { class: newest.revision.clone(), secret: newest.secret_revision.clone() };
+        let Some(before) = self.seen.insert(name, now) else { return Vec::new() };
+        if before.secret == newest.secret_revision {
+            return Vec::new();
+        }
+        let at = |revision| ObjectRevision { revision, ..wanted.clone() };
+        std::iter::once(before.class).chain(before.secret).map(at).collect()
+    }
+
+    fn keep(
+        &mut self,
+        wanted: &ObjectRevision,
+        class: &Arc<ClassContent>,
+        limit: usize,
+    ) -> Arc<ClassContent> {
+        let key = revision_key(wanted, &class.revision);
+        if self.kept.insert(key.clone(), Arc::clone(class)).is_none() {
+            self.order.push_back(key);
+            self.evict(limit);
+        }
+        Arc::clone(class)
+    }
+
+    /// Drops the oldest that nobody else holds, until as few are left as may be.
+    fn evict(&mut self, limit: usize) {
+        for _ in 0..self.order.len() {
+            if self.order.len() <= limit {
+                return;
+            }
+            let Some(key) = self.order.pop_front() else { return };
+            let held = self.kept.get(&key).is_some_and(|class| Arc::strong_count(class) > 1);
+            if held {
+                self.order.push_back(key);
+            } else {
+                self.kept.remove(&key);
+            }
+        }
+    }
+}
+
+fn fits(wanted: &ObjectRevision, class: &ClassContent) -> bool {
+    wanted.revision.is_empty() || wanted.revision == class.revision
+}
+
+fn revision_key(wanted: &ObjectRevision, revision: &str) -> String {
+    format!("{}/{}/{revision}", wanted.namespace, wanted.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::SecretContent;
+
+    use super::*;
+
+    /// Every class of namespace `default`, at one revision.
+    struct At(u32, u32);
+
+    #[tonic::async_trait]
+    impl ClassSource for At {
+        fn class(&self, namespace: &str, _name: &str) -> Result<Arc<ClassContent>, ClassError> {
+            match namespace {
+                "default" => Ok(Arc::new(ClassContent {
+                    revision: self.0.to_string(),
+                    secret_revision: Some(self.1.to_string()),
+                    ..Default::default()
+                })),
+                "gone" => Err(ClassError::NotFound),
+                _ => Err(ClassError::NamespaceDenied),
+            }
+        }
+
+        async fn secret(&self, _: &str, _: &str) -> Result<SecretContent, ClassError> {
+            Err(ClassError::NotFound)
+        }
+    }
+
+    fn class(revision: &str) -> ObjectRevision {
+        ObjectRevision {
+            namespace: "default".into(),
+            name: "small".into(),
+            revision: revision.into(),
+        }
+    }
+
+    fn found(shelf: &Shelf, source: &At, revision: &str) -> Option<String> {
+        shelf.find(source, &class(revision)).unwrap().map(|class| class.revision.clone())
+    }
+
+    #[test]
+    fn an_empty_revision_is_the_newest() {
+        assert_eq!(found(&Shelf::new(2), &At(7, 1), ""), Some("7".into()));
+    }
+
+    #[test]
+    fn a_revision_that_was_served_is_served_again_after_an_edit() {
+        let shelf = Shelf::new(2);
+        assert_eq!(found(&shelf, &At(7, 1), "7"), Some("7".into()));
+        assert_eq!(found(&shelf, &At(8, 1), "7"), Some("7".into()));
+        assert_eq!(found(&shelf, &At(8, 1), "6"), None);
+    }
+
+    #[test]
+    fn a_revision_that_an_operation_refers_to_stays_however_many_follow() {
+        let shelf = Shelf::new(2);
+        let (pinned, _) = shelf.pin(&At(0, 1), &class("0"));
+        for revision in 1..10 {
+            shelf.find(&At(revision, 1), &class("")).unwrap();
+        }
+        assert_eq!(found(&shelf, &At(9, 1), "0"), Some("0".into()));
+        assert_eq!(found(&shelf, &At(9, 1), "1"), None);
+        drop(pinned);
+        shelf.find(&At(10, 1), &class("")).unwrap();
+        shelf.find(&At(11, 1), &class("")).unwrap();
+        assert_eq!(found(&shelf, &At(11, 1), "0"), None);
+    }
+
+    #[test]
+    fn a_new_secret_makes_the_old_one_and_its_class_stale() {
+        let shelf = Shelf::new(2);
+        assert_eq!(shelf.pin(&At(7, 1), &class("7")).1, []);
+        assert_eq!(shelf.pin(&At(7, 1), &class("7")).1, []);
+        assert_eq!(shelf.pin(&At(7, 2), &class("7")).1, [class("7"), class("1")]);
+        assert_eq!(shelf.pin(&At(8, 2), &class("8")).1, []);
+    }
+
+    #[test]
+    fn classes_that_are_not_there_and_foreign_namespaces_are_told_apart() {
+        let shelf = Shelf::new(2);
+        let of = |namespace: &str| ObjectRevision { namespace: namespace.into(), ..class("") };
+        assert_eq!(shelf.find(&At(1, 1), &of("gone")), Err(ClassError::NotFound));
+        assert_eq!(shelf.find(&At(1, 1), &of("other")), Err(ClassError::NamespaceDenied));
+    }
+}

@@ -1,0 +1,177 @@
+//! Around the hub: its lock, its clock, and the effects that it asks for.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{Notify, broadcast};
+use tokio::time::Instant;
+
+use crate::hub::{Effect, Hub, SessionKey};
+use crate::metrics::Metrics;
+use crate::session::Close;
+use crate::session::outbox::Outbox;
+use crate::shelf::Shelf;
+use crate::{Authenticator, ClassSource, Principal, SessionEvent, SessionsOptions};
+
+/// Events that a subscriber may lag behind before it has to look for itself.
+const EVENTS: usize = 4096;
+
+/// Everything behind [`crate::Sessions`].
+pub(crate) struct Shell {
+    pub(crate) options: SessionsOptions,
+    pub(crate) classes: Arc<dyn ClassSource>,
+    pub(crate) tokens: Arc<dyn Authenticator>,
+    pub(crate) shelf: Shelf,
+    pub(crate) events: broadcast::Sender<SessionEvent>,
+    pub(crate) metrics: Metrics,
+    state: Mutex<State>,
+    /// Rings when the next deadline is earlier than the clock knows, and when the shell is gone.
+    alarm: Arc<Notify>,
+}
+
+struct State {
+    hub: Hub,
+    outboxes: HashMap<SessionKey, Outbox>,
+    /// What the clock waits for.
+    armed: Option<Instant>,
+}
+
+impl Shell {
+    /// Starts the clock; must be called on a tokio runtime.
+    pub(crate) fn start(
+        options: SessionsOptions,
+        classes: Arc<dyn ClassSource>,
+        tokens: Arc<dyn Authenticator>,
+    ) -> Arc<Self> {
+        let state = State { hub: Hub::new(options.clone()), outboxes: HashMap::new(), armed: None };
+        let shell = Arc::new(Self {
+            shelf: Shelf::new(options.limits.class_revisions),
+            options,
+            classes,
+            tokens,
+            events: broadcast::channel(EVENTS).0,
+            metrics: Metrics::default(),
+            state: Mutex::new(state),
+            alarm: Arc::new(Notify::new()),
+        });
+        shell.start_clock();
+        shell
+    }
+
+    /// Does something with the hub, and then what it asks for.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Hub, Instant) -> R) -> R {
+        self.locked(|state, now| act(&mut state.hub, now))
+    }
+
+    /// Opens a stream: its key, and where its frames come out.
+    pub(crate) fn open(
+        &self,
+        principal: Principal,
+        peer: String,
+    ) -> Result<(SessionKey, Outbox), Close> {
+        let outbox = Outbox::new(self.options.limits.outbox);
+        self.locked(|state, now| {
+            let key = state.hub.open(now, principal, peer)?;
+            state.outboxes.insert(key, outbox.clone());
+            Ok((key, outbox))
+        })
+    }
+
+    /// The stream ended by itself.
+    pub(crate) fn ended(&self, key: SessionKey) {
+        self.locked(|state, now| {
+            state.outboxes.remove(&key);
+            state.hub.ended(now, key);
+        });
+    }
+
+    fn locked<R>(&self, act: impl FnOnce(&mut State, Instant) -> R) -> R {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let result = act(&mut state, now);
+        loop {
+            let effects = state.hub.take_effects();
+            if effects.is_empty() {
+                break;
+            }
+            for effect in effects {
+                self.run(&mut state, now, effect);
+            }
+        }
+        let next = state.hub.next_deadline();
+        if next.is_some_and(|next| state.armed.is_none_or(|armed| next < armed)) {
+            state.armed = next;
+            self.alarm.notify_one();
+        }
+        result
+    }
+
+    fn run(&self, state: &mut State, now: Instant, effect: Effect) {
+        match effect {
+            Effect::Send(key, frame, room) => {
+                let room = state.outboxes.get(&key).is_none_or(|outbox| outbox.push(frame, room));
+                if !room {
+                    state.hub.close(now, key, Close::not_reading());
+                }
+            }
+            Effect::CheckReading(key) => {
+                let limit = self.options.timing.not_reading;
+                if state.outboxes.get(&key).is_some_and(|outbox| outbox.stalled(limit)) {
+                    state.hub.close(now, key, Close::not_reading());
+                }
+            }
+            Effect::Close(key, close) => {
+                if let Some(outbox) = state.outboxes.remove(&key) {
+                    outbox.close(&close);
+                }
+            }
+            // Nobody may be listening; the views tell the same.
+            Effect::Publish(event) => drop(self.events.send(event)),
+            // The caller may have gone away.
+            Effect::Answer(answer, outcome) => drop(answer.send(outcome)),
+            Effect::Count(count) => self.metrics.count(count),
+        }
+    }
+
+    /// Lets the hub expire what is due, for as long as the shell lives.
+    fn start_clock(self: &Arc<Self>) {
+        let shell = Arc::downgrade(self);
+        let alarm = Arc::clone(&self.alarm);
+        tokio::spawn(async move {
+            loop {
+                let Some(next) = shell.upgrade().map(|shell| shell.arm()) else { return };
+                let due = async {
+                    match next {
+                        Some(next) => tokio::time::sleep_until(next).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    () = due => {}
+                    () = alarm.notified() => continue,
+                }
+                let Some(shell) = shell.upgrade() else { return };
+                shell.with(Hub::expire);
+            }
+        });
+    }
+
+    fn arm(&self) -> Option<Instant> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.armed = state.hub.next_deadline();
+        state.armed
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        self.alarm.notify_one();
+    }
+}
+
+impl fmt::Debug for Shell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shell").finish_non_exhaustive()
+    }
+}
