@@ -1,1 +1,244 @@
-//! To be filled.
+//! Discovery: which groups, versions and kinds are served.
+//!
+//! Two forms of the same facts: the old one, one document for each group and version, and the
+//! aggregated one, one document for all, chosen by the Accept header.
+
+mod aggregated;
+mod legacy;
+mod reviews;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::kinds::{Registry, Subresource};
+
+/// A document to be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// The `Content-Type` header.
+    pub content_type: String,
+    /// The `ETag` header, quoted; `None` where Kubernetes sends none.
+    pub etag: Option<String>,
+    /// The body.
+    pub bytes: Bytes,
+}
+
+/// What lies at a discovery address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A document.
+    Document(Document),
+    /// The group is served, this version of it is not: a NotFound Status.
+    UnknownVersion,
+    /// Nothing is there: a plain-text 404.
+    Nothing,
+}
+
+/// An address of discovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Address<'a> {
+    Core,
+    Groups,
+    Group(&'a str),
+    Version(&'a str, &'a str),
+}
+
+/// Whether `path` is an address of discovery, served or not.
+pub fn is_discovery(path: &str) -> bool {
+    parse(path).is_some()
+}
+
+fn parse(path: &str) -> Option<Address<'_>> {
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    match parts.as_slice() {
+        ["api"] => Some(Address::Core),
+        ["api", version] => Some(Address::Version("", version)),
+        ["apis"] => Some(Address::Groups),
+        ["apis", group] => Some(Address::Group(group)),
+        ["apis", group, version] => Some(Address::Version(group, version)),
+        _ => None,
+    }
+}
+
+/// What is served at `path`, in the form that the Accept header asks for.
+pub fn answer(registry: &Registry, path: &str, accept: Option<&str>) -> Found {
+    let Some(address) = parse(path) else { return Found::Nothing };
+    let groups = groups(registry);
+    let aggregated = aggregated::version_of(accept);
+    let document = match (address, aggregated) {
+        (Address::Core, Some(version)) => return aggregated::core(registry, version),
+        (Address::Groups, Some(version)) => return aggregated::groups(registry, &groups, version),
+        (Address::Core, None) => legacy::api_versions(),
+        (Address::Groups, None) => legacy::group_list(&groups),
+        (Address::Group(name), _) => match groups.iter().find(|group| group.name == name) {
+            Some(group) => legacy::group(group),
+            None => return Found::Nothing,
+        },
+        (Address::Version(name, version), _) => {
+            let known = name.is_empty() || groups.iter().any(|group| group.name == name);
+            let resources = resources(registry, name, version);
+            match (known, resources.is_empty()) {
+                (false, _) => return Found::Nothing,
+                (true, true) => return Found::UnknownVersion,
+                (true, false) => legacy::resource_list(name, version, &resources),
+            }
+        }
+    };
+    let bytes = Bytes::from(document.to_string());
+    Found::Document(Document { content_type: "application/json".to_owned(), etag: None, bytes })
+}
+
+/// A document with a tag made of its content.
+pub(crate) fn tagged(content_type: &str, body: &Value) -> Document {
+    let bytes = Bytes::from(body.to_string());
+    let etag = Some(format!("\"{}\"", hash(&bytes)));
+    Document { content_type: content_type.to_owned(), etag, bytes }
+}
+
+/// The SHA-256 of a document, in upper-case hexadecimal digits.
+pub(crate) fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+/// A group and its versions, the preferred one first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub(crate) name: String,
+    pub(crate) versions: Vec<String>,
+}
+
+/// All groups but the core one: built-in ones first, then those of definitions, each by name.
+pub(crate) fn groups(registry: &Registry) -> Vec<Group> {
+    let mut groups: Vec<(bool, Group)> = Vec::new();
+    let mut add = |custom: bool, name: &str, version: &str| {
+        if name.is_empty() {
+            return;
+        }
+        match groups.iter_mut().find(|(_, group)| group.name == name) {
+            Some((_, group)) => {
+                if !group.versions.iter().any(|one| one == version) {
+                    group.versions.push(version.to_owned());
+                }
+            }
+            None => groups.push((
+                custom,
+                Group { name: name.to_owned(), versions: vec![version.to_owned()] },
+            )),
+        }
+    };
+    for review in reviews::ALL {
+        add(false, review.group, "v1");
+    }
+    for resource in registry.resources() {
+        add(resource.is_custom(), &resource.group, &resource.version);
+    }
+    groups.sort_by(|(a_custom, a), (b_custom, b)| (a_custom, &a.name).cmp(&(b_custom, &b.name)));
+    let ordered = groups.into_iter().map(|(_, mut group)| {
+        group.versions.sort_by(|a, b| version_rank(b).cmp(&version_rank(a)));
+        group
+    });
+    ordered.collect()
+}
+
+/// The order of versions: general availability over beta over alpha, then the larger numbers; what
+/// does not look like a version comes last.
+fn version_rank(version: &str) -> (u8, u32, u32, std::cmp::Reverse<String>) {
+    let none = (0, 0, 0, std::cmp::Reverse(version.to_owned()));
+    let Some(rest) = version.strip_prefix('v') else { return none };
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let (major, stage) = rest.split_at_checked(end).unwrap_or((rest, ""));
+    let Ok(major) = major.parse::<u32>() else { return none };
+    let staged = |rank: u8, minor: &str| {
+        minor
+            .parse()
+            .map_or(none.clone(), |minor| (rank, major, minor, std::cmp::Reverse(String::new())))
+    };
+    match (stage, stage.strip_prefix("beta"), stage.strip_prefix("alpha")) {
+        ("", _, _) => (3, major, 0, std::cmp::Reverse(String::new())),
+        (_, Some(minor), _) => staged(2, minor),
+        (_, _, Some(minor)) => staged(1, minor),
+        _ => none,
+    }
+}
+
+/// One line of a resource list: a resource or a subresource.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    pub(crate) plural: String,
+    pub(crate) sub: Option<&'static str>,
+    pub(crate) singular: String,
+    pub(crate) namespaced: bool,
+    pub(crate) kind: String,
+    /// Group and version of the kind, where they are not those of the list.
+    pub(crate) foreign: Option<(&'static str, &'static str)>,
+    pub(crate) verbs: Vec<&'static str>,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) categories: Vec<String>,
+}
+
+const PART_VERBS: [&str; 3] = ["get", "patch", "update"];
+
+/// Everything of one version, each resource followed by its subresources.
+pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Vec<Listed> {
+    let mut listed = Vec::new();
+    for resource in registry.of_version(group, version) {
+        listed.push(Listed {
+            plural: resource.plural.clone(),
+            sub: None,
+            singular: resource.singular.clone(),
+            namespaced: resource.namespaced,
+            kind: resource.kind.clone(),
+            foreign: None,
+            verbs: resource.verbs.to_vec(),
+            short_names: resource.short_names.clone(),
+            categories: resource.categories.clone(),
+        });
+        let all = [
+            Subresource::Binding,
+            Subresource::Eviction,
+            Subresource::Finalize,
+            Subresource::Status,
+            Subresource::Scale,
+            Subresource::Token,
+        ];
+        for part in all.into_iter().filter(|part| resource.subresources.has(*part)) {
+            listed.push(subresource(resource, part));
+        }
+    }
+    listed.extend(reviews::listed(group, version));
+    listed.sort_by(|a, b| a.plural.cmp(&b.plural));
+    listed
+}
+
+fn subresource(resource: &crate::kinds::Resource, part: Subresource) -> Listed {
+    let (kind, foreign, verbs): (&str, _, &[&'static str]) = match part {
+        Subresource::Status => (&resource.kind, None, &PART_VERBS),
+        Subresource::Scale => ("Scale", Some(("autoscaling", "v1")), &PART_VERBS),
+        Subresource::Finalize => (&resource.kind, None, &["update"]),
+        Subresource::Eviction => ("Eviction", Some(("policy", "v1")), &["create"]),
+        Subresource::Binding => ("Binding", None, &["create"]),
+        Subresource::Token => ("TokenRequest", Some(("authentication.k8s.io", "v1")), &["create"]),
+    };
+    Listed {
+        plural: resource.plural.clone(),
+        sub: Some(part.name()),
+        singular: String::new(),
+        namespaced: resource.namespaced,
+        kind: kind.to_owned(),
+        foreign,
+        verbs: verbs.to_vec(),
+        short_names: Vec::new(),
+        categories: Vec::new(),
+    }
+}
+
+/// Adds a list that is left out when empty.
+fn put_list(fields: &mut serde_json::Map<String, Value>, name: &str, list: &[String]) {
+    if !list.is_empty() {
+        fields.insert(name.to_owned(), json!(list));
+    }
+}
+
+#[cfg(test)]
+mod tests;

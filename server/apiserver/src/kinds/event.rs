@@ -57,6 +57,13 @@ pub(super) fn to_core(object: &mut Value) {
     normalize(BuiltIn::CoreEvent, object);
 }
 
+/// A copy of an events.k8s.io event with its core face.
+pub(crate) fn as_core(object: &Value) -> Value {
+    let mut copy = object.clone();
+    to_core(&mut copy);
+    copy
+}
+
 /// Turns the core face into the events.k8s.io one.
 pub(super) fn from_core(object: &mut Value) {
     rename(object, |(core, face)| (core, face), "events.k8s.io/v1");

@@ -10,7 +10,7 @@
 //!
 //! `metadata` is the same for all kinds and is not handled here, except for its types.
 
-mod access;
+pub(crate) mod access;
 mod budget;
 pub mod builtin;
 mod config;

@@ -10,6 +10,12 @@ use crate::field::{FieldError, FieldErrorKind, child, index, quote};
 
 /// What can be allocated is the capacity, unless somebody says otherwise.
 pub(super) fn default(object: &mut Value) {
+    if let Some(spec) = object.get_mut("spec") {
+        let range = text(spec, "/podCIDR").to_owned();
+        if !range.is_empty() {
+            preset(spec, "podCIDRs", json!([range]));
+        }
+    }
     let Some(status) = object.get_mut("status") else { return };
     if let Some(capacity) = status.get("capacity").cloned() {
         preset(status, "allocatable", capacity);

@@ -1,1 +1,153 @@
-//! To be filled.
+//! Tables: what `kubectl get` shows.
+
+mod age;
+mod builtin;
+mod cluster;
+mod custom;
+pub(crate) mod json_path;
+mod pod;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::kinds::{Resource, Strategy};
+
+/// What a row carries besides its cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Include {
+    /// The object's metadata.
+    #[default]
+    Metadata,
+    /// The whole object.
+    Object,
+    /// Nothing.
+    None,
+}
+
+impl Include {
+    /// Reads the `includeObject` query parameter.
+    ///
+    /// # Errors
+    /// The value is none of those known; the text says so as Kubernetes does (400).
+    pub fn parse(value: &str) -> Result<Self, String> {
+        match value {
+            "" | "Metadata" => Ok(Self::Metadata),
+            "Object" => Ok(Self::Object),
+            "None" => Ok(Self::None),
+            other => Err(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {}: must \
+                 be 'Metadata', 'Object', 'None', or empty",
+                crate::field::quote(other)
+            )),
+        }
+    }
+}
+
+/// How a table is rendered.
+#[derive(Clone, Copy, Debug)]
+pub struct Rendering {
+    /// `meta.k8s.io/v1` or `meta.k8s.io/v1beta1`.
+    pub api_version: &'static str,
+    /// What rows carry.
+    pub include: Include,
+    /// Whether the columns are defined: in a watch, only in the first event.
+    pub columns: bool,
+    /// The time that ages are counted from.
+    pub now: Timestamp,
+}
+
+/// A table of `objects`. `metadata` is that of the list, or of the one object: its
+/// `resourceVersion`, and for lists `continue` and `remainingItemCount`.
+pub fn table(resource: &Resource, objects: &[Value], metadata: Value, how: Rendering) -> Value {
+    let columns = if how.columns { Value::Array(columns(resource)) } else { Value::Null };
+    let rows: Vec<Value> = objects.iter().map(|object| row(resource, object, how)).collect();
+    json!({
+        "kind": "Table",
+        "apiVersion": how.api_version,
+        "metadata": metadata,
+        "columnDefinitions": columns,
+        "rows": rows,
+    })
+}
+
+/// A table without rows, as a watch sends it for a bookmark.
+pub fn bookmark(resource_version: &str, how: Rendering) -> Value {
+    json!({
+        "kind": "Table",
+        "apiVersion": how.api_version,
+        "metadata": { "resourceVersion": resource_version },
+        "columnDefinitions": null,
+        "rows": null,
+    })
+}
+
+fn columns(resource: &Resource) -> Vec<Value> {
+    match &resource.strategy {
+        Strategy::BuiltIn(kind) => {
+            builtin::columns(*kind).iter().map(Heading::definition).collect()
+        }
+        Strategy::Custom(version) => custom::columns(version),
+    }
+}
+
+fn row(resource: &Resource, object: &Value, how: Rendering) -> Value {
+    let (cells, conditions) = match &resource.strategy {
+        Strategy::BuiltIn(kind) => builtin::cells(*kind, object, how.now),
+        Strategy::Custom(version) => (custom::cells(version, object, how.now), None),
+    };
+    let carried = match how.include {
+        Include::None => Value::Null,
+        Include::Object => object.clone(),
+        Include::Metadata => json!({
+            "kind": "PartialObjectMetadata",
+            "apiVersion": how.api_version,
+            "metadata": object.get("metadata").cloned().unwrap_or_default(),
+        }),
+    };
+    let mut row = Map::new();
+    row.insert("cells".to_owned(), Value::Array(cells));
+    if let Some(conditions) = conditions {
+        row.insert("conditions".to_owned(), conditions);
+    }
+    row.insert("object".to_owned(), carried);
+    Value::Object(row)
+}
+
+/// A column of a built-in kind.
+#[derive(Clone, Copy, Debug)]
+struct Heading {
+    name: &'static str,
+    kind: &'static str,
+    priority: u8,
+}
+
+impl Heading {
+    fn definition(&self) -> Value {
+        let format = if self.name == "Name" && self.priority == 0 { "name" } else { "" };
+        json!({
+            "name": self.name,
+            "type": self.kind,
+            "format": format,
+            "description": self.name,
+            "priority": self.priority,
+        })
+    }
+}
+
+/// A column that is always shown.
+const fn shown(name: &'static str) -> Heading {
+    Heading { name, kind: "string", priority: 0 }
+}
+
+/// A column of wide output.
+const fn wide(name: &'static str) -> Heading {
+    Heading { name, kind: "string", priority: 1 }
+}
+
+/// A text, or a word for its absence.
+fn or(text: &str, absent: &str) -> Value {
+    Value::from(if text.is_empty() { absent } else { text })
+}
+
+#[cfg(test)]
+mod tests;
