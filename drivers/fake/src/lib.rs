@@ -1,1 +1,22 @@
-//! Reference driver: an in-memory cloud with a journal, simulated kubelets and scripted faults
+//! Reference driver: an in-memory cloud with a journal, simulated kubelets and scripted faults.
+//!
+//! * [`cloud`]: instances with tags, in a state file that outlives the process
+//! * [`spec`]: the provider spec of a class
+//! * [`fault`]: what goes wrong, at which call
+//! * [`calls`]: the log of what the core asked
+//! * [`FakeDriver`]: the verbs of the protocol
+//! * [`Kubelets`]: what runs inside the instances
+//! * [`run`]: all of it as a process
+
+pub mod calls;
+pub mod cloud;
+mod digest;
+mod driver;
+pub mod fault;
+mod kubelet;
+mod run;
+pub mod spec;
+
+pub use driver::{FakeDriver, PROVIDER};
+pub use kubelet::Kubelets;
+pub use run::{FakeArgs, run};

@@ -1,0 +1,162 @@
+//! What the cloud knows of an instance.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::bootstrap::Bootstrap;
+use crate::spec::{GoDuration, KubeletSpec, NodeCapacity, ProviderSpec, Resource};
+
+/// To which machine of which cluster an instance belongs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Identity {
+    /// The cluster. Instances of other clusters are never touched.
+    pub cluster_id: String,
+    /// Name of the machine.
+    pub machine_name: String,
+    /// UID of the machine.
+    pub machine_uid: String,
+}
+
+/// A virtual machine, its network interface and its disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Instance {
+    /// `fake:///<region>/<id>`.
+    pub provider_id: String,
+    /// To which machine it belongs.
+    pub identity: Identity,
+    /// Name of the class that it was made from.
+    pub class: String,
+    /// What it was made from; tags and kubelet are as they are now.
+    pub region: String,
+    /// Image it booted.
+    pub image: String,
+    /// Size.
+    pub machine_type: String,
+    /// Tags of the virtual machine.
+    pub vm: TagSet,
+    /// Tags of the network interface.
+    pub network: TagSet,
+    /// Tags of the disk.
+    pub disk: TagSet,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// From when on it runs.
+    pub boots_at: Timestamp,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// InitializeMachine is done, or not needed.
+    pub initialized: bool,
+    /// When its kubelet registered a Node.
+    pub joined_at: Option<Timestamp>,
+    /// What its user data holds for the kubelet.
+    pub bootstrap: Bootstrap,
+    /// How long the kubelet waits before it asks to join.
+    pub join_latency: GoDuration,
+    /// How the kubelet behaves.
+    pub kubelet: KubeletSpec,
+    /// What the Node reports.
+    pub node_capacity: NodeCapacity,
+}
+
+/// What an instance is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Power {
+    /// It boots.
+    Pending,
+    /// It runs.
+    Running,
+    /// It is being deleted.
+    Deleting,
+}
+
+/// The tags of one resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TagSet {
+    /// All of them.
+    pub tags: BTreeMap<String, String>,
+    /// Keys that come from a provider spec. The others are foreign, and are never taken away.
+    pub managed: BTreeSet<String>,
+}
+
+impl TagSet {
+    /// This set, brought to what a provider spec says.
+    #[must_use]
+    pub fn brought_to(&self, desired: &BTreeMap<String, String>) -> Self {
+        let kept = self.tags.iter().filter(|(key, _)| !self.managed.contains(*key));
+        let tags = kept.chain(desired).map(|(key, value)| (key.clone(), value.clone())).collect();
+        Self { tags, managed: desired.keys().cloned().collect() }
+    }
+}
+
+impl Instance {
+    /// What it is doing at `now`.
+    pub fn power(&self, now: Timestamp) -> Power {
+        if self.deleting {
+            Power::Deleting
+        } else if now < self.boots_at {
+            Power::Pending
+        } else {
+            Power::Running
+        }
+    }
+
+    /// The tags of one of its resources.
+    pub fn tags(&self, resource: Resource) -> &TagSet {
+        match resource {
+            Resource::Vm => &self.vm,
+            Resource::Network => &self.network,
+            Resource::Disk => &self.disk,
+        }
+    }
+
+    pub(super) fn tags_mut(&mut self, resource: Resource) -> &mut TagSet {
+        match resource {
+            Resource::Vm => &mut self.vm,
+            Resource::Network => &mut self.network,
+            Resource::Disk => &mut self.disk,
+        }
+    }
+
+    /// Where `spec` asks for something that this instance can never become.
+    pub fn fixed_paths_differing(&self, spec: &ProviderSpec) -> Vec<&'static str> {
+        [
+            ("region", self.region == spec.region),
+            ("image", self.image == spec.image),
+            ("machineType", self.machine_type == spec.machine_type),
+            ("nodeCapacity", self.node_capacity == spec.node_capacity),
+        ]
+        .into_iter()
+        .filter_map(|(path, same)| (!same).then_some(path))
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    #[test]
+    fn an_update_adds_changes_and_removes_its_own_tags_and_keeps_foreign_ones() {
+        let mut set = TagSet::default().brought_to(&map(&[("a", "1"), ("b", "1")]));
+        set.tags.insert("foreign".into(), "x".into());
+        let set = set.brought_to(&map(&[("b", "2"), ("c", "1")]));
+        assert_eq!(set.tags, map(&[("b", "2"), ("c", "1"), ("foreign", "x")]));
+    }
+
+    #[test]
+    fn a_half_applied_change_that_is_taken_back_leaves_nothing_behind() {
+        let first = map(&[("a", "1")]);
+        let before = TagSet::default().brought_to(&first);
+        let half = before.brought_to(&map(&[("a", "2"), ("new", "x")]));
+        assert_eq!(half.brought_to(&first), before);
+    }
+}

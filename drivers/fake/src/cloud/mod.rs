@@ -1,0 +1,199 @@
+//! The cloud: instances with tags, in memory and in a journal that outlives the process.
+
+mod bootstrap;
+mod clock;
+mod instance;
+mod journal;
+mod request;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+pub use bootstrap::{Bootstrap, BootstrapToken, NOT_READY_TAINT, StartupTaint};
+pub use clock::Clock;
+pub use instance::{Identity, Instance, Power, TagSet};
+pub use journal::{Journal, JournalError};
+pub use request::{NewInstance, Refusal};
+pub use state::{Changes, Record, State};
+
+/// A cloud. Clones are the same cloud.
+#[derive(Debug, Clone)]
+pub struct Cloud {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Mutex<Shared>,
+    /// Revision of the state, for those who wait for a change.
+    revision: watch::Sender<u64>,
+    clock: Clock,
+    synced: tokio::sync::Mutex<u64>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: State,
+    /// `None`: the cloud ends with the process.
+    journal: Option<Journal>,
+    /// Number of appends so far, which is what a sync covers.
+    appends: u64,
+}
+
+/// The cloud did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum CloudError {
+    /// It refused.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Its journal cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+impl Cloud {
+    /// A cloud that ends with the process.
+    pub fn in_memory(clock: Clock) -> Self {
+        Self::new(State::default(), None, clock)
+    }
+
+    /// A cloud whose state is kept in the file at `path`.
+    pub fn open(path: &Path, clock: Clock) -> Result<Self, JournalError> {
+        let (journal, state) = Journal::open(path)?;
+        Ok(Self::new(state, Some(journal), clock))
+    }
+
+    /// The state in the file at `path` as it is now; a driver may be writing it meanwhile.
+    pub fn read(path: &Path) -> Result<State, JournalError> {
+        Journal::read(path)
+    }
+
+    fn new(state: State, journal: Option<Journal>, clock: Clock) -> Self {
+        let revision = watch::Sender::new(state.revision());
+        let shared = Mutex::new(Shared { state, journal, appends: 0 });
+        let synced = tokio::sync::Mutex::new(0);
+        Self { inner: Arc::new(Inner { shared, revision, clock, synced }) }
+    }
+
+    /// The state file, if it has one. Then other processes may change it, too.
+    pub fn state_file(&self) -> Option<PathBuf> {
+        self.lock().journal.as_ref().map(Journal::path)
+    }
+
+    /// Where it takes its time from.
+    pub fn clock(&self) -> &Clock {
+        &self.inner.clock
+    }
+
+    /// Becomes ready whenever an instance has changed; the value is the revision of the state.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.inner.revision.subscribe()
+    }
+
+    /// Looks at the state as it is now.
+    pub fn with<T>(&self, look: impl FnOnce(&State) -> T) -> Result<T, JournalError> {
+        let mut guard = self.lock();
+        let Shared { state, journal, .. } = &mut *guard;
+        if let Some(journal) = journal {
+            journal.catch_up(state)?;
+        }
+        let seen = look(state);
+        self.announce(state);
+        Ok(seen)
+    }
+
+    /// All instances, of all clusters.
+    pub fn instances(&self) -> Result<Vec<Instance>, JournalError> {
+        self.with(|state| state.instances().cloned().collect())
+    }
+
+    /// The instance of this id.
+    pub fn instance(&self, provider_id: &str) -> Result<Option<Instance>, JournalError> {
+        self.with(|state| state.instance(provider_id).cloned())
+    }
+
+    /// Lets `decide` turn the state as it is now into records, and takes them in as one change.
+    pub(crate) fn transact<T>(
+        &self,
+        decide: impl FnOnce(&State) -> Result<(Vec<Record>, T), Refusal>,
+    ) -> Result<T, CloudError> {
+        let mut guard = self.lock();
+        let shared = &mut *guard;
+        if let Some(journal) = &mut shared.journal {
+            journal.begin(&mut shared.state)?;
+        }
+        let outcome = shared.decide_and_append(decide);
+        if let Some(journal) = &shared.journal {
+            journal.end();
+        }
+        self.announce(&shared.state);
+        outcome
+    }
+
+    /// Returns when every change so far is on the disk. Callers that wait at once share one sync.
+    pub async fn durable(&self) -> Result<(), JournalError> {
+        let wanted = self.lock().appends;
+        let mut synced = self.inner.synced.lock().await;
+        if *synced >= wanted {
+            return Ok(());
+        }
+        let (appends, handle) = {
+            let shared = self.lock();
+            (shared.appends, shared.journal.as_ref().map(Journal::handle))
+        };
+        if let Some(handle) = handle {
+            let sync = tokio::task::spawn_blocking(move || handle?.sync_data());
+            let outcome = sync.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+            outcome.map_err(|source| self.sync_failed(source))?;
+        }
+        *synced = appends;
+        Ok(())
+    }
+
+    fn sync_failed(&self, source: std::io::Error) -> JournalError {
+        let path = self.state_file().unwrap_or_default();
+        JournalError::Io { path, what: "sync it", source }
+    }
+
+    fn announce(&self, state: &State) {
+        let revision = state.revision();
+        self.inner.revision.send_if_modified(|known| {
+            let changed = *known != revision;
+            *known = revision;
+            changed
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        // Every change is one `apply` of checked records, so a panic leaves a whole state behind.
+        self.inner.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn decide_and_append<T>(
+        &mut self,
+        decide: impl FnOnce(&State) -> Result<(Vec<Record>, T), Refusal>,
+    ) -> Result<T, CloudError> {
+        let (records, outcome) = decide(&self.state)?;
+        if records.is_empty() {
+            return Ok(outcome);
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.append(&records)?;
+        }
+        self.appends += 1;
+        for record in records {
+            self.state.apply(record);
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.rewrite_if_grown(&self.state)?;
+        }
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,349 @@
+//! What can be asked of the cloud, and when it refuses.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::state::{Record, State};
+use super::{Bootstrap, Cloud, CloudError, Identity, Instance, JournalError, TagSet};
+use crate::digest::short_digest;
+use crate::spec::{KubeletSpec, ProviderSpec, Resource};
+
+/// An instance to make.
+#[derive(Debug, Clone)]
+pub struct NewInstance {
+    /// To which machine it shall belong.
+    pub identity: Identity,
+    /// Name of its class.
+    pub class: String,
+    /// Made from this.
+    pub spec: ProviderSpec,
+    /// Tags that carry the identity; all three resources get them, and no update takes them away.
+    pub identity_tags: BTreeMap<String, String>,
+    /// What its user data holds for the kubelet.
+    pub bootstrap: Bootstrap,
+    /// An instance that the machine is said to have had: adopted if it fits.
+    pub previous: Option<String>,
+}
+
+/// Why the cloud did not do what it was asked. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such instance.
+    #[error("there is no instance for machine {machine_name}")]
+    Absent {
+        /// The machine.
+        machine_name: String,
+    },
+    /// The identity is carried by more than one instance.
+    #[error(
+        "{count} instances carry the identity of machine {machine_name}: delete the wrong ones"
+    )]
+    Several {
+        /// The machine.
+        machine_name: String,
+        /// How many there are.
+        count: usize,
+    },
+    /// The instance belongs to another machine or cluster.
+    #[error("instance {provider_id} belongs to another machine or cluster and is not touched")]
+    Foreign {
+        /// The instance.
+        provider_id: String,
+    },
+    /// The machine has an instance that its class cannot be applied to.
+    #[error("instance {provider_id} exists and differs in {}", paths.join(", "))]
+    Incompatible {
+        /// The instance.
+        provider_id: String,
+        /// Where it differs from the provider spec.
+        paths: Vec<&'static str>,
+    },
+    /// The instance is being deleted.
+    #[error("instance {provider_id} is being deleted")]
+    BeingDeleted {
+        /// The instance.
+        provider_id: String,
+    },
+    /// There is no room.
+    #[error("region {region} is full: {limit} instances are allowed")]
+    Full {
+        /// The region.
+        region: String,
+        /// How many instances it may hold.
+        limit: usize,
+        /// When to try again.
+        retry_after: Option<Duration>,
+    },
+}
+
+impl Cloud {
+    /// Makes an instance, or returns the one that the machine has.
+    pub fn create(&self, new: &NewInstance) -> Result<Instance, CloudError> {
+        let now = self.clock().now();
+        self.transact(|state| {
+            if let Some(found) = existing(state, new)? {
+                return Ok((retag(&found, &new.identity), with_identity(found, &new.identity)));
+            }
+            check_room(state, &new.spec)?;
+            let instance = build(new, now, state.revision());
+            Ok((vec![Record::Created { instance: Box::new(instance.clone()) }], instance))
+        })
+    }
+
+    /// The instance of a machine: of that id if it belongs to the machine, else by identity.
+    pub fn find(
+        &self,
+        identity: &Identity,
+        provider_id: Option<&str>,
+    ) -> Result<Instance, CloudError> {
+        Ok(self.with(|state| find(state, identity, provider_id).cloned())??)
+    }
+
+    /// All instances of a cluster.
+    pub fn of_cluster(&self, cluster_id: &str) -> Result<Vec<Instance>, JournalError> {
+        self.with(|state| {
+            let ours = state.instances().filter(|i| i.identity.cluster_id == cluster_id);
+            ours.cloned().collect()
+        })
+    }
+
+    /// Marks the instance of a machine as initialized.
+    pub fn initialize(
+        &self,
+        identity: &Identity,
+        provider_id: &str,
+    ) -> Result<Instance, CloudError> {
+        self.transact(|state| {
+            let mut found = find(state, identity, Some(provider_id))?.clone();
+            let record = Record::Initialized { provider_id: found.provider_id.clone() };
+            let records = if found.initialized { Vec::new() } else { vec![record] };
+            found.initialized = true;
+            Ok((records, found))
+        })
+    }
+
+    /// Brings the tags of one resource to what a spec says; whether that changed anything.
+    pub fn bring_tags(
+        &self,
+        provider_id: &str,
+        resource: Resource,
+        desired: &BTreeMap<String, String>,
+    ) -> Result<bool, CloudError> {
+        self.transact(|state| {
+            let found = by_id(state, provider_id)?;
+            let tags = found.tags(resource).brought_to(desired);
+            if tags == *found.tags(resource) {
+                return Ok((Vec::new(), false));
+            }
+            let provider_id = provider_id.to_owned();
+            Ok((vec![Record::Tagged { provider_id, resource, tags }], true))
+        })
+    }
+
+    /// Sets a tag as somebody else would, whom no update may disturb.
+    pub fn tag_as_stranger(
+        &self,
+        provider_id: &str,
+        resource: Resource,
+        (key, value): (&str, &str),
+    ) -> Result<(), CloudError> {
+        self.transact(|state| {
+            let mut tags = by_id(state, provider_id)?.tags(resource).clone();
+            tags.tags.insert(key.to_owned(), value.to_owned());
+            let provider_id = provider_id.to_owned();
+            Ok((vec![Record::Tagged { provider_id, resource, tags }], ()))
+        })
+    }
+
+    /// Makes the kubelet behave so; whether that changed anything.
+    pub fn behave(&self, provider_id: &str, kubelet: &KubeletSpec) -> Result<bool, CloudError> {
+        self.transact(|state| {
+            if by_id(state, provider_id)?.kubelet == *kubelet {
+                return Ok((Vec::new(), false));
+            }
+            let (provider_id, kubelet) = (provider_id.to_owned(), kubelet.clone());
+            Ok((vec![Record::Behaves { provider_id, kubelet }], true))
+        })
+    }
+
+    /// Notes that the kubelet registered its Node; returns when.
+    pub fn joined(&self, provider_id: &str) -> Result<Timestamp, CloudError> {
+        let at = self.clock().now();
+        self.transact(|state| {
+            by_id(state, provider_id)?;
+            Ok((vec![Record::Joined { provider_id: provider_id.to_owned(), at }], at))
+        })
+    }
+
+    /// Stops all instances of a machine; those that are left to be removed.
+    pub fn begin_delete(
+        &self,
+        identity: &Identity,
+        provider_id: Option<&str>,
+    ) -> Result<Vec<String>, CloudError> {
+        self.transact(|state| {
+            let doomed = owned(state, identity, provider_id);
+            let records = doomed
+                .iter()
+                .filter(|instance| !instance.deleting)
+                .map(|i| Record::Deleting { provider_id: i.provider_id.clone() })
+                .collect();
+            Ok((records, doomed.iter().map(|i| i.provider_id.clone()).collect()))
+        })
+    }
+
+    /// Removes instances for good. To tests it is also the hand that pulls the plug.
+    pub fn remove(&self, provider_ids: &[String]) -> Result<(), CloudError> {
+        self.transact(|state| {
+            let records = provider_ids
+                .iter()
+                .filter(|id| state.instance(id).is_some())
+                .map(|id| Record::Deleted { provider_id: id.clone() })
+                .collect();
+            Ok((records, ()))
+        })
+    }
+
+    /// Adds one to a counter and returns it.
+    pub fn count(&self, counter: &str) -> Result<u64, CloudError> {
+        self.transact(|state| {
+            let calls = state.counter(counter) + 1;
+            Ok((vec![Record::Counted { counter: counter.to_owned(), calls }], calls))
+        })
+    }
+}
+
+/// The instance that a machine to be created has already.
+fn existing(state: &State, new: &NewInstance) -> Result<Option<Instance>, Refusal> {
+    let previous = new.previous.as_deref().and_then(|id| state.instance(id));
+    if let Some(previous) = previous.filter(|found| !fits(found, &new.identity)) {
+        return Err(Refusal::Foreign { provider_id: previous.provider_id.clone() });
+    }
+    let found = match find(state, &new.identity, new.previous.as_deref()) {
+        Err(Refusal::Absent { .. }) => return Ok(None),
+        found => found?,
+    };
+    let provider_id = found.provider_id.clone();
+    if found.deleting {
+        return Err(Refusal::BeingDeleted { provider_id });
+    }
+    // An adopted machine may be older than its class: its spec is a matter for an update.
+    let paths = found.fixed_paths_differing(&new.spec);
+    if previous.is_none() && !paths.is_empty() {
+        return Err(Refusal::Incompatible { provider_id, paths });
+    }
+    Ok(Some(found.clone()))
+}
+
+/// Whether an instance that was found by its id is that of the machine. The UID may differ: that of
+/// a restored machine is new.
+fn fits(instance: &Instance, identity: &Identity) -> bool {
+    instance.identity.cluster_id == identity.cluster_id
+        && instance.identity.machine_name == identity.machine_name
+}
+
+fn find<'a>(
+    state: &'a State,
+    identity: &Identity,
+    provider_id: Option<&str>,
+) -> Result<&'a Instance, Refusal> {
+    let by_id = provider_id.and_then(|id| state.instance(id));
+    if let Some(found) = by_id.filter(|found| fits(found, identity)) {
+        return Ok(found);
+    }
+    let machine_name = identity.machine_name.clone();
+    let mut found = state.of_identity(identity);
+    match (found.next(), found.count()) {
+        (None, _) => Err(Refusal::Absent { machine_name }),
+        (Some(instance), 0) => Ok(instance),
+        (Some(_), more) => Err(Refusal::Several { machine_name, count: more + 1 }),
+    }
+}
+
+/// Everything that is the machine's and so must go with it.
+fn owned<'a>(
+    state: &'a State,
+    identity: &'a Identity,
+    provider_id: Option<&str>,
+) -> Vec<&'a Instance> {
+    let mut owned: Vec<_> = state.of_identity(identity).collect();
+    let by_id = provider_id.and_then(|id| state.instance(id)).filter(|i| fits(i, identity));
+    if let Some(found) = by_id.filter(|found| found.identity.machine_uid != identity.machine_uid) {
+        owned.push(found);
+    }
+    owned
+}
+
+fn by_id<'a>(state: &'a State, provider_id: &str) -> Result<&'a Instance, Refusal> {
+    let absent = || Refusal::Absent { machine_name: provider_id.to_owned() };
+    state.instance(provider_id).ok_or_else(absent)
+}
+
+fn retag(found: &Instance, identity: &Identity) -> Vec<Record> {
+    if found.identity.machine_uid == identity.machine_uid {
+        return Vec::new();
+    }
+    vec![Record::Retagged {
+        provider_id: found.provider_id.clone(),
+        machine_uid: identity.machine_uid.clone(),
+    }]
+}
+
+fn with_identity(mut instance: Instance, identity: &Identity) -> Instance {
+    instance.identity = identity.clone();
+    instance
+}
+
+fn check_room(state: &State, spec: &ProviderSpec) -> Result<(), Refusal> {
+    let Some(limit) = spec.capacity.max_instances else {
+        return Ok(());
+    };
+    if state.instances().filter(|i| i.region == spec.region).count() < limit {
+        return Ok(());
+    }
+    let retry_after = spec.capacity.retry_after.map(|delay| delay.0);
+    Err(Refusal::Full { region: spec.region.clone(), limit, retry_after })
+}
+
+fn build(new: &NewInstance, now: Timestamp, revision: u64) -> Instance {
+    let spec = &new.spec;
+    let tags = |resource| {
+        let identity = TagSet { tags: new.identity_tags.clone(), ..TagSet::default() };
+        identity.brought_to(spec.tags.of(resource))
+    };
+    let until_running = spec.latency.create.0.saturating_add(spec.latency.boot.0);
+    Instance {
+        provider_id: provider_id(&spec.region, &new.identity, (now, revision)),
+        identity: new.identity.clone(),
+        class: new.class.clone(),
+        region: spec.region.clone(),
+        image: spec.image.clone(),
+        machine_type: spec.machine_type.clone(),
+        vm: tags(Resource::Vm),
+        network: tags(Resource::Network),
+        disk: tags(Resource::Disk),
+        created_at: now,
+        boots_at: later(now, until_running),
+        deleting: false,
+        initialized: !spec.initialize,
+        joined_at: None,
+        bootstrap: new.bootstrap.clone(),
+        join_latency: spec.latency.join,
+        kubelet: spec.kubelet.clone(),
+        node_capacity: spec.node_capacity.clone(),
+    }
+}
+
+fn later(now: Timestamp, delay: Duration) -> Timestamp {
+    let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
+    now.checked_add(delay).unwrap_or(Timestamp::MAX)
+}
+
+/// Unique without chance: two changes of one cloud differ in time or revision, two clouds in the
+/// machines.
+fn provider_id(region: &str, identity: &Identity, (now, revision): (Timestamp, u64)) -> String {
+    let text = format!("{}/{}/{now}/{revision}", identity.cluster_id, identity.machine_uid);
+    format!("fake:///{region}/i-{}", short_digest(&text))
+}

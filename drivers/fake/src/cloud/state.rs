@@ -1,0 +1,230 @@
+//! The state of the cloud, and the records that change it. Pure.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::instance::{Identity, Instance, TagSet};
+use crate::spec::{KubeletSpec, Resource};
+
+/// Call counters that are kept. One rule that counts for each machine needs one a machine, so this
+/// is a hundred such rules on a thousand machines.
+const MOST_COUNTERS: usize = 100_000;
+/// Changes that are remembered one by one. Whoever lags further behind looks at everything.
+const MOST_CHANGES: usize = 4096;
+
+/// One change of the state: a line of the journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Record {
+    /// The first line.
+    Opened {
+        /// Version of the format.
+        format: u32,
+    },
+    /// An instance exists.
+    Created {
+        /// The instance.
+        instance: Box<Instance>,
+    },
+    /// An instance belongs to a machine whose UID changed.
+    Retagged {
+        /// The instance.
+        provider_id: String,
+        /// The new UID.
+        machine_uid: String,
+    },
+    /// An instance was initialized.
+    Initialized {
+        /// The instance.
+        provider_id: String,
+    },
+    /// The tags of one resource changed.
+    Tagged {
+        /// The instance.
+        provider_id: String,
+        /// Which of its resources.
+        resource: Resource,
+        /// Its tags from now on.
+        tags: TagSet,
+    },
+    /// The kubelet behaves otherwise.
+    Behaves {
+        /// The instance.
+        provider_id: String,
+        /// How it behaves from now on.
+        kubelet: KubeletSpec,
+    },
+    /// The kubelet registered its Node.
+    Joined {
+        /// The instance.
+        provider_id: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// The instance stopped and goes away.
+    Deleting {
+        /// The instance.
+        provider_id: String,
+    },
+    /// The instance is gone.
+    Deleted {
+        /// The instance.
+        provider_id: String,
+    },
+    /// A fault rule counted a call.
+    Counted {
+        /// Name of the counter.
+        counter: String,
+        /// Its value from now on.
+        calls: u64,
+    },
+}
+
+/// Everything the cloud knows.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    instances: BTreeMap<String, Instance>,
+    by_uid: HashMap<String, BTreeSet<String>>,
+    counters: BTreeMap<String, u64>,
+    /// Number of changes of instances so far.
+    revision: u64,
+    /// Provider ids of the latest of them.
+    changes: VecDeque<String>,
+}
+
+/// What changed since a revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Changes {
+    /// Possibly everything.
+    All,
+    /// These instances, some perhaps more than once.
+    These(Vec<String>),
+}
+
+impl State {
+    /// An empty state for those who knew this one: they will look at everything.
+    pub(super) fn forgotten(&self) -> Self {
+        Self { revision: self.revision + 1, ..Self::default() }
+    }
+
+    /// Takes a record in. A record about an instance that does not exist changes nothing.
+    pub fn apply(&mut self, record: Record) {
+        match record {
+            Record::Opened { .. } => {}
+            Record::Created { instance } => self.insert(*instance),
+            Record::Retagged { provider_id, machine_uid } => {
+                if let Some(mut instance) = self.remove(&provider_id) {
+                    instance.identity.machine_uid = machine_uid;
+                    self.insert(instance);
+                }
+            }
+            Record::Initialized { provider_id } => {
+                self.change(provider_id, |instance| instance.initialized = true);
+            }
+            Record::Tagged { provider_id, resource, tags } => {
+                self.change(provider_id, |instance| *instance.tags_mut(resource) = tags);
+            }
+            Record::Behaves { provider_id, kubelet } => {
+                self.change(provider_id, |instance| instance.kubelet = kubelet);
+            }
+            Record::Joined { provider_id, at } => {
+                self.change(provider_id, |instance| instance.joined_at = Some(at));
+            }
+            Record::Deleting { provider_id } => {
+                self.change(provider_id, |instance| instance.deleting = true);
+            }
+            Record::Deleted { provider_id } => {
+                self.remove(&provider_id);
+                self.changed(provider_id);
+            }
+            Record::Counted { counter, calls } => {
+                self.counters.insert(counter, calls);
+                if self.counters.len() > MOST_COUNTERS {
+                    self.counters.pop_first();
+                }
+            }
+        }
+    }
+
+    /// Records that make this state out of nothing.
+    pub fn records(&self) -> impl Iterator<Item = Record> {
+        let instances =
+            self.instances.values().map(|i| Record::Created { instance: Box::new(i.clone()) });
+        let counters = self
+            .counters
+            .iter()
+            .map(|(counter, calls)| Record::Counted { counter: counter.clone(), calls: *calls });
+        instances.chain(counters)
+    }
+
+    /// All instances, by provider id.
+    pub fn instances(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.values()
+    }
+
+    /// The instance of this id.
+    pub fn instance(&self, provider_id: &str) -> Option<&Instance> {
+        self.instances.get(provider_id)
+    }
+
+    /// All instances of this cluster and machine UID.
+    pub fn of_identity(&self, identity: &Identity) -> impl Iterator<Item = &Instance> {
+        let ids = self.by_uid.get(&identity.machine_uid).into_iter().flatten();
+        ids.filter_map(|id| self.instances.get(id))
+            .filter(|instance| instance.identity.cluster_id == identity.cluster_id)
+    }
+
+    /// How many calls a fault rule counted.
+    pub fn counter(&self, name: &str) -> u64 {
+        self.counters.get(name).copied().unwrap_or_default()
+    }
+
+    /// Number of changes of instances so far.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Which instances changed since `revision`.
+    pub fn changes_since(&self, revision: u64) -> Changes {
+        let missed = usize::try_from(self.revision.saturating_sub(revision)).unwrap_or(usize::MAX);
+        if missed > self.changes.len() {
+            return Changes::All;
+        }
+        Changes::These(self.changes.iter().rev().take(missed).rev().cloned().collect())
+    }
+
+    fn insert(&mut self, instance: Instance) {
+        let id = instance.provider_id.clone();
+        self.by_uid.entry(instance.identity.machine_uid.clone()).or_default().insert(id.clone());
+        self.instances.insert(id.clone(), instance);
+        self.changed(id);
+    }
+
+    fn remove(&mut self, provider_id: &str) -> Option<Instance> {
+        let instance = self.instances.remove(provider_id)?;
+        if let Some(ids) = self.by_uid.get_mut(&instance.identity.machine_uid) {
+            ids.remove(provider_id);
+            if ids.is_empty() {
+                self.by_uid.remove(&instance.identity.machine_uid);
+            }
+        }
+        Some(instance)
+    }
+
+    fn change(&mut self, provider_id: String, change: impl FnOnce(&mut Instance)) {
+        if let Some(instance) = self.instances.get_mut(&provider_id) {
+            change(instance);
+            self.changed(provider_id);
+        }
+    }
+
+    fn changed(&mut self, provider_id: String) {
+        self.revision += 1;
+        if self.changes.len() == MOST_CHANGES {
+            self.changes.pop_front();
+        }
+        self.changes.push_back(provider_id);
+    }
+}

@@ -1,0 +1,185 @@
+//! What every verb has in common: the call log, the faults, the time it takes.
+
+use std::future::pending;
+use std::time::Duration;
+
+use ostler_driver_sdk::{Class, Context, DriverError};
+
+use super::FakeDriver;
+use super::answer::{bad_spec, cloud_error, control_error};
+use crate::calls::Entry;
+use crate::cloud::Identity;
+use crate::fault::{Action, Fault, Injection, Subject, Verb, When, inject};
+use crate::spec::ProviderSpec;
+
+/// One call, as a verb sees it.
+pub(super) struct Call {
+    pub(super) ctx: Context,
+    pub(super) spec: ProviderSpec,
+    pub(super) injection: Injection,
+}
+
+/// How much a verb needs of the class.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// A good spec.
+    GoodSpec,
+    /// Nothing: a class that was spoiled must not keep machines from being read and deleted.
+    Identity,
+}
+
+impl Call {
+    /// To which machine of which cluster the call belongs.
+    pub(super) fn identity(&self) -> Identity {
+        let target = self.ctx.target();
+        Identity {
+            cluster_id: self.ctx.cluster_id().to_owned(),
+            machine_name: target.name.clone(),
+            machine_uid: target.uid.clone(),
+        }
+    }
+
+    /// Waits; stops and says so when the core cancels the call.
+    pub(super) async fn wait(&self, time: Duration) -> Result<(), DriverError> {
+        if time.is_zero() {
+            return Ok(());
+        }
+        tokio::select! {
+            () = tokio::time::sleep(time) => Ok(()),
+            () = self.ctx.cancelled() => Err(DriverError::canceled("the core cancelled the call")),
+        }
+    }
+}
+
+impl FakeDriver {
+    /// Runs `work`, with the faults that the class and the control file have for this call.
+    pub(super) async fn call<T>(
+        &self,
+        (verb, need): (Verb, Need),
+        ctx: Context,
+        work: impl AsyncFnOnce(&Call) -> Result<T, DriverError>,
+    ) -> Result<T, DriverError> {
+        let mut entry = self.calls.begin(verb, &ctx);
+        let call = match self.prepare(verb, need, ctx).await {
+            Ok(call) => call,
+            Err(error) => {
+                let answer = Err(error);
+                entry.answered(&answer);
+                return answer;
+            }
+        };
+        entry.faults.clone_from(&call.injection.rules);
+        match &call.injection.action {
+            Some(Action::Crash(When::Before)) => return self.crash(entry).await,
+            Some(Action::Fail(When::Before, failure)) => {
+                let waited = call.wait(call.injection.latency).await;
+                let answer = Err(waited.err().unwrap_or_else(|| failure.clone().into()));
+                entry.answered(&answer);
+                return answer;
+            }
+            Some(_) | None => {}
+        }
+        let answer = match call.wait(call.injection.latency).await {
+            Ok(()) => work(&call).await,
+            Err(cancelled) => Err(cancelled.not_applied()),
+        };
+        self.spoil(entry, call.injection.action, answer).await
+    }
+
+    /// What becomes of an answer once the work is done. A failure of the work itself is told.
+    async fn spoil<T>(
+        &self,
+        entry: Entry,
+        action: Option<Action>,
+        answer: Result<T, DriverError>,
+    ) -> Result<T, DriverError> {
+        let answer = match (action, answer) {
+            (Some(Action::Crash(When::After)), Ok(_)) => return self.crash(entry).await,
+            (Some(Action::LoseReply), Ok(_)) => {
+                entry.silent("LostReply");
+                return pending().await;
+            }
+            (Some(Action::Fail(When::After, failure)), Ok(_)) => Err(failure.into()),
+            (_, answer) => answer,
+        };
+        entry.answered(&answer);
+        answer
+    }
+
+    async fn crash<T>(&self, entry: Entry) -> T {
+        entry.silent("Crashed");
+        tracing::warn!("crashing, as a fault says");
+        (self.crash)();
+        pending().await
+    }
+
+    async fn prepare(&self, verb: Verb, need: Need, ctx: Context) -> Result<Call, DriverError> {
+        let class = ctx.class().await?;
+        let spec = match read_spec(&class) {
+            Ok(spec) => spec,
+            Err(error) if need == Need::GoodSpec => return Err(error),
+            Err(_) => blank_spec(),
+        };
+        let source = format!("class/{}/{}", class.namespace, class.name);
+        let injection = self.inject((verb, &source), &spec.faults, &ctx, &class.name)?;
+        let injection = match &self.control {
+            Some(file) => {
+                let control = file.read().map_err(|error| control_error(&error))?;
+                injection.then(self.inject(
+                    (verb, "control"),
+                    &control.faults,
+                    &ctx,
+                    &class.name,
+                )?)
+            }
+            None => injection,
+        };
+        Ok(Call { ctx, spec, injection })
+    }
+
+    fn inject(
+        &self,
+        verb_and_source: (Verb, &str),
+        rules: &[Fault],
+        ctx: &Context,
+        class: &str,
+    ) -> Result<Injection, DriverError> {
+        let mut failed = None;
+        let subject = Subject { target: ctx.target(), class };
+        let injection = inject(rules, verb_and_source, subject, |counter| {
+            self.cloud.count(counter).unwrap_or_else(|error| {
+                failed = Some(error);
+                0
+            })
+        });
+        match failed {
+            Some(error) => Err(cloud_error(error)),
+            None => Ok(injection),
+        }
+    }
+}
+
+/// The spec of a class, read and checked.
+pub(super) fn read_spec(class: &Class) -> Result<ProviderSpec, DriverError> {
+    let spec: ProviderSpec = class.spec()?;
+    match spec.violations() {
+        found if found.is_empty() => Ok(spec),
+        found => Err(bad_spec(&found)),
+    }
+}
+
+/// A spec without faults and latencies.
+fn blank_spec() -> ProviderSpec {
+    ProviderSpec {
+        region: String::new(),
+        image: String::new(),
+        machine_type: String::new(),
+        node_capacity: crate::spec::NodeCapacity::default(),
+        tags: crate::spec::Tags::default(),
+        initialize: false,
+        latency: crate::spec::Latency::default(),
+        capacity: crate::spec::Capacity::default(),
+        kubelet: crate::spec::KubeletSpec::default(),
+        faults: Vec::new(),
+    }
+}

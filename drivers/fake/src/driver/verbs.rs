@@ -1,0 +1,267 @@
+//! The verbs.
+
+use std::collections::BTreeMap;
+
+use ostler_driver_sdk::{
+    ClassReview, CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo, GetMachineStatus,
+    GetVolumeIds, InitializeMachine, Instance, ListMachines, OptionalOperation, UpdateMachine,
+    Updated, ValidateClass,
+};
+
+use super::answer::{answer, answer_with, cloud_error, journal_error};
+use super::call::{Call, Need};
+use super::{FakeDriver, PROVIDER};
+use crate::cloud::{Bootstrap, NewInstance, Refusal};
+use crate::fault::{Action, Verb};
+use crate::spec::{ProviderSpec, Resource, fixed_paths_changed};
+
+/// Nearly nothing is done in this process while the cloud takes its time.
+const MAX_IN_FLIGHT: u32 = 256;
+
+impl Driver for FakeDriver {
+    fn info(&self) -> DriverInfo {
+        DriverInfo::new(PROVIDER)
+            .name("ostler-driver-fake")
+            .version(env!("CARGO_PKG_VERSION"))
+            .max_in_flight(MAX_IN_FLIGHT)
+            .offering([
+                OptionalOperation::InitializeMachine,
+                OptionalOperation::UpdateMachine,
+                OptionalOperation::GetVolumeIds,
+                OptionalOperation::ValidateClass,
+            ])
+    }
+
+    async fn create_machine(&self, request: CreateMachine) -> Result<Instance, DriverError> {
+        let bootstrap = Bootstrap::read(request.user_data());
+        let CreateMachine { ctx, tags, provider_id, .. } = request;
+        self.call((Verb::CreateMachine, Need::GoodSpec), ctx, async |call| {
+            check_credentials(call).await?;
+            let new = NewInstance {
+                identity: call.identity(),
+                class: call.ctx.class_name().unwrap_or_default().to_owned(),
+                spec: call.spec.clone(),
+                identity_tags: identity_tags(call, tags),
+                bootstrap,
+                previous: provider_id,
+            };
+            let made = self.cloud.create(&new).map_err(cloud_error)?;
+            self.durable().await?;
+            // A call that is cancelled now has its instance all the same: telling so is the truth.
+            call.wait(call.spec.latency.create.0).await.ok();
+            Ok(answer_with(&made, self.cloud.clock(), &call.injection))
+        })
+        .await
+    }
+
+    async fn initialize_machine(
+        &self,
+        request: InitializeMachine,
+    ) -> Result<Instance, DriverError> {
+        let InitializeMachine { ctx, provider_id } = request;
+        self.call((Verb::InitializeMachine, Need::Identity), ctx, async |call| {
+            check_credentials(call).await?;
+            let identity = call.identity();
+            self.cloud.find(&identity, Some(&provider_id)).map_err(cloud_error)?;
+            call.wait(call.spec.latency.initialize.0).await.map_err(DriverError::not_applied)?;
+            let done = self.cloud.initialize(&identity, &provider_id).map_err(cloud_error)?;
+            self.durable().await?;
+            Ok(answer_with(&done, self.cloud.clock(), &call.injection))
+        })
+        .await
+    }
+
+    async fn update_machine(&self, request: UpdateMachine) -> Result<Updated, DriverError> {
+        let UpdateMachine { ctx, provider_id, .. } = request;
+        self.call((Verb::UpdateMachine, Need::GoodSpec), ctx, async |call| {
+            check_credentials(call).await?;
+            let found =
+                self.cloud.find(&call.identity(), Some(&provider_id)).map_err(cloud_error)?;
+            if found.deleting {
+                let provider_id = found.provider_id;
+                return Err(cloud_error(Refusal::BeingDeleted { provider_id }.into()));
+            }
+            refuse_fixed_paths(&found.fixed_paths_differing(&call.spec))?;
+            call.wait(call.spec.latency.update.0).await.map_err(DriverError::not_applied)?;
+            let applied = self.apply(call, &found.provider_id);
+            self.durable().await?;
+            applied.map(|paths| Updated { applied_paths: paths })
+        })
+        .await
+    }
+
+    async fn delete_machine(&self, request: DeleteMachine) -> Result<(), DriverError> {
+        let DeleteMachine { ctx, provider_id } = request;
+        self.call((Verb::DeleteMachine, Need::Identity), ctx, async |call| {
+            check_credentials(call).await?;
+            let identity = call.identity();
+            let doomed =
+                self.cloud.begin_delete(&identity, provider_id.as_deref()).map_err(cloud_error)?;
+            if doomed.is_empty() {
+                return Ok(());
+            }
+            call.wait(call.spec.latency.delete.0).await.map_err(DriverError::partial)?;
+            self.cloud.remove(&doomed).map_err(cloud_error)?;
+            self.durable().await
+        })
+        .await
+    }
+
+    async fn get_machine_status(&self, request: GetMachineStatus) -> Result<Instance, DriverError> {
+        let GetMachineStatus { ctx, provider_id } = request;
+        self.call((Verb::GetMachineStatus, Need::Identity), ctx, async |call| {
+            check_credentials(call).await?;
+            let found = self.cloud.find(&call.identity(), provider_id.as_deref());
+            let found = found.map_err(cloud_error)?;
+            Ok(answer_with(&found, self.cloud.clock(), &call.injection))
+        })
+        .await
+    }
+
+    async fn list_machines(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {
+        self.call((Verb::ListMachines, Need::Identity), request.ctx, async |call| {
+            check_credentials(call).await?;
+            let found = self.cloud.of_cluster(call.ctx.cluster_id());
+            let found = found.map_err(|error| journal_error(&error))?;
+            Ok(found.iter().map(|instance| answer(instance, self.cloud.clock())).collect())
+        })
+        .await
+    }
+
+    async fn get_volume_ids(&self, request: GetVolumeIds) -> Result<Vec<String>, DriverError> {
+        let GetVolumeIds { ctx, pv_specs_json } = request;
+        self.call((Verb::GetVolumeIds, Need::Identity), ctx, async |_| {
+            pv_specs_json.iter().map(|json| volume_id(json)).collect()
+        })
+        .await
+    }
+
+    async fn validate_class(&self, request: ValidateClass) -> Result<ClassReview, DriverError> {
+        let ctx = request.ctx.clone();
+        self.call((Verb::ValidateClass, Need::Identity), ctx, async |_| Ok(review(&request))).await
+    }
+}
+
+impl FakeDriver {
+    /// Brings tags and kubelet to the spec, part by part as a cloud does; what was changed.
+    fn apply(&self, call: &Call, provider_id: &str) -> Result<Vec<String>, DriverError> {
+        let (limit, failure) = match &call.injection.action {
+            Some(Action::ApplyPartially(resources, failure)) => (*resources, Some(failure)),
+            Some(
+                Action::Fail(..)
+                | Action::LoseReply
+                | Action::Crash(_)
+                | Action::AnswerProviderId(_),
+            )
+            | None => (Resource::ALL.len(), None),
+        };
+        let mut applied = Vec::new();
+        for resource in Resource::ALL.into_iter().take(limit) {
+            let desired = call.spec.tags.of(resource);
+            let changed = self.cloud.bring_tags(provider_id, resource, desired);
+            // What was applied before stays applied.
+            if changed.map_err(|error| cloud_error(error).partial())? {
+                applied.push(resource.path().to_owned());
+            }
+        }
+        if let Some(failure) = failure {
+            return Err(failure.clone().into());
+        }
+        let changed = self.cloud.behave(provider_id, &call.spec.kubelet);
+        if changed.map_err(|error| cloud_error(error).partial())? {
+            applied.push("kubelet".to_owned());
+        }
+        Ok(applied)
+    }
+
+    async fn durable(&self) -> Result<(), DriverError> {
+        self.cloud.durable().await.map_err(|error| journal_error(&error))
+    }
+}
+
+/// Credentials of the simulation: key `accessToken` of the secret. The cloud lets everybody in but
+/// those whose token begins with `invalid` or `denied`. A class without a secret is anonymous.
+async fn check_credentials(call: &Call) -> Result<(), DriverError> {
+    match verdict(&call.ctx.secret().await) {
+        // The secret may have been mended since it was cached.
+        Err(_) => verdict(&call.ctx.fresh_secret().await),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn verdict(secret: &Result<ostler_driver_sdk::Secret, DriverError>) -> Result<(), DriverError> {
+    let token = match secret {
+        Ok(secret) => secret.get("accessToken").unwrap_or_default(),
+        Err(error) if error.reason_word() == "SECRET_MISSING" => return Ok(()),
+        Err(error) => return Err(error.clone()),
+    };
+    if token.starts_with(b"invalid") {
+        let message = "the cloud does not accept the credentials: mend accessToken of the secret";
+        Err(DriverError::unauthenticated(message).reason("BAD_CREDENTIALS").not_applied())
+    } else if token.starts_with(b"denied") {
+        let message = "the cloud does not allow it with these credentials";
+        Err(DriverError::permission_denied(message).reason("DENIED").not_applied())
+    } else {
+        Ok(())
+    }
+}
+
+/// Cluster and machine, and what else the core wants on the instance from its first moment.
+fn identity_tags(call: &Call, tags: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let identity = call.identity();
+    let own = [
+        ("ostler.dev/cluster".to_owned(), identity.cluster_id),
+        ("ostler.dev/machine".to_owned(), identity.machine_name),
+        ("ostler.dev/machine-uid".to_owned(), identity.machine_uid),
+    ];
+    tags.into_iter().chain(own).collect()
+}
+
+fn refuse_fixed_paths(paths: &[&'static str]) -> Result<(), DriverError> {
+    if paths.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "{} cannot be changed on a running instance: make a new class, or change it back",
+        paths.join(", ")
+    );
+    let refused = DriverError::failed_precondition(message).reason("NOT_HOT_UPDATABLE");
+    Err(paths
+        .iter()
+        .fold(refused, |error, path| error.violation(*path, "cannot be changed"))
+        .not_applied())
+}
+
+fn volume_id(pv_spec_json: &str) -> Result<String, DriverError> {
+    let spec: serde_json::Value = serde_json::from_str(pv_spec_json).map_err(|error| {
+        DriverError::invalid_argument(format!("a PersistentVolumeSpec is no JSON: {error}"))
+            .not_applied()
+    })?;
+    let text = |path: &str| spec.pointer(path).and_then(serde_json::Value::as_str);
+    let ours = text("/csi/driver") == Some(PROVIDER);
+    Ok(text("/csi/volumeHandle").filter(|_| ours).unwrap_or_default().to_owned())
+}
+
+fn review(request: &ValidateClass) -> ClassReview {
+    let spec: ProviderSpec = match request.spec() {
+        Ok(spec) => spec,
+        Err(error) => {
+            let violations = error.violations().to_vec();
+            return ClassReview { violations, ..ClassReview::default() };
+        }
+    };
+    // From a spec that cannot be read nothing was ever made.
+    let old = request.old_spec::<ProviderSpec>().ok().flatten();
+    let fixed = old.map_or_else(Vec::new, |old| fixed_paths_changed(&old, &spec));
+    let warnings = if spec.faults.is_empty() {
+        Vec::new()
+    } else {
+        vec![format!("{} scripted faults are on", spec.faults.len())]
+    };
+    ClassReview {
+        violations: spec.violations(),
+        change_is_hot_updatable: fixed.is_empty(),
+        warnings,
+        not_hot_updatable_paths: fixed.into_iter().map(str::to_owned).collect(),
+    }
+}

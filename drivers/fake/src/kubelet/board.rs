@@ -1,0 +1,138 @@
+//! What the shared watches have seen, by the one who waits for it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// Values by reader and id. Holds what exists in the cluster and no more, as a watch cache does.
+#[derive(Debug)]
+pub(super) struct Board<V> {
+    inner: Mutex<Inner<V>>,
+}
+
+#[derive(Debug)]
+struct Inner<V> {
+    entries: HashMap<String, BTreeMap<String, V>>,
+    readers: HashMap<String, Arc<Notify>>,
+}
+
+impl<V: Clone> Board<V> {
+    pub(super) fn new() -> Self {
+        let inner = Inner { entries: HashMap::new(), readers: HashMap::new() };
+        Self { inner: Mutex::new(inner) }
+    }
+
+    /// Reads what is for `key` from now on.
+    pub(super) fn subscribe(self: &Arc<Self>, key: &str) -> Subscription<V> {
+        let notify = Arc::new(Notify::new());
+        self.lock().readers.insert(key.to_owned(), Arc::clone(&notify));
+        Subscription { board: Arc::clone(self), key: key.to_owned(), notify }
+    }
+
+    pub(super) fn set(&self, key: &str, id: &str, value: V) {
+        let mut inner = self.lock();
+        inner.entries.entry(key.to_owned()).or_default().insert(id.to_owned(), value);
+        inner.wake(key);
+    }
+
+    pub(super) fn remove(&self, key: &str, id: &str) {
+        let mut inner = self.lock();
+        if let Some(values) = inner.entries.get_mut(key) {
+            values.remove(id);
+            if values.is_empty() {
+                inner.entries.remove(key);
+            }
+        }
+        inner.wake(key);
+    }
+
+    /// Puts this in place of everything, after a watch began anew.
+    pub(super) fn replace(&self, all: Vec<(String, String, V)>) {
+        let mut inner = self.lock();
+        inner.entries.clear();
+        for (key, id, value) in all {
+            inner.entries.entry(key).or_default().insert(id, value);
+        }
+        for reader in inner.readers.values() {
+            reader.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<V>> {
+        // A watch that begins anew mends whatever a panic left.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<V> Inner<V> {
+    fn wake(&self, key: &str) {
+        if let Some(reader) = self.readers.get(key) {
+            reader.notify_one();
+        }
+    }
+}
+
+/// The reader of one key; there is one at a time.
+#[derive(Debug)]
+pub(super) struct Subscription<V: Clone> {
+    board: Arc<Board<V>>,
+    key: String,
+    notify: Arc<Notify>,
+}
+
+impl<V: Clone> Subscription<V> {
+    /// What is there now.
+    pub(super) fn values(&self) -> Vec<V> {
+        let inner = self.board.lock();
+        inner.entries.get(&self.key).into_iter().flat_map(BTreeMap::values).cloned().collect()
+    }
+
+    /// Returns when something changed since the last return.
+    pub(super) async fn changed(&self) {
+        self.notify.notified().await;
+    }
+}
+
+impl<V: Clone> Drop for Subscription<V> {
+    fn drop(&mut self) {
+        let mut inner = self.board.lock();
+        // A successor under the same name keeps its own.
+        if inner.readers.get(&self.key).is_some_and(|reader| Arc::ptr_eq(reader, &self.notify)) {
+            inner.readers.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reader_wakes_for_its_key_and_sees_what_was_there_before_it_came() {
+        let board = Arc::new(Board::new());
+        board.set("a", "1", 10);
+        let reader = board.subscribe("a");
+        assert_eq!(reader.values(), [10]);
+        board.set("b", "1", 30);
+        board.set("a", "2", 20);
+        reader.changed().await;
+        assert_eq!(reader.values(), [10, 20]);
+        board.remove("a", "1");
+        reader.changed().await;
+        board.replace(vec![("a".into(), "3".into(), 40)]);
+        reader.changed().await;
+        assert_eq!(reader.values(), [40]);
+    }
+
+    #[test]
+    fn nothing_is_kept_for_readers_that_are_gone() {
+        let board = Arc::new(Board::<u8>::new());
+        let first = board.subscribe("a");
+        let second = board.subscribe("a");
+        drop(first);
+        assert_eq!(board.lock().readers.len(), 1);
+        drop(second);
+        assert_eq!(board.lock().readers.len(), 0);
+    }
+}

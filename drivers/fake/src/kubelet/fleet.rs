@@ -1,0 +1,212 @@
+//! All kubelets: one for each instance, begun and ended with it.
+
+use std::collections::HashMap;
+use std::fs::{OpenOptions, TryLockError};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{interval, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::api::NodeApi;
+use super::board::Board;
+use super::life::{Behaviour, Kubelet, Surroundings};
+use super::watch::{watch_pods, watch_tokens};
+use crate::cloud::{Changes, Cloud, Instance, JournalError};
+use crate::fault::{Control, ControlFile};
+
+/// How soon a change of the control file, or of the cloud by another process, is seen. Changes by
+/// this process are seen at once.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The kubelets of a cloud.
+pub struct Kubelets {
+    cloud: Cloud,
+    client: Client,
+    control: Option<ControlFile>,
+}
+
+impl std::fmt::Debug for Kubelets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kubelets").field("control", &self.control).finish_non_exhaustive()
+    }
+}
+
+impl Kubelets {
+    /// The kubelets of `cloud`, which use `client` for all they do.
+    pub fn new(cloud: Cloud, client: Client) -> Self {
+        Self { cloud, client, control: None }
+    }
+
+    /// Reads from this file which kubelets behave otherwise than their class says.
+    #[must_use]
+    pub fn control_file(mut self, control: ControlFile) -> Self {
+        self.control = Some(control);
+        self
+    }
+
+    /// Runs them until `shutdown` is cancelled, after which their nodes fall silent. If another
+    /// process runs those of the same state file, waits until it ends.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), JournalError> {
+        tokio::select! {
+            outcome = self.run_alone() => outcome,
+            () = shutdown.cancelled() => Ok(()),
+        }
+    }
+
+    async fn run_alone(self) -> Result<(), JournalError> {
+        let _turn = wait_for_turn(&self.cloud).await?;
+        let around = Surroundings {
+            cloud: self.cloud,
+            api: NodeApi::new(self.client.clone()),
+            pods: Arc::new(Board::new()),
+            tokens: Arc::new(Board::new()),
+        };
+        let mut watches = JoinSet::new();
+        watches.spawn(watch_pods(self.client.clone(), Arc::clone(&around.pods)));
+        watches.spawn(watch_tokens(self.client, Arc::clone(&around.tokens)));
+        let fleet = Fleet {
+            around,
+            control: Control::default(),
+            kubelets: HashMap::new(),
+            tasks: JoinSet::new(),
+            seen: 0,
+        };
+        fleet.run(self.control).await
+    }
+}
+
+/// Holds the file for as long as this process runs the kubelets.
+async fn wait_for_turn(cloud: &Cloud) -> Result<Option<std::fs::File>, JournalError> {
+    let Some(path) = cloud.state_file() else { return Ok(None) };
+    let mut lock = path.clone().into_os_string();
+    lock.push(".kubelets");
+    let failed = |source| JournalError::Io { path: path.clone(), what: "lock it", source };
+    let file = OpenOptions::new().create(true).append(true).open(lock).map_err(failed)?;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => sleep(LOOK_INTERVAL).await,
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+    }
+}
+
+struct Fleet {
+    around: Surroundings,
+    control: Control,
+    kubelets: HashMap<String, Running>,
+    tasks: JoinSet<()>,
+    /// Revision of the cloud that was looked at.
+    seen: u64,
+}
+
+struct Running {
+    task: AbortHandle,
+    behaviour: watch::Sender<Behaviour>,
+    instance: Instance,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Fleet {
+    async fn run(mut self, control: Option<ControlFile>) -> Result<(), JournalError> {
+        let mut changes = self.around.cloud.subscribe();
+        let mut look = interval(LOOK_INTERVAL);
+        let looks = control.is_some() || self.around.cloud.state_file().is_some();
+        self.take_control(control.as_ref());
+        self.follow(true)?;
+        loop {
+            tokio::select! {
+                // The sender lives in the cloud, which lives here.
+                _ = changes.changed() => self.follow(false)?,
+                _ = look.tick(), if looks => {
+                    self.take_control(control.as_ref());
+                    self.follow(false)?;
+                }
+            }
+            while self.tasks.try_join_next().is_some() {}
+        }
+    }
+
+    /// Begins and ends kubelets as the cloud has changed.
+    fn follow(&mut self, recovered: bool) -> Result<(), JournalError> {
+        let seen = self.seen;
+        let (revision, changed) = self.around.cloud.with(|state| {
+            let touched = |ids: Vec<String>| -> Vec<(String, Option<Instance>)> {
+                ids.into_iter().map(|id| (id.clone(), state.instance(&id).cloned())).collect()
+            };
+            let changed = match state.changes_since(seen) {
+                Changes::These(ids) => touched(ids),
+                Changes::All => {
+                    let known = self.kubelets.keys().cloned();
+                    let present = state.instances().map(|i| i.provider_id.clone());
+                    touched(known.chain(present).collect())
+                }
+            };
+            (state.revision(), changed)
+        })?;
+        self.seen = revision;
+        for (id, instance) in changed {
+            match instance.filter(|instance| !instance.deleting) {
+                Some(instance) => self.keep(instance, recovered),
+                // Dropping it pulls its plug.
+                None => drop(self.kubelets.remove(&id)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the kubelet of an instance, or tells it how to behave from now on.
+    fn keep(&mut self, instance: Instance, recovered: bool) {
+        let behaviour = behaviour(&self.control, &instance);
+        if let Some(running) = self.kubelets.get_mut(&instance.provider_id) {
+            running.behave(behaviour);
+            running.instance = instance;
+            return;
+        }
+        let (sender, receiver) = watch::channel(behaviour);
+        let kubelet = Kubelet::new(self.around.clone(), instance.clone(), receiver, recovered);
+        let running =
+            Running { task: self.tasks.spawn(kubelet.run()), behaviour: sender, instance };
+        self.kubelets.insert(running.instance.provider_id.clone(), running);
+    }
+
+    /// Reads the control file, if there is one. A wrong one changes nothing.
+    fn take_control(&mut self, file: Option<&ControlFile>) {
+        let Some(file) = file else { return };
+        match file.read() {
+            Ok(control) if control == self.control => {}
+            Ok(control) => {
+                self.control = control;
+                for running in self.kubelets.values_mut() {
+                    running.behave(behaviour(&self.control, &running.instance));
+                }
+            }
+            Err(error) => tracing::debug!(%error, "control file is not used"),
+        }
+    }
+}
+
+impl Running {
+    fn behave(&self, wanted: Behaviour) {
+        self.behaviour.send_if_modified(|present| {
+            let changed = *present != wanted;
+            *present = wanted;
+            changed
+        });
+    }
+}
+
+fn behaviour(control: &Control, instance: &Instance) -> Behaviour {
+    let machine = &instance.identity.machine_name;
+    let (spec, ready) = control.kubelet(machine, &instance.class, instance.kubelet.clone());
+    Behaviour { spec, ready }
+}

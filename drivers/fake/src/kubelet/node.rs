@@ -1,0 +1,165 @@
+//! The Node and the Lease of a kubelet, as objects. Pure.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use serde_json::{Value, json};
+
+use crate::cloud::{BootstrapToken, Instance};
+use crate::driver::internal_ip;
+use crate::spec::KubeletSpec;
+
+/// As a real kubelet: four renewals may be missed.
+const LEASE_SECONDS: u32 = 40;
+/// The Kubernetes version that the simulated kubelets claim.
+const KUBELET_VERSION: &str = "v1.33.0+fake";
+
+/// The Node that an instance registers, ready.
+pub(super) fn node(instance: &Instance, now: Timestamp) -> Result<Node, serde_json::Error> {
+    let name = &instance.identity.machine_name;
+    let taints: Vec<_> = instance
+        .bootstrap
+        .taints
+        .iter()
+        .map(|t| json!({"key": t.key, "value": t.value, "effect": t.effect}))
+        .collect();
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "labels": labels(instance)},
+        "spec": {"providerID": instance.provider_id, "taints": taints},
+        "status": status(instance, now),
+    }))
+}
+
+/// The status of the Node when it has just joined.
+pub(super) fn status(instance: &Instance, now: Timestamp) -> Value {
+    let name = &instance.identity.machine_name;
+    let capacity = &instance.node_capacity;
+    let resources = json!({"cpu": capacity.cpu, "memory": capacity.memory, "pods": capacity.pods});
+    json!({
+        "capacity": resources,
+        "allocatable": resources,
+        "addresses": [
+            {"type": "InternalIP", "address": internal_ip(&instance.provider_id)},
+            {"type": "Hostname", "address": name},
+        ],
+        "conditions": conditions(true, now),
+        "nodeInfo": {
+            "architecture": "amd64", "operatingSystem": "linux", "osImage": instance.image,
+            "kernelVersion": "fake", "containerRuntimeVersion": "fake://1",
+            "kubeletVersion": KUBELET_VERSION, "kubeProxyVersion": KUBELET_VERSION,
+            "machineID": instance.provider_id, "systemUUID": instance.provider_id,
+            "bootID": instance.provider_id,
+        },
+    })
+}
+
+/// The conditions of a Node that is ready, or is not.
+pub(super) fn conditions(ready: bool, now: Timestamp) -> Value {
+    let condition = |kind: &str, status: bool, reason: &str| {
+        let status = if status { "True" } else { "False" };
+        json!({
+            "type": kind, "status": status, "reason": reason,
+            "lastHeartbeatTime": Time(now), "lastTransitionTime": Time(now),
+        })
+    };
+    let ready_reason = if ready { "KubeletReady" } else { "KubeletNotReady" };
+    json!([
+        condition("MemoryPressure", false, "KubeletHasSufficientMemory"),
+        condition("DiskPressure", false, "KubeletHasNoDiskPressure"),
+        condition("PIDPressure", false, "KubeletHasSufficientPID"),
+        condition("Ready", ready, ready_reason),
+    ])
+}
+
+fn labels(instance: &Instance) -> BTreeMap<String, String> {
+    let known = [
+        ("kubernetes.io/hostname", instance.identity.machine_name.as_str()),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", "amd64"),
+        ("topology.kubernetes.io/region", instance.region.as_str()),
+        ("node.kubernetes.io/instance-type", instance.machine_type.as_str()),
+    ];
+    let known = known.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+    known
+        .filter(|(_, value)| !value.is_empty())
+        .chain(instance.bootstrap.labels.iter().cloned())
+        .collect()
+}
+
+/// The Lease of a Node, which goes with it.
+pub(super) fn lease(name: &str, uid: &str, now: Timestamp) -> Result<Lease, serde_json::Error> {
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "ownerReferences": [
+            {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid},
+        ]},
+        "spec": {
+            "holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS,
+            "renewTime": MicroTime(now),
+        },
+    }))
+}
+
+/// The patch that renews a Lease.
+pub(super) fn renewal(name: &str, now: Timestamp) -> Value {
+    json!({"spec": {"holderIdentity": name, "renewTime": MicroTime(now)}})
+}
+
+/// Whether a kubelet says Ready at `now`, and when that changes by itself.
+pub(super) fn readiness(
+    spec: &KubeletSpec,
+    joined_at: Timestamp,
+    now: Timestamp,
+) -> (bool, Option<Timestamp>) {
+    let Some(not_ready) = spec.not_ready_after.and_then(|after| later(joined_at, after.0)) else {
+        return (true, None);
+    };
+    let again = spec.ready_again_after.and_then(|after| later(not_ready, after.0));
+    if now < not_ready {
+        (true, Some(not_ready))
+    } else {
+        match again {
+            Some(again) if again <= now => (true, None),
+            again => (false, again),
+        }
+    }
+}
+
+/// `None`: beyond the end of time.
+fn later(time: Timestamp, delay: std::time::Duration) -> Option<Timestamp> {
+    time.checked_add(jiff::SignedDuration::try_from(delay).ok()?).ok()
+}
+
+/// What a kubelet with this user data can show; with `foreign`, a token that is not its own.
+pub(super) fn credential(instance: &Instance, foreign: bool) -> Option<BootstrapToken> {
+    let token = instance.bootstrap.token.clone()?;
+    let secret = if foreign { "foreign".to_owned() } else { token.secret };
+    Some(BootstrapToken { id: token.id, secret })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kubelet_is_ready_until_it_is_not_and_then_again() {
+        let joined: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let at = |seconds| joined + jiff::SignedDuration::from_secs(seconds);
+        let spec = |json: Value| serde_json::from_value::<KubeletSpec>(json).unwrap();
+        let healthy = spec(json!({}));
+        let broken = spec(json!({"notReadyAfter": "10s"}));
+        let flapping = spec(json!({"notReadyAfter": "10s", "readyAgainAfter": "5s"}));
+        let cases = [
+            (&healthy, 99, (true, None)),
+            (&broken, 9, (true, Some(at(10)))),
+            (&broken, 10, (false, None)),
+            (&flapping, 10, (false, Some(at(15)))),
+            (&flapping, 15, (true, None)),
+        ];
+        for (spec, seconds, expected) in cases {
+            assert_eq!(readiness(spec, joined, at(seconds)), expected, "{spec:?} at {seconds}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The provider spec of a machine class: what an instance is made of, and how the simulation plays.
+
+mod change;
+mod duration;
+
+use std::collections::BTreeMap;
+
+use ostler_driver_sdk::Violation;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Fault;
+pub use change::{fixed_paths_changed, is_hot_updatable};
+pub use duration::{GoDuration, NotADuration};
+
+/// Tags that begin so are the driver's own: they carry the identity of the instance.
+pub const RESERVED_TAG_PREFIX: &str = "ostler.dev/";
+
+/// `MachineClass.providerSpec` of provider `fake.ostler.dev`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ProviderSpec {
+    /// Region of the instance, part of its provider id. Cannot be changed on a running instance.
+    pub region: String,
+    /// Image it boots. Cannot be changed on a running instance.
+    pub image: String,
+    /// Size of the instance. Cannot be changed on a running instance.
+    #[serde(default)]
+    pub machine_type: String,
+    /// Resources that its Node reports. Cannot be changed on a running instance.
+    #[serde(default)]
+    pub node_capacity: NodeCapacity,
+    /// Tags of the resources of an instance. Changed on a running instance by an update.
+    #[serde(default)]
+    pub tags: Tags,
+    /// Whether a new instance needs InitializeMachine.
+    #[serde(default)]
+    pub initialize: bool,
+    /// How long things take.
+    #[serde(default)]
+    pub latency: Latency,
+    /// How many instances there may be.
+    #[serde(default)]
+    pub capacity: Capacity,
+    /// How the kubelet behaves. Changed on a running instance by an update.
+    #[serde(default)]
+    pub kubelet: KubeletSpec,
+    /// What goes wrong.
+    #[serde(default)]
+    pub faults: Vec<Fault>,
+}
+
+/// Tags of the three resources that make an instance.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Tags {
+    /// Tags of the virtual machine.
+    #[serde(default)]
+    pub vm: BTreeMap<String, String>,
+    /// Tags of its network interface.
+    #[serde(default)]
+    pub network: BTreeMap<String, String>,
+    /// Tags of its disk.
+    #[serde(default)]
+    pub disk: BTreeMap<String, String>,
+}
+
+/// A part of an instance that carries tags of its own, in the order in which an update goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Resource {
+    /// The virtual machine.
+    Vm,
+    /// Its network interface.
+    Network,
+    /// Its disk.
+    Disk,
+}
+
+impl Resource {
+    /// All, in the order of an update.
+    pub const ALL: [Self; 3] = [Self::Vm, Self::Network, Self::Disk];
+
+    /// Where its tags stand in the provider spec.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Vm => "tags.vm",
+            Self::Network => "tags.network",
+            Self::Disk => "tags.disk",
+        }
+    }
+}
+
+impl Tags {
+    /// The tags of one resource.
+    pub fn of(&self, resource: Resource) -> &BTreeMap<String, String> {
+        match resource {
+            Resource::Vm => &self.vm,
+            Resource::Network => &self.network,
+            Resource::Disk => &self.disk,
+        }
+    }
+}
+
+/// Resources of the Node, as Kubernetes quantities.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct NodeCapacity {
+    /// CPUs; 4 if left out.
+    pub cpu: String,
+    /// Memory; 16Gi if left out.
+    pub memory: String,
+    /// Pods; 110 if left out.
+    pub pods: String,
+}
+
+impl Default for NodeCapacity {
+    fn default() -> Self {
+        Self { cpu: "4".to_owned(), memory: "16Gi".to_owned(), pods: "110".to_owned() }
+    }
+}
+
+/// How long things take; what is left out takes no time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Latency {
+    /// Until CreateMachine answers.
+    pub create: GoDuration,
+    /// From then until the instance runs.
+    pub boot: GoDuration,
+    /// From then until its kubelet asks to join.
+    pub join: GoDuration,
+    /// Until InitializeMachine answers.
+    pub initialize: GoDuration,
+    /// Until UpdateMachine answers.
+    pub update: GoDuration,
+    /// Until DeleteMachine answers; the instance stops at once and exists for so long.
+    pub delete: GoDuration,
+}
+
+/// How many instances there may be.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Capacity {
+    /// Instances in the region, of all clusters; without it there is no limit. One more is
+    /// `RESOURCE_EXHAUSTED`.
+    pub max_instances: Option<usize>,
+    /// What the refusal says about when to try again.
+    pub retry_after: Option<GoDuration>,
+}
+
+/// How the simulated kubelet of an instance behaves.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct KubeletSpec {
+    /// Whether and how it joins.
+    pub join: Join,
+    /// It says NotReady when this long has passed since it joined.
+    pub not_ready_after: Option<GoDuration>,
+    /// It says Ready again when this long has passed since it said NotReady.
+    pub ready_again_after: Option<GoDuration>,
+    /// How long pods take to end; never longer than their grace. Left out: the whole grace.
+    pub pod_shutdown: Option<GoDuration>,
+    /// What becomes of pods that are deleted.
+    pub pods: PodBehaviour,
+}
+
+/// Whether and how a kubelet joins.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Join {
+    /// With the bootstrap token of its user data.
+    #[default]
+    Normal,
+    /// Not at all, as if the operating system hung.
+    Never,
+    /// With a token that is not its own, as if the user data were spoiled; it is never let in.
+    ForeignToken,
+}
+
+/// What becomes of pods that are deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum PodBehaviour {
+    /// They end within their grace.
+    #[default]
+    Normal,
+    /// They never end.
+    Stuck,
+}
+
+impl ProviderSpec {
+    /// What the types alone do not catch; empty if the spec is good.
+    pub fn violations(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        if !is_label(&self.region) {
+            found.push(Violation::new("region", "must be lower-case letters, digits and `-`"));
+        }
+        if self.image.is_empty() {
+            found.push(Violation::new("image", "must not be empty"));
+        }
+        for resource in Resource::ALL {
+            for key in self.tags.of(resource).keys() {
+                if key.is_empty() || key.starts_with(RESERVED_TAG_PREFIX) {
+                    let path = format!("{}[{key}]", resource.path());
+                    let why = "must not be empty or begin with ostler.dev/, which is the driver's";
+                    found.push(Violation::new(path, why));
+                }
+            }
+        }
+        for (index, fault) in self.faults.iter().enumerate() {
+            if let Err(contradiction) = fault.plan() {
+                found.push(Violation::new(format!("faults[{index}]"), contradiction.to_string()));
+            }
+        }
+        found
+    }
+}
+
+/// It becomes part of a provider id, in which `/` separates.
+fn is_label(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= 63
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(json: serde_json::Value) -> ProviderSpec {
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn region_and_image_are_enough() {
+        let spec = spec(serde_json::json!({"region": "eu-1", "image": "linux"}));
+        assert_eq!(spec.violations(), []);
+        assert_eq!(spec.node_capacity.memory, "16Gi");
+    }
+
+    #[test]
+    fn every_violation_names_its_path() {
+        let spec = spec(serde_json::json!({
+            "region": "EU/1", "image": "", "tags": {"disk": {"ostler.dev/cluster": "x"}},
+            "faults": [{"operation": "CreateMachine"}],
+        }));
+        let paths: Vec<_> = spec.violations().into_iter().map(|v| v.path).collect();
+        assert_eq!(paths, ["region", "image", "tags.disk[ostler.dev/cluster]", "faults[0]"]);
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused() {
+        let json = r#"{"region":"r","image":"i","tag":{}}"#;
+        let error = serde_json::from_str::<ProviderSpec>(json).unwrap_err();
+        assert!(error.to_string().contains("tag"), "{error}");
+    }
+}
