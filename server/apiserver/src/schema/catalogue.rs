@@ -59,6 +59,18 @@ static STRUCTURES: LazyLock<HashMap<String, Structure>> = LazyLock::new(|| {
         .collect()
 });
 
+/// The named type of a field, or of the items or values in it.
+pub(crate) fn type_of_field(type_name: &str, field: &str) -> Option<&'static str> {
+    let mut shape = STRUCTURES.get(type_name)?.fields.get(field)?;
+    loop {
+        match shape {
+            Shape::List(inner) | Shape::Map(inner) => shape = inner,
+            Shape::Named(name) => return Some(name),
+            _ => return None,
+        }
+    }
+}
+
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// Decodes a whole object of a built-in kind in place.

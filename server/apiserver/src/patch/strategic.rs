@@ -1,1 +1,0 @@
-//! Strategic merge patch.
