@@ -2,18 +2,20 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, LazyLock},
+    sync::{Arc, LazyLock, OnceLock},
 };
 
 use serde_json::Value;
 
 use super::{BuiltIn, Resource, StorageKey, custom};
+use crate::openapi;
 
 /// A snapshot of all served kinds: the built-in ones and those of the definitions it was made of.
 /// Cheap to clone; a new one is made whenever a definition changes.
 #[derive(Clone, Debug)]
 pub struct Registry {
     by_address: Arc<BTreeMap<Address, Arc<Resource>>>,
+    documents: Arc<OnceLock<openapi::Documents>>,
 }
 
 /// Group, version, plural.
@@ -42,7 +44,12 @@ impl Registry {
                 (address, resource)
             })
             .collect();
-        Self { by_address: Arc::new(by_address) }
+        Self { by_address: Arc::new(by_address), documents: Arc::default() }
+    }
+
+    /// The OpenAPI documents of these kinds, made when somebody first asks.
+    pub(crate) fn documents(&self) -> &openapi::Documents {
+        self.documents.get_or_init(|| openapi::documents(self))
     }
 
     /// The resource at `/apis/{group}/{version}/{plural}`.
