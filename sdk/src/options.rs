@@ -42,7 +42,12 @@ pub struct DriverArgs {
     pub instance_name: String,
 
     /// Treat the end of standard input like SIGTERM, so that the driver ends with its supervisor
-    #[arg(long, env = "OSTLER_EXIT_ON_STDIN_EOF")]
+    #[arg(
+        long,
+        env = "OSTLER_EXIT_ON_STDIN_EOF",
+        action = clap::ArgAction::SetTrue,
+        value_parser = clap::builder::BoolishValueParser::new()
+    )]
     pub exit_on_stdin_eof: bool,
 }
 
@@ -104,6 +109,8 @@ fn bad_duration(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
     #[test]
@@ -111,6 +118,21 @@ mod tests {
         for (text, millis) in [("25s", 25_000), ("25", 25_000), ("500ms", 500), ("5m", 300_000)] {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
+    }
+
+    #[derive(Debug, clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: DriverArgs,
+    }
+
+    #[test]
+    fn without_flags_a_driver_looks_for_a_core_on_its_own_host() {
+        let args = Cli::parse_from(["driver"]).args;
+        assert_eq!(args.endpoint, "http://127.0.0.1:5000");
+        assert_eq!(args.drain_timeout, Duration::from_secs(25));
+        assert!(!args.exit_on_stdin_eof);
+        assert!(Cli::parse_from(["driver", "--exit-on-stdin-eof"]).args.exit_on_stdin_eof);
     }
 
     #[test]

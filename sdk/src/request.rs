@@ -175,3 +175,19 @@ impl From<ClassReview> for proto::ValidateClassResponse {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::CreateMachine;
+    use crate::testing::TestContext;
+
+    #[tokio::test]
+    async fn debug_of_a_request_shows_neither_user_data_nor_the_secret() {
+        let ctx = TestContext::new("m", "u").secret([("password", "canary-7f3a")]).build();
+        ctx.secret().await.unwrap();
+        let shown = format!("{:?}", CreateMachine::for_tests(ctx, "canary-7f3a"));
+        assert!(shown.contains("<11 bytes>") && !shown.contains("canary"), "{shown}");
+        let as_numbers = format!("{:?}", b"canary");
+        assert!(!shown.contains(as_numbers.trim_matches(['[', ']'])), "{shown}");
+    }
+}

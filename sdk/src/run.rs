@@ -1,6 +1,6 @@
 //! Running a driver: as a process of its own, or inside another.
 
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -87,7 +87,10 @@ async fn until_signalled<D: Driver>(driver: D, args: &DriverArgs) -> Result<(), 
 /// Logs to stderr, filtered by `RUST_LOG`, `info` by default. A second call changes nothing.
 fn init_logs() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
     // Fails if the program has set up logs of its own, which are then used.
     let _already = logs.try_init();
 }
