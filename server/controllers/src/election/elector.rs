@@ -133,6 +133,9 @@ impl Leadership {
                 () = sleep(period) => {}
             }
             let left = (self.renewed_at + deadline).saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ElectionError::Lost(deadline));
+            }
             let started = Instant::now();
             match timeout(left, self.renew()).await {
                 Ok(Ok(Renewal::Ours(lease))) => {

@@ -68,15 +68,17 @@ impl LeaseServer {
 }
 
 fn failure(code: StatusCode) -> (StatusCode, Vec<u8>) {
+    let reason = code.canonical_reason().unwrap_or_default().replace(' ', "");
     let status = serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "code": code.as_u16(), "reason": "Conflict", "message": "no"
+        "code": code.as_u16(), "reason": reason, "message": "no"
     });
     (code, serde_json::to_vec(&status).unwrap())
 }
 
 fn elector(server: &Shared, identity: &str) -> Elector {
-    let clock: Clock = Arc::new(|| Timestamp::UNIX_EPOCH);
+    let start = Instant::now();
+    let clock: Clock = Arc::new(move || Timestamp::UNIX_EPOCH + start.elapsed());
     Elector::new(client(server), ElectionSettings::new("default", identity), clock)
 }
 

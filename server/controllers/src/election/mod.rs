@@ -13,8 +13,7 @@ pub use record::Term;
 
 use std::time::Duration;
 
-/// Name of the Lease; the one of the upstream machine controller.
-pub const LEASE: &str = "machine-controller";
+use ostler_api::names::LEADER_LEASE as LEASE;
 
 /// How leadership is taken and kept.
 #[derive(Debug, Clone)]
