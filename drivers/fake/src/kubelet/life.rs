@@ -276,11 +276,12 @@ impl Kubelet {
         Ok(())
     }
 
-    /// Spread over the interval, so that a thousand kubelets that start at once do not renew at
-    /// once.
+    /// Spread over half the interval, so that a thousand kubelets that start at once do not renew
+    /// at once.
     fn first_renewal(&self) -> Duration {
         let [.., last] = internal_ip(self.provider_id()).octets();
-        LEASE_INTERVAL * u32::from(last) / u32::from(u8::MAX)
+        let half = LEASE_INTERVAL / 2;
+        half + half * u32::from(last) / u32::from(u8::MAX)
     }
 }
 
