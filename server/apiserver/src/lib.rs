@@ -21,6 +21,7 @@ pub mod openapi;
 pub mod patch;
 pub mod rest;
 pub mod schema;
+pub mod selector;
 pub mod serving;
 pub mod status;
 pub mod store;

@@ -1,1 +1,100 @@
-//! To be filled.
+//! What a request means: from an HTTP request to the store and back.
+//!
+//! * [`path`], `query`, `negotiate`, `body`: reading the request.
+//! * `write`: the one pipeline for everything that changes objects; `patching`, `delete`, `scale`,
+//!   `binding`, `eviction` say what a change is.
+//! * `list`, `watch`, `select`: reading collections; `form`, `respond`: writing the answer.
+//! * `stored`: between the store's text and the served object. `served`: which kinds there are.
+//! * `handler`: which of all that a request asks for.
+
+mod binding;
+mod body;
+mod delete;
+mod delete_options;
+mod eviction;
+mod form;
+mod handler;
+mod list;
+mod metadata;
+mod negotiate;
+mod patching;
+pub mod path;
+mod query;
+mod respond;
+mod scale;
+mod select;
+mod served;
+mod stored;
+mod watch;
+mod write;
+
+use std::sync::Arc;
+
+pub use served::Served;
+
+use crate::{
+    context::Context,
+    kinds::{BuiltIn, Registry, Resource, Strategy, Subresource},
+};
+
+/// The request handlers. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Api {
+    context: Context,
+    served: Served,
+}
+
+impl Api {
+    /// Handlers over a store and a clock.
+    pub fn new(context: &Context) -> Self {
+        Self { context: context.clone(), served: Served::new(context.store.clone()) }
+    }
+
+    /// The kinds that are served now.
+    pub fn registry(&self) -> Registry {
+        self.served.registry()
+    }
+
+    fn now(&self) -> jiff::Timestamp {
+        (self.context.clock)()
+    }
+}
+
+/// The handlers as an axum router, to be put behind authentication.
+pub fn router(context: &Context) -> axum::Router {
+    let api = Api::new(context);
+    axum::Router::new().fallback(move |request: http::Request<axum::body::Body>| {
+        let api = api.clone();
+        async move { api.handle(request).await }
+    })
+}
+
+/// An object or a collection, as an address names it.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// The resource.
+    pub(crate) resource: Arc<Resource>,
+    /// The namespace; empty for cluster-scoped objects and for all namespaces.
+    pub(crate) namespace: String,
+    /// The object's name; empty for a collection.
+    pub(crate) name: String,
+    /// The part of the object.
+    pub(crate) part: Option<Subresource>,
+}
+
+impl Target {
+    /// Another object of the same collection.
+    fn sibling(&self, namespace: &str, name: &str) -> Self {
+        Self {
+            resource: Arc::clone(&self.resource),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            part: None,
+        }
+    }
+}
+
+/// Whether a resource is this built-in kind.
+fn is(resource: &Resource, kind: BuiltIn) -> bool {
+    matches!(&resource.strategy, Strategy::BuiltIn(other) if *other == kind)
+}

@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 
-use axum::{Router, body::Body};
+use axum::body::Body;
 use futures::FutureExt;
 use http::{
     HeaderName, HeaderValue, Request, Response, StatusCode,
@@ -10,11 +10,11 @@ use http::{
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::Instant;
-use tower::ServiceExt;
 
 use crate::{
     auth::{self, Attributes, Auth, Identity, Review, Secret, Target},
     context::Context,
+    rest::Api,
     status::{Answer, Status},
 };
 
@@ -29,13 +29,13 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 #[derive(Clone, Debug)]
 pub(super) struct Pipeline {
     auth: Auth,
-    router: Router,
+    api: Api,
     metrics: Metrics,
 }
 
 impl Pipeline {
     pub(super) fn new(auth: Auth, context: &Context) -> Self {
-        Self { auth, router: handlers(context), metrics: Metrics::new() }
+        Self { auth, api: Api::new(context), metrics: Metrics::new() }
     }
 
     pub(super) fn admin_token(&self) -> &Secret {
@@ -90,10 +90,7 @@ impl Pipeline {
         }
         limit(&request)?;
         request.extensions_mut().insert(identity);
-        match self.router.clone().oneshot(request).await {
-            Ok(response) => Ok(response),
-            Err(never) => match never {},
-        }
+        Ok(self.api.handle(request).await)
     }
 
     async fn review(
@@ -114,11 +111,6 @@ impl Pipeline {
         let review = review.answer(&self.auth, identity, &head.method, &head.headers, &body)?;
         Ok(answer::json(StatusCode::CREATED, &review))
     }
-}
-
-/// The handlers of everything that is stored.
-fn handlers(_context: &Context) -> Router {
-    Router::new()
 }
 
 /// Refuses a body that says itself that it is too large. One that does not is cut off by its

@@ -1,0 +1,45 @@
+//! JSON merge patch (RFC 7386).
+
+use serde_json::{Map, Value};
+
+/// Applies `patch` to `target`: objects are merged, `null` removes, anything else replaces.
+pub fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(changes) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(fields) = target else { return };
+    for (name, change) in changes {
+        if change.is_null() {
+            fields.remove(name);
+        } else {
+            merge(fields.entry(name.clone()).or_insert(Value::Null), change);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn objects_merge_null_removes_and_arrays_are_replaced() {
+        let cases = [
+            (json!({"a": 1}), json!({"a": 2}), json!({"a": 2})),
+            (json!({"a": 1}), json!({"b": 2}), json!({"a": 1, "b": 2})),
+            (json!({"a": 1}), json!({"a": null}), json!({})),
+            (json!({"a": [1, 2]}), json!({"a": [3]}), json!({"a": [3]})),
+            (json!({"a": {"b": 1, "c": 2}}), json!({"a": {"b": null}}), json!({"a": {"c": 2}})),
+            (json!({"a": 1}), json!({"a": {"b": null, "c": 1}}), json!({"a": {"c": 1}})),
+        ];
+        for (mut target, patch, result) in cases {
+            merge(&mut target, &patch);
+            assert_eq!(target, result, "{patch}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! From the bytes of a request to a JSON value.
+
+use std::fmt;
+
+use http::{HeaderMap, header};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use crate::status::{Answer, Status};
+
+/// The largest body that is read: what kube-apiserver takes.
+pub(crate) const LIMIT: usize = 3 * 1024 * 1024;
+
+const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
+/// What a 415 names. Protobuf is not among them: this server does not read it.
+const ACCEPTED: [&str; 2] = [JSON, YAML];
+
+/// A decoded body, and the fields that occurred twice in it.
+#[derive(Debug, Default)]
+pub(crate) struct Body {
+    /// The value.
+    pub(crate) value: Value,
+    /// The paths of duplicate fields; the last value won.
+    pub(crate) duplicates: Vec<String>,
+}
+
+/// The media type of a body without its parameters; JSON if none is given.
+pub(crate) fn content_type(headers: &HeaderMap) -> String {
+    let header = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = header.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
+    if media_type.is_empty() { JSON.to_owned() } else { media_type.to_ascii_lowercase() }
+}
+
+/// Refuses a body of an unknown type, before it is looked at.
+///
+/// # Errors
+/// The type is neither JSON nor YAML (415).
+pub(crate) fn check_content_type(headers: &HeaderMap) -> Answer<()> {
+    let media_type = content_type(headers);
+    if ACCEPTED.contains(&media_type.as_str()) {
+        return Ok(());
+    }
+    Err(Status::unsupported_media_type(&ACCEPTED))
+}
+
+/// Decodes a body by its content type.
+///
+/// # Errors
+/// The type is unknown (415), or the text is malformed (400).
+pub(crate) fn decode(headers: &HeaderMap, bytes: &[u8]) -> Answer<Body> {
+    check_content_type(headers)?;
+    if content_type(headers) == YAML {
+        let value = serde_saphyr::from_slice(bytes).map_err(|error| {
+            Status::bad_request(format!("error converting YAML to JSON: {error}"))
+        })?;
+        return Ok(Body { value, duplicates: Vec::new() });
+    }
+    decode_json(bytes)
+}
+
+/// Decodes JSON text.
+///
+/// # Errors
+/// It is malformed (400).
+pub(crate) fn decode_json(bytes: &[u8]) -> Answer<Body> {
+    let malformed = |error: serde_json::Error| {
+        Status::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
+    };
+    let mut duplicates = Vec::new();
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let place = Place { duplicates: &mut duplicates, path: Path::Root };
+    let value = place.deserialize(&mut reader).map_err(malformed)?;
+    reader.end().map_err(malformed)?;
+    Ok(Body { value, duplicates })
+}
+
+/// Where the reader is; built on the stack, rendered only for a duplicate.
+#[derive(Clone, Copy)]
+enum Path<'a> {
+    Root,
+    Field(&'a Path<'a>, &'a str),
+    Item(&'a Path<'a>, usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Field(Self::Root, name) => f.write_str(name),
+            Self::Field(parent, name) => write!(f, "{parent}.{name}"),
+            Self::Item(parent, at) => write!(f, "{parent}[{at}]"),
+        }
+    }
+}
+
+/// Reads a value as `serde_json::Value` does, and notes fields that occur twice.
+struct Place<'a, 'p> {
+    duplicates: &'a mut Vec<String>,
+    path: Path<'p>,
+}
+
+impl<'de> DeserializeSeed<'de> for Place<'_, '_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Place<'_, '_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        loop {
+            let path = Path::Item(&self.path, items.len());
+            let place = Place { duplicates: &mut *self.duplicates, path };
+            match access.next_element_seed(place)? {
+                Some(item) => items.push(item),
+                None => return Ok(Value::Array(items)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(name) = access.next_key::<String>()? {
+            let path = Path::Field(&self.path, &name);
+            let place = Place { duplicates: &mut *self.duplicates, path };
+            let value = access.next_value_seed(place)?;
+            if fields.contains_key(&name) {
+                self.duplicates.push(path.to_string());
+            }
+            fields.insert(name, value);
+        }
+        Ok(Value::Object(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn duplicate_fields_are_noted_and_the_last_value_wins() {
+        let body =
+            decode_json(br#"{"data":{"k":"1","k":"2"},"data":{"k":"3"},"l":[{"a":1,"a":2}]}"#);
+        let body = body.unwrap();
+        assert_eq!(body.value, json!({"data": {"k": "3"}, "l": [{"a": 2}]}));
+        assert_eq!(body.duplicates, ["data.k", "data", "l[0].a"]);
+    }
+
+    #[test]
+    fn what_is_no_json_is_refused() {
+        for text in ["", "{", "{} x", "nope"] {
+            assert_eq!(decode_json(text.as_bytes()).unwrap_err().code, 400, "{text}");
+        }
+    }
+
+    #[test]
+    fn yaml_is_read_and_other_types_are_refused() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, "application/yaml".parse().unwrap());
+        assert_eq!(decode(&headers, b"a:\n  b: 1\n").unwrap().value, json!({"a": {"b": 1}}));
+        headers.insert(header::CONTENT_TYPE, "text/plain".parse().unwrap());
+        assert_eq!(decode(&headers, b"{}").unwrap_err().code, 415);
+        headers.insert(header::CONTENT_TYPE, "application/json; charset=utf-8".parse().unwrap());
+        assert_eq!(decode(&headers, b"{}").unwrap().value, json!({}));
+    }
+}

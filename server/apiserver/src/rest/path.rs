@@ -1,0 +1,122 @@
+//! What an address means.
+
+use percent_encoding::percent_decode_str;
+
+/// An address below `/api` or `/apis` that names a resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourcePath {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The namespace; empty if the address names none.
+    pub namespace: String,
+    /// The plural name.
+    pub plural: String,
+    /// The object's name; none for a collection.
+    pub name: Option<String>,
+    /// What lies below the object.
+    pub subresource: Option<String>,
+}
+
+/// Reads a request path; none if it is not the address of a resource.
+pub fn parse(path: &str) -> Option<ResourcePath> {
+    let segments = segments(path)?;
+    let mut rest = segments.iter().map(String::as_str);
+    let group = match rest.next()? {
+        "api" => "",
+        "apis" => rest.next()?,
+        _ => return None,
+    };
+    let version = rest.next()?;
+    let rest: Vec<&str> = rest.collect();
+    let (namespace, rest) = match rest.as_slice() {
+        // What follows a namespace is a resource in it, but for the namespace's own parts.
+        ["namespaces", namespace, part, ..]
+            if group.is_empty() && rest.len() == 3 && matches!(*part, "status" | "finalize") =>
+        {
+            return Some(own_part(version, namespace, part));
+        }
+        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
+        rest => ("", rest),
+    };
+    let (plural, name, subresource) = match rest {
+        [plural] => (plural, None, None),
+        [plural, name] => (plural, Some(name), None),
+        [plural, name, subresource] => (plural, Some(name), Some(subresource)),
+        _ => return None,
+    };
+    Some(ResourcePath {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        namespace: namespace.to_owned(),
+        plural: (*plural).to_owned(),
+        name: name.map(|name| (*name).to_owned()),
+        subresource: subresource.map(|subresource| (*subresource).to_owned()),
+    })
+}
+
+fn own_part(version: &str, namespace: &str, part: &str) -> ResourcePath {
+    ResourcePath {
+        version: version.to_owned(),
+        plural: "namespaces".to_owned(),
+        name: Some(namespace.to_owned()),
+        subresource: Some(part.to_owned()),
+        ..ResourcePath::default()
+    }
+}
+
+/// The decoded segments; none if one is empty (a trailing slash is fine) or no text.
+fn segments(path: &str) -> Option<Vec<String>> {
+    let path = path.strip_prefix('/')?;
+    let path = path.strip_suffix('/').unwrap_or(path);
+    path.split('/')
+        .map(|segment| {
+            let decoded = percent_decode_str(segment).decode_utf8().ok()?;
+            (!decoded.is_empty()).then(|| decoded.into_owned())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(path: &str) -> String {
+        parse(path).map_or_else(
+            || "-".to_owned(),
+            |p| {
+                let name = p.name.unwrap_or_default();
+                let part = p.subresource.unwrap_or_default();
+                format!("{}|{}|{}|{}|{name}|{part}", p.group, p.version, p.namespace, p.plural)
+            },
+        )
+    }
+
+    #[test]
+    fn each_address_names_what_it_should() {
+        let cases = [
+            ("/api/v1/nodes", "|v1||nodes||"),
+            ("/api/v1/nodes/", "|v1||nodes||"),
+            ("/api/v1/nodes/n", "|v1||nodes|n|"),
+            ("/api/v1/nodes/n/status", "|v1||nodes|n|status"),
+            ("/api/v1/namespaces", "|v1||namespaces||"),
+            ("/api/v1/namespaces/a", "|v1||namespaces|a|"),
+            ("/api/v1/namespaces/a/status", "|v1||namespaces|a|status"),
+            ("/api/v1/namespaces/a/finalize", "|v1||namespaces|a|finalize"),
+            ("/api/v1/namespaces/a/pods", "|v1|a|pods||"),
+            ("/api/v1/namespaces/a/pods/p/eviction", "|v1|a|pods|p|eviction"),
+            ("/apis/g.io/v1/namespaces/a/things/t", "g.io|v1|a|things|t|"),
+            ("/apis/g.io/v1/things", "g.io|v1||things||"),
+            ("/api/v1/namespaces/a/configmaps/%61", "|v1|a|configmaps|a|"),
+            ("/api/v1", "-"),
+            ("/apis/g.io/v1", "-"),
+            ("/api//v1/nodes", "-"),
+            ("/nothing/here", "-"),
+            ("/", "-"),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(shown(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! `/scale`: an autoscaling/v1 Scale made of a few fields of an object.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    Api, Target,
+    body::Body,
+    patching::Patch,
+    stored::{meta_text, metadata},
+    write::check_name,
+};
+use crate::{
+    field::{self, FieldError},
+    kinds::{Resource, ScalePaths},
+    status::{Answer, Status},
+};
+
+/// What is wanted of a Scale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wanted {
+    replicas: i64,
+    version: String,
+}
+
+fn paths(resource: &Resource) -> Answer<&ScalePaths> {
+    resource.subresources.scale.as_ref().ok_or_else(Status::no_such_resource)
+}
+
+/// `.spec.replicas` as a JSON pointer.
+fn pointer(path: &str) -> String {
+    path.replace('.', "/")
+}
+
+/// The Scale of an object.
+///
+/// # Errors
+/// A custom object has no replicas (500).
+pub(crate) fn scale_of(resource: &Resource, object: &Value) -> Answer<Value> {
+    let paths = paths(resource)?;
+    let number = |path: &str| object.pointer(&pointer(path)).and_then(Value::as_i64);
+    let replicas = number(&paths.spec_replicas);
+    if replicas.is_none() && resource.is_custom() {
+        let path = field::quote(&paths.spec_replicas);
+        let text = format!("the spec replicas field {path} does not exist");
+        return Err(Status::internal(text));
+    }
+    let mut spec = Map::new();
+    if let Some(replicas) = replicas.filter(|replicas| *replicas != 0) {
+        spec.insert("replicas".to_owned(), replicas.into());
+    }
+    let mut status = Map::new();
+    status.insert("replicas".to_owned(), number(&paths.status_replicas).unwrap_or(0).into());
+    let selector = paths.label_selector.as_deref().and_then(|path| object.pointer(&pointer(path)));
+    let selector = selector.map(selector_text).filter(|text| !text.is_empty());
+    if let Some(selector) = selector {
+        status.insert("selector".to_owned(), selector.into());
+    }
+    let own = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
+    let kept = metadata(object).into_iter().flatten();
+    let kept: Map<String, Value> = kept
+        .filter(|(name, _)| own.contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    Ok(json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": kept,
+        "spec": spec,
+        "status": status,
+    }))
+}
+
+/// A selector as text: custom objects keep it so, workloads as an object.
+fn selector_text(selector: &Value) -> String {
+    if let Some(text) = selector.as_str() {
+        return text.to_owned();
+    }
+    let labels = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+    let labels = labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
+    let expressions = expressions.into_iter().flatten().map(|expression| {
+        let text = |name: &str| expression.get(name).and_then(Value::as_str).unwrap_or_default();
+        let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
+        let values: Vec<&str> = values.filter_map(Value::as_str).collect();
+        let (key, values) = (text("key"), values.join(","));
+        match text("operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.to_owned(),
+        }
+    });
+    labels.chain(expressions).collect::<Vec<_>>().join(",")
+}
+
+/// Reads what a Scale wants.
+///
+/// # Errors
+/// It is no Scale (400), or is invalid (422).
+fn read(target: &Target, scale: &Value) -> Answer<Wanted> {
+    let kind = scale.get("kind").and_then(Value::as_str).unwrap_or("Scale");
+    if kind != "Scale" || !scale.is_object() {
+        return Err(Status::bad_request(format!(
+            "{kind} in version \"v1\" cannot be handled as a Scale"
+        )));
+    }
+    let replicas = match scale.pointer("/spec/replicas") {
+        None | Some(Value::Null) => 0,
+        Some(value) => value.as_i64().ok_or_else(|| {
+            Status::bad_request(
+                "Scale in version \"v1\" cannot be handled as a Scale: spec.replicas is no integer",
+            )
+        })?,
+    };
+    if replicas < 0 {
+        return Err(negative(target, replicas));
+    }
+    Ok(Wanted { replicas, version: meta_text(scale, "resourceVersion").to_owned() })
+}
+
+fn negative(target: &Target, replicas: i64) -> Box<Status> {
+    let resource = &target.resource;
+    if resource.is_custom()
+        && let Some(paths) = &resource.subresources.scale
+    {
+        let detail = "should be a non-negative integer";
+        let error = FieldError::invalid(paths.spec_replicas.as_str(), &replicas.into(), detail);
+        return Status::invalid(resource, &target.name, &[error]);
+    }
+    let detail = "must be greater than or equal to 0";
+    let error = FieldError::invalid("spec.replicas", &replicas.into(), detail);
+    Status::invalid_kind("autoscaling", "Scale", &target.name, &[error])
+}
+
+/// The object with the replicas that are wanted.
+fn with_replicas(resource: &Resource, object: &Value, wanted: &Wanted) -> Answer<Value> {
+    let mut object = object.clone();
+    let path = pointer(&paths(resource)?.spec_replicas);
+    let mut place = &mut object;
+    for name in path.split('/').skip(1) {
+        if !place.is_object() {
+            *place = Value::Object(Map::new());
+        }
+        let Some(fields) = place.as_object_mut() else { return Err(Status::unprocessable()) };
+        place = fields.entry(name.to_owned()).or_insert(Value::Null);
+    }
+    *place = wanted.replicas.into();
+    super::stored::set_meta(&mut object, "resourceVersion", wanted.version.clone().into());
+    Ok(object)
+}
+
+impl Api {
+    /// Replaces the Scale of an object.
+    ///
+    /// # Errors
+    /// The body is no Scale of it, or the change is refused.
+    pub(crate) async fn put_scale(
+        &self,
+        target: &Target,
+        body: &Body,
+        dry_run: bool,
+    ) -> Answer<Value> {
+        let resource = &target.resource;
+        let object = self
+            .modify(target, dry_run, |old| {
+                check_name(target, &body.value)?;
+                let wanted = read(target, &body.value)?;
+                with_replicas(resource, old, &wanted)
+            })
+            .await?;
+        scale_of(resource, &object)
+    }
+
+    /// Patches the Scale of an object.
+    ///
+    /// # Errors
+    /// The patch does not apply to it, or the change is refused.
+    pub(crate) async fn patch_scale(
+        &self,
+        target: &Target,
+        mut patch: impl FnMut() -> Answer<Patch>,
+        dry_run: bool,
+    ) -> Answer<Value> {
+        let resource = &target.resource;
+        let object = self
+            .modify(target, dry_run, |old| {
+                let scale = scale_of(resource, old)?;
+                let wanted = read(target, &patch()?.apply_plainly(&scale)?)?;
+                with_replicas(resource, old, &wanted)
+            })
+            .await?;
+        scale_of(resource, &object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::BuiltIn;
+
+    #[test]
+    fn a_scale_shows_replicas_and_selector_of_a_workload() {
+        let deployment = BuiltIn::Deployment.resource();
+        let object = json!({"metadata": {"name": "d", "labels": {"a": "b"}},
+            "spec": {"replicas": 3, "selector": {"matchLabels": {"x": "y"},
+                "matchExpressions": [{"key": "k", "operator": "In", "values": ["a", "b"]}]}},
+            "status": {"replicas": 2}});
+        let scale = scale_of(&deployment, &object).unwrap();
+        assert_eq!(
+            scale,
+            json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "d"},
+                "spec": {"replicas": 3},
+                "status": {"replicas": 2, "selector": "x=y,k in (a,b)"}})
+        );
+        let wanted = Wanted { replicas: 0, version: String::new() };
+        let object = with_replicas(&deployment, &object, &wanted).unwrap();
+        assert_eq!(scale_of(&deployment, &object).unwrap()["spec"], json!({}));
+    }
+}

@@ -1,0 +1,92 @@
+//! Between the store's records and the objects that are served.
+//!
+//! What is stored is the object as JSON without `metadata.resourceVersion`, in the face of the
+//! resource that owns the storage. What is served has the version of the address, and the
+//! defaults of the schema of today.
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use crate::{
+    kinds::Resource,
+    status::{Answer, Status},
+    store::{Key, Prefix, Record, object_at},
+};
+
+/// The key of one object.
+pub(crate) fn key(resource: &Resource, namespace: &str, name: &str) -> Key {
+    Key::new(&resource.storage.group, &resource.storage.plural, namespace, name)
+}
+
+/// The range of a collection; an empty namespace means all of them.
+pub(crate) fn prefix(resource: &Resource, namespace: &str) -> Prefix {
+    Prefix::namespace(&resource.storage.group, &resource.storage.plural, namespace)
+}
+
+/// A stored object as it is served.
+pub(crate) fn load(resource: &Resource, record: &Record) -> Value {
+    load_at(resource, &record.value, record.revision)
+}
+
+/// The same from its text and revision.
+pub(crate) fn load_at(resource: &Resource, text: &[u8], revision: u64) -> Value {
+    let mut object = object_at(text, revision);
+    resource.from_stored(&mut object);
+    object
+}
+
+/// Gives an object the apiVersion and kind of the address.
+pub(crate) fn stamp(resource: &Resource, object: &mut Value) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert("apiVersion".to_owned(), resource.api_version().into());
+        fields.insert("kind".to_owned(), resource.kind.clone().into());
+    }
+}
+
+/// A served object as it is stored.
+///
+/// # Errors
+/// It cannot be written as JSON (500), which no `Value` comes to.
+pub(crate) fn encode(resource: &Resource, mut object: Value) -> Answer<Bytes> {
+    if let Some(metadata) = metadata_mut(&mut object) {
+        metadata.remove("resourceVersion");
+    }
+    resource.to_stored(&mut object);
+    let text = serde_json::to_vec(&object);
+    text.map(Bytes::from).map_err(|error| Status::internal(error.to_string()))
+}
+
+/// The metadata of an object.
+pub(crate) fn metadata(object: &Value) -> Option<&Map<String, Value>> {
+    object.get("metadata").and_then(Value::as_object)
+}
+
+/// The metadata of an object, to be changed.
+pub(crate) fn metadata_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
+    object.get_mut("metadata").and_then(Value::as_object_mut)
+}
+
+/// A text field of the metadata, or the empty text.
+pub(crate) fn meta_text<'a>(object: &'a Value, name: &str) -> &'a str {
+    let value = metadata(object).and_then(|metadata| metadata.get(name));
+    value.and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A list of texts in the metadata.
+pub(crate) fn meta_texts<'a>(object: &'a Value, name: &str) -> Vec<&'a str> {
+    let value = metadata(object).and_then(|metadata| metadata.get(name));
+    let items = value.and_then(Value::as_array).into_iter().flatten();
+    items.filter_map(Value::as_str).collect()
+}
+
+/// A number in the metadata.
+pub(crate) fn meta_number(object: &Value, name: &str) -> Option<i64> {
+    metadata(object)?.get(name)?.as_i64()
+}
+
+/// Sets a field of the metadata.
+pub(crate) fn set_meta(object: &mut Value, name: &str, value: Value) {
+    if let Some(metadata) = metadata_mut(object) {
+        metadata.insert(name.to_owned(), value);
+    }
+}

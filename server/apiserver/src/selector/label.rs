@@ -1,0 +1,244 @@
+//! Label selectors.
+
+use std::{collections::BTreeSet, str::FromStr};
+
+use serde_json::{Map, Value};
+
+use super::{SelectorError, parser};
+use crate::{
+    field::{self, FieldError},
+    kinds::names,
+};
+
+/// How a requirement compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    /// The label has this value.
+    Equals,
+    /// The label does not have this value, or there is none.
+    NotEquals,
+    /// The label has one of the values.
+    In,
+    /// The label has none of the values, or there is none.
+    NotIn,
+    /// There is such a label.
+    Exists,
+    /// There is no such label.
+    DoesNotExist,
+    /// The label is a larger integer.
+    GreaterThan,
+    /// The label is a smaller integer.
+    LessThan,
+}
+
+/// One requirement on one label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    key: String,
+    operator: Operator,
+    values: BTreeSet<String>,
+}
+
+/// Requirements that must all hold. The empty selector matches everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelSelector {
+    requirements: Vec<Requirement>,
+}
+
+impl Requirement {
+    /// A requirement, if key and values are such that a label can have them.
+    pub(super) fn new(
+        key: &str,
+        operator: Operator,
+        values: BTreeSet<String>,
+    ) -> Result<Self, SelectorError> {
+        let mut errors = Vec::new();
+        let problems = names::qualified(key);
+        if !problems.is_empty() {
+            errors.push(FieldError::invalid_text("", key, &problems.join("; ")));
+        }
+        for (at, value) in values.iter().enumerate() {
+            let path = field::index("values", at);
+            let ordered = matches!(operator, Operator::GreaterThan | Operator::LessThan);
+            if ordered && value.parse::<i64>().is_err() {
+                let detail = "for 'Gt', 'Lt' operators, the value must be an integer";
+                errors.push(FieldError::invalid_text(path.clone(), value, detail));
+            }
+            let problems = names::label_value(value);
+            if !problems.is_empty() {
+                let path = field::key(&path, key);
+                errors.push(FieldError::invalid_text(path, value, &problems.join("; ")));
+            }
+        }
+        if errors.is_empty() {
+            return Ok(Self { key: key.to_owned(), operator, values });
+        }
+        Err(SelectorError(field::summary(&errors)))
+    }
+
+    fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
+        let value = labels.and_then(|labels| labels.get(&self.key)).and_then(Value::as_str);
+        let listed = value.is_some_and(|value| self.values.contains(value));
+        match self.operator {
+            Operator::Equals | Operator::In => listed,
+            Operator::NotEquals | Operator::NotIn => !listed,
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+            Operator::GreaterThan => {
+                self.compare(value).is_some_and(|(label, bound)| label > bound)
+            }
+            Operator::LessThan => self.compare(value).is_some_and(|(label, bound)| label < bound),
+        }
+    }
+
+    fn compare(&self, value: Option<&str>) -> Option<(i64, i64)> {
+        Some((value?.parse().ok()?, self.values.first()?.parse().ok()?))
+    }
+}
+
+impl LabelSelector {
+    /// Whether it matches everything.
+    pub fn is_empty(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// Whether an object with these labels (`metadata.labels`) is selected.
+    pub fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
+        self.requirements.iter().all(|requirement| requirement.matches(labels))
+    }
+
+    /// Whether this object is selected.
+    pub fn selects(&self, object: &Value) -> bool {
+        self.matches(object.pointer("/metadata/labels").and_then(Value::as_object))
+    }
+
+    /// Reads a `LabelSelector` object with `matchLabels` and `matchExpressions`. An empty object
+    /// selects everything; what no selector at all means depends on where it is missing.
+    ///
+    /// # Errors
+    /// An expression has an unknown operator, or a key or value that no label can have.
+    pub fn from_object(selector: &Value) -> Result<Self, SelectorError> {
+        let mut requirements = Vec::new();
+        let labels = selector.get("matchLabels").and_then(Value::as_object);
+        for (key, value) in labels.into_iter().flatten() {
+            let value = value.as_str().unwrap_or_default().to_owned();
+            requirements.push(Requirement::new(key, Operator::Equals, BTreeSet::from([value]))?);
+        }
+        let expressions = selector.get("matchExpressions").and_then(Value::as_array);
+        for expression in expressions.into_iter().flatten() {
+            requirements.push(from_expression(expression)?);
+        }
+        Ok(Self { requirements })
+    }
+}
+
+fn from_expression(expression: &Value) -> Result<Requirement, SelectorError> {
+    let text = |name| expression.get(name).and_then(Value::as_str).unwrap_or_default();
+    let operator = match text("operator") {
+        "In" => Operator::In,
+        "NotIn" => Operator::NotIn,
+        "Exists" => Operator::Exists,
+        "DoesNotExist" => Operator::DoesNotExist,
+        other => {
+            let shown = field::quote(other);
+            return Err(SelectorError(format!("{shown} is not a valid label selector operator")));
+        }
+    };
+    let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
+    let values = values.filter_map(Value::as_str).map(ToOwned::to_owned).collect();
+    Requirement::new(text("key"), operator, values)
+}
+
+impl FromStr for LabelSelector {
+    type Err = SelectorError;
+
+    /// Reads a selector as it stands in a query string.
+    fn from_str(text: &str) -> Result<Self, SelectorError> {
+        Ok(Self { requirements: parser::parse(text)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn selects(selector: &str, labels: &Value) -> bool {
+        selector.parse::<LabelSelector>().unwrap().matches(labels.as_object())
+    }
+
+    #[test]
+    fn a_selector_selects_by_its_requirements() {
+        let labels = json!({"app": "web", "tier": "back", "n": "5"});
+        let cases = [
+            ("", true),
+            ("app=web", true),
+            ("app==web", true),
+            ("  app = web ", true),
+            ("app!=web", false),
+            ("other!=web", true),
+            ("app", true),
+            ("!app", false),
+            ("!other", true),
+            ("app in (web,db)", true),
+            ("app in (db)", false),
+            ("app in ()", false),
+            ("app notin (web)", false),
+            ("other notin (x)", true),
+            ("app=web,tier=back", true),
+            ("app=web,tier=front", false),
+            ("app=", false),
+            ("n>3", true),
+            ("n<3", false),
+            ("app>3", false),
+            ("in=x", false),
+        ];
+        for (selector, expected) in cases {
+            assert_eq!(selects(selector, &labels), expected, "{selector}");
+        }
+        assert!(selects("in in (in)", &json!({"in": "in"})));
+        assert!(selects("a in (,b)", &json!({"a": ""})));
+        assert!(selects("a in (b,)", &json!({"a": ""})));
+    }
+
+    #[test]
+    fn a_selector_that_cannot_be_read_says_where() {
+        let cases = [
+            ("app in web", "unable to parse requirement: found 'web' expected: '('"),
+            ("app in (", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
+            ("=x", "found '=', expected: !, identifier, or 'end of string'"),
+            (
+                "a b",
+                "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt",
+            ),
+            ("app=web,", "found '', expected: identifier after ','"),
+            ("a=b c", "found 'c', expected: ',' or 'end of string'"),
+            ("x in", "unable to parse requirement: found '' expected: '('"),
+            (
+                "app>x",
+                "unable to parse requirement: values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be an integer",
+            ),
+        ];
+        for (selector, text) in cases {
+            assert_eq!(selector.parse::<LabelSelector>().unwrap_err().to_string(), text);
+        }
+        let error = "-a=b".parse::<LabelSelector>().unwrap_err().to_string();
+        assert!(error.starts_with("unable to parse requirement: <nil>: Invalid value: \"-a\": "));
+        let error = "app=a/b".parse::<LabelSelector>().unwrap_err().to_string();
+        assert!(error.starts_with(
+            "unable to parse requirement: values[0][app]: Invalid value: \"a/b\": a valid label"
+        ));
+    }
+
+    #[test]
+    fn a_selector_object_means_the_same() {
+        let selector = json!({"matchLabels": {"a": "b"},
+            "matchExpressions": [{"key": "c", "operator": "NotIn", "values": ["d"]}]});
+        let selector = LabelSelector::from_object(&selector).unwrap();
+        assert!(selector.selects(&json!({"metadata": {"labels": {"a": "b"}}})));
+        assert!(!selector.selects(&json!({"metadata": {"labels": {"a": "b", "c": "d"}}})));
+        assert!(!selector.selects(&json!({"metadata": {}})));
+        assert!(LabelSelector::from_object(&json!({})).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,16 @@
+//! Label and field selectors: the grammar of the query string, and of `LabelSelector` objects.
+
+mod field;
+mod label;
+mod lexer;
+mod parser;
+
+pub use self::{
+    field::{FieldSelector, FieldTerm},
+    label::{LabelSelector, Operator, Requirement},
+};
+
+/// A selector that cannot be read. The text is Kubernetes' own.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SelectorError(pub(crate) String);
