@@ -28,15 +28,16 @@ pub(super) fn version_of(accept: Option<&str>) -> Option<&'static str> {
 /// `/api`: the core group.
 pub(super) fn core(registry: &Registry, form: &str) -> Found {
     let group = Group { name: String::new(), versions: vec!["v1".to_owned()] };
-    document(vec![item(registry, &group)], form)
+    document(&[item(registry, &group)], form)
 }
 
 /// `/apis`: all other groups.
 pub(super) fn groups(registry: &Registry, groups: &[Group], form: &str) -> Found {
-    document(groups.iter().map(|group| item(registry, group)).collect(), form)
+    let items: Vec<Value> = groups.iter().map(|group| item(registry, group)).collect();
+    document(&items, form)
 }
 
-fn document(items: Vec<Value>, form: &str) -> Found {
+fn document(items: &[Value], form: &str) -> Found {
     let body = json!({
         "kind": "APIGroupDiscoveryList",
         "apiVersion": format!("apidiscovery.k8s.io/{form}"),

@@ -7,6 +7,8 @@ mod aggregated;
 mod legacy;
 mod reviews;
 
+use std::{cmp::Reverse, fmt::Write};
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -98,7 +100,12 @@ pub(crate) fn tagged(content_type: &str, body: &Value) -> Document {
 
 /// The SHA-256 of a document, in upper-case hexadecimal digits.
 pub(crate) fn hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02X}")).collect()
+    let mut text = String::with_capacity(64);
+    for byte in Sha256::digest(bytes) {
+        // writing to a String cannot fail
+        let _ = write!(text, "{byte:02X}");
+    }
+    text
 }
 
 /// A group and its versions, the preferred one first.
@@ -135,7 +142,7 @@ pub(crate) fn groups(registry: &Registry) -> Vec<Group> {
     }
     groups.sort_by(|(a_custom, a), (b_custom, b)| (a_custom, &a.name).cmp(&(b_custom, &b.name)));
     let ordered = groups.into_iter().map(|(_, mut group)| {
-        group.versions.sort_by(|a, b| version_rank(b).cmp(&version_rank(a)));
+        group.versions.sort_by_key(|version| Reverse(version_rank(version)));
         group
     });
     ordered.collect()
@@ -143,19 +150,18 @@ pub(crate) fn groups(registry: &Registry) -> Vec<Group> {
 
 /// The order of versions: general availability over beta over alpha, then the larger numbers; what
 /// does not look like a version comes last.
-fn version_rank(version: &str) -> (u8, u32, u32, std::cmp::Reverse<String>) {
-    let none = (0, 0, 0, std::cmp::Reverse(version.to_owned()));
+fn version_rank(version: &str) -> (u8, u32, u32, Reverse<String>) {
+    let none = (0, 0, 0, Reverse(version.to_owned()));
     let Some(rest) = version.strip_prefix('v') else { return none };
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     let (major, stage) = rest.split_at_checked(end).unwrap_or((rest, ""));
     let Ok(major) = major.parse::<u32>() else { return none };
     let staged = |rank: u8, minor: &str| {
-        minor
-            .parse()
-            .map_or(none.clone(), |minor| (rank, major, minor, std::cmp::Reverse(String::new())))
+        let minor = minor.parse();
+        minor.map_or_else(|_| none.clone(), |minor| (rank, major, minor, Reverse(String::new())))
     };
     match (stage, stage.strip_prefix("beta"), stage.strip_prefix("alpha")) {
-        ("", _, _) => (3, major, 0, std::cmp::Reverse(String::new())),
+        ("", _, _) => (3, major, 0, Reverse(String::new())),
         (_, Some(minor), _) => staged(2, minor),
         (_, _, Some(minor)) => staged(1, minor),
         _ => none,

@@ -1,12 +1,10 @@
 //! What can be stored: the built-in kinds and those that CustomResourceDefinitions add.
 //!
 //! A [`Resource`] says everything the request handlers need to know about one kind in one version,
-//! and does everything that differs by kind. All of it is a pure function over JSON:
-//!
-//! 1. [`Resource::decode`]: types, unknown fields.
-//! 2. [`Resource::default`]: defaults.
-//! 3. [`Resource::prepare_create`] / [`Resource::prepare_update`]: fields that the server owns.
-//! 4. [`Resource::validate_create`] / [`Resource::validate_update`]: what is refused (422).
+//! and does everything that differs by kind. All of it is a pure function over JSON, called in this
+//! order: [`Resource::decode`] (types, unknown fields), [`Resource::default`], then
+//! [`Resource::prepare_create`] or [`Resource::prepare_update`] (fields that the server owns), then
+//! [`Resource::validate_create`] or [`Resource::validate_update`] (what is refused with 422).
 //!
 //! `metadata` is the same for all kinds and is not handled here, except for its types.
 
@@ -16,6 +14,7 @@ pub mod builtin;
 mod config;
 pub mod custom;
 mod definition;
+mod dispatch;
 pub(crate) mod event;
 mod lease;
 pub mod names;
@@ -265,6 +264,7 @@ impl Resource {
 
     /// Brings a stored object into this version. Custom objects are pruned and defaulted by the
     /// schema of now, which may be newer than the object.
+    #[expect(clippy::wrong_self_convention, reason = "the object is turned, not the resource")]
     pub fn from_stored(&self, object: &mut Value) {
         match &self.strategy {
             Strategy::Custom(version) => {

@@ -18,20 +18,15 @@ pub(super) fn default(kind: BuiltIn, object: &mut Value) {
         preset(spec, "revisionHistoryLimit", 10);
     }
     let rolling = |part: Value| json!({ "type": "RollingUpdate", "rollingUpdate": part });
-    match kind {
-        BuiltIn::Deployment => {
-            let quarter = json!({ "maxUnavailable": "25%", "maxSurge": "25%" });
-            preset(spec, "strategy", rolling(quarter));
-            preset(spec, "progressDeadlineSeconds", 600);
-        }
-        BuiltIn::DaemonSet => {
-            preset(spec, "updateStrategy", rolling(json!({ "maxUnavailable": 1, "maxSurge": 0 })));
-        }
-        BuiltIn::StatefulSet => {
-            preset(spec, "podManagementPolicy", "OrderedReady");
-            preset(spec, "updateStrategy", rolling(json!({ "partition": 0 })));
-        }
-        _ => {}
+    if kind == BuiltIn::Deployment {
+        let quarter = json!({ "maxUnavailable": "25%", "maxSurge": "25%" });
+        preset(spec, "strategy", rolling(quarter));
+        preset(spec, "progressDeadlineSeconds", 600);
+    } else if kind == BuiltIn::DaemonSet {
+        preset(spec, "updateStrategy", rolling(json!({ "maxUnavailable": 1, "maxSurge": 0 })));
+    } else if kind == BuiltIn::StatefulSet {
+        preset(spec, "podManagementPolicy", "OrderedReady");
+        preset(spec, "updateStrategy", rolling(json!({ "partition": 0 })));
     }
     if let Some(template) = spec.get_mut("template") {
         pod::default_template(template);
@@ -39,14 +34,17 @@ pub(super) fn default(kind: BuiltIn, object: &mut Value) {
 }
 
 pub(super) fn prepare_create(kind: BuiltIn, object: &mut Value) {
-    let status = match kind {
-        BuiltIn::DaemonSet => json!({
+    let status = if kind == BuiltIn::DaemonSet {
+        json!({
             "currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0,
             "numberReady": 0,
-        }),
-        BuiltIn::ReplicaSet => json!({ "replicas": 0 }),
-        BuiltIn::StatefulSet => json!({ "replicas": 0, "availableReplicas": 0 }),
-        _ => json!({}),
+        })
+    } else if kind == BuiltIn::ReplicaSet {
+        json!({ "replicas": 0 })
+    } else if kind == BuiltIn::StatefulSet {
+        json!({ "replicas": 0, "availableReplicas": 0 })
+    } else {
+        json!({})
     };
     set(object, "status", status);
 }

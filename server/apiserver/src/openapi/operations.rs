@@ -143,9 +143,8 @@ fn part_of(resource: &Resource, part: Subresource) -> (Place<'_>, &'static [Acti
 
 fn add(paths: &mut Map<String, Value>, path: &str, place: &Place<'_>, actions: &[Action]) {
     let mut item = Map::new();
-    let in_path = ["namespace", "name"].into_iter().filter(|name| {
-        path.contains(&format!("{{{name}}}"))
-    });
+    let in_path =
+        ["namespace", "name"].into_iter().filter(|name| path.contains(&format!("{{{name}}}")));
     let shared: Vec<Value> = in_path
         .map(|name| {
             json!({ "name": name, "in": "path", "required": true,
@@ -200,7 +199,9 @@ fn camel(name: &str) -> String {
         name => name.split('.').next().unwrap_or(name),
     };
     let mut letters = first.chars();
-    letters.next().map_or_else(String::new, |c| c.to_ascii_uppercase().to_string() + letters.as_str())
+    letters
+        .next()
+        .map_or_else(String::new, |c| c.to_ascii_uppercase().to_string() + letters.as_str())
 }
 
 fn reference(schema: &str) -> Value {
@@ -276,8 +277,6 @@ fn parameters(action: Action) -> Vec<Value> {
         ],
         Action::Get => &[],
     };
-    let parameter = |(name, kind): &(&str, &str)| {
-        json!({ "name": name, "in": "query", "schema": { "type": kind, "uniqueItems": true } })
-    };
+    let parameter = |(name, kind): &(&str, &str)| json!({ "name": name, "in": "query", "schema": { "type": kind, "uniqueItems": true } });
     names.iter().map(parameter).chain([parameter(&("pretty", "string"))]).collect()
 }

@@ -50,12 +50,18 @@ pub(super) fn components(resources: &[&Resource]) -> Map<String, Value> {
         schemas.insert(name_of(resource), with_kind(schema_of(resource), kind));
         schemas.insert(list_name_of(resource), with_kind(list_of(resource), list));
     }
-    let patch = "Patch is provided to give a concrete name and type to the request body of a patch.";
+    let patch =
+        "Patch is provided to give a concrete name and type to the request body of a patch.";
     schemas.insert(PATCH.to_owned(), json!({ "description": patch, "type": "object" }));
     let wanted: Vec<String> = schemas.values().flat_map(references).collect();
     let mut missing = wanted;
     missing.extend([STATUS, DELETE_OPTIONS, OBJECT_META].map(str::to_owned));
-    missing.extend(EXTRA.iter().filter(|(_, (_, kind))| used(resources, kind)).map(|(name, _)| (*name).to_owned()));
+    missing.extend(
+        EXTRA
+            .iter()
+            .filter(|(_, (_, kind))| used(resources, kind))
+            .map(|(name, _)| (*name).to_owned()),
+    );
     while let Some(name) = missing.pop() {
         if schemas.contains_key(&name) {
             continue;
@@ -74,9 +80,11 @@ pub(super) fn components(resources: &[&Resource]) -> Map<String, Value> {
 fn used(resources: &[&Resource], kind: &str) -> bool {
     resources.iter().any(|resource| match kind {
         "Scale" => resource.subresources.scale.is_some(),
-        _ => resource.subresources.others.iter().any(|part| {
-            kind.to_lowercase().starts_with(part.name())
-        }),
+        _ => resource
+            .subresources
+            .others
+            .iter()
+            .any(|part| kind.to_lowercase().starts_with(part.name())),
     })
 }
 

@@ -42,7 +42,11 @@ fn every_write_offers_strict_validation_and_dry_run() {
             for method in ["post", "put", "patch"] {
                 let Some(operation) = item.get(method) else { continue };
                 let named = |name: &str| {
-                    operation["parameters"].as_array().unwrap().iter().any(|one| one["name"] == name)
+                    operation["parameters"]
+                        .as_array()
+                        .unwrap()
+                        .iter()
+                        .any(|one| one["name"] == name)
                 };
                 assert!(named("fieldValidation") && named("dryRun"), "{method} {address}");
                 assert!(operation["x-kubernetes-group-version-kind"]["kind"].is_string());
@@ -53,7 +57,9 @@ fn every_write_offers_strict_validation_and_dry_run() {
 
 #[test]
 fn every_reference_of_a_document_is_in_it() {
-    for path in ["/openapi/v3/api/v1", "/openapi/v3/apis/apps/v1", "/openapi/v3/apis/example.org/v1"] {
+    for path in
+        ["/openapi/v3/api/v1", "/openapi/v3/apis/apps/v1", "/openapi/v3/apis/example.org/v1"]
+    {
         let document = document(path);
         let schemas = document["components"]["schemas"].as_object().unwrap();
         for name in super::schemas::references_in(&document) {

@@ -6,6 +6,7 @@
 
 mod documents;
 mod empty;
+mod leaf;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,10 +16,10 @@ use std::{
 use serde_json::{Map, Value};
 
 pub use self::documents::{definitions, name_of};
+use self::leaf::Leaf;
 use crate::{
     field::{child, index},
-    kinds::{BuiltIn, DecodeError, UnknownField, quantity},
-    schema::formats,
+    kinds::{BuiltIn, DecodeError, UnknownField},
 };
 
 /// What a field can hold.
@@ -26,18 +27,9 @@ use crate::{
 enum Shape {
     /// A named type of the catalogue.
     Named(String),
-    Map(Box<Shape>),
-    List(Box<Shape>),
-    Text,
-    Bytes,
-    Time,
-    MicroTime,
-    Int32,
-    Int64,
-    Float,
-    Bool,
-    IntOrString,
-    Quantity,
+    Map(Box<Self>),
+    List(Box<Self>),
+    Leaf(Leaf),
     /// Any JSON: it is kept as it is.
     Any,
 }
@@ -66,7 +58,7 @@ pub(crate) fn type_of_field(type_name: &str, field: &str) -> Option<&'static str
         match shape {
             Shape::List(inner) | Shape::Map(inner) => shape = inner,
             Shape::Named(name) => return Some(name),
-            _ => return None,
+            Shape::Leaf(_) | Shape::Any => return None,
         }
     }
 }
@@ -106,41 +98,43 @@ fn walk(
     if value.is_null() {
         return Ok(());
     }
-    match shape {
-        Shape::Named(name) => match (STRUCTURES.get(name), value) {
+    match (shape, value) {
+        (Shape::Any, _) => Ok(()),
+        (Shape::Named(name), value) => match (STRUCTURES.get(name), value.as_object_mut()) {
             (None, _) => Ok(()),
-            (Some(structure), Value::Object(fields)) => {
-                walk_structure(structure, fields, path, unknown)
-            }
-            (Some(_), other) => Err(mismatch(path, other, name)),
+            (Some(structure), Some(fields)) => walk_structure(structure, fields, path, unknown),
+            (Some(_), None) => Err(mismatch(path, value, name)),
         },
-        Shape::Map(inner) => match value {
-            Value::Object(fields) => {
-                for (name, value) in fields.iter_mut() {
-                    walk(inner, value, &child(path, name), unknown)?;
-                    if value.is_null() {
-                        *value = zero(inner);
-                    }
-                }
-                Ok(())
-            }
-            other => Err(mismatch(path, other, "map")),
-        },
-        Shape::List(inner) => match value {
-            Value::Array(items) => {
-                for (position, item) in items.iter_mut().enumerate() {
-                    walk(inner, item, &index(path, position), unknown)?;
-                    if item.is_null() {
-                        *item = zero(inner);
-                    }
-                }
-                Ok(())
-            }
-            other => Err(mismatch(path, other, "list")),
-        },
-        Shape::Any => Ok(()),
-        leaf => walk_leaf(leaf, value, path),
+        (Shape::Map(inner), Value::Object(fields)) => {
+            let values = fields.iter_mut().map(|(name, value)| (child(path, name), value));
+            walk_all(inner, values, unknown)
+        }
+        (Shape::List(inner), Value::Array(items)) => {
+            let values = items.iter_mut().enumerate().map(|(at, item)| (index(path, at), item));
+            walk_all(inner, values, unknown)
+        }
+        (Shape::Map(_), value) => Err(mismatch(path, value, "map")),
+        (Shape::List(_), value) => Err(mismatch(path, value, "list")),
+        (Shape::Leaf(leaf), value) => {
+            let fits = leaf.accept(value);
+            if fits { Ok(()) } else { Err(mismatch(path, value, leaf.name())) }
+        }
     }
+}
+
+/// Walks the values of a list or a map, where a null is an empty value.
+fn walk_all<'a>(
+    shape: &Shape,
+    values: impl Iterator<Item = (String, &'a mut Value)>,
+    unknown: &mut Vec<UnknownField>,
+) -> Result<(), DecodeError> {
+    for (path, value) in values {
+        walk(shape, value, &path, unknown)?;
+        if value.is_null() {
+            *value = zero(shape);
+        }
+    }
+    Ok(())
 }
 
 fn walk_structure(
@@ -173,75 +167,12 @@ fn walk_structure(
     Ok(())
 }
 
-fn walk_leaf(shape: &Shape, value: &mut Value, path: &str) -> Result<(), DecodeError> {
-    let (fits, wanted) = match shape {
-        Shape::Text => (value.is_string(), "string"),
-        Shape::Bytes => {
-            (value.as_str().is_some_and(|text| formats::matches("byte", text)), "base64")
-        }
-        Shape::Time => (canonical_time(value, 0), "RFC 3339 time"),
-        Shape::MicroTime => (canonical_time(value, 6), "RFC 3339 time"),
-        Shape::Int32 => {
-            (as_i64(value).is_some_and(|number| i32::try_from(number).is_ok()), "int32")
-        }
-        Shape::Int64 => (as_i64(value).is_some(), "int64"),
-        Shape::Float => (value.is_number(), "float64"),
-        Shape::Bool => (value.is_boolean(), "bool"),
-        Shape::IntOrString => (value.is_string() || as_i64(value).is_some(), "int or string"),
-        Shape::Quantity => (canonical_quantity(value), "quantity"),
-        Shape::Any | Shape::Named(_) | Shape::Map(_) | Shape::List(_) => (true, ""),
-    };
-    if fits { Ok(()) } else { Err(mismatch(path, value, wanted)) }
-}
-
-fn as_i64(value: &Value) -> Option<i64> {
-    value.as_i64()
-}
-
-/// Brings a time to UTC with `digits` fractional digits.
-fn canonical_time(value: &mut Value, digits: usize) -> bool {
-    let Some(text) = value.as_str() else { return false };
-    if !formats::is_date_time(text) {
-        return false;
-    }
-    let Ok(time) = text.parse::<jiff::Timestamp>() else { return false };
-    let whole = time.strftime("%Y-%m-%dT%H:%M:%S");
-    *value = Value::String(if digits == 0 {
-        format!("{whole}Z")
-    } else {
-        format!("{whole}.{:06}Z", time.subsec_nanosecond().unsigned_abs() / 1000)
-    });
-    true
-}
-
-fn canonical_quantity(value: &mut Value) -> bool {
-    let text = match &*value {
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return false,
-    };
-    match quantity::Quantity::parse(&text) {
-        Some(parsed) => {
-            *value = Value::String(parsed.to_string());
-            true
-        }
-        None => false,
-    }
-}
-
+/// What a null in a list or a map becomes.
 fn zero(shape: &Shape) -> Value {
     match shape {
-        Shape::Text | Shape::Bytes => Value::String(String::new()),
-        Shape::Int32 | Shape::Int64 | Shape::IntOrString => Value::from(0),
-        Shape::Bool => Value::Bool(false),
+        Shape::Leaf(leaf) => leaf.zero(),
         Shape::Named(_) => Value::Object(Map::new()),
-        Shape::Quantity => Value::String("0".to_owned()),
-        Shape::Map(_)
-        | Shape::List(_)
-        | Shape::Time
-        | Shape::MicroTime
-        | Shape::Float
-        | Shape::Any => Value::Null,
+        Shape::Map(_) | Shape::List(_) | Shape::Any => Value::Null,
     }
 }
 
@@ -277,10 +208,10 @@ fn structure(name: &str, document: &Value) -> Option<Structure> {
 fn shape(field: &Value) -> Shape {
     if let Some(target) = documents::reference(field) {
         return match target.rsplit('.').next().unwrap_or_default() {
-            "Time" => Shape::Time,
-            "MicroTime" => Shape::MicroTime,
-            "Quantity" => Shape::Quantity,
-            "IntOrString" => Shape::IntOrString,
+            "Time" => Shape::Leaf(Leaf::Time),
+            "MicroTime" => Shape::Leaf(Leaf::MicroTime),
+            "Quantity" => Shape::Leaf(Leaf::Quantity),
+            "IntOrString" => Shape::Leaf(Leaf::IntOrString),
             "JSON"
             | "JSONSchemaPropsOrBool"
             | "JSONSchemaPropsOrArray"
@@ -292,12 +223,12 @@ fn shape(field: &Value) -> Shape {
     }
     let format = field.get("format").and_then(Value::as_str);
     match field.get("type").and_then(Value::as_str) {
-        Some("string") if format == Some("byte") => Shape::Bytes,
-        Some("string") => Shape::Text,
-        Some("boolean") => Shape::Bool,
-        Some("number") => Shape::Float,
-        Some("integer") if format == Some("int32") => Shape::Int32,
-        Some("integer") => Shape::Int64,
+        Some("string") if format == Some("byte") => Shape::Leaf(Leaf::Bytes),
+        Some("string") => Shape::Leaf(Leaf::Text),
+        Some("boolean") => Shape::Leaf(Leaf::Bool),
+        Some("number") => Shape::Leaf(Leaf::Float),
+        Some("integer") if format == Some("int32") => Shape::Leaf(Leaf::Int32),
+        Some("integer") => Shape::Leaf(Leaf::Int64),
         Some("array") => Shape::List(Box::new(field.get("items").map_or(Shape::Any, shape))),
         Some("object") => match field.get("additionalProperties") {
             Some(inner) => Shape::Map(Box::new(shape(inner))),

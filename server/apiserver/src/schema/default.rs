@@ -66,7 +66,9 @@ impl Schema {
             }
             Value::Array(items) => {
                 let Some(schema) = &self.items else { return };
-                items.iter_mut().for_each(|item| schema.drop_nulls(item));
+                for item in items {
+                    schema.drop_nulls(item);
+                }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }

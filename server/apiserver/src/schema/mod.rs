@@ -112,6 +112,7 @@ pub(crate) struct Bound {
 }
 
 /// A parsed schema of one value and everything below it.
+#[expect(clippy::struct_excessive_bools, reason = "they are the schema's own keywords")]
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
     pub(crate) kind: Option<JsonType>,

@@ -60,7 +60,7 @@ fn check_type(schema: &Value, path: &str, root: bool, errors: &mut Vec<FieldErro
         || flag(schema, "x-kubernetes-preserve-unknown-fields");
     if kind.is_empty() && !open && !root {
         let detail = "must not be empty for specified object fields";
-        let detail = if path.ends_with(".items") {
+        let detail = if path.rsplit('.').next() == Some("items") {
             "must not be empty for specified array items"
         } else {
             detail

@@ -123,7 +123,8 @@ impl Schema {
             (Some(_), _) => true,
             (None, _) => is_whole(value),
         };
-        let named = format.map_or("default format".to_owned(), |format| format!("format {format}"));
+        let named =
+            format.map_or_else(|| "default format".to_owned(), |format| format!("format {format}"));
         let wanted = if format.is_some() {
             format!("integer with {named}")
         } else {

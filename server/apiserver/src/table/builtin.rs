@@ -3,129 +3,69 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Heading, age, cluster, or, pod, shown, wide};
+use super::{age, cluster, pod, workload};
 use crate::kinds::{
     BuiltIn,
     access::{entries, items, number, text},
     event,
 };
 
-const NAME: Heading = shown("Name");
-const AGE: Heading = shown("Age");
-
-/// The columns of a kind.
-pub(super) fn columns(kind: BuiltIn) -> Vec<Heading> {
-    let containers = [wide("Containers"), wide("Images"), wide("Selector")];
+/// The columns of a kind, in a short notation: `+` marks those of wide output, `#` those of whole
+/// numbers, `@` those of times.
+const fn notation(kind: BuiltIn) -> &'static str {
     match kind {
-        BuiltIn::Pod => vec![
-            NAME,
-            shown("Ready"),
-            shown("Status"),
-            shown("Restarts"),
-            AGE,
-            wide("IP"),
-            wide("Node"),
-            wide("Nominated Node"),
-            wide("Readiness Gates"),
-        ],
-        BuiltIn::Node => vec![
-            NAME,
-            shown("Status"),
-            shown("Roles"),
-            AGE,
-            shown("Version"),
-            wide("Internal-IP"),
-            wide("External-IP"),
-            wide("OS-Image"),
-            wide("Kernel-Version"),
-            wide("Container-Runtime"),
-        ],
-        BuiltIn::CoreEvent | BuiltIn::Event => vec![
-            shown("Last Seen"),
-            shown("Type"),
-            shown("Reason"),
-            shown("Object"),
-            wide("Subobject"),
-            wide("Source"),
-            shown("Message"),
-            wide("First Seen"),
-            Heading { name: "Count", kind: "integer", priority: 1 },
-            wide("Name"),
-        ],
-        BuiltIn::ConfigMap => vec![NAME, shown("Data"), AGE],
-        BuiltIn::Secret => {
-            vec![NAME, shown("Type"), Heading { name: "Data", kind: "integer", priority: 0 }, AGE]
+        BuiltIn::Pod => "Name,Ready,Status,Restarts,Age,+IP,+Node,+Nominated Node,+Readiness Gates",
+        BuiltIn::Node => {
+            "Name,Status,Roles,Age,Version,+Internal-IP,+External-IP,+OS-Image,\
+             +Kernel-Version,+Container-Runtime"
         }
-        BuiltIn::Namespace => vec![NAME, shown("Status"), AGE],
-        BuiltIn::ServiceAccount => vec![NAME, shown("Secrets"), AGE],
-        BuiltIn::Lease => vec![NAME, shown("Holder"), AGE],
-        BuiltIn::PodDisruptionBudget => vec![
-            NAME,
-            shown("Min Available"),
-            shown("Max Unavailable"),
-            Heading { name: "Allowed Disruptions", kind: "integer", priority: 0 },
-            AGE,
-        ],
-        BuiltIn::Service => vec![
-            NAME,
-            shown("Type"),
-            shown("Cluster-IP"),
-            shown("External-IP"),
-            shown("Port(s)"),
-            AGE,
-            wide("Selector"),
-        ],
+        BuiltIn::CoreEvent | BuiltIn::Event => {
+            "Last Seen,Type,Reason,Object,+Subobject,+Source,Message,+First Seen,+#Count,+Name"
+        }
+        BuiltIn::ConfigMap => "Name,Data,Age",
+        BuiltIn::Secret => "Name,Type,#Data,Age",
+        BuiltIn::Namespace => "Name,Status,Age",
+        BuiltIn::ServiceAccount => "Name,Secrets,Age",
+        BuiltIn::Lease => "Name,Holder,Age",
+        BuiltIn::PodDisruptionBudget => {
+            "Name,Min Available,Max Unavailable,#Allowed Disruptions,Age"
+        }
+        BuiltIn::Service => "Name,Type,Cluster-IP,External-IP,Port(s),Age,+Selector",
         BuiltIn::Deployment => {
-            with(&[NAME, shown("Ready"), shown("Up-to-date"), shown("Available"), AGE], &containers)
+            "Name,Ready,#Up-to-date,#Available,Age,+Containers,+Images,+Selector"
         }
-        BuiltIn::ReplicaSet => {
-            with(&[NAME, shown("Desired"), shown("Current"), shown("Ready"), AGE], &containers)
+        BuiltIn::ReplicaSet => "Name,#Desired,#Current,#Ready,Age,+Containers,+Images,+Selector",
+        BuiltIn::StatefulSet => "Name,Ready,Age,+Containers,+Images",
+        BuiltIn::DaemonSet => {
+            "Name,#Desired,#Current,#Ready,#Up-to-date,#Available,Node Selector,Age,\
+             +Containers,+Images,+Selector"
         }
-        BuiltIn::StatefulSet => {
-            with(&[NAME, shown("Ready"), AGE], &[wide("Containers"), wide("Images")])
-        }
-        BuiltIn::DaemonSet => with(
-            &[
-                NAME,
-                shown("Desired"),
-                shown("Current"),
-                shown("Ready"),
-                shown("Up-to-date"),
-                shown("Available"),
-                shown("Node Selector"),
-                AGE,
-            ],
-            &containers,
-        ),
-        BuiltIn::PersistentVolume => vec![
-            NAME,
-            shown("Capacity"),
-            shown("Reclaim Policy"),
-            shown("Status"),
-            shown("Claim"),
-            shown("StorageClass"),
-            AGE,
-        ],
-        BuiltIn::PersistentVolumeClaim => vec![
-            NAME,
-            shown("Status"),
-            shown("Volume"),
-            shown("Capacity"),
-            shown("StorageClass"),
-            AGE,
-        ],
-        BuiltIn::VolumeAttachment => {
-            vec![NAME, shown("Attacher"), shown("PV"), shown("Node"), shown("Attached"), AGE]
-        }
-        BuiltIn::CsiNode => vec![NAME, shown("Drivers"), AGE],
-        BuiltIn::CustomResourceDefinition => {
-            vec![NAME, Heading { name: "Created At", kind: "date", priority: 0 }]
-        }
+        BuiltIn::PersistentVolume => "Name,Capacity,Reclaim Policy,Status,Claim,StorageClass,Age",
+        BuiltIn::PersistentVolumeClaim => "Name,Status,Volume,Capacity,StorageClass,Age",
+        BuiltIn::VolumeAttachment => "Name,Attacher,PV,Node,Attached,Age",
+        BuiltIn::CsiNode => "Name,#Drivers,Age",
+        BuiltIn::CustomResourceDefinition => "Name,@Created At",
     }
 }
 
-fn with(first: &[Heading], then: &[Heading]) -> Vec<Heading> {
-    [first, then].concat()
+/// The columns of a kind.
+pub(super) fn columns(kind: BuiltIn) -> Vec<Value> {
+    notation(kind).split(',').map(column).collect()
+}
+
+fn column(text: &str) -> Value {
+    let (priority, text) = text.strip_prefix('+').map_or((0, text), |rest| (1, rest));
+    let (kind, name) = if let Some(rest) = text.strip_prefix('#') {
+        ("integer", rest)
+    } else if let Some(rest) = text.strip_prefix('@') {
+        ("date", rest)
+    } else {
+        ("string", text)
+    };
+    let format = if name == "Name" && priority == 0 { "name" } else { "" };
+    json!({
+        "name": name, "type": kind, "format": format, "description": name, "priority": priority,
+    })
 }
 
 /// The cells of an object, and the conditions of its row.
@@ -137,40 +77,71 @@ pub(super) fn cells(kind: BuiltIn, object: &Value, now: Timestamp) -> (Vec<Value
 }
 
 fn plain_cells(kind: BuiltIn, object: &Value, now: Timestamp) -> Vec<Value> {
-    let name = json!(text(object, "/metadata/name"));
-    let age = age::of(object, now);
-    let count = |pointer: &str| json!(entries(object, pointer).count());
     match kind {
-        BuiltIn::Node => cluster::node(object, now),
-        BuiltIn::CoreEvent => cluster::event(object, now),
-        BuiltIn::Event => cluster::event(&event::as_core(object), now),
-        BuiltIn::Service => cluster::service(object, now),
-        BuiltIn::ConfigMap => {
-            let keys = entries(object, "/data").count() + entries(object, "/binaryData").count();
-            vec![name, json!(keys), age]
+        BuiltIn::Node => return cluster::node(object, now),
+        BuiltIn::CoreEvent => return cluster::event(object, now),
+        BuiltIn::Event => return cluster::event(&event::as_core(object), now),
+        BuiltIn::Service => return cluster::service(object, now),
+        BuiltIn::CustomResourceDefinition => {
+            let created = object.pointer("/metadata/creationTimestamp").cloned();
+            return vec![json!(text(object, "/metadata/name")), created.unwrap_or_default()];
         }
-        BuiltIn::Secret => vec![name, json!(text(object, "/type")), count("/data"), age],
-        BuiltIn::Namespace => vec![name, json!(text(object, "/status/phase")), age],
-        BuiltIn::ServiceAccount => vec![name, json!(items(object, "/secrets").len()), age],
-        BuiltIn::Lease => vec![name, json!(text(object, "/spec/holderIdentity")), age],
+        BuiltIn::ConfigMap
+        | BuiltIn::Namespace
+        | BuiltIn::PersistentVolumeClaim
+        | BuiltIn::PersistentVolume
+        | BuiltIn::Pod
+        | BuiltIn::Secret
+        | BuiltIn::ServiceAccount
+        | BuiltIn::DaemonSet
+        | BuiltIn::Deployment
+        | BuiltIn::ReplicaSet
+        | BuiltIn::StatefulSet
+        | BuiltIn::PodDisruptionBudget
+        | BuiltIn::Lease
+        | BuiltIn::CsiNode
+        | BuiltIn::VolumeAttachment => {}
+    }
+    let mut cells = vec![json!(text(object, "/metadata/name"))];
+    cells.extend(middle_cells(kind, object));
+    cells.push(age::of(object, now));
+    if matches!(kind, BuiltIn::DaemonSet | BuiltIn::Deployment | BuiltIn::ReplicaSet) {
+        cells.extend(workload::template(object));
+    } else if kind == BuiltIn::StatefulSet {
+        cells.extend(workload::template(object).into_iter().take(2));
+    }
+    cells
+}
+
+/// The cells between name and age.
+fn middle_cells(kind: BuiltIn, object: &Value) -> Vec<Value> {
+    let of = |pointer: &str| json!(text(object, pointer));
+    let count = |pointer: &str| entries(object, pointer).count();
+    match kind {
+        BuiltIn::ConfigMap => vec![json!(count("/data") + count("/binaryData"))],
+        BuiltIn::Secret => vec![of("/type"), json!(count("/data"))],
+        BuiltIn::Namespace => vec![of("/status/phase")],
+        BuiltIn::ServiceAccount => vec![json!(items(object, "/secrets").len())],
+        BuiltIn::Lease => vec![of("/spec/holderIdentity")],
         BuiltIn::PodDisruptionBudget => vec![
-            name,
             amount(object, "/spec/minAvailable"),
             amount(object, "/spec/maxUnavailable"),
             json!(number(object, "/status/disruptionsAllowed").unwrap_or(0)),
-            age,
         ],
-        BuiltIn::Deployment | BuiltIn::ReplicaSet | BuiltIn::StatefulSet | BuiltIn::DaemonSet => {
-            workload(kind, object, name, age)
-        }
-        BuiltIn::PersistentVolume
-        | BuiltIn::PersistentVolumeClaim
-        | BuiltIn::VolumeAttachment
-        | BuiltIn::CsiNode => storage(kind, object, name, age),
-        BuiltIn::CustomResourceDefinition | BuiltIn::Pod => {
-            let created = object.pointer("/metadata/creationTimestamp");
-            vec![name, created.cloned().unwrap_or_default()]
-        }
+        BuiltIn::Deployment => workload::deployment(object),
+        BuiltIn::ReplicaSet => workload::replica_set(object),
+        BuiltIn::StatefulSet => workload::stateful_set(object),
+        BuiltIn::DaemonSet => workload::daemon_set(object),
+        BuiltIn::PersistentVolume => workload::volume(object),
+        BuiltIn::PersistentVolumeClaim => workload::volume_claim(object),
+        BuiltIn::VolumeAttachment => workload::attachment(object),
+        BuiltIn::CsiNode => vec![json!(items(object, "/spec/drivers").len())],
+        BuiltIn::Pod
+        | BuiltIn::Node
+        | BuiltIn::CoreEvent
+        | BuiltIn::Event
+        | BuiltIn::Service
+        | BuiltIn::CustomResourceDefinition => Vec::new(),
     }
 }
 
@@ -179,98 +150,5 @@ fn amount(object: &Value, pointer: &str) -> Value {
         Some(Value::String(text)) => json!(text),
         Some(number) => json!(number.to_string()),
         None => json!("N/A"),
-    }
-}
-
-fn workload(kind: BuiltIn, object: &Value, name: Value, age: Value) -> Vec<Value> {
-    let status = |field: &str| number(object, &format!("/status/{field}")).unwrap_or(0);
-    let wanted = number(object, "/spec/replicas").unwrap_or(0);
-    let containers = items(object, "/spec/template/spec/containers");
-    let of = |field: &str| {
-        let all: Vec<&str> = containers.iter().map(|one| text(one, field)).collect();
-        json!(all.join(","))
-    };
-    let (names, images) = (of("/name"), of("/image"));
-    let selector = json!(cluster::labels(object, "/spec/selector/matchLabels"));
-    let ready = json!(format!("{}/{wanted}", status("readyReplicas")));
-    match kind {
-        BuiltIn::Deployment => vec![
-            name,
-            ready,
-            json!(status("updatedReplicas")),
-            json!(status("availableReplicas")),
-            age,
-            names,
-            images,
-            selector,
-        ],
-        BuiltIn::ReplicaSet => vec![
-            name,
-            json!(wanted),
-            json!(status("replicas")),
-            json!(status("readyReplicas")),
-            age,
-            names,
-            images,
-            selector,
-        ],
-        BuiltIn::StatefulSet => vec![name, ready, age, names, images],
-        _ => {
-            let node_selector = cluster::labels(object, "/spec/template/spec/nodeSelector");
-            vec![
-                name,
-                json!(status("desiredNumberScheduled")),
-                json!(status("currentNumberScheduled")),
-                json!(status("numberReady")),
-                json!(status("updatedNumberScheduled")),
-                json!(status("numberAvailable")),
-                or(&node_selector, "<none>"),
-                age,
-                names,
-                images,
-                selector,
-            ]
-        }
-    }
-}
-
-fn storage(kind: BuiltIn, object: &Value, name: Value, age: Value) -> Vec<Value> {
-    let of = |pointer: &str| json!(text(object, pointer));
-    match kind {
-        BuiltIn::PersistentVolume => {
-            let claim = match text(object, "/spec/claimRef/name") {
-                "" => String::new(),
-                claim => format!("{}/{claim}", text(object, "/spec/claimRef/namespace")),
-            };
-            vec![
-                name,
-                of("/spec/capacity/storage"),
-                of("/spec/persistentVolumeReclaimPolicy"),
-                of("/status/phase"),
-                json!(claim),
-                of("/spec/storageClassName"),
-                age,
-            ]
-        }
-        BuiltIn::PersistentVolumeClaim => vec![
-            name,
-            of("/status/phase"),
-            of("/spec/volumeName"),
-            of("/status/capacity/storage"),
-            of("/spec/storageClassName"),
-            age,
-        ],
-        BuiltIn::VolumeAttachment => {
-            let attached = object.pointer("/status/attached").and_then(Value::as_bool);
-            vec![
-                name,
-                of("/spec/attacher"),
-                of("/spec/source/persistentVolumeName"),
-                of("/spec/nodeName"),
-                json!(attached.unwrap_or(false)),
-                age,
-            ]
-        }
-        _ => vec![name, json!(items(object, "/spec/drivers").len()), age],
     }
 }

@@ -59,26 +59,16 @@ fn cell(column: &Column, object: &Value, now: Timestamp) -> Value {
     let Some(value) = found.first().filter(|value| !value.is_null()) else { return Value::Null };
     match column.kind.as_str() {
         "integer" => whole(value),
-        "number" => {
-            if value.is_number() {
-                (*value).clone()
-            } else {
-                Value::Null
-            }
-        }
-        "boolean" => {
-            if value.is_boolean() {
-                (*value).clone()
-            } else {
-                Value::Null
-            }
-        }
+        "number" => kept(value, Value::is_number),
+        "boolean" => kept(value, Value::is_boolean),
         "date" => value.as_str().map_or(Value::Null, |time| age::since(time, now)),
-        _ => match value {
-            Value::String(_) => (*value).clone(),
-            other => Value::from(other.to_string()),
-        },
+        _ if value.is_string() => (*value).clone(),
+        _ => Value::from(value.to_string()),
     }
+}
+
+fn kept(value: &Value, fits: impl Fn(&Value) -> bool) -> Value {
+    if fits(value) { value.clone() } else { Value::Null }
 }
 
 fn whole(value: &Value) -> Value {

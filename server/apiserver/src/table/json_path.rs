@@ -10,7 +10,7 @@ enum Step {
     All,
     /// Items whose value at the inner path equals (or not) the given one.
     Where {
-        path: Vec<Step>,
+        path: Vec<Self>,
         equal: bool,
         value: Value,
     },
@@ -42,7 +42,11 @@ fn take<'a>(value: &'a Value, step: &Step) -> Vec<&'a Value> {
         }
         Step::All => match value {
             Value::Object(fields) => fields.values().collect(),
-            _ => items().collect(),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_) => items().collect(),
         },
         Step::Where { path, equal, value } => items()
             .filter(|item| {
@@ -112,13 +116,11 @@ fn closing(text: &str) -> Option<usize> {
     let (mut depth, mut quote) = (0_u32, None);
     for (at, c) in text.char_indices() {
         match (quote, c) {
-            (Some(open), c) if c == open => quote = None,
-            (Some(_), _) => {}
+            (Some(open), c) => quote = Some(open).filter(|open| *open != c),
             (None, '\'' | '"') => quote = Some(c),
             (None, '[' | '(') => depth += 1,
-            (None, ')') => depth = depth.checked_sub(1)?,
             (None, ']') if depth == 0 => return Some(at),
-            (None, ']') => depth -= 1,
+            (None, ']' | ')') => depth = depth.checked_sub(1)?,
             (None, _) => {}
         }
     }
@@ -130,12 +132,11 @@ fn quoted(text: &str) -> Option<&str> {
 }
 
 fn filtered(filter: &str) -> Option<Step> {
-    let (left, right, equal) = match filter.split_once("==") {
-        Some((left, right)) => (left, right, true),
-        None => {
-            let (left, right) = filter.split_once("!=")?;
-            (left, right, false)
-        }
+    let (left, right, equal) = if let Some((left, right)) = filter.split_once("==") {
+        (left, right, true)
+    } else {
+        let (left, right) = filter.split_once("!=")?;
+        (left, right, false)
     };
     let path = parse(left.trim().strip_prefix('@')?)?;
     let right = right.trim();

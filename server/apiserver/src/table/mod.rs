@@ -6,11 +6,12 @@ mod cluster;
 mod custom;
 pub(crate) mod json_path;
 mod pod;
+mod workload;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::kinds::{Resource, Strategy};
+use crate::kinds::{Resource, Strategy, access::set};
 
 /// What a row carries besides its cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,13 +62,14 @@ pub struct Rendering {
 pub fn table(resource: &Resource, objects: &[Value], metadata: Value, how: Rendering) -> Value {
     let columns = if how.columns { Value::Array(columns(resource)) } else { Value::Null };
     let rows: Vec<Value> = objects.iter().map(|object| row(resource, object, how)).collect();
-    json!({
+    let mut table = json!({
         "kind": "Table",
         "apiVersion": how.api_version,
-        "metadata": metadata,
         "columnDefinitions": columns,
         "rows": rows,
-    })
+    });
+    set(&mut table, "metadata", metadata);
+    table
 }
 
 /// A table without rows, as a watch sends it for a bookmark.
@@ -83,9 +85,7 @@ pub fn bookmark(resource_version: &str, how: Rendering) -> Value {
 
 fn columns(resource: &Resource) -> Vec<Value> {
     match &resource.strategy {
-        Strategy::BuiltIn(kind) => {
-            builtin::columns(*kind).iter().map(Heading::definition).collect()
-        }
+        Strategy::BuiltIn(kind) => builtin::columns(*kind),
         Strategy::Custom(version) => custom::columns(version),
     }
 }
@@ -111,37 +111,6 @@ fn row(resource: &Resource, object: &Value, how: Rendering) -> Value {
     }
     row.insert("object".to_owned(), carried);
     Value::Object(row)
-}
-
-/// A column of a built-in kind.
-#[derive(Clone, Copy, Debug)]
-struct Heading {
-    name: &'static str,
-    kind: &'static str,
-    priority: u8,
-}
-
-impl Heading {
-    fn definition(&self) -> Value {
-        let format = if self.name == "Name" && self.priority == 0 { "name" } else { "" };
-        json!({
-            "name": self.name,
-            "type": self.kind,
-            "format": format,
-            "description": self.name,
-            "priority": self.priority,
-        })
-    }
-}
-
-/// A column that is always shown.
-const fn shown(name: &'static str) -> Heading {
-    Heading { name, kind: "string", priority: 0 }
-}
-
-/// A column of wide output.
-const fn wide(name: &'static str) -> Heading {
-    Heading { name, kind: "string", priority: 1 }
 }
 
 /// A text, or a word for its absence.

@@ -19,7 +19,8 @@ pub(super) fn class(spec: &Value) -> &'static str {
     let guaranteed = |container: &Value| {
         COUNTED.iter().all(|name| {
             let of = |list: &str| container.pointer(&format!("/resources/{list}/{name}"));
-            of("limits").is_some() && of("limits") == of("requests").or(of("limits"))
+            let limit = of("limits");
+            limit.is_some() && limit == of("requests").or(limit)
         })
     };
     if !containers().any(asks) {

@@ -43,7 +43,10 @@ pub(crate) fn rule(type_name: &str, field: &str) -> Rule {
         ("meta.v1.ObjectMeta", "finalizers") | ("core.v1.NodeSpec", "podCIDRs") => Rule::by(""),
         (
             "core.v1.PodSpec",
-            "containers" | "initContainers" | "ephemeralContainers" | "imagePullSecrets"
+            "containers"
+            | "initContainers"
+            | "ephemeralContainers"
+            | "imagePullSecrets"
             | "schedulingGates",
         )
         | ("core.v1.Container" | "core.v1.EphemeralContainer", "env")

@@ -45,10 +45,9 @@ pub(super) fn merge(
 }
 
 fn id_of(item: &Value, key: &str) -> Result<Value, StrategicError> {
-    item.get(key).cloned().ok_or_else(|| StrategicError::NoMergeKey {
-        item: item.to_string(),
-        key: key.to_owned(),
-    })
+    item.get(key)
+        .cloned()
+        .ok_or_else(|| StrategicError::NoMergeKey { item: item.to_string(), key: key.to_owned() })
 }
 
 /// Carries out `$patch` of single items; returns the other items, and whether they replace all.

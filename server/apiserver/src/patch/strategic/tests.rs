@@ -10,7 +10,8 @@ fn merged(kind: BuiltIn, mut object: Value, patch: &Value) -> Value {
 
 #[test]
 fn conditions_merge_by_type_and_new_ones_come_first() {
-    let node = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "A"}]}});
+    let node =
+        json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "A"}]}});
     let node = merged(
         BuiltIn::Node,
         node,

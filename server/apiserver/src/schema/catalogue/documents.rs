@@ -12,7 +12,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1 as meta,
     schemars::{SchemaGenerator, generate::SchemaSettings},
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::kinds::BuiltIn;
 
@@ -129,9 +129,4 @@ fn special(name: &str, document: &mut Value) {
         _ => return,
     }
     fields.remove("x-kubernetes-int-or-string");
-}
-
-/// An object schema of named properties.
-pub(crate) fn object_of(properties: Map<String, Value>, required: &[&str]) -> Value {
-    json!({ "type": "object", "properties": properties, "required": required })
 }

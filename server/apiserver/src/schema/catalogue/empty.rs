@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::Shape;
+use super::{Leaf, Shape};
 
 /// Optional flags that are left out when false.
 const PLAIN_FLAGS: &[&str] = &[
@@ -84,7 +84,9 @@ pub(super) fn is_left_out(
         Value::Array(items) => items.is_empty(),
         Value::Object(fields) => fields.is_empty() && matches!(shape, Shape::Map(_)),
         Value::String(text) => {
-            text.is_empty() && matches!(shape, Shape::Text) && !KEPT_TEXTS.contains(&name)
+            text.is_empty()
+                && matches!(shape, Shape::Leaf(Leaf::Text))
+                && !KEPT_TEXTS.contains(&name)
         }
         Value::Bool(flag) => !flag && PLAIN_FLAGS.contains(&name),
         Value::Number(number) => number.as_i64() == Some(0) && PLAIN_NUMBERS.contains(&name),
@@ -111,9 +113,10 @@ pub(super) fn rules(type_name: &str) -> (Shown, &'static [&'static str]) {
         | "apps.v1.DaemonSet"
         | "apps.v1.Deployment"
         | "apps.v1.ReplicaSet"
-        | "apps.v1.StatefulSet" => (&[("spec", "{}")], &[]),
+        | "apps.v1.StatefulSet"
+        | "core.v1.Node"
+        | "coordination.v1.Lease" => (&[("spec", "{}")], &[]),
         "core.v1.Service" => (&[("spec", "{}"), ("status", r#"{"loadBalancer":{}}"#)], &[]),
-        "core.v1.Node" => (&[("spec", "{}")], &[]),
         "core.v1.NodeStatus" => (
             &[("daemonEndpoints", r#"{"kubeletEndpoint":{"Port":0}}"#), ("nodeInfo", NODE_INFO)],
             &[],
@@ -126,14 +129,12 @@ pub(super) fn rules(type_name: &str) -> (Shown, &'static [&'static str]) {
             (&[("lastProbeTime", "null"), ("lastTransitionTime", "null")], &[])
         }
         "core.v1.NamespaceCondition" => (&[("lastTransitionTime", "null")], &[]),
-        "core.v1.Container" | "core.v1.EphemeralContainer" => (&[("resources", "{}")], &[]),
         "core.v1.ContainerStatus" => (&[("lastState", "{}")], &["started"]),
         "core.v1.ContainerStateRunning" => (&[("startedAt", "null")], &[]),
         "core.v1.ContainerStateTerminated" => {
             (&[("startedAt", "null"), ("finishedAt", "null")], &[])
         }
         "core.v1.HostPathVolumeSource" => (&[], &["type"]),
-        "core.v1.EnvVar" => (&[], &[]),
         "core.v1.CSIVolumeSource" => (&[], &["readOnly"]),
         "core.v1.Event" => (
             &[
@@ -165,9 +166,9 @@ pub(super) fn rules(type_name: &str) -> (Shown, &'static [&'static str]) {
             ],
             &[],
         ),
-        "coordination.v1.Lease" => (&[("spec", "{}")], &[]),
-        "core.v1.PersistentVolumeClaimSpec" => (&[("resources", "{}")], &[]),
-        "apps.v1.DeploymentSpec" | "apps.v1.DaemonSetSpec" => (&[], &[]),
+        "core.v1.Container"
+        | "core.v1.EphemeralContainer"
+        | "core.v1.PersistentVolumeClaimSpec" => (&[("resources", "{}")], &[]),
         _ => (&[], &[]),
     }
 }

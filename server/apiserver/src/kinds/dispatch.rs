@@ -1,0 +1,195 @@
+//! From a built-in kind to the file that is written for it.
+
+use serde_json::{Value, json};
+
+use super::{
+    BuiltIn, Subresource,
+    access::{flag, set},
+    budget, config, definition, event, lease, namespace, node, pod, service, strategy, volume,
+    workload,
+};
+use crate::field::FieldError;
+
+impl BuiltIn {
+    pub(super) fn default(self, object: &mut Value) {
+        match self {
+            Self::Pod => pod::default(object),
+            Self::Secret => config::default_secret(object),
+            Self::Namespace => namespace::default(object),
+            Self::Node => node::default(object),
+            Self::Service => service::default(object),
+            Self::DaemonSet | Self::Deployment | Self::ReplicaSet | Self::StatefulSet => {
+                workload::default(self, object);
+            }
+            Self::PersistentVolume | Self::PersistentVolumeClaim => volume::default(self, object),
+            Self::CustomResourceDefinition => definition::default(object),
+            Self::ConfigMap
+            | Self::CoreEvent
+            | Self::Event
+            | Self::ServiceAccount
+            | Self::PodDisruptionBudget
+            | Self::Lease
+            | Self::CsiNode
+            | Self::VolumeAttachment => {}
+        }
+    }
+
+    pub(super) fn prepare_create(self, object: &mut Value) {
+        match self {
+            Self::Pod => pod::prepare_create(object),
+            Self::Namespace => namespace::prepare_create(object),
+            Self::Node => node::prepare_create(object),
+            Self::PodDisruptionBudget => budget::prepare_create(object),
+            Self::PersistentVolume | Self::PersistentVolumeClaim => volume::prepare_create(object),
+            Self::CustomResourceDefinition => definition::prepare_create(object),
+            Self::DaemonSet | Self::Deployment | Self::ReplicaSet | Self::StatefulSet => {
+                workload::prepare_create(self, object);
+            }
+            Self::VolumeAttachment => set(object, "status", json!({ "attached": false })),
+            Self::ConfigMap
+            | Self::CoreEvent
+            | Self::Event
+            | Self::Secret
+            | Self::ServiceAccount
+            | Self::Service
+            | Self::Lease
+            | Self::CsiNode => {}
+        }
+    }
+
+    pub(super) fn prepare_update(self, new: &mut Value, old: &Value, part: Option<Subresource>) {
+        match self {
+            Self::Pod => pod::prepare_update(new, part),
+            Self::Namespace => namespace::prepare_update(new, old, part),
+            Self::CustomResourceDefinition => definition::prepare_update(new, part),
+            Self::Secret
+            | Self::ConfigMap
+            | Self::CoreEvent
+            | Self::Event
+            | Self::Node
+            | Self::PersistentVolumeClaim
+            | Self::PersistentVolume
+            | Self::ServiceAccount
+            | Self::Service
+            | Self::DaemonSet
+            | Self::Deployment
+            | Self::ReplicaSet
+            | Self::StatefulSet
+            | Self::PodDisruptionBudget
+            | Self::Lease
+            | Self::CsiNode
+            | Self::VolumeAttachment => {}
+        }
+    }
+
+    pub(super) fn validate(self, object: &Value) -> Vec<FieldError> {
+        match self {
+            Self::Pod => pod::validate(object),
+            Self::Node => node::validate(object),
+            Self::Secret => config::validate_secret(object),
+            Self::ConfigMap => config::validate_config_map(object),
+            Self::CoreEvent | Self::Event => event::validate(self, object),
+            Self::Lease => lease::validate(object),
+            Self::PodDisruptionBudget => budget::validate(object),
+            Self::Service => service::validate(object),
+            Self::DaemonSet | Self::Deployment | Self::ReplicaSet | Self::StatefulSet => {
+                workload::validate(object)
+            }
+            Self::CustomResourceDefinition => definition::validate(object),
+            Self::Namespace
+            | Self::PersistentVolumeClaim
+            | Self::PersistentVolume
+            | Self::ServiceAccount
+            | Self::CsiNode
+            | Self::VolumeAttachment => Vec::new(),
+        }
+    }
+
+    /// Whether an update is checked like a new object, besides what it changes.
+    fn is_checked_whole(self, status: bool) -> bool {
+        let by_itself = matches!(self, Self::Pod | Self::CoreEvent | Self::Event);
+        let spec_only = matches!(
+            self,
+            Self::DaemonSet
+                | Self::Deployment
+                | Self::ReplicaSet
+                | Self::StatefulSet
+                | Self::CustomResourceDefinition
+        );
+        !(by_itself || spec_only && status)
+    }
+
+    pub(super) fn validate_update(
+        self,
+        new: &Value,
+        old: &Value,
+        part: Option<Subresource>,
+    ) -> Vec<FieldError> {
+        let status = part == Some(Subresource::Status);
+        let mut errors =
+            if self.is_checked_whole(status) { self.validate(new) } else { Vec::new() };
+        errors.extend(match self {
+            Self::Pod if status => pod::validate_status_update(new, old),
+            Self::Pod => pod::validate_update(new, old),
+            Self::Node => node::validate_update(new, old),
+            Self::Secret => config::validate_secret_update(new, old),
+            Self::ConfigMap => config::validate_config_map_update(new, old),
+            Self::DaemonSet | Self::Deployment | Self::ReplicaSet | Self::StatefulSet => {
+                workload::validate_update(new, old)
+            }
+            Self::CustomResourceDefinition => definition::validate_update(new, old),
+            Self::CoreEvent | Self::Event => event::validate_update(self, new, old),
+            Self::Namespace
+            | Self::PersistentVolumeClaim
+            | Self::PersistentVolume
+            | Self::ServiceAccount
+            | Self::Service
+            | Self::PodDisruptionBudget
+            | Self::Lease
+            | Self::CsiNode
+            | Self::VolumeAttachment => Vec::new(),
+        });
+        errors
+    }
+
+    pub(super) fn field_labels(self, object: &Value, mut add: impl FnMut(&str, String)) {
+        let mut texts = |names: &[&str]| {
+            for name in names {
+                let pointer = format!("/{}", name.replace('.', "/"));
+                let value = object.pointer(&pointer).map_or_else(String::new, strategy::shown);
+                add(name, value);
+            }
+        };
+        match self {
+            Self::Pod => {
+                texts(pod::FIELD_LABELS);
+                add("spec.hostNetwork", flag(object, "/spec/hostNetwork").to_string());
+            }
+            Self::Node => {
+                let unschedulable = flag(object, "/spec/unschedulable");
+                add("spec.unschedulable", unschedulable.to_string());
+            }
+            Self::Namespace => texts(&["status.phase", "name"]),
+            Self::Secret => texts(&["type"]),
+            Self::Service => texts(&["spec.clusterIP", "spec.type"]),
+            Self::ReplicaSet => texts(&["status.replicas"]),
+            Self::CoreEvent => {
+                texts(event::CORE_FIELD_LABELS);
+                add("source", event::source(object));
+            }
+            Self::Event => texts(event::FIELD_LABELS),
+            Self::ConfigMap
+            | Self::PersistentVolumeClaim
+            | Self::PersistentVolume
+            | Self::ServiceAccount
+            | Self::DaemonSet
+            | Self::Deployment
+            | Self::StatefulSet
+            | Self::PodDisruptionBudget
+            | Self::Lease
+            | Self::CsiNode
+            | Self::VolumeAttachment
+            | Self::CustomResourceDefinition => {}
+        }
+    }
+}
