@@ -70,13 +70,11 @@ impl Queue {
 
     /// Takes the operation whose turn it is.
     pub(crate) fn pop(&mut self) -> Option<OpId> {
+        let urgent = self.waiting.keys().next().copied()?;
+        let oldest = self.by_age.values().next().copied()?;
         self.taken = self.taken.wrapping_add(1);
-        let ticket = if self.taken.is_multiple_of(BY_AGE) {
-            self.by_age.values().next().copied()?
-        } else {
-            self.waiting.keys().next().copied()?
-        };
-        self.remove(ticket)
+        let by_age = self.taken.is_multiple_of(BY_AGE);
+        self.remove(if by_age { oldest } else { urgent })
     }
 
     /// Takes one operation out.

@@ -52,6 +52,9 @@ impl Hub {
         active: Option<SessionKey>,
     ) -> Option<SessionKey> {
         self.timers.clear(&Timer::NotReady(provider.to_owned()));
+        if self.stopping {
+            return None;
+        }
         let candidates = || {
             self.sessions
                 .iter()

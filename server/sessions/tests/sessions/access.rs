@@ -1,0 +1,153 @@
+//! Classes and secrets: who gets which, and at which revision.
+
+use ostler_proto::v1alpha1::{
+    GetMachineClassRequest, GetMachineClassResponse, HeldState, ObjectRevision,
+};
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+use crate::core::{Core, FOREIGN_TOKEN, SECOND_TOKEN, TOKEN, class, class_ref, create};
+use crate::driver::{Driver, Heard, authorized, created, held, holding};
+
+async fn class_of(
+    core: &Core,
+    token: &str,
+    wanted: ObjectRevision,
+) -> Result<GetMachineClassResponse, Status> {
+    let request = GetMachineClassRequest { r#ref: Some(wanted) };
+    let mut client = core.client().await;
+    Ok(client.get_machine_class(authorized(request, token)).await?.into_inner())
+}
+
+fn reason(status: &Status) -> String {
+    status.get_details_error_info().unwrap().reason
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_comes_with_the_digest_of_its_spec_and_a_reference_to_its_secret() {
+    let core = Core::start();
+    let class = class_of(&core, TOKEN, class_ref("small", "")).await.unwrap();
+    assert_eq!(class.r#ref, Some(class_ref("small", "7")));
+    assert_eq!(class.secret, Some(class_ref("small", "1")));
+    assert_eq!(class.provider_spec_json, r#"{"revision":"7"}"#);
+    assert_eq!(class.provider_spec_sha256.len(), 64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn classes_that_are_not_there_foreign_or_out_of_scope_are_refused() {
+    let core = Core::start();
+    let elsewhere = ObjectRevision { namespace: "kube-system".into(), ..class_ref("small", "") };
+    let cases = [
+        (TOKEN, class_ref("large", ""), Code::NotFound, "CLASS_NOT_FOUND"),
+        (TOKEN, class_ref("small", "6"), Code::NotFound, "REVISION_GONE"),
+        (TOKEN, elsewhere, Code::PermissionDenied, "NAMESPACE_DENIED"),
+        (FOREIGN_TOKEN, class_ref("small", ""), Code::PermissionDenied, "FOREIGN_CLASS"),
+    ];
+    for (token, wanted, code, expected) in cases {
+        let refused = class_of(&core, token, wanted).await.unwrap_err();
+        assert_eq!((refused.code(), reason(&refused).as_str()), (code, expected));
+    }
+    let refused = class_of(&core, "wrong", class_ref("small", "")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_revision_of_an_operation_is_served_though_the_class_was_edited_or_deleted() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    core.classes.put("small", class("8", "1"));
+    driver.take().await;
+    let pinned = class_of(&core, TOKEN, class_ref("small", "7")).await.unwrap();
+    assert_eq!(pinned.provider_spec_json, r#"{"revision":"7"}"#);
+    core.classes.classes.lock().unwrap().clear();
+    assert!(class_of(&core, TOKEN, class_ref("small", "7")).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_is_for_an_operation_in_flight_on_the_own_session() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.take().await;
+    assert_eq!(driver.secret("op-1", "1").await.unwrap(), b"canary-secret");
+    assert_eq!(driver.secret("op-1", "").await.unwrap(), b"canary-secret");
+
+    let not_mine = driver.secret("op-2", "1").await.unwrap_err();
+    let own = std::mem::replace(&mut driver.session_id, "another".to_owned());
+    let not_my_session = driver.secret("op-1", "1").await.unwrap_err();
+    driver.session_id = own;
+    core.classes.secrets.lock().unwrap().clear();
+    let not_there = driver.secret("op-1", "1").await.unwrap_err();
+    core.classes.put_secret("small", "1", "canary-secret");
+    driver.complete("op-1", created("m")).await;
+    core.outcome("uid-1").await;
+    let ended = driver.secret("op-1", "1").await.unwrap_err();
+    for refused in [not_mine, not_my_session, not_there, ended] {
+        assert_eq!(refused.code(), Code::PermissionDenied);
+        assert_eq!(reason(&refused), "SECRET_DENIED");
+        assert!(refused.message().starts_with("only the secret of the class"), "{refused}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_principal_and_another_class_get_no_secret() {
+    let mut core = Core::start();
+    core.classes.put("large", class("1", "1"));
+    core.classes.put_secret("large", "1", "canary-large");
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.take().await;
+    let request = |name: &str| ostler_proto::v1alpha1::GetSecretRequest {
+        r#ref: Some(class_ref(name, "")),
+        session_id: driver.session_id.clone(),
+        operation_id: "op-1".to_owned(),
+    };
+    let cases = [(SECOND_TOKEN, request("small")), (TOKEN, request("large"))];
+    for (token, request) in cases {
+        let refused = core.client().await.get_secret(authorized(request, token)).await;
+        assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_adopted_operation_gets_the_secrets_of_its_provider_only() {
+    let core = Core::start();
+    let foreign = ostler_sessions::ClassContent {
+        provider: "foreign.ostler.dev".to_owned(),
+        ..class("1", "1")
+    };
+    core.classes.put("foreign", foreign);
+    core.classes.put_secret("foreign", "1", "canary-foreign");
+    let hello = holding(1, vec![held("op-1", "uid-1", HeldState::Running)]);
+    let (mut driver, _) = Driver::dial(&core, hello).await;
+    assert_eq!(driver.secret("op-1", "").await.unwrap(), b"canary-secret");
+    let request = ostler_proto::v1alpha1::GetSecretRequest {
+        r#ref: Some(class_ref("foreign", "")),
+        session_id: driver.session_id.clone(),
+        operation_id: "op-1".to_owned(),
+    };
+    let refused = driver.client.get_secret(authorized(request, TOKEN)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rotated_secret_is_announced_before_the_next_operation() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.take().await;
+    core.classes.put("small", class("7", "2"));
+    core.classes.put_secret("small", "2", "canary-new");
+    let refused = driver.secret("op-1", "1").await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::NotFound, "REVISION_GONE"));
+    core.sessions.submit(create("op-2", "uid-2")).unwrap();
+    match driver.hear().await {
+        Heard::Invalidate(invalidation) => {
+            assert_eq!(invalidation.stale, [class_ref("small", "7"), class_ref("small", "1")]);
+        }
+        other => panic!("{other:?}"),
+    }
+    driver.take().await;
+    assert_eq!(driver.secret("op-2", "2").await.unwrap(), b"canary-new");
+}

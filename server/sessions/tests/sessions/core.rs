@@ -1,0 +1,219 @@
+//! The core under test.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
+use ostler_proto::v1alpha1::{
+    BootstrapData, CreateMachineRequest, DeleteMachineRequest, GetMachineStatusRequest,
+    ListMachinesRequest, ObjectRevision, Target, UpdateMachineRequest, operation,
+};
+use ostler_sessions::{
+    ClassContent, ClassError, ClassSource, Dispatch, Finished, Lane, Principal, Providers,
+    SecretContent, SessionEvent, Sessions, SessionsOptions, StaticTokens, TargetView,
+};
+use tokio::io::DuplexStream;
+use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+
+pub(crate) const PROVIDER: &str = "fake.ostler.dev";
+pub(crate) const TOKEN: &str = "token-of-fake";
+/// Another principal with the same rights.
+pub(crate) const SECOND_TOKEN: &str = "token-of-second";
+/// A principal of another provider.
+pub(crate) const FOREIGN_TOKEN: &str = "token-of-foreign";
+
+/// Classes that a test can edit.
+#[derive(Debug, Default)]
+pub(crate) struct Classes {
+    pub(crate) classes: Mutex<BTreeMap<String, Arc<ClassContent>>>,
+    pub(crate) secrets: Mutex<BTreeMap<String, SecretContent>>,
+}
+
+impl Classes {
+    pub(crate) fn put(&self, name: &str, class: ClassContent) {
+        self.classes.lock().unwrap().insert(name.to_owned(), Arc::new(class));
+    }
+
+    pub(crate) fn put_secret(&self, name: &str, revision: &str, value: &str) {
+        let data = BTreeMap::from([("key".to_owned(), value.as_bytes().to_vec())]);
+        let secret = SecretContent { revision: revision.to_owned(), data };
+        self.secrets.lock().unwrap().insert(name.to_owned(), secret);
+    }
+}
+
+#[ostler_sessions::async_trait]
+impl ClassSource for Classes {
+    fn class(&self, namespace: &str, name: &str) -> Result<Arc<ClassContent>, ClassError> {
+        if namespace != "default" {
+            return Err(ClassError::NamespaceDenied);
+        }
+        self.classes.lock().unwrap().get(name).cloned().ok_or(ClassError::NotFound)
+    }
+
+    async fn secret(&self, namespace: &str, name: &str) -> Result<SecretContent, ClassError> {
+        assert_eq!(namespace, "default");
+        self.secrets.lock().unwrap().get(name).cloned().ok_or(ClassError::NotFound)
+    }
+}
+
+pub(crate) fn class(revision: &str, secret: &str) -> ClassContent {
+    ClassContent {
+        revision: revision.to_owned(),
+        provider: PROVIDER.to_owned(),
+        provider_spec_json: format!("{{\"revision\":\"{revision}\"}}"),
+        secret_revision: Some(secret.to_owned()),
+        ..ClassContent::default()
+    }
+}
+
+/// A core with the class `small` and its secret.
+pub(crate) struct Core {
+    pub(crate) sessions: Sessions,
+    pub(crate) classes: Arc<Classes>,
+    events: broadcast::Receiver<SessionEvent>,
+    dial: mpsc::Sender<DuplexStream>,
+    stop: Option<oneshot::Sender<()>>,
+    served: tokio::task::JoinHandle<()>,
+}
+
+impl Core {
+    pub(crate) fn start() -> Self {
+        Self::with(SessionsOptions::default())
+    }
+
+    pub(crate) fn with(options: SessionsOptions) -> Self {
+        let classes = Arc::new(Classes::default());
+        classes.put("small", class("7", "1"));
+        classes.put_secret("small", "1", "canary-secret");
+        let principal = |name: &str, provider: &str| Principal {
+            name: name.to_owned(),
+            providers: Providers::named([provider]),
+        };
+        let tokens = StaticTokens::new()
+            .with(TOKEN, principal("fake", PROVIDER))
+            .with(SECOND_TOKEN, principal("second", PROVIDER))
+            .with(FOREIGN_TOKEN, principal("foreign", "foreign.ostler.dev"));
+        let source: Arc<Classes> = Arc::clone(&classes);
+        let sessions = Sessions::new(options, source, Arc::new(tokens));
+        let (dial, incoming) = mpsc::channel(8);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let incoming = ReceiverStream::new(incoming).map(Ok::<_, std::io::Error>);
+        let serving = sessions.clone();
+        let served = tokio::spawn(async move {
+            let shutdown = async {
+                let _ = stopped.await;
+            };
+            serving.serve(incoming, shutdown).await.unwrap();
+        });
+        let events = sessions.subscribe();
+        Self { sessions, classes, events, dial, stop: Some(stop), served }
+    }
+
+    /// A connection of its own.
+    pub(crate) async fn connect(&self) -> Channel {
+        let (theirs, ours) = tokio::io::duplex(1 << 16);
+        self.dial.send(ours).await.unwrap();
+        let mut theirs = Some(theirs);
+        let connector = tower::service_fn(move |_| {
+            let stream = theirs.take().map(TokioIo::new);
+            async move { stream.ok_or_else(|| std::io::Error::other("connected once")) }
+        });
+        Endpoint::from_static("http://core").connect_with_connector(connector).await.unwrap()
+    }
+
+    pub(crate) async fn client(&self) -> DriverServiceClient<Channel> {
+        DriverServiceClient::new(self.connect().await)
+    }
+
+    /// The next event that `wanted` accepts.
+    pub(crate) async fn event(&mut self, wanted: impl Fn(&SessionEvent) -> bool) -> SessionEvent {
+        loop {
+            let event = self.events.recv().await.unwrap();
+            if wanted(&event) {
+                return event;
+            }
+        }
+    }
+
+    pub(crate) async fn provider_ready(&mut self) {
+        self.event(|event| matches!(event, SessionEvent::ProviderReady { .. })).await;
+    }
+
+    pub(crate) async fn provider_gone(&mut self) {
+        self.event(|event| matches!(event, SessionEvent::ProviderGone { .. })).await;
+    }
+
+    /// The outcome of a target, once it has one.
+    pub(crate) async fn outcome(&mut self, uid: &str) -> Finished {
+        loop {
+            if let TargetView::Finished(finished) = self.sessions.view(uid) {
+                return finished;
+            }
+            let ready = |event: &SessionEvent| matches!(event, SessionEvent::OutcomeReady { target_uid, .. } if target_uid == uid);
+            self.event(ready).await;
+        }
+    }
+
+    /// Stops serving, and waits until it has.
+    pub(crate) async fn stop(&mut self) {
+        self.stop.take().unwrap().send(()).unwrap();
+        (&mut self.served).await.unwrap();
+    }
+}
+
+/// An operation `id` on the target `uid`.
+pub(crate) fn dispatch(id: &str, uid: &str, request: operation::Request) -> Dispatch {
+    Dispatch {
+        provider: PROVIDER.to_owned(),
+        operation_id: id.to_owned(),
+        idempotency_key: format!("{uid}:x"),
+        target: target(uid),
+        class: Some(class_ref("small", "7")),
+        request,
+        timeout: Duration::from_mins(1),
+        checkpoint: String::new(),
+        fencing_term: 3,
+        lane: Lane::User,
+    }
+}
+
+pub(crate) fn target(uid: &str) -> Target {
+    Target {
+        kind: "Machine".into(),
+        namespace: "default".into(),
+        name: format!("machine-{uid}"),
+        uid: uid.to_owned(),
+    }
+}
+
+pub(crate) fn class_ref(name: &str, revision: &str) -> ObjectRevision {
+    ObjectRevision { namespace: "default".into(), name: name.into(), revision: revision.into() }
+}
+
+pub(crate) fn create(id: &str, uid: &str) -> Dispatch {
+    let user_data = b"canary-user-data".to_vec();
+    let bootstrap = Some(BootstrapData { user_data, ..BootstrapData::default() });
+    let create = CreateMachineRequest { bootstrap, ..CreateMachineRequest::default() };
+    dispatch(id, uid, operation::Request::CreateMachine(create))
+}
+
+pub(crate) fn delete(id: &str, uid: &str) -> Dispatch {
+    dispatch(id, uid, operation::Request::DeleteMachine(DeleteMachineRequest::default()))
+}
+
+pub(crate) fn update(id: &str, uid: &str) -> Dispatch {
+    dispatch(id, uid, operation::Request::UpdateMachine(UpdateMachineRequest::default()))
+}
+
+pub(crate) fn status(id: &str, uid: &str) -> Dispatch {
+    dispatch(id, uid, operation::Request::GetMachineStatus(GetMachineStatusRequest::default()))
+}
+
+pub(crate) fn list(id: &str) -> Dispatch {
+    dispatch(id, "class-uid", operation::Request::ListMachines(ListMachinesRequest::default()))
+}

@@ -1,0 +1,321 @@
+//! From submit to acknowledgement.
+
+use std::time::Duration;
+
+use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
+use ostler_proto::v1alpha1::{
+    FieldViolation, MachineErrorCode, OperationError, OperationProgress, OutcomeCertainty,
+    operation, operation_completed, operation_result,
+};
+use ostler_sessions::{FramePart, Outcome, SessionsOptions, SubmitError, TargetView, reasons};
+
+use crate::core::{Core, create, delete, status, update};
+use crate::driver::{Driver, Said, created, deleted, found};
+
+fn failure(outcome: &Outcome) -> (ErrorCode, &str, Certainty) {
+    match outcome {
+        Outcome::Error(failure) => (failure.code, failure.reason.as_str(), failure.certainty),
+        Outcome::Result(response) => panic!("a result: {response:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_stays_until_it_is_acknowledged_and_then_the_driver_may_forget_it() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    let operation = driver.take().await;
+    assert_eq!(
+        (operation.delivery, operation.fencing_term, operation.idempotency_key.as_str()),
+        (1, 3, "uid-1:x")
+    );
+    assert!(matches!(operation.request, Some(operation::Request::CreateMachine(_))));
+    let TargetView::InFlight(view) = core.sessions.view("uid-1") else { panic!("not in flight") };
+    assert_eq!((view.operation_id.as_str(), view.kind), ("op-1", OperationKind::CreateMachine));
+
+    driver.complete("op-1", created("m")).await;
+    let finished = core.outcome("uid-1").await;
+    let Outcome::Result(operation_result::Response::CreateMachine(result)) = &*finished.outcome
+    else {
+        panic!("{:?}", finished.outcome)
+    };
+    assert_eq!(result.machine.as_ref().unwrap().provider_id, "fake:///m");
+    assert_eq!(core.sessions.targets(), ["uid-1"]);
+
+    // The driver says it again, and is not answered before the controller has recorded it.
+    driver.complete("op-1", created("m")).await;
+    core.sessions.acknowledge("op-1");
+    assert_eq!(core.sessions.view("uid-1"), TargetView::Idle);
+    assert_eq!(driver.acknowledged().await, "op-1");
+
+    // The acknowledgement was lost: it is given again.
+    driver.complete("op-1", created("m")).await;
+    assert_eq!(driver.acknowledged().await, "op-1");
+    assert_eq!(core.sessions.view("uid-1"), TargetView::Idle);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_has_one_operation_at_a_time_and_reads_may_overlap_it() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.take().await;
+    let busy = Err(SubmitError::TargetBusy { operation_id: "op-1".to_owned() });
+    assert_eq!(core.sessions.submit(delete("op-2", "uid-1")), busy);
+    let Outcome::Error(refused) = core.sessions.call(delete("op-3", "uid-1")).await else {
+        panic!("a second mutation was sent")
+    };
+    assert_eq!(refused.reason, reasons::TARGET_BUSY);
+
+    let sessions = core.sessions.clone();
+    let read = tokio::spawn(async move { sessions.call(status("op-4", "uid-1")).await });
+    assert_eq!(driver.take().await.operation_id, "op-4");
+    driver.complete("op-4", found("m")).await;
+    assert!(matches!(read.await.unwrap(), Outcome::Result(_)));
+    assert_eq!(driver.acknowledged().await, "op-4");
+
+    driver.complete("op-1", created("m")).await;
+    core.outcome("uid-1").await;
+    assert_eq!(core.sessions.submit(delete("op-2", "uid-1")), busy, "not acknowledged");
+    core.sessions.acknowledge("op-1");
+    assert_eq!(core.sessions.submit(delete("op-2", "uid-1")), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_than_the_credit_is_sent_and_what_is_urgent_goes_first() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready_with(&mut core, 1, 2).await;
+    for (id, uid) in [("c-1", "uid-1"), ("c-2", "uid-2"), ("c-3", "uid-3")] {
+        core.sessions.submit(create(id, uid)).unwrap();
+    }
+    core.sessions.submit(delete("d-4", "uid-4")).unwrap();
+    core.sessions.submit(status("s-5", "uid-5")).unwrap();
+    assert_eq!(driver.take().await.operation_id, "c-1");
+    assert_eq!(driver.take().await.operation_id, "c-2");
+    let provider = core.sessions.providers().remove(0);
+    assert_eq!((provider.in_flight, provider.queued), (2, 3));
+
+    driver.complete("c-1", created("m")).await;
+    assert_eq!(driver.take().await.operation_id, "s-5");
+    driver.complete("s-5", found("m")).await;
+    // Every fourth goes by age, so that nothing waits for ever.
+    assert_eq!(driver.take().await.operation_id, "c-3");
+    driver.state(ostler_proto::v1alpha1::Readiness::Ready, 3).await;
+    assert_eq!(driver.take().await.operation_id, "d-4");
+    driver.complete("d-4", deleted()).await;
+    core.outcome("uid-4").await;
+    assert_eq!(core.sessions.providers()[0].in_flight, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_sent_is_refused_with_its_reason() {
+    let mut options = SessionsOptions::default();
+    options.limits.queued = 1;
+    let mut core = Core::with(options);
+    let no_driver = SubmitError::NoDriver { provider: "fake.ostler.dev".to_owned() };
+    assert_eq!(core.sessions.submit(create("op", "uid")), Err(no_driver));
+
+    let _driver = Driver::ready_with(&mut core, 1, 1).await;
+    let initialize = operation::Request::InitializeMachine(<_>::default());
+    let unsupported = core.sessions.submit(crate::core::dispatch("op", "uid", initialize));
+    assert!(matches!(unsupported, Err(SubmitError::KindUnsupported { .. })), "{unsupported:?}");
+
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    core.sessions.submit(create("op-2", "uid-2")).unwrap();
+    let full = core.sessions.submit(create("op-3", "uid-3"));
+    assert!(matches!(full, Err(SubmitError::QueueFull { .. })), "{full:?}");
+    assert_eq!(core.sessions.view("uid-3"), TargetView::Idle);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_too_large_is_refused_and_the_session_lives() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    let mut user_data = create("op-1", "uid-1");
+    let operation::Request::CreateMachine(request) = &mut user_data.request else { panic!() };
+    request.bootstrap.as_mut().unwrap().user_data = vec![0; (256 << 10) + 1];
+    let mut spec = update("op-2", "uid-2");
+    let operation::Request::UpdateMachine(request) = &mut spec.request else { panic!() };
+    request.last_applied_spec_json = "x".repeat((128 << 10) + 1);
+    let mut class = crate::core::class("8", "1");
+    class.provider_spec_json = "x".repeat((128 << 10) + 1);
+    core.classes.put("large", class);
+    let mut of_class = create("op-3", "uid-3");
+    of_class.class = Some(crate::core::class_ref("large", "8"));
+    let cases = [
+        (user_data, FramePart::UserData),
+        (spec, FramePart::ProviderSpec),
+        (of_class, FramePart::ProviderSpec),
+    ];
+    for (dispatch, expected) in cases {
+        match core.sessions.submit(dispatch) {
+            Err(SubmitError::FrameTooLarge { part, .. }) => assert_eq!(part, expected),
+            other => panic!("{other:?}"),
+        }
+    }
+    core.sessions.submit(create("op-4", "uid-4")).unwrap();
+    assert_eq!(driver.take().await.operation_id, "op-4");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_does_not_answer_in_time_leaves_an_unknown_outcome() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.take().await;
+    assert_eq!(driver.cancelled().await, "op-1");
+    let finished = core.outcome("uid-1").await;
+    assert_eq!(
+        failure(&finished.outcome),
+        (ErrorCode::DeadlineExceeded, reasons::TIMEOUT, Certainty::Unknown)
+    );
+    // Too late: nobody waits for it, and the driver may forget it.
+    driver.complete("op-1", created("m")).await;
+    assert_eq!(driver.acknowledged().await, "op-1");
+    core.sessions.acknowledge("op-1");
+    assert_eq!(core.sessions.view("uid-1"), TargetView::Idle);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_is_never_sent_leaves_nothing_behind() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready_with(&mut core, 1, 1).await;
+    let mut slow = create("op-1", "uid-1");
+    slow.timeout = Duration::from_mins(20);
+    core.sessions.submit(slow).unwrap();
+    core.sessions.submit(create("op-2", "uid-2")).unwrap();
+    driver.take().await;
+    let waiting = tokio::spawn(async move {
+        let heard = driver.hear().await;
+        panic!("nothing else is sent: {heard:?}");
+    });
+    let finished = core.outcome("uid-2").await;
+    assert_eq!(
+        failure(&finished.outcome),
+        (ErrorCode::DeadlineExceeded, reasons::TIMEOUT, Certainty::NotApplied)
+    );
+    waiting.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn operations_that_are_not_accepted_are_cancelled_and_three_end_the_session() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    for (id, uid) in [("op-1", "uid-1"), ("op-2", "uid-2"), ("op-3", "uid-3")] {
+        core.sessions.submit(create(id, uid)).unwrap();
+        assert_eq!(driver.receive().await.operation_id, id);
+        assert_eq!(driver.cancelled().await, id);
+        let finished = core.outcome(uid).await;
+        assert_eq!(
+            failure(&finished.outcome),
+            (ErrorCode::DeadlineExceeded, reasons::ACCEPT_TIMEOUT, Certainty::Unknown)
+        );
+    }
+    let (error, _) = driver.closed().await;
+    assert_eq!((error.reason.as_str(), error.retry), ("NOT_ACCEPTING", true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_ends_what_waits_and_asks_the_driver_about_what_runs() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready_with(&mut core, 1, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    core.sessions.submit(create("op-2", "uid-2")).unwrap();
+    driver.take().await;
+    core.sessions.cancel("op-2", "machine deleted");
+    let finished = core.outcome("uid-2").await;
+    assert_eq!(
+        failure(&finished.outcome),
+        (ErrorCode::Canceled, reasons::CANCELED, Certainty::NotApplied)
+    );
+    core.sessions.cancel("op-1", "machine deleted");
+    core.sessions.cancel("op-1", "machine deleted");
+    assert_eq!(driver.cancelled().await, "op-1");
+    driver.complete("op-1", created("m")).await;
+    assert!(matches!(*core.outcome("uid-1").await.outcome, Outcome::Result(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_nobody_waits_for_is_cancelled() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    let sessions = core.sessions.clone();
+    let call = tokio::spawn(async move { sessions.call(status("op-1", "uid-1")).await });
+    driver.take().await;
+    call.abort();
+    assert_eq!(driver.cancelled().await, "op-1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_is_shown_and_its_checkpoint_outlives_a_failure() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.take().await;
+    let progress = |checkpoint: String| {
+        Said::Progress(OperationProgress {
+            operation_id: "op-1".to_owned(),
+            stage: "ImagePull".to_owned(),
+            percent: 250,
+            checkpoint,
+            ..OperationProgress::default()
+        })
+    };
+    driver.say(progress("disk-1".to_owned())).await;
+    driver.say(progress("x".repeat(5000))).await;
+    let error = OperationError {
+        code: MachineErrorCode::ResourceExhausted.into(),
+        reason: "QUOTA_VCPU".to_owned(),
+        message: "ü".repeat(3000),
+        certainty: OutcomeCertainty::Partial.into(),
+        retry_after: Some(prost_types::Duration { seconds: 30, nanos: 0 }),
+        violations: vec![FieldViolation { path: "size".to_owned(), ..FieldViolation::default() }],
+        ..OperationError::default()
+    };
+    driver.complete("op-1", operation_completed::Outcome::Error(error)).await;
+    let finished = core.outcome("uid-1").await;
+    assert_eq!(finished.checkpoint, "disk-1");
+    let Outcome::Error(failure) = &*finished.outcome else { panic!("no error") };
+    assert_eq!(
+        (failure.code, failure.reason.as_str(), failure.certainty),
+        (ErrorCode::ResourceExhausted, "QUOTA_VCPU", Certainty::Partial)
+    );
+    assert_eq!(failure.message.len(), 2048);
+    assert_eq!(failure.retry_after, Some(Duration::from_secs(30)));
+    assert_eq!(failure.violations[0].path, "size");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_to_another_request_and_a_reason_of_the_core_are_not_believed() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.take().await;
+    driver.complete("op-1", deleted()).await;
+    let finished = core.outcome("uid-1").await;
+    assert_eq!(
+        failure(&finished.outcome),
+        (ErrorCode::Internal, reasons::WRONG_RESULT, Certainty::Unknown)
+    );
+    core.sessions.submit(create("op-2", "uid-2")).unwrap();
+    driver.take().await;
+    let error = OperationError { reason: "CORE_TIMEOUT".to_owned(), ..OperationError::default() };
+    driver.complete("op-2", operation_completed::Outcome::Error(error)).await;
+    let finished = core.outcome("uid-2").await;
+    assert_eq!(
+        failure(&finished.outcome),
+        (ErrorCode::Unknown, "RESERVED_REASON", Certainty::Unknown)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_nobody_records_is_dropped_after_a_while() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.take().await;
+    driver.complete("op-1", created("m")).await;
+    core.outcome("uid-1").await;
+    assert_eq!(driver.acknowledged().await, "op-1");
+    assert_eq!(core.sessions.view("uid-1"), TargetView::Idle);
+}

@@ -1,0 +1,250 @@
+//! A driver written by hand, frame by frame.
+
+use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
+use ostler_proto::v1alpha1::{
+    CreateMachineResponse, DeleteMachineResponse, DriverCapability, DriverState,
+    GetMachineStatusResponse, GetSecretRequest, HeldOperation, HeldState, Hello, MachineRecord,
+    Operation, OperationAccepted, OperationCompleted, OperationKind, OperationResult,
+    ProtocolError, Readiness, RegisterRequest, RegisterResponse, Resume, SessionMode, Welcome,
+    operation_completed, operation_result, register_request, register_response,
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Request, Status, Streaming};
+
+use crate::core::{Core, PROVIDER, TOKEN, class_ref, target};
+
+pub(crate) use register_request::Frame as Said;
+pub(crate) use register_response::Frame as Heard;
+
+/// The instance id number `n`.
+pub(crate) fn instance(n: u8) -> String {
+    format!("00000000-0000-4000-8000-0000000000{n:02x}")
+}
+
+pub(crate) fn hello(n: u8) -> Hello {
+    Hello {
+        provider: PROVIDER.to_owned(),
+        driver_name: "by hand".to_owned(),
+        instance_id: instance(n),
+        capabilities: vec![DriverCapability::ResultRetention.into()],
+        operation_kinds: [
+            OperationKind::CreateMachine,
+            OperationKind::UpdateMachine,
+            OperationKind::DeleteMachine,
+            OperationKind::GetMachineStatus,
+            OperationKind::ListMachines,
+        ]
+        .map(Into::into)
+        .to_vec(),
+        max_in_flight: 4,
+        mode: SessionMode::ActiveStandby.into(),
+        ..Hello::default()
+    }
+}
+
+pub(crate) fn holding(n: u8, operations: Vec<HeldOperation>) -> Hello {
+    let resume = Resume { session_id: "earlier".to_owned(), operations };
+    Hello { resume: Some(resume), ..hello(n) }
+}
+
+pub(crate) fn held(id: &str, uid: &str, state: HeldState) -> HeldOperation {
+    HeldOperation {
+        operation_id: id.to_owned(),
+        idempotency_key: format!("{uid}:x"),
+        target: Some(target(uid)),
+        state: state.into(),
+        kind: OperationKind::CreateMachine.into(),
+    }
+}
+
+/// One Register stream.
+pub(crate) struct Driver {
+    pub(crate) client: DriverServiceClient<Channel>,
+    pub(crate) session_id: String,
+    said: mpsc::Sender<RegisterRequest>,
+    heard: Streaming<RegisterResponse>,
+    seq: u64,
+    last_seq: u64,
+}
+
+impl Driver {
+    /// Opens a stream and says nothing.
+    pub(crate) async fn open(core: &Core, token: &str) -> Result<Self, Status> {
+        let mut client = core.client().await;
+        let (said, frames) = mpsc::channel(64);
+        let request = authorized(ReceiverStream::new(frames), token);
+        let heard = client.register(request).await?.into_inner();
+        Ok(Self { client, session_id: String::new(), said, heard, seq: 0, last_seq: 0 })
+    }
+
+    /// Opens a stream and introduces itself.
+    pub(crate) async fn dial(core: &Core, hello: Hello) -> (Self, Welcome) {
+        let mut driver = Self::open(core, TOKEN).await.unwrap();
+        let welcome = driver.greet(hello).await;
+        (driver, welcome)
+    }
+
+    pub(crate) async fn greet(&mut self, hello: Hello) -> Welcome {
+        self.say(Said::Hello(hello)).await;
+        let Heard::Welcome(welcome) = self.hear().await else { panic!("no welcome") };
+        self.session_id.clone_from(&welcome.session_id);
+        welcome
+    }
+
+    /// A ready driver of instance `n`.
+    pub(crate) async fn ready(core: &mut Core, n: u8) -> Self {
+        Self::ready_with(core, n, 4).await
+    }
+
+    pub(crate) async fn ready_with(core: &mut Core, n: u8, credit: u32) -> Self {
+        let (mut driver, _) = Self::dial(core, hello(n)).await;
+        driver.state(Readiness::Ready, credit).await;
+        core.provider_ready().await;
+        driver
+    }
+
+    pub(crate) async fn state(&mut self, readiness: Readiness, credit: u32) {
+        let state =
+            DriverState { readiness: readiness.into(), max_in_flight: credit, ..<_>::default() };
+        self.say(Said::State(state)).await;
+    }
+
+    pub(crate) async fn say(&mut self, frame: Said) {
+        self.seq += 1;
+        self.say_as(self.seq, Some(frame)).await;
+    }
+
+    /// With any number; without a frame it is one that the core does not know.
+    pub(crate) async fn say_as(&mut self, seq: u64, frame: Option<Said>) {
+        self.seq = seq;
+        // The stream may have ended, which is what the test wants to see.
+        drop(self.said.send(RegisterRequest { seq, ack_seq: self.last_seq, frame }).await);
+    }
+
+    /// The next item, whatever it is.
+    pub(crate) async fn item(&mut self) -> Result<Option<RegisterResponse>, Status> {
+        let item = self.heard.message().await?;
+        if let Some(frame) = &item {
+            assert_eq!(frame.seq, self.last_seq + 1, "{frame:?}");
+            self.last_seq = frame.seq;
+        }
+        Ok(item)
+    }
+
+    /// The next frame but heartbeats, which are answered.
+    pub(crate) async fn hear(&mut self) -> Heard {
+        loop {
+            let frame = self.item().await.unwrap().expect("stream ended").frame.unwrap();
+            match frame {
+                Heard::Heartbeat(heartbeat) => self.say(Said::Heartbeat(heartbeat)).await,
+                other => return other,
+            }
+        }
+    }
+
+    /// The next frame, which must be an operation; it is not accepted.
+    pub(crate) async fn receive(&mut self) -> Operation {
+        match self.hear().await {
+            Heard::Operation(operation) => operation,
+            other => panic!("not an operation: {other:?}"),
+        }
+    }
+
+    /// The next frame, which must be an operation; it is accepted.
+    pub(crate) async fn take(&mut self) -> Operation {
+        let operation = self.receive().await;
+        self.accept(&operation.operation_id).await;
+        operation
+    }
+
+    pub(crate) async fn accept(&mut self, id: &str) {
+        self.say(Said::Accepted(OperationAccepted { operation_id: id.to_owned() })).await;
+    }
+
+    /// Resolves once the core has handled everything that was said: it answers in order.
+    pub(crate) async fn handled(&mut self) {
+        self.say_as(self.seq + 1, None).await;
+        match self.hear().await {
+            Heard::Unsupported(_) => {}
+            other => panic!("not the answer: {other:?}"),
+        }
+    }
+
+    /// The id of the result that is acknowledged next.
+    pub(crate) async fn acknowledged(&mut self) -> String {
+        match self.hear().await {
+            Heard::ResultAck(ack) => ack.operation_id,
+            other => panic!("not an acknowledgement: {other:?}"),
+        }
+    }
+
+    /// The id of the operation that is cancelled next.
+    pub(crate) async fn cancelled(&mut self) -> String {
+        match self.hear().await {
+            Heard::Cancel(cancel) => cancel.operation_id,
+            other => panic!("not a cancel: {other:?}"),
+        }
+    }
+
+    pub(crate) async fn complete(&mut self, id: &str, outcome: operation_completed::Outcome) {
+        let operation_id = id.to_owned();
+        let outcome = Some(outcome);
+        self.say(Said::Completed(OperationCompleted {
+            operation_id,
+            outcome,
+            ..OperationCompleted::default()
+        }))
+        .await;
+    }
+
+    /// Why the core closed the stream, and the status that it ended with.
+    pub(crate) async fn closed(&mut self) -> (ProtocolError, Status) {
+        let Heard::ProtocolError(error) = self.hear().await else { panic!("no protocol error") };
+        (error, self.item().await.unwrap_err())
+    }
+
+    /// Asks for the secret of class `small`.
+    pub(crate) async fn secret(&mut self, id: &str, revision: &str) -> Result<Vec<u8>, Status> {
+        let request = GetSecretRequest {
+            r#ref: Some(class_ref("small", revision)),
+            session_id: self.session_id.clone(),
+            operation_id: id.to_owned(),
+        };
+        let answer = self.client.get_secret(authorized(request, TOKEN)).await?;
+        Ok(answer.into_inner().data["key"].clone())
+    }
+}
+
+pub(crate) fn authorized<T>(message: T, token: &str) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    request
+}
+
+pub(crate) fn record(name: &str) -> MachineRecord {
+    MachineRecord {
+        provider_id: format!("fake:///{name}"),
+        machine_name: name.to_owned(),
+        ..MachineRecord::default()
+    }
+}
+
+pub(crate) fn result(response: operation_result::Response) -> operation_completed::Outcome {
+    operation_completed::Outcome::Result(OperationResult { response: Some(response) })
+}
+
+pub(crate) fn created(name: &str) -> operation_completed::Outcome {
+    let machine = Some(record(name));
+    result(operation_result::Response::CreateMachine(CreateMachineResponse { machine }))
+}
+
+pub(crate) fn deleted() -> operation_completed::Outcome {
+    result(operation_result::Response::DeleteMachine(DeleteMachineResponse {}))
+}
+
+pub(crate) fn found(name: &str) -> operation_completed::Outcome {
+    let machine = Some(record(name));
+    result(operation_result::Response::GetMachineStatus(GetMachineStatusResponse { machine }))
+}

@@ -1,0 +1,179 @@
+//! Drivers that do what they should not.
+
+use ostler_proto::v1alpha1::{Heartbeat, OperationProgress, Readiness};
+use ostler_sessions::{SessionEvent, SessionsOptions};
+use tonic::Code;
+
+use crate::core::{Core, FOREIGN_TOKEN, create};
+use crate::driver::{Driver, Heard, Said, hello};
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_token_and_no_token_are_refused_before_anything_else() {
+    let core = Core::start();
+    let refused = Driver::open(&core, "wrong").await.err().unwrap();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    let mut client = core.client().await;
+    let bare = client.register(tokio_stream::empty()).await.err().unwrap();
+    assert_eq!(bare.code(), Code::Unauthenticated);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_of_another_provider_is_refused_and_reported() {
+    let mut core = Core::start();
+    let mut driver = Driver::open(&core, FOREIGN_TOKEN).await.unwrap();
+    driver.say(Said::Hello(hello(1))).await;
+    let (error, status) = driver.closed().await;
+    assert_eq!((error.reason.as_str(), error.retry), ("FOREIGN_PROVIDER", false));
+    assert_eq!(status.code(), Code::PermissionDenied);
+    let event = core.event(|_| true).await;
+    let provider = "fake.ostler.dev".to_owned();
+    let principal = "foreign".to_owned();
+    assert_eq!(event, SessionEvent::ForeignProvider { principal, provider });
+    assert_eq!(core.sessions.providers(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_without_hello_is_closed() {
+    let core = Core::start();
+    let before = tokio::time::Instant::now();
+    let mut driver = Driver::open(&core, crate::core::TOKEN).await.unwrap();
+    let (error, status) = driver.closed().await;
+    assert_eq!((error.reason.as_str(), status.code()), ("HELLO_TIMEOUT", Code::DeadlineExceeded));
+    assert_eq!(before.elapsed().as_secs(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_before_hello_and_a_gap_in_the_numbers_end_the_stream() {
+    let core = Core::start();
+    let mut driver = Driver::open(&core, crate::core::TOKEN).await.unwrap();
+    driver.say(Said::Heartbeat(Heartbeat::default())).await;
+    let (error, status) = driver.closed().await;
+    assert_eq!(
+        (error.reason.as_str(), error.offending_seq, status.code()),
+        ("HELLO_EXPECTED", 1, Code::FailedPrecondition)
+    );
+    let (mut driver, _) = Driver::dial(&core, hello(1)).await;
+    driver.say_as(7, Some(Said::Heartbeat(Heartbeat::default()))).await;
+    let (error, _) = driver.closed().await;
+    assert_eq!((error.reason.as_str(), error.offending_seq), ("SEQ_GAP", 7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_frame_is_answered_and_the_session_lives() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    driver.say_as(3, None).await;
+    match driver.hear().await {
+        Heard::Unsupported(unsupported) => assert_eq!(unsupported.seq, 3),
+        other => panic!("{other:?}"),
+    }
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.take().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_does_not_answer_heartbeats_is_lost() {
+    let mut core = Core::start();
+    let before = tokio::time::Instant::now();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    for _ in 0..3 {
+        let frame = driver.item().await.unwrap().unwrap().frame;
+        assert!(matches!(frame, Some(Heard::Heartbeat(_))), "{frame:?}");
+    }
+    let (error, status) = driver.closed().await;
+    assert_eq!((error.reason.as_str(), error.retry), ("HEARTBEAT_LOST", true));
+    assert_eq!((status.code(), before.elapsed().as_secs()), (Code::Unavailable, 40));
+    core.provider_gone().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_answers_heartbeats_lives_for_a_day() {
+    let mut core = Core::start();
+    let before = tokio::time::Instant::now();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    let beats = async {
+        // Answers heartbeats, and returns with anything else.
+        let heard = driver.hear().await;
+        panic!("{heard:?}");
+    };
+    let day = std::time::Duration::from_hours(24);
+    assert!(tokio::time::timeout(day, beats).await.is_err());
+    assert_eq!(before.elapsed().as_secs(), day.as_secs());
+    assert!(core.sessions.providers()[0].ready);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_does_not_read_is_closed_and_holds_up_nobody() {
+    let mut core = Core::start();
+    let mut deaf = Driver::ready_with(&mut core, 1, 64).await;
+    // More than the connection takes up: most of it stays with the core.
+    for number in 0..8 {
+        let mut large = create(&format!("op-{number}"), &format!("uid-{number}"));
+        if let ostler_proto::v1alpha1::operation::Request::CreateMachine(create) =
+            &mut large.request
+        {
+            create.bootstrap.as_mut().unwrap().user_data = vec![0; 256 << 10];
+        }
+        core.sessions.submit(large).unwrap();
+    }
+    let before = tokio::time::Instant::now();
+    let closing = core.provider_gone();
+    // It goes on writing, so that it is not taken for dead.
+    let writing = async {
+        loop {
+            deaf.say(Said::Heartbeat(Heartbeat::default())).await;
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        () = closing => {}
+        () = writing => {}
+    }
+    assert!(before.elapsed().as_secs() <= 20, "{:?}", before.elapsed());
+    let mut driver = Driver::ready(&mut core, 2).await;
+    core.sessions.submit(create("op-x", "uid-x")).unwrap();
+    assert_eq!(driver.take().await.operation_id, "op-x");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_calls_for_answers_and_does_not_read_them_is_closed() {
+    let mut core = Core::start();
+    let mut deaf = Driver::ready(&mut core, 1).await;
+    let asking = async {
+        for seq in 3.. {
+            deaf.say_as(seq, None).await;
+        }
+    };
+    tokio::select! {
+        () = core.provider_gone() => {}
+        () = asking => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_over_the_limit_ends_the_stream_with_a_reason() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    let message = "x".repeat(2 << 20);
+    driver.say(Said::Progress(OperationProgress { message, ..<_>::default() })).await;
+    let (error, status) = driver.closed().await;
+    assert_eq!(error.reason, "UNREADABLE_FRAME");
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    core.provider_gone().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_without_readiness_and_too_many_drivers_are_refused() {
+    let mut options = SessionsOptions::default();
+    options.limits.sessions_per_provider = 1;
+    options.limits.sessions = 2;
+    let core = Core::with(options);
+    let (mut driver, _) = Driver::dial(&core, hello(1)).await;
+    let mut second = Driver::open(&core, crate::core::TOKEN).await.unwrap();
+    let third = Driver::open(&core, crate::core::TOKEN).await.err().unwrap();
+    assert_eq!(third.code(), Code::ResourceExhausted);
+    second.say(Said::Hello(hello(2))).await;
+    assert_eq!(second.closed().await.0.reason, "TOO_MANY_SESSIONS");
+    driver.state(Readiness::Unspecified, 4).await;
+    assert_eq!(driver.closed().await.0.reason, "BAD_STATE");
+}

@@ -1,0 +1,80 @@
+//! Long lists come in pages.
+
+use ostler_api::driver::ErrorCode;
+use ostler_proto::v1alpha1::{ListMachinesResponse, OperationPage, operation_result};
+use ostler_sessions::{Outcome, SessionsOptions, reasons};
+use tokio::task::JoinHandle;
+
+use crate::core::{Core, list};
+use crate::driver::{Driver, Said, record, result};
+
+fn listing(core: &Core) -> JoinHandle<Outcome> {
+    let sessions = core.sessions.clone();
+    tokio::spawn(async move { sessions.call(list("op-1")).await })
+}
+
+async fn page(driver: &mut Driver, index: u32, names: &[&str]) {
+    let machines = names.iter().map(|name| record(name)).collect();
+    let operation_id = "op-1".to_owned();
+    driver.say(Said::Page(OperationPage { operation_id, index, machines })).await;
+}
+
+async fn end(driver: &mut Driver, pages: u32) {
+    let list = ListMachinesResponse { machines: Vec::new(), pages };
+    driver.complete("op-1", result(operation_result::Response::ListMachines(list))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_become_one_list() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    let listing = listing(&core);
+    driver.take().await;
+    page(&mut driver, 0, &["a", "b"]).await;
+    page(&mut driver, 1, &["c"]).await;
+    end(&mut driver, 2).await;
+    let Outcome::Result(operation_result::Response::ListMachines(list)) = listing.await.unwrap()
+    else {
+        panic!("no list")
+    };
+    let names: Vec<_> = list.machines.iter().map(|it| it.machine_name.as_str()).collect();
+    assert_eq!((names.as_slice(), list.pages), (["a", "b", "c"].as_slice(), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_page_ends_the_session_and_never_gives_a_short_list() {
+    for missing_at_end in [false, true] {
+        let mut core = Core::start();
+        let mut driver = Driver::ready(&mut core, 1).await;
+        let listing = listing(&core);
+        driver.take().await;
+        page(&mut driver, 0, &["a"]).await;
+        if missing_at_end {
+            end(&mut driver, 2).await;
+        } else {
+            page(&mut driver, 2, &["c"]).await;
+        }
+        let (error, _) = driver.closed().await;
+        assert_eq!((error.reason.as_str(), error.retry), ("PAGE_GAP", false));
+        let Outcome::Error(failure) = listing.await.unwrap() else { panic!("a list") };
+        assert_eq!(failure.reason, reasons::SESSION_LOST);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_longer_than_the_core_holds_fails_and_is_cancelled() {
+    let mut options = SessionsOptions::default();
+    options.limits.list_records = 2;
+    let mut core = Core::with(options);
+    let mut driver = Driver::ready(&mut core, 1).await;
+    let listing = listing(&core);
+    driver.take().await;
+    page(&mut driver, 0, &["a", "b"]).await;
+    page(&mut driver, 1, &["c"]).await;
+    assert_eq!(driver.cancelled().await, "op-1");
+    let Outcome::Error(failure) = listing.await.unwrap() else { panic!("a list") };
+    assert_eq!(
+        (failure.code, failure.reason.as_str()),
+        (ErrorCode::ResourceExhausted, reasons::LIST_TOO_LONG)
+    );
+}

@@ -1,0 +1,21 @@
+//! The core's side of the protocol against drivers written by hand, over in-memory connections
+//! and on a paused clock.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::unwrap_in_result,
+    clippy::wildcard_enum_match_arm,
+    reason = "tests"
+)]
+
+mod access;
+mod core;
+mod dispatch;
+mod driver;
+mod faults;
+mod lists;
+mod resume;
+mod roles;
+mod serving;

@@ -1,0 +1,120 @@
+//! Two sessions of one provider.
+
+use std::collections::BTreeMap;
+
+use ostler_proto::v1alpha1::{Readiness, RoleKind};
+use ostler_sessions::{Outcome, SessionsOptions, SubmitError, TargetView};
+
+use crate::core::{Core, PROVIDER, SECOND_TOKEN, create, delete};
+use crate::driver::{Driver, Heard, created, hello};
+
+async fn promoted(driver: &mut Driver) {
+    match driver.hear().await {
+        Heard::Role(role) => assert_eq!(role.role(), RoleKind::Active),
+        other => panic!("not a role: {other:?}"),
+    }
+}
+
+/// An active driver and a ready standby of another principal.
+async fn pair(core: &mut Core) -> (Driver, Driver) {
+    let active = Driver::ready(core, 1).await;
+    let mut standby = Driver::open(core, SECOND_TOKEN).await.unwrap();
+    let welcome = standby.greet(hello(2)).await;
+    assert_eq!(welcome.role(), RoleKind::Standby);
+    standby.state(Readiness::Ready, 4).await;
+    (active, standby)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_is_active_and_the_second_stands_by_until_the_first_goes() {
+    let mut core = Core::start();
+    let (mut active, mut standby) = pair(&mut core).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    active.take().await;
+    assert_eq!(core.sessions.providers()[0].sessions, 2);
+    drop(active);
+    promoted(&mut standby).await;
+    core.sessions.submit(create("op-2", "uid-2")).unwrap();
+    assert_eq!(standby.take().await.operation_id, "op-2");
+    // The first may come back with its operation: its target waits.
+    assert!(matches!(core.sessions.view("uid-1"), TargetView::InFlight(_)));
+    let busy = core.sessions.submit(delete("op-3", "uid-1"));
+    assert_eq!(busy, Err(SubmitError::TargetBusy { operation_id: "op-1".to_owned() }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_drains_finishes_while_the_other_takes_what_is_new() {
+    let mut core = Core::start();
+    let (mut old, mut new) = pair(&mut core).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    old.take().await;
+    old.state(Readiness::Draining, 0).await;
+    promoted(&mut new).await;
+    core.sessions.submit(create("op-2", "uid-2")).unwrap();
+    assert_eq!(new.take().await.operation_id, "op-2");
+    old.complete("op-1", created("m")).await;
+    assert!(matches!(*core.outcome("uid-1").await.outcome, Outcome::Result(_)));
+    core.sessions.acknowledge("op-1");
+    assert_eq!(old.acknowledged().await, "op-1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_active_driver_that_stays_not_ready_gives_way_to_one_that_is() {
+    let mut core = Core::start();
+    let (mut first, mut second) = pair(&mut core).await;
+    first.state(Readiness::NotReady, 4).await;
+    core.provider_gone().await;
+    let no_driver = SubmitError::NoDriver { provider: PROVIDER.to_owned() };
+    assert_eq!(core.sessions.submit(create("op-1", "uid-1")), Err(no_driver));
+    let demoted = tokio::spawn(async move { first.hear().await });
+    promoted(&mut second).await;
+    core.provider_ready().await;
+    assert!(matches!(demoted.await.unwrap(), Heard::Role(it) if it.role() == RoleKind::Standby));
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    assert_eq!(second.take().await.operation_id, "op-1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_process_replaces_its_own_stream_at_once() {
+    let mut core = Core::start();
+    let mut old = Driver::ready(&mut core, 1).await;
+    let new = Driver::ready(&mut core, 1).await;
+    let (error, _) = old.closed().await;
+    assert_eq!((error.reason.as_str(), error.retry), ("SUPERSEDED", true));
+    assert_eq!(core.sessions.providers()[0].sessions, 1);
+    drop(new);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_principal_cannot_take_over_an_instance() {
+    let mut core = Core::start();
+    let _driver = Driver::ready(&mut core, 1).await;
+    let mut thief = Driver::open(&core, SECOND_TOKEN).await.unwrap();
+    thief.say(crate::driver::Said::Hello(hello(1))).await;
+    assert_eq!(thief.closed().await.0.reason, "FOREIGN_INSTANCE");
+    assert!(core.sessions.providers()[0].ready);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_may_call_its_provider_by_an_alias() {
+    let aliases = BTreeMap::from([("Fake".to_owned(), PROVIDER.to_owned())]);
+    let mut core = Core::with(SessionsOptions { aliases, ..SessionsOptions::default() });
+    let mut driver = Driver::ready(&mut core, 1).await;
+    let mut aliased = create("op-1", "uid-1");
+    aliased.provider = "Fake".to_owned();
+    core.sessions.submit(aliased).unwrap();
+    assert_eq!(driver.take().await.operation_id, "op-1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_is_ready_only_once_its_driver_says_so() {
+    let mut core = Core::start();
+    let (mut driver, welcome) = Driver::dial(&core, hello(1)).await;
+    assert_eq!(welcome.role(), RoleKind::Active);
+    assert!(!core.sessions.providers()[0].ready);
+    driver.state(Readiness::Ready, 4).await;
+    core.provider_ready().await;
+    drop(driver);
+    core.provider_gone().await;
+    assert_eq!(core.sessions.providers(), []);
+}
