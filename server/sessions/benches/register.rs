@@ -1,0 +1,266 @@
+//! Operations through a session beside frames through a bare tonic stream, over TCP loopback in
+//! one process: `cargo bench -p ostler-sessions`.
+//!
+//! A session round trip is what a controller pays: `call` → Operation → Accepted and Completed →
+//! outcome → acknowledgement; two frames each way. A bare round trip is one frame each way, echoed.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
+use ostler_proto::v1alpha1::driver_service_server::{DriverService, DriverServiceServer};
+use ostler_proto::v1alpha1::{
+    DriverState, GetMachineClassRequest, GetMachineClassResponse, GetMachineStatusRequest,
+    GetMachineStatusResponse, GetSecretRequest, GetSecretResponse, Heartbeat, Hello,
+    OperationAccepted, OperationCompleted, OperationKind, OperationResult, Readiness,
+    RegisterRequest, RegisterResponse, Target, operation, operation_completed, operation_result,
+    register_request, register_response,
+};
+use ostler_sessions::{
+    ClassContent, ClassError, ClassSource, Dispatch, Lane, Principal, Providers, SecretContent,
+    SessionEvent, Sessions, SessionsOptions, StaticTokens,
+};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status, Streaming};
+
+const PROVIDER: &str = "bench.ostler.dev";
+const TOKEN: &str = "bench";
+const ROUND: Duration = Duration::from_secs(2);
+const ROUNDS: usize = 5;
+
+#[tokio::main]
+async fn main() {
+    println!("round trips per second, median of {ROUNDS} rounds of {ROUND:?}, TCP loopback\n");
+    println!("{:<24}{:>14}{:>14}{:>10}", "", "bare stream", "session", "ratio");
+    for in_flight in [1, 64] {
+        let bare = bare(in_flight).await;
+        let session = session(in_flight).await;
+        let ratio = session / bare;
+        println!("{in_flight:>3} in flight{bare:>25.0}{session:>14.0}{ratio:>10.2}");
+    }
+}
+
+/// Counts rounds; the median of their rates.
+async fn rate(done: &AtomicU64) -> f64 {
+    // The first moments warm up.
+    tokio::time::sleep(ROUND / 4).await;
+    let mut rates = Vec::new();
+    for _ in 0..ROUNDS {
+        let (before, start) = (done.load(Ordering::Relaxed), Instant::now());
+        tokio::time::sleep(ROUND).await;
+        let count = u32::try_from(done.load(Ordering::Relaxed) - before).unwrap();
+        rates.push(f64::from(count) / start.elapsed().as_secs_f64());
+    }
+    rates.sort_by(f64::total_cmp);
+    rates.get(ROUNDS / 2).copied().unwrap()
+}
+
+fn client(listener: &TcpListener) -> DriverServiceClient<tonic::transport::Channel> {
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let endpoint = tonic::transport::Endpoint::from_shared(endpoint).unwrap();
+    DriverServiceClient::new(endpoint.connect_lazy())
+}
+
+/// Answers every frame with one.
+struct Echo;
+
+#[tonic::async_trait]
+impl DriverService for Echo {
+    type RegisterStream = ReceiverStream<Result<RegisterResponse, Status>>;
+
+    async fn register(
+        &self,
+        request: Request<Streaming<RegisterRequest>>,
+    ) -> Result<Response<Self::RegisterStream>, Status> {
+        let mut frames = request.into_inner();
+        let (out, answers) = mpsc::channel(64);
+        tokio::spawn(async move {
+            while let Ok(Some(frame)) = frames.message().await {
+                let beat = Heartbeat::default();
+                let answer = RegisterResponse {
+                    seq: frame.seq,
+                    ack_seq: frame.seq,
+                    frame: Some(register_response::Frame::Heartbeat(beat)),
+                };
+                if out.send(Ok(answer)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(answers)))
+    }
+
+    async fn get_machine_class(
+        &self,
+        _: Request<GetMachineClassRequest>,
+    ) -> Result<Response<GetMachineClassResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn get_secret(
+        &self,
+        _: Request<GetSecretRequest>,
+    ) -> Result<Response<GetSecretResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+}
+
+async fn bare(in_flight: usize) -> f64 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut client = client(&listener);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let server = Server::builder().add_service(DriverServiceServer::new(Echo));
+    let server = tokio::spawn(server.serve_with_incoming(incoming));
+    let (out, frames) = mpsc::channel(in_flight);
+    let frame = |seq| RegisterRequest {
+        seq,
+        ack_seq: seq,
+        frame: Some(register_request::Frame::Heartbeat(Heartbeat::default())),
+    };
+    for seq in 0..in_flight {
+        out.send(frame(seq as u64)).await.unwrap();
+    }
+    let done = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&done);
+    let echo = tokio::spawn(async move {
+        let mut answers = client.register(ReceiverStream::new(frames)).await.unwrap().into_inner();
+        while let Ok(Some(answer)) = answers.message().await {
+            counted.fetch_add(1, Ordering::Relaxed);
+            out.send(frame(answer.seq)).await.unwrap();
+        }
+    });
+    let rate = rate(&done).await;
+    echo.abort();
+    server.abort();
+    rate
+}
+
+struct NoClasses;
+
+#[ostler_sessions::async_trait]
+impl ClassSource for NoClasses {
+    fn class(&self, _: &str, _: &str) -> Result<Arc<ClassContent>, ClassError> {
+        Err(ClassError::NotFound)
+    }
+
+    async fn secret(&self, _: &str, _: &str) -> Result<SecretContent, ClassError> {
+        Err(ClassError::NotFound)
+    }
+}
+
+async fn session(in_flight: usize) -> f64 {
+    let principal = Principal { name: "bench".to_owned(), providers: Providers::Any };
+    let tokens = StaticTokens::new().with(TOKEN, principal);
+    let options = SessionsOptions::default();
+    let sessions = Sessions::new(options, Arc::new(NoClasses), Arc::new(tokens));
+    let mut events = sessions.subscribe();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = client(&listener);
+    let serving = sessions.clone();
+    let server = tokio::spawn(async move {
+        serving.serve_tcp(listener, std::future::pending()).await.unwrap();
+    });
+    let driver = tokio::spawn(drive(client));
+    while !matches!(events.recv().await, Ok(SessionEvent::ProviderReady { .. })) {}
+    let done = Arc::new(AtomicU64::new(0));
+    let callers: Vec<_> = (0..in_flight)
+        .map(|caller| {
+            let (sessions, done) = (sessions.clone(), Arc::clone(&done));
+            tokio::spawn(async move {
+                for number in 0_u64.. {
+                    sessions.call(read(&format!("{caller}-{number}"))).await;
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    let rate = rate(&done).await;
+    callers.iter().for_each(tokio::task::JoinHandle::abort);
+    driver.abort();
+    server.abort();
+    rate
+}
+
+fn read(id: &str) -> Dispatch {
+    Dispatch {
+        provider: PROVIDER.to_owned(),
+        operation_id: id.to_owned(),
+        idempotency_key: format!("{id}:s"),
+        target: Target { uid: id.to_owned(), ..Target::default() },
+        class: None,
+        request: operation::Request::GetMachineStatus(GetMachineStatusRequest::default()),
+        timeout: Duration::from_mins(1),
+        checkpoint: String::new(),
+        fencing_term: 1,
+        lane: Lane::User,
+    }
+}
+
+/// A driver that answers at once.
+async fn drive(mut client: DriverServiceClient<tonic::transport::Channel>) {
+    use register_request::Frame;
+    let (out, frames) = mpsc::channel(256);
+    let mut seq = 0;
+    let mut say = async |frame| {
+        seq += 1;
+        out.send(RegisterRequest { seq, ack_seq: 0, frame: Some(frame) }).await.unwrap();
+    };
+    say(Frame::Hello(Hello {
+        provider: PROVIDER.to_owned(),
+        instance_id: uuid::Uuid::new_v4().to_string(),
+        operation_kinds: [
+            OperationKind::CreateMachine,
+            OperationKind::DeleteMachine,
+            OperationKind::GetMachineStatus,
+            OperationKind::ListMachines,
+        ]
+        .map(Into::into)
+        .to_vec(),
+        max_in_flight: 256,
+        ..Hello::default()
+    }))
+    .await;
+    let state = DriverState {
+        readiness: Readiness::Ready.into(),
+        max_in_flight: 256,
+        ..DriverState::default()
+    };
+    say(Frame::State(state)).await;
+    let mut request = Request::new(ReceiverStream::new(frames));
+    request.metadata_mut().insert("authorization", format!("Bearer {TOKEN}").parse().unwrap());
+    let mut heard = client.register(request).await.unwrap().into_inner();
+    while let Ok(Some(frame)) = heard.message().await {
+        match frame.frame {
+            Some(register_response::Frame::Operation(operation)) => {
+                let operation_id = operation.operation_id;
+                say(Frame::Accepted(OperationAccepted { operation_id: operation_id.clone() }))
+                    .await;
+                let status = GetMachineStatusResponse::default();
+                let response = operation_result::Response::GetMachineStatus(status);
+                let result = OperationResult { response: Some(response) };
+                let outcome = Some(operation_completed::Outcome::Result(result));
+                let completed =
+                    OperationCompleted { operation_id, outcome, ..OperationCompleted::default() };
+                say(Frame::Completed(completed)).await;
+            }
+            Some(register_response::Frame::Heartbeat(beat)) => say(Frame::Heartbeat(beat)).await,
+            Some(
+                register_response::Frame::Welcome(_)
+                | register_response::Frame::Cancel(_)
+                | register_response::Frame::ResultAck(_)
+                | register_response::Frame::Role(_)
+                | register_response::Frame::Draining(_)
+                | register_response::Frame::Invalidate(_)
+                | register_response::Frame::ProtocolError(_)
+                | register_response::Frame::Unsupported(_),
+            )
+            | None => {}
+        }
+    }
+}
