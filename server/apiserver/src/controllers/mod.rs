@@ -1,18 +1,151 @@
 //! What a control plane does by itself.
+//!
+//! * `garbage`: objects whose owners are gone go too; foreground and orphaning deletion.
+//! * `namespaces`: what is in a namespace that is being deleted goes, then the namespace.
+//! * `budgets`: the status of PodDisruptionBudgets, which evictions are judged by.
+//! * `definitions`: accepted names of CustomResourceDefinitions, and their end.
+//! * `expiry`: the end of old events.
+//!
+//! Each is a [`Controller`]: it observes every change of the store, in order, and acts on one
+//! key at a time, after all that happened before is observed. There are no periodic resyncs;
+//! what failed is tried again with growing delays on tokio's clock. Objects are changed by the
+//! same requests as everybody sends ([`Loopback`]), so every rule of the API holds for
+//! controllers too.
 
+mod budgets;
+mod conditions;
+mod definitions;
+mod expiry;
+mod feed;
+mod garbage;
 mod loopback;
+mod namespaces;
+mod queue;
 
+use std::{future::Future, hash::Hash};
+
+use http::StatusCode;
+use serde_json::Value;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{context::Context, serving::LocalService};
+use crate::{
+    context::Context,
+    kinds::access::{items, text},
+    rest::Served,
+    serving::LocalService,
+    store::{Key, Prefix},
+};
 
+pub(crate) use definitions::begin_deletion;
+use feed::{Feed, Update};
 pub(crate) use loopback::Loopback;
+use queue::Queue;
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// There is nothing to do until something changes.
+    Done,
+    /// Something was refused or has changed meanwhile: try again, later each time.
+    Retry,
+    /// Look again after this time even if nothing changes.
+    After(std::time::Duration),
+}
+
+/// One part of the control plane.
+pub(super) trait Controller: Send + 'static {
+    /// What it acts on.
+    type Key: Clone + Ord + Hash + Send;
+
+    /// What it stands on.
+    fn plane(&self) -> &Plane;
+
+    /// Takes note of a change and queues what it may concern.
+    fn observe(&mut self, update: Update, queue: &mut Queue<Self::Key>);
+
+    /// Brings one thing to where it should be.
+    fn act(&mut self, key: Self::Key) -> impl Future<Output = Outcome> + Send;
+}
 
 /// Starts all controllers; each ends when `stop` is cancelled or the store is closed.
 pub(crate) fn start(
-    _tasks: &TaskTracker,
-    _context: &Context,
-    _local: &LocalService,
-    _stop: &CancellationToken,
+    tasks: &TaskTracker,
+    context: &Context,
+    local: &LocalService,
+    stop: &CancellationToken,
 ) {
+    let plane = Plane {
+        context: context.clone(),
+        served: Served::new(context.store.clone()),
+        loopback: Loopback::new(local.clone()),
+    };
+    tasks.spawn(run(garbage::Garbage::new(plane.clone()), stop.clone()));
+    tasks.spawn(run(namespaces::Namespaces::new(plane.clone()), stop.clone()));
+    tasks.spawn(run(budgets::Budgets::new(plane.clone()), stop.clone()));
+    tasks.spawn(run(definitions::Definitions::new(plane.clone()), stop.clone()));
+    tasks.spawn(run(expiry::Expiry::new(plane), stop.clone()));
+}
+
+async fn run<C: Controller>(mut controller: C, stop: CancellationToken) {
+    let mut feed = Feed::new(controller.plane().context.store.clone(), Prefix::all());
+    let mut queue = Queue::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            update = feed.next() => match update {
+                Some(update) => controller.observe(update, &mut queue),
+                None => return,
+            },
+            key = queue.next() => {
+                let outcome = controller.act(key.clone()).await;
+                queue.settle(key, outcome);
+            }
+        }
+    }
+}
+
+/// What all controllers stand on.
+#[derive(Clone, Debug)]
+pub(super) struct Plane {
+    context: Context,
+    served: Served,
+    loopback: Loopback,
+}
+
+impl Plane {
+    /// The address of an object, if its kind is served now.
+    fn path(&self, key: &Key) -> Option<String> {
+        let registry = self.served.registry();
+        let resource = registry.resources().find(|resource| {
+            resource.storage.group == key.group() && resource.storage.plural == key.resource()
+        })?;
+        let root = if resource.group.is_empty() {
+            format!("/api/{}", resource.version)
+        } else {
+            format!("/apis/{}/{}", resource.group, resource.version)
+        };
+        let (plural, name) = (&resource.plural, key.name());
+        Some(if key.namespace().is_empty() {
+            format!("{root}/{plural}/{name}")
+        } else {
+            format!("{root}/namespaces/{}/{plural}/{name}", key.namespace())
+        })
+    }
+}
+
+/// Whether an object is being deleted.
+fn is_deleting(object: &Value) -> bool {
+    !text(object, "/metadata/deletionTimestamp").is_empty()
+}
+
+/// Whether a list of texts in an object holds one of them.
+fn holds(object: &Value, list: &str, wanted: &str) -> bool {
+    items(object, list).iter().any(|item| item == wanted)
+}
+
+/// How a request of a controller ended: what is gone already needs nothing, what was refused is
+/// looked at again.
+fn settled(code: StatusCode) -> Outcome {
+    if code.is_success() || code == StatusCode::NOT_FOUND { Outcome::Done } else { Outcome::Retry }
 }

@@ -11,6 +11,7 @@ use super::{
     write::write_failure,
 };
 use crate::{
+    controllers::begin_deletion,
     kinds::{BuiltIn, Resource},
     status::{Answer, Status},
     store::{Change, Expect, Record, WriteError},
@@ -88,6 +89,13 @@ pub(crate) fn decide_delete(
         return deletion;
     }
     let marked = !meta_text(object, "deletionTimestamp").is_empty();
+    let begun;
+    let object = if is(resource, BuiltIn::CustomResourceDefinition) && !marked {
+        begun = begin_deletion(object, now);
+        &begun
+    } else {
+        object
+    };
     let mut next = object.clone();
     let graceful = is(resource, BuiltIn::Pod);
     if graceful {

@@ -1,0 +1,46 @@
+//! All that is there, and then all that changes.
+
+use futures::StreamExt;
+
+use crate::store::{Prefix, Record, SharedEvent, Store, Watch};
+
+/// What a feed delivers.
+#[derive(Debug)]
+pub(crate) enum Update {
+    /// Everything in the range, as it is now: first of all, and again if history was lost.
+    All(Vec<Record>),
+    /// One change after that.
+    Change(SharedEvent),
+}
+
+/// Follows a range of the store from its present state onwards.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    store: Store,
+    prefix: Prefix,
+    watch: Option<Watch>,
+}
+
+impl Feed {
+    pub(crate) fn new(store: Store, prefix: Prefix) -> Self {
+        Self { store, prefix, watch: None }
+    }
+
+    /// The next update; none when the store is closed. Safe to drop while it waits.
+    pub(crate) async fn next(&mut self) -> Option<Update> {
+        loop {
+            let Some(watch) = &mut self.watch else {
+                let page = self.store.list(&self.prefix, None, None);
+                self.watch = self.store.watch(self.prefix.clone(), page.revision).ok();
+                return Some(Update::All(page.records));
+            };
+            match watch.next().await? {
+                Ok(event) => return Some(Update::Change(event)),
+                Err(error) => {
+                    tracing::debug!(%error, "history is lost, starting over");
+                    self.watch = None;
+                }
+            }
+        }
+    }
+}

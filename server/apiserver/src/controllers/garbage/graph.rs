@@ -1,0 +1,149 @@
+//! Who owns whom.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde::Deserialize;
+
+use crate::store::{Key, Record};
+
+/// The uid of an object.
+pub(super) type Uid = String;
+
+/// A reference from an object to one of its owners.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Owner {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) name: String,
+    pub(super) uid: Uid,
+    #[serde(default)]
+    pub(super) block_owner_deletion: Option<bool>,
+}
+
+/// What matters of one object.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) key: Key,
+    /// `<group>/<version>`, or the version alone in the core group.
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) owners: Vec<Owner>,
+    pub(super) deleting: bool,
+    pub(super) finalizers: Vec<String>,
+}
+
+impl Node {
+    pub(super) fn holds(&self, finalizer: &str) -> bool {
+        self.finalizers.iter().any(|found| found == finalizer)
+    }
+}
+
+/// An object as it is stored, as far as it matters here.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stored {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    uid: Uid,
+    #[serde(default)]
+    owner_references: Vec<Owner>,
+    deletion_timestamp: Option<String>,
+    #[serde(default)]
+    finalizers: Vec<String>,
+}
+
+/// All objects and their references. As large as the number of objects, a few words each.
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    nodes: HashMap<Uid, Node>,
+    uids: BTreeMap<Key, Uid>,
+    /// Owner to dependents, also for owners that are not there.
+    dependents: HashMap<Uid, BTreeSet<Uid>>,
+}
+
+impl Graph {
+    pub(super) fn node(&self, uid: &str) -> Option<&Node> {
+        self.nodes.get(uid)
+    }
+
+    /// The objects that refer to an owner, whether it is there or not.
+    pub(super) fn dependents(&self, owner: &str) -> impl Iterator<Item = &Uid> {
+        self.dependents.get(owner).into_iter().flatten()
+    }
+
+    /// Starts over with `records`; every object is concerned.
+    pub(super) fn reset(&mut self, records: &[Record]) -> Vec<Uid> {
+        *self = Self::default();
+        for record in records {
+            self.put(&record.key, &record.value);
+        }
+        self.uids.values().cloned().collect()
+    }
+
+    /// Takes over an object's new state and returns whom it may concern: itself, its dependents
+    /// if it is being deleted, and its owners, which may wait for what has changed.
+    pub(super) fn put(&mut self, key: &Key, value: &[u8]) -> Vec<Uid> {
+        let Ok(Stored { api_version, kind, metadata }) = serde_json::from_slice(value) else {
+            return self.remove(key);
+        };
+        let uid = metadata.uid;
+        let mut concerned = match self.uids.get(key) {
+            Some(before) if *before == uid => self.disconnect(&uid),
+            Some(_) => self.remove(key),
+            None => Vec::new(),
+        };
+        for owner in &metadata.owner_references {
+            self.dependents.entry(owner.uid.clone()).or_default().insert(uid.clone());
+            concerned.push(owner.uid.clone());
+        }
+        let deleting = metadata.deletion_timestamp.is_some();
+        if deleting {
+            concerned.extend(self.dependents(&uid).cloned());
+        }
+        let node = Node {
+            key: key.clone(),
+            api_version,
+            kind,
+            owners: metadata.owner_references,
+            deleting,
+            finalizers: metadata.finalizers,
+        };
+        self.nodes.insert(uid.clone(), node);
+        self.uids.insert(key.clone(), uid.clone());
+        concerned.push(uid);
+        concerned
+    }
+
+    /// Forgets an object and returns whom that may concern: its dependents and its owners.
+    pub(super) fn remove(&mut self, key: &Key) -> Vec<Uid> {
+        let Some(uid) = self.uids.remove(key) else { return Vec::new() };
+        let mut concerned = self.disconnect(&uid);
+        self.nodes.remove(&uid);
+        concerned.extend(self.dependents(&uid).cloned());
+        concerned
+    }
+
+    /// Takes an object's references out and returns its owners.
+    fn disconnect(&mut self, uid: &Uid) -> Vec<Uid> {
+        let owners = self.nodes.get(uid).map(|node| node.owners.as_slice()).unwrap_or_default();
+        let owners: Vec<Uid> = owners.iter().map(|owner| owner.uid.clone()).collect();
+        for owner in &owners {
+            if let Some(dependents) = self.dependents.get_mut(owner) {
+                dependents.remove(uid);
+                if dependents.is_empty() {
+                    self.dependents.remove(owner);
+                }
+            }
+        }
+        owners
+    }
+}

@@ -1,0 +1,305 @@
+//! What the server does by itself, on a paused clock: nothing here waits for real time.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use std::time::Duration;
+
+use axum::body::Body;
+use futures::StreamExt;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use ostler_apiserver::{
+    clock::tokio_clock,
+    serving::{ApiServer, Options},
+    store::Prefix,
+};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+struct Cluster {
+    api: ApiServer,
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let clock = tokio_clock("2026-01-01T00:00:00Z".parse().unwrap());
+        let api = ApiServer::open(Options { clock, ..Options::memory() }).await.unwrap();
+        Self { api }
+    }
+
+    async fn send(&self, method: &str, path: &str, body: &Value) -> (StatusCode, Value) {
+        let media_type = match method {
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", media_type)
+            .body(Body::from(body.to_string()))
+            .unwrap();
+        let response = self.api.local_service().oneshot(request).await.unwrap();
+        let code = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (code, serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    async fn create(&self, path: &str, object: Value) -> Value {
+        let (code, created) = self.send("POST", path, &object).await;
+        assert_eq!(code, StatusCode::CREATED, "{created:#}");
+        created
+    }
+
+    async fn get(&self, path: &str) -> Option<Value> {
+        let (code, object) = self.send("GET", path, &Value::Null).await;
+        (code == StatusCode::OK).then_some(object)
+    }
+
+    async fn delete(&self, path: &str, policy: &str) {
+        let options = json!({"propagationPolicy": policy});
+        let (code, body) = self.send("DELETE", path, &options).await;
+        assert!(code.is_success(), "{body:#}");
+    }
+
+    async fn patch(&self, path: &str, patch: Value) -> Value {
+        let (code, body) = self.send("PATCH", path, &patch).await;
+        assert_eq!(code, StatusCode::OK, "{body:#}");
+        body
+    }
+
+    /// Waits until an object is as wanted, looking again after every change of the store.
+    async fn until(&self, path: &str, wanted: impl Fn(Option<&Value>) -> bool) -> Option<Value> {
+        let store = &self.api.context().store;
+        let mut changes = store.watch(Prefix::all(), store.revision()).unwrap();
+        let waiting = async {
+            loop {
+                let object = self.get(path).await;
+                if wanted(object.as_ref()) {
+                    return object;
+                }
+                changes.next().await;
+            }
+        };
+        // Of the paused clock: it passes as soon as nothing else is left to do.
+        match tokio::time::timeout(Duration::from_hours(2), waiting).await {
+            Ok(object) => object,
+            Err(_) => panic!("{path} stays as it is: {:#?}", self.get(path).await),
+        }
+    }
+
+    async fn until_gone(&self, path: &str) {
+        self.until(path, |object| object.is_none()).await;
+    }
+}
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+fn map(name: &str, owners: &[&Value]) -> Value {
+    let owners: Vec<Value> = owners
+        .iter()
+        .map(|owner| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"],
+                "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true})
+        })
+        .collect();
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "ownerReferences": owners}})
+}
+
+fn at(collection: &str, name: &str) -> String {
+    format!("{collection}/{name}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn dependents_follow_their_last_owner() {
+    let cluster = Cluster::start().await;
+    let first = cluster.create(MAPS, map("first", &[])).await;
+    let second = cluster.create(MAPS, map("second", &[])).await;
+    let both = cluster.create(MAPS, map("both", &[&first, &second])).await;
+    cluster.create(MAPS, map("grandchild", &[&both])).await;
+
+    cluster.delete(&at(MAPS, "first"), "Background").await;
+    let one_owner = |object: Option<&Value>| {
+        object.unwrap()["metadata"]["ownerReferences"].as_array().map(Vec::len) == Some(1)
+    };
+    cluster.until(&at(MAPS, "both"), one_owner).await;
+    cluster.delete(&at(MAPS, "second"), "Background").await;
+    cluster.until_gone(&at(MAPS, "both")).await;
+    cluster.until_gone(&at(MAPS, "grandchild")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dependent_that_names_an_owner_that_never_was_goes_at_once() {
+    let cluster = Cluster::start().await;
+    let ghost = json!({"metadata": {"name": "ghost", "uid": "nobody"}});
+    cluster.create(MAPS, map("dependent", &[&ghost])).await;
+    cluster.until_gone(&at(MAPS, "dependent")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreground_deletion_waits_for_dependents_that_hold_on() {
+    let cluster = Cluster::start().await;
+    let owner = cluster.create(MAPS, map("owner", &[])).await;
+    let mut dependent = map("dependent", &[&owner]);
+    dependent["metadata"]["finalizers"] = json!(["example.org/hold"]);
+    cluster.create(MAPS, dependent).await;
+
+    cluster.delete(&at(MAPS, "owner"), "Foreground").await;
+    let marked = |object: Option<&Value>| {
+        object.unwrap()["metadata"]["deletionTimestamp"].is_string()
+    };
+    cluster.until(&at(MAPS, "dependent"), marked).await;
+    let owner = cluster.get(&at(MAPS, "owner")).await.unwrap();
+    assert_eq!(owner["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+
+    let free = json!({"metadata": {"finalizers": null}});
+    cluster.patch(&at(MAPS, "dependent"), free).await;
+    cluster.until_gone(&at(MAPS, "owner")).await;
+    assert!(cluster.get(&at(MAPS, "dependent")).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphaning_deletion_frees_the_dependents() {
+    let cluster = Cluster::start().await;
+    let owner = cluster.create(MAPS, map("owner", &[])).await;
+    cluster.create(MAPS, map("dependent", &[&owner])).await;
+    cluster.delete(&at(MAPS, "owner"), "Orphan").await;
+    cluster.until_gone(&at(MAPS, "owner")).await;
+    let dependent = cluster.get(&at(MAPS, "dependent")).await.unwrap();
+    assert!(dependent["metadata"].get("ownerReferences").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_goes_when_the_last_of_its_contents_is_gone() {
+    let cluster = Cluster::start().await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    cluster.create("/api/v1/namespaces", namespace).await;
+    let maps = "/api/v1/namespaces/n/configmaps";
+    cluster.create(maps, map("plain", &[])).await;
+    let mut held = map("held", &[]);
+    held["metadata"]["finalizers"] = json!(["example.org/hold"]);
+    cluster.create(maps, held).await;
+
+    cluster.delete("/api/v1/namespaces/n", "Background").await;
+    cluster.until_gone(&at(maps, "plain")).await;
+    let told = |object: Option<&Value>| {
+        let conditions = object.unwrap()["status"]["conditions"].clone();
+        let conditions = conditions.as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|condition| {
+            condition["type"] == "NamespaceFinalizersRemaining" && condition["status"] == "True"
+        })
+    };
+    cluster.until("/api/v1/namespaces/n", told).await;
+    cluster.patch(&at(maps, "held"), json!({"metadata": {"finalizers": null}})).await;
+    cluster.until_gone("/api/v1/namespaces/n").await;
+}
+
+fn pod(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "x"}},
+        "spec": {"containers": [{"name": "main", "image": "example.org/main"}]}})
+}
+
+fn ready(ready: bool) -> Value {
+    let ready = if ready { "True" } else { "False" };
+    json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_follows_its_pods_and_a_granted_eviction_counts_at_once() {
+    let cluster = Cluster::start().await;
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}});
+    cluster.create(BUDGETS, budget).await;
+    for name in ["p1", "p2"] {
+        cluster.create(PODS, pod(name)).await;
+        cluster.patch(&format!("{PODS}/{name}/status"), ready(true)).await;
+    }
+    let allows = |wanted: i64| {
+        move |object: Option<&Value>| object.unwrap()["status"]["disruptionsAllowed"] == wanted
+    };
+    cluster.until(&at(BUDGETS, "b"), allows(1)).await;
+
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": {"name": "p1", "namespace": "default"}});
+    let (code, _) = cluster.send("POST", &format!("{PODS}/p1/eviction"), &eviction).await;
+    assert_eq!(code, StatusCode::CREATED);
+    let (code, _) = cluster.send("POST", &format!("{PODS}/p2/eviction"), &eviction_of("p2")).await;
+    assert_eq!(code, StatusCode::TOO_MANY_REQUESTS);
+    let told = cluster.until(&at(BUDGETS, "b"), allows(0)).await.unwrap();
+    assert_eq!(told["status"]["conditions"][0]["reason"], "InsufficientPods");
+}
+
+fn eviction_of(name: &str) -> Value {
+    json!({"apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": {"name": name, "namespace": "default"}})
+}
+
+fn definition(plural: &str) -> Value {
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.example.org")},
+        "spec": {"group": "example.org", "scope": "Namespaced",
+            "names": {"plural": plural, "singular": "widget", "kind": "Widget",
+                "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]}})
+}
+
+fn condition(object: &Value, kind: &str) -> Option<Value> {
+    let conditions = object["status"]["conditions"].as_array()?;
+    conditions.iter().find(|condition| condition["type"] == kind).cloned()
+}
+
+fn established(object: Option<&Value>) -> bool {
+    condition(object.unwrap(), "Established").is_some_and(|one| one["status"] == "True")
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_of_a_definition_are_free_again_when_their_holder_is_gone() {
+    let cluster = Cluster::start().await;
+    cluster.create(DEFINITIONS, definition("widgets")).await;
+    cluster.until(&at(DEFINITIONS, "widgets.example.org"), established).await;
+    cluster.create(DEFINITIONS, definition("gadgets")).await;
+    let refused = |object: Option<&Value>| {
+        condition(object.unwrap(), "NamesAccepted").is_some_and(|one| one["status"] == "False")
+    };
+    cluster.until(&at(DEFINITIONS, "gadgets.example.org"), refused).await;
+    cluster.delete(&at(DEFINITIONS, "widgets.example.org"), "Background").await;
+    cluster.until(&at(DEFINITIONS, "gadgets.example.org"), established).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_goes_when_the_last_of_its_objects_is_gone() {
+    let cluster = Cluster::start().await;
+    let widgets = "/apis/example.org/v1/namespaces/default/widgets";
+    cluster.create(DEFINITIONS, definition("widgets")).await;
+    cluster.until(&at(DEFINITIONS, "widgets.example.org"), established).await;
+    let widget = |name: &str| {
+        json!({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": name}})
+    };
+    cluster.create(widgets, widget("plain")).await;
+    let mut held = widget("held");
+    held["metadata"]["finalizers"] = json!(["example.org/hold"]);
+    cluster.create(widgets, held).await;
+
+    cluster.delete(&at(DEFINITIONS, "widgets.example.org"), "Background").await;
+    cluster.until_gone(&at(widgets, "plain")).await;
+    assert!(cluster.get(&at(DEFINITIONS, "widgets.example.org")).await.is_some());
+    cluster.patch(&at(widgets, "held"), json!({"metadata": {"finalizers": null}})).await;
+    cluster.until_gone(&at(DEFINITIONS, "widgets.example.org")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_kept_for_an_hour() {
+    let cluster = Cluster::start().await;
+    let events = "/api/v1/namespaces/default/events";
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"},
+        "involvedObject": {"namespace": "default"}, "reason": "Because", "type": "Normal"});
+    cluster.create(events, event).await;
+    tokio::time::sleep(Duration::from_mins(59)).await;
+    assert!(cluster.get(&at(events, "e")).await.is_some());
+    cluster.until_gone(&at(events, "e")).await;
+}
