@@ -145,7 +145,7 @@ struct NoClasses;
 
 #[ostler_sessions::async_trait]
 impl ClassSource for NoClasses {
-    fn class(&self, _: &str, _: &str) -> Result<Arc<ClassContent>, ClassError> {
+    fn class(&self, _: &str, _: &str) -> Result<ClassContent, ClassError> {
         Err(ClassError::NotFound)
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
 use ostler_proto::v1alpha1::MachineShape;
 
@@ -65,7 +64,7 @@ pub enum ClassError {
 pub trait ClassSource: Send + Sync + 'static {
     /// The class as it is now, answered from memory. Called when an operation is submitted, to
     /// keep the revision that the operation refers to.
-    fn class(&self, namespace: &str, name: &str) -> Result<Arc<ClassContent>, ClassError>;
+    fn class(&self, namespace: &str, name: &str) -> Result<ClassContent, ClassError>;
 
     /// The merged secret of a class as it is now. [`ClassError::NotFound`] if the class is not
     /// there, names no secret, or names one that is not there.

@@ -48,7 +48,7 @@ impl Shelf {
         let mut state = self.lock();
         let stale = newest.as_ref().map(|newest| state.look(wanted, newest, self.limit));
         let class = match newest.filter(|newest| fits(wanted, newest)) {
-            Some(newest) => Some(state.keep(wanted, &newest, self.limit)),
+            Some(newest) => Some(state.keep(wanted, newest, self.limit)),
             None => state.kept.get(&revision_key(wanted, &wanted.revision)).cloned(),
         };
         (class, stale.unwrap_or_default())
@@ -62,19 +62,17 @@ impl Shelf {
         wanted: &ObjectRevision,
     ) -> Result<Option<Arc<ClassContent>>, ClassError> {
         let newest = source.class(&wanted.namespace, &wanted.name);
-        if let Err(ClassError::NamespaceDenied) = newest {
-            return Err(ClassError::NamespaceDenied);
-        }
         let mut state = self.lock();
-        if let Ok(newest) = &newest
-            && fits(wanted, newest)
-        {
-            return Ok(Some(state.keep(wanted, newest, self.limit)));
-        }
-        match state.kept.get(&revision_key(wanted, &wanted.revision)) {
-            Some(kept) => Ok(Some(Arc::clone(kept))),
-            None => newest.map(|_| None),
-        }
+        let gone = match newest {
+            Ok(newest) if fits(wanted, &newest) => {
+                return Ok(Some(state.keep(wanted, newest, self.limit)));
+            }
+            Ok(_) => Ok(None),
+            Err(ClassError::NamespaceDenied) => return Err(ClassError::NamespaceDenied),
+            Err(error @ (ClassError::NotFound | ClassError::Unavailable(_))) => Err(error),
+        };
+        let kept = state.kept.get(&revision_key(wanted, &wanted.revision));
+        kept.map_or(gone, |kept| Ok(Some(Arc::clone(kept))))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -107,15 +105,21 @@ impl State {
     fn keep(
         &mut self,
         wanted: &ObjectRevision,
-        class: &Arc<ClassContent>,
+        class: ClassContent,
         limit: usize,
     ) -> Arc<ClassContent> {
         let key = revision_key(wanted, &class.revision);
-        if self.kept.insert(key.clone(), Arc::clone(class)).is_none() {
+        if let Some(kept) = self.kept.get(&key)
+            && **kept == class
+        {
+            return Arc::clone(kept);
+        }
+        let class = Arc::new(class);
+        if self.kept.insert(key.clone(), Arc::clone(&class)).is_none() {
             self.order.push_back(key);
             self.evict(limit);
         }
-        Arc::clone(class)
+        class
     }
 
     /// Drops the oldest that nobody else holds, until as few are left as may be.
@@ -154,13 +158,13 @@ mod tests {
 
     #[tonic::async_trait]
     impl ClassSource for At {
-        fn class(&self, namespace: &str, _name: &str) -> Result<Arc<ClassContent>, ClassError> {
+        fn class(&self, namespace: &str, _name: &str) -> Result<ClassContent, ClassError> {
             match namespace {
-                "default" => Ok(Arc::new(ClassContent {
+                "default" => Ok(ClassContent {
                     revision: self.0.to_string(),
                     secret_revision: Some(self.1.to_string()),
                     ..Default::default()
-                })),
+                }),
                 "gone" => Err(ClassError::NotFound),
                 _ => Err(ClassError::NamespaceDenied),
             }

@@ -30,13 +30,13 @@ pub(crate) const FOREIGN_TOKEN: &str = "token-of-foreign";
 /// Classes that a test can edit.
 #[derive(Debug, Default)]
 pub(crate) struct Classes {
-    pub(crate) classes: Mutex<BTreeMap<String, Arc<ClassContent>>>,
+    pub(crate) classes: Mutex<BTreeMap<String, ClassContent>>,
     pub(crate) secrets: Mutex<BTreeMap<String, SecretContent>>,
 }
 
 impl Classes {
     pub(crate) fn put(&self, name: &str, class: ClassContent) {
-        self.classes.lock().unwrap().insert(name.to_owned(), Arc::new(class));
+        self.classes.lock().unwrap().insert(name.to_owned(), class);
     }
 
     pub(crate) fn put_secret(&self, name: &str, revision: &str, value: &str) {
@@ -48,7 +48,7 @@ impl Classes {
 
 #[ostler_sessions::async_trait]
 impl ClassSource for Classes {
-    fn class(&self, namespace: &str, name: &str) -> Result<Arc<ClassContent>, ClassError> {
+    fn class(&self, namespace: &str, name: &str) -> Result<ClassContent, ClassError> {
         if namespace != "default" {
             return Err(ClassError::NamespaceDenied);
         }
