@@ -179,6 +179,11 @@ pub struct Retry {
     pub kind: OperationVerb,
     /// Name of the result code.
     pub code: String,
+    /// What the wait is called.
+    pub reason: WaitReason,
+    /// What the driver said, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
     /// How often in a row.
     #[serde(default)]
     pub failures: i32,
@@ -201,6 +206,10 @@ pub struct HotUpdate {
     pub state: HotUpdateState,
     /// Digest of the provider spec that was to be applied.
     pub spec_digest: String,
+    /// True: an earlier attempt may have changed the instance half way, so it is driven on to the
+    /// current spec even where that equals the one last applied.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dirty: bool,
     /// Name and version of the driver that refused; another one is asked again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,

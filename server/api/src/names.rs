@@ -61,8 +61,6 @@ pub mod annotation {
     pub const DEFAULT_PRIORITY: &str = "3";
     /// On a Machine: the provider spec that its driver last reported as fully applied, as JSON.
     pub const LAST_APPLIED_PROVIDER_SPEC: &str = "machine.sapcloud.io/last-applied-providerspec";
-    /// Ours, on a Machine: the provider spec of a hot update that has begun and not succeeded.
-    pub const ATTEMPTED_PROVIDER_SPEC: &str = "ostler.dev/attempted-providerspec";
     /// On a Machine: a Go duration that wins over `spec.creationTimeout`.
     pub const EFFECTIVE_CREATION_TIMEOUT: &str =
         "node.machine.sapcloud.io/effective-creation-timeout";

@@ -6,6 +6,7 @@
 //! knows the time, or makes random values: all of that comes in with the snapshot.
 
 pub mod digest;
+pub mod invariants;
 pub mod machine;
 pub mod operation;
 pub mod plan;

@@ -8,7 +8,7 @@ use ostler_api::machine::{MachineStatus, WaitReason};
 use crate::operation::{Dispatch, SecretText};
 
 /// The answer to a snapshot. Executed in this order: actions, one status write, then, only if that
-/// was accepted, cancel, dispatch and acknowledge. See [`record`](crate::record::record).
+/// was accepted, cancel, acknowledge and dispatch. See [`record`](crate::record::record).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// Writes to the API, in this order. The first that fails ends the pass, unless it
@@ -193,6 +193,8 @@ pub enum Performed {
     Gone,
     /// An eviction that a PodDisruptionBudget refused (429).
     Refused,
+    /// Refused because the object is another one than was observed (409): look again.
+    Conflict,
     /// Failed: what the API server said.
     Failed(String),
     /// Not tried, because an earlier one failed.

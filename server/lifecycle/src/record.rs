@@ -1,10 +1,20 @@
 //! What to write after the actions were tried: a status that says what was really done.
 
-use ostler_api::machine::MachineStatus;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use ostler_api::{
+    machine::{MachineStatus, WaitReason, WaitingFor},
+    names,
+};
 use serde_json::Value;
 
 use crate::{
-    plan::{Event, Next, Performed, Plan},
+    machine::{
+        draining::{self, MOST_EXAMPLES},
+        pass::after,
+    },
+    plan::{Action, Event, Next, Performed, Plan},
     snapshot::Snapshot,
 };
 
@@ -15,7 +25,7 @@ pub struct Recorded {
     /// changed, nothing to write. Written with the newest resource version that this pass has seen.
     pub status: Option<Value>,
     /// Whether [`Plan::dispatch`], [`Plan::cancel`] and [`Plan::acknowledge`] hold. They are done
-    /// only after the status was accepted, in the order cancel, dispatch, acknowledge.
+    /// only after the status was accepted, in the order cancel, acknowledge, dispatch.
     pub proceed: bool,
     /// What to tell people.
     pub events: Vec<Event>,
@@ -23,16 +33,119 @@ pub struct Recorded {
     pub next: Next,
 }
 
-/// Says what to write. `performed` has one entry for each action of the plan.
+/// How soon a pass is repeated that the API server did not let through.
+const WRITE_RETRY: Duration = Duration::from_secs(2);
+
+/// Says what to write. `performed` has one entry for each action of the plan; a missing one counts
+/// as [`Performed::Skipped`].
 pub fn record(snapshot: &Snapshot, plan: &Plan, performed: &[Performed]) -> Recorded {
-    let _ = performed;
     let old = snapshot.machine.status.clone().unwrap_or_default();
+    let results = || {
+        let missing = std::iter::repeat(&Performed::Skipped);
+        plan.actions.iter().zip(performed.iter().chain(missing))
+    };
+    let fatal = results().find_map(|(action, result)| Some((action, obstacle(action, result)?)));
+    if let Some((action, obstacle)) = fatal {
+        return stopped(snapshot, action, &obstacle);
+    }
+    let mut status = plan.status.clone();
+    add_evictions(&mut status, results());
+    let gone = plan.next == Next::Done && !has_other_finalizers(snapshot);
     Recorded {
-        status: status_patch(&old, &plan.status),
+        status: if gone { None } else { status_patch(&old, &status) },
         proceed: true,
         events: plan.events.clone(),
         next: plan.next.clone(),
     }
+}
+
+/// Why a pass cannot go on.
+enum Obstacle {
+    Conflict,
+    Failed(String),
+}
+
+fn obstacle(action: &Action, result: &Performed) -> Option<Obstacle> {
+    match result {
+        Performed::Done | Performed::Gone => None,
+        _ if action.may_fail() => None,
+        Performed::Conflict => Some(Obstacle::Conflict),
+        Performed::Failed(text) => Some(Obstacle::Failed(text.clone())),
+        Performed::Refused => Some(Obstacle::Failed("refused".to_owned())),
+        Performed::Skipped => Some(Obstacle::Failed("not tried".to_owned())),
+    }
+}
+
+/// Nothing of the plan is true: not all of what it rests on was done. The operation's result, if
+/// there is one, stays unacknowledged and is taken again.
+fn stopped(snapshot: &Snapshot, action: &Action, obstacle: &Obstacle) -> Recorded {
+    let old = snapshot.machine.status.clone().unwrap_or_default();
+    let until = after(snapshot.now, WRITE_RETRY);
+    let status = match obstacle {
+        Obstacle::Conflict => None,
+        Obstacle::Failed(text) => {
+            let before = old.waiting_for.as_ref();
+            let since = before
+                .filter(|before| before.reason == WaitReason::ApiWriteFailed)
+                .and_then(|before| before.since.clone());
+            let mut status = old.clone();
+            status.waiting_for = Some(WaitingFor {
+                reason: WaitReason::ApiWriteFailed,
+                message: Some(format!("{}: {text}", action.name())),
+                since: Some(since.unwrap_or(Time(snapshot.now))),
+            });
+            status_patch(&old, &status)
+        }
+    };
+    Recorded {
+        status,
+        proceed: false,
+        events: Vec::new(),
+        next: Next::Wait { reason: WaitReason::ApiWriteFailed, until },
+    }
+}
+
+/// Adds what came of the evictions to the progress of the drain.
+fn add_evictions<'a>(
+    status: &mut MachineStatus,
+    results: impl Iterator<Item = (&'a Action, &'a Performed)>,
+) {
+    let Some(drain) = status.drain.as_mut().filter(|drain| !drain.finished) else { return };
+    let mut evicted = false;
+    for (action, result) in results {
+        let Action::Evict(pod) = action else { continue };
+        evicted = true;
+        let stays = match result {
+            Performed::Done => {
+                drain.terminating += 1;
+                false
+            }
+            Performed::Gone => {
+                drain.pods_left -= 1;
+                false
+            }
+            Performed::Refused => {
+                drain.blocked += 1;
+                true
+            }
+            Performed::Conflict | Performed::Failed(_) | Performed::Skipped => {
+                drain.failing += 1;
+                true
+            }
+        };
+        if stays && drain.examples.len() < MOST_EXAMPLES {
+            drain.examples.push(format!("{}/{}", pod.namespace, pod.name));
+        }
+    }
+    let reason = draining::reason(status.drain.as_ref());
+    if let Some(waiting) = status.waiting_for.as_mut().filter(|_| evicted) {
+        waiting.reason = reason;
+    }
+}
+
+fn has_other_finalizers(snapshot: &Snapshot) -> bool {
+    let finalizers = snapshot.machine.metadata.finalizers.as_deref().unwrap_or_default();
+    finalizers.iter().any(|name| name != names::finalizer::MACHINE)
 }
 
 /// The merge patch that turns one status into another; `None` if they are the same.

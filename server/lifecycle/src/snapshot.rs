@@ -195,6 +195,11 @@ pub struct Refusal {
 }
 
 impl PodView {
+    /// `namespace/name`.
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
     /// Reads a pod.
     pub fn of(pod: &Pod, refused: Option<Refusal>) -> Self {
         let meta = &pod.metadata;

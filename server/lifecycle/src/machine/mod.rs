@@ -1,19 +1,149 @@
-//! The decisions about one Machine.
+//! The life of one Machine: [`plan`] and one file for each state.
+//!
+//! A pass first settles what the driver answered, then walks from state to state until one of them
+//! rests: because something was sent, because something has to be waited for, or because there is
+//! nothing to do.
+
+mod answer;
+mod conditions;
+mod creating;
+mod deleting;
+pub(crate) mod draining;
+mod failed;
+mod finding;
+mod finishing;
+mod health;
+mod initializing;
+mod joining;
+pub(crate) mod pass;
+mod phase;
+mod preconditions;
+mod retry;
+mod running;
+mod standing;
+mod updating;
+mod volumes;
+
+pub use phase::lifecycle_phase;
+pub use retry::{Move, Rule, rule};
+
+use ostler_api::machine::{Machine, MachinePhase, MachineStep};
 
 use crate::{
+    invariants,
+    machine::pass::{Pass, Turn},
     plan::{Next, Plan},
     snapshot::Snapshot,
 };
 
+/// Where a Machine is. One file each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// There is no instance, or none is known.
+    Creating,
+    /// The instance exists and is to be initialized.
+    Initializing,
+    /// The Node has to come.
+    Joining,
+    /// The Node is, or was, there.
+    Running,
+    /// Given up.
+    Failed,
+    /// Deletion: which instance, which Node?
+    Finding,
+    /// Deletion: cordon and drain.
+    Draining,
+    /// Deletion: volumes.
+    Detaching,
+    /// Deletion: the instance.
+    Deleting,
+    /// Deletion: Node, token, finalizer.
+    Finishing,
+}
+
+impl State {
+    /// Where a Machine stands when a pass begins.
+    fn of(machine: &Machine) -> Self {
+        let step = machine.status.as_ref().and_then(|status| status.step.clone());
+        if machine.is_deleting() {
+            return Self::of_deletion(step.as_ref());
+        }
+        match machine.phase() {
+            MachinePhase::Failed => Self::Failed,
+            MachinePhase::Running
+            | MachinePhase::Unknown
+            | MachinePhase::Available
+            | MachinePhase::InPlaceUpdating
+            | MachinePhase::InPlaceUpdateSuccessful
+            | MachinePhase::InPlaceUpdateFailed => Self::Running,
+            MachinePhase::New
+            | MachinePhase::Pending
+            | MachinePhase::Terminating
+            | MachinePhase::CrashLoopBackOff
+            | MachinePhase::Other(_) => Self::of_creation(machine, step.as_ref()),
+        }
+    }
+
+    fn of_creation(machine: &Machine, step: Option<&MachineStep>) -> Self {
+        match step {
+            Some(MachineStep::InitializeInstance) => Self::Initializing,
+            Some(MachineStep::JoinNode) => Self::Joining,
+            None if machine.phase() == MachinePhase::Pending && machine.provider_id().is_some() => {
+                Self::Joining
+            }
+            None | Some(_) => Self::Creating,
+        }
+    }
+
+    fn of_deletion(step: Option<&MachineStep>) -> Self {
+        match step {
+            Some(MachineStep::CordonNode | MachineStep::DrainNode) => Self::Draining,
+            Some(MachineStep::DetachVolumes) => Self::Detaching,
+            Some(MachineStep::DeleteInstance) => Self::Deleting,
+            None | Some(_) => Self::Finding,
+        }
+    }
+}
+
 /// Decides what to do next for a Machine.
 pub fn plan(snapshot: &Snapshot) -> Plan {
-    Plan {
-        actions: Vec::new(),
-        status: snapshot.machine.status.clone().unwrap_or_default(),
-        dispatch: None,
-        cancel: None,
-        acknowledge: None,
-        events: Vec::new(),
-        next: Next::OnChange,
+    let mut pass = Pass::new(snapshot);
+    let next = walk(&mut pass);
+    let plan = pass.finish(next);
+    debug_assert_eq!(invariants::check(snapshot, &plan), Ok(()), "in {plan:#?}");
+    plan
+}
+
+/// The most states that one pass can walk through: each at most twice.
+const MAX_TURNS: usize = 20;
+
+fn walk(pass: &mut Pass<'_>) -> Next {
+    let mut state = State::of(pass.machine);
+    if pass.machine.is_deleting() {
+        if !pass.machine.has_finalizer() {
+            return Next::Done;
+        }
+        finding::begin(pass);
     }
+    answer::settle(pass, &mut state);
+    for _ in 0..MAX_TURNS {
+        let turn = match state {
+            State::Creating => creating::plan(pass),
+            State::Initializing => initializing::plan(pass),
+            State::Joining => joining::plan(pass),
+            State::Running => running::plan(pass),
+            State::Failed => failed::plan(pass),
+            State::Finding => finding::plan(pass),
+            State::Draining => draining::plan(pass),
+            State::Detaching => volumes::plan(pass),
+            State::Deleting => deleting::plan(pass),
+            State::Finishing => finishing::plan(pass),
+        };
+        match turn {
+            Turn::To(other) => state = other,
+            Turn::Rest(next) => return next,
+        }
+    }
+    debug_assert!(false, "states go round in a circle: {state:?}");
+    Next::OnChange
 }

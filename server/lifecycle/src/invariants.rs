@@ -1,0 +1,226 @@
+//! What must never happen, as functions of what was seen and what is about to be done. Checked by
+//! assertion in every pass of a debug build, and by tests and the simulation.
+//!
+//! INV-5 is kept by drivers (every operation names the identity), INV-7 by the sessions; INV-9 and
+//! INV-10 are properties of the code, and have tests.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use ostler_api::{
+    driver::{Certainty, ErrorCode, OperationKind},
+    machine::{MachinePhase, MachineStatus},
+    names,
+};
+
+use crate::{
+    digest,
+    operation::{Finished, OperationView, Success},
+    plan::{Action, Plan},
+    snapshot::{DriverView, NodeView, Snapshot},
+};
+
+/// An invariant that a plan would break.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Violation {
+    /// INV-1: a create while another may be running, or while an instance may exist.
+    SecondInstance,
+    /// INV-2: the result of a create is acknowledged and the instance written down nowhere.
+    ForgottenInstance,
+    /// INV-3: the finalizer goes although no driver said that the instance is gone.
+    EarlyFinalizer,
+    /// INV-4: an instance is deleted whose Node is not drained.
+    UndrainedNode,
+    /// INV-6: a spec counts as applied that no driver reported as applied.
+    UnprovenSpec,
+    /// INV-8: an operation is sent that is not written down, or an unknown outcome is forgotten.
+    LostOperation,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SecondInstance => "INV-1: a create while an instance may exist",
+            Self::ForgottenInstance => "INV-2: an instance is written down nowhere",
+            Self::EarlyFinalizer => "INV-3: the finalizer goes before the instance",
+            Self::UndrainedNode => "INV-4: the instance goes before its pods",
+            Self::UnprovenSpec => "INV-6: a spec counts as applied without proof",
+            Self::LostOperation => "INV-8: an operation is not accounted for",
+        })
+    }
+}
+
+/// Checks a plan against all of them.
+pub fn check(snapshot: &Snapshot, plan: &Plan) -> Result<(), Violation> {
+    let checks: [(fn(&Snapshot, &Plan) -> bool, Violation); 6] = [
+        (inv_1_one_instance, Violation::SecondInstance),
+        (inv_2_no_forgotten_instance, Violation::ForgottenInstance),
+        (inv_3_finalizer_last, Violation::EarlyFinalizer),
+        (inv_4_drain_first, Violation::UndrainedNode),
+        (inv_6_applied_is_proven, Violation::UnprovenSpec),
+        (inv_8_no_lost_operation, Violation::LostOperation),
+    ];
+    match checks.iter().find(|(holds, _)| !holds(snapshot, plan)) {
+        Some((_, violation)) => Err(*violation),
+        None => Ok(()),
+    }
+}
+
+fn sends(plan: &Plan, kind: OperationKind) -> bool {
+    plan.dispatch.as_ref().is_some_and(|dispatch| dispatch.kind() == kind)
+}
+
+const fn finished(snapshot: &Snapshot) -> Option<&Finished> {
+    match &snapshot.operation {
+        OperationView::Finished(finished) => Some(finished),
+        OperationView::Idle | OperationView::InFlight(_) => None,
+    }
+}
+
+fn status(snapshot: &Snapshot) -> Option<&MachineStatus> {
+    snapshot.machine.status.as_ref()
+}
+
+/// INV-1: a create is sent only right after a driver said that there is no instance, or to a driver
+/// that cannot say so and finds the instance by identity; and never while something is in flight.
+pub fn inv_1_one_instance(snapshot: &Snapshot, plan: &Plan) -> bool {
+    if !sends(plan, OperationKind::CreateMachine) {
+        return true;
+    }
+    let cannot_read = match &snapshot.driver {
+        DriverView::Ready(driver) => !driver.has(OperationKind::GetMachineStatus),
+        DriverView::Unavailable => return false,
+    };
+    match &snapshot.operation {
+        OperationView::InFlight(_) => false,
+        OperationView::Idle => cannot_read,
+        OperationView::Finished(finished) => match &finished.outcome {
+            Ok(_) => false,
+            Err(failure) => {
+                cannot_read
+                    || (finished.kind == OperationKind::GetMachineStatus
+                        && matches!(failure.code, ErrorCode::NotFound | ErrorCode::Unimplemented))
+            }
+        },
+    }
+}
+
+/// INV-2: who acknowledges a created instance has its id in the Machine, or the intent in its
+/// status, or is deleting it.
+pub fn inv_2_no_forgotten_instance(snapshot: &Snapshot, plan: &Plan) -> bool {
+    let created = finished(snapshot)
+        .filter(|finished| plan.acknowledge.as_deref() == Some(finished.id.as_str()))
+        .is_some_and(|finished| matches!(finished.outcome, Ok(Success::Created(_))));
+    !created
+        || snapshot.machine.provider_id().is_some()
+        || snapshot.machine.is_deleting()
+        || plan.status.operation.is_some()
+        || patches(plan).any(|patch| patch.provider_id.is_some())
+        || status(snapshot).is_none_or(|status| status.operation.is_none())
+}
+
+fn patches(plan: &Plan) -> impl Iterator<Item = &crate::plan::MachinePatch> {
+    plan.actions.iter().filter_map(|action| match action {
+        Action::PatchMachine(patch) => Some(patch),
+        Action::AddFinalizer
+        | Action::EnsureBootstrapToken(_)
+        | Action::DeleteBootstrapToken { .. }
+        | Action::PatchNode(_)
+        | Action::Evict(_)
+        | Action::DeletePod(_)
+        | Action::DeleteNode { .. }
+        | Action::DeleteMachine
+        | Action::RemoveFinalizer => None,
+    })
+}
+
+/// INV-3: the finalizer goes only in the pass that settles a deletion, or for a Machine for which
+/// nothing was ever asked of a driver.
+pub fn inv_3_finalizer_last(snapshot: &Snapshot, plan: &Plan) -> bool {
+    if !plan.actions.contains(&Action::RemoveFinalizer) {
+        return true;
+    }
+    let gone = finished(snapshot).is_some_and(|finished| {
+        finished.kind == OperationKind::DeleteMachine
+            && match &finished.outcome {
+                Ok(_) => true,
+                Err(failure) => failure.code == ErrorCode::NotFound,
+            }
+    });
+    gone || !was_ever_asked(snapshot)
+}
+
+fn was_ever_asked(snapshot: &Snapshot) -> bool {
+    snapshot.machine.provider_id().is_some()
+        || status(snapshot).is_some_and(|status| {
+            status.operation.is_some()
+                || status.creation_started_at.is_some()
+                || !matches!(status.machine_phase(), MachinePhase::New | MachinePhase::Terminating)
+        })
+}
+
+/// INV-4: the instance of a Node goes only after the drain, after its deadline, or by force.
+pub fn inv_4_drain_first(snapshot: &Snapshot, plan: &Plan) -> bool {
+    if !sends(plan, OperationKind::DeleteMachine) {
+        return true;
+    }
+    let theirs = |node: &k8s_openapi::api::core::v1::Node| {
+        node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).filter(|id| !id.is_empty())
+    };
+    let NodeView::Known(node) = &snapshot.node else { return true };
+    let ours = theirs(node).is_none_or(|id| Some(id.as_str()) == snapshot.machine.provider_id());
+    let drained = plan.status.drain.as_ref().is_some_and(|drain| drain.finished);
+    !ours || drained || snapshot.machine.wants_force() || is_overdue(plan, snapshot.now)
+}
+
+fn is_overdue(plan: &Plan, now: Timestamp) -> bool {
+    let deadline = plan.status.drain.as_ref().and_then(|drain| drain.deadline.as_ref());
+    deadline.is_some_and(|deadline| now >= deadline.0)
+}
+
+/// INV-6: the annotation is set only to the spec that the finished operation was about.
+pub fn inv_6_applied_is_proven(snapshot: &Snapshot, plan: &Plan) -> bool {
+    let key = names::annotation::LAST_APPLIED_PROVIDER_SPEC;
+    let Some(Some(text)) = patches(plan).find_map(|patch| patch.annotations.get(key)) else {
+        return true;
+    };
+    let intent = status(snapshot).and_then(|status| status.operation.as_ref());
+    let applied = finished(snapshot).is_some_and(|finished| {
+        matches!(finished.outcome, Ok(Success::Created(_) | Success::Updated { .. }))
+    });
+    let digest = digest::of_text(text);
+    applied && intent.is_some_and(|intent| intent.spec_digest.as_deref() == Some(digest.as_str()))
+}
+
+/// INV-8: a mutation that is sent stands in the status, and one whose outcome is unknown stays
+/// there until it is resolved.
+pub fn inv_8_no_lost_operation(snapshot: &Snapshot, plan: &Plan) -> bool {
+    let written = plan.status.operation.as_ref().map(|intent| intent.id.as_str());
+    let sent = plan.dispatch.as_ref().filter(|dispatch| dispatch.kind().is_mutation());
+    if let Some(dispatch) = sent {
+        return written == Some(dispatch.id.as_str());
+    }
+    let intent = status(snapshot).and_then(|status| status.operation.as_ref());
+    let unknown = finished(snapshot).is_some_and(|finished| {
+        finished.kind.is_mutation()
+            && intent.is_some_and(|intent| intent.id == finished.id)
+            && finished.outcome.as_ref().is_err_and(|failure| {
+                failure.certainty == Certainty::Unknown
+                    && may_have_changed(finished.kind, failure.code)
+            })
+    });
+    !unknown || written.is_some()
+}
+
+/// Codes that say for themselves that there is nothing to look up.
+const fn may_have_changed(kind: OperationKind, code: ErrorCode) -> bool {
+    !matches!(
+        (kind, code),
+        (OperationKind::DeleteMachine | OperationKind::InitializeMachine, ErrorCode::NotFound)
+            | (
+                OperationKind::InitializeMachine | OperationKind::UpdateMachine,
+                ErrorCode::Unimplemented
+            )
+            | (OperationKind::UpdateMachine, ErrorCode::FailedPrecondition)
+    )
+}

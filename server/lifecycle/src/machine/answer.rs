@@ -1,0 +1,333 @@
+//! Takes what the driver answered into the status, whatever state the Machine is in: nothing that a
+//! driver did is forgotten because a Machine was deleted meanwhile.
+
+use std::time::Duration;
+
+use ostler_api::{
+    driver::{Certainty, ErrorCode, OperationKind},
+    machine::{
+        MachineAddress, MachineConditionType, MachineOperationType, MachinePhase, MachineState,
+        MachineStep, OperationIntent, Retry, WaitReason,
+    },
+    names,
+};
+
+use super::{
+    State, conditions, creating, initializing, joining,
+    pass::{Pass, Reading, after},
+    retry::{self, Move, Rule},
+    standing::Standing,
+    updating,
+};
+use crate::{
+    operation::{Failure, Finished, InstanceRecord, Success},
+    plan::EventReason,
+    snapshot::ClassView,
+};
+
+/// How soon an instance is looked at again that was reported in a way that cannot be right.
+const ODD_RECORD_RETRY: Duration = Duration::from_mins(1);
+
+/// Takes the result in the snapshot, if there is one, and moves the state on.
+pub(crate) fn settle(pass: &mut Pass<'_>, state: &mut State) {
+    let finished = match pass.standing() {
+        Standing::Free | Standing::Working | Standing::Unresolved => return,
+        Standing::Stale(finished) => return pass.settle(&finished.id),
+        Standing::Answer(finished) => finished,
+    };
+    pass.settle(&finished.id);
+    if let Some(checkpoint) = &finished.checkpoint {
+        pass.status.last_known_state = Some(checkpoint.clone()).filter(|text| !text.is_empty());
+    }
+    let next = match &finished.outcome {
+        Ok(success) => succeeded(pass, success, *state),
+        Err(failure) => failed(pass, finished, failure, *state),
+    };
+    *state = next;
+}
+
+fn succeeded(pass: &mut Pass<'_>, success: &Success, state: State) -> State {
+    match success {
+        Success::Read(record) => read(pass, Reading::Found(record.clone()), state),
+        Success::Created(record) => created(pass, record, state),
+        Success::Initialized(record) => {
+            pass.status.operation = None;
+            initialized(pass, record.as_ref(), state)
+        }
+        Success::Updated { .. } => {
+            let intent = pass.status.operation.take();
+            updating::succeeded(pass, intent.as_ref());
+            state
+        }
+        Success::Deleted => {
+            pass.status.operation = None;
+            pass.deleted = true;
+            state
+        }
+    }
+}
+
+fn failed(pass: &mut Pass<'_>, finished: &Finished, failure: &Failure, state: State) -> State {
+    match finished.kind {
+        OperationKind::CreateMachine => creation_failed(pass, failure, state),
+        OperationKind::InitializeMachine => initialization_failed(pass, failure, state),
+        OperationKind::UpdateMachine => {
+            lose(pass, OperationKind::UpdateMachine, failure);
+            updating::failed(pass, failure);
+            state
+        }
+        OperationKind::DeleteMachine => {
+            deletion_failed(pass, failure);
+            state
+        }
+        OperationKind::GetMachineStatus => {
+            let reading = match failure.code {
+                ErrorCode::NotFound => Reading::NotFound,
+                ErrorCode::Uninitialized => Reading::Uninitialized,
+                ErrorCode::Unimplemented => Reading::CannotRead,
+                _ => Reading::Failed(failure.clone()),
+            };
+            read(pass, reading, state)
+        }
+        OperationKind::ListMachines
+        | OperationKind::GetVolumeIds
+        | OperationKind::ValidateClass => state,
+    }
+}
+
+/// A read resolves an intent whose outcome was unknown, unless it failed itself.
+fn read(pass: &mut Pass<'_>, reading: Reading, state: State) -> State {
+    if matches!(reading, Reading::Failed(_)) {
+        pass.reading = Some(reading);
+        return state;
+    }
+    let intent = pass.status.operation.take();
+    let next = match &reading {
+        Reading::Found(record) => found(pass, record, intent, state),
+        Reading::Uninitialized if state == State::Creating || state == State::Joining => {
+            State::Initializing
+        }
+        Reading::Uninitialized | Reading::NotFound | Reading::CannotRead | Reading::Failed(_) => {
+            state
+        }
+    };
+    pass.reading = Some(reading);
+    next
+}
+
+fn found(
+    pass: &mut Pass<'_>,
+    record: &InstanceRecord,
+    intent: Option<OperationIntent>,
+    state: State,
+) -> State {
+    let was_create = intent
+        .as_ref()
+        .is_some_and(|intent| intent.operation_kind() == Some(OperationKind::CreateMachine));
+    if !adopt(pass, record, intent) {
+        return state;
+    }
+    match state {
+        // A create whose outcome was lost may have left the instance without initialization; an
+        // instance that was there before has been initialized unless the driver says otherwise.
+        State::Creating if record.initialized.unwrap_or(!was_create) => {
+            joining::enter(pass);
+            State::Joining
+        }
+        State::Creating => State::Initializing,
+        State::Joining if record.initialized == Some(false) => State::Initializing,
+        other => other,
+    }
+}
+
+fn created(pass: &mut Pass<'_>, record: &InstanceRecord, state: State) -> State {
+    let intent = pass.status.operation.take();
+    let digest = intent.as_ref().and_then(|intent| intent.spec_digest.clone());
+    if !adopt(pass, record, intent) {
+        return state;
+    }
+    note_applied(pass, digest.as_deref());
+    pass.event(false, EventReason::InstanceCreated, record.provider_id.clone());
+    if pass.machine.is_deleting() {
+        return state;
+    }
+    let now = pass.now();
+    let type_ = MachineConditionType::InstanceCreated;
+    conditions::set(&mut pass.status, &now, &type_, true, "Created", "");
+    if record.initialized == Some(true) {
+        joining::enter(pass);
+        return State::Joining;
+    }
+    State::Initializing
+}
+
+/// INV-6: the annotation names a spec only when a driver reported just that one as applied. If the
+/// class changed while the driver worked, the text of what was applied is not known any more.
+pub(crate) fn note_applied(pass: &mut Pass<'_>, digest: Option<&str>) -> bool {
+    let ClassView::Known(class) = &pass.snap.class else { return false };
+    if digest != Some(class.spec_digest.as_str()) {
+        return false;
+    }
+    let key = names::annotation::LAST_APPLIED_PROVIDER_SPEC.to_owned();
+    pass.patch.annotations.insert(key, Some(class.provider_spec.clone()));
+    true
+}
+
+/// Makes an instance the Machine's own. False: the record cannot be right; it is read again later,
+/// and the intent stays unresolved until then.
+fn adopt(pass: &mut Pass<'_>, record: &InstanceRecord, intent: Option<OperationIntent>) -> bool {
+    let odd = if record.provider_id.is_empty() {
+        Some((WaitReason::EmptyProviderId, "the driver reported an empty provider id".to_owned()))
+    } else {
+        pass.snap.provider_id_holder.as_ref().map(|other| {
+            let id = &record.provider_id;
+            (WaitReason::DuplicateProviderId, format!("machine {other} has provider id {id}"))
+        })
+    };
+    if let Some((reason, message)) = odd {
+        distrust(pass, intent, reason, message);
+        return false;
+    }
+    pass.status.retry = None;
+    learn(pass, record);
+    true
+}
+
+fn distrust(
+    pass: &mut Pass<'_>,
+    intent: Option<OperationIntent>,
+    reason: WaitReason,
+    message: String,
+) {
+    pass.status.operation =
+        intent.map(|intent| OperationIntent { outcome_unknown: true, ..intent });
+    pass.event(true, EventReason::InstanceCreateFailed, format!("{reason}: {message}"));
+    pass.status.retry = Some(Retry {
+        kind: OperationKind::GetMachineStatus.into(),
+        code: ErrorCode::Internal.name().to_owned(),
+        reason,
+        message: Some(message),
+        failures: 1,
+        not_before: Some(after(pass.snap.now, ODD_RECORD_RETRY).into()),
+        class_revision: None,
+        secret_revision: None,
+    });
+}
+
+/// Takes over what the driver knows of the instance.
+fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
+    if pass.machine.provider_id() != Some(record.provider_id.as_str()) {
+        pass.patch.provider_id = Some(record.provider_id.clone());
+    }
+    if pass.machine.node_name().is_none() && !record.node_name.is_empty() {
+        pass.patch.labels.insert(names::label::NODE.to_owned(), record.node_name.clone());
+    }
+    if pass.machine.annotation(names::annotation::PRIORITY).is_none() {
+        let value = names::annotation::DEFAULT_PRIORITY.to_owned();
+        pass.patch.annotations.insert(names::annotation::PRIORITY.to_owned(), Some(value));
+    }
+    let mut addresses: Vec<MachineAddress> = pass.status.addresses.clone();
+    addresses.extend(record.addresses.iter().cloned());
+    addresses.sort();
+    addresses.dedup();
+    pass.status.addresses = addresses;
+}
+
+fn initialized(pass: &mut Pass<'_>, record: Option<&InstanceRecord>, state: State) -> State {
+    if pass.machine.is_deleting() {
+        return state;
+    }
+    if record.is_some_and(|record| record.initialized == Some(false)) {
+        let text = "the driver reported success, and the instance as not initialized";
+        let failure = Failure::new(ErrorCode::Uninitialized, Certainty::NotApplied, text);
+        return initialization_failed(pass, &failure, state);
+    }
+    if let Some(record) = record.filter(|record| !record.provider_id.is_empty()) {
+        learn(pass, record);
+    }
+    pass.status.retry = None;
+    let now = pass.now();
+    let type_ = MachineConditionType::InstanceInitialized;
+    conditions::set(&mut pass.status, &now, &type_, true, "Initialized", "");
+    pass.event(false, EventReason::InstanceInitialized, pass.name().to_owned());
+    joining::enter(pass);
+    State::Joining
+}
+
+/// A mutation failed. If nobody can tell what it left behind, the intent stays: a read decides.
+fn lose(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failure) -> Rule {
+    let intent = pass.status.operation.take();
+    let rule = if pass.machine.is_deleting() && kind != OperationKind::DeleteMachine {
+        retry::rule(kind, failure.code)
+    } else {
+        retry::remember(pass, kind, failure)
+    };
+    if failure.certainty == Certainty::Unknown && rule.then != Move::Accept {
+        pass.status.operation =
+            intent.map(|intent| OperationIntent { outcome_unknown: true, ..intent });
+    }
+    rule
+}
+
+fn creation_failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -> State {
+    let rule = lose(pass, OperationKind::CreateMachine, failure);
+    if pass.machine.is_deleting() {
+        return state;
+    }
+    creating::failed(pass, failure);
+    if let Move::GiveUp(reason) = rule.then {
+        pass.fail(reason, MachineOperationType::Create, &failure.text());
+        return State::Failed;
+    }
+    state
+}
+
+fn initialization_failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -> State {
+    let rule = lose(pass, OperationKind::InitializeMachine, failure);
+    if pass.machine.is_deleting() {
+        return state;
+    }
+    match rule.then {
+        Move::Accept => {
+            joining::enter(pass);
+            return State::Joining;
+        }
+        Move::GiveUp(reason) => {
+            pass.fail(reason, MachineOperationType::Create, &failure.text());
+            return State::Failed;
+        }
+        Move::Backoff { .. }
+        | Move::OnClassChange
+        | Move::OnSecretChange { .. }
+        | Move::WhenThereIsRoom => {}
+    }
+    initializing::failed(pass, failure);
+    if failure.code == ErrorCode::NotFound {
+        // The lookup by identity finds the instance again, or makes it.
+        pass.status.operation = None;
+        pass.step(Some(MachineStep::CreateInstance));
+        return State::Creating;
+    }
+    State::Initializing
+}
+
+fn deletion_failed(pass: &mut Pass<'_>, failure: &Failure) {
+    let rule = lose(pass, OperationKind::DeleteMachine, failure);
+    if rule.then == Move::Accept {
+        pass.deleted = true;
+        return;
+    }
+    let (now, text) = (pass.now(), failure.text());
+    let type_ = MachineConditionType::InstanceDeleted;
+    conditions::set(&mut pass.status, &now, &type_, false, failure.code.name(), &text);
+    let state = MachineState::Failed;
+    let description = format!("deleting the instance failed: {text}");
+    pass.last_operation(
+        MachineOperationType::Delete,
+        state,
+        &description,
+        Some(failure.code.name()),
+    );
+    debug_assert_eq!(pass.status.machine_phase(), MachinePhase::Terminating);
+    pass.event(true, EventReason::InstanceDeleteFailed, format!("{}: {text}", failure.code));
+}

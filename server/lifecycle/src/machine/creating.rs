@@ -1,0 +1,148 @@
+//! There is no instance, or none is known: look it up by identity, and only if the driver says that
+//! there is none, make it.
+
+use jiff::SignedDuration;
+use ostler_api::{
+    driver::OperationKind,
+    machine::{
+        FailureReason, MachineConditionType, MachineOperationType, MachinePhase, MachineState,
+        MachineStep, WaitReason,
+    },
+};
+
+use super::{
+    State, conditions,
+    pass::{Pass, Reading, Turn, after},
+    preconditions, retry,
+    standing::Standing,
+};
+use crate::{
+    operation::{Failure, Request, SecretText, UserData},
+    plan::{Action, EventReason, TokenRequest},
+    snapshot::{ClassFacts, Observed, SecretView},
+    user_data::{self, MAX_USER_DATA},
+};
+
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+    keep_finalizer(pass);
+    if pass.standing() == Standing::Working {
+        return pass.wait_for_driver();
+    }
+    let (class, driver) = match preconditions::check(pass.snap) {
+        Ok(both) => both,
+        Err(lack) => return pass.lack(lack),
+    };
+    if pass.creation_overdue() {
+        let text = "no instance within the creation timeout";
+        return pass.fail(FailureReason::CreationTimeout, MachineOperationType::Create, text);
+    }
+    if let Some(turn) = retry::gate(pass) {
+        return turn;
+    }
+    match pass.reading.take() {
+        None if driver.has(OperationKind::GetMachineStatus) => pass.send_read(class),
+        None | Some(Reading::NotFound | Reading::CannotRead) => create(pass, class),
+        Some(Reading::Failed(failure)) => read_failed(pass, &failure),
+        Some(Reading::Found(_) | Reading::Uninitialized) => Turn::To(State::Initializing),
+    }
+}
+
+/// Nothing is asked of a driver for a Machine that could vanish unseen.
+pub(crate) fn keep_finalizer(pass: &mut Pass<'_>) {
+    if !pass.machine.has_finalizer() {
+        pass.act(Action::AddFinalizer);
+    }
+}
+
+fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Turn {
+    let user_data = match user_data(pass) {
+        Ok(user_data) => user_data,
+        Err(turn) => return turn,
+    };
+    if pass.status.creation_started_at.is_none() {
+        pass.status.creation_started_at = Some(pass.now());
+    }
+    pass.step(Some(MachineStep::CreateInstance));
+    pass.last_operation(
+        MachineOperationType::Create,
+        MachineState::Processing,
+        "creating the instance",
+        None,
+    );
+    let provider_id = pass.machine.provider_id().unwrap_or_default().to_owned();
+    pass.send(class, Request::Create { user_data, provider_id })
+}
+
+/// The user data with its placeholders replaced. Makes the bootstrap token if it asks for one.
+fn user_data(pass: &mut Pass<'_>) -> Result<Option<UserData>, Turn> {
+    let SecretView::Known(secret) = &pass.snap.secret else { return Ok(None) };
+    let Some(template) = &secret.user_data else { return Ok(None) };
+    let token = if user_data::wants_token(template) { Some(token(pass)?) } else { None };
+    let filled = user_data::fill(template, pass.name(), token.as_ref());
+    if filled.len() > MAX_USER_DATA {
+        let message =
+            format!("user data has {} bytes, at most {MAX_USER_DATA} can be sent", filled.len());
+        let lack = preconditions::Lack { reason: WaitReason::UserDataTooLarge, message };
+        return Err(pass.lack(lack));
+    }
+    Ok(Some(filled))
+}
+
+/// The bootstrap token, `<id>.<secret>`. One that will not live long enough is replaced: no instance
+/// can have it yet, since the driver just said that there is none.
+fn token(pass: &mut Pass<'_>) -> Result<SecretText, Turn> {
+    let id = user_data::token_id(pass.machine.uid());
+    let lifetime = pass.machine.creation_timeout(pass.snap.settings.creation_timeout);
+    let enough = after(pass.snap.now, lifetime / 2);
+    let secret = match &pass.snap.bootstrap_token {
+        Observed::Unknown => {
+            let what = "the bootstrap token was not looked up yet".to_owned();
+            return Err(pass.wait(WaitReason::NotObserved, Some(what), None));
+        }
+        Observed::Known(token) if token.expires.is_none_or(|time| time >= enough) => {
+            token.secret.clone()
+        }
+        Observed::Known(_) | Observed::Absent => {
+            let secret = pass.snap.fresh.token_secret.clone();
+            // A little longer than the timeout, so that a late joiner fails by the timeout and not
+            // by a token that is no more.
+            let slack = SignedDuration::from_mins(5);
+            let end = after(pass.snap.now, lifetime);
+            pass.act(Action::EnsureBootstrapToken(TokenRequest {
+                id: id.clone(),
+                secret: secret.clone(),
+                expires: end.checked_add(slack).unwrap_or(end),
+                description: format!("Bootstrap token of machine {}", pass.name()),
+            }));
+            secret
+        }
+    };
+    Ok(SecretText::new(format!("{id}.{}", secret.expose())))
+}
+
+fn read_failed(pass: &mut Pass<'_>, failure: &Failure) -> Turn {
+    retry::remember(pass, OperationKind::GetMachineStatus, failure);
+    if pass.status.creation_started_at.is_none() {
+        pass.status.creation_started_at = Some(pass.now());
+    }
+    pass.step(Some(MachineStep::CreateInstance));
+    failed(pass, failure);
+    retry::gate(pass).unwrap_or(Turn::Rest(crate::plan::Next::OnChange))
+}
+
+/// Shows that the instance could not be made, or not be looked up before.
+pub(crate) fn failed(pass: &mut Pass<'_>, failure: &Failure) {
+    let (now, text) = (pass.now(), failure.text());
+    let code = failure.code.name();
+    let type_ = MachineConditionType::InstanceCreated;
+    conditions::set(&mut pass.status, &now, &type_, false, code, &text);
+    let description = format!("creating the instance failed: {text}");
+    pass.last_operation(
+        MachineOperationType::Create,
+        MachineState::Failed,
+        &description,
+        Some(code),
+    );
+    pass.machine_phase(&MachinePhase::CrashLoopBackOff);
+    pass.event(true, EventReason::InstanceCreateFailed, format!("{code}: {text}"));
+}

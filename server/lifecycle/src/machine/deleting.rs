@@ -1,0 +1,50 @@
+//! Deletion: the instance goes. Only the driver can say that it is gone.
+
+use ostler_api::{
+    driver::OperationKind,
+    machine::{MachineOperationType, MachineState, MachineStep},
+};
+
+use super::{
+    State,
+    pass::{Pass, Reading, Turn},
+    preconditions, retry,
+    standing::Standing,
+};
+use crate::operation::Request;
+
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+    if pass.deleted {
+        return Turn::To(State::Finishing);
+    }
+    pass.step(Some(MachineStep::DeleteInstance));
+    let standing = pass.standing();
+    if standing == Standing::Working {
+        return pass.wait_for_driver();
+    }
+    let drained = pass.status.drain.as_ref().is_some_and(|drain| drain.finished);
+    if pass.node().is_some() && !drained {
+        // The Node came after all.
+        return Turn::To(State::Draining);
+    }
+    let (class, driver) = match preconditions::check(pass.snap) {
+        Ok(both) => both,
+        Err(lack) => return pass.lack(lack),
+    };
+    if let Some(Reading::Failed(failure)) = pass.reading.take() {
+        retry::remember(pass, OperationKind::GetMachineStatus, &failure);
+    }
+    if let Some(turn) = retry::gate(pass) {
+        return turn;
+    }
+    if standing == Standing::Unresolved && driver.has(OperationKind::GetMachineStatus) {
+        return pass.send_read(class);
+    }
+    let text = "deleting the instance";
+    pass.last_operation(MachineOperationType::Delete, MachineState::Processing, text, None);
+    // An id that another Machine has is not evidence of an instance of this one: the driver finds
+    // it by identity.
+    let shared = pass.snap.provider_id_holder.is_some();
+    let provider_id = pass.provider_id().filter(|_| !shared).unwrap_or_default().to_owned();
+    pass.send(class, Request::Delete { provider_id })
+}

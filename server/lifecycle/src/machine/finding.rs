@@ -1,0 +1,120 @@
+//! Deletion begins: stop what is being done, and find out which instance and which Node there are.
+
+use ostler_api::{
+    driver::OperationKind,
+    machine::{MachineOperationType, MachinePhase, MachineState, MachineStep, WaitReason},
+};
+
+use super::{
+    State,
+    pass::{Pass, Reading, Turn},
+    preconditions, retry,
+    standing::Standing,
+};
+use crate::{
+    operation::OperationView,
+    plan::{EventReason, Next},
+    snapshot::NodeView,
+};
+
+/// Writes down that the Machine is being deleted. What is left of its creation does not hold the
+/// deletion up.
+pub(crate) fn begin(pass: &mut Pass<'_>) {
+    if pass.status.machine_phase() == MachinePhase::Terminating
+        && pass.status.step.as_ref().is_some_and(is_of_deletion)
+    {
+        return;
+    }
+    pass.machine_phase(&MachinePhase::Terminating);
+    pass.step(Some(MachineStep::FindInstance));
+    pass.status.retry = None;
+    pass.status.hot_update = None;
+    let text = "the machine is being deleted";
+    pass.last_operation(MachineOperationType::Delete, MachineState::Processing, text, None);
+}
+
+const fn is_of_deletion(step: &MachineStep) -> bool {
+    match step {
+        MachineStep::FindInstance
+        | MachineStep::CordonNode
+        | MachineStep::DrainNode
+        | MachineStep::DetachVolumes
+        | MachineStep::DeleteInstance
+        | MachineStep::DeleteNode
+        | MachineStep::RemoveFinalizer => true,
+        MachineStep::CreateInstance
+        | MachineStep::InitializeInstance
+        | MachineStep::JoinNode
+        | MachineStep::UpdateInstance
+        | MachineStep::Other(_) => false,
+    }
+}
+
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+    pass.step(Some(MachineStep::FindInstance));
+    if pass.deleted {
+        return Turn::To(State::Finishing);
+    }
+    let standing = pass.standing();
+    if standing == Standing::Working {
+        cancel(pass);
+        return pass.wait_for_driver();
+    }
+    if !pass.ever_asked() {
+        return never_asked(pass);
+    }
+    let unresolved = standing == Standing::Unresolved;
+    if !unresolved && pass.node().is_some() {
+        return Turn::To(State::Draining);
+    }
+    match pass.reading.take() {
+        // Found: the Node may have been looked for under a name that is known only now.
+        Some(Reading::Found(_)) if !pass.patch.is_empty() => Turn::Rest(Next::OnChange),
+        Some(
+            Reading::Found(_) | Reading::Uninitialized | Reading::NotFound | Reading::CannotRead,
+        ) => Turn::To(State::Draining),
+        Some(Reading::Failed(failure)) => {
+            retry::remember(pass, OperationKind::GetMachineStatus, &failure);
+            retry::gate(pass).unwrap_or(Turn::Rest(Next::OnChange))
+        }
+        None if !unresolved && pass.machine.node_name().is_some() => Turn::To(State::Draining),
+        None => look(pass),
+    }
+}
+
+/// Stops what is not wanted any more. The driver says truthfully what became of it.
+fn cancel(pass: &mut Pass<'_>) {
+    let OperationView::InFlight(flight) = &pass.snap.operation else { return };
+    let unwanted = flight.kind.is_mutation() && flight.kind != OperationKind::DeleteMachine;
+    if unwanted && !flight.cancelled {
+        pass.cancel = Some(flight.id.clone());
+    }
+}
+
+/// Nothing was ever asked of a driver for this Machine. A driver that is there is asked all the
+/// same; one that cannot be asked is no reason to keep the object for ever.
+fn never_asked(pass: &mut Pass<'_>) -> Turn {
+    match preconditions::check(pass.snap) {
+        Ok(_) => Turn::To(State::Deleting),
+        Err(lack) if lack.reason == WaitReason::NotObserved => pass.lack(lack),
+        Err(lack) => {
+            pass.event(false, EventReason::InstanceNeverRequested, lack.reason.to_string());
+            Turn::To(State::Finishing)
+        }
+    }
+}
+
+fn look(pass: &mut Pass<'_>) -> Turn {
+    let (class, driver) = match preconditions::check(pass.snap) {
+        Ok(both) => both,
+        Err(lack) => return pass.lack(lack),
+    };
+    if !driver.has(OperationKind::GetMachineStatus) {
+        return Turn::To(State::Draining);
+    }
+    if let NodeView::Unknown = pass.snap.node {
+        let what = "nodes were not looked up yet".to_owned();
+        return pass.wait(WaitReason::NotObserved, Some(what), None);
+    }
+    retry::gate(pass).unwrap_or_else(|| pass.send_read(class))
+}

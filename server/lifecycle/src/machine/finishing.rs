@@ -1,0 +1,45 @@
+//! Deletion ends: the Node, the bootstrap token, and the Machine itself.
+
+use ostler_api::machine::{
+    MachineConditionType, MachineOperationType, MachineState, MachineStep, WaitReason,
+};
+
+use super::{
+    conditions,
+    pass::{Pass, Turn},
+};
+use crate::{
+    plan::{Action, EventReason, Next},
+    snapshot::{NodeView, Observed},
+    user_data,
+};
+
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+    if let NodeView::Unknown = pass.snap.node {
+        let what = "nodes were not looked up yet".to_owned();
+        return pass.wait(WaitReason::NotObserved, Some(what), None);
+    }
+    if let Some(node) = pass.node() {
+        pass.node_patch.remove_finalizer = true;
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let uid = node.metadata.uid.clone().unwrap_or_default();
+        pass.act_last(Action::DeleteNode { name, uid });
+    }
+    if !matches!(pass.snap.bootstrap_token, Observed::Absent) {
+        let id = user_data::token_id(pass.machine.uid());
+        pass.act_last(Action::DeleteBootstrapToken { id });
+    }
+    pass.act_last(Action::RemoveFinalizer);
+    pass.step(Some(MachineStep::RemoveFinalizer));
+    pass.status.operation = None;
+    pass.status.retry = None;
+    let text = "the instance is gone";
+    if pass.deleted {
+        let now = pass.now();
+        let type_ = MachineConditionType::InstanceDeleted;
+        conditions::set(&mut pass.status, &now, &type_, true, "Deleted", "");
+        pass.event(false, EventReason::InstanceDeleted, pass.name().to_owned());
+    }
+    pass.last_operation(MachineOperationType::Delete, MachineState::Successful, text, None);
+    Turn::Rest(Next::Done)
+}

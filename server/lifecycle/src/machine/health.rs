@@ -1,0 +1,114 @@
+//! Whether a Node is healthy.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use ostler_api::{machine::Machine, names};
+
+use crate::snapshot::Settings;
+
+/// The conditions of a Node.
+pub(crate) fn conditions(node: &Node) -> &[NodeCondition] {
+    node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
+}
+
+/// What stands against a Node; `None`: it is healthy. `Ready` must be True, and every condition in
+/// the list of the Machine, where it exists, must be exactly False.
+pub(crate) fn complaint(node: &Node, machine: &Machine, settings: &Settings) -> Option<String> {
+    let conditions = conditions(node);
+    let of = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
+    match of("Ready") {
+        None => return Some("the node has no condition Ready".to_owned()),
+        Some(ready) if ready.status != "True" => return Some(describe(ready)),
+        Some(_) => {}
+    }
+    watched(machine, settings)
+        .into_iter()
+        .filter_map(of)
+        .find(|condition| condition.status != "False")
+        .map(describe)
+}
+
+fn watched<'a>(machine: &'a Machine, settings: &'a Settings) -> Vec<&'a str> {
+    match machine.spec.node_conditions.as_deref() {
+        Some(list) => list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect(),
+        None => settings.node_conditions.iter().map(String::as_str).collect(),
+    }
+}
+
+fn describe(condition: &NodeCondition) -> String {
+    let reason = condition.reason.as_deref().unwrap_or("no reason given");
+    format!("{} is {} ({reason})", condition.type_, condition.status)
+}
+
+/// Whether the kubelet has been silent or the root file system broken since before `since`: nobody
+/// on that Node will end a pod.
+pub(crate) fn is_lost(node: &Node, since: Timestamp) -> bool {
+    let lasts = |condition: &NodeCondition| {
+        condition.last_transition_time.as_ref().is_some_and(|time| time.0 < since)
+    };
+    conditions(node).iter().any(|condition| match condition.type_.as_str() {
+        "Ready" => condition.status != "True" && lasts(condition),
+        "ReadonlyFilesystem" => condition.status != "False" && lasts(condition),
+        _ => false,
+    })
+}
+
+/// Whether the Node has a taint.
+pub(crate) fn has_taint(node: &Node, key: &str) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    taints.iter().any(|taint| taint.key == key)
+}
+
+/// Whether our finalizer is on the Node.
+pub(crate) fn has_finalizer(node: &Node) -> bool {
+    let finalizers = node.metadata.finalizers.as_deref().unwrap_or_default();
+    finalizers.iter().any(|name| name == names::finalizer::NODE)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::NodeStatus;
+
+    use super::*;
+
+    fn node(conditions: &[(&str, &str)]) -> Node {
+        let condition = |(type_, status): &(&str, &str)| NodeCondition {
+            type_: (*type_).to_owned(),
+            status: (*status).to_owned(),
+            ..NodeCondition::default()
+        };
+        Node {
+            status: Some(NodeStatus {
+                conditions: Some(conditions.iter().map(condition).collect()),
+                ..NodeStatus::default()
+            }),
+            ..Node::default()
+        }
+    }
+
+    fn healthy(conditions: &[(&str, &str)]) -> bool {
+        complaint(&node(conditions), &Machine::default(), &Settings::default()).is_none()
+    }
+
+    #[test]
+    fn a_node_is_healthy_when_it_is_ready_and_nothing_watched_is_wrong() {
+        assert!(healthy(&[("Ready", "True")]));
+        assert!(healthy(&[("Ready", "True"), ("DiskPressure", "False"), ("Odd", "True")]));
+        assert!(!healthy(&[]));
+        assert!(!healthy(&[("DiskPressure", "False")]));
+        assert!(!healthy(&[("Ready", "Unknown")]));
+        assert!(!healthy(&[("Ready", "True"), ("DiskPressure", "True")]));
+        assert!(!healthy(&[("Ready", "True"), ("KernelDeadlock", "Unknown")]));
+    }
+
+    #[test]
+    fn the_list_of_the_machine_replaces_the_default_list() {
+        let mut machine = Machine::default();
+        machine.spec.node_conditions = Some("Odd, Strange".to_owned());
+        let settings = Settings::default();
+        let bad = node(&[("Ready", "True"), ("Strange", "True")]);
+        assert!(complaint(&bad, &machine, &settings).is_some());
+        let fine = node(&[("Ready", "True"), ("DiskPressure", "True")]);
+        assert_eq!(complaint(&fine, &machine, &settings), None);
+    }
+}

@@ -1,0 +1,97 @@
+//! The instance exists and is initialized; its Node has to come and be healthy.
+
+use ostler_api::{
+    driver::OperationKind,
+    machine::{
+        FailureReason, MachineOperationType, MachinePhase, MachineState, MachineStep, WaitReason,
+    },
+    names,
+};
+
+use super::{
+    State, conditions, creating, health,
+    pass::{Pass, Reading, Turn, after},
+    preconditions, running,
+    standing::Standing,
+};
+use crate::snapshot::NodeView;
+
+/// Writes down that the instance is there.
+pub(crate) fn enter(pass: &mut Pass<'_>) {
+    pass.step(Some(MachineStep::JoinNode));
+    pass.machine_phase(&MachinePhase::Pending);
+    pass.last_operation(
+        MachineOperationType::Create,
+        MachineState::Processing,
+        "the instance exists, its node has to join",
+        None,
+    );
+}
+
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+    creating::keep_finalizer(pass);
+    let (reason, message) = match &pass.snap.node {
+        NodeView::Unknown => (WaitReason::NotObserved, "nodes were not looked up yet".to_owned()),
+        NodeView::Ambiguous(nodes) => {
+            (WaitReason::NodeAmbiguous, format!("nodes {} claim to be it", nodes.join(", ")))
+        }
+        NodeView::Absent => (WaitReason::NodeNotJoined, "no node has joined".to_owned()),
+        NodeView::Known(_) => match joined(pass) {
+            None => {
+                running::enter(pass);
+                return Turn::To(State::Running);
+            }
+            Some(complaint) => complaint,
+        },
+    };
+    if pass.creation_overdue() && pass.standing() != Standing::Working {
+        let text = format!("no healthy node within the creation timeout: {message}");
+        return pass.fail(FailureReason::JoinTimeout, MachineOperationType::Create, &text);
+    }
+    wait(pass, reason, message)
+}
+
+/// `None`: the Node is there and healthy.
+fn joined(pass: &mut Pass<'_>) -> Option<(WaitReason, String)> {
+    let Some(node) = pass.node() else {
+        let message = "the node of that name has another provider id".to_owned();
+        return Some((WaitReason::NodeNotJoined, message));
+    };
+    running::keep_node(pass, node);
+    conditions::copy_from_node(&mut pass.status, health::conditions(node));
+    if let Some(complaint) = health::complaint(node, pass.machine, &pass.snap.settings) {
+        return Some((WaitReason::NodeNotReady, complaint));
+    }
+    let taint = names::taint::CRITICAL_COMPONENTS_NOT_READY;
+    health::has_taint(node, taint)
+        .then(|| (WaitReason::CriticalComponentsNotReady, format!("the node has taint {taint}")))
+}
+
+/// Waits for the Node, and from time to time looks whether the instance is still what it was.
+fn wait(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Turn {
+    if pass.standing() == Standing::Working {
+        return pass.wait_for_driver();
+    }
+    let deadline = pass.creation_deadline();
+    let every = pass.snap.settings.join_check;
+    let (reason, message) = match pass.reading.take() {
+        Some(Reading::NotFound) => (
+            WaitReason::InstanceMissing,
+            "the driver does not know the instance any more".to_owned(),
+        ),
+        Some(_) => (reason, message),
+        None => {
+            let since = pass.status.step_since.as_ref().map_or(pass.snap.now, |time| time.0);
+            let due = pass.snap.now >= after(since, every);
+            if let (true, Ok((class, driver))) = (due, preconditions::check(pass.snap))
+                && driver.has(OperationKind::GetMachineStatus)
+            {
+                return pass.send_read(class);
+            }
+            (reason, message)
+        }
+    };
+    let check = after(pass.snap.now, every);
+    let until = deadline.map_or(check, |deadline| deadline.min(check));
+    pass.wait(reason, Some(message), Some(until))
+}

@@ -1,0 +1,403 @@
+//! One pass: what was observed, what was learned on the way, and the plan that grows from it.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
+use ostler_api::{
+    driver::OperationKind,
+    machine::{
+        CurrentStatus, FailureReason, LastOperation, Machine, MachineOperationType, MachinePhase,
+        MachineState, MachineStatus, MachineStep, OperationIntent, WaitReason, WaitingFor,
+    },
+};
+
+use super::{
+    State, phase,
+    preconditions::Lack,
+    standing::{Standing, standing},
+};
+use crate::{
+    operation::{Dispatch, Failure, InstanceRecord, OperationView, Request},
+    plan::{Action, Event, EventReason, MachinePatch, Next, NodePatch, Plan},
+    snapshot::{ClassFacts, NodeView, Snapshot},
+};
+
+/// What a state says.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// Go on in another state, in the same pass.
+    To(State),
+    /// The pass is over.
+    Rest(Next),
+}
+
+/// What a read of this pass found.
+#[derive(Debug, Clone)]
+pub(crate) enum Reading {
+    /// The instance.
+    Found(InstanceRecord),
+    /// An instance that is not initialized and that the driver did not describe.
+    Uninitialized,
+    /// No instance.
+    NotFound,
+    /// The driver cannot read.
+    CannotRead,
+    /// The read failed.
+    Failed(Failure),
+}
+
+/// The pass.
+#[derive(Debug)]
+pub(crate) struct Pass<'a> {
+    pub(crate) snap: &'a Snapshot,
+    pub(crate) machine: &'a Machine,
+    pub(crate) status: MachineStatus,
+    pub(crate) patch: MachinePatch,
+    pub(crate) node_patch: NodePatch,
+    /// What a read said that was settled in this pass.
+    pub(crate) reading: Option<Reading>,
+    /// Whether the driver said in this pass that the instance is gone.
+    pub(crate) deleted: bool,
+    /// Whether the result in the snapshot was settled.
+    settled: bool,
+    before: Vec<Action>,
+    after: Vec<Action>,
+    dispatch: Option<Dispatch>,
+    pub(crate) cancel: Option<String>,
+    pub(crate) acknowledge: Option<String>,
+    events: Vec<Event>,
+    waits: bool,
+}
+
+impl<'a> Pass<'a> {
+    pub(crate) fn new(snap: &'a Snapshot) -> Self {
+        Self {
+            snap,
+            machine: &snap.machine,
+            status: snap.machine.status.clone().unwrap_or_default(),
+            patch: MachinePatch::default(),
+            node_patch: NodePatch::default(),
+            reading: None,
+            deleted: false,
+            settled: false,
+            before: Vec::new(),
+            after: Vec::new(),
+            dispatch: None,
+            cancel: None,
+            acknowledge: None,
+            events: Vec::new(),
+            waits: false,
+        }
+    }
+
+    // --- what is known ---
+
+    pub(crate) fn now(&self) -> Time {
+        Time(self.snap.now)
+    }
+
+    pub(crate) fn name(&self) -> &'a str {
+        self.machine.name()
+    }
+
+    /// The instance, as the Machine has it or as this pass learned it.
+    pub(crate) fn provider_id(&self) -> Option<&str> {
+        self.patch.provider_id.as_deref().or_else(|| self.machine.provider_id())
+    }
+
+    /// Where the operation stands, with everything that this pass settled.
+    pub(crate) fn standing(&self) -> Standing<'a> {
+        let snap: &'a Snapshot = self.snap;
+        if self.settled {
+            const IDLE: &OperationView = &OperationView::Idle;
+            return standing(self.status.operation.as_ref(), IDLE);
+        }
+        standing(self.status.operation.as_ref(), &snap.operation)
+    }
+
+    /// From now on the result in the snapshot counts as taken.
+    pub(crate) fn settle(&mut self, id: &str) {
+        self.settled = true;
+        self.acknowledge = Some(id.to_owned());
+    }
+
+    /// The Node, if it is there and ours: its provider id is empty or that of the Machine.
+    pub(crate) fn node(&self) -> Option<&'a Node> {
+        let snap: &'a Snapshot = self.snap;
+        let NodeView::Known(node) = &snap.node else { return None };
+        let theirs = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+        match theirs.filter(|id| !id.is_empty()) {
+            Some(id) if Some(id) != self.provider_id() => None,
+            Some(_) | None => Some(node),
+        }
+    }
+
+    /// When the creation is given up; `None`: it has not begun. A Machine that another controller
+    /// began has no start of its own: its birth counts.
+    pub(crate) fn creation_deadline(&self) -> Option<Timestamp> {
+        let begun = self.status.machine_phase() != MachinePhase::New;
+        let born = self.machine.metadata.creation_timestamp.as_ref().filter(|_| begun);
+        let from = self.status.creation_started_at.as_ref().or(born)?.0;
+        Some(after(from, self.machine.creation_timeout(self.snap.settings.creation_timeout)))
+    }
+
+    pub(crate) fn creation_overdue(&self) -> bool {
+        self.creation_deadline().is_some_and(|deadline| self.snap.now >= deadline)
+    }
+
+    /// Whether something may have been asked of the infrastructure for this Machine, ever.
+    pub(crate) fn ever_asked(&self) -> bool {
+        self.machine.provider_id().is_some()
+            || self.machine.status.as_ref().is_some_and(|status| {
+                status.operation.is_some()
+                    || status.creation_started_at.is_some()
+                    || !matches!(
+                        status.machine_phase(),
+                        MachinePhase::New | MachinePhase::Terminating
+                    )
+            })
+    }
+
+    // --- what is to be done ---
+
+    /// An action before everything else.
+    pub(crate) fn act(&mut self, action: Action) {
+        self.before.push(action);
+    }
+
+    /// An action after everything else.
+    pub(crate) fn act_last(&mut self, action: Action) {
+        self.after.push(action);
+    }
+
+    pub(crate) fn event(&mut self, warning: bool, reason: EventReason, message: String) {
+        self.events.push(Event { warning, reason, message });
+    }
+
+    /// Enters a step; the time it began is kept while it stays the same.
+    pub(crate) fn step(&mut self, step: Option<MachineStep>) {
+        if self.status.step != step {
+            self.status.step_since = step.is_some().then(|| self.now());
+            self.status.step = step;
+        }
+    }
+
+    pub(crate) fn machine_phase(&mut self, phase: &MachinePhase) {
+        if self.status.machine_phase() == *phase {
+            return;
+        }
+        let preserve = self.status.current_status.take().and_then(|old| old.preserve_expiry_time);
+        let kept = preserve.filter(|_| *phase != MachinePhase::Terminating);
+        self.status.current_status = Some(CurrentStatus {
+            phase: Some(phase.clone()),
+            timeout_active: Some(*phase == MachinePhase::Pending),
+            last_update_time: Some(self.now()),
+            preserve_expiry_time: kept,
+        });
+    }
+
+    pub(crate) fn last_operation(
+        &mut self,
+        type_: MachineOperationType,
+        state: MachineState,
+        description: &str,
+        error_code: Option<&str>,
+    ) {
+        let same = self.status.last_operation.as_ref().is_some_and(|last| {
+            last.type_.as_ref() == Some(&type_)
+                && last.state.as_ref() == Some(&state)
+                && last.description.as_deref() == Some(description)
+                && last.error_code.as_deref() == error_code
+        });
+        if !same {
+            self.status.last_operation = Some(LastOperation {
+                description: Some(description.to_owned()),
+                error_code: error_code.map(str::to_owned),
+                last_update_time: Some(self.now()),
+                state: Some(state),
+                type_: Some(type_),
+            });
+        }
+    }
+
+    /// Sends a read. It changes nothing, so nothing is written before.
+    pub(crate) fn send_read(&mut self, class: &ClassFacts) -> Turn {
+        let provider_id = self.provider_id().unwrap_or_default().to_owned();
+        self.dispatch = Some(self.dispatch_of(class, Request::Status { provider_id }, 1));
+        Turn::Rest(Next::OnChange)
+    }
+
+    /// Sends a mutation, and writes down before that it will be sent.
+    pub(crate) fn send(&mut self, class: &ClassFacts, request: Request) -> Turn {
+        let kind = request.kind();
+        debug_assert!(kind.is_mutation(), "{kind} needs no intent");
+        let attempt = self.status.retry.as_ref().map_or(0, |retry| retry.failures) + 1;
+        let dispatch = self.dispatch_of(class, request, attempt);
+        self.status.operation = Some(OperationIntent {
+            id: dispatch.id.clone(),
+            kind: kind.into(),
+            idempotency_key: dispatch.idempotency_key.clone(),
+            class_revision: Some(class.revision.clone()),
+            spec_digest: Some(class.spec_digest.clone()),
+            term: dispatch.term,
+            attempt,
+            started_at: Some(self.now()),
+            outcome_unknown: false,
+        });
+        self.dispatch = Some(dispatch);
+        Turn::Rest(Next::OnChange)
+    }
+
+    fn dispatch_of(&self, class: &ClassFacts, request: Request, attempt: i32) -> Dispatch {
+        let kind = request.kind();
+        Dispatch {
+            id: self.snap.fresh.operation_id.clone(),
+            idempotency_key: idempotency_key(self.machine.uid(), kind, class),
+            class_name: class.name.clone(),
+            class_revision: class.revision.clone(),
+            provider: class.provider.clone(),
+            term: self.snap.term,
+            attempt,
+            timeout: timeout(kind),
+            checkpoint: self.status.last_known_state.clone().unwrap_or_default(),
+            request,
+        }
+    }
+
+    // --- how it ends ---
+
+    /// Rests, and says what for. `until`: when to look again even if nothing changes.
+    pub(crate) fn wait(
+        &mut self,
+        reason: WaitReason,
+        message: Option<String>,
+        until: Option<Timestamp>,
+    ) -> Turn {
+        self.waits = true;
+        let old = self.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
+        let since = old
+            .filter(|old| old.reason == reason)
+            .and_then(|old| old.since.clone())
+            .unwrap_or_else(|| self.now());
+        self.status.waiting_for =
+            Some(WaitingFor { reason: reason.clone(), message, since: Some(since) });
+        Turn::Rest(until.map_or(Next::OnChange, |until| Next::Wait { reason, until }))
+    }
+
+    /// Rests for something that must be there before a driver can be asked.
+    pub(crate) fn lack(&mut self, lack: Lack) -> Turn {
+        let old = self.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
+        if old.is_none_or(|old| old.reason != lack.reason) && lack.reason != WaitReason::NotObserved
+        {
+            let message = format!("{}: {}", lack.reason, lack.message);
+            self.event(true, EventReason::Waiting, message);
+        }
+        self.wait(lack.reason, Some(lack.message), None)
+    }
+
+    /// Rests while a driver works. Only a wait that lasts is worth a write.
+    pub(crate) fn wait_for_driver(&mut self) -> Turn {
+        const WORTH_SAYING: Duration = Duration::from_secs(5);
+        let OperationView::InFlight(flight) = &self.snap.operation else {
+            return Turn::Rest(Next::OnChange);
+        };
+        let until = after(flight.since, WORTH_SAYING);
+        if self.snap.now < until {
+            return Turn::Rest(Next::Wait { reason: WaitReason::DriverWorking, until });
+        }
+        self.wait(WaitReason::DriverWorking, Some(flight.kind.name().to_owned()), None)
+    }
+
+    /// Gives the Machine up.
+    pub(crate) fn fail(
+        &mut self,
+        reason: FailureReason,
+        type_: MachineOperationType,
+        description: &str,
+    ) -> Turn {
+        self.machine_phase(&MachinePhase::Failed);
+        let code = self.status.last_operation.as_ref().and_then(|last| last.error_code.clone());
+        self.last_operation(type_, MachineState::Failed, description, code.as_deref());
+        self.event(true, EventReason::MachineFailed, format!("{reason}: {description}"));
+        self.status.failure_reason = Some(reason);
+        self.status.retry = None;
+        self.step(None);
+        Turn::To(State::Failed)
+    }
+
+    pub(crate) fn finish(mut self, next: Next) -> Plan {
+        let before = self.snap.machine.status.clone().unwrap_or_default();
+        let reads_only = self.dispatch.as_ref().is_some_and(|one| !one.kind().is_mutation());
+        let works = matches!(self.snap.operation, OperationView::InFlight(_));
+        if !self.waits {
+            self.status.waiting_for = None;
+        }
+        let quiet = (reads_only || works) && !self.waits && self.acknowledge.is_none();
+        let quiet = quiet && differs_only_in_frills(&before, &self.status);
+        self.status.observed_generation = self.machine.metadata.generation;
+        self.status.phase = Some(phase::lifecycle_phase(
+            &self.status,
+            self.machine.is_deleting(),
+            self.provider_id().is_some(),
+            next == Next::Done,
+        ));
+        let status = if quiet { before } else { self.status };
+        let mut actions = self.before;
+        if !self.patch.is_empty() {
+            actions.push(Action::PatchMachine(self.patch));
+        }
+        if let (false, NodeView::Known(node)) = (self.node_patch.is_empty(), &self.snap.node) {
+            let name = node.metadata.name.clone().unwrap_or_default();
+            let uid = node.metadata.uid.clone().unwrap_or_default();
+            actions.push(Action::PatchNode(NodePatch { name, uid, ..self.node_patch }));
+        }
+        actions.extend(self.after);
+        Plan {
+            actions,
+            status,
+            dispatch: self.dispatch,
+            cancel: self.cancel,
+            acknowledge: self.acknowledge,
+            events: self.events,
+            next,
+        }
+    }
+}
+
+/// Whether a write would tell nothing but that a pass was made.
+fn differs_only_in_frills(before: &MachineStatus, now: &MachineStatus) -> bool {
+    let mut bare = now.clone();
+    bare.waiting_for.clone_from(&before.waiting_for);
+    bare.step.clone_from(&before.step);
+    bare.step_since.clone_from(&before.step_since);
+    bare == *before
+}
+
+/// `<uid>:<verb>`, and for an update the digest of the spec: another spec is another intent.
+fn idempotency_key(uid: &str, kind: OperationKind, class: &ClassFacts) -> String {
+    let letter = kind.letter();
+    if kind == OperationKind::UpdateMachine {
+        return format!("{uid}:{letter}:{}", class.spec_digest);
+    }
+    format!("{uid}:{letter}")
+}
+
+/// How long a driver may take for a verb.
+fn timeout(kind: OperationKind) -> Duration {
+    match kind {
+        OperationKind::CreateMachine | OperationKind::DeleteMachine => Duration::from_mins(20),
+        OperationKind::UpdateMachine => Duration::from_mins(10),
+        OperationKind::InitializeMachine | OperationKind::ListMachines => Duration::from_mins(5),
+        OperationKind::GetMachineStatus | OperationKind::GetVolumeIds => Duration::from_mins(1),
+        OperationKind::ValidateClass => Duration::from_secs(15),
+    }
+}
+
+/// A time after another; never overflows.
+pub(crate) fn after(from: Timestamp, wait: Duration) -> Timestamp {
+    SignedDuration::try_from(wait)
+        .ok()
+        .and_then(|wait| from.checked_add(wait).ok())
+        .unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,81 @@
+//! What must be there before a driver can be asked anything, each lack with its own reason.
+
+use ostler_api::{machine::WaitReason, names};
+
+use crate::{
+    snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView, Snapshot},
+    user_data::MAX_PROVIDER_SPEC,
+};
+
+/// Why no driver can be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lack {
+    pub(crate) reason: WaitReason,
+    pub(crate) message: String,
+}
+
+fn lack<T>(reason: WaitReason, message: String) -> Result<T, Lack> {
+    Err(Lack { reason, message })
+}
+
+/// The class and the driver, or the first thing that is missing.
+pub(crate) fn check(snap: &Snapshot) -> Result<(&ClassFacts, &DriverFacts), Lack> {
+    let class = class(snap)?;
+    secret(snap)?;
+    let DriverView::Ready(driver) = &snap.driver else {
+        let provider = &class.provider;
+        return lack(
+            WaitReason::DriverUnavailable,
+            format!("no driver for provider {provider:?} is connected and ready"),
+        );
+    };
+    Ok((class, driver))
+}
+
+/// The class, if it exists and can be sent.
+pub(crate) fn class(snap: &Snapshot) -> Result<&ClassFacts, Lack> {
+    let wanted = &snap.machine.spec.class;
+    if wanted.kind != names::MACHINE_CLASS || wanted.name.is_empty() {
+        return lack(
+            WaitReason::ClassRefInvalid,
+            format!("spec.class names {:?} {:?}, not a MachineClass", wanted.kind, wanted.name),
+        );
+    }
+    let name = &wanted.name;
+    match &snap.class {
+        ClassView::Unknown => {
+            lack(WaitReason::NotObserved, format!("machine class {name} was not looked up yet"))
+        }
+        ClassView::Missing => {
+            lack(WaitReason::ClassMissing, format!("machine class {name} does not exist"))
+        }
+        ClassView::NamespaceDenied => lack(
+            WaitReason::ClassNamespaceDenied,
+            format!("machine class {name} is of another namespace"),
+        ),
+        ClassView::Known(class) if class.provider_spec.len() > MAX_PROVIDER_SPEC => lack(
+            WaitReason::ProviderSpecTooLarge,
+            format!(
+                "providerSpec of class {name} has {} bytes, at most {MAX_PROVIDER_SPEC} can be sent",
+                class.provider_spec.len()
+            ),
+        ),
+        ClassView::Known(class) => Ok(class),
+    }
+}
+
+fn secret(snap: &Snapshot) -> Result<(), Lack> {
+    match &snap.secret {
+        SecretView::Unknown => {
+            lack(WaitReason::NotObserved, "the secrets of the class were not looked up yet".into())
+        }
+        SecretView::Missing(names) => {
+            lack(WaitReason::SecretMissing, format!("secret {} does not exist", names.join(", ")))
+        }
+        SecretView::NamespaceDenied(names) => lack(
+            WaitReason::SecretNamespaceDenied,
+            format!("secret {} is of another namespace", names.join(", ")),
+        ),
+        SecretView::NotReferenced | SecretView::Known(_) => Ok(()),
+    }
+}

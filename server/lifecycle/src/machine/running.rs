@@ -1,0 +1,146 @@
+//! The Node is, or was, there: keep it as it has to be, and watch its health.
+
+use k8s_openapi::api::core::v1::Node;
+use ostler_api::{
+    machine::{FailureReason, MachineOperationType, MachinePhase, MachineState, WaitReason},
+    names,
+    timeout::Timeout,
+};
+
+use super::{
+    conditions, health,
+    pass::{Pass, Turn, after},
+    updating,
+};
+use crate::{
+    plan::{Action, EventReason, Next},
+    snapshot::{NodeView, Observed},
+    user_data,
+};
+
+/// The Node is healthy for the first time, or again.
+pub(crate) fn enter(pass: &mut Pass<'_>) {
+    let first = pass.status.last_operation.as_ref().is_some_and(|last| {
+        last.type_ == Some(MachineOperationType::Create)
+            && last.state != Some(MachineState::Successful)
+    });
+    let name = pass.name();
+    let (type_, text) = if first {
+        (MachineOperationType::Create, format!("Machine {name} successfully joined the cluster"))
+    } else {
+        let text = format!("Machine {name} successfully re-joined the cluster");
+        (MachineOperationType::HealthCheck, text)
+    };
+    pass.last_operation(type_, MachineState::Successful, &text, None);
+    pass.event(false, EventReason::NodeJoined, text);
+    pass.machine_phase(&MachinePhase::Running);
+    pass.step(None);
+    pass.status.retry = None;
+}
+
+/// Everything that the Node of a Machine carries, as one write.
+pub(crate) fn keep_node(pass: &mut Pass<'_>, node: &Node) {
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    if pass.machine.node_name() != Some(name) {
+        pass.patch.labels.insert(names::label::NODE.to_owned(), name.to_owned());
+    }
+    if node.metadata.deletion_timestamp.is_none() && !health::has_finalizer(node) {
+        pass.node_patch.add_finalizer = true;
+    }
+    let labels = node.metadata.labels.as_ref();
+    let labelled = labels.and_then(|all| all.get(names::label::MACHINE_NAME));
+    if labelled.map(String::as_str) != Some(pass.name()) {
+        pass.node_patch.label_machine = true;
+    }
+}
+
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+    match &pass.snap.node {
+        NodeView::Unknown => return Turn::Rest(Next::OnChange),
+        NodeView::Ambiguous(nodes) => {
+            let text = format!("nodes {} claim to be it", nodes.join(", "));
+            return pass.wait(WaitReason::NodeAmbiguous, Some(text), None);
+        }
+        NodeView::Absent | NodeView::Known(_) => {}
+    }
+    let Some(node) = pass.node() else {
+        return unhealthy(pass, WaitReason::NodeMissing, "the node is gone");
+    };
+    if node.metadata.deletion_timestamp.is_some() {
+        return follow_node(pass, node);
+    }
+    keep_node(pass, node);
+    conditions::copy_from_node(&mut pass.status, health::conditions(node));
+    match health::complaint(node, pass.machine, &pass.snap.settings) {
+        Some(complaint) => unhealthy(pass, WaitReason::NodeUnhealthy, &complaint),
+        None => healthy(pass, node),
+    }
+}
+
+/// Whoever deletes the Node wants the Machine gone.
+pub(crate) fn follow_node(pass: &mut Pass<'_>, node: &Node) -> Turn {
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    pass.event(false, EventReason::NodeDeleted, format!("node {name} was deleted"));
+    pass.act_last(Action::DeleteMachine);
+    Turn::Rest(Next::OnChange)
+}
+
+fn healthy(pass: &mut Pass<'_>, node: &Node) -> Turn {
+    match pass.status.machine_phase() {
+        MachinePhase::Running => {}
+        MachinePhase::Unknown | MachinePhase::Available => enter(pass),
+        // In-place updates are driven from outside; the phase is theirs.
+        MachinePhase::New
+        | MachinePhase::Pending
+        | MachinePhase::Terminating
+        | MachinePhase::Failed
+        | MachinePhase::CrashLoopBackOff
+        | MachinePhase::InPlaceUpdating
+        | MachinePhase::InPlaceUpdateSuccessful
+        | MachinePhase::InPlaceUpdateFailed
+        | MachinePhase::Other(_) => return Turn::Rest(Next::OnChange),
+    }
+    if health::has_taint(node, names::taint::INSTANCE_NOT_READY) {
+        pass.node_patch.remove_not_ready_taint = true;
+    }
+    if matches!(pass.snap.bootstrap_token, Observed::Known(_)) {
+        let id = user_data::token_id(pass.machine.uid());
+        pass.act_last(Action::DeleteBootstrapToken { id });
+    }
+    updating::plan(pass)
+}
+
+fn unhealthy(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> Turn {
+    match pass.status.machine_phase() {
+        MachinePhase::Running => {
+            pass.machine_phase(&MachinePhase::Unknown);
+            let text = format!("Machine {} is unhealthy: {complaint}", pass.name());
+            let type_ = MachineOperationType::HealthCheck;
+            pass.last_operation(type_, MachineState::Processing, &text, None);
+            pass.event(true, EventReason::NodeUnhealthy, text);
+        }
+        MachinePhase::Unknown => {}
+        MachinePhase::New
+        | MachinePhase::Pending
+        | MachinePhase::Available
+        | MachinePhase::Terminating
+        | MachinePhase::Failed
+        | MachinePhase::CrashLoopBackOff
+        | MachinePhase::InPlaceUpdating
+        | MachinePhase::InPlaceUpdateSuccessful
+        | MachinePhase::InPlaceUpdateFailed
+        | MachinePhase::Other(_) => return Turn::Rest(Next::OnChange),
+    }
+    if pass.machine.spec.disable_health_timeout == Some(true) {
+        return pass.wait(reason, Some(complaint.to_owned()), None);
+    }
+    let limit = pass.machine.spec.health_timeout.as_ref().and_then(Timeout::duration);
+    let limit = limit.unwrap_or(pass.snap.settings.health_timeout);
+    let since = pass.status.current_status.as_ref().and_then(|now| now.last_update_time.as_ref());
+    let deadline = after(since.map_or(pass.snap.now, |time| time.0), limit);
+    if pass.snap.now >= deadline {
+        let text = format!("unhealthy for longer than the health timeout: {complaint}");
+        return pass.fail(FailureReason::HealthTimeout, MachineOperationType::HealthCheck, &text);
+    }
+    pass.wait(reason, Some(complaint.to_owned()), Some(deadline))
+}

@@ -1,0 +1,125 @@
+//! How the operation that the status speaks of and the one that the sessions speak of stand to each
+//! other. This is where a crash at any point is found out.
+
+use ostler_api::machine::OperationIntent;
+
+use crate::operation::{Finished, OperationView};
+
+/// Where the operation of a Machine stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Standing<'a> {
+    /// No mutation is intended, nothing is in flight.
+    Free,
+    /// A driver works on something, or will: nothing else may be sent.
+    Working,
+    /// A mutation was intended, and nobody knows what became of it: the core died between writing
+    /// and sending, or the result was lost, or the driver could not tell. A read decides.
+    Unresolved,
+    /// A result that has not been recorded.
+    Answer(&'a Finished),
+    /// A result that was recorded already, or of an intent that is no more.
+    Stale(&'a Finished),
+}
+
+/// Compares the two.
+pub(crate) fn standing<'a>(
+    intent: Option<&OperationIntent>,
+    view: &'a OperationView,
+) -> Standing<'a> {
+    match view {
+        OperationView::InFlight(_) => Standing::Working,
+        OperationView::Idle if intent.is_some() => Standing::Unresolved,
+        OperationView::Idle => Standing::Free,
+        OperationView::Finished(finished) => {
+            if !finished.kind.is_mutation() || intent.is_some_and(|intent| fits(intent, finished)) {
+                Standing::Answer(finished)
+            } else {
+                Standing::Stale(finished)
+            }
+        }
+    }
+}
+
+/// The same operation, or another delivery of the same intent: both speak of the same work.
+fn fits(intent: &OperationIntent, finished: &Finished) -> bool {
+    intent.id == finished.id
+        || (intent.idempotency_key == finished.idempotency_key
+            && intent.operation_kind() == Some(finished.kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_api::driver::OperationKind;
+
+    use super::*;
+    use crate::operation::{InFlight, Success};
+
+    fn intent() -> OperationIntent {
+        OperationIntent {
+            id: "1".into(),
+            kind: OperationKind::DeleteMachine.into(),
+            idempotency_key: "u:d".into(),
+            class_revision: None,
+            spec_digest: None,
+            term: 1,
+            attempt: 1,
+            started_at: None,
+            outcome_unknown: false,
+        }
+    }
+
+    fn finished(id: &str, key: &str, kind: OperationKind) -> OperationView {
+        OperationView::Finished(Finished {
+            id: id.into(),
+            kind,
+            idempotency_key: key.into(),
+            outcome: Ok(Success::Deleted),
+            checkpoint: None,
+        })
+    }
+
+    fn in_flight() -> OperationView {
+        OperationView::InFlight(InFlight {
+            id: "9".into(),
+            kind: OperationKind::GetMachineStatus,
+            idempotency_key: "u:s".into(),
+            since: jiff::Timestamp::UNIX_EPOCH,
+            cancelled: false,
+            progress: None,
+        })
+    }
+
+    #[test]
+    fn an_intent_that_nobody_works_on_is_unresolved() {
+        assert_eq!(standing(Some(&intent()), &OperationView::Idle), Standing::Unresolved);
+        assert_eq!(standing(None, &OperationView::Idle), Standing::Free);
+    }
+
+    #[test]
+    fn whatever_is_in_flight_is_waited_for() {
+        assert_eq!(standing(Some(&intent()), &in_flight()), Standing::Working);
+        assert_eq!(standing(None, &in_flight()), Standing::Working);
+    }
+
+    #[test]
+    fn a_result_of_the_intent_or_of_another_delivery_of_it_is_an_answer() {
+        for (id, key) in [("1", "u:d"), ("2", "u:d"), ("1", "other")] {
+            let view = finished(id, key, OperationKind::DeleteMachine);
+            assert!(matches!(standing(Some(&intent()), &view), Standing::Answer(_)), "{id} {key}");
+        }
+    }
+
+    #[test]
+    fn a_result_of_another_intent_is_stale() {
+        let view = finished("7", "u:c", OperationKind::CreateMachine);
+        assert!(matches!(standing(Some(&intent()), &view), Standing::Stale(_)));
+        assert!(matches!(standing(None, &view), Standing::Stale(_)));
+    }
+
+    #[test]
+    fn the_result_of_a_read_is_always_an_answer() {
+        let view = finished("7", "u:s", OperationKind::GetMachineStatus);
+        assert!(matches!(standing(Some(&intent()), &view), Standing::Answer(_)));
+        assert!(matches!(standing(None, &view), Standing::Answer(_)));
+    }
+}

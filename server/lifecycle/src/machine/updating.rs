@@ -1,0 +1,215 @@
+//! Hot update: brings a running instance to the current spec of its class.
+//!
+//! An update that has begun is driven on until one succeeds, even if the class is changed back in
+//! between: some of the instance's resources may have got the spec in the middle.
+
+use ostler_api::{
+    driver::{Certainty, ErrorCode, OperationKind, reason},
+    machine::{
+        HotUpdate, HotUpdateState, MachineConditionType, MachineOperationType, MachineState,
+        MachineStep, OperationIntent, WaitReason,
+    },
+    names,
+};
+
+use super::{
+    answer, conditions,
+    pass::{Pass, Reading, Turn},
+    preconditions, retry,
+    standing::Standing,
+};
+use crate::{
+    digest,
+    operation::{Failure, Request},
+    plan::{EventReason, Next},
+    snapshot::{ClassFacts, DriverFacts},
+};
+
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+    if pass.standing() == Standing::Working {
+        return pass.wait_for_driver();
+    }
+    let Ok(class) = preconditions::class(pass.snap) else {
+        return Turn::Rest(Next::OnChange);
+    };
+    if !is_pending(pass) && applied_digest(pass).as_deref() == Some(class.spec_digest.as_str()) {
+        return settle_down(pass);
+    }
+    let (class, driver) = match preconditions::check(pass.snap) {
+        Ok(both) => both,
+        Err(lack) => return pass.lack(lack),
+    };
+    if let Some(turn) = refused(pass, class, driver) {
+        return turn;
+    }
+    if !driver.has(OperationKind::UpdateMachine) {
+        refuse(pass, HotUpdateState::Unsupported, "the driver cannot change running instances");
+        return pass.wait(WaitReason::HotUpdateRefused, None, None);
+    }
+    if let Some(turn) = look_first(pass, class, driver) {
+        return turn;
+    }
+    update(pass, class)
+}
+
+/// Whether an earlier update has begun and not succeeded. The last operation is asked too: it is
+/// all that a Machine of another controller has.
+fn is_pending(pass: &Pass<'_>) -> bool {
+    let ours = pass.status.hot_update.as_ref().is_some_and(|update| {
+        update.dirty || matches!(update.state, HotUpdateState::Processing | HotUpdateState::Failed)
+    });
+    let last = pass.status.last_operation.as_ref().is_some_and(|last| {
+        last.type_ == Some(MachineOperationType::Update)
+            && last.state != Some(MachineState::Successful)
+    });
+    ours || last
+}
+
+/// Digest of the spec that a driver last reported as fully applied.
+fn applied_digest(pass: &Pass<'_>) -> Option<String> {
+    let key = names::annotation::LAST_APPLIED_PROVIDER_SPEC;
+    if let Some(Some(text)) = pass.patch.annotations.get(key) {
+        return Some(digest::of_text(text));
+    }
+    let text = pass.machine.annotation(key)?;
+    digest::canonical_text(text).map(|text| digest::of_text(&text))
+}
+
+/// The instance has the spec of its class.
+fn settle_down(pass: &mut Pass<'_>) -> Turn {
+    if pass.status.hot_update.take().is_some() {
+        conditions::remove(&mut pass.status, &MachineConditionType::HotUpdateRefused);
+    }
+    if pass.status.step == Some(MachineStep::UpdateInstance) {
+        pass.step(None);
+    }
+    Turn::Rest(Next::OnChange)
+}
+
+/// A refusal holds until the class or the driver is another one.
+fn refused(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Option<Turn> {
+    let update = pass.status.hot_update.as_ref()?;
+    let same_driver = update.driver.as_deref() == Some(driver.identity.as_str());
+    let holds = match update.state {
+        HotUpdateState::Refused => same_driver && update.spec_digest == class.spec_digest,
+        HotUpdateState::Unsupported => same_driver,
+        HotUpdateState::Processing | HotUpdateState::Failed | HotUpdateState::Other(_) => false,
+    };
+    holds.then(|| pass.wait(WaitReason::HotUpdateRefused, None, None))
+}
+
+/// Waits out a retry, and reads before an update whose forerunner's outcome is unknown.
+fn look_first(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Option<Turn> {
+    match pass.reading.take() {
+        Some(Reading::Failed(failure)) => {
+            retry::remember(pass, OperationKind::GetMachineStatus, &failure);
+        }
+        Some(Reading::NotFound) => {
+            let text = "the driver does not know the instance any more";
+            let failure = Failure::new(ErrorCode::NotFound, Certainty::NotApplied, text);
+            retry::remember(pass, OperationKind::UpdateMachine, &failure);
+        }
+        Some(Reading::Found(_) | Reading::Uninitialized | Reading::CannotRead) | None => {}
+    }
+    if let Some(turn) = retry::gate(pass) {
+        return Some(turn);
+    }
+    let unresolved = pass.standing() == Standing::Unresolved;
+    (unresolved && driver.has(OperationKind::GetMachineStatus)).then(|| pass.send_read(class))
+}
+
+fn update(pass: &mut Pass<'_>, class: &ClassFacts) -> Turn {
+    let dirty = is_pending(pass);
+    pass.status.hot_update = Some(HotUpdate {
+        state: HotUpdateState::Processing,
+        spec_digest: class.spec_digest.clone(),
+        dirty,
+        driver: None,
+    });
+    pass.step(Some(MachineStep::UpdateInstance));
+    let text = "updating the running instance";
+    pass.last_operation(MachineOperationType::Update, MachineState::Processing, text, None);
+    let last = pass.machine.annotation(names::annotation::LAST_APPLIED_PROVIDER_SPEC);
+    let request = Request::Update {
+        provider_id: pass.provider_id().unwrap_or_default().to_owned(),
+        last_applied_spec_json: last.unwrap_or_default().to_owned(),
+    };
+    pass.send(class, request)
+}
+
+/// The driver applied the spec that the intent was about.
+pub(crate) fn succeeded(pass: &mut Pass<'_>, intent: Option<&OperationIntent>) {
+    pass.status.retry = None;
+    let digest = intent.and_then(|intent| intent.spec_digest.as_deref());
+    if !answer::note_applied(pass, digest) {
+        // The class is another one by now, or gone. What was applied is not what is wanted.
+        if let Some(update) = &mut pass.status.hot_update {
+            update.dirty = true;
+        }
+        return;
+    }
+    pass.status.hot_update = None;
+    let now = pass.now();
+    conditions::remove(&mut pass.status, &MachineConditionType::HotUpdateRefused);
+    let type_ = MachineConditionType::HotUpdated;
+    conditions::set(&mut pass.status, &now, &type_, true, "Updated", "");
+    pass.event(false, EventReason::HotUpdated, pass.name().to_owned());
+    if pass.machine.is_deleting() {
+        return;
+    }
+    pass.step(None);
+    let text = "the running instance has the spec of its class";
+    pass.last_operation(MachineOperationType::Update, MachineState::Successful, text, None);
+}
+
+/// The driver could not, or would not.
+pub(crate) fn failed(pass: &mut Pass<'_>, failure: &Failure) {
+    if pass.machine.is_deleting() {
+        return;
+    }
+    let text = failure.text();
+    let not_hot = failure.code == ErrorCode::FailedPrecondition
+        && failure.reason == reason::NOT_HOT_UPDATABLE;
+    if not_hot {
+        return refuse(pass, HotUpdateState::Refused, &text);
+    }
+    if failure.code == ErrorCode::Unimplemented {
+        return refuse(pass, HotUpdateState::Unsupported, &text);
+    }
+    if let Some(update) = &mut pass.status.hot_update {
+        update.state = HotUpdateState::Failed;
+        update.dirty |= failure.certainty != Certainty::NotApplied;
+    }
+    let (now, code) = (pass.now(), failure.code.name());
+    let type_ = MachineConditionType::HotUpdated;
+    conditions::set(&mut pass.status, &now, &type_, false, code, &text);
+    let description = format!("updating the running instance failed: {text}");
+    let type_ = MachineOperationType::Update;
+    pass.last_operation(type_, MachineState::Failed, &description, Some(code));
+    pass.event(true, EventReason::HotUpdateFailed, format!("{code}: {text}"));
+}
+
+/// Shows a refusal, once. Nothing was changed: the last operation is not an update.
+fn refuse(pass: &mut Pass<'_>, state: HotUpdateState, text: &str) {
+    let Ok((class, driver)) = preconditions::check(pass.snap) else { return };
+    pass.status.operation = None;
+    pass.status.retry = None;
+    pass.step(None);
+    let word = state.as_str().to_owned();
+    let old = pass.status.hot_update.take();
+    pass.status.hot_update = Some(HotUpdate {
+        state,
+        dirty: old.as_ref().is_some_and(|update| update.dirty),
+        // What was refused is what was sent; the class may be another one by now.
+        spec_digest: old.map_or_else(|| class.spec_digest.clone(), |update| update.spec_digest),
+        driver: Some(driver.identity.clone()),
+    });
+    let now = pass.now();
+    let message = format!("class {} revision {}: {text}", class.name, class.revision);
+    let type_ = MachineConditionType::HotUpdateRefused;
+    conditions::set(&mut pass.status, &now, &type_, true, &word, &message);
+    let description = format!("Machine {} runs; its class cannot be applied to it", pass.name());
+    let type_ = MachineOperationType::HealthCheck;
+    pass.last_operation(type_, MachineState::Successful, &description, None);
+    pass.event(true, EventReason::HotUpdateRefused, message);
+}
