@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 /// Where the controllers read wall-clock time from. Durations are never taken from it; they come
 /// from tokio's clock, so that a test on a paused clock moves both.
@@ -18,11 +18,6 @@ pub fn system() -> Clock {
 /// `clock`'s time, in the precision that Lease and Event carry.
 pub(crate) fn micro(clock: &Clock) -> MicroTime {
     MicroTime(clock())
-}
-
-/// `clock`'s time, in the precision of metadata and status.
-pub(crate) fn seconds(clock: &Clock) -> Time {
-    Time(clock())
 }
 
 /// Keeps a [`Clock`] in a struct that derives `Debug`.

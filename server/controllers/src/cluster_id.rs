@@ -84,7 +84,8 @@ fn agreed(stored: String, given: Option<&str>, namespace: &str) -> Result<String
 }
 
 fn well_formed(id: String) -> Result<String, ClusterIdError> {
-    let fits = (1..=MAX_BYTES).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
+    let fits =
+        (1..=MAX_BYTES).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
     if fits { Ok(id) } else { Err(ClusterIdError::Malformed(id)) }
 }
 

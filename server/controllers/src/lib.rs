@@ -1,13 +1,30 @@
 //! The effect shell: observe, execute and record over the Kubernetes API and driver sessions.
+//!
+//! [`Controllers`] is the whole of it. Inside, [`watch`] keeps mirrors of what the API server holds,
+//! a fan-out turns every change into keys of a work [`queue`], and the workers of the process that
+//! [leads](election) take them: the Machine controller (observe, plan, execute, record), and a
+//! smaller one that holds classes and secrets in use. Decisions are made by `ostler-lifecycle`.
 
 mod clock;
 mod cluster_id;
 pub mod election;
 pub mod events;
+mod fanout;
+mod holder;
+mod machine;
+mod memory;
+mod metrics;
 pub mod queue;
+mod run;
 mod schema_check;
+mod settings;
+mod stores;
 pub mod watch;
+mod writes;
 
 pub use clock::{Clock, system as system_clock};
 pub use cluster_id::{ClusterIdError, cluster_id};
+pub use run::Controllers;
 pub use schema_check::{PrunedField, SchemaError, check_schemas};
+pub use settings::Settings;
+pub use stores::{ClassIndex, MachineIndex, NodeIndex, PodIndex, StoreClassSource, Stores};

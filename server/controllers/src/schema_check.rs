@@ -61,8 +61,7 @@ pub async fn check_schemas(client: &Client) -> Result<(), SchemaError> {
     for ours in crds() {
         let name = ours.name_any();
         let served = api.get_opt(&name).await;
-        let served =
-            served.map_err(|source| SchemaError::Api { name: name.clone(), source })?;
+        let served = served.map_err(|source| SchemaError::Api { name: name.clone(), source })?;
         pruned.extend(pruned_fields(&ours, served.as_ref()));
     }
     if pruned.is_empty() { Ok(()) } else { Err(SchemaError::Pruned(pruned)) }
@@ -162,7 +161,10 @@ mod tests {
         crds().into_iter().find(|crd| crd.name_any() == "machines.machine.sapcloud.io").unwrap()
     }
 
-    fn edit(path: &[&str], change: impl FnOnce(&mut BTreeMap<String, JSONSchemaProps>)) -> Vec<String> {
+    fn edit(
+        path: &[&str],
+        change: impl FnOnce(&mut BTreeMap<String, JSONSchemaProps>),
+    ) -> Vec<String> {
         let mut served = machines();
         let version = served.spec.versions.first_mut().unwrap();
         let mut schema = version.schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();

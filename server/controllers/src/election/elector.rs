@@ -62,7 +62,11 @@ impl Elector {
             match attempt {
                 Ok(Ok(Attempt::Leads(lease))) => {
                     let lease = *lease;
-                    info!(identity = self.settings.identity, term = Term::of(&lease).get(), "leads");
+                    info!(
+                        identity = self.settings.identity,
+                        term = Term::of(&lease).get(),
+                        "leads"
+                    );
                     return Some(Leadership { elector: self, lease, renewed_at: started });
                 }
                 Ok(Ok(Attempt::HeldBy(holder))) => {
@@ -88,12 +92,14 @@ impl Elector {
                 let lease = record::new_lease(&self.settings, wall);
                 self.api.create(&PostParams::default(), &lease).await
             }
-            Some(lease) => match observed.decide(lease.clone(), &self.settings, Instant::now(), wall) {
-                Move::Wait => return Ok(Attempt::HeldBy(holder(&lease))),
-                Move::Take(lease) => {
-                    self.api.replace(LEASE, &PostParams::default(), &lease).await
+            Some(lease) => {
+                match observed.decide(lease.clone(), &self.settings, Instant::now(), wall) {
+                    Move::Wait => return Ok(Attempt::HeldBy(holder(&lease))),
+                    Move::Take(lease) => {
+                        self.api.replace(LEASE, &PostParams::default(), &lease).await
+                    }
                 }
-            },
+            }
         };
         match written {
             Ok(lease) => Ok(Attempt::Leads(Box::new(lease))),

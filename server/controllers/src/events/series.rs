@@ -133,8 +133,7 @@ mod tests {
             assert!(!book.is_new(&event(1, "no quota"), "default", "m.2", now));
         }
         let repeated = book.take_unwritten(now);
-        let expected =
-            Repeated { namespace: "default".into(), event_name: "m.1".into(), count: 4 };
+        let expected = Repeated { namespace: "default".into(), event_name: "m.1".into(), count: 4 };
         assert_eq!(repeated, [expected]);
         assert!(book.take_unwritten(now).is_empty());
     }

@@ -22,10 +22,8 @@ pub(super) struct TokenBucket {
 
 impl TokenBucket {
     pub(super) fn new(limit: RateLimit, now: Instant) -> Self {
-        let limit = RateLimit {
-            per_second: limit.per_second.max(0.001),
-            burst: limit.burst.max(1),
-        };
+        let limit =
+            RateLimit { per_second: limit.per_second.max(0.001), burst: limit.burst.max(1) };
         Self { limit, tokens: f64::from(limit.burst), filled_at: now }
     }
 

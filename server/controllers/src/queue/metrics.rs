@@ -38,7 +38,11 @@ impl QueueMetrics {
             waited: Family::new_with_constructor(seconds_histogram),
             worked: Family::new_with_constructor(seconds_histogram),
         };
-        registry.register("mcm_workqueue_depth", "Keys waiting for a worker", metrics.depth.clone());
+        registry.register(
+            "mcm_workqueue_depth",
+            "Keys waiting for a worker",
+            metrics.depth.clone(),
+        );
         registry.register("mcm_workqueue_adds", "Keys put into the queue", metrics.adds.clone());
         registry.register(
             "mcm_workqueue_retries",

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use kube::Api;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, watcher};
-use kube::runtime::WatchStreamExt;
 use serde::de::DeserializeOwned;
 use tracing::{debug, warn};
 

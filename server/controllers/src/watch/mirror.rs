@@ -34,10 +34,7 @@ impl ObjectName {
     /// Name of `object`.
     pub fn of<K: Resource>(object: &K) -> Self {
         let meta = object.meta();
-        Self::new(
-            meta.namespace.clone().unwrap_or_default(),
-            meta.name.clone().unwrap_or_default(),
-        )
+        Self::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
     }
 }
 
@@ -110,8 +107,7 @@ impl<K: Mirrored> fmt::Debug for Mirror<K> {
 
 impl<K: Mirrored> Default for Mirror<K> {
     fn default() -> Self {
-        let contents =
-            Contents { objects: HashMap::new(), index: HashMap::new(), listing: None };
+        let contents = Contents { objects: HashMap::new(), index: HashMap::new(), listing: None };
         Self { contents: RwLock::new(contents), synced: watch::Sender::new(false) }
     }
 }

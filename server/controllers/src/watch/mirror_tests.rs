@@ -100,9 +100,13 @@ fn an_own_write_does_not_resurrect_what_the_watch_saw_deleted() {
 #[test]
 fn a_relist_reports_what_changed_meanwhile_and_nothing_else() {
     let mirror = Mirror::default();
-    listed(&mirror, vec![object("same", 1, "red"), object("edited", 2, "red"), object("gone", 3, "red")]);
+    listed(
+        &mirror,
+        vec![object("same", 1, "red"), object("edited", 2, "red"), object("gone", 3, "red")],
+    );
     assert!(mirror.is_synced());
-    let again = vec![object("same", 1, "red"), object("edited", 9, "blue"), object("new", 8, "blue")];
+    let again =
+        vec![object("same", 1, "red"), object("edited", 9, "blue"), object("new", 8, "blue")];
     let mut changes: Vec<_> = listed(&mirror, again)
         .into_iter()
         .map(|change| {

@@ -1,0 +1,191 @@
+//! From what changed to what has to be looked at.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Secret};
+use kube::Resource;
+use ostler_api::names::label;
+use ostler_api::{Machine, MachineClass};
+use ostler_sessions::SessionEvent;
+use tracing::debug;
+
+use crate::events::{Occurrence, Recorder, Severity};
+use crate::memory::Memory;
+use crate::queue::{Lane, Queue};
+use crate::settings::Settings;
+use crate::stores::{MachineIndex, Stores, differs};
+use crate::watch::{Change, ObjectName};
+
+/// The queues of all controllers.
+#[derive(Debug, Clone)]
+pub(crate) struct Queues {
+    pub(crate) machines: Arc<Queue<ObjectName>>,
+    pub(crate) classes: Arc<Queue<ObjectName>>,
+    pub(crate) secrets: Arc<Queue<ObjectName>>,
+}
+
+/// Puts into the queues what a change concerns.
+#[derive(Debug)]
+pub(crate) struct Fanout {
+    pub(crate) queues: Queues,
+    pub(crate) stores: Stores,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) recorder: Recorder,
+}
+
+fn lane<K>(change: &Change<K>) -> Lane {
+    if change.listed { Lane::Background } else { Lane::Change }
+}
+
+impl Fanout {
+    /// A machine changed: look at it, at its class when it came, went or changed class, and at
+    /// machines that had to share its provider id.
+    pub(crate) fn machine(&self, change: &Change<Machine>) {
+        let lane = lane(change);
+        let key = |machine: &Arc<Machine>| ObjectName::of(machine.as_ref());
+        if let Some(machine) = &change.new {
+            self.queues.machines.add(key(machine), lane);
+        } else if let Some(gone) = &change.old {
+            self.memory.forget_machine(gone.uid());
+        }
+        let class = |machine: &Arc<Machine>| {
+            ObjectName::new(key(machine).namespace, &machine.spec.class.name)
+        };
+        let (old, new) = (change.old.as_ref().map(class), change.new.as_ref().map(class));
+        if old != new {
+            old.into_iter().chain(new).for_each(|class| self.queues.classes.add(class, lane));
+        }
+        let id = |machine: &Arc<Machine>| machine.provider_id().map(str::to_owned);
+        let (old, new) = (change.old.as_ref().and_then(id), change.new.as_ref().and_then(id));
+        if let Some(freed) = old.filter(|old| Some(old) != new.as_ref()) {
+            self.add_all(self.stores.machines.find_names(MachineIndex::ProviderId, &freed), lane);
+        }
+    }
+
+    /// A class changed: look at it, its secrets and its machines.
+    pub(crate) fn class(&self, change: &Change<MachineClass>) {
+        let lane = lane(change);
+        let Some(class) = change.latest() else { return };
+        let name = ObjectName::of(class.as_ref());
+        for (namespace, secret) in
+            [&change.old, &change.new].into_iter().flatten().flat_map(|class| class.secret_refs())
+        {
+            self.queues.secrets.add(ObjectName::new(namespace, secret), lane);
+        }
+        self.add_all(self.stores.users(&name), lane);
+        self.queues.classes.add(name, lane);
+    }
+
+    /// A secret changed: look at it and at the machines of the classes that name it.
+    pub(crate) fn secret(&self, change: &Change<Secret>) {
+        let lane = lane(change);
+        let Some(secret) = change.latest() else { return };
+        let name = ObjectName::of(secret.as_ref());
+        for class in self.stores.namers(&name) {
+            self.add_all(self.stores.users(&class), lane);
+        }
+        self.queues.secrets.add(name, lane);
+    }
+
+    /// A Node changed in more than its heartbeat: look at the machines that it may be of.
+    pub(crate) fn node(&self, change: &Change<Node>) {
+        if let (Some(old), Some(new)) = (&change.old, &change.new)
+            && !differs(old, new)
+        {
+            return;
+        }
+        for node in [&change.old, &change.new].into_iter().flatten() {
+            self.add_all(self.machines_of(node), lane(change));
+        }
+    }
+
+    /// A pod changed: look at the machine that is being drained of it.
+    pub(crate) fn pod(&self, change: &Change<Pod>) {
+        if let (Some(old), None) = (&change.old, &change.new) {
+            self.memory.forget_pod(old.metadata.uid.as_deref().unwrap_or_default());
+        }
+        let Some(pod) = change.latest() else { return };
+        let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) else {
+            return;
+        };
+        let node = ObjectName::cluster(node);
+        let by_label = self.stores.machines.find_names(MachineIndex::Node, &node.name);
+        let by_node = self.stores.nodes.get(&node).map(|node| self.machines_of(&node));
+        let deleting = |name: &ObjectName| {
+            self.stores.machines.get(name).is_some_and(|machine| machine.is_deleting())
+        };
+        let names = by_label.into_iter().chain(by_node.unwrap_or_default());
+        self.add_all(names.filter(deleting), lane(change));
+    }
+
+    fn machines_of(&self, node: &Node) -> Vec<ObjectName> {
+        let machines = &self.stores.machines;
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let mut found = machines.find_names(MachineIndex::Node, name);
+        if let Some(id) = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) {
+            found.extend(machines.find_names(MachineIndex::ProviderId, id));
+        }
+        let labels = node.metadata.labels.as_ref();
+        if let Some(machine) = labels.and_then(|labels| labels.get(label::MACHINE_NAME)) {
+            found.push(ObjectName::new(&self.settings.namespace, machine));
+        }
+        found
+    }
+
+    /// Something happened in the sessions.
+    pub(crate) fn session(&self, event: SessionEvent) {
+        match event {
+            SessionEvent::OutcomeReady { target_uid, .. }
+            | SessionEvent::Adopted { target_uid, .. } => {
+                let names = self.stores.machines.find_names(MachineIndex::Uid, &target_uid);
+                self.add_all(names, Lane::Change);
+            }
+            SessionEvent::ProviderReady { provider } => {
+                debug!(provider, "driver ready");
+                self.served_by(&provider, Lane::Change);
+            }
+            SessionEvent::ProviderGone { provider } => {
+                debug!(provider, "driver gone");
+                self.served_by(&provider, Lane::Background);
+            }
+            SessionEvent::ForeignProvider { principal, provider } => {
+                self.warn_of_impostor(&principal, &provider);
+            }
+        }
+    }
+
+    /// Everything may have changed.
+    pub(crate) fn everything(&self, lane: Lane) {
+        self.add_all(self.stores.machines.names(), lane);
+    }
+
+    fn served_by(&self, provider: &str, lane: Lane) {
+        for class in self.classes_of(provider) {
+            self.add_all(self.stores.users(&ObjectName::of(class.as_ref())), lane);
+        }
+    }
+
+    fn classes_of(&self, provider: &str) -> Vec<Arc<MachineClass>> {
+        let mut classes = self.stores.classes.all();
+        classes.retain(|class| self.settings.driver_name(class.provider()) == provider);
+        classes
+    }
+
+    fn warn_of_impostor(&self, principal: &str, provider: &str) {
+        for class in self.classes_of(provider) {
+            let regarding: ObjectReference = class.object_ref(&());
+            self.recorder.record(Occurrence {
+                regarding,
+                severity: Severity::Warning,
+                reason: "ForeignProvider",
+                action: "Register",
+                note: format!("{principal} claimed provider {provider}, which it may not serve"),
+            });
+        }
+    }
+
+    fn add_all(&self, names: impl IntoIterator<Item = ObjectName>, lane: Lane) {
+        names.into_iter().for_each(|name| self.queues.machines.add(name, lane));
+    }
+}

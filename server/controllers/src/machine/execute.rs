@@ -1,0 +1,313 @@
+//! Carries out what was planned. No policy: a match over actions.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use ostler_api::Machine;
+use ostler_api::names::{finalizer, label, taint};
+use ostler_lifecycle::plan::{Action, MachinePatch, NodePatch, Performed, Plan, PodRef};
+use ostler_lifecycle::snapshot::{NodeView, Refusal, Snapshot};
+use serde_json::{Map, Value, json};
+use tracing::info;
+
+use super::{Broken, Machines};
+use crate::watch::ObjectName;
+use crate::writes::{Deletion, WriteError};
+
+/// Pods of one machine that are asked to leave at the same time.
+const EVICTIONS: usize = 8;
+
+/// What became of the actions.
+pub(super) struct Executed {
+    /// One for each action, in order.
+    pub(super) performed: Vec<Performed>,
+    /// The machine as the last write left it.
+    pub(super) machine: Arc<Machine>,
+    /// Something was written that a plan could see.
+    pub(super) changed: bool,
+    /// An action failed that must not.
+    pub(super) failed: bool,
+}
+
+impl Machines {
+    /// Performs the actions in order. The first that fails ends it, unless it may fail.
+    pub(super) async fn execute(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+    ) -> Result<Executed, Broken> {
+        let mut done = Executed {
+            performed: Vec::with_capacity(plan.actions.len()),
+            machine: Arc::clone(&snapshot.machine),
+            changed: false,
+            failed: false,
+        };
+        let mut rest = plan.actions.as_slice();
+        while let Some((action, others)) = rest.split_first() {
+            if done.failed {
+                done.performed.push(Performed::Skipped);
+                rest = others;
+                continue;
+            }
+            let pods = rest.iter().take_while(|action| pod_of(action).is_some()).count();
+            if pods > 0 {
+                let (leaving, others) = rest.split_at(pods);
+                done.performed.extend(self.send_away(snapshot, leaving).await);
+                rest = others;
+                continue;
+            }
+            let performed = self.perform(snapshot, &mut done, action).await?;
+            done.failed = matches!(performed, Performed::Failed(_)) && !action.may_fail();
+            if let Performed::Failed(reason) = &performed {
+                let machine = snapshot.machine.name();
+                info!(machine, action = action.name(), reason, "an action failed");
+            }
+            done.performed.push(performed);
+            rest = others;
+        }
+        Ok(done)
+    }
+
+    async fn perform(
+        &self,
+        snapshot: &Snapshot,
+        done: &mut Executed,
+        action: &Action,
+    ) -> Result<Performed, Broken> {
+        let result = match action {
+            Action::AddFinalizer => self.patch_machine(done, with_finalizer).await,
+            Action::RemoveFinalizer => self.patch_machine(done, without_finalizer).await,
+            Action::PatchMachine(patch) => self.patch_machine(done, |_| change(patch)).await,
+            Action::EnsureBootstrapToken(request) => self.ensure_token(request).await,
+            Action::DeleteBootstrapToken { id } => self.delete_token(id).await,
+            Action::PatchNode(patch) => self.patch_node(snapshot, done, patch).await,
+            Action::DeleteNode { name, uid } => self.delete_node(name, uid).await,
+            Action::DeleteMachine => self.delete_machine(&done.machine).await,
+            // Performed by `send_away`.
+            Action::Evict(_) | Action::DeletePod(_) => Ok(()),
+        };
+        match (result, action) {
+            (Ok(()), _) => Ok(Performed::Done),
+            (Err(WriteError::NotFound), Action::RemoveFinalizer) => Err(Broken::Gone),
+            (Err(WriteError::NotFound), Action::AddFinalizer | Action::PatchMachine(_)) => {
+                Err(Broken::Gone)
+            }
+            (Err(WriteError::NotFound), _) => Ok(Performed::Gone),
+            (Err(WriteError::Conflict), Action::DeleteNode { .. } | Action::DeleteMachine) => {
+                Ok(Performed::Gone)
+            }
+            (Err(WriteError::Conflict), _) => Err(Broken::Outdated),
+            (Err(failure), _) => Ok(Performed::Failed(failure.to_string())),
+        }
+    }
+
+    /// Patches the machine on condition of the version that this pass has seen last.
+    async fn patch_machine(
+        &self,
+        done: &mut Executed,
+        change: impl FnOnce(&Machine) -> Value,
+    ) -> Result<(), WriteError> {
+        let mut patch = change(&done.machine);
+        on_condition(&mut patch, done.machine.metadata.resource_version.as_deref());
+        let api = self.writer.api(&self.settings.namespace);
+        let written: Machine = self.writer.patch(&api, done.machine.name(), &patch).await?;
+        self.stores.machines.absorb(written.clone());
+        done.machine = Arc::new(written);
+        done.changed = true;
+        Ok(())
+    }
+
+    async fn patch_node(
+        &self,
+        snapshot: &Snapshot,
+        done: &mut Executed,
+        patch: &NodePatch,
+    ) -> Result<(), WriteError> {
+        // The patch was planned from this very Node; another one of its name is none of ours.
+        let NodeView::Known(node) = &snapshot.node else { return Err(WriteError::NotFound) };
+        let mut change = node_change(node, patch, snapshot.machine.name());
+        on_condition(&mut change, node.metadata.resource_version.as_deref());
+        let api: Api<Node> = self.writer.cluster_api();
+        let written = self.writer.patch(&api, &patch.name, &change).await?;
+        self.stores.nodes.absorb(written);
+        done.changed = true;
+        Ok(())
+    }
+
+    async fn delete_node(&self, name: &str, uid: &str) -> Result<(), WriteError> {
+        let api: Api<Node> = self.writer.cluster_api();
+        self.writer.delete(&api, name, Deletion { uid: Some(uid), at_once: false }).await
+    }
+
+    async fn delete_machine(&self, machine: &Machine) -> Result<(), WriteError> {
+        let api: Api<Machine> = self.writer.api(&self.settings.namespace);
+        let only = Deletion { uid: Some(machine.uid()), at_once: false };
+        self.writer.delete(&api, machine.name(), only).await
+    }
+
+    /// Asks pods to leave, several at a time: a Node full of pods takes a short pass as well.
+    async fn send_away(&self, snapshot: &Snapshot, actions: &[Action]) -> Vec<Performed> {
+        let requests: Vec<_> =
+            actions.iter().map(|action| self.send_one_away(snapshot, action)).collect();
+        stream::iter(requests).buffered(EVICTIONS).collect().await
+    }
+
+    async fn send_one_away(&self, snapshot: &Snapshot, action: &Action) -> Performed {
+        let Some(pod) = pod_of(action) else { return Performed::Skipped };
+        let name = ObjectName::new(&pod.namespace, &pod.name);
+        let result = if matches!(action, Action::Evict(_)) {
+            self.writer.evict(&name, &pod.uid).await
+        } else {
+            let api: Api<Pod> = self.writer.api(&pod.namespace);
+            let at_once = Deletion { uid: Some(&pod.uid), at_once: true };
+            self.writer.delete(&api, &pod.name, at_once).await
+        };
+        let in_vain = |by_budget| {
+            let refusal = Refusal { at: snapshot.now, by_budget };
+            self.memory.keep_refusal(&pod.uid, refusal);
+        };
+        match result {
+            Ok(()) => Performed::Done,
+            Err(WriteError::NotFound | WriteError::Conflict) => Performed::Gone,
+            Err(WriteError::TooManyRequests(_)) => {
+                in_vain(true);
+                Performed::Refused
+            }
+            Err(failure @ (WriteError::NoAnswer | WriteError::Other(_))) => {
+                in_vain(false);
+                Performed::Failed(failure.to_string())
+            }
+        }
+    }
+}
+
+fn pod_of(action: &Action) -> Option<&PodRef> {
+    match action {
+        Action::Evict(pod) | Action::DeletePod(pod) => Some(pod),
+        Action::AddFinalizer
+        | Action::PatchMachine(_)
+        | Action::EnsureBootstrapToken(_)
+        | Action::DeleteBootstrapToken { .. }
+        | Action::PatchNode(_)
+        | Action::DeleteNode { .. }
+        | Action::DeleteMachine
+        | Action::RemoveFinalizer => None,
+    }
+}
+
+/// Makes a merge patch fail if the object changed. Lists in it, finalizers and taints, were made
+/// from that very version, so nothing of anybody else is ever overwritten.
+fn on_condition(patch: &mut Value, version: Option<&str>) {
+    patch["metadata"]["resourceVersion"] = json!(version);
+}
+
+fn with_finalizer(machine: &Machine) -> Value {
+    let mut all = machine.metadata.finalizers.clone().unwrap_or_default();
+    all.push(finalizer::MACHINE.to_owned());
+    json!({ "metadata": { "finalizers": all } })
+}
+
+fn without_finalizer(machine: &Machine) -> Value {
+    let mut all = machine.metadata.finalizers.clone().unwrap_or_default();
+    all.retain(|name| name != finalizer::MACHINE);
+    json!({ "metadata": { "finalizers": all } })
+}
+
+fn change(patch: &MachinePatch) -> Value {
+    let mut metadata = Map::new();
+    if !patch.labels.is_empty() {
+        metadata.insert("labels".to_owned(), json!(patch.labels));
+    }
+    if !patch.annotations.is_empty() {
+        metadata.insert("annotations".to_owned(), json!(patch.annotations));
+    }
+    let mut change = json!({ "metadata": metadata });
+    if let Some(id) = &patch.provider_id {
+        change["spec"] = json!({ "providerID": id });
+    }
+    change
+}
+
+fn node_change(node: &Node, patch: &NodePatch, machine: &str) -> Value {
+    let mut change = json!({ "metadata": {} });
+    if patch.add_finalizer || patch.remove_finalizer {
+        let mut all = node.metadata.finalizers.clone().unwrap_or_default();
+        all.retain(|name| name != finalizer::NODE);
+        all.extend(patch.add_finalizer.then(|| finalizer::NODE.to_owned()));
+        change["metadata"]["finalizers"] = json!(all);
+    }
+    if patch.label_machine {
+        change["metadata"]["labels"] = json!({ label::MACHINE_NAME: machine });
+    }
+    if patch.cordon {
+        change["spec"]["unschedulable"] = json!(true);
+    }
+    if patch.remove_not_ready_taint {
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        let kept: Vec<_> =
+            taints.into_iter().filter(|one| one.key != taint::INSTANCE_NOT_READY).collect();
+        change["spec"]["taints"] = json!(kept);
+    }
+    change
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_patch_holds_what_is_asked_for_and_keeps_what_others_put_there() {
+        let node: Node = serde_json::from_value(json!({
+            "metadata": { "name": "n", "finalizers": ["other/one", finalizer::NODE] },
+            "spec": { "taints": [
+                { "key": taint::INSTANCE_NOT_READY, "effect": "NoSchedule" },
+                { "key": "other", "effect": "NoExecute" }
+            ] }
+        }))
+        .unwrap();
+        let nothing = NodePatch::default();
+        assert_eq!(node_change(&node, &nothing, "m"), json!({ "metadata": {} }));
+        let leave = NodePatch { remove_finalizer: true, cordon: true, ..nothing.clone() };
+        assert_eq!(
+            node_change(&node, &leave, "m"),
+            json!({ "metadata": { "finalizers": ["other/one"] }, "spec": { "unschedulable": true } })
+        );
+        let join = NodePatch { remove_not_ready_taint: true, label_machine: true, ..nothing };
+        let mut change = node_change(&node, &join, "m");
+        assert_eq!(change["spec"]["taints"], json!([{ "key": "other", "effect": "NoExecute" }]));
+        assert_eq!(
+            change["metadata"]["labels"],
+            json!({ "node.gardener.cloud/machine-name": "m" })
+        );
+        on_condition(&mut change, Some("7"));
+        assert_eq!(change["metadata"]["resourceVersion"], "7");
+    }
+
+    #[test]
+    fn a_machine_patch_removes_an_annotation_with_null() {
+        let patch = MachinePatch {
+            provider_id: Some("fake:///1".to_owned()),
+            annotations: [("a".to_owned(), Some("1".to_owned())), ("b".to_owned(), None)].into(),
+            ..MachinePatch::default()
+        };
+        let expected = json!({
+            "metadata": { "annotations": { "a": "1", "b": null } },
+            "spec": { "providerID": "fake:///1" }
+        });
+        assert_eq!(change(&patch), expected);
+    }
+
+    #[test]
+    fn finalizers_of_others_stay() {
+        let machine: Machine = serde_json::from_value(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": { "name": "m", "finalizers": ["other/one"] }, "spec": {}
+        }))
+        .unwrap();
+        let with = with_finalizer(&machine);
+        assert_eq!(with["metadata"]["finalizers"], json!(["other/one", finalizer::MACHINE]));
+        assert_eq!(without_finalizer(&machine)["metadata"]["finalizers"], json!(["other/one"]));
+    }
+}

@@ -1,0 +1,197 @@
+//! The Machine controller: observe → plan → execute → record, then, only if that was accepted,
+//! send. Every decision is made by [`ostler_lifecycle`].
+
+mod execute;
+mod observe;
+mod operation;
+mod token;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
+use ostler_api::Machine;
+use ostler_lifecycle::machine::plan;
+use ostler_lifecycle::plan::{Event, Next, Plan};
+use ostler_lifecycle::record::record;
+use ostler_lifecycle::snapshot::Snapshot;
+use ostler_sessions::{Sessions, SubmitError};
+use serde_json::{Value, json};
+use tracing::{debug, info, warn};
+
+use crate::clock::DebugClock;
+use crate::election::Term;
+use crate::events::{Occurrence, Recorder, Severity};
+use crate::memory::Memory;
+use crate::metrics::ReconcileMetrics;
+use crate::queue::Outcome;
+use crate::settings::Settings;
+use crate::stores::Stores;
+use crate::watch::ObjectName;
+use crate::writes::{WriteError, Writer};
+
+/// A machine that still writes after this many passes in a row has to wait for its next turn.
+const PASSES_IN_A_ROW: usize = 8;
+/// How soon to look again when something outside did not take what was meant for it.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Brings machines to where they are to be.
+pub(crate) struct Machines {
+    pub(crate) writer: Writer,
+    pub(crate) stores: Stores,
+    pub(crate) sessions: Sessions,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) clock: DebugClock,
+    pub(crate) recorder: Recorder,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) metrics: ReconcileMetrics,
+    pub(crate) term: Term,
+}
+
+/// Why a pass broke off. Nothing was sent.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    /// Planned from what is not so any more; the next pass plans anew.
+    #[error("something changed meanwhile")]
+    Outdated,
+    /// The Machine is gone.
+    #[error("the machine is gone")]
+    Gone,
+    /// The API server did not take a write or answer a read.
+    #[error("{what}")]
+    Api {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        #[source]
+        source: WriteError,
+    },
+}
+
+/// How a pass went.
+struct Passed {
+    /// Something other than the status was written: what was observed is different now.
+    changed: bool,
+    outcome: Outcome,
+}
+
+impl Machines {
+    /// Passes until there is nothing more to write.
+    pub(crate) async fn reconcile(&self, name: ObjectName) -> Outcome {
+        for _ in 0..PASSES_IN_A_ROW {
+            match self.pass(&name).await {
+                Ok(Passed { changed: true, .. }) => {}
+                Ok(Passed { changed: false, outcome }) => return self.metrics.passed(outcome),
+                Err(Broken::Gone) => return self.metrics.passed(Outcome::Done),
+                Err(Broken::Outdated) => {
+                    debug!(machine = %name, "something changed meanwhile");
+                    return self.metrics.broken("outdated");
+                }
+                Err(failure @ Broken::Api { .. }) => {
+                    let source = std::error::Error::source(&failure).map(ToString::to_string);
+                    warn!(machine = %name, error = %failure, source, "a pass broke off");
+                    return self.metrics.broken("api");
+                }
+            }
+        }
+        warn!(machine = %name, "still writing after {PASSES_IN_A_ROW} passes");
+        self.metrics.passed(Outcome::Again(LOOK_AGAIN))
+    }
+
+    async fn pass(&self, name: &ObjectName) -> Result<Passed, Broken> {
+        let Some(snapshot) = self.observe(name).await? else {
+            return Ok(Passed { changed: false, outcome: Outcome::Done });
+        };
+        let plan = plan(&snapshot);
+        let done = self.execute(&snapshot, &plan).await?;
+        let recorded = record(&snapshot, &plan, &done.performed);
+        self.write_status(&done.machine, recorded.status.as_ref()).await?;
+        self.tell(&snapshot.machine, recorded.events);
+        let sent = !recorded.proceed || self.send(&snapshot, &plan);
+        let outcome = match (sent, done.failed) {
+            (true, false) => self.until(&recorded.next, snapshot.now),
+            (false, _) => Outcome::Again(LOOK_AGAIN),
+            (true, true) => Outcome::Failed,
+        };
+        Ok(Passed { changed: done.changed && sent && !done.failed, outcome })
+    }
+
+    /// One patch a pass, and none if nothing changed; on condition of the newest version that the
+    /// pass has seen, so that nothing is sent on the strength of an outdated plan.
+    async fn write_status(&self, machine: &Machine, status: Option<&Value>) -> Result<(), Broken> {
+        let Some(status) = status else { return Ok(()) };
+        let version = machine.meta().resource_version.clone();
+        let patch = json!({ "metadata": { "resourceVersion": version }, "status": status });
+        let api = self.writer.api(&self.settings.namespace);
+        match self.writer.patch_status::<Machine>(&api, machine.name(), &patch).await {
+            Ok(written) => {
+                self.stores.machines.absorb(written);
+                Ok(())
+            }
+            Err(WriteError::Conflict) => Err(Broken::Outdated),
+            Err(WriteError::NotFound) => Err(Broken::Gone),
+            Err(source) => Err(Broken::Api { what: "cannot write the status", source }),
+        }
+    }
+
+    /// Hands the sessions what was recorded. False: an operation was not taken, look again soon.
+    fn send(&self, snapshot: &Snapshot, plan: &Plan) -> bool {
+        let uid = snapshot.machine.uid();
+        if let Some(id) = &plan.cancel {
+            self.memory.keep_cancelled(uid, id);
+            self.sessions.cancel(id, "not wanted any more");
+        }
+        if let Some(id) = &plan.acknowledge {
+            self.memory.drop_cancelled(uid);
+            self.metrics.answered(&snapshot.operation);
+            self.sessions.acknowledge(id);
+        }
+        let Some(dispatch) = &plan.dispatch else { return true };
+        let (kind, id) = (dispatch.kind(), dispatch.id.as_str());
+        let machine = snapshot.machine.name();
+        match self.sessions.submit(operation::submission(&snapshot.machine, dispatch)) {
+            Ok(()) => {
+                debug!(machine, %kind, operation = id, "handed to the driver");
+                true
+            }
+            Err(refused @ (SubmitError::NoDriver { .. } | SubmitError::QueueFull { .. })) => {
+                info!(machine, %kind, reason = %refused, "not handed to the driver");
+                false
+            }
+            Err(refused) => {
+                warn!(machine, %kind, reason = %refused, "not handed to the driver");
+                false
+            }
+        }
+    }
+
+    fn until(&self, next: &Next, planned_at: Timestamp) -> Outcome {
+        match next {
+            Next::OnChange => Outcome::Again(self.settings.resync),
+            Next::Done => Outcome::Done,
+            Next::Wait { until, .. } => {
+                let wait = Duration::try_from(until.duration_since(planned_at));
+                Outcome::Again(wait.unwrap_or_default().min(self.settings.resync))
+            }
+        }
+    }
+
+    fn tell(&self, machine: &Machine, events: Vec<Event>) {
+        for event in events {
+            let severity = if event.warning { Severity::Warning } else { Severity::Normal };
+            self.recorder.record(Occurrence {
+                regarding: reference(machine),
+                severity,
+                reason: event.reason.as_str(),
+                action: "Reconcile",
+                note: event.message,
+            });
+        }
+    }
+}
+
+fn reference(machine: &Machine) -> ObjectReference {
+    machine.object_ref(&())
+}

@@ -1,0 +1,150 @@
+//! Gathers what a decision is made from. Reads mirrors and sessions; the bootstrap token alone may
+//! need a request.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use ostler_api::{Machine, MachineClass};
+use ostler_lifecycle::operation::{OperationView, SecretText, UserData};
+use ostler_lifecycle::snapshot::{
+    ClassFacts, ClassView, DriverFacts, DriverView, Fresh, NodeView, Observed, PodView,
+    SecretFacts, SecretView, Snapshot,
+};
+use rand::RngExt;
+
+use super::{Broken, Machines, operation, token};
+use crate::stores::{MachineIndex, MergedSecret, NodeIndex, PodIndex, merge};
+use crate::watch::ObjectName;
+
+impl Machines {
+    /// What is known of the machine; none if it is gone or has to wait for its class to be held.
+    pub(super) async fn observe(&self, name: &ObjectName) -> Result<Option<Snapshot>, Broken> {
+        let Some(machine) = self.stores.machines.get(name) else { return Ok(None) };
+        let class = self.class_of(&machine);
+        if class.as_ref().is_some_and(|class| is_not_held(class)) {
+            return Ok(None);
+        }
+        let (secret, node) = (self.secret_view(class.as_deref()), self.node_view(&machine));
+        let now = (self.clock.0)();
+        let operation = operation::view(&self.sessions, &self.memory, machine.uid(), now);
+        let bootstrap_token = self.token_of(&machine, &secret).await?;
+        Ok(Some(Snapshot {
+            now,
+            driver: self.driver_view(class.as_deref()),
+            class: match &class {
+                Some(class) => ClassView::Known(ClassFacts::of(class)),
+                None => ClassView::Missing,
+            },
+            secret,
+            pods: self.pods_on(&machine, &node),
+            attached_volumes: attached_volumes(&node),
+            node,
+            bootstrap_token,
+            provider_id_holder: self.other_holder(&machine, &operation),
+            operation,
+            term: i64::try_from(self.term.get()).unwrap_or(i64::MAX),
+            fresh: fresh(),
+            settings: self.settings.lifecycle.clone(),
+            machine,
+        }))
+    }
+
+    fn class_of(&self, machine: &Machine) -> Option<Arc<MachineClass>> {
+        let namespace = machine.metadata.namespace.clone().unwrap_or_default();
+        self.stores.classes.get(&ObjectName::new(namespace, &machine.spec.class.name))
+    }
+
+    fn secret_view(&self, class: Option<&MachineClass>) -> SecretView {
+        let Some(class) = class else { return SecretView::Unknown };
+        let texts = |names: Vec<ObjectName>| names.iter().map(ToString::to_string).collect();
+        match merge(&self.stores, class) {
+            MergedSecret::NotReferenced => SecretView::NotReferenced,
+            MergedSecret::NamespaceDenied(names) => SecretView::NamespaceDenied(texts(names)),
+            MergedSecret::Missing(names) => SecretView::Missing(texts(names)),
+            MergedSecret::Merged { revision, user_data, .. } => {
+                SecretView::Known(SecretFacts { revision, user_data: user_data.map(UserData::new) })
+            }
+        }
+    }
+
+    /// By label, else by provider id, else by the name of the machine on the Node.
+    fn node_view(&self, machine: &Machine) -> NodeView {
+        let nodes = &self.stores.nodes;
+        if let Some(name) = machine.node_name() {
+            return nodes.get(&ObjectName::cluster(name)).map_or(NodeView::Absent, NodeView::Known);
+        }
+        let by_id = machine.provider_id().map(|id| nodes.find(NodeIndex::ProviderId, id));
+        let found = by_id
+            .filter(|found| !found.is_empty())
+            .unwrap_or_else(|| nodes.find(NodeIndex::MachineName, machine.name()));
+        match found.as_slice() {
+            [] => NodeView::Absent,
+            [node] => NodeView::Known(Arc::clone(node)),
+            several => NodeView::Ambiguous(several.iter().map(|node| name_of(node)).collect()),
+        }
+    }
+
+    fn pods_on(&self, machine: &Machine, node: &NodeView) -> Observed<Vec<PodView>> {
+        if !machine.is_deleting() {
+            return Observed::Unknown;
+        }
+        let NodeView::Known(node) = node else { return Observed::Known(Vec::new()) };
+        let pods = self.stores.pods.find(PodIndex::Node, &name_of(node));
+        let view = |pod: &k8s_openapi::api::core::v1::Pod| {
+            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+            PodView::of(pod, self.memory.refusal(uid))
+        };
+        Observed::Known(pods.iter().map(|pod| view(pod)).collect())
+    }
+
+    fn driver_view(&self, class: Option<&MachineClass>) -> DriverView {
+        let Some(class) = class else { return DriverView::Unavailable };
+        let name = self.settings.driver_name(class.provider());
+        let states = self.sessions.providers();
+        let state = states.into_iter().find(|state| state.ready && state.provider == name);
+        state.map_or(DriverView::Unavailable, |state| {
+            DriverView::Ready(DriverFacts { identity: state.driver, kinds: state.kinds })
+        })
+    }
+
+    /// Name of another machine with the provider id that this one has or is about to get.
+    fn other_holder(&self, machine: &Machine, operation: &OperationView) -> Option<String> {
+        let reported = operation::reported_provider_id(operation);
+        let id = reported.or_else(|| machine.provider_id())?;
+        let holders = self.stores.machines.find(MachineIndex::ProviderId, id);
+        let other = holders.iter().find(|holder| holder.uid() != machine.uid());
+        other.map(|holder| holder.name().to_owned())
+    }
+}
+
+/// A class is held by a finalizer before anything is made with it: without the class, nobody could
+/// delete what was made. The class controller sees to it, and its write wakes the machines.
+fn is_not_held(class: &MachineClass) -> bool {
+    !class.has_finalizer() && class.metadata.deletion_timestamp.is_none()
+}
+
+fn name_of(node: &Node) -> String {
+    node.metadata.name.clone().unwrap_or_default()
+}
+
+fn attached_volumes(node: &NodeView) -> Observed<Vec<String>> {
+    match node {
+        NodeView::Unknown | NodeView::Ambiguous(_) => Observed::Unknown,
+        NodeView::Absent => Observed::Known(Vec::new()),
+        NodeView::Known(node) => {
+            let status = node.status.iter();
+            let volumes = status.flat_map(|status| status.volumes_attached.iter().flatten());
+            Observed::Known(volumes.map(|volume| volume.name.clone()).collect())
+        }
+    }
+}
+
+fn fresh() -> Fresh {
+    let alphabet = token::ALPHABET;
+    let mut random = rand::rng();
+    let secret = (0..16).filter_map(|_| alphabet.get(random.random_range(0..alphabet.len())));
+    Fresh {
+        operation_id: uuid::Uuid::new_v4().to_string(),
+        token_secret: SecretText::new(secret.map(|byte| char::from(*byte)).collect()),
+    }
+}

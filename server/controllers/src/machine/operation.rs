@@ -1,0 +1,183 @@
+//! Operations between the words of decisions and the words of sessions.
+
+use jiff::{SignedDuration, Timestamp};
+use ostler_api::Machine;
+use ostler_api::driver::{Certainty, ErrorCode};
+use ostler_api::machine::MachineAddress;
+use ostler_api::names;
+use ostler_lifecycle::operation::{
+    Dispatch, Failure, Finished, InFlight, InstanceRecord, OperationView, Request, Success,
+};
+use ostler_proto::v1alpha1::{
+    BootstrapData, CreateMachineRequest, DeleteMachineRequest, GetMachineStatusRequest,
+    InitializeMachineRequest, MachineRecord, ObjectRevision, OperationError, Target,
+    UpdateMachineRequest, operation, operation_result,
+};
+use ostler_sessions::{Lane, OperationFailure, Outcome, Sessions, TargetView};
+
+use crate::memory::Memory;
+
+/// What the sessions know of the operation of the machine with this UID.
+pub(super) fn view(
+    sessions: &Sessions,
+    memory: &Memory,
+    uid: &str,
+    now: Timestamp,
+) -> OperationView {
+    match sessions.view(uid) {
+        TargetView::Idle => OperationView::Idle,
+        TargetView::InFlight(flight) => OperationView::InFlight(InFlight {
+            cancelled: memory.was_cancelled(uid, &flight.operation_id),
+            id: flight.operation_id,
+            kind: flight.kind,
+            idempotency_key: flight.idempotency_key,
+            since: SignedDuration::try_from(flight.age)
+                .ok()
+                .and_then(|age| now.checked_sub(age).ok())
+                .unwrap_or(now),
+            progress: flight.progress.map(|progress| match progress.message.as_str() {
+                "" => progress.stage,
+                message => format!("{}: {message}", progress.stage),
+            }),
+        }),
+        TargetView::Finished(finished) => OperationView::Finished(Finished {
+            id: finished.operation_id,
+            kind: finished.kind,
+            idempotency_key: finished.idempotency_key,
+            outcome: outcome(&finished.outcome),
+            checkpoint: Some(finished.checkpoint),
+        }),
+    }
+}
+
+fn outcome(outcome: &Outcome) -> Result<Success, Failure> {
+    use operation_result::Response;
+    let response = match outcome {
+        Outcome::Error(failure) => return Err(refused(failure)),
+        Outcome::Result(response) => response,
+    };
+    match response {
+        Response::CreateMachine(answer) => {
+            Ok(Success::Created(answer.machine.as_ref().map(record).unwrap_or_default()))
+        }
+        Response::InitializeMachine(answer) => {
+            Ok(Success::Initialized(answer.machine.as_ref().map(record)))
+        }
+        Response::UpdateMachine(answer) => {
+            Ok(Success::Updated { applied_paths: answer.applied_paths.clone() })
+        }
+        Response::DeleteMachine(_) => Ok(Success::Deleted),
+        Response::GetMachineStatus(answer) => {
+            Ok(Success::Read(answer.machine.as_ref().map(record).unwrap_or_default()))
+        }
+        Response::ListMachines(_) | Response::GetVolumeIds(_) | Response::ValidateClass(_) => {
+            let text = "the driver answered with the result of another verb";
+            Err(Failure::new(ErrorCode::Internal, Certainty::Unknown, text))
+        }
+    }
+}
+
+fn refused(failure: &OperationFailure) -> Failure {
+    let violations = failure.violations.iter();
+    Failure {
+        code: failure.code,
+        certainty: failure.certainty,
+        reason: failure.reason.clone(),
+        message: failure.message.clone(),
+        retry_after: failure.retry_after,
+        violations: violations.map(|one| (one.path.clone(), one.description.clone())).collect(),
+    }
+}
+
+fn record(record: &MachineRecord) -> InstanceRecord {
+    let addresses = record.addresses.iter();
+    let address = |one: &ostler_proto::v1alpha1::Address| MachineAddress {
+        type_: one.r#type.clone(),
+        address: one.address.clone(),
+    };
+    InstanceRecord {
+        provider_id: record.provider_id.clone(),
+        node_name: record.node_name.clone(),
+        initialized: record.initialized,
+        addresses: addresses.map(address).collect(),
+        fault: record.fault.as_ref().map(fault),
+    }
+}
+
+fn fault(error: &OperationError) -> Failure {
+    let violations = error.violations.iter();
+    Failure {
+        code: ErrorCode::from_number(error.code),
+        certainty: Certainty::from_number(error.certainty),
+        reason: error.reason.clone(),
+        message: error.message.clone(),
+        retry_after: error.retry_after.and_then(|after| after.try_into().ok()),
+        violations: violations.map(|one| (one.path.clone(), one.description.clone())).collect(),
+    }
+}
+
+/// The provider id that a finished operation reports.
+pub(super) fn reported_provider_id(view: &OperationView) -> Option<&str> {
+    let OperationView::Finished(finished) = view else { return None };
+    let record = match finished.outcome.as_ref().ok()? {
+        Success::Created(record) | Success::Read(record) | Success::Initialized(Some(record)) => {
+            record
+        }
+        Success::Initialized(None) | Success::Updated { .. } | Success::Deleted => return None,
+    };
+    Some(record.provider_id.as_str()).filter(|id| !id.is_empty())
+}
+
+/// An operation for the driver of the class of `machine`.
+pub(super) fn submission(machine: &Machine, dispatch: &Dispatch) -> ostler_sessions::Dispatch {
+    let namespace = machine.metadata.namespace.clone().unwrap_or_default();
+    ostler_sessions::Dispatch {
+        provider: dispatch.provider.clone(),
+        operation_id: dispatch.id.clone(),
+        idempotency_key: dispatch.idempotency_key.clone(),
+        target: Target {
+            kind: names::MACHINE.to_owned(),
+            namespace: namespace.clone(),
+            name: machine.name().to_owned(),
+            uid: machine.uid().to_owned(),
+        },
+        class: Some(ObjectRevision {
+            namespace,
+            name: dispatch.class_name.clone(),
+            revision: dispatch.class_revision.clone(),
+        }),
+        request: request(&dispatch.request),
+        timeout: dispatch.timeout,
+        checkpoint: dispatch.checkpoint.clone(),
+        fencing_term: u64::try_from(dispatch.term).unwrap_or_default(),
+        lane: Lane::User,
+    }
+}
+
+fn request(request: &Request) -> operation::Request {
+    match request.clone() {
+        Request::Create { user_data, provider_id } => {
+            operation::Request::CreateMachine(CreateMachineRequest {
+                bootstrap: user_data.map(|data| BootstrapData {
+                    user_data: data.into_bytes(),
+                    ..BootstrapData::default()
+                }),
+                provider_id,
+                ..CreateMachineRequest::default()
+            })
+        }
+        Request::Initialize { provider_id } => {
+            operation::Request::InitializeMachine(InitializeMachineRequest { provider_id })
+        }
+        Request::Update { provider_id, last_applied_spec_json } => {
+            let update = UpdateMachineRequest { provider_id, last_applied_spec_json };
+            operation::Request::UpdateMachine(update)
+        }
+        Request::Delete { provider_id } => {
+            operation::Request::DeleteMachine(DeleteMachineRequest { provider_id })
+        }
+        Request::Status { provider_id } => {
+            operation::Request::GetMachineStatus(GetMachineStatusRequest { provider_id })
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Bootstrap tokens: Secrets `kube-system/bootstrap-token-<id>`, read by name only.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use ostler_api::Machine;
+use ostler_api::machine::MachinePhase;
+use ostler_api::names::bootstrap;
+use ostler_lifecycle::operation::SecretText;
+use ostler_lifecycle::plan::TokenRequest;
+use ostler_lifecycle::snapshot::{BootstrapToken, Observed, SecretView};
+use ostler_lifecycle::user_data::{token_id, wants_token};
+
+use super::{Broken, Machines};
+use crate::writes::{Deletion, WriteError};
+
+/// Characters of a token.
+pub(super) const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+
+impl Machines {
+    /// The token of a machine. Asks the API server only when an earlier core may have made one
+    /// that matters.
+    pub(super) async fn token_of(
+        &self,
+        machine: &Machine,
+        secret: &SecretView,
+    ) -> Result<Observed<BootstrapToken>, Broken> {
+        let id = token_id(machine.uid());
+        if let Some(token) = self.memory.token(&id) {
+            return Ok(Observed::Known(token));
+        }
+        if never_asked_for_an_instance(machine) {
+            return Ok(Observed::Absent);
+        }
+        if !joins(machine) || !may_want_token(secret) {
+            return Ok(Observed::Unknown);
+        }
+        let found = self.writer.get(&self.tokens(), &secret_name(&id)).await;
+        let found =
+            found.map_err(|source| Broken::Api { what: "cannot read the token", source })?;
+        let Some(token) = found.as_ref().and_then(read) else { return Ok(Observed::Absent) };
+        self.memory.keep_token(&id, token.clone());
+        Ok(Observed::Known(token))
+    }
+
+    fn tokens(&self) -> Api<Secret> {
+        self.writer.api(bootstrap::NAMESPACE)
+    }
+
+    pub(super) async fn ensure_token(&self, request: &TokenRequest) -> Result<(), WriteError> {
+        let secret = self.write(request);
+        let name = secret_name(&request.id);
+        match self.writer.create(&self.tokens(), &secret).await {
+            Err(WriteError::Conflict) => {
+                self.writer.replace(&self.tokens(), &name, &secret).await?;
+            }
+            other => drop(other?),
+        }
+        let token =
+            BootstrapToken { secret: request.secret.clone(), expires: Some(request.expires) };
+        self.memory.keep_token(&request.id, token);
+        Ok(())
+    }
+
+    pub(super) async fn delete_token(&self, id: &str) -> Result<(), WriteError> {
+        self.memory.drop_token(id);
+        match self.writer.delete(&self.tokens(), &secret_name(id), Deletion::default()).await {
+            Ok(()) | Err(WriteError::NotFound) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn write(&self, request: &TokenRequest) -> Secret {
+        let pairs = [
+            ("description", request.description.as_str()),
+            ("token-id", &request.id),
+            ("token-secret", request.secret.expose()),
+            ("expiration", &request.expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+            ("usage-bootstrap-authentication", "true"),
+            ("usage-bootstrap-signing", "true"),
+            ("auth-extra-groups", &self.settings.bootstrap_token_groups),
+        ];
+        let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
+        let data: BTreeMap<_, _> =
+            pairs.into_iter().map(|(key, value)| (key.to_owned(), bytes(value))).collect();
+        Secret {
+            metadata: ObjectMeta {
+                name: Some(secret_name(&request.id)),
+                namespace: Some(bootstrap::NAMESPACE.to_owned()),
+                ..ObjectMeta::default()
+            },
+            type_: Some(bootstrap::SECRET_TYPE.to_owned()),
+            data: Some(data),
+            ..Secret::default()
+        }
+    }
+}
+
+/// Nothing was ever sent for this machine, so nobody made a token for it.
+fn never_asked_for_an_instance(machine: &Machine) -> bool {
+    machine.provider_id().is_none()
+        && machine.status.as_ref().is_none_or(|status| {
+            status.creation_started_at.is_none()
+                && status.operation.is_none()
+                && status.machine_phase() == MachinePhase::New
+        })
+}
+
+/// Whether the instance may still need the token to join.
+fn joins(machine: &Machine) -> bool {
+    let phase = machine.phase();
+    let joining = [MachinePhase::New, MachinePhase::Pending, MachinePhase::CrashLoopBackOff];
+    !machine.is_deleting() && joining.contains(&phase)
+}
+
+fn may_want_token(secret: &SecretView) -> bool {
+    match secret {
+        SecretView::Known(facts) => facts.user_data.as_ref().is_some_and(wants_token),
+        SecretView::NotReferenced => false,
+        SecretView::Unknown | SecretView::Missing(_) | SecretView::NamespaceDenied(_) => true,
+    }
+}
+
+fn secret_name(id: &str) -> String {
+    format!("{}{id}", bootstrap::SECRET_PREFIX)
+}
+
+fn read(secret: &Secret) -> Option<BootstrapToken> {
+    let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
+    let expires = text("expiration").and_then(|text| text.parse::<Timestamp>().ok());
+    Some(BootstrapToken { secret: SecretText::new(text("token-secret")?), expires })
+}

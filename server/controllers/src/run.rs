@@ -1,0 +1,269 @@
+//! Everything together: watches, leadership, workers.
+
+use std::fmt;
+use std::sync::Arc;
+
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use ostler_sessions::{SessionEvent, Sessions};
+use prometheus_client::registry::Registry;
+use serde::de::DeserializeOwned;
+use tokio::sync::{broadcast, watch as channel};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::clock::{Clock, DebugClock};
+use crate::election::{ElectionError, Elector, Term};
+use crate::events::{EventMetrics, EventWriter, Recorder};
+use crate::fanout::{Fanout, Queues};
+use crate::holder::Holder;
+use crate::machine::Machines;
+use crate::memory::Memory;
+use crate::metrics::{ReconcileMetrics, register_machines};
+use crate::queue::{Lane, Queue, QueueMetrics, QueueSettings};
+use crate::settings::Settings;
+use crate::stores::Stores;
+use crate::watch::{self, Change, Feed, Mirror, Mirrored, WatchMetrics};
+use crate::writes::{WriteMetrics, Writer};
+
+/// Workers for classes and for secrets: there are few of either.
+const FEW_WORKERS: usize = 4;
+
+/// All controllers of a core.
+#[derive(Debug)]
+pub struct Controllers {
+    core: Core,
+    events: EventWriter,
+}
+
+struct Core {
+    client: Client,
+    stores: Stores,
+    sessions: Sessions,
+    settings: Arc<Settings>,
+    clock: Clock,
+    writer: Writer,
+    fanout: Arc<Fanout>,
+    memory: Arc<Memory>,
+    watch_metrics: WatchMetrics,
+    reconcile_metrics: ReconcileMetrics,
+    leading: channel::Sender<Option<Term>>,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Controllers {
+    /// Controllers that work once they [run](Self::run), with everything that they count in
+    /// `registry`.
+    ///
+    /// `client` must not retry by itself (`Config::default_retry = false`): a refused eviction
+    /// would hold a worker for as long as a PodDisruptionBudget refuses. `stores` are those that
+    /// the sessions were given their [classes](crate::StoreClassSource) from.
+    pub fn new(
+        client: Client,
+        stores: Stores,
+        sessions: Sessions,
+        settings: Settings,
+        clock: Clock,
+        registry: &mut Registry,
+    ) -> Self {
+        let settings = Arc::new(settings);
+        let counted = EventMetrics::register(registry);
+        let (recorder, events) =
+            Recorder::new(client.clone(), &settings.identity, Arc::clone(&clock), counted);
+        register_machines(registry, &stores);
+        let memory = Arc::new(Memory::default());
+        let fanout = Fanout {
+            queues: queues(&settings, &QueueMetrics::register(registry)),
+            stores: stores.clone(),
+            settings: Arc::clone(&settings),
+            memory: Arc::clone(&memory),
+            recorder,
+        };
+        let core = Core {
+            writer: Writer::new(client.clone(), WriteMetrics::register(registry)),
+            watch_metrics: WatchMetrics::register(registry),
+            reconcile_metrics: ReconcileMetrics::register(registry),
+            leading: channel::Sender::new(None),
+            fanout: Arc::new(fanout),
+            client,
+            stores,
+            sessions,
+            settings,
+            clock,
+            memory,
+        };
+        Self { core, events }
+    }
+
+    /// In which term this process leads; none while it does not. Drivers are to be served only
+    /// while it leads.
+    pub fn leadership(&self) -> channel::Receiver<Option<Term>> {
+        self.core.leading.subscribe()
+    }
+
+    /// Runs until `stop`, then ends in order: no new work, the work in hand, the sessions, the
+    /// lease, the events. An error means that leadership was lost: the process must end at once.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), ElectionError> {
+        let Self { core, events } = self;
+        // Every process watches, so that the next leader starts from warm mirrors.
+        let watches = core.start_watches();
+        let all_told = CancellationToken::new();
+        let events = tokio::spawn(events.run(all_told.clone()));
+        let ended = core.lead(&stop).await;
+        all_told.cancel();
+        if let Err(failure) = events.await {
+            warn!(error = %failure, "the event writer broke off");
+        }
+        drop(watches);
+        ended
+    }
+}
+
+fn queues(settings: &Settings, metrics: &QueueMetrics) -> Queues {
+    let queue = |name, workers| Queue::new(QueueSettings::new(name, workers), metrics);
+    Queues {
+        machines: queue("machine", settings.concurrent_syncs),
+        classes: queue("machineclass", FEW_WORKERS),
+        secrets: queue("secret", FEW_WORKERS),
+    }
+}
+
+impl Core {
+    async fn lead(&self, stop: &CancellationToken) -> Result<(), ElectionError> {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = self.stores.synced() => info!(machines = self.stores.machines.len(), "synced"),
+        }
+        let election = self.settings.election();
+        let elector = Elector::new(self.client.clone(), election, Arc::clone(&self.clock));
+        let Some(leadership) = elector.acquire(stop).await else { return Ok(()) };
+        let (no_more_work, idle) = (CancellationToken::new(), CancellationToken::new());
+        let workers = self.start_workers(leadership.term(), &no_more_work);
+        self.leading.send_replace(Some(leadership.term()));
+        let held = leadership.hold(&idle);
+        tokio::pin!(held);
+        let ended = tokio::select! {
+            // Dropping the workers ends them where they are.
+            lost = &mut held => lost,
+            () = self.finish(stop, &no_more_work, workers) => {
+                idle.cancel();
+                held.await
+            }
+        };
+        self.leading.send_replace(None);
+        ended
+    }
+
+    /// Waits for `stop`, then for everything that acts as the leader.
+    async fn finish(
+        &self,
+        stop: &CancellationToken,
+        no_more_work: &CancellationToken,
+        mut workers: JoinSet<()>,
+    ) {
+        stop.cancelled().await;
+        self.leading.send_replace(None);
+        no_more_work.cancel();
+        while workers.join_next().await.is_some() {}
+        self.sessions.stop().await;
+        info!("stopped");
+    }
+
+    fn start_workers(&self, term: Term, stop: &CancellationToken) -> JoinSet<()> {
+        let machines = Arc::new(Machines {
+            writer: self.writer.clone(),
+            stores: self.stores.clone(),
+            sessions: self.sessions.clone(),
+            settings: Arc::clone(&self.settings),
+            clock: DebugClock(Arc::clone(&self.clock)),
+            recorder: self.fanout.recorder.clone(),
+            memory: Arc::clone(&self.memory),
+            metrics: self.reconcile_metrics.clone(),
+            term,
+        });
+        let holder = Arc::new(Holder { writer: self.writer.clone(), stores: self.stores.clone() });
+        let queues = &self.fanout.queues;
+        let mut workers = JoinSet::new();
+        workers.spawn(Arc::clone(&queues.machines).run(stop.clone(), move |name| {
+            let machines = Arc::clone(&machines);
+            async move { machines.reconcile(name).await }
+        }));
+        let classes = Arc::clone(&holder);
+        workers.spawn(Arc::clone(&queues.classes).run(stop.clone(), move |name| {
+            let holder = Arc::clone(&classes);
+            async move { holder.reconcile_class(name).await }
+        }));
+        workers.spawn(Arc::clone(&queues.secrets).run(stop.clone(), move |name| {
+            let holder = Arc::clone(&holder);
+            async move { holder.reconcile_secret(name).await }
+        }));
+        let heard = follow_sessions(Arc::clone(&self.fanout), self.sessions.subscribe());
+        let stop = stop.clone();
+        workers.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = heard => {}
+            }
+        });
+        workers
+    }
+
+    fn start_watches(&self) -> JoinSet<()> {
+        let namespace = &self.settings.namespace;
+        let (client, stores) = (&self.client, &self.stores);
+        let mut watches = JoinSet::new();
+        let to = &mut watches;
+        self.watch(
+            to,
+            Api::namespaced(client.clone(), namespace),
+            &stores.machines,
+            Fanout::machine,
+        );
+        self.watch(to, Api::namespaced(client.clone(), namespace), &stores.classes, Fanout::class);
+        self.watch(to, Api::namespaced(client.clone(), namespace), &stores.secrets, Fanout::secret);
+        self.watch(to, Api::all(client.clone()), &stores.nodes, Fanout::node);
+        self.watch(to, Api::all(client.clone()), &stores.pods, Fanout::pod);
+        watches
+    }
+
+    fn watch<K>(
+        &self,
+        watches: &mut JoinSet<()>,
+        api: Api<K>,
+        mirror: &Arc<Mirror<K>>,
+        on_change: fn(&Fanout, &Change<K>),
+    ) where
+        K: Mirrored + fmt::Debug + DeserializeOwned,
+    {
+        let fanout = Arc::clone(&self.fanout);
+        let feed = Feed {
+            api,
+            config: watcher::Config::default(),
+            mirror: Arc::clone(mirror),
+            on_change: Box::new(move |change| on_change(&fanout, change)),
+        };
+        let (metrics, clock) = (self.watch_metrics.clone(), Arc::clone(&self.clock));
+        watches.spawn(async move { watch::run(feed, &metrics, clock).await });
+    }
+}
+
+/// Turns what happens in the sessions into work. Having lagged behind, looks at everything.
+async fn follow_sessions(fanout: Arc<Fanout>, mut events: broadcast::Receiver<SessionEvent>) {
+    fanout.everything(Lane::Background);
+    loop {
+        match events.recv().await {
+            Ok(event) => fanout.session(event),
+            Err(broadcast::error::RecvError::Lagged(missed)) => {
+                warn!(missed, "session events came too fast; looking at everything");
+                fanout.everything(Lane::Change);
+            }
+            Err(broadcast::error::RecvError::Closed) => return,
+        }
+    }
+}

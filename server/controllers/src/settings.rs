@@ -1,0 +1,69 @@
+//! What an operator can set.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ostler_lifecycle::snapshot;
+
+use crate::election::ElectionSettings;
+
+/// How the controllers behave. `Default` is what production uses.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The namespace that is served.
+    pub namespace: String,
+    /// Name of this process, never used by another one; holder of the Lease.
+    pub identity: String,
+    /// See [`ElectionSettings::predecessor`].
+    pub predecessor: Option<String>,
+    /// Lease duration, renew deadline and retry period.
+    pub lease: (Duration, Duration, Duration),
+    /// Machines that are worked on at the same time.
+    pub concurrent_syncs: usize,
+    /// Every machine is looked at this often though nothing happened.
+    pub resync: Duration,
+    /// Timeouts and node conditions; a Machine's own values win.
+    pub lifecycle: snapshot::Settings,
+    /// Other names of a provider, e.g. `AWS` → `aws.example.com`; as in
+    /// [`SessionsOptions::aliases`](ostler_sessions::SessionsOptions::aliases).
+    pub aliases: BTreeMap<String, String>,
+    /// Value of `auth-extra-groups` in bootstrap tokens; may be empty.
+    pub bootstrap_token_groups: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let identity = format!("ostler_{}", uuid::Uuid::new_v4());
+        let lease = ElectionSettings::new("", "");
+        Self {
+            namespace: "default".to_owned(),
+            identity,
+            predecessor: None,
+            lease: (lease.lease_duration, lease.renew_deadline, lease.retry_period),
+            concurrent_syncs: 50,
+            resync: Duration::from_mins(10),
+            lifecycle: snapshot::Settings::default(),
+            aliases: BTreeMap::new(),
+            bootstrap_token_groups: String::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// How leadership is taken and kept.
+    pub fn election(&self) -> ElectionSettings {
+        let (lease_duration, renew_deadline, retry_period) = self.lease;
+        ElectionSettings {
+            predecessor: self.predecessor.clone(),
+            lease_duration,
+            renew_deadline,
+            retry_period,
+            ..ElectionSettings::new(&self.namespace, &self.identity)
+        }
+    }
+
+    /// The name by which the driver of `provider` dials in.
+    pub fn driver_name<'a>(&'a self, provider: &'a str) -> &'a str {
+        self.aliases.get(provider).map_or(provider, String::as_str)
+    }
+}

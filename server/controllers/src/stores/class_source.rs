@@ -1,0 +1,183 @@
+//! Classes and secrets for drivers, from the mirrors.
+
+use ostler_lifecycle::snapshot::ClassFacts;
+use ostler_proto::v1alpha1::MachineShape;
+use ostler_sessions::{ClassContent, ClassError, ClassSource, SecretContent, async_trait};
+use serde_json::Value;
+
+use super::{MergedSecret, Stores, merge};
+use crate::watch::ObjectName;
+
+/// Serves the classes of one namespace.
+#[derive(Debug, Clone)]
+pub struct StoreClassSource {
+    stores: Stores,
+    namespace: String,
+}
+
+impl StoreClassSource {
+    /// Serves the classes of `namespace` and the secrets that they name there.
+    pub fn new(stores: Stores, namespace: impl Into<String>) -> Self {
+        Self { stores, namespace: namespace.into() }
+    }
+
+    fn find(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<std::sync::Arc<ostler_api::MachineClass>, ClassError> {
+        if namespace != self.namespace {
+            return Err(ClassError::NamespaceDenied);
+        }
+        if !self.stores.classes.is_synced() || !self.stores.secrets.is_synced() {
+            return Err(ClassError::Unavailable("the core is still starting".to_owned()));
+        }
+        self.stores.classes.get(&ObjectName::new(namespace, name)).ok_or(ClassError::NotFound)
+    }
+}
+
+#[async_trait]
+impl ClassSource for StoreClassSource {
+    fn class(&self, namespace: &str, name: &str) -> Result<ClassContent, ClassError> {
+        let class = self.find(namespace, name)?;
+        let facts = ClassFacts::of(&class);
+        let secret_revision = match merge(&self.stores, &class) {
+            MergedSecret::Merged { revision, .. } => Some(revision),
+            MergedSecret::NotReferenced => None,
+            MergedSecret::NamespaceDenied(_) | MergedSecret::Missing(_) => Some(String::new()),
+        };
+        Ok(ClassContent {
+            revision: facts.revision,
+            provider: facts.provider,
+            format: String::new(),
+            provider_spec_json: facts.provider_spec,
+            secret_revision,
+            labels: class.metadata.labels.clone().unwrap_or_default(),
+            shape: class.spec.node_template.as_ref().map(shape),
+        })
+    }
+
+    async fn secret(&self, namespace: &str, name: &str) -> Result<SecretContent, ClassError> {
+        let class = self.find(namespace, name)?;
+        match merge(&self.stores, &class) {
+            MergedSecret::Merged { revision, data, .. } => Ok(SecretContent { revision, data }),
+            MergedSecret::NamespaceDenied(_) => Err(ClassError::NamespaceDenied),
+            MergedSecret::NotReferenced | MergedSecret::Missing(_) => Err(ClassError::NotFound),
+        }
+    }
+}
+
+fn shape(template: &Value) -> MachineShape {
+    let text = |key: &str| template.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let quantity = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let capacity = template.get("capacity").and_then(Value::as_object);
+    MachineShape {
+        capacity: capacity
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (key.clone(), quantity(value)))
+            .collect(),
+        instance_type: text("instanceType"),
+        region: text("region"),
+        zone: text("zone"),
+        architecture: text("architecture"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Secret;
+    use kube::runtime::watcher::Event;
+    use ostler_api::MachineClass;
+    use serde_json::json;
+
+    use super::*;
+
+    fn secret(name: &str, version: &str, data: Value) -> Secret {
+        serde_json::from_value(json!({
+            "metadata": { "name": name, "namespace": "default", "resourceVersion": version },
+            "data": data
+        }))
+        .unwrap()
+    }
+
+    fn class(refs: &Value) -> MachineClass {
+        let mut class = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
+            "metadata": { "name": "c", "namespace": "default", "resourceVersion": "1" },
+            "provider": "fake.ostler.dev", "providerSpec": { "b": 1, "a": [true] }
+        });
+        class.as_object_mut().unwrap().extend(refs.as_object().unwrap().clone());
+        serde_json::from_value(class).unwrap()
+    }
+
+    fn source(refs: &Value) -> StoreClassSource {
+        let stores = Stores::new();
+        stores.classes.apply(Event::Init);
+        stores.classes.apply(Event::InitApply(class(refs)));
+        stores.classes.apply(Event::InitDone);
+        stores.secrets.apply(Event::Init);
+        // "one" = b25l, "two" = dHdv
+        let first = secret("s", "3", json!({ "userData": "b25l", "key": "b25l", "both": "b25l" }));
+        stores.secrets.apply(Event::InitApply(first));
+        stores.secrets.apply(Event::InitApply(secret("t", "5", json!({ "both": "dHdv" }))));
+        stores.secrets.apply(Event::InitDone);
+        StoreClassSource::new(stores, "default")
+    }
+
+    #[tokio::test]
+    async fn the_secret_of_a_class_is_merged_and_has_no_user_data() {
+        let refs = json!({ "secretRef": { "name": "s" }, "credentialsSecretRef": { "name": "t" } });
+        let source = source(&refs);
+        let secret = source.secret("default", "c").await.unwrap();
+        assert_eq!(secret.revision, "3.5");
+        assert_eq!(source.class("default", "c").unwrap().secret_revision.as_deref(), Some("3.5"));
+        let expected = [("both", "two"), ("key", "one")];
+        let expected = expected.map(|(key, value)| (key.to_owned(), value.as_bytes().to_vec()));
+        assert_eq!(secret.data, expected.into());
+    }
+
+    #[tokio::test]
+    async fn a_secret_or_class_of_another_namespace_is_refused() {
+        let refs = json!({ "secretRef": { "name": "s", "namespace": "kube-system" } });
+        let source = source(&refs);
+        assert_eq!(source.secret("default", "c").await, Err(ClassError::NamespaceDenied));
+        assert_eq!(source.class("other", "c"), Err(ClassError::NamespaceDenied));
+    }
+
+    #[tokio::test]
+    async fn a_missing_class_or_secret_is_not_found() {
+        let source = source(&json!({ "secretRef": { "name": "nowhere" } }));
+        assert_eq!(source.secret("default", "c").await, Err(ClassError::NotFound));
+        assert_eq!(source.class("default", "d"), Err(ClassError::NotFound));
+    }
+
+    #[test]
+    fn the_shape_of_a_class_is_served_as_text() {
+        let template = json!({
+            "capacity": { "cpu": 4, "memory": "8Gi" }, "instanceType": "large", "region": "r",
+            "zone": "z"
+        });
+        let shape = source(&json!({ "nodeTemplate": template })).class("default", "c").unwrap();
+        let shape = shape.shape.unwrap();
+        assert_eq!(shape.capacity["cpu"], "4");
+        assert_eq!(shape.capacity["memory"], "8Gi");
+        assert_eq!((shape.instance_type.as_str(), shape.architecture.as_str()), ("large", ""));
+    }
+
+    #[test]
+    fn the_provider_spec_is_served_in_its_canonical_form() {
+        let class = source(&json!({})).class("default", "c").unwrap();
+        assert_eq!(class.provider_spec_json, r#"{"a":[true],"b":1}"#);
+        assert_eq!(class.secret_revision, None);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_served_before_the_mirrors_are_complete() {
+        let source = StoreClassSource::new(Stores::new(), "default");
+        assert!(matches!(source.class("default", "c"), Err(ClassError::Unavailable(_))));
+    }
+}

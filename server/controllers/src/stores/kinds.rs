@@ -1,0 +1,188 @@
+//! What is kept of each kind, and what its objects can be found by.
+
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, PodStatus, Secret};
+use ostler_api::names::{annotation, label};
+use ostler_api::{Machine, MachineClass};
+
+use crate::watch::{Mirrored, ObjectName};
+
+/// What Machines can be found by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MachineIndex {
+    /// `namespace/name` of the class.
+    Class,
+    /// Name of the Node.
+    Node,
+    /// `spec.providerID`.
+    ProviderId,
+    /// `metadata.uid`.
+    Uid,
+}
+
+impl Mirrored for Machine {
+    type Index = MachineIndex;
+    const KIND: &'static str = "Machine";
+
+    fn indexed(&self) -> Vec<(MachineIndex, String)> {
+        let namespace = self.metadata.namespace.clone().unwrap_or_default();
+        let class = ObjectName::new(namespace, &self.spec.class.name).to_string();
+        let mut keys = vec![(MachineIndex::Class, class), (MachineIndex::Uid, self.uid().into())];
+        keys.extend(self.node_name().map(|name| (MachineIndex::Node, name.to_owned())));
+        keys.extend(self.provider_id().map(|id| (MachineIndex::ProviderId, id.to_owned())));
+        keys
+    }
+}
+
+/// What classes can be found by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ClassIndex {
+    /// `namespace/name` of a secret that the class names.
+    Secret,
+}
+
+impl Mirrored for MachineClass {
+    type Index = ClassIndex;
+    const KIND: &'static str = "MachineClass";
+
+    fn indexed(&self) -> Vec<(ClassIndex, String)> {
+        let refs = self.secret_refs().into_iter();
+        refs.map(|(namespace, name)| ObjectName::new(namespace, name).to_string())
+            .map(|name| (ClassIndex::Secret, name))
+            .collect()
+    }
+}
+
+impl Mirrored for Secret {
+    type Index = ();
+    const KIND: &'static str = "Secret";
+
+    fn indexed(&self) -> Vec<((), String)> {
+        Vec::new()
+    }
+
+    /// Data of secrets that no class can sensibly name is not kept in memory.
+    fn trim(&mut self) {
+        let foreign = ["helm.sh/release.v1", "kubernetes.io/service-account-token"];
+        if self.type_.as_deref().is_some_and(|type_| foreign.contains(&type_)) {
+            self.data = None;
+        }
+        self.metadata.annotations = None;
+    }
+}
+
+/// What Nodes can be found by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NodeIndex {
+    /// `spec.providerID`.
+    ProviderId,
+    /// The label that names its Machine.
+    MachineName,
+}
+
+impl Mirrored for Node {
+    type Index = NodeIndex;
+    const KIND: &'static str = "Node";
+
+    fn indexed(&self) -> Vec<(NodeIndex, String)> {
+        let id = self.spec.as_ref().and_then(|spec| spec.provider_id.clone());
+        let labels = self.metadata.labels.as_ref();
+        let machine = labels.and_then(|labels| labels.get(label::MACHINE_NAME).cloned());
+        let id = id.filter(|id| !id.is_empty()).map(|id| (NodeIndex::ProviderId, id));
+        id.into_iter().chain(machine.map(|name| (NodeIndex::MachineName, name))).collect()
+    }
+
+    fn trim(&mut self) {
+        if let Some(status) = &mut self.status {
+            status.images = None;
+            status.volumes_in_use = None;
+            status.config = None;
+        }
+    }
+}
+
+/// What pods can be found by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PodIndex {
+    /// `spec.nodeName`.
+    Node,
+}
+
+impl Mirrored for Pod {
+    type Index = PodIndex;
+    const KIND: &'static str = "Pod";
+
+    fn indexed(&self) -> Vec<(PodIndex, String)> {
+        let node = self.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        node.map(|name| (PodIndex::Node, name)).into_iter().collect()
+    }
+
+    /// A cluster has many pods and a drain asks little of them.
+    fn trim(&mut self) {
+        self.metadata.labels = None;
+        self.metadata.finalizers = None;
+        if let Some(annotations) = &mut self.metadata.annotations {
+            annotations.retain(|key, _| key == annotation::MIRROR_POD);
+        }
+        self.spec = self
+            .spec
+            .take()
+            .map(|spec| PodSpec { node_name: spec.node_name, ..PodSpec::default() });
+        self.status = self
+            .status
+            .take()
+            .map(|status| PodStatus { phase: status.phase, ..PodStatus::default() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn keys<K: Mirrored + serde::de::DeserializeOwned>(object: Value) -> Vec<(K::Index, String)> {
+        serde_json::from_value::<K>(object).unwrap().indexed()
+    }
+
+    #[test]
+    fn a_machine_is_found_by_class_uid_node_and_provider_id() {
+        let found = keys::<Machine>(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": { "name": "m", "namespace": "default", "uid": "u", "labels": { "node": "n" } },
+            "spec": { "class": { "kind": "MachineClass", "name": "c" }, "providerID": "fake:///1" }
+        }));
+        let expected = [
+            (MachineIndex::Class, "default/c"),
+            (MachineIndex::Uid, "u"),
+            (MachineIndex::Node, "n"),
+            (MachineIndex::ProviderId, "fake:///1"),
+        ];
+        assert_eq!(found, expected.map(|(index, value)| (index, value.to_owned())));
+    }
+
+    #[test]
+    fn an_empty_provider_id_finds_nothing() {
+        let found = keys::<Node>(json!({ "metadata": {}, "spec": { "providerID": "" } }));
+        assert!(found.is_empty());
+    }
+
+    #[test]
+    fn a_pod_keeps_what_a_drain_asks_for_and_nothing_else() {
+        let mut pod: Pod = serde_json::from_value(json!({
+            "metadata": {
+                "name": "p", "namespace": "a", "uid": "u", "labels": { "x": "y" },
+                "annotations": { "kubernetes.io/config.mirror": "h", "other": "z" },
+                "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "1" }]
+            },
+            "spec": { "nodeName": "n", "containers": [{ "name": "c", "image": "i" }] },
+            "status": { "phase": "Running", "podIP": "10.0.0.1" }
+        }))
+        .unwrap();
+        pod.trim();
+        let kept = serde_json::to_value(&pod).unwrap();
+        assert_eq!(kept["spec"], json!({ "containers": [], "nodeName": "n" }));
+        assert_eq!(kept["status"], json!({ "phase": "Running" }));
+        assert_eq!(kept["metadata"]["annotations"], json!({ "kubernetes.io/config.mirror": "h" }));
+        assert_eq!(kept["metadata"]["ownerReferences"][0]["kind"], "DaemonSet");
+    }
+}

@@ -1,0 +1,70 @@
+//! The mirrors that decisions are made from.
+
+mod class_source;
+mod kinds;
+mod merged_secret;
+mod node_change;
+
+pub use class_source::StoreClassSource;
+pub use kinds::{ClassIndex, MachineIndex, NodeIndex, PodIndex};
+pub(crate) use merged_secret::{MergedSecret, merge};
+pub(crate) use node_change::differs;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use ostler_api::{Machine, MachineClass};
+
+use crate::watch::{Mirror, ObjectName};
+
+/// Everything that is watched. Cheap to clone; every clone is the same.
+#[derive(Debug, Clone, Default)]
+pub struct Stores {
+    /// Machines of the namespace that is served.
+    pub machines: Arc<Mirror<Machine>>,
+    /// Classes of the namespace that is served.
+    pub classes: Arc<Mirror<MachineClass>>,
+    /// Secrets of the namespace that is served.
+    pub secrets: Arc<Mirror<Secret>>,
+    /// All Nodes.
+    pub nodes: Arc<Mirror<Node>>,
+    /// All pods, as little of them as a drain needs.
+    pub pods: Arc<Mirror<Pod>>,
+}
+
+impl Stores {
+    /// Empty mirrors, filled once the controllers run.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Waits until every mirror holds its first complete list.
+    pub async fn synced(&self) {
+        tokio::join!(
+            self.machines.synced(),
+            self.classes.synced(),
+            self.secrets.synced(),
+            self.nodes.synced(),
+            self.pods.synced(),
+        );
+    }
+
+    /// Whether every mirror holds its first complete list.
+    pub fn are_synced(&self) -> bool {
+        self.machines.is_synced()
+            && self.classes.is_synced()
+            && self.secrets.is_synced()
+            && self.nodes.is_synced()
+            && self.pods.is_synced()
+    }
+
+    /// Machines that use a class, by name.
+    pub(crate) fn users(&self, class: &ObjectName) -> Vec<ObjectName> {
+        self.machines.find_names(MachineIndex::Class, &class.to_string())
+    }
+
+    /// Classes that name a secret.
+    pub(crate) fn namers(&self, secret: &ObjectName) -> Vec<ObjectName> {
+        self.classes.find_names(ClassIndex::Secret, &secret.to_string())
+    }
+}

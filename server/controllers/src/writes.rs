@@ -1,0 +1,239 @@
+//! Every write to the API: counted, limited in time, with a typed result.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::Eviction;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    DeleteOptions, ObjectMeta, Preconditions, Status,
+};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::watch::{Mirrored, ObjectName};
+
+/// Longest wait for an answer. A worker that waits longer is worth less than a second try.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Why a write did not happen.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// The object changed since it was read, or is another one of that name.
+    #[error("the object changed meanwhile")]
+    Conflict,
+    /// The object is not there.
+    #[error("the object is not there")]
+    NotFound,
+    /// Refused for now (429).
+    #[error("refused for now: {0}")]
+    TooManyRequests(String),
+    /// No answer in time; it may have happened.
+    #[error("no answer within {}s", PATIENCE.as_secs())]
+    NoAnswer,
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<kube::Error> for WriteError {
+    fn from(error: kube::Error) -> Self {
+        let kube::Error::Api(status) = &error else { return Self::Other(error.to_string()) };
+        match status.code {
+            404 => Self::NotFound,
+            409 => Self::Conflict,
+            429 => Self::TooManyRequests(status.message.clone()),
+            _ => Self::Other(status.message.clone()),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabel {
+    kind: &'static str,
+    verb: &'static str,
+}
+
+/// Counts what is written.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct WriteMetrics {
+    written: Family<WriteLabel, Counter>,
+    failed: Family<WriteLabel, Counter>,
+}
+
+impl WriteMetrics {
+    /// Registers the counters.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let (written, failed) = (metrics.written.clone(), metrics.failed.clone());
+        registry.register("ostler_api_writes", "Writes that the API server accepted", written);
+        registry.register("ostler_api_write_failures", "Writes that it did not", failed);
+        metrics
+    }
+}
+
+/// Writes to the API.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    client: Client,
+    metrics: WriteMetrics,
+}
+
+impl Writer {
+    pub(crate) fn new(client: Client, metrics: WriteMetrics) -> Self {
+        Self { client, metrics }
+    }
+
+    /// The API of a kind; of one namespace, or of the cluster if `namespace` is empty.
+    pub(crate) fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// The API of a kind that has no namespace.
+    pub(crate) fn cluster_api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>,
+    {
+        Api::all(self.client.clone())
+    }
+
+    async fn run<T>(
+        &self,
+        kind: &'static str,
+        verb: &'static str,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, WriteError> {
+        let label = WriteLabel { kind, verb };
+        let result = match tokio::time::timeout(PATIENCE, request).await {
+            Ok(answer) => answer.map_err(WriteError::from),
+            Err(_) => Err(WriteError::NoAnswer),
+        };
+        let counters = if result.is_ok() { &self.metrics.written } else { &self.metrics.failed };
+        counters.get_or_create(&label).inc();
+        result
+    }
+
+    /// Merge-patches an object. `patch` holds `metadata.resourceVersion`, so that the answer may be
+    /// absorbed by a mirror and lists are never overwritten.
+    pub(crate) async fn patch<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        patch: &Value,
+    ) -> Result<K, WriteError>
+    where
+        K: Mirrored + Debug + DeserializeOwned,
+    {
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        self.run(K::KIND, "patch", api.patch(name, &params, &patch)).await
+    }
+
+    /// The same for the status.
+    pub(crate) async fn patch_status<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        patch: &Value,
+    ) -> Result<K, WriteError>
+    where
+        K: Mirrored + Debug + DeserializeOwned,
+    {
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        self.run(K::KIND, "patch_status", api.patch_status(name, &params, &patch)).await
+    }
+
+    /// Creates an object.
+    pub(crate) async fn create<K>(&self, api: &Api<K>, object: &K) -> Result<K, WriteError>
+    where
+        K: Mirrored + Debug + DeserializeOwned + Serialize,
+    {
+        self.run(K::KIND, "create", api.create(&PostParams::default(), object)).await
+    }
+
+    /// Replaces an object, whatever it looks like now.
+    pub(crate) async fn replace<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        object: &K,
+    ) -> Result<K, WriteError>
+    where
+        K: Mirrored + Debug + DeserializeOwned + Serialize,
+    {
+        self.run(K::KIND, "update", api.replace(name, &PostParams::default(), object)).await
+    }
+
+    /// Reads an object from the API itself.
+    pub(crate) async fn get<K>(&self, api: &Api<K>, name: &str) -> Result<Option<K>, WriteError>
+    where
+        K: Clone + Debug + DeserializeOwned,
+    {
+        match tokio::time::timeout(PATIENCE, api.get_opt(name)).await {
+            Ok(answer) => answer.map_err(WriteError::from),
+            Err(_) => Err(WriteError::NoAnswer),
+        }
+    }
+
+    /// Deletes an object, on condition of its UID if that is given.
+    pub(crate) async fn delete<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        options: Deletion<'_>,
+    ) -> Result<(), WriteError>
+    where
+        K: Mirrored + Debug + DeserializeOwned,
+    {
+        let preconditions = options.uid.map(|uid| kube::api::Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        });
+        let grace_period_seconds = options.at_once.then_some(0);
+        let params =
+            DeleteParams { preconditions, grace_period_seconds, ..DeleteParams::default() };
+        self.run(K::KIND, "delete", api.delete(name, &params)).await.map(drop)
+    }
+
+    /// Asks for the eviction of the pod with this UID, with its own grace.
+    pub(crate) async fn evict(&self, pod: &ObjectName, uid: &str) -> Result<(), WriteError> {
+        let api: Api<Pod> = self.api(&pod.namespace);
+        let eviction = Eviction {
+            metadata: ObjectMeta {
+                name: Some(pod.name.clone()),
+                namespace: Some(pod.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            delete_options: Some(DeleteOptions {
+                preconditions: Some(Preconditions {
+                    uid: Some(uid.to_owned()),
+                    resource_version: None,
+                }),
+                ..DeleteOptions::default()
+            }),
+        };
+        let params = PostParams::default();
+        let request =
+            api.create_subresource::<_, Status>("eviction", &pod.name, &params, &eviction);
+        self.run("Pod", "evict", request).await.map(drop)
+    }
+}
+
+/// How to delete.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Deletion<'a> {
+    /// Only the object with this UID.
+    pub(crate) uid: Option<&'a str>,
+    /// With grace 0.
+    pub(crate) at_once: bool,
+}
