@@ -115,7 +115,20 @@ pub(crate) struct Group {
     pub(crate) versions: Vec<String>,
 }
 
-/// All groups but the core one: built-in ones first, then those of definitions, each by name.
+/// The built-in groups in the order of their priority: a client that looks for a kind by its name
+/// takes the first group that has it.
+const ORDER: [&str; 8] = [
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "policy",
+    "storage.k8s.io",
+    "apiextensions.k8s.io",
+    "coordination.k8s.io",
+];
+
+/// All groups but the core one: built-in ones first, then those of definitions by name.
 pub(crate) fn groups(registry: &Registry) -> Vec<Group> {
     let mut groups: Vec<(bool, Group)> = Vec::new();
     let mut add = |custom: bool, name: &str, version: &str| {
@@ -140,7 +153,8 @@ pub(crate) fn groups(registry: &Registry) -> Vec<Group> {
     for resource in registry.resources() {
         add(resource.is_custom(), &resource.group, &resource.version);
     }
-    groups.sort_by(|(a_custom, a), (b_custom, b)| (a_custom, &a.name).cmp(&(b_custom, &b.name)));
+    let rank = |name: &str| ORDER.iter().position(|one| *one == name).unwrap_or(ORDER.len());
+    groups.sort_by_cached_key(|(custom, group)| (*custom, rank(&group.name), group.name.clone()));
     let ordered = groups.into_iter().map(|(_, mut group)| {
         group.versions.sort_by_key(|version| Reverse(version_rank(version)));
         group

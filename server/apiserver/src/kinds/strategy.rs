@@ -82,7 +82,10 @@ impl Strategy {
     ) -> Vec<FieldError> {
         match self {
             Self::BuiltIn(kind) => kind.validate_update(new, old, part),
-            Self::Custom(version) => version.schema.validate(new),
+            Self::Custom(version) if part == Some(Subresource::Status) => {
+                version.schema.validate_status_change(new, old)
+            }
+            Self::Custom(version) => version.schema.validate_change(new, old),
         }
     }
 

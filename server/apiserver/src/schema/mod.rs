@@ -11,6 +11,7 @@ mod default;
 mod formats;
 mod parse;
 mod prune;
+mod ratchet;
 pub mod structural;
 mod validate;
 

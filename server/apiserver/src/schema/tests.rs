@@ -155,3 +155,34 @@ fn defaults_are_filled_in_and_null_gives_way_unless_it_is_allowed() {
         assert_eq!(given, filled);
     }
 }
+
+#[test]
+fn what_was_wrong_before_may_stay_as_it_is() {
+    let schema = schema(&json!({"type": "object", "required": ["name"], "properties": {
+        "size": {"type": "integer", "maximum": 10}, "color": {"type": "string"}}}));
+    let old = json!({"spec": {"size": 100, "color": "red"}});
+    let cases = [
+        (json!({"spec": {"size": 100, "color": "red"}, "status": {}}), vec![]),
+        (json!({"spec": {"size": 100, "color": "blue", "name": "x"}}), vec![]),
+        (json!({"spec": {"size": 99, "color": "red", "name": "x"}}), vec!["spec.size"]),
+        (json!({"spec": {"size": 100, "color": "blue"}}), vec!["spec.name"]),
+    ];
+    for (new, fields) in cases {
+        let errors = schema.validate_change(&new, &old);
+        let found: Vec<&str> = errors.iter().map(crate::field::FieldError::field).collect();
+        assert_eq!(found, fields, "{new}");
+    }
+}
+
+#[test]
+fn the_status_is_checked_by_itself() {
+    let schema = Schema::parse(&json!({"type": "object", "properties": {
+        "spec": {"type": "integer"},
+        "status": {"type": "object", "properties": {"phase": {"type": "string"}}}}}));
+    let new = json!({"spec": "wrong", "status": {"phase": 1}});
+    let errors = schema.validate_status_change(&new, &json!({}));
+    assert_eq!(
+        summary(&errors),
+        r#"status.phase: Invalid value: "integer": phase in body must be of type string: "integer""#
+    );
+}

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{JsonType, Limits, ListType, Schema, formats};
+use super::{JsonType, Limits, ListType, Schema, formats, ratchet};
 use crate::field::{FieldError, child, index, quote};
 
 impl Schema {
@@ -14,6 +14,27 @@ impl Schema {
         let mut errors = Vec::new();
         self.check(object, "", &mut errors);
         self.check_lists(object, "", &mut errors);
+        errors
+    }
+
+    /// What a change to a custom object makes wrong: what was wrong and is unchanged may stay.
+    pub fn validate_change(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = self.validate(new);
+        ratchet::keep_new(&mut errors, new, old);
+        errors
+    }
+
+    /// The same for the status alone, the schema of which is looked up in this one. Texts name
+    /// fields as seen from the status, as kube-apiserver does.
+    pub fn validate_status_change(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let Some((schema, status)) = self.property("status").zip(new.get("status")) else {
+            return Vec::new();
+        };
+        let old = old.get("status").unwrap_or(&Value::Null);
+        let mut errors = schema.validate_change(status, old);
+        for error in errors.iter_mut().filter(|error| !error.path.is_empty()) {
+            error.path = child("status", &error.path);
+        }
         errors
     }
 

@@ -64,7 +64,11 @@ fn column(text: &str) -> Value {
     };
     let format = if name == "Name" && priority == 0 { "name" } else { "" };
     json!({
-        "name": name, "type": kind, "format": format, "description": name, "priority": priority,
+        "name": name,
+        "type": kind,
+        "format": format,
+        "description": format!("The column {name}."),
+        "priority": priority,
     })
 }
 

@@ -96,7 +96,10 @@ fn rewrite(document: &mut Value) {
     match document {
         Value::Object(fields) => {
             fields.values_mut().for_each(rewrite);
-            if fields.len() > 1
+            // a property may have that name too: then it is no text
+            let refers = fields.get("$ref").is_some_and(Value::is_string);
+            if refers
+                && fields.len() > 1
                 && let Some(target) = fields.remove("$ref")
             {
                 fields.insert("allOf".to_owned(), json!([{ "$ref": target }]));
