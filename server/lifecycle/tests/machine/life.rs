@@ -1,0 +1,126 @@
+use ostler_api::{
+    driver::OperationKind as Kind,
+    machine::{LifecyclePhase, MachineOperationType, MachinePhase, MachineState, MachineStep},
+    names,
+};
+use ostler_lifecycle::{
+    operation::Request,
+    plan::EventReason,
+    snapshot::{NodeView, Observed},
+    user_data::token_id,
+};
+
+use crate::world::{NODE, PROVIDER_ID, UID, World, pod};
+
+#[test]
+fn the_life_of_a_machine_from_new_to_gone() {
+    let mut world = World::new();
+
+    world.pass();
+    assert!(world.machine().has_finalizer(), "nothing is asked before the finalizer is there");
+    assert_eq!(world.kinds_sent(), [Kind::GetMachineStatus]);
+    assert_eq!(world.machine().status, None, "a read alone is not worth a write");
+
+    world.answer();
+    world.pass();
+    assert_eq!(world.step(), Some(MachineStep::CreateInstance));
+    assert_eq!(world.status().phase, Some(LifecyclePhase::Provisioning));
+    let intent = world.status().operation.unwrap();
+    assert_eq!(intent.idempotency_key, format!("{UID}:c"));
+    let Request::Create { user_data, provider_id } = world.sent[1].request.clone() else {
+        panic!("{:?}", world.sent);
+    };
+    let expected = format!("#!/bin/sh\njoin {}.0123456789abcdef as m1", token_id(UID));
+    assert_eq!(String::from_utf8(user_data.unwrap().into_bytes()).unwrap(), expected);
+    assert_eq!(provider_id, "");
+    assert!(matches!(world.token, Observed::Known(_)));
+
+    world.answer();
+    world.pass();
+    assert_eq!(world.machine().provider_id(), Some(PROVIDER_ID));
+    assert_eq!(world.machine().node_name(), Some(NODE));
+    assert_eq!(world.machine().annotation(names::annotation::PRIORITY), Some("3"));
+    assert_eq!(world.applied().unwrap(), r#"{"size":1,"tags":{"a":"1"}}"#);
+    assert_eq!(world.step(), Some(MachineStep::InitializeInstance));
+    assert_eq!(world.sent[2].kind(), Kind::InitializeMachine);
+
+    world.answer();
+    world.pass();
+    assert_eq!(world.phase(), MachinePhase::Pending);
+    assert_eq!(world.status().phase, Some(LifecyclePhase::Provisioned));
+    assert_eq!(world.status().operation, None);
+
+    world.join();
+    world.pass();
+    assert_eq!(world.phase(), MachinePhase::Running);
+    assert_eq!(world.status().phase, Some(LifecyclePhase::Running));
+    assert_eq!(world.step(), None);
+    assert_eq!(world.status().waiting_for, None);
+    let last = world.status().last_operation.unwrap();
+    assert_eq!(last.type_, Some(MachineOperationType::Create));
+    assert_eq!(last.state, Some(MachineState::Successful));
+    assert_eq!(world.token, Observed::Absent, "the bootstrap token is not needed any more");
+    let node = world.node();
+    assert_eq!(node.spec.as_ref().unwrap().taints, None);
+    assert_eq!(node.metadata.finalizers.as_ref().unwrap(), &[names::finalizer::NODE]);
+
+    let settled = world.pass();
+    assert!(settled.actions.is_empty() && settled.dispatch.is_none(), "{settled:#?}");
+    assert_eq!(Some(settled.status), world.machine().status, "a machine at rest is not written");
+
+    world.pods = Observed::Known(vec![pod("web")]);
+    world.delete();
+    world.pass();
+    assert_eq!(world.phase(), MachinePhase::Terminating);
+    assert_eq!(world.step(), Some(MachineStep::CordonNode));
+    assert_eq!(world.node().spec.as_ref().unwrap().unschedulable, Some(true));
+
+    world.pass();
+    assert_eq!(world.step(), Some(MachineStep::DrainNode));
+    assert_eq!(world.status().drain.unwrap().pods_left, 1);
+    assert_eq!(world.count(Kind::DeleteMachine), 0, "the pod is still there");
+
+    world.pods_end();
+    world.pass();
+    assert_eq!(world.step(), Some(MachineStep::DeleteInstance));
+    assert_eq!(world.count(Kind::DeleteMachine), 1);
+
+    world.answer();
+    world.pass();
+    assert!(world.machine.is_none());
+    assert!(matches!(world.node, NodeView::Absent));
+    assert!(world.instances.is_empty());
+    for reason in [
+        EventReason::InstanceCreated,
+        EventReason::InstanceInitialized,
+        EventReason::NodeJoined,
+        EventReason::DrainStarted,
+        EventReason::Drained,
+        EventReason::InstanceDeleted,
+    ] {
+        assert!(world.happened(reason), "{reason:?}");
+    }
+}
+
+#[test]
+fn a_driver_with_create_and_delete_alone_is_enough() {
+    let mut world = World::new();
+    world.kinds = [Kind::CreateMachine, Kind::DeleteMachine].into();
+    world.settle();
+    world.join();
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
+    world.delete();
+    world.settle();
+    assert!(world.machine.is_none());
+    assert_eq!(world.kinds_sent(), [Kind::CreateMachine, Kind::DeleteMachine]);
+}
+
+#[test]
+fn a_class_without_user_data_needs_no_token() {
+    let mut world = World::new();
+    world.secret = ostler_lifecycle::snapshot::SecretView::NotReferenced;
+    world.settle();
+    assert_eq!(world.creates, 1);
+    assert_eq!(world.token, Observed::Absent);
+}

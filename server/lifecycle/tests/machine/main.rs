@@ -1,0 +1,19 @@
+//! Decisions about machines, against a tiny pure world: an API, a driver and a clock without I/O.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+mod bad_input;
+mod crashes;
+mod creation;
+mod deletion;
+mod drain;
+mod health;
+mod hot_update;
+mod life;
+mod world;

@@ -1,0 +1,523 @@
+//! The world: carries plans out, and lets a driver answer when the test says so.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{
+    api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Taint},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use ostler_api::{
+    Machine, MachineClass,
+    driver::{Certainty, ErrorCode, OperationKind},
+    machine::{MachinePhase, MachineState, MachineStatus, MachineStep, WaitReason},
+    names,
+};
+use ostler_lifecycle::{
+    invariants, machine,
+    operation::{
+        Dispatch, Failure, Finished, InFlight, InstanceRecord, OperationView, Request, SecretText,
+        Success, UserData,
+    },
+    plan::{Action, Event, EventReason, Next, Performed, Plan},
+    record::record,
+    snapshot::{
+        BootstrapToken, ClassFacts, ClassView, DriverFacts, DriverView, Fresh, NodeView, Observed,
+        PodView, Refusal, SecretFacts, SecretView, Settings, Snapshot,
+    },
+};
+use serde_json::json;
+
+pub const UID: &str = "11111111-2222-3333-4444-555555555555";
+pub const PROVIDER_ID: &str = "fake:///i-1";
+pub const NODE: &str = "node-1";
+
+/// The instance in the infrastructure.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Instance {
+    pub initialized: bool,
+    pub spec: String,
+}
+
+pub struct World {
+    pub now: Timestamp,
+    pub machine: Option<Machine>,
+    pub class: Option<MachineClass>,
+    pub class_view: Option<ClassView>,
+    pub secret: SecretView,
+    pub node: NodeView,
+    pub pods: Observed<Vec<PodView>>,
+    pub volumes: Observed<Vec<String>>,
+    pub token: Observed<BootstrapToken>,
+    pub kinds: BTreeSet<OperationKind>,
+    pub connected: bool,
+    pub driver_version: String,
+    pub operation: OperationView,
+    pub holder: Option<String>,
+    pub settings: Settings,
+    /// What exists in the infrastructure.
+    pub instances: Vec<Instance>,
+    /// How many creates the driver carried out.
+    pub creates: usize,
+    /// Everything that was sent, in order.
+    pub sent: Vec<Dispatch>,
+    pub events: Vec<Event>,
+    /// Pods whose eviction is refused, by name.
+    pub protected: BTreeSet<String>,
+    pub cancelled: Vec<String>,
+    ids: u32,
+}
+
+impl World {
+    pub fn new() -> Self {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let mut machine: Machine = serde_json::from_value(json!({
+            "apiVersion": names::API_VERSION, "kind": "Machine",
+            "metadata": { "name": "m1", "namespace": "default", "uid": UID, "generation": 1 },
+            "spec": { "class": { "kind": "MachineClass", "name": "small" } }
+        }))
+        .unwrap();
+        machine.metadata.creation_timestamp = Some(Time(now));
+        Self {
+            now,
+            machine: Some(machine),
+            class: Some(class(&json!({ "size": 1, "tags": { "a": "1" } }))),
+            class_view: None,
+            secret: secret(b"#!/bin/sh\njoin <<BOOTSTRAP_TOKEN>> as <<MACHINE_NAME>>"),
+            node: NodeView::Absent,
+            pods: Observed::Known(Vec::new()),
+            volumes: Observed::Absent,
+            token: Observed::Absent,
+            kinds: OperationKind::ALL.into_iter().collect(),
+            connected: true,
+            driver_version: "fake 1".to_owned(),
+            operation: OperationView::Idle,
+            holder: None,
+            settings: Settings::default(),
+            instances: Vec::new(),
+            creates: 0,
+            sent: Vec::new(),
+            events: Vec::new(),
+            protected: BTreeSet::new(),
+            cancelled: Vec::new(),
+            ids: 0,
+        }
+    }
+
+    /// A world whose machine runs.
+    pub fn running() -> Self {
+        let mut world = Self::new();
+        world.settle();
+        world.join();
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::Running);
+        world
+    }
+
+    // --- what is seen ---
+
+    pub fn machine(&self) -> &Machine {
+        self.machine.as_ref().expect("the machine is gone")
+    }
+
+    pub fn status(&self) -> MachineStatus {
+        self.machine().status.clone().unwrap_or_default()
+    }
+
+    pub fn phase(&self) -> MachinePhase {
+        self.machine().phase()
+    }
+
+    pub fn step(&self) -> Option<MachineStep> {
+        self.status().step
+    }
+
+    pub fn waits_for(&self) -> Option<WaitReason> {
+        self.status().waiting_for.map(|wait| wait.reason)
+    }
+
+    pub fn last_state(&self) -> Option<MachineState> {
+        self.status().last_operation.and_then(|last| last.state)
+    }
+
+    pub fn kinds_sent(&self) -> Vec<OperationKind> {
+        self.sent.iter().map(Dispatch::kind).collect()
+    }
+
+    pub fn count(&self, kind: OperationKind) -> usize {
+        self.sent.iter().filter(|one| one.kind() == kind).count()
+    }
+
+    pub fn happened(&self, reason: EventReason) -> bool {
+        self.events.iter().any(|event| event.reason == reason)
+    }
+
+    pub fn applied(&self) -> Option<String> {
+        let key = names::annotation::LAST_APPLIED_PROVIDER_SPEC;
+        self.machine().annotation(key).map(str::to_owned)
+    }
+
+    // --- what the test does ---
+
+    pub fn later(&mut self, seconds: i64) {
+        self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
+    }
+
+    pub fn delete(&mut self) {
+        let now = self.now;
+        self.machine_mut().metadata.deletion_timestamp = Some(Time(now));
+    }
+
+    pub fn machine_mut(&mut self) -> &mut Machine {
+        self.machine.as_mut().expect("the machine is gone")
+    }
+
+    pub fn edit_class(&mut self, spec: serde_json::Value) {
+        self.class.as_mut().unwrap().spec.provider_spec = spec;
+    }
+
+    /// The Node joins, healthy, as its kubelet registers it.
+    pub fn join(&mut self) {
+        self.node = NodeView::Known(Arc::new(node("True", self.now)));
+    }
+
+    pub fn node_is(&mut self, ready: &str) {
+        let mut changed = node(ready, self.now);
+        if let NodeView::Known(old) = &self.node {
+            changed.metadata = old.metadata.clone();
+            changed.spec.clone_from(&old.spec);
+        }
+        self.node = NodeView::Known(Arc::new(changed));
+    }
+
+    pub fn node(&self) -> &Node {
+        match &self.node {
+            NodeView::Known(node) => node,
+            other => panic!("no node: {other:?}"),
+        }
+    }
+
+    pub fn snapshot(&mut self) -> Snapshot {
+        self.ids += 1;
+        Snapshot {
+            now: self.now,
+            machine: Arc::new(self.machine().clone()),
+            class: self.class_view.clone().unwrap_or_else(|| {
+                self.class
+                    .as_ref()
+                    .map_or(ClassView::Missing, |class| ClassView::Known(ClassFacts::of(class)))
+            }),
+            secret: self.secret.clone(),
+            node: self.node.clone(),
+            pods: self.pods.clone(),
+            attached_volumes: self.volumes.clone(),
+            bootstrap_token: self.token.clone(),
+            driver: if self.connected {
+                DriverView::Ready(DriverFacts {
+                    identity: self.driver_version.clone(),
+                    kinds: self.kinds.clone(),
+                })
+            } else {
+                DriverView::Unavailable
+            },
+            operation: self.operation.clone(),
+            provider_id_holder: self.holder.clone(),
+            term: 1,
+            fresh: Fresh {
+                operation_id: format!("op-{}", self.ids),
+                token_secret: SecretText::new("0123456789abcdef".to_owned()),
+            },
+            settings: self.settings.clone(),
+        }
+    }
+
+    /// One pass, as the controllers make it. The dispatch is left in flight.
+    pub fn pass(&mut self) -> Plan {
+        let snapshot = self.snapshot();
+        let plan = machine::plan(&snapshot);
+        assert_eq!(invariants::check(&snapshot, &plan), Ok(()), "{plan:#?}");
+        let performed: Vec<_> = plan.actions.iter().map(|action| self.perform(action)).collect();
+        let recorded = record(&snapshot, &plan, &performed);
+        if let (Some(patch), Some(machine)) = (&recorded.status, &mut self.machine) {
+            let mut status =
+                serde_json::to_value(machine.status.clone().unwrap_or_default()).unwrap();
+            merge(&mut status, patch);
+            machine.status = Some(serde_json::from_value(status).unwrap());
+        }
+        if recorded.proceed {
+            self.cancelled.extend(plan.cancel.clone());
+            if plan.acknowledge.is_some() {
+                self.operation = OperationView::Idle;
+            }
+            if let Some(dispatch) = &plan.dispatch {
+                self.sent.push(dispatch.clone());
+                self.operation = OperationView::InFlight(InFlight {
+                    id: dispatch.id.clone(),
+                    kind: dispatch.kind(),
+                    idempotency_key: dispatch.idempotency_key.clone(),
+                    since: self.now,
+                    cancelled: false,
+                    progress: None,
+                });
+            }
+            self.events.extend(recorded.events);
+        }
+        plan
+    }
+
+    /// Passes, with a driver that does what it is told, until nothing moves.
+    pub fn settle(&mut self) {
+        for _ in 0..40 {
+            if self.machine.is_none() {
+                return;
+            }
+            let before = (self.machine.clone(), format!("{:?}", self.node));
+            let plan = self.pass();
+            let works = matches!(self.operation, OperationView::InFlight(_));
+            if works {
+                self.answer();
+            }
+            let after = (self.machine.clone(), format!("{:?}", self.node));
+            if !works && before == after && plan.dispatch.is_none() && plan.acknowledge.is_none() {
+                return;
+            }
+        }
+        panic!("does not settle: {:#?}", self.status());
+    }
+
+    /// The driver does what it was last told, truthfully.
+    pub fn answer(&mut self) {
+        let outcome = self.carry_out();
+        self.reply(outcome);
+    }
+
+    /// The driver fails the operation in flight without having done anything.
+    pub fn refuse(&mut self, code: ErrorCode) {
+        self.fail(code, Certainty::NotApplied);
+    }
+
+    pub fn fail(&mut self, code: ErrorCode, certainty: Certainty) {
+        self.reply(Err(Failure::new(code, certainty, "no")));
+    }
+
+    pub fn reply(&mut self, outcome: Result<Success, Failure>) {
+        let OperationView::InFlight(flight) = &self.operation else { panic!("nothing in flight") };
+        self.operation = OperationView::Finished(Finished {
+            id: flight.id.clone(),
+            kind: flight.kind,
+            idempotency_key: flight.idempotency_key.clone(),
+            outcome,
+            checkpoint: None,
+        });
+    }
+
+    /// The effect of the operation in flight.
+    pub fn carry_out(&mut self) -> Result<Success, Failure> {
+        let request = self.sent.last().unwrap().request.clone();
+        let spec = self.class.as_ref().map(|class| class.spec.provider_spec.to_string());
+        let missing = || Err(Failure::new(ErrorCode::NotFound, Certainty::NotApplied, "none"));
+        match request {
+            Request::Create { .. } => {
+                self.creates += 1;
+                if self.instances.is_empty() {
+                    self.instances
+                        .push(Instance { initialized: false, spec: spec.unwrap_or_default() });
+                }
+                Ok(Success::Created(self.record()))
+            }
+            Request::Initialize { .. } => {
+                let Some(instance) = self.instances.first_mut() else { return missing() };
+                instance.initialized = true;
+                Ok(Success::Initialized(Some(self.record())))
+            }
+            Request::Update { .. } => {
+                let Some(instance) = self.instances.first_mut() else { return missing() };
+                instance.spec = spec.unwrap_or_default();
+                Ok(Success::Updated { applied_paths: vec!["tags".to_owned()] })
+            }
+            Request::Delete { .. } => {
+                self.instances.clear();
+                Ok(Success::Deleted)
+            }
+            Request::Status { .. } if self.instances.is_empty() => missing(),
+            Request::Status { .. } => Ok(Success::Read(self.record())),
+        }
+    }
+
+    pub fn record(&self) -> InstanceRecord {
+        InstanceRecord {
+            provider_id: PROVIDER_ID.to_owned(),
+            node_name: NODE.to_owned(),
+            initialized: self.instances.first().map(|instance| instance.initialized),
+            ..InstanceRecord::default()
+        }
+    }
+
+    /// The core dies and comes back; the driver keeps what it has.
+    pub fn lose_operation(&mut self) {
+        self.operation = OperationView::Idle;
+    }
+
+    fn perform(&mut self, action: &Action) -> Performed {
+        let now = self.now;
+        let protected = self.protected.clone();
+        match action {
+            Action::AddFinalizer => {
+                let name = names::finalizer::MACHINE.to_owned();
+                self.machine_mut().metadata.finalizers.get_or_insert_default().push(name);
+            }
+            Action::PatchMachine(patch) => {
+                let machine = self.machine_mut();
+                if let Some(id) = &patch.provider_id {
+                    machine.spec.provider_id = Some(id.clone());
+                }
+                machine.metadata.labels.get_or_insert_default().extend(patch.labels.clone());
+                let annotations = machine.metadata.annotations.get_or_insert_default();
+                for (key, value) in &patch.annotations {
+                    match value {
+                        Some(value) => annotations.insert(key.clone(), value.clone()),
+                        None => annotations.remove(key),
+                    };
+                }
+            }
+            Action::EnsureBootstrapToken(request) => {
+                self.token = Observed::Known(BootstrapToken {
+                    secret: request.secret.clone(),
+                    expires: Some(request.expires),
+                });
+            }
+            Action::DeleteBootstrapToken { .. } => self.token = Observed::Absent,
+            Action::PatchNode(patch) => {
+                let mut node = self.node().clone();
+                let ours = names::finalizer::NODE;
+                let finalizers = node.metadata.finalizers.get_or_insert_default();
+                if patch.add_finalizer {
+                    finalizers.push(ours.to_owned());
+                }
+                if patch.remove_finalizer {
+                    finalizers.retain(|name| name != ours);
+                }
+                let spec = node.spec.get_or_insert_default();
+                if patch.remove_not_ready_taint {
+                    spec.taints = None;
+                }
+                if patch.cordon {
+                    spec.unschedulable = Some(true);
+                }
+                if patch.label_machine {
+                    let labels = node.metadata.labels.get_or_insert_default();
+                    labels.insert(names::label::MACHINE_NAME.to_owned(), "m1".to_owned());
+                }
+                self.node = NodeView::Known(Arc::new(node));
+            }
+            Action::Evict(pod) => {
+                let Observed::Known(pods) = &mut self.pods else { panic!("no pods") };
+                let found = pods.iter_mut().find(|one| one.uid == pod.uid);
+                let Some(found) = found else { return Performed::Gone };
+                if protected.contains(&pod.name) {
+                    found.refused = Some(Refusal { at: now, by_budget: true });
+                    return Performed::Refused;
+                }
+                found.terminating = true;
+            }
+            Action::DeletePod(pod) => {
+                let Observed::Known(pods) = &mut self.pods else { panic!("no pods") };
+                pods.retain(|one| one.uid != pod.uid);
+            }
+            Action::DeleteNode { .. } => self.node = NodeView::Absent,
+            Action::DeleteMachine => self.delete(),
+            Action::RemoveFinalizer => self.machine = None,
+        }
+        Performed::Done
+    }
+
+    /// Terminating pods end.
+    pub fn pods_end(&mut self) {
+        let Observed::Known(pods) = &mut self.pods else { panic!("no pods") };
+        pods.retain(|pod| !pod.terminating);
+    }
+}
+
+pub fn class(spec: &serde_json::Value) -> MachineClass {
+    serde_json::from_value(json!({
+        "apiVersion": names::API_VERSION, "kind": "MachineClass",
+        "metadata": { "name": "small", "namespace": "default" },
+        "provider": "fake.ostler.dev", "providerSpec": spec
+    }))
+    .unwrap()
+}
+
+pub fn secret(user_data: &[u8]) -> SecretView {
+    SecretView::Known(SecretFacts {
+        revision: "s1".to_owned(),
+        user_data: Some(UserData::new(user_data.to_vec())),
+    })
+}
+
+pub fn node(ready: &str, since: Timestamp) -> Node {
+    let mut node = Node::default();
+    node.metadata.name = Some(NODE.to_owned());
+    node.metadata.uid = Some("node-uid".to_owned());
+    node.spec = Some(NodeSpec {
+        provider_id: Some(PROVIDER_ID.to_owned()),
+        taints: Some(vec![Taint {
+            key: names::taint::INSTANCE_NOT_READY.to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        }]),
+        ..NodeSpec::default()
+    });
+    node.status = Some(NodeStatus {
+        conditions: Some(vec![NodeCondition {
+            type_: "Ready".to_owned(),
+            status: ready.to_owned(),
+            last_transition_time: Some(Time(since)),
+            ..NodeCondition::default()
+        }]),
+        ..NodeStatus::default()
+    });
+    node
+}
+
+pub fn pod(name: &str) -> PodView {
+    PodView {
+        namespace: "apps".to_owned(),
+        name: name.to_owned(),
+        uid: format!("uid-{name}"),
+        mirror: false,
+        daemon: false,
+        finished: false,
+        terminating: false,
+        refused: None,
+    }
+}
+
+/// When a plan looks again, in seconds from now.
+pub fn looks_again(world: &World, plan: &Plan) -> Option<i64> {
+    match &plan.next {
+        Next::Wait { until, .. } => Some(until.duration_since(world.now).as_secs()),
+        Next::OnChange | Next::Done => None,
+    }
+}
+
+pub fn minutes(count: u64) -> Duration {
+    Duration::from_mins(count)
+}
+
+fn merge(target: &mut serde_json::Value, patch: &serde_json::Value) {
+    let Some(patch) = patch.as_object() else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let map = target.as_object_mut().unwrap();
+    for (key, value) in patch {
+        if value.is_null() {
+            map.remove(key);
+        } else {
+            merge(map.entry(key.clone()).or_insert(serde_json::Value::Null), value);
+        }
+    }
+}
