@@ -49,7 +49,7 @@ pub fn record(snapshot: &Snapshot, plan: &Plan, performed: &[Performed]) -> Reco
         return stopped(snapshot, action, &obstacle);
     }
     let mut status = plan.status.clone();
-    add_evictions(&mut status, results());
+    add_evictions(&old, &mut status, results());
     let gone = plan.next == Next::Done && !has_other_finalizers(snapshot);
     Recorded {
         status: if gone { None } else { status_patch(&old, &status) },
@@ -107,6 +107,7 @@ fn stopped(snapshot: &Snapshot, action: &Action, obstacle: &Obstacle) -> Recorde
 
 /// Adds what came of the evictions to the progress of the drain.
 fn add_evictions<'a>(
+    old: &MachineStatus,
     status: &mut MachineStatus,
     results: impl Iterator<Item = (&'a Action, &'a Performed)>,
 ) {
@@ -139,7 +140,11 @@ fn add_evictions<'a>(
     }
     let reason = draining::reason(status.drain.as_ref());
     if let Some(waiting) = status.waiting_for.as_mut().filter(|_| evicted) {
-        waiting.reason = reason;
+        if waiting.reason != reason {
+            let before = old.waiting_for.as_ref().filter(|before| before.reason == reason);
+            waiting.since = before.and_then(|b| b.since.clone()).or_else(|| waiting.since.take());
+            waiting.reason = reason;
+        }
     }
 }
 

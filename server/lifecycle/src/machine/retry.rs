@@ -155,7 +155,9 @@ fn backoff(first: Duration, max: Duration, failures: i32) -> Duration {
 /// the class or the secret is another one than it failed with.
 pub(crate) fn gate(pass: &mut Pass<'_>) -> Option<Turn> {
     let retry = pass.status.retry.clone()?;
-    let changed = |then: &Option<String>, now: Option<String>| now.is_some() && *then != now;
+    let changed = |then: &Option<String>, now: Option<String>| {
+        then.is_some() && now.is_some() && *then != now
+    };
     if changed(&retry.class_revision, class_revision(pass))
         || changed(&retry.secret_revision, secret_revision(pass))
     {

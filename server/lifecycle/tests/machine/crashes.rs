@@ -1,1 +1,152 @@
+//! The core or the driver dies at every point: there is never a second instance, and none is lost.
 
+use ostler_api::{
+    driver::{Certainty, ErrorCode, OperationKind as Kind},
+    machine::{MachinePhase, MachineStep},
+};
+use ostler_lifecycle::operation::OperationView;
+
+use crate::world::World;
+
+/// Where the core dies while an operation of this kind is at work.
+#[derive(Debug, Clone, Copy)]
+enum Point {
+    /// The intent is written, nothing was sent.
+    BeforeSending,
+    /// Sent and carried out; the result never arrives.
+    ResultLost,
+    /// Sent, not carried out, and the driver dies too.
+    RequestLost,
+    /// Carried out; the driver says that it cannot tell.
+    DriverCannotTell,
+}
+
+const POINTS: [Point; 4] =
+    [Point::BeforeSending, Point::ResultLost, Point::RequestLost, Point::DriverCannotTell];
+
+/// Runs until an operation of this kind is in flight, dies there, and goes on.
+fn die(world: &mut World, kind: Kind, point: Point) {
+    for _ in 0..30 {
+        if world.sent.last().is_some_and(|last| last.kind() == kind)
+            && matches!(world.operation, OperationView::InFlight(_))
+        {
+            break;
+        }
+        if matches!(world.operation, OperationView::InFlight(_)) {
+            world.answer();
+        }
+        world.pods_end();
+        world.pass();
+    }
+    assert_eq!(world.sent.last().unwrap().kind(), kind, "{point:?}");
+    match point {
+        Point::BeforeSending | Point::RequestLost => world.lose_operation(),
+        Point::ResultLost => {
+            let _lost = world.carry_out();
+            world.lose_operation();
+        }
+        Point::DriverCannotTell => {
+            let _lost = world.carry_out();
+            world.fail(ErrorCode::Unknown, Certainty::Unknown);
+        }
+    }
+    world.pass();
+    world.later(10);
+}
+
+#[test]
+fn a_crash_during_the_create_leaves_one_instance() {
+    for point in POINTS {
+        let mut world = World::new();
+        die(&mut world, Kind::CreateMachine, point);
+        world.settle();
+        assert_eq!(world.instances.len(), 1, "{point:?}");
+        let carried_out = !matches!(point, Point::BeforeSending | Point::RequestLost);
+        assert_eq!(world.creates, 1, "{point:?}");
+        assert_eq!(world.count(Kind::CreateMachine), if carried_out { 1 } else { 2 }, "{point:?}");
+        assert_eq!(world.step(), Some(MachineStep::JoinNode), "{point:?}");
+        assert!(world.instances[0].initialized, "{point:?}");
+    }
+}
+
+#[test]
+fn a_crash_during_the_initialization_is_made_good() {
+    for point in POINTS {
+        let mut world = World::new();
+        die(&mut world, Kind::InitializeMachine, point);
+        world.settle();
+        world.join();
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::Running, "{point:?}");
+        assert!(world.instances[0].initialized, "{point:?}");
+        assert_eq!(world.creates, 1);
+    }
+}
+
+#[test]
+fn a_crash_during_an_update_ends_with_the_current_spec() {
+    for point in POINTS {
+        let mut world = World::running();
+        world.edit_class(serde_json::json!({ "size": 1, "tags": { "b": "1" } }));
+        die(&mut world, Kind::UpdateMachine, point);
+        world.settle();
+        assert_eq!(world.instances[0].spec, r#"{"size":1,"tags":{"b":"1"}}"#, "{point:?}");
+        assert_eq!(world.applied().unwrap(), world.instances[0].spec, "{point:?}");
+        assert_eq!(world.status().hot_update, None, "{point:?}");
+    }
+}
+
+#[test]
+fn a_crash_during_the_deletion_leaves_no_instance_and_no_machine() {
+    for point in POINTS {
+        let mut world = World::running();
+        world.delete();
+        die(&mut world, Kind::DeleteMachine, point);
+        world.settle();
+        assert!(world.machine.is_none(), "{point:?}");
+        assert!(world.instances.is_empty(), "{point:?}");
+    }
+}
+
+#[test]
+fn a_machine_deleted_after_a_crash_in_its_create_leaves_no_instance() {
+    for point in POINTS {
+        let mut world = World::new();
+        die(&mut world, Kind::CreateMachine, point);
+        world.delete();
+        world.settle();
+        assert!(world.machine.is_none(), "{point:?}");
+        assert!(world.instances.is_empty(), "{point:?}");
+    }
+}
+
+#[test]
+fn a_create_whose_result_is_delivered_twice_is_one_create() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    let outcome = world.carry_out();
+    world.reply(outcome);
+    let again = world.operation.clone();
+    world.pass();
+    world.operation = again;
+    world.settle();
+    assert_eq!(world.count(Kind::CreateMachine), 1);
+    assert_eq!(world.step(), Some(MachineStep::JoinNode));
+}
+
+#[test]
+fn the_result_of_an_earlier_delivery_counts_for_the_intent() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    let outcome = world.carry_out();
+    let OperationView::InFlight(flight) = &mut world.operation else { panic!() };
+    flight.id = "from before the restart".to_owned();
+    world.reply(outcome);
+    world.pass();
+    assert_eq!(world.machine().provider_id(), Some(crate::world::PROVIDER_ID));
+    assert_eq!(world.count(Kind::CreateMachine), 1);
+}

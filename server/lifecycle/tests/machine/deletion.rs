@@ -1,1 +1,243 @@
+use ostler_api::{
+    driver::{Certainty, ErrorCode, OperationKind as Kind},
+    machine::{MachineConditionType, MachinePhase, MachineStep, WaitReason},
+};
+use ostler_lifecycle::{
+    machine::{Move, rule},
+    operation::{OperationView, Request},
+    plan::Action,
+    snapshot::{NodeView, Observed},
+};
 
+use crate::world::{PROVIDER_ID, World, looks_again};
+
+#[test]
+fn a_machine_deleted_while_it_is_created_cancels_waits_and_deletes_by_identity() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    let create = world.sent.last().unwrap().id.clone();
+    world.delete();
+    let plan = world.pass();
+    assert_eq!(plan.cancel, Some(create.clone()));
+    assert_eq!(plan.dispatch, None, "the opposite is not sent while the create may run (INV-1)");
+    assert_eq!(world.phase(), MachinePhase::Terminating);
+
+    let OperationView::InFlight(flight) = &mut world.operation else { panic!() };
+    flight.cancelled = true;
+    assert_eq!(world.pass().cancel, None, "once is enough");
+
+    let _lost = world.carry_out();
+    world.fail(ErrorCode::Canceled, Certainty::Unknown);
+    world.settle();
+    assert!(world.machine.is_none());
+    assert!(world.instances.is_empty());
+}
+
+#[test]
+fn a_create_that_ends_after_the_deletion_began_is_deleted_again() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    world.delete();
+    world.pass();
+    world.answer();
+    world.settle();
+    assert_eq!(world.creates, 1);
+    assert!(world.instances.is_empty());
+    assert!(world.machine.is_none());
+    let last = world.sent.last().unwrap();
+    let expected = Request::Delete { provider_id: PROVIDER_ID.to_owned() };
+    assert_eq!(last.request, expected);
+}
+
+#[test]
+fn a_cancelled_create_that_did_nothing_leaves_no_retry_behind() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    world.delete();
+    world.pass();
+    world.fail(ErrorCode::Canceled, Certainty::NotApplied);
+    world.settle();
+    assert!(world.machine.is_none(), "{:#?}", world.status());
+}
+
+#[test]
+fn the_wait_of_a_failed_create_does_not_hold_the_deletion_up() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    world.refuse(ErrorCode::ResourceExhausted);
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::CapacityExhausted));
+    world.delete();
+    world.settle();
+    assert!(world.machine.is_none());
+}
+
+#[test]
+fn every_code_of_a_failed_delete_keeps_the_finalizer_but_not_found() {
+    for code in ErrorCode::ALL {
+        let mut world = World::running();
+        world.delete();
+        for _ in 0..5 {
+            if matches!(world.operation, OperationView::InFlight(_)) {
+                break;
+            }
+            world.pass();
+        }
+        assert_eq!(world.sent.last().unwrap().kind(), Kind::DeleteMachine);
+        world.refuse(code);
+        let plan = world.pass();
+        if code == ErrorCode::NotFound {
+            assert!(world.machine.is_none());
+            continue;
+        }
+        assert!(world.machine().has_finalizer(), "{code}");
+        assert_eq!(world.phase(), MachinePhase::Terminating, "{code}");
+        let type_ = MachineConditionType::InstanceDeleted;
+        let status = world.status();
+        let shown = status.conditions.iter().find(|one| one.type_ == type_.as_str()).unwrap();
+        assert_eq!(shown.reason.as_deref(), Some(code.name()));
+        assert!(!matches!(rule(Kind::DeleteMachine, code).then, Move::OnClassChange), "{code}");
+        let wait = looks_again(&world, &plan).unwrap();
+        world.later(wait);
+        world.settle();
+        assert!(world.machine.is_none(), "{code}");
+    }
+}
+
+#[test]
+fn a_node_that_joined_unseen_is_drained_before_its_instance_goes() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    let _lost = world.carry_out();
+    world.lose_operation();
+    world.delete();
+    world.pass();
+    assert_eq!(world.sent.last().unwrap().kind(), Kind::GetMachineStatus);
+    world.answer();
+    world.pass();
+    assert_eq!(world.count(Kind::DeleteMachine), 0, "its node was not looked for by that name");
+    assert_eq!(world.machine().provider_id(), Some(PROVIDER_ID));
+    world.join();
+    world.pods = Observed::Known(vec![crate::world::pod("web")]);
+    world.pass();
+    world.pass();
+    assert_eq!(world.step(), Some(MachineStep::DrainNode));
+    assert_eq!(world.count(Kind::DeleteMachine), 0);
+    world.pods_end();
+    world.settle();
+    assert!(world.machine.is_none());
+    assert!(matches!(world.node, NodeView::Absent));
+}
+
+#[test]
+fn a_node_that_comes_while_the_driver_is_away_is_drained_too() {
+    let mut world = World::new();
+    world.settle();
+    world.delete();
+    world.connected = false;
+    world.settle();
+    assert_eq!(world.step(), Some(MachineStep::DeleteInstance));
+    world.join();
+    world.pods = Observed::Known(vec![crate::world::pod("web")]);
+    world.connected = true;
+    world.settle();
+    assert_eq!(world.count(Kind::DeleteMachine), 0);
+    assert_eq!(world.step(), Some(MachineStep::DrainNode));
+    world.pods_end();
+    world.settle();
+    assert!(world.machine.is_none());
+}
+
+#[test]
+fn a_machine_with_the_id_of_another_is_deleted_by_identity_only() {
+    let mut world = World::running();
+    world.holder = Some("m0".to_owned());
+    world.delete();
+    world.settle();
+    let deletes: Vec<_> =
+        world.sent.iter().filter(|one| one.kind() == Kind::DeleteMachine).collect();
+    assert_eq!(deletes[0].request, Request::Delete { provider_id: String::new() });
+    assert!(world.machine.is_none());
+}
+
+#[test]
+fn deleting_the_node_deletes_its_machine() {
+    let mut world = World::running();
+    let mut node = world.node().clone();
+    node.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(world.now));
+    world.node = NodeView::Known(node.into());
+    let plan = world.pass();
+    assert_eq!(plan.actions, [Action::DeleteMachine]);
+    world.settle();
+    assert!(world.machine.is_none());
+    assert!(world.instances.is_empty());
+}
+
+#[test]
+fn a_failed_machine_is_deleted_like_any_other() {
+    let mut world = World::new();
+    world.settle();
+    world.later(20 * 60);
+    world.pass();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+    world.delete();
+    world.settle();
+    assert!(world.machine.is_none());
+    assert!(world.instances.is_empty());
+}
+
+#[test]
+fn volumes_are_waited_for_and_not_for_ever() {
+    let mut world = World::running();
+    world.volumes = Observed::Known(vec!["pv-1".to_owned()]);
+    world.delete();
+    world.settle();
+    assert_eq!(world.step(), Some(MachineStep::DetachVolumes));
+    assert_eq!(world.waits_for(), Some(WaitReason::VolumesAttached));
+    let mut patient = World::running();
+    patient.volumes = Observed::Known(vec!["pv-1".to_owned()]);
+    patient.delete();
+    patient.settle();
+    patient.volumes = Observed::Known(Vec::new());
+    patient.settle();
+    assert!(patient.machine.is_none());
+    world.later(120);
+    world.settle();
+    assert!(world.machine.is_none());
+}
+
+#[test]
+fn a_machine_without_our_finalizer_is_left_alone() {
+    let mut world = World::running();
+    world.machine_mut().metadata.finalizers = None;
+    world.delete();
+    let plan = world.pass();
+    assert!(plan.actions.is_empty() && plan.dispatch.is_none());
+}
+
+#[test]
+fn a_write_that_fails_ends_the_pass_and_is_said() {
+    use ostler_lifecycle::{machine, plan::Performed, record::record};
+
+    let mut world = World::new();
+    let snapshot = world.snapshot();
+    let plan = machine::plan(&snapshot);
+    let recorded = record(&snapshot, &plan, &[Performed::Failed("etcd is away".to_owned())]);
+    assert!(!recorded.proceed);
+    let patch = recorded.status.unwrap();
+    assert_eq!(patch["waitingFor"]["reason"], "ApiWriteFailed");
+    assert_eq!(patch["waitingFor"]["message"], "AddFinalizer: etcd is away");
+    let conflict = record(&snapshot, &plan, &[Performed::Conflict]);
+    assert!(!conflict.proceed && conflict.status.is_none());
+}

@@ -3,7 +3,6 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
-    missing_docs,
     unreachable_pub,
     reason = "tests"
 )]

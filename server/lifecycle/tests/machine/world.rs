@@ -285,6 +285,19 @@ impl World {
         panic!("does not settle: {:#?}", self.status());
     }
 
+    /// As [`Self::settle`], for a machine whose operation is answered first.
+    pub fn settle_no_node(&mut self) {
+        self.answer();
+        self.settle();
+    }
+
+    /// Passes while pods refuse to go.
+    pub fn settle_pods(&mut self) {
+        for _ in 0..3 {
+            self.pass();
+        }
+    }
+
     /// The driver does what it was last told, truthfully.
     pub fn answer(&mut self) {
         let outcome = self.carry_out();
