@@ -1,6 +1,6 @@
 //! What the server does by itself, on a paused clock: nothing here waits for real time.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
 use std::time::Duration;
 
@@ -81,10 +81,11 @@ impl Cluster {
             }
         };
         // Of the paused clock: it passes as soon as nothing else is left to do.
-        match tokio::time::timeout(Duration::from_hours(2), waiting).await {
-            Ok(object) => object,
-            Err(_) => panic!("{path} stays as it is: {:#?}", self.get(path).await),
-        }
+        let waited = tokio::time::timeout(Duration::from_hours(2), waiting).await;
+        let Ok(object) = waited else {
+            panic!("{path} stays as it is: {:#?}", self.get(path).await);
+        };
+        object
     }
 
     async fn until_gone(&self, path: &str) {
@@ -148,9 +149,8 @@ async fn a_foreground_deletion_waits_for_dependents_that_hold_on() {
     cluster.create(MAPS, dependent).await;
 
     cluster.delete(&at(MAPS, "owner"), "Foreground").await;
-    let marked = |object: Option<&Value>| {
-        object.unwrap()["metadata"]["deletionTimestamp"].is_string()
-    };
+    let marked =
+        |object: Option<&Value>| object.unwrap()["metadata"]["deletionTimestamp"].is_string();
     cluster.until(&at(MAPS, "dependent"), marked).await;
     let owner = cluster.get(&at(MAPS, "owner")).await.unwrap();
     assert_eq!(owner["metadata"]["finalizers"], json!(["foregroundDeletion"]));
@@ -277,9 +277,7 @@ async fn a_definition_goes_when_the_last_of_its_objects_is_gone() {
     let widgets = "/apis/example.org/v1/namespaces/default/widgets";
     cluster.create(DEFINITIONS, definition("widgets")).await;
     cluster.until(&at(DEFINITIONS, "widgets.example.org"), established).await;
-    let widget = |name: &str| {
-        json!({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": name}})
-    };
+    let widget = |name: &str| json!({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": name}});
     cluster.create(widgets, widget("plain")).await;
     let mut held = widget("held");
     held["metadata"]["finalizers"] = json!(["example.org/hold"]);

@@ -1,6 +1,6 @@
 //! The server over HTTPS, as a stranger meets it.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -124,7 +124,8 @@ async fn a_service_account_token_is_who_it_says_until_its_account_is_gone() {
         read(server.send(request("POST", path, token, Body::from(body.to_string()))).await).await
     };
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "bot"}});
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "bot"}});
     assert_eq!(post(accounts, admin.as_deref(), account).await.0, StatusCode::CREATED);
     let ask = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
         "spec": {"expirationSeconds": 600}});

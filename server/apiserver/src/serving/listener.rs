@@ -5,10 +5,11 @@ use std::{io, sync::Arc, time::Duration};
 use axum::body::Body;
 use futures::StreamExt;
 use http::{Request, Response};
-use hyper::{body::Incoming, service::service_fn};
+use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
+    service::TowerToHyperService,
 };
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -17,8 +18,9 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::service_fn;
 
-use super::{PkiError, TlsMaterial, pipeline::Pipeline};
+use super::{PkiError, TlsMaterial, compress, pipeline::Pipeline};
 
 /// Connections at once; further ones wait in the operating system's queue.
 const CONNECTIONS: usize = 512;
@@ -95,6 +97,7 @@ impl Server {
         let stream = timeout(HANDSHAKE, self.acceptor.accept(stream)).await??;
         let answering = self.clone();
         let service = service_fn(move |request| answering.clone().answer(request));
+        let service = TowerToHyperService::new(compress::large_answers(service));
         let builder = builder();
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);

@@ -6,6 +6,7 @@
 
 mod answer;
 mod bootstrap;
+mod compress;
 mod kubeconfig;
 mod listener;
 mod local;

@@ -4,10 +4,7 @@ use std::panic::AssertUnwindSafe;
 
 use axum::body::Body;
 use futures::FutureExt;
-use http::{
-    HeaderName, HeaderValue, Request, Response, StatusCode,
-    header::{CACHE_CONTROL, CONTENT_LENGTH},
-};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header::CACHE_CONTROL};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::Instant;
 
@@ -88,7 +85,6 @@ impl Pipeline {
         if let Some(review) = Review::of(&attributes) {
             return self.review(review, &identity, request).await;
         }
-        limit(&request)?;
         request.extensions_mut().insert(identity);
         Ok(self.api.handle(request).await)
     }
@@ -111,14 +107,6 @@ impl Pipeline {
         let review = review.answer(&self.auth, identity, &head.method, &head.headers, &body)?;
         Ok(answer::json(StatusCode::CREATED, &review))
     }
-}
-
-/// Refuses a body that says itself that it is too large. One that does not is cut off by its
-/// reader.
-fn limit(request: &Request<Body>) -> Answer<()> {
-    let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    let length = length.and_then(|value| value.parse::<usize>().ok()).unwrap_or(0);
-    if length > BODY_LIMIT { Err(Status::too_large(BODY_LIMIT)) } else { Ok(()) }
 }
 
 /// The headers that every answer has.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, Table, TableDefinition};
 
 use super::{
-    Change, Key, OpenError, StorageError,
+    Change, FIRST_REVISION, Key, OpenError, StorageError,
     log::{Log, Opened, Row, superseded},
     state::State,
 };
@@ -121,10 +121,10 @@ fn initialize(database: &Database) -> Result<(u64, Opened), StorageError> {
         if meta.get(META_FORMAT)?.is_none() {
             meta.insert(META_FORMAT, u128::from(FORMAT))?;
             meta.insert(META_UID, uuid::Uuid::new_v4().as_u128())?;
-            meta.insert(META_COMPACTED, 1)?;
+            meta.insert(META_COMPACTED, u128::from(FIRST_REVISION))?;
         }
         let uid = uuid::Uuid::from_u128(number(&meta, META_UID)?);
-        let compacted = u64::try_from(number(&meta, META_COMPACTED)?).unwrap_or(1);
+        let compacted = u64::try_from(number(&meta, META_COMPACTED)?).unwrap_or(FIRST_REVISION);
         let format = u64::try_from(number(&meta, META_FORMAT)?).unwrap_or(u64::MAX);
         (format, Opened { uid, compacted })
     };

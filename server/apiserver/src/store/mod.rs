@@ -32,6 +32,10 @@ use shared::Shared;
 pub use watch::Watch;
 use writer::Writer;
 
+/// The revision of a new store, before its first write. Not 1: clients that make up a small
+/// revision, to see how an expired one is answered, must find it expired.
+pub const FIRST_REVISION: u64 = 100;
+
 /// Where a store keeps its log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
@@ -82,7 +86,7 @@ impl Store {
         self.shared.uid
     }
 
-    /// The latest revision. Never 0: a store starts at 1.
+    /// The latest revision; a new store starts at [`FIRST_REVISION`].
     pub fn revision(&self) -> u64 {
         self.shared.state().revision
     }

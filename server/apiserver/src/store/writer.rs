@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Backend, Change, Expect, Key, OpenError, Store, StoreOptions, WriteError,
+    Backend, Change, Expect, FIRST_REVISION, Key, OpenError, Store, StoreOptions, WriteError,
     disk::DiskLog,
     log::{MemoryLog, Opened},
     shared::{Operation, Shared},
@@ -72,8 +72,8 @@ pub(super) async fn open(options: StoreOptions) -> Result<Store, OpenError> {
     let StoreOptions { backend, retention } = options;
     match backend {
         Backend::Memory => {
-            let opened = Opened { uid: uuid::Uuid::new_v4(), compacted: 1 };
-            let state = State::new(1, 1);
+            let opened = Opened { uid: uuid::Uuid::new_v4(), compacted: FIRST_REVISION };
+            let state = State::new(FIRST_REVISION, FIRST_REVISION);
             let shared = Shared::new(Box::new(MemoryLog::default()), &opened, state, retention);
             Ok(Store { shared: Arc::new(shared), writer: Writer::Inline })
         }

@@ -26,6 +26,11 @@ use arithmetic::{Pod, Reckoning, reckon};
 const GROUP: &str = "policy";
 const PLURAL: &str = "poddisruptionbudgets";
 
+/// The one condition of a budget, to be filled in.
+const ALLOWED_KIND: &str = "DisruptionAllowed";
+const ALLOWED: Condition<'static> =
+    Condition { kind: ALLOWED_KIND, status: false, reason: "", message: String::new() };
+
 /// Keeps the status of budgets in step with their pods.
 #[derive(Debug)]
 pub(super) struct Budgets {
@@ -104,31 +109,26 @@ impl Budgets {
         let (spec, old) = (budget.get("spec"), budget.get("status"));
         let mut status = old.and_then(Value::as_object).cloned().unwrap_or_default();
         let expected = |pods: &[(&str, &Pod)]| self.plane.expected_scale(namespace, pods);
-        let (condition, until) = match reckon(
-            spec.unwrap_or(&Value::Null),
-            old.unwrap_or(&Value::Null),
-            &pods,
-            expected,
-            now,
-        ) {
+        let spec = spec.unwrap_or(&Value::Null);
+        let reckoned = reckon(spec, old.unwrap_or(&Value::Null), &pods, expected, now);
+        let (condition, until) = match reckoned {
             Ok(reckoning) => {
-                let until = reckoning.until;
-                let condition = allowed(&reckoning);
                 write(&mut status, &reckoning);
-                (condition, until)
+                status.insert("observedGeneration".to_owned(), generation.into());
+                (allowed(&reckoning), reckoning.until)
             }
             Err(message) => {
+                // The generation stays unobserved: evictions are told to wait.
                 status.insert("disruptionsAllowed".to_owned(), 0.into());
-                let reason = "SyncFailed";
-                (Condition { kind: "DisruptionAllowed", status: false, reason, message }, None)
+                (Condition { status: false, reason: "SyncFailed", message, ..ALLOWED }, None)
             }
         };
-        status.insert("observedGeneration".to_owned(), generation.into());
         conditions::set(&mut status, &condition, &conditions::stamp(now));
-        for one in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten()
-        {
-            if text(one, "/type") == "DisruptionAllowed" {
-                set(one, "observedGeneration", generation);
+        let observed = status.get("observedGeneration").cloned();
+        let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+        for one in conditions.into_iter().flatten() {
+            if let (ALLOWED_KIND, Some(observed)) = (text(one, "/type"), &observed) {
+                set(one, "observedGeneration", observed.clone());
             }
         }
         (Value::Object(status), until)
@@ -138,7 +138,7 @@ impl Budgets {
 fn allowed(reckoning: &Reckoning) -> Condition<'static> {
     let status = reckoning.disruptions_allowed > 0;
     let reason = if status { "SufficientPods" } else { "InsufficientPods" };
-    Condition { kind: "DisruptionAllowed", status, reason, message: String::new() }
+    Condition { status, reason, ..ALLOWED }
 }
 
 fn write(status: &mut Map<String, Value>, reckoning: &Reckoning) {

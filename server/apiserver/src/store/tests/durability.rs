@@ -146,7 +146,7 @@ async fn closing_frees_the_file_even_while_a_handle_and_a_watch_are_left() {
     let directory = tempfile::tempdir().unwrap();
     let options = StoreOptions::file(directory.path().join("log"));
     let store = Store::open(options.clone()).await.unwrap();
-    let watch = store.watch(Prefix::all(), 1).unwrap();
+    let watch = store.watch(Prefix::all(), FIRST_REVISION).unwrap();
     create(&store, &pod("a"), "1").await;
     let uid = store.uid();
     store.clone().close().await;

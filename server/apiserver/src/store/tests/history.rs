@@ -57,8 +57,8 @@ async fn later_pages_are_of_the_first_pages_revision() {
 #[tokio::test]
 async fn a_list_of_the_future_is_refused() {
     let store = memory().await;
-    let refused = store.list_at(&pods(), None, None, 99).unwrap_err();
-    assert!(matches!(refused, HistoryError::Future { revision: 99, latest: 1 }));
+    let refused = store.list_at(&pods(), None, None, 999).unwrap_err();
+    assert!(matches!(refused, HistoryError::Future { revision: 999, latest: FIRST_REVISION }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,15 +66,18 @@ async fn history_within_its_age_is_kept_and_older_is_compacted() {
     let store = Store::open(short()).await.unwrap();
     create(&store, &pod("a"), "1").await;
     churn(&store, 1_000).await;
-    assert_eq!(store.compacted(), 1, "nothing is old enough");
+    assert_eq!(store.compacted(), FIRST_REVISION, "nothing is old enough");
     tokio::time::advance(Duration::from_mins(6)).await;
     churn(&store, 10).await;
-    assert!(store.compacted() > 1);
+    assert!(store.compacted() > FIRST_REVISION);
     assert!(store.revision() - store.compacted() >= 100);
 
-    let refused = store.list_at(&pods(), None, None, 2).unwrap_err();
-    assert!(matches!(refused, HistoryError::Compacted { revision: 2, .. }));
-    assert!(matches!(store.watch(pods(), 2).unwrap_err(), HistoryError::Compacted { .. }));
+    let refused = store.list_at(&pods(), None, None, FIRST_REVISION).unwrap_err();
+    assert!(matches!(refused, HistoryError::Compacted { revision: FIRST_REVISION, .. }));
+    assert!(matches!(
+        store.watch(pods(), FIRST_REVISION).unwrap_err(),
+        HistoryError::Compacted { .. }
+    ));
     let kept = store.list_at(&pods(), None, None, store.compacted()).unwrap();
     assert_eq!(names(&kept.records), ["a"], "what is current survives compaction");
 }

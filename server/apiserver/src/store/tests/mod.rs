@@ -7,7 +7,7 @@ mod watching;
 
 use bytes::Bytes;
 
-use super::{Change, Expect, Key, Prefix, Record, Store, StoreOptions, WriteError};
+use super::{Change, Expect, FIRST_REVISION, Key, Prefix, Record, Store, StoreOptions, WriteError};
 
 fn text(value: &str) -> Bytes {
     Bytes::copy_from_slice(value.as_bytes())

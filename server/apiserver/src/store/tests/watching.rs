@@ -33,7 +33,7 @@ async fn a_watch_starts_strictly_after_its_revision_and_carries_the_previous_sta
 #[tokio::test]
 async fn a_watch_sees_only_its_range_but_reaches_every_revision() {
     let store = memory().await;
-    let mut watch = store.watch(Prefix::namespace("", "pods", "default"), 1).unwrap();
+    let mut watch = store.watch(Prefix::namespace("", "pods", "default"), FIRST_REVISION).unwrap();
     create(&store, &node("n"), "{}").await;
     create(&store, &pod("a"), "{}").await;
     let last = create(&store, &Key::new("", "pods", "other", "b"), "{}").await;
@@ -48,7 +48,8 @@ async fn concurrent_writers_give_every_watch_the_same_gapless_order() {
     const WRITES: usize = 50;
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(StoreOptions::file(directory.path().join("log"))).await.unwrap();
-    let watches: Vec<Watch> = (0..3).map(|_| store.watch(Prefix::all(), 1).unwrap()).collect();
+    let watches: Vec<Watch> =
+        (0..3).map(|_| store.watch(Prefix::all(), FIRST_REVISION).unwrap()).collect();
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..WRITERS {
         let store = store.clone();
@@ -62,7 +63,7 @@ async fn concurrent_writers_give_every_watch_the_same_gapless_order() {
     for watch in watches {
         let seen: Vec<u64> =
             watch.take(WRITERS * WRITES).map(|event| event.unwrap().revision).collect().await;
-        let dense: Vec<u64> = (2..).take(WRITERS * WRITES).collect();
+        let dense: Vec<u64> = (FIRST_REVISION + 1..).take(WRITERS * WRITES).collect();
         assert_eq!(seen, dense);
     }
     store.close().await;
@@ -76,10 +77,10 @@ async fn a_watch_older_than_the_window_reads_the_log_and_misses_nothing() {
     for _ in 0..CHANGES {
         revision = store.write(pod("a"), Expect::Revision(revision), put("x")).await.unwrap();
     }
-    let watch = store.watch(Prefix::all(), 1).unwrap();
+    let watch = store.watch(Prefix::all(), FIRST_REVISION).unwrap();
     let events: Vec<SharedEvent> =
         watch.take(CHANGES + 1).map(|event| event.unwrap()).collect().await;
-    let dense: Vec<u64> = (2..=revision).collect();
+    let dense: Vec<u64> = (FIRST_REVISION + 1..=revision).collect();
     assert_eq!(events.iter().map(|event| event.revision).collect::<Vec<_>>(), dense);
     assert!(events.iter().skip(1).all(|event| event.previous.is_some()));
 }
@@ -93,20 +94,20 @@ async fn a_reader_that_compaction_overtakes_is_told_and_then_ended() {
         max_bytes: u64::MAX,
     };
     let store = Store::open(StoreOptions { backend: Backend::Memory, retention }).await.unwrap();
-    let mut watch = store.watch(Prefix::all(), 1).unwrap();
+    let mut watch = store.watch(Prefix::all(), FIRST_REVISION).unwrap();
     let mut revision = create(&store, &pod("a"), "0").await;
     for _ in 0..2_000 {
         revision = store.write(pod("a"), Expect::Revision(revision), put("x")).await.unwrap();
     }
     let end = watch.next().await.unwrap().unwrap_err();
-    assert!(matches!(end, HistoryError::Compacted { revision: 1, .. }));
+    assert!(matches!(end, HistoryError::Compacted { revision: FIRST_REVISION, .. }));
     assert!(watch.next().await.is_none());
 }
 
 #[tokio::test]
 async fn closing_the_store_ends_its_watches_after_what_was_written() {
     let store = memory().await;
-    let mut watch = store.watch(Prefix::all(), 1).unwrap();
+    let mut watch = store.watch(Prefix::all(), FIRST_REVISION).unwrap();
     create(&store, &pod("a"), "{}").await;
     store.close().await;
     assert_eq!(next(&mut watch).await.key, pod("a"));
