@@ -7,7 +7,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::record::{self, Move, Observed, Term};
 use super::{ElectionSettings, LEASE};
@@ -51,38 +51,37 @@ impl Elector {
     /// Waits until we lead. `None` if `stop` comes first.
     pub async fn acquire(self, stop: &CancellationToken) -> Option<Leadership> {
         let mut observed = Observed::default();
-        let mut waiting_for = String::new();
+        let mut waiting_for = None;
         loop {
             let started = Instant::now();
-            let attempt = timeout(self.settings.renew_deadline, self.try_acquire(&mut observed));
             let attempt = tokio::select! {
                 () = stop.cancelled() => return None,
-                attempt = attempt => attempt,
+                attempt = self.attempt(&mut observed) => attempt,
             };
             match attempt {
-                Ok(Ok(Attempt::Leads(lease))) => {
-                    let lease = *lease;
-                    info!(
-                        identity = self.settings.identity,
-                        term = Term::of(&lease).get(),
-                        "leads"
-                    );
+                Some(Attempt::Leads(lease)) => {
+                    let (lease, identity) = (*lease, &self.settings.identity);
+                    info!(identity, term = Term::of(&lease).get(), "leads");
                     return Some(Leadership { elector: self, lease, renewed_at: started });
                 }
-                Ok(Ok(Attempt::HeldBy(holder))) => {
-                    if holder != waiting_for {
-                        info!(holder, "waits for the lease");
-                        waiting_for = holder;
-                    }
-                }
-                Ok(Err(failure)) => warn!(error = %failure, "cannot read or write the lease"),
-                Err(_) => warn!("reading or writing the lease takes too long"),
+                Some(Attempt::HeldBy(holder)) => tell_once(&mut waiting_for, holder),
+                None => {}
             }
             tokio::select! {
                 () = stop.cancelled() => return None,
                 () = sleep(self.settings.retry_period) => {}
             }
         }
+    }
+
+    /// One attempt; none if the API server did not let us.
+    async fn attempt(&self, observed: &mut Observed) -> Option<Attempt> {
+        match timeout(self.settings.renew_deadline, self.try_acquire(observed)).await {
+            Ok(Ok(attempt)) => return Some(attempt),
+            Ok(Err(failure)) => warn!(error = %failure, "cannot read or write the lease"),
+            Err(_) => warn!("reading or writing the lease takes too long"),
+        }
+        None
     }
 
     async fn try_acquire(&self, observed: &mut Observed) -> kube::Result<Attempt> {
@@ -109,6 +108,13 @@ impl Elector {
             }
             Err(failure) => Err(failure),
         }
+    }
+}
+
+fn tell_once(waiting_for: &mut Option<String>, holder: String) {
+    if waiting_for.as_ref() != Some(&holder) {
+        info!(holder, "waits for the lease");
+        *waiting_for = Some(holder);
     }
 }
 
@@ -182,11 +188,9 @@ impl Leadership {
         let lease = record::released(self.lease.clone(), (self.elector.clock.0)());
         let params = PostParams::default();
         let write = self.elector.api.replace(LEASE, &params, &lease);
-        match timeout(self.elector.settings.retry_period, write).await {
-            Ok(Ok(_)) => debug!("released the lease"),
-            Ok(Err(failure)) => warn!(error = %failure, "cannot release the lease"),
-            Err(_) => warn!("releasing the lease takes too long"),
-        }
+        let released = timeout(self.elector.settings.retry_period, write).await;
+        let released = matches!(released, Ok(Ok(_)));
+        info!(released, "ends leadership");
     }
 }
 

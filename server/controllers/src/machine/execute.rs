@@ -79,7 +79,9 @@ impl Machines {
         let result = match action {
             Action::AddFinalizer => self.patch_machine(done, with_finalizer).await,
             Action::RemoveFinalizer => self.patch_machine(done, without_finalizer).await,
-            Action::PatchMachine(patch) => self.patch_machine(done, |_| change(patch)).await,
+            Action::PatchMachine(patch) => {
+                self.patch_machine(done, |_| machine_change(patch)).await
+            }
             Action::EnsureBootstrapToken(request) => self.ensure_token(request).await,
             Action::DeleteBootstrapToken { id } => self.delete_token(id).await,
             Action::PatchNode(patch) => self.patch_node(snapshot, done, patch).await,
@@ -107,10 +109,10 @@ impl Machines {
     async fn patch_machine(
         &self,
         done: &mut Executed,
-        change: impl FnOnce(&Machine) -> Value,
+        change: impl FnOnce(&Machine) -> Change,
     ) -> Result<(), WriteError> {
-        let mut patch = change(&done.machine);
-        on_condition(&mut patch, done.machine.metadata.resource_version.as_deref());
+        let version = done.machine.metadata.resource_version.as_deref();
+        let patch = change(&done.machine).on_condition(version);
         let api = self.writer.api(&self.settings.namespace);
         let written: Machine = self.writer.patch(&api, done.machine.name(), &patch).await?;
         self.stores.machines.absorb(written.clone());
@@ -127,8 +129,8 @@ impl Machines {
     ) -> Result<(), WriteError> {
         // The patch was planned from this very Node; another one of its name is none of ours.
         let NodeView::Known(node) = &snapshot.node else { return Err(WriteError::NotFound) };
-        let mut change = node_change(node, patch, snapshot.machine.name());
-        on_condition(&mut change, node.metadata.resource_version.as_deref());
+        let change = node_change(node, patch, snapshot.machine.name());
+        let change = change.on_condition(node.metadata.resource_version.as_deref());
         let api: Api<Node> = self.writer.cluster_api();
         let written = self.writer.patch(&api, &patch.name, &change).await?;
         self.stores.nodes.absorb(written);
@@ -197,58 +199,80 @@ fn pod_of(action: &Action) -> Option<&PodRef> {
     }
 }
 
-/// Makes a merge patch fail if the object changed. Lists in it, finalizers and taints, were made
-/// from that very version, so nothing of anybody else is ever overwritten.
-fn on_condition(patch: &mut Value, version: Option<&str>) {
-    patch["metadata"]["resourceVersion"] = json!(version);
+/// A merge patch of an object's metadata and spec.
+#[derive(Debug, Default)]
+struct Change {
+    metadata: Map<String, Value>,
+    spec: Map<String, Value>,
 }
 
-fn with_finalizer(machine: &Machine) -> Value {
+impl Change {
+    fn metadata(mut self, field: &str, value: Value) -> Self {
+        self.metadata.insert(field.to_owned(), value);
+        self
+    }
+
+    fn spec(mut self, field: &str, value: Value) -> Self {
+        self.spec.insert(field.to_owned(), value);
+        self
+    }
+
+    /// The patch, which fails if the object is of another version. Lists in it, finalizers and
+    /// taints, were made from that very version, so nothing of anybody else is ever overwritten.
+    fn on_condition(self, version: Option<&str>) -> Value {
+        let Self { metadata, spec } = self.metadata("resourceVersion", json!(version));
+        if spec.is_empty() {
+            return json!({ "metadata": metadata });
+        }
+        json!({ "metadata": metadata, "spec": spec })
+    }
+}
+
+fn with_finalizer(machine: &Machine) -> Change {
     let mut all = machine.metadata.finalizers.clone().unwrap_or_default();
     all.push(finalizer::MACHINE.to_owned());
-    json!({ "metadata": { "finalizers": all } })
+    Change::default().metadata("finalizers", json!(all))
 }
 
-fn without_finalizer(machine: &Machine) -> Value {
+fn without_finalizer(machine: &Machine) -> Change {
     let mut all = machine.metadata.finalizers.clone().unwrap_or_default();
     all.retain(|name| name != finalizer::MACHINE);
-    json!({ "metadata": { "finalizers": all } })
+    Change::default().metadata("finalizers", json!(all))
 }
 
-fn change(patch: &MachinePatch) -> Value {
-    let mut metadata = Map::new();
+fn machine_change(patch: &MachinePatch) -> Change {
+    let mut change = Change::default();
     if !patch.labels.is_empty() {
-        metadata.insert("labels".to_owned(), json!(patch.labels));
+        change = change.metadata("labels", json!(patch.labels));
     }
     if !patch.annotations.is_empty() {
-        metadata.insert("annotations".to_owned(), json!(patch.annotations));
+        change = change.metadata("annotations", json!(patch.annotations));
     }
-    let mut change = json!({ "metadata": metadata });
-    if let Some(id) = &patch.provider_id {
-        change["spec"] = json!({ "providerID": id });
+    match &patch.provider_id {
+        Some(id) => change.spec("providerID", json!(id)),
+        None => change,
     }
-    change
 }
 
-fn node_change(node: &Node, patch: &NodePatch, machine: &str) -> Value {
-    let mut change = json!({ "metadata": {} });
+fn node_change(node: &Node, patch: &NodePatch, machine: &str) -> Change {
+    let mut change = Change::default();
     if patch.add_finalizer || patch.remove_finalizer {
         let mut all = node.metadata.finalizers.clone().unwrap_or_default();
         all.retain(|name| name != finalizer::NODE);
         all.extend(patch.add_finalizer.then(|| finalizer::NODE.to_owned()));
-        change["metadata"]["finalizers"] = json!(all);
+        change = change.metadata("finalizers", json!(all));
     }
     if patch.label_machine {
-        change["metadata"]["labels"] = json!({ label::MACHINE_NAME: machine });
+        change = change.metadata("labels", json!({ label::MACHINE_NAME: machine }));
     }
     if patch.cordon {
-        change["spec"]["unschedulable"] = json!(true);
+        change = change.spec("unschedulable", json!(true));
     }
     if patch.remove_not_ready_taint {
-        let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
-        let kept: Vec<_> =
-            taints.into_iter().filter(|one| one.key != taint::INSTANCE_NOT_READY).collect();
-        change["spec"]["taints"] = json!(kept);
+        let mut taints =
+            node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        taints.retain(|one| one.key != taint::INSTANCE_NOT_READY);
+        change = change.spec("taints", json!(taints));
     }
     change
 }
@@ -267,22 +291,26 @@ mod tests {
             ] }
         }))
         .unwrap();
-        let nothing = NodePatch::default();
-        assert_eq!(node_change(&node, &nothing, "m"), json!({ "metadata": {} }));
-        let leave = NodePatch { remove_finalizer: true, cordon: true, ..nothing.clone() };
+        let change = |patch: NodePatch| node_change(&node, &patch, "m").on_condition(Some("7"));
+        let leave = NodePatch { remove_finalizer: true, cordon: true, ..NodePatch::default() };
         assert_eq!(
-            node_change(&node, &leave, "m"),
-            json!({ "metadata": { "finalizers": ["other/one"] }, "spec": { "unschedulable": true } })
+            change(leave),
+            json!({
+                "metadata": { "finalizers": ["other/one"], "resourceVersion": "7" },
+                "spec": { "unschedulable": true }
+            })
         );
-        let join = NodePatch { remove_not_ready_taint: true, label_machine: true, ..nothing };
-        let mut change = node_change(&node, &join, "m");
-        assert_eq!(change["spec"]["taints"], json!([{ "key": "other", "effect": "NoExecute" }]));
+        let join =
+            NodePatch { remove_not_ready_taint: true, label_machine: true, ..NodePatch::default() };
         assert_eq!(
-            change["metadata"]["labels"],
-            json!({ "node.gardener.cloud/machine-name": "m" })
+            change(join),
+            json!({
+                "metadata": {
+                    "labels": { "node.gardener.cloud/machine-name": "m" }, "resourceVersion": "7"
+                },
+                "spec": { "taints": [{ "key": "other", "effect": "NoExecute" }] }
+            })
         );
-        on_condition(&mut change, Some("7"));
-        assert_eq!(change["metadata"]["resourceVersion"], "7");
     }
 
     #[test]
@@ -293,10 +321,10 @@ mod tests {
             ..MachinePatch::default()
         };
         let expected = json!({
-            "metadata": { "annotations": { "a": "1", "b": null } },
+            "metadata": { "annotations": { "a": "1", "b": null }, "resourceVersion": "7" },
             "spec": { "providerID": "fake:///1" }
         });
-        assert_eq!(change(&patch), expected);
+        assert_eq!(machine_change(&patch).on_condition(Some("7")), expected);
     }
 
     #[test]
@@ -306,8 +334,9 @@ mod tests {
             "metadata": { "name": "m", "finalizers": ["other/one"] }, "spec": {}
         }))
         .unwrap();
-        let with = with_finalizer(&machine);
-        assert_eq!(with["metadata"]["finalizers"], json!(["other/one", finalizer::MACHINE]));
-        assert_eq!(without_finalizer(&machine)["metadata"]["finalizers"], json!(["other/one"]));
+        let finalizers = |change: Change| change.metadata["finalizers"].clone();
+        let with = finalizers(with_finalizer(&machine));
+        assert_eq!(with, json!(["other/one", finalizer::MACHINE]));
+        assert_eq!(finalizers(without_finalizer(&machine)), json!(["other/one"]));
     }
 }

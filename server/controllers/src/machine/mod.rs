@@ -14,10 +14,11 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use ostler_api::Machine;
 use ostler_lifecycle::machine::plan;
+use ostler_lifecycle::operation::Dispatch;
 use ostler_lifecycle::plan::{Event, Next, Plan};
 use ostler_lifecycle::record::record;
 use ostler_lifecycle::snapshot::Snapshot;
-use ostler_sessions::{Sessions, SubmitError};
+use ostler_sessions::Sessions;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
@@ -84,20 +85,22 @@ impl Machines {
             match self.pass(&name).await {
                 Ok(Passed { changed: true, .. }) => {}
                 Ok(Passed { changed: false, outcome }) => return self.metrics.passed(outcome),
-                Err(Broken::Gone) => return self.metrics.passed(Outcome::Done),
-                Err(Broken::Outdated) => {
-                    debug!(machine = %name, "something changed meanwhile");
-                    return self.metrics.broken("outdated");
-                }
-                Err(failure @ Broken::Api { .. }) => {
-                    let source = std::error::Error::source(&failure).map(ToString::to_string);
-                    warn!(machine = %name, error = %failure, source, "a pass broke off");
-                    return self.metrics.broken("api");
-                }
+                Err(broken) => return self.broken_off(&name, &broken),
             }
         }
         warn!(machine = %name, "still writing after {PASSES_IN_A_ROW} passes");
         self.metrics.passed(Outcome::Again(LOOK_AGAIN))
+    }
+
+    fn broken_off(&self, name: &ObjectName, broken: &Broken) -> Outcome {
+        match broken {
+            Broken::Gone => self.metrics.passed(Outcome::Done),
+            Broken::Outdated => self.metrics.broken("outdated"),
+            Broken::Api { what, source } => {
+                warn!(machine = %name, error = %source, "{what}");
+                self.metrics.broken("api")
+            }
+        }
     }
 
     async fn pass(&self, name: &ObjectName) -> Result<Passed, Broken> {
@@ -148,23 +151,18 @@ impl Machines {
             self.metrics.answered(&snapshot.operation);
             self.sessions.acknowledge(id);
         }
-        let Some(dispatch) = &plan.dispatch else { return true };
+        plan.dispatch.as_ref().is_none_or(|dispatch| self.submit(&snapshot.machine, dispatch))
+    }
+
+    fn submit(&self, machine: &Machine, dispatch: &Dispatch) -> bool {
         let (kind, id) = (dispatch.kind(), dispatch.id.as_str());
-        let machine = snapshot.machine.name();
-        match self.sessions.submit(operation::submission(&snapshot.machine, dispatch)) {
-            Ok(()) => {
-                debug!(machine, %kind, operation = id, "handed to the driver");
-                true
-            }
-            Err(refused @ (SubmitError::NoDriver { .. } | SubmitError::QueueFull { .. })) => {
-                info!(machine, %kind, reason = %refused, "not handed to the driver");
-                false
-            }
-            Err(refused) => {
-                warn!(machine, %kind, reason = %refused, "not handed to the driver");
-                false
-            }
+        let submitted = self.sessions.submit(operation::submission(machine, dispatch));
+        let machine = machine.name();
+        match &submitted {
+            Ok(()) => debug!(machine, %kind, operation = id, "handed to the driver"),
+            Err(refused) => info!(machine, %kind, reason = %refused, "not handed to the driver"),
         }
+        submitted.is_ok()
     }
 
     fn until(&self, next: &Next, planned_at: Timestamp) -> Outcome {

@@ -275,7 +275,7 @@ mod tests {
         let (seen, mut all) = mpsc::channel(10);
         let stop = CancellationToken::new();
         let start = Instant::now();
-        queue.add_after(&7, Duration::from_secs(3_600));
+        queue.add_after(&7, Duration::from_hours(1));
         let run = tokio::spawn(queue.clone().run(stop.clone(), move |_| {
             let seen = seen.clone();
             async move {

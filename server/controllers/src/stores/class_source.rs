@@ -69,10 +69,7 @@ impl ClassSource for StoreClassSource {
 
 fn shape(template: &Value) -> MachineShape {
     let text = |key: &str| template.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let quantity = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
+    let quantity = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let capacity = template.get("capacity").and_then(Value::as_object);
     MachineShape {
         capacity: capacity
@@ -96,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    fn secret(name: &str, version: &str, data: Value) -> Secret {
+    fn secret(name: &str, version: &str, data: &Value) -> Secret {
         serde_json::from_value(json!({
             "metadata": { "name": name, "namespace": "default", "resourceVersion": version },
             "data": data
@@ -121,9 +118,9 @@ mod tests {
         stores.classes.apply(Event::InitDone);
         stores.secrets.apply(Event::Init);
         // "one" = b25l, "two" = dHdv
-        let first = secret("s", "3", json!({ "userData": "b25l", "key": "b25l", "both": "b25l" }));
+        let first = secret("s", "3", &json!({ "userData": "b25l", "key": "b25l", "both": "b25l" }));
         stores.secrets.apply(Event::InitApply(first));
-        stores.secrets.apply(Event::InitApply(secret("t", "5", json!({ "both": "dHdv" }))));
+        stores.secrets.apply(Event::InitApply(secret("t", "5", &json!({ "both": "dHdv" }))));
         stores.secrets.apply(Event::InitDone);
         StoreClassSource::new(stores, "default")
     }

@@ -15,6 +15,9 @@ use tracing::{debug, warn};
 use super::{Change, Mirror, Mirrored, WatchMetrics};
 use crate::clock::Clock;
 
+/// Told of every change. Must not block.
+pub type OnChange<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
+
 /// What a watch is made of.
 pub struct Feed<K: Mirrored> {
     /// What to watch.
@@ -23,8 +26,8 @@ pub struct Feed<K: Mirrored> {
     pub config: watcher::Config,
     /// What it keeps up to date.
     pub mirror: Arc<Mirror<K>>,
-    /// Told of every change. Must not block.
-    pub on_change: Box<dyn Fn(&Change<K>) + Send + Sync>,
+    /// Where changes go.
+    pub on_change: OnChange<K>,
 }
 
 impl<K: Mirrored> Debug for Feed<K> {
@@ -60,7 +63,9 @@ where
             debug!(kind = K::KIND, objects = feed.mirror.len(), changes = changes.len(), "listed");
         }
         metrics.objects.set(i64::try_from(feed.mirror.len()).unwrap_or(i64::MAX));
-        changes.iter().for_each(|change| (feed.on_change)(change));
+        for change in &changes {
+            (feed.on_change)(change);
+        }
     }
 }
 

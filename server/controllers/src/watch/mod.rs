@@ -10,7 +10,7 @@ mod metrics;
 mod mirror;
 mod revision;
 
-pub use feed::{Feed, run};
+pub use feed::{Feed, OnChange, run};
 pub use metrics::WatchMetrics;
 pub use mirror::{Change, Mirror, Mirrored, ObjectName};
 pub use revision::Revision;
