@@ -98,7 +98,8 @@ pub struct Status {
     api_version: &'static str,
     metadata: Empty,
     /// Success or failure.
-    pub status: Outcome,
+    #[serde(rename = "status")]
+    pub outcome: Outcome,
     /// The text for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
@@ -130,12 +131,12 @@ impl std::fmt::Display for Status {
 impl std::error::Error for Status {}
 
 impl Status {
-    fn new(status: Outcome, code: u16) -> Self {
+    fn new(outcome: Outcome, code: u16) -> Self {
         Self {
             kind: "Status",
             api_version: "v1",
             metadata: Empty {},
-            status,
+            outcome,
             message: String::new(),
             reason: None,
             details: None,

@@ -79,8 +79,8 @@ pub(crate) fn decode_json(bytes: &[u8]) -> Answer<Body> {
 #[derive(Clone, Copy)]
 enum Path<'a> {
     Root,
-    Field(&'a Path<'a>, &'a str),
-    Item(&'a Path<'a>, usize),
+    Field(&'a Self, &'a str),
+    Item(&'a Self, usize),
 }
 
 impl fmt::Display for Path<'_> {

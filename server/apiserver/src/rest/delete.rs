@@ -394,7 +394,9 @@ mod tests {
             |object: &Value, grace| match decide_delete(&pod, object, &options(grace, None), at(0))
             {
                 Deletion::Mark(next) => next,
-                other => panic!("{other:?}"),
+                other @ (Deletion::Pending | Deletion::MarkAndRemove(_) | Deletion::Remove) => {
+                    panic!("{other:?}")
+                }
             };
         let first = marked(&object, None);
         assert_eq!(meta_number(&first, "deletionGracePeriodSeconds"), Some(30));

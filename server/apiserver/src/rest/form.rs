@@ -142,7 +142,7 @@ impl Shaper<'_> {
     }
 
     /// A bookmark; `metadata` holds its version.
-    pub(crate) fn bookmark(&self, metadata: Value) -> Value {
+    pub(crate) fn bookmark(&self, metadata: &Value) -> Value {
         let mut object = json!({"metadata": metadata});
         stored::stamp(self.resource, &mut object);
         match self.form {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use super::{
@@ -34,6 +34,9 @@ use crate::{
 
 /// The version this server reports. Clients derive from it what they may ask for.
 const VERSION: &str = "v1.33.0+ostler";
+
+/// How much of a body is read at most, be it only to throw it away.
+const DISCARD: usize = 8 * LIMIT;
 
 /// All subresources, to find one by its name.
 const PARTS: [Subresource; 6] = [
@@ -78,7 +81,7 @@ impl Api {
         let query = Query::parse(head.uri.query().unwrap_or_default());
         let registry = self.registry();
         let path = head.uri.path();
-        if let Some(response) = self.document(&head, &query, &registry) {
+        if let Some(response) = fixed(&head, &query, &registry) {
             return response;
         }
         let encoding = negotiate::error_encoding(&head.headers, &query);
@@ -105,36 +108,36 @@ impl Api {
         respond::warn(&mut response, &call.warnings);
         response
     }
+}
 
-    /// What is served besides resources: version, discovery, schemas.
-    fn document(&self, head: &Parts, query: &Query, registry: &Registry) -> Option<Response<Body>> {
-        let path = head.uri.path();
-        let encoding = negotiate::error_encoding(&head.headers, query);
-        let reading = matches!(head.method, Method::GET | Method::HEAD);
-        let accept = head.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
-        if discovery::is_discovery(path) {
-            if !reading {
-                return Some(respond::status(encoding, &Status::method_not_allowed()));
+/// What is served besides resources: version, discovery, schemas.
+fn fixed(head: &Parts, query: &Query, registry: &Registry) -> Option<Response<Body>> {
+    let path = head.uri.path();
+    let encoding = negotiate::error_encoding(&head.headers, query);
+    let reading = matches!(head.method, Method::GET | Method::HEAD);
+    let accept = head.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    if discovery::is_discovery(path) {
+        if !reading {
+            return Some(respond::status(encoding, &Status::method_not_allowed()));
+        }
+        return Some(match discovery::answer(registry, path, accept) {
+            discovery::Found::Document(found) => document(&head.headers, &found, false),
+            discovery::Found::UnknownVersion => {
+                respond::status(encoding, &Status::no_such_resource())
             }
-            return Some(match discovery::answer(registry, path, accept) {
-                discovery::Found::Document(found) => document(&head.headers, &found, false),
-                discovery::Found::UnknownVersion => {
-                    respond::status(encoding, &Status::no_such_resource())
-                }
-                discovery::Found::Nothing => respond::no_page(),
-            });
-        }
-        if path == "/openapi/v3" || path.starts_with("/openapi/v3/") {
-            let found = openapi::answer(registry, path, head.uri.query());
-            return Some(found.map_or_else(respond::no_page, |found| {
-                document(&head.headers, &found.document, found.immutable)
-            }));
-        }
-        match path.trim_end_matches('/') {
-            "/version" => Some(respond::document(encoding, StatusCode::OK, &version())),
-            "" => Some(respond::document(encoding, StatusCode::OK, &roots())),
-            _ => None,
-        }
+            discovery::Found::Nothing => respond::no_page(),
+        });
+    }
+    if path == "/openapi/v3" || path.starts_with("/openapi/v3/") {
+        let found = openapi::answer(registry, path, head.uri.query());
+        return Some(found.map_or_else(respond::no_page, |found| {
+            document(&head.headers, &found.document, found.immutable)
+        }));
+    }
+    match path.trim_end_matches('/') {
+        "/version" => Some(respond::document(encoding, StatusCode::OK, &version())),
+        "" => Some(respond::document(encoding, StatusCode::OK, &roots())),
+        _ => None,
     }
 }
 
@@ -180,12 +183,23 @@ fn roots() -> Value {
     json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]})
 }
 
-async fn read(body: Body) -> Answer<Bytes> {
-    match Limited::new(body, LIMIT).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Status::too_large(LIMIT)),
-        Err(error) => Err(Status::bad_request(format!("unable to read the body: {error}"))),
+/// Reads a body. What is beyond the limit is thrown away, but read: a client that still sends
+/// would not see the answer.
+async fn read(mut body: Body) -> Answer<Bytes> {
+    let (mut kept, mut seen) = (BytesMut::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let frame = frame
+            .map_err(|error| Status::bad_request(format!("unable to read the body: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        seen += data.len();
+        if seen > DISCARD {
+            break;
+        }
+        if seen <= LIMIT {
+            kept.extend_from_slice(&data);
+        }
     }
+    if seen > LIMIT { Err(Status::too_large(LIMIT)) } else { Ok(kept.freeze()) }
 }
 
 /// Finds what an address names.
@@ -342,7 +356,7 @@ impl Call<'_> {
             // A `Value` can always be written.
             serde_json::to_writer(&mut items, &shaper.item(object)).ok();
         })?;
-        let metadata = listing.metadata(&self.target.resource);
+        let metadata = listing.metadata(&self.target.resource, self.view.form);
         let text = shaper.list_text(&metadata, &items);
         Ok(respond::text(self.view.encoding, StatusCode::OK, text))
     }
@@ -452,7 +466,7 @@ impl Call<'_> {
                 Ok(_) | Err(_) => {}
             }
         }
-        let metadata = listing.metadata(&self.target.resource);
+        let metadata = listing.metadata(&self.target.resource, self.view.form);
         let items: Vec<String> =
             listing.items.into_iter().map(|object| shaper.item(object).to_string()).collect();
         let text = shaper.list_text(&metadata, items.join(",").as_bytes());

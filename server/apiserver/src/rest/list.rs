@@ -4,7 +4,10 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{Api, Target, query::Query, select::Selection, stored, write::invalid_version_text};
+use super::{
+    Api, Target, negotiate::Form, query::Query, select::Selection, stored,
+    write::invalid_version_text,
+};
 use crate::{
     field::FieldError,
     kinds::Resource,
@@ -14,6 +17,9 @@ use crate::{
 
 /// Records looked at together while a selector picks a page.
 const CHUNK: usize = 1000;
+
+/// The version of a store in which nothing was ever written.
+const EMPTY: u64 = 1;
 
 const CONTINUE_VERSION: &str = "meta.k8s.io/v1";
 const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.";
@@ -64,8 +70,9 @@ impl ListOptions {
             return Err(Status::invalid_kind("meta.k8s.io", "ListOptions", "", &errors));
         }
         let selection = Selection::parse(&target.resource, query)?;
-        let limit = limit.filter(|limit| *limit > 0);
         let version = query.text("resourceVersion");
+        // A list from the cache takes no limit, and clients count on getting all of it.
+        let limit = limit.filter(|limit| *limit > 0 && version != "0");
         let token = query.text("continue");
         if !token.is_empty() {
             if !matches!(version, "" | "0") {
@@ -92,8 +99,6 @@ impl ListOptions {
                 }
             }
         };
-        // A list from the cache takes no limit, and clients count on getting all of it.
-        let limit = limit.filter(|_| version != "0");
         Ok(Self { selection, limit, after: None, as_of, continued: false })
     }
 }
@@ -180,8 +185,8 @@ pub(crate) struct Listing<T> {
 }
 
 impl<T> Listing<T> {
-    /// The list's own metadata.
-    pub(crate) fn metadata(&self, resource: &Resource) -> Value {
+    /// The list's own metadata. Lists of whole custom objects show that they do not go on.
+    pub(crate) fn metadata(&self, resource: &Resource, form: Form) -> Value {
         let mut metadata = Map::new();
         metadata.insert("resourceVersion".to_owned(), self.revision.to_string().into());
         if let Some(last) = &self.next {
@@ -189,7 +194,7 @@ impl<T> Listing<T> {
             if let Some(remaining) = self.remaining {
                 metadata.insert("remainingItemCount".to_owned(), remaining.into());
             }
-        } else if resource.is_custom() {
+        } else if resource.is_custom() && form == Form::Whole {
             metadata.insert("continue".to_owned(), "".into());
         }
         Value::Object(metadata)
@@ -262,6 +267,9 @@ impl Api {
         let prefix = stored::prefix(&target.resource, &target.namespace);
         match as_of {
             AsOf::Now | AsOf::NotOlderThan(_) => Ok(store.list(&prefix, after, size)),
+            AsOf::Exactly(revision) if self.forgotten(revision) => {
+                Err(Status::expired(VERSION_EXPIRED))
+            }
             AsOf::Exactly(revision) => store
                 .list_at(&prefix, after, size, revision)
                 .map_err(|error| history_failure(&error, options.continued)),
@@ -276,6 +284,12 @@ impl Api {
         let records: Vec<Record> = self.context.store.get(&key).into_iter().collect();
         let revision = records.iter().map(|record| record.revision).fold(before, u64::max);
         Page { records, revision, remaining: 0 }
+    }
+
+    /// Whether a version is that of the empty store, in a store that is not empty any more. No
+    /// client was ever told of it: who names it has it from somewhere else, and is to start anew.
+    pub(crate) fn forgotten(&self, wanted: u64) -> bool {
+        wanted <= EMPTY && self.context.store.revision() > EMPTY
     }
 
     /// Refuses a version that is not reached.

@@ -3,7 +3,7 @@
 use http::{HeaderMap, header};
 
 use super::query::Query;
-use crate::status::{Answer, Status};
+use crate::status::{Answer, Details, Status};
 
 /// The text encoding of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,10 +75,14 @@ pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Answer<View> {
     }
     let mut clauses: Vec<Clause<'_>> = accept.split(',').map(Clause::parse).collect();
     clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
-    clauses
-        .iter()
-        .find_map(|clause| clause.view(pretty))
-        .ok_or_else(|| Status::not_acceptable(&OFFERED))
+    clauses.iter().find_map(|clause| clause.view(pretty)).ok_or_else(|| {
+        let mut status = Status::not_acceptable(&OFFERED);
+        if clauses.iter().all(|clause| clause.encoding(pretty).is_none()) {
+            // Kubernetes has it so: no details only where the type is known and the form is not.
+            status.details = Some(Details::default());
+        }
+        status
+    })
 }
 
 /// The encoding for an error when the Accept header itself may be what is wrong.
@@ -131,12 +135,15 @@ impl<'a> Clause<'a> {
     }
 
     fn view(&self, pretty: bool) -> Option<View> {
-        let encoding = match self.media_type {
-            "application/json" | "*/*" => json(pretty),
-            "application/yaml" => Encoding::Yaml,
-            _ => return None,
-        };
-        Some(View { encoding, form: self.form()? })
+        Some(View { encoding: self.encoding(pretty)?, form: self.form()? })
+    }
+
+    fn encoding(&self, pretty: bool) -> Option<Encoding> {
+        match self.media_type {
+            "application/json" | "*/*" => Some(json(pretty)),
+            "application/yaml" => Some(Encoding::Yaml),
+            _ => None,
+        }
     }
 
     fn form(&self) -> Option<Form> {

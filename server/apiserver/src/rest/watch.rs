@@ -94,7 +94,7 @@ impl WatchOptions {
             text => Some(text.parse::<u64>().map_err(|_| invalid_version(text))?),
         };
         let send_initial = query.flag("sendInitialEvents");
-        let initial = send_initial.unwrap_or(version.is_none());
+        let initial = send_initial.unwrap_or_else(|| version.is_none());
         let bookmarks = query.flag("allowWatchBookmarks").unwrap_or(false);
         let timeout = match timeout.filter(|seconds| *seconds > 0) {
             Some(seconds) => Duration::from_secs(seconds),
@@ -195,6 +195,11 @@ impl Api {
             after = wanted;
         }
         let events = match self.context.store.watch(prefix, after) {
+            Ok(_) if self.forgotten(after) => {
+                let oldest = self.context.store.compacted() + 1;
+                let error = HistoryError::Compacted { revision: after, oldest };
+                return Ok(stream_answer(futures::stream::iter([ended_by(&error)])));
+            }
             Ok(events) => events,
             Err(error) => return Ok(stream_answer(futures::stream::iter([ended_by(&error)]))),
         };
@@ -378,7 +383,7 @@ impl Watcher {
         } else {
             json!({"resourceVersion": revision.to_string()})
         };
-        write_line(frame, "BOOKMARK", &self.shaper().bookmark(metadata));
+        write_line(frame, "BOOKMARK", &self.shaper().bookmark(&metadata));
     }
 
     fn shaper(&self) -> Shaper<'_> {
