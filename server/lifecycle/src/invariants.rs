@@ -50,9 +50,12 @@ impl fmt::Display for Violation {
     }
 }
 
+/// True: the invariant holds.
+type Check = fn(&Snapshot, &Plan) -> bool;
+
 /// Checks a plan against all of them.
 pub fn check(snapshot: &Snapshot, plan: &Plan) -> Result<(), Violation> {
-    let checks: [(fn(&Snapshot, &Plan) -> bool, Violation); 6] = [
+    let checks: [(Check, Violation); 6] = [
         (inv_1_one_instance, Violation::SecondInstance),
         (inv_2_no_forgotten_instance, Violation::ForgottenInstance),
         (inv_3_finalizer_last, Violation::EarlyFinalizer),

@@ -145,6 +145,7 @@ pub struct TokenRequest {
 /// One change of a Node, so that everything that is due is one write. Its finalizers and taints are
 /// lists that others write too: the patch carries the resource version that was observed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a change of its own, all may be due")]
 pub struct NodePatch {
     /// Name of the Node.
     pub name: String,

@@ -139,12 +139,13 @@ fn add_evictions<'a>(
         }
     }
     let reason = draining::reason(status.drain.as_ref());
-    if let Some(waiting) = status.waiting_for.as_mut().filter(|_| evicted) {
-        if waiting.reason != reason {
-            let before = old.waiting_for.as_ref().filter(|before| before.reason == reason);
-            waiting.since = before.and_then(|b| b.since.clone()).or_else(|| waiting.since.take());
-            waiting.reason = reason;
-        }
+    if let Some(waiting) = status.waiting_for.as_mut()
+        && evicted
+        && waiting.reason != reason
+    {
+        let before = old.waiting_for.as_ref().filter(|before| before.reason == reason);
+        waiting.since = before.and_then(|one| one.since.clone()).or_else(|| waiting.since.take());
+        waiting.reason = reason;
     }
 }
 

@@ -166,6 +166,7 @@ pub enum NodeView {
 
 /// A pod on the Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts of a pod, independent of each other")]
 pub struct PodView {
     /// Namespace.
     pub namespace: String,

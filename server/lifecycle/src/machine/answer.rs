@@ -85,7 +85,20 @@ fn failed(pass: &mut Pass<'_>, finished: &Finished, failure: &Failure, state: St
                 ErrorCode::NotFound => Reading::NotFound,
                 ErrorCode::Uninitialized => Reading::Uninitialized,
                 ErrorCode::Unimplemented => Reading::CannotRead,
-                _ => Reading::Failed(failure.clone()),
+                ErrorCode::Canceled
+                | ErrorCode::Unknown
+                | ErrorCode::InvalidArgument
+                | ErrorCode::DeadlineExceeded
+                | ErrorCode::AlreadyExists
+                | ErrorCode::PermissionDenied
+                | ErrorCode::ResourceExhausted
+                | ErrorCode::FailedPrecondition
+                | ErrorCode::Aborted
+                | ErrorCode::OutOfRange
+                | ErrorCode::Internal
+                | ErrorCode::Unavailable
+                | ErrorCode::DataLoss
+                | ErrorCode::Unauthenticated => Reading::Failed(failure.clone()),
             };
             read(pass, reading, state)
         }
@@ -127,17 +140,19 @@ fn found(
     if !adopt(pass, record, intent) {
         return state;
     }
-    match state {
-        // A create whose outcome was lost may have left the instance without initialization; an
-        // instance that was there before has been initialized unless the driver says otherwise.
-        State::Creating if record.initialized.unwrap_or(!was_create) => {
-            joining::enter(pass);
-            State::Joining
-        }
-        State::Creating => State::Initializing,
-        State::Joining if record.initialized == Some(false) => State::Initializing,
-        other => other,
+    if state == State::Joining && record.initialized == Some(false) {
+        return State::Initializing;
     }
+    if state != State::Creating {
+        return state;
+    }
+    // A create whose outcome was lost may have left the instance without initialization; an
+    // instance that was there before has been initialized unless the driver says otherwise.
+    if record.initialized.unwrap_or(!was_create) {
+        joining::enter(pass);
+        return State::Joining;
+    }
+    State::Initializing
 }
 
 fn created(pass: &mut Pass<'_>, record: &InstanceRecord, state: State) -> State {

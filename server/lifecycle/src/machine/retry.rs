@@ -75,9 +75,7 @@ pub fn rule(kind: OperationKind, code: ErrorCode) -> Rule {
         }
         (K::CreateMachine | K::UpdateMachine, C::InvalidArgument)
         | (K::CreateMachine, C::OutOfRange) => rule_of(Move::OnClassChange, W::InvalidSpec),
-        (K::InitializeMachine, C::ResourceExhausted) | (_, C::ResourceExhausted) => {
-            rule_of(Move::WhenThereIsRoom, W::CapacityExhausted)
-        }
+        (_, C::ResourceExhausted) => rule_of(Move::WhenThereIsRoom, W::CapacityExhausted),
         (K::InitializeMachine, _) => rule_of(seconds(5, 180), W::InstanceNotInitialized),
         (_, C::Unknown | C::Canceled | C::DeadlineExceeded | C::Uninitialized) => {
             rule_of(seconds(5, 180), W::DriverRetry)

@@ -11,11 +11,11 @@ use ostler_lifecycle::{
 use crate::world::{World, secret};
 
 /// The world lacks something: its reason shows, nothing is sent; once mended, the machine goes on.
-fn waits_and_recovers(spoil: impl Fn(&mut World), reason: WaitReason) {
+fn waits_and_recovers(spoil: impl Fn(&mut World), reason: &WaitReason) {
     let mut world = World::new();
     spoil(&mut world);
     world.settle();
-    assert_eq!(world.waits_for(), Some(reason.clone()));
+    assert_eq!(world.waits_for().as_ref(), Some(reason));
     assert_eq!(world.status().phase, Some(LifecyclePhase::Pending));
     assert_eq!(world.count(Kind::CreateMachine), 0);
     assert!(world.happened(EventReason::Waiting), "{reason}");
@@ -39,31 +39,31 @@ fn waits_and_recovers(spoil: impl Fn(&mut World), reason: WaitReason) {
 
 #[test]
 fn every_missing_or_forbidden_thing_has_its_reason_and_is_waited_for() {
-    waits_and_recovers(|world| world.class = None, WaitReason::ClassMissing);
+    waits_and_recovers(|world| world.class = None, &WaitReason::ClassMissing);
     waits_and_recovers(
         |world| world.class_view = Some(ClassView::NamespaceDenied),
-        WaitReason::ClassNamespaceDenied,
+        &WaitReason::ClassNamespaceDenied,
     );
     waits_and_recovers(
         |world| world.machine_mut().spec.class.kind = "AWSMachineClass".to_owned(),
-        WaitReason::ClassRefInvalid,
+        &WaitReason::ClassRefInvalid,
     );
     waits_and_recovers(
         |world| world.machine_mut().spec.class.name = String::new(),
-        WaitReason::ClassRefInvalid,
+        &WaitReason::ClassRefInvalid,
     );
     waits_and_recovers(
         |world| world.secret = SecretView::Missing(vec!["default/s".to_owned()]),
-        WaitReason::SecretMissing,
+        &WaitReason::SecretMissing,
     );
     waits_and_recovers(
         |world| world.secret = SecretView::NamespaceDenied(vec!["other/s".to_owned()]),
-        WaitReason::SecretNamespaceDenied,
+        &WaitReason::SecretNamespaceDenied,
     );
-    waits_and_recovers(|world| world.connected = false, WaitReason::DriverUnavailable);
+    waits_and_recovers(|world| world.connected = false, &WaitReason::DriverUnavailable);
     waits_and_recovers(
         |world| world.edit_class(serde_json::json!({ "blob": "x".repeat(129 * 1024) })),
-        WaitReason::ProviderSpecTooLarge,
+        &WaitReason::ProviderSpecTooLarge,
     );
 }
 

@@ -4,7 +4,7 @@ use ostler_api::{
     names,
 };
 use ostler_lifecycle::{
-    plan::{Action, EventReason},
+    plan::{Action, EventReason, PodRef},
     snapshot::{NodeView, Observed, PodView},
 };
 
@@ -20,20 +20,16 @@ fn draining(pods: Vec<PodView>) -> World {
     world
 }
 
+fn names(actions: &[Action], of: fn(&Action) -> Option<&PodRef>) -> Vec<&str> {
+    actions.iter().filter_map(of).map(|pod| pod.name.as_str()).collect()
+}
+
 fn evicted(actions: &[Action]) -> Vec<&str> {
-    let name = |action| match action {
-        &Action::Evict(ref pod) => Some(pod.name.as_str()),
-        _ => None,
-    };
-    actions.iter().filter_map(name).collect()
+    names(actions, |action| if let Action::Evict(pod) = action { Some(pod) } else { None })
 }
 
 fn deleted(actions: &[Action]) -> Vec<&str> {
-    let name = |action| match action {
-        &Action::DeletePod(ref pod) => Some(pod.name.as_str()),
-        _ => None,
-    };
-    actions.iter().filter_map(name).collect()
+    names(actions, |action| if let Action::DeletePod(pod) = action { Some(pod) } else { None })
 }
 
 #[test]

@@ -15,26 +15,50 @@ use crate::world::{NODE, PROVIDER_ID, UID, World, pod};
 #[test]
 fn the_life_of_a_machine_from_new_to_gone() {
     let mut world = World::new();
+    is_looked_up(&mut world);
+    is_created(&mut world);
+    is_initialized(&mut world);
+    joins(&mut world);
+    rests(&mut world);
+    is_drained(&mut world);
+    is_deleted(&mut world);
+    for reason in [
+        EventReason::InstanceCreated,
+        EventReason::InstanceInitialized,
+        EventReason::NodeJoined,
+        EventReason::DrainStarted,
+        EventReason::Drained,
+        EventReason::InstanceDeleted,
+    ] {
+        assert!(world.happened(reason), "{reason:?}");
+    }
+}
 
+fn is_looked_up(world: &mut World) {
     world.pass();
     assert!(world.machine().has_finalizer(), "nothing is asked before the finalizer is there");
     assert_eq!(world.kinds_sent(), [Kind::GetMachineStatus]);
     assert_eq!(world.machine().status, None, "a read alone is not worth a write");
+}
 
+fn is_created(world: &mut World) {
     world.answer();
     world.pass();
     assert_eq!(world.step(), Some(MachineStep::CreateInstance));
     assert_eq!(world.status().phase, Some(LifecyclePhase::Provisioning));
     let intent = world.status().operation.unwrap();
     assert_eq!(intent.idempotency_key, format!("{UID}:c"));
-    let Request::Create { user_data, provider_id } = world.sent[1].request.clone() else {
+    let Request::Create { user_data, provider_id } = world.sent.last().unwrap().request.clone()
+    else {
         panic!("{:?}", world.sent);
     };
     let expected = format!("#!/bin/sh\njoin {}.0123456789abcdef as m1", token_id(UID));
     assert_eq!(String::from_utf8(user_data.unwrap().into_bytes()).unwrap(), expected);
     assert_eq!(provider_id, "");
     assert!(matches!(world.token, Observed::Known(_)));
+}
 
+fn is_initialized(world: &mut World) {
     world.answer();
     world.pass();
     assert_eq!(world.machine().provider_id(), Some(PROVIDER_ID));
@@ -42,20 +66,21 @@ fn the_life_of_a_machine_from_new_to_gone() {
     assert_eq!(world.machine().annotation(names::annotation::PRIORITY), Some("3"));
     assert_eq!(world.applied().unwrap(), r#"{"size":1,"tags":{"a":"1"}}"#);
     assert_eq!(world.step(), Some(MachineStep::InitializeInstance));
-    assert_eq!(world.sent[2].kind(), Kind::InitializeMachine);
+    assert_eq!(world.sent.last().unwrap().kind(), Kind::InitializeMachine);
 
     world.answer();
     world.pass();
     assert_eq!(world.phase(), MachinePhase::Pending);
     assert_eq!(world.status().phase, Some(LifecyclePhase::Provisioned));
     assert_eq!(world.status().operation, None);
+}
 
+fn joins(world: &mut World) {
     world.join();
     world.pass();
     assert_eq!(world.phase(), MachinePhase::Running);
     assert_eq!(world.status().phase, Some(LifecyclePhase::Running));
     assert_eq!(world.step(), None);
-    assert_eq!(world.status().waiting_for, None);
     let last = world.status().last_operation.unwrap();
     assert_eq!(last.type_, Some(MachineOperationType::Create));
     assert_eq!(last.state, Some(MachineState::Successful));
@@ -63,11 +88,16 @@ fn the_life_of_a_machine_from_new_to_gone() {
     let node = world.node();
     assert_eq!(node.spec.as_ref().unwrap().taints, None);
     assert_eq!(node.metadata.finalizers.as_ref().unwrap(), &[names::finalizer::NODE]);
+}
 
+fn rests(world: &mut World) {
+    assert_eq!(world.status().waiting_for, None);
     let settled = world.pass();
     assert!(settled.actions.is_empty() && settled.dispatch.is_none(), "{settled:#?}");
     assert_eq!(Some(settled.status), world.machine().status, "a machine at rest is not written");
+}
 
+fn is_drained(world: &mut World) {
     world.pods = Observed::Known(vec![pod("web")]);
     world.delete();
     world.pass();
@@ -79,7 +109,9 @@ fn the_life_of_a_machine_from_new_to_gone() {
     assert_eq!(world.step(), Some(MachineStep::DrainNode));
     assert_eq!(world.status().drain.unwrap().pods_left, 1);
     assert_eq!(world.count(Kind::DeleteMachine), 0, "the pod is still there");
+}
 
+fn is_deleted(world: &mut World) {
     world.pods_end();
     world.pass();
     assert_eq!(world.step(), Some(MachineStep::DeleteInstance));
@@ -90,16 +122,6 @@ fn the_life_of_a_machine_from_new_to_gone() {
     assert!(world.machine.is_none());
     assert!(matches!(world.node, NodeView::Absent));
     assert!(world.instances.is_empty());
-    for reason in [
-        EventReason::InstanceCreated,
-        EventReason::InstanceInitialized,
-        EventReason::NodeJoined,
-        EventReason::DrainStarted,
-        EventReason::Drained,
-        EventReason::InstanceDeleted,
-    ] {
-        assert!(world.happened(reason), "{reason:?}");
-    }
 }
 
 #[test]

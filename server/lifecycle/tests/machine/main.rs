@@ -2,7 +2,8 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    clippy::indexing_slicing,
+    clippy::expect_used,
+    clippy::wildcard_enum_match_arm,
     unreachable_pub,
     reason = "tests"
 )]
