@@ -50,6 +50,8 @@ pub struct ProviderState {
     pub ready: bool,
     /// Live sessions: the active one and its standbys.
     pub sessions: usize,
+    /// Name of the principal of the active session; empty without one.
+    pub principal: String,
     /// Instance id of the active session; empty without one.
     pub instance_id: String,
     /// Instance name of the active session, for people.

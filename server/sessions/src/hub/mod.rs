@@ -8,6 +8,8 @@
 mod answers;
 mod dispatch;
 mod ended;
+#[cfg(test)]
+mod model;
 mod operations;
 mod pages;
 mod queue;

@@ -55,6 +55,12 @@ impl Timers {
         }
     }
 
+    /// Whether `timer` is due some time.
+    #[cfg(test)]
+    pub(crate) fn is_set(&self, timer: &Timer) -> bool {
+        self.due.contains_key(timer)
+    }
+
     /// When the next one is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.queue.first().map(|(at, _)| *at)

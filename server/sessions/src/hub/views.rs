@@ -67,6 +67,7 @@ impl Hub {
             provider: provider.to_owned(),
             ready: active.is_some_and(super::Session::is_ready),
             sessions: sessions().count(),
+            principal: active.map(|it| it.principal.clone()).unwrap_or_default(),
             instance_id: driver.map(|it| it.instance_id.clone()).unwrap_or_default(),
             instance_name: driver.map(|it| it.instance_name.clone()).unwrap_or_default(),
             driver: driver.map(|it| it.driver.clone()).unwrap_or_default(),

@@ -1,0 +1,420 @@
+//! Anything may happen in any order: after each step the hub is consistent, and in the end nothing
+//! is left and every operation had its outcome, once.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use ostler_api::driver::OperationKind;
+use ostler_proto::v1alpha1::{
+    DeleteMachineRequest, DriverCapability, DriverState, GetMachineStatusRequest, HeldOperation,
+    HeldState, Hello, OperationAccepted, OperationCompleted, OperationError, Readiness,
+    RegisterRequest, Resume, Target, operation, operation_completed, register_request,
+};
+use proptest::prelude::*;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::operations::Place;
+use super::timers::Timer;
+use super::{Effect, Hub, Order, Owner, SessionKey};
+use crate::{Dispatch, Lane, Outcome, Principal, Providers, SessionEvent, SessionsOptions};
+
+const PROVIDER: &str = "fake.ostler.dev";
+const TARGETS: u8 = 3;
+
+/// One thing that may happen. Numbers pick among what there is.
+#[derive(Debug, Clone)]
+enum Action {
+    /// A stream is opened and says Hello as one of three instances. It holds what it has, or
+    /// nothing, as after a restart, or what nobody knows.
+    Dial {
+        instance: u8,
+        retains: bool,
+        holds: Holds,
+    },
+    State {
+        session: u8,
+        readiness: Readiness,
+        credit: u8,
+    },
+    Accept {
+        session: u8,
+        operation: u8,
+    },
+    Complete {
+        session: u8,
+        operation: u8,
+    },
+    Break {
+        session: u8,
+    },
+    Submit {
+        target: u8,
+        mutation: bool,
+    },
+    Call {
+        target: u8,
+        mutation: bool,
+    },
+    Cancel {
+        operation: u8,
+    },
+    Acknowledge {
+        operation: u8,
+    },
+    Pass {
+        seconds: u16,
+    },
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Holds {
+    Nothing,
+    Own,
+    Strange,
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let readiness = prop_oneof![
+        4 => Just(Readiness::Ready),
+        1 => Just(Readiness::NotReady),
+        1 => Just(Readiness::Draining),
+    ];
+    let holds = prop_oneof![Just(Holds::Nothing), Just(Holds::Own), Just(Holds::Strange)];
+    prop_oneof![
+        2 => (0..3_u8, any::<bool>(), holds)
+            .prop_map(|(instance, retains, holds)| Action::Dial { instance, retains, holds }),
+        3 => (any::<u8>(), readiness, 0..4_u8)
+            .prop_map(|(session, readiness, credit)| Action::State { session, readiness, credit }),
+        4 => (any::<u8>(), any::<u8>())
+            .prop_map(|(session, operation)| Action::Accept { session, operation }),
+        4 => (any::<u8>(), any::<u8>())
+            .prop_map(|(session, operation)| Action::Complete { session, operation }),
+        1 => any::<u8>().prop_map(|session| Action::Break { session }),
+        5 => (0..TARGETS, any::<bool>())
+            .prop_map(|(target, mutation)| Action::Submit { target, mutation }),
+        2 => (0..TARGETS, any::<bool>())
+            .prop_map(|(target, mutation)| Action::Call { target, mutation }),
+        1 => any::<u8>().prop_map(|operation| Action::Cancel { operation }),
+        2 => any::<u8>().prop_map(|operation| Action::Acknowledge { operation }),
+        2 => (0..90_u16).prop_map(|seconds| Action::Pass { seconds }),
+    ]
+}
+
+/// The hub and what the world around it has seen.
+struct World {
+    hub: Hub,
+    now: Instant,
+    /// Live streams: the instance, and the number of its last frame.
+    streams: BTreeMap<SessionKey, (u8, u64)>,
+    /// What each instance was sent and did not see acknowledged.
+    held: BTreeMap<(u8, String), HeldState>,
+    /// Every operation that was accepted for dispatch, and how many outcomes it had.
+    outcomes: HashMap<String, u32>,
+    /// Those that a driver brought along.
+    strange: HashSet<String>,
+    calls: Vec<(String, oneshot::Receiver<Outcome>)>,
+    next: u32,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            hub: Hub::new(SessionsOptions::default()),
+            now: Instant::now(),
+            streams: BTreeMap::new(),
+            held: BTreeMap::new(),
+            outcomes: HashMap::new(),
+            strange: HashSet::new(),
+            calls: Vec::new(),
+            next: 0,
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Dial { instance, retains, holds } => self.dial(instance, retains, holds),
+            Action::State { session, readiness, credit } => {
+                let state = DriverState {
+                    readiness: readiness.into(),
+                    max_in_flight: credit.into(),
+                    ..DriverState::default()
+                };
+                self.say(session, register_request::Frame::State(state));
+            }
+            Action::Accept { session, operation } => {
+                let Some(operation_id) = self.operation(operation) else { return };
+                let accepted = OperationAccepted { operation_id };
+                self.say(session, register_request::Frame::Accepted(accepted));
+            }
+            Action::Complete { session, operation } => {
+                let Some(operation_id) = self.operation(operation) else { return };
+                let error = OperationError::default();
+                let outcome = Some(operation_completed::Outcome::Error(error));
+                let completed =
+                    OperationCompleted { operation_id, outcome, ..OperationCompleted::default() };
+                self.say(session, register_request::Frame::Completed(completed));
+            }
+            Action::Break { session } => {
+                if let Some(key) = self.stream(session) {
+                    self.streams.remove(&key);
+                    self.hub.ended(self.now, key);
+                }
+            }
+            Action::Submit { target, mutation } => self.submit(target, mutation, None),
+            Action::Call { target, mutation } => {
+                let (answer, outcome) = oneshot::channel();
+                self.submit(target, mutation, Some((answer, outcome)));
+            }
+            Action::Cancel { operation } => {
+                if let Some(id) = self.operation(operation) {
+                    self.hub.cancel(self.now, &id, "no");
+                }
+            }
+            Action::Acknowledge { operation } => {
+                if let Some(id) = self.operation(operation) {
+                    self.hub.acknowledge(&id);
+                }
+            }
+            Action::Pass { seconds } => {
+                self.now += Duration::from_secs(seconds.into());
+                self.hub.expire(self.now);
+            }
+        }
+        self.settle();
+    }
+
+    fn stream(&self, pick: u8) -> Option<SessionKey> {
+        let index = usize::from(pick) % self.streams.len().max(1);
+        self.streams.keys().nth(index).copied()
+    }
+
+    /// Any operation that was ever submitted or adopted; lately ones are likelier.
+    fn operation(&self, pick: u8) -> Option<String> {
+        let recent = u32::from(pick) % self.next.clamp(1, 6);
+        (self.next > 0).then(|| format!("op-{}", self.next - 1 - recent))
+    }
+
+    fn say(&mut self, session: u8, frame: register_request::Frame) {
+        let Some(key) = self.stream(session) else { return };
+        let Some((_, seq)) = self.streams.get_mut(&key) else { return };
+        *seq += 1;
+        let frame = RegisterRequest { seq: *seq, ack_seq: 0, frame: Some(frame) };
+        self.hub.frame(self.now, key, frame);
+    }
+
+    fn dial(&mut self, instance: u8, retains: bool, holds: Holds) {
+        let operations = match holds {
+            Holds::Nothing => {
+                self.held.retain(|(holder, _), _| *holder != instance);
+                Vec::new()
+            }
+            Holds::Own => self.own(instance),
+            Holds::Strange => {
+                let id = format!("op-{}", self.next);
+                self.next += 1;
+                self.strange.insert(id.clone());
+                vec![held(&id, HeldState::Running)]
+            }
+        };
+        let capabilities =
+            if retains { vec![DriverCapability::ResultRetention.into()] } else { Vec::new() };
+        let hello = Hello {
+            provider: PROVIDER.to_owned(),
+            instance_id: format!("00000000-0000-4000-8000-0000000000{instance:02x}"),
+            capabilities,
+            operation_kinds: vec![20, 23, 24, 25],
+            max_in_flight: 4,
+            resume: Some(Resume { operations, ..Resume::default() }),
+            ..Hello::default()
+        };
+        let principal =
+            Principal { name: "fake".to_owned(), providers: Providers::named([PROVIDER]) };
+        let key = self.hub.open(self.now, principal, String::new()).unwrap();
+        self.streams.insert(key, (instance, 1));
+        let frame = Some(register_request::Frame::Hello(hello));
+        self.hub.frame(self.now, key, RegisterRequest { seq: 1, ack_seq: 0, frame });
+    }
+
+    fn own(&self, instance: u8) -> Vec<HeldOperation> {
+        let own = self.held.iter().filter(|((holder, _), _)| *holder == instance);
+        own.map(|((_, id), state)| held(id, *state)).collect()
+    }
+
+    fn submit(
+        &mut self,
+        target: u8,
+        mutation: bool,
+        call: Option<(oneshot::Sender<Outcome>, oneshot::Receiver<Outcome>)>,
+    ) {
+        let id = format!("op-{}", self.next);
+        self.next += 1;
+        let request = if mutation {
+            operation::Request::DeleteMachine(DeleteMachineRequest::default())
+        } else {
+            operation::Request::GetMachineStatus(GetMachineStatusRequest::default())
+        };
+        let dispatch = Dispatch {
+            provider: PROVIDER.to_owned(),
+            operation_id: id.clone(),
+            idempotency_key: id.clone(),
+            target: Target { uid: format!("uid-{target}"), ..Target::default() },
+            class: None,
+            request,
+            timeout: Duration::from_secs(30),
+            checkpoint: String::new(),
+            fencing_term: 1,
+            lane: Lane::User,
+        };
+        let (owner, outcome) = match call {
+            Some((answer, outcome)) => (Owner::Caller(answer), Some(outcome)),
+            None => (Owner::Target, None),
+        };
+        let order = Order { dispatch, class: None, stale: Vec::new() };
+        if self.hub.submit(self.now, order, owner).is_ok() {
+            self.outcomes.insert(id.clone(), 0);
+            self.calls.extend(outcome.map(|outcome| (id, outcome)));
+        }
+    }
+
+    /// Does what the hub asks for, and looks at it closely.
+    fn settle(&mut self) {
+        loop {
+            let effects = self.hub.take_effects();
+            if effects.is_empty() {
+                break;
+            }
+            for effect in effects {
+                self.run(effect);
+            }
+        }
+        for (id, outcome) in &mut self.calls {
+            if outcome.try_recv().is_ok() {
+                *self.outcomes.get_mut(id).unwrap() += 1;
+            }
+        }
+        self.check();
+    }
+
+    fn run(&mut self, effect: Effect) {
+        use crate::session::Frame;
+        match effect {
+            Effect::Send(key, frame, _) => {
+                let Some((instance, _)) = self.streams.get(&key) else { return };
+                match frame {
+                    Frame::Operation(operation) => {
+                        let held = (*instance, operation.operation_id);
+                        self.held.insert(held, HeldState::Running);
+                    }
+                    Frame::ResultAck(ack) => {
+                        self.held.remove(&(*instance, ack.operation_id));
+                    }
+                    Frame::Welcome(_)
+                    | Frame::Cancel(_)
+                    | Frame::Role(_)
+                    | Frame::Draining(_)
+                    | Frame::Heartbeat(_)
+                    | Frame::Invalidate(_)
+                    | Frame::ProtocolError(_)
+                    | Frame::Unsupported(_) => {}
+                }
+            }
+            Effect::Close(key, _) => {
+                self.streams.remove(&key);
+            }
+            Effect::Publish(SessionEvent::OutcomeReady { operation_id, .. }) => {
+                *self.outcomes.get_mut(&operation_id).unwrap() += 1;
+            }
+            Effect::Publish(SessionEvent::Adopted { operation_id, .. }) => {
+                assert!(self.strange.contains(&operation_id), "{operation_id} was ours");
+                self.outcomes.insert(operation_id, 0);
+            }
+            Effect::Publish(_) | Effect::CheckReading(_) | Effect::Count(_) => {}
+            Effect::Answer(answer, outcome) => answer.send(outcome).unwrap(),
+        }
+    }
+
+    /// INV-8 and INV-1: every operation is in exactly one place, and a target has one mutation.
+    fn check(&self) {
+        let hub = &self.hub;
+        let mut mutations = HashSet::new();
+        let (mut queued, mut sent, mut away) = (0, 0, 0);
+        for (id, operation) in &hub.operations {
+            match &operation.place {
+                Place::Queued(_) => queued += 1,
+                Place::Sent(key) => {
+                    sent += 1;
+                    assert!(hub.sessions[key].in_flight.contains(id), "{id} is not sent");
+                }
+                Place::Away(lost) => {
+                    away += 1;
+                    assert!(hub.lost[lost].operations.contains(id), "{id} is not away");
+                }
+                Place::Finished { .. } => {}
+            }
+            let uid = &operation.target.uid;
+            if operation.kind.is_mutation() {
+                assert!(mutations.insert(uid.clone()), "{uid} has two mutations");
+            }
+            if operation.kind.is_mutation() || matches!(operation.owner, Owner::Target) {
+                assert_eq!(hub.slots.get(uid), Some(id), "{id} has no slot");
+            }
+            assert!(hub.timers.is_set(&Timer::Operation(id.clone())), "{id} has no end");
+        }
+        let queues: usize = hub.providers.values().map(|provider| provider.queue.len()).sum();
+        let in_flight: usize = hub.sessions.values().map(|session| session.in_flight.len()).sum();
+        let lost: usize = hub.lost.values().map(|lost| lost.operations.len()).sum();
+        assert_eq!((queues, in_flight, lost), (queued, sent, away));
+        assert!(hub.slots.values().all(|id| hub.operations.contains_key(id)));
+        for provider in hub.providers.values() {
+            let active = provider.active.map(|key| &hub.sessions[&key]);
+            assert!(active.is_none_or(|session| !session.is_draining()));
+            assert_eq!(provider.announced, active.is_some_and(super::Session::is_ready));
+        }
+        assert!(self.outcomes.values().all(|count| *count <= 1), "{:?}", self.outcomes);
+    }
+
+    /// Everybody goes, and a long time passes.
+    fn end(mut self) {
+        for key in std::mem::take(&mut self.streams).into_keys() {
+            self.hub.ended(self.now, key);
+        }
+        self.settle();
+        self.now += Duration::from_hours(3);
+        while self.hub.next_deadline().is_some_and(|next| next <= self.now) {
+            self.hub.expire(self.now);
+            self.settle();
+            self.now += Duration::from_hours(3);
+        }
+        assert!(self.hub.operations.is_empty() && self.hub.slots.is_empty());
+        assert!(self.hub.lost.is_empty() && self.hub.providers.is_empty());
+        assert!(self.hub.guests.is_empty() && self.hub.sessions.is_empty());
+        assert_eq!(self.hub.next_deadline(), None);
+        assert!(self.outcomes.values().all(|count| *count == 1), "{:?}", self.outcomes);
+    }
+}
+
+fn held(id: &str, state: HeldState) -> HeldOperation {
+    HeldOperation {
+        operation_id: id.to_owned(),
+        idempotency_key: id.to_owned(),
+        target: Some(Target { uid: "uid-0".to_owned(), ..Target::default() }),
+        state: state.into(),
+        kind: OperationKind::DeleteMachine.number(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_every_operation_has_one_outcome_and_nothing_is_left(
+        actions in prop::collection::vec(action(), 1..80)
+    ) {
+        let mut world = World::new();
+        for action in actions {
+            world.act(action);
+        }
+        world.end();
+    }
+}
