@@ -1,1 +1,65 @@
-//! The ostler command: up, reset, driver, crds
+//! The `ostler` command: machines, their API and their drivers on one computer, and tools around them.
+//!
+//! Each subcommand is a module with an `Args` and a `run`. Nothing here decides about machines: that is
+//! the core's (`ostler-server`).
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod crds;
+mod data_dir;
+mod driver;
+mod log;
+mod manifests;
+pub mod reset;
+pub mod up;
+
+pub use data_dir::DataDir;
+
+/// Runs the life of Kubernetes machines.
+///
+/// `ostler up` starts everything on this computer: a Kubernetes API, the core, and a driver with a fake cloud.
+/// Use plain kubectl with the kubeconfig that it writes.
+#[derive(Debug, Parser)]
+#[command(name = "ostler", version, max_term_width = 110)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start an API server, the core and drivers here, until Ctrl-C
+    Up(up::Args),
+    /// Delete all machines of a data directory through their drivers, then the directory
+    Reset(reset::Args),
+    /// Run one of the built-in drivers
+    #[command(subcommand)]
+    Driver(driver::Args),
+    /// Print the CustomResourceDefinitions, for `kubectl apply -f -`
+    Crds,
+}
+
+/// Runs one command to its end. Errors are printed with their causes, one to a line.
+pub async fn run(cli: Cli) -> ExitCode {
+    let result = match cli.command {
+        Command::Up(args) => {
+            log::init("warn");
+            Box::pin(up::run(args)).await
+        }
+        Command::Reset(args) => {
+            log::init("warn");
+            Box::pin(reset::run(args)).await
+        }
+        Command::Driver(args) => Box::pin(driver::run(args)).await,
+        Command::Crds => crds::run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log::error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,1 +1,14 @@
-//! The core: wiring of controllers and driver sessions, and its binary
+//! The core: controllers and driver sessions put together. Wiring only.
+//!
+//! [`Core`] is the core inside another process (`ostler up`, tests); [`command`] is the core alone.
+
+pub mod command;
+mod core;
+mod health;
+mod signals;
+mod tokens;
+
+pub use core::{Core, CoreOptions, tcp};
+pub use ostler_controllers::Settings;
+pub use signals::on_signal;
+pub use tokens::DriverToken;

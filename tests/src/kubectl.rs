@@ -112,7 +112,8 @@ impl Kubectl {
     /// # Panics
     /// If it is not within two minutes; shows the object.
     pub fn wait_gone(&self, kind: &str, name: &str) {
-        let output = self.output(["wait", &format!("{kind}/{name}"), "--for=delete", PATIENCE], None);
+        let output =
+            self.output(["wait", &format!("{kind}/{name}"), "--for=delete", PATIENCE], None);
         assert!(
             output.status.success(),
             "{kind}/{name} never went: {}\n{}",

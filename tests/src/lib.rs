@@ -10,4 +10,6 @@
 pub mod kubectl;
 pub mod process;
 pub mod repository;
+pub mod stack;
 pub mod tools;
+pub mod world;

@@ -24,14 +24,18 @@ const LINES_AHEAD: usize = 10_000;
 pub fn binaries() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| {
+        let profile: &[&str] = if cfg!(debug_assertions) { &[] } else { &["--release"] };
         let built = Command::new(env!("CARGO"))
             .args(["build", "--quiet", "--workspace", "--bins"])
+            .args(profile)
             .current_dir(root())
             .status()
             .expect("cargo runs");
         assert!(built.success(), "the binaries do not build");
-        let test = std::env::current_exe().expect("the path of this test is known");
-        test.ancestors().nth(2).expect("tests are built in target/<profile>/deps").to_owned()
+        let this = std::env::current_exe().expect("the path of this executable is known");
+        let dir = this.parent().expect("executables are in a directory");
+        // Tests are built one level below the binaries.
+        dir.ancestors().find(|dir| !dir.ends_with("deps")).unwrap_or(dir).to_owned()
     })
 }
 
@@ -115,6 +119,19 @@ impl Process {
     /// If waiting fails.
     pub fn wait(&mut self) -> ExitStatus {
         self.child.wait().expect("the process is ours")
+    }
+
+    /// Resident memory, in KiB.
+    ///
+    /// # Panics
+    /// If the process is gone.
+    pub fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))
+            .expect("the process is alive");
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok())
+            .expect("the kernel tells the resident size")
     }
 
     fn pid(&self) -> Pid {

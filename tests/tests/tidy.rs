@@ -21,12 +21,9 @@ const LAYERS: [(&str, &[&str]); 11] = [
     ("ostler-api", &[]),
     ("ostler-lifecycle", &["ostler-api"]),
     ("ostler-sessions", &["ostler-api", "ostler-proto"]),
-    ("ostler-controllers", &["ostler-api", "ostler-lifecycle", "ostler-sessions"]),
+    ("ostler-controllers", &["ostler-api", "ostler-proto", "ostler-lifecycle", "ostler-sessions"]),
     ("ostler-apiserver", &[]),
-    (
-        "ostler-server",
-        &["ostler-api", "ostler-lifecycle", "ostler-sessions", "ostler-controllers"],
-    ),
+    ("ostler-server", &["ostler-api", "ostler-lifecycle", "ostler-sessions", "ostler-controllers"]),
     (
         "ostler",
         &[
@@ -105,7 +102,16 @@ fn arrows_of_dependency_point_inwards() {
 #[test]
 fn decisions_stay_pure() {
     let tree = Command::new(env!("CARGO"))
-        .args(["tree", "--offline", "-p", "ostler-lifecycle", "--edges", "normal", "--prefix", "none"])
+        .args([
+            "tree",
+            "--offline",
+            "-p",
+            "ostler-lifecycle",
+            "--edges",
+            "normal",
+            "--prefix",
+            "none",
+        ])
         .current_dir(root())
         .output()
         .unwrap();
@@ -142,7 +148,10 @@ fn the_architecture_page_names_every_crate_and_invariant_and_stays_short() {
     for Crate { name, dir, .. } in crates(&files) {
         assert!(page.contains(&format!("`{name}`")), "ARCHITECTURE.md lacks crate {name}");
         let dir = dir.display().to_string();
-        assert!(page.contains(&format!("`{dir}/`")), "ARCHITECTURE.md lacks folder {dir}/ of {name}");
+        assert!(
+            page.contains(&format!("`{dir}/`")),
+            "ARCHITECTURE.md lacks folder {dir}/ of {name}"
+        );
     }
     let sources: String = rust_sources(&files).map(|file| file.text.as_str()).collect();
     for number in 1..=10 {
@@ -173,9 +182,13 @@ fn nothing_is_left_for_later_without_a_place_to_look() {
 fn the_readme_names_every_command() {
     let files = files().unwrap();
     let readme = text(&files, "README.md");
-    for needed in
-        ["cargo run --release -- up", "cargo test --workspace", "ostler reset", "ostler crds", "kubectl"]
-    {
+    for needed in [
+        "cargo run --release -- up",
+        "cargo test --workspace",
+        "ostler reset",
+        "ostler crds",
+        "kubectl",
+    ] {
         assert!(readme.contains(needed), "README.md lacks `{needed}`");
     }
     assert!(

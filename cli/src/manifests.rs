@@ -1,0 +1,136 @@
+//! `--apply`: YAML and JSON files sent to the API server, each object created or merged.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::discovery::{Scope, pinned_kind};
+use kube::{Client, Resource as _};
+use serde::Deserialize as _;
+
+/// One object of a file, with where it stands.
+#[derive(Debug)]
+pub(crate) struct Manifest {
+    source: String,
+    object: DynamicObject,
+}
+
+/// Reads a file, or every `.yaml`, `.yml` and `.json` file of a directory in the order of their names.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Manifest>> {
+    let mut manifests = Vec::new();
+    for file in files(path)? {
+        let text = fs::read_to_string(&file)
+            .with_context(|| format!("--apply: {} cannot be read", file.display()))?;
+        for (index, document) in parse(&text)
+            .with_context(|| format!("--apply: {} is not valid YAML", file.display()))?
+            .into_iter()
+            .enumerate()
+        {
+            let source = format!("{} (document {})", file.display(), index + 1);
+            let object = DynamicObject::deserialize(document).with_context(|| {
+                format!("--apply: {source} is no Kubernetes object: it needs apiVersion, kind and metadata.name")
+            })?;
+            manifests.push(Manifest { source, object });
+        }
+    }
+    Ok(manifests)
+}
+
+/// Creates the object, or merges it into the one that is there. Returns what was done, for people.
+pub(crate) async fn apply(client: &Client, manifest: Manifest) -> anyhow::Result<String> {
+    let Manifest { source, object } = manifest;
+    send(client, object).await.with_context(|| format!("--apply: {source} was not accepted"))
+}
+
+async fn send(client: &Client, object: DynamicObject) -> anyhow::Result<String> {
+    let types = object.types.clone().context("apiVersion and kind are missing")?;
+    let name = object.metadata.name.clone().context("metadata.name is missing")?;
+    let kind = GroupVersionKind::try_from(&types)?;
+    let (resource, capabilities) = pinned_kind(client, &kind)
+        .await
+        .with_context(|| format!("{} {} is not served here", types.api_version, types.kind))?;
+    let api = api(client, &object, &resource, capabilities.scope);
+    let label = format!("{} {name}", resource.kind.to_lowercase());
+    if api.get_opt(&name).await?.is_some() {
+        api.patch(&name, &PatchParams::default(), &Patch::Merge(&object)).await?;
+        return Ok(format!("{label} configured"));
+    }
+    api.create(&PostParams::default(), &object).await?;
+    Ok(format!("{label} created"))
+}
+
+fn api(
+    client: &Client,
+    object: &DynamicObject,
+    resource: &ApiResource,
+    scope: Scope,
+) -> Api<DynamicObject> {
+    match scope {
+        Scope::Cluster => Api::all_with(client.clone(), resource),
+        Scope::Namespaced => Api::namespaced_with(
+            client.clone(),
+            object.meta().namespace.as_deref().unwrap_or("default"),
+            resource,
+        ),
+    }
+}
+
+fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in
+        fs::read_dir(path).with_context(|| format!("--apply: {} cannot be read", path.display()))?
+    {
+        let file = entry?.path();
+        if file.extension().is_some_and(|kind| kind == "yaml" || kind == "yml" || kind == "json") {
+            files.push(file);
+        }
+    }
+    if files.is_empty() {
+        bail!("--apply: {} holds no .yaml, .yml or .json file", path.display());
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn parse(text: &str) -> anyhow::Result<Vec<serde_json::Value>> {
+    let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(text)?;
+    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read;
+
+    const TWO: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n---\n# only a comment\n---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: b\n";
+
+    #[test]
+    fn a_directory_is_read_in_the_order_of_its_file_names_and_empty_documents_are_skipped() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("2.yaml"), TWO).unwrap();
+        std::fs::write(
+            dir.path().join("1.json"),
+            r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}"#,
+        )
+        .unwrap();
+        std::fs::write(dir.path().join("README.md"), "no manifest").unwrap();
+        let kinds: Vec<String> = read(dir.path())
+            .unwrap()
+            .into_iter()
+            .map(|manifest| manifest.object.types.unwrap().kind)
+            .collect();
+        assert_eq!(kinds, ["Node", "ConfigMap", "Secret"]);
+    }
+
+    #[test]
+    fn a_broken_file_is_named_in_the_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("broken.yaml");
+        std::fs::write(&file, "a: [1,").unwrap();
+        assert!(format!("{:#}", read(&file).unwrap_err()).contains("broken.yaml"));
+    }
+}

@@ -1,0 +1,250 @@
+//! Drivers as child processes: started, started again when they crash, ended with their parent.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::narrate::Story;
+use crate::data_dir::DataDir;
+
+/// First pause before a crashed driver is started again; doubles each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// Longest pause: a driver that never starts costs next to nothing, and a mended one is back within this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A driver that lived this long counts as well: its next crash pauses shortly again.
+const WELL_AFTER: Duration = Duration::from_secs(60);
+/// How long a driver may finish its work after SIGTERM; the SDK's own drain is shorter (25 s).
+const END_WITHIN: Duration = Duration::from_secs(30);
+
+/// A value of `--driver`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum DriverChoice {
+    /// `none`: start no driver.
+    None,
+    /// `fake`: the built-in fake cloud.
+    Fake,
+    /// `PATH` or `PROVIDER=PATH`: any executable that dials in.
+    Path {
+        /// The only provider it may claim; any, if not said.
+        provider: Option<String>,
+        /// The executable.
+        path: PathBuf,
+    },
+}
+
+impl FromStr for DriverChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "none" => Ok(Self::None),
+            "fake" => Ok(Self::Fake),
+            other => {
+                let (provider, path) = other
+                    .split_once('=')
+                    .map_or((None, other), |(provider, path)| (Some(provider.to_owned()), path));
+                if Path::new(path).is_file() {
+                    return Ok(Self::Path { provider, path: PathBuf::from(path) });
+                }
+                Err(format!(
+                    "`{other}` is neither a built-in driver (fake), nor `none`, nor the path of an executable ([PROVIDER=]PATH)"
+                ))
+            }
+        }
+    }
+}
+
+impl DriverChoice {
+    /// What the driver is called in messages and in the data directory.
+    pub fn name(&self) -> String {
+        match self {
+            Self::None => "none".to_owned(),
+            Self::Fake => "fake".to_owned(),
+            Self::Path { path, .. } => path
+                .file_stem()
+                .map_or_else(|| "driver".to_owned(), |stem| stem.to_string_lossy().into_owned()),
+        }
+    }
+
+    /// The only provider that the driver may claim; `None`: any.
+    pub fn provider(&self) -> Option<&str> {
+        match self {
+            Self::Fake => Some(ostler_driver_fake::PROVIDER),
+            Self::Path { provider, .. } => provider.as_deref(),
+            Self::None => None,
+        }
+    }
+}
+
+/// How to start one driver.
+#[derive(Debug)]
+pub(crate) struct DriverProcess {
+    name: String,
+    program: PathBuf,
+    args: Vec<String>,
+    endpoint: String,
+    token_file: PathBuf,
+    directory: PathBuf,
+}
+
+impl DriverProcess {
+    pub(crate) fn new(
+        choice: &DriverChoice,
+        data: &DataDir,
+        core: SocketAddr,
+    ) -> anyhow::Result<Self> {
+        let name = choice.name();
+        let directory = data.driver(&name)?;
+        let (program, args) = match choice {
+            DriverChoice::Path { path, .. } => (
+                path.canonicalize()
+                    .with_context(|| format!("driver {} cannot be found", path.display()))?,
+                Vec::new(),
+            ),
+            DriverChoice::Fake | DriverChoice::None => (
+                std::env::current_exe().context("the path of this executable is not known")?,
+                fake_args(&directory, &data.kubeconfig()),
+            ),
+        };
+        let token_file = data.driver_token(&name)?;
+        Ok(Self { name, program, args, endpoint: format!("http://{core}"), token_file, directory })
+    }
+
+    /// Keeps the driver running until `end`, then ends it.
+    pub(crate) async fn supervise(self, story: Story, end: CancellationToken) {
+        let mut pause = FIRST_PAUSE;
+        while !end.is_cancelled() {
+            let started = Instant::now();
+            match self.start() {
+                Ok((child, stdin)) => {
+                    story.tell(format_args!(
+                        "driver {} started, process {}",
+                        self.name,
+                        pid(&child)
+                    ));
+                    match until_exit(child, stdin, &end).await {
+                        None => break,
+                        Some(status) => {
+                            story.tell(format_args!("driver {} ended: {status}", self.name))
+                        }
+                    }
+                }
+                Err(error) => {
+                    story.tell(format_args!("driver {} did not start: {error:#}", self.name))
+                }
+            }
+            if started.elapsed() >= WELL_AFTER {
+                pause = FIRST_PAUSE;
+            }
+            story.tell(format_args!("driver {} starts again in {pause:?}", self.name));
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = end.cancelled() => break,
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        story.tell(format_args!("driver {} stopped", self.name));
+    }
+
+    fn start(&self) -> anyhow::Result<(Child, Option<ChildStdin>)> {
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.args)
+            .env("OSTLER_ENDPOINT", &self.endpoint)
+            .env("OSTLER_TOKEN_FILE", &self.token_file)
+            // The end of its input tells the driver that we are gone, even after SIGKILL.
+            .env("OSTLER_EXIT_ON_STDIN_EOF", "1")
+            .current_dir(&self.directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            // Ctrl-C of a terminal goes to the whole group; the driver is told by us, after the core.
+            .process_group(0);
+        if std::env::var_os("RUST_LOG").is_none() {
+            command.env("RUST_LOG", "warn");
+        }
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("{} cannot be executed", self.program.display()))?;
+        let stdin = child.stdin.take();
+        Ok((child, stdin))
+    }
+}
+
+/// Waits for the driver to exit by itself (`Some`), or ends it when told to (`None`).
+async fn until_exit(
+    mut child: Child,
+    stdin: Option<ChildStdin>,
+    end: &CancellationToken,
+) -> Option<String> {
+    tokio::select! {
+        status = child.wait() => return Some(describe(status)),
+        () = end.cancelled() => {}
+    }
+    drop(stdin);
+    if let Some(id) = child.id().and_then(|id| i32::try_from(id).ok()) {
+        let _already_gone = kill(Pid::from_raw(id), Signal::SIGTERM);
+    }
+    if tokio::time::timeout(END_WITHIN, child.wait()).await.is_err() {
+        let _already_gone = child.kill().await;
+    }
+    None
+}
+
+fn describe(status: std::io::Result<ExitStatus>) -> String {
+    status.map_or_else(|error| error.to_string(), |status| status.to_string())
+}
+
+fn pid(child: &Child) -> String {
+    child.id().map_or_else(|| "?".to_owned(), |id| id.to_string())
+}
+
+fn fake_args(directory: &Path, kubeconfig: &Path) -> Vec<String> {
+    let file = |name: &str| directory.join(name).display().to_string();
+    [
+        "driver",
+        "fake",
+        "--state-file",
+        &file("cloud.jsonl"),
+        "--call-log",
+        &file("calls.jsonl"),
+        "--control-file",
+        &file("control.json"),
+        "--node-kubeconfig",
+        &kubeconfig.display().to_string(),
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::DriverChoice;
+
+    #[test]
+    fn a_driver_is_a_name_we_know_or_an_executable_that_exists() {
+        assert_eq!("fake".parse(), Ok(DriverChoice::Fake));
+        assert_eq!("none".parse(), Ok(DriverChoice::None));
+        let path = PathBuf::from("/bin/sh");
+        assert_eq!(
+            "/bin/sh".parse(),
+            Ok(DriverChoice::Path { provider: None, path: path.clone() })
+        );
+        let provider = Some("sh.example.com".to_owned());
+        assert_eq!("sh.example.com=/bin/sh".parse(), Ok(DriverChoice::Path { provider, path }));
+        let refused = "dokcer".parse::<DriverChoice>().unwrap_err();
+        assert!(refused.contains("`dokcer`") && refused.contains("fake"), "{refused}");
+    }
+}

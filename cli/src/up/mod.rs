@@ -1,0 +1,107 @@
+//! `ostler up`: an API server, the core and drivers on one computer.
+
+mod drivers;
+mod narrate;
+mod system;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use ostler_server::on_signal;
+
+use crate::data_dir::DataDir;
+use crate::manifests;
+
+pub use drivers::DriverChoice;
+pub(crate) use narrate::Story;
+pub(crate) use system::{Options, System};
+
+/// What `ostler up` starts, and where.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ostler up                                      the fake cloud, everything in ./.ostler
+  ostler up --apply deploy/examples/fake         with a first machine
+  ostler up --driver none --core none            an API server only
+  ostler up --driver aws.example.com=./my-driver a driver of your own
+
+Then, in another terminal:
+  export KUBECONFIG=$PWD/.ostler/kubeconfig
+  kubectl get machines --watch")]
+pub struct Args {
+    /// Where everything is kept; started again on it, `up` goes on where it was
+    #[arg(long, value_name = "DIR", default_value = "./.ostler")]
+    pub data_dir: PathBuf,
+    /// Where kubectl finds the API server (HTTPS)
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:16440")]
+    pub api_listen: SocketAddr,
+    /// Where drivers dial in (gRPC, loopback only)
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:5000")]
+    pub drivers_listen: SocketAddr,
+    /// A driver to start: `fake`, `none`, or an executable as [PROVIDER=]PATH; repeatable
+    #[arg(long = "driver", value_name = "DRIVER", default_value = "fake")]
+    pub drivers: Vec<DriverChoice>,
+    /// A manifest or a directory of manifests to apply once the API is up; repeatable
+    #[arg(long, value_name = "FILE|DIR")]
+    pub apply: Vec<PathBuf>,
+    /// Where the core runs: in this process, or `none` (start `ostler-server` yourself)
+    #[arg(long, value_enum, default_value_t = CoreMode::Embedded)]
+    pub core: CoreMode,
+}
+
+/// Whether `up` runs the core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CoreMode {
+    /// In this process.
+    Embedded,
+    /// Not at all: an API server and drivers only.
+    None,
+}
+
+/// Runs until SIGINT or SIGTERM, or until a part of it fails for good.
+///
+/// # Errors
+/// Bad input, a port or a data directory in use, or a part that failed.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let end = on_signal()?;
+    let manifests = read_manifests(&args.apply)?;
+    let data = DataDir::open(&args.data_dir)?;
+    let story = Story::default();
+    let options = Options {
+        api_listen: args.api_listen,
+        drivers_listen: args.drivers_listen,
+        drivers: args.drivers,
+        core: args.core,
+    };
+    let mut system = Box::pin(System::start(options, &data, story)).await?;
+    story.tell(format_args!("kubectl --kubeconfig {} get machines", data.kubeconfig().display()));
+    let outcome = tokio::select! {
+        outcome = serve(&mut system, manifests, story) => outcome,
+        () = end.cancelled() => Ok(()),
+    };
+    story.tell("stopping");
+    system.stop().await;
+    outcome
+}
+
+async fn serve(
+    system: &mut System,
+    manifests: Vec<manifests::Manifest>,
+    story: Story,
+) -> anyhow::Result<()> {
+    for manifest in manifests {
+        story.tell(manifests::apply(&system.client(), manifest).await?);
+    }
+    system.ready(story).await?;
+    crate::log::say("ready: machines can be created");
+    system.failure().await
+}
+
+fn read_manifests(paths: &[PathBuf]) -> anyhow::Result<Vec<manifests::Manifest>> {
+    let mut all = Vec::new();
+    for path in paths {
+        all.extend(manifests::read(path)?);
+    }
+    Ok(all)
+}

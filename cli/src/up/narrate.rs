@@ -1,0 +1,73 @@
+//! What `up` prints: one line for each thing that happens.
+
+use std::fmt::Display;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use jiff::{Timestamp, tz::TimeZone};
+use k8s_openapi::api::events::v1::Event;
+use kube::Client;
+use kube::api::Api;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use tokio_util::sync::CancellationToken;
+
+use crate::log;
+
+/// Tells the story on stdout, each line with its time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Story {
+    quiet: bool,
+}
+
+impl Story {
+    /// A story that nobody reads.
+    pub(crate) fn quiet() -> Self {
+        Self { quiet: true }
+    }
+
+    pub(crate) fn tell(self, what: impl Display) {
+        if !self.quiet {
+            let now = Timestamp::now().to_zoned(TimeZone::system());
+            log::say(format_args!("{} {what}", now.strftime("%H:%M:%S%.3f")));
+        }
+    }
+
+    /// Prints each Event of the API server that is new since now.
+    pub(crate) async fn follow_events(self, client: Client, end: CancellationToken) {
+        let since = Timestamp::now();
+        let events = watcher(Api::<Event>::all(client), watcher::Config::default())
+            .default_backoff()
+            .applied_objects();
+        let mut events = pin!(events);
+        loop {
+            let next = tokio::select! {
+                next = events.try_next() => next,
+                () = end.cancelled() => return,
+            };
+            match next {
+                Ok(Some(event)) if is_new(&event, since) => self.tell(line(&event)),
+                Ok(Some(_)) => {}
+                // The watcher backs off and goes on by itself.
+                Err(error) => tracing::debug!(%error, "the watch on events was interrupted"),
+                Ok(None) => tokio::time::sleep(Duration::from_secs(1)).await,
+            }
+        }
+    }
+}
+
+fn is_new(event: &Event, since: Timestamp) -> bool {
+    let last = event.series.as_ref().map(|series| series.last_observed_time.0);
+    last.or_else(|| event.event_time.as_ref().map(|time| time.0)).is_none_or(|time| time >= since)
+}
+
+fn line(event: &Event) -> String {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let object = event.regarding.as_ref().map_or_else(String::new, |object| {
+        format!("{} {}", text(&object.kind).to_lowercase(), text(&object.name))
+    });
+    let again =
+        event.series.as_ref().map_or_else(String::new, |series| format!(" (x{})", series.count));
+    let mark = if event.type_.as_deref() == Some("Warning") { "! " } else { "" };
+    format!("{object}: {mark}{} {}{again}", text(&event.reason), text(&event.note))
+}

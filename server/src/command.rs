@@ -1,0 +1,243 @@
+//! The command `ostler-server`: the core alone, against any Kubernetes API server.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::Parser;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use ostler_api::timeout::Timeout;
+use ostler_controllers::Settings;
+use ostler_lifecycle::snapshot;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use crate::health::{self, Health};
+use crate::signals::on_signal;
+use crate::{Core, CoreOptions, DriverToken, tcp};
+
+/// The core of Ostler: machine controllers, and the gRPC service that drivers dial in to.
+///
+/// Needs the CRDs in the cluster: `ostler crds | kubectl apply -f -`. Several replicas may run; the holder of the Lease
+/// `machine-controller` acts. Names and defaults of the machine flags are machine-controller-manager's.
+#[derive(Debug, Parser)]
+#[command(name = "ostler-server", version, max_term_width = 110)]
+pub struct Args {
+    /// How to reach the API server; in-cluster credentials by default
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The namespace whose machines, classes and secrets are served
+    #[arg(long, default_value = "default")]
+    namespace: String,
+    /// Tags every instance, and decides what may be deleted; the UID of kube-system and the namespace by default
+    #[arg(long)]
+    cluster_id: Option<String>,
+    /// Where drivers dial in (gRPC, loopback only)
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:5000")]
+    drivers_listen: SocketAddr,
+    /// /metrics, /healthz and /readyz (HTTP, loopback only)
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10259")]
+    metrics_listen: SocketAddr,
+    /// A provider, and the file with the token of its driver; repeatable
+    #[arg(long = "driver-token", value_name = "PROVIDER=FILE")]
+    driver_tokens: Vec<DriverToken>,
+    /// Another name that classes use for a provider, e.g. AWS=aws.example.com; repeatable
+    #[arg(long = "provider-alias", value_name = "NAME=PROVIDER", value_parser = alias)]
+    provider_aliases: Vec<(String, String)>,
+    /// Reconciles that run at once
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
+    concurrent_syncs: u16,
+    /// From the first operation to a healthy Node
+    #[arg(long, value_name = "DURATION", default_value = "20m", value_parser = duration)]
+    machine_creation_timeout: Duration,
+    /// From an unhealthy Node to a Failed machine
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    machine_health_timeout: Duration,
+    /// From the deletion of a machine to force
+    #[arg(long, value_name = "DURATION", default_value = "2h", value_parser = duration)]
+    machine_drain_timeout: Duration,
+    /// How long a deletion waits for volumes to be detached
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
+    machine_pv_detach_timeout: Duration,
+    /// Node conditions that must be False
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "KernelDeadlock,ReadonlyFilesystem,DiskPressure,NetworkUnavailable"
+    )]
+    node_conditions: Vec<String>,
+    /// Groups of the bootstrap tokens, separated by commas
+    #[arg(long, default_value = "")]
+    bootstrap_token_auth_extra_groups: String,
+    /// Retry after the driver said that quota or capacity is short
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    resource_exhausted_retry: Duration,
+    /// For how long a lease counts that is not renewed
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    leader_elect_lease_duration: Duration,
+    /// The leader gives up when it could not renew for this long
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    leader_elect_renew_deadline: Duration,
+    /// Between two attempts to lead
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    leader_elect_retry_period: Duration,
+}
+
+/// Runs until SIGINT or SIGTERM, or until the core fails.
+pub async fn run(args: Args) -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // A second subscriber in one process (tests) keeps the first.
+    let _already_set =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    match Box::pin(serve(args)).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _closed = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(args: Args) -> anyhow::Result<()> {
+    let end = on_signal()?;
+    check(&args)?;
+    let metrics = health::bind(args.metrics_listen).await?;
+    let drivers = TcpListener::bind(args.drivers_listen).await.with_context(|| {
+        format!("--drivers-listen {} cannot be listened on", args.drivers_listen)
+    })?;
+    let client = client(args.kubeconfig.clone()).await?;
+    ostler_controllers::check_schemas(&client).await?;
+
+    let mut registry = Registry::default();
+    let options = options(args);
+    let mut core = Core::start(client, tcp(drivers), options, &mut registry).await?;
+    let health = Health { registry: Arc::new(registry), ready: core.synced() };
+    let end_metrics = CancellationToken::new();
+    let serving = tokio::spawn(health::serve(metrics, health, end_metrics.clone()));
+    let outcome = tokio::select! {
+        outcome = until_failure(&mut core) => outcome,
+        () = end.cancelled() => Ok(()),
+    };
+    core.stop().await;
+    end_metrics.cancel();
+    serving.await.context("the metrics listener failed")??;
+    outcome
+}
+
+async fn until_failure(core: &mut Core) -> anyhow::Result<()> {
+    core.ready().await?;
+    // A closed stdout is no reason to stop.
+    let _closed = writeln!(std::io::stdout(), "ready: this core leads");
+    Err(core.failure().await)
+}
+
+fn check(args: &Args) -> anyhow::Result<()> {
+    if !args.drivers_listen.ip().is_loopback() {
+        bail!(
+            "--drivers-listen {} is not a loopback address, and drivers speak no TLS here yet",
+            args.drivers_listen
+        );
+    }
+    if args.leader_elect_renew_deadline >= args.leader_elect_lease_duration
+        || args.leader_elect_retry_period >= args.leader_elect_renew_deadline
+    {
+        bail!(
+            "leader election needs --leader-elect-retry-period < --leader-elect-renew-deadline < --leader-elect-lease-duration"
+        );
+    }
+    if args.driver_tokens.is_empty() {
+        tracing::warn!("no --driver-token is given, so no driver can connect");
+    }
+    Ok(())
+}
+
+fn options(args: Args) -> CoreOptions {
+    let lifecycle = snapshot::Settings {
+        creation_timeout: args.machine_creation_timeout,
+        health_timeout: args.machine_health_timeout,
+        drain_timeout: args.machine_drain_timeout,
+        detach_timeout: args.machine_pv_detach_timeout,
+        resource_exhausted_retry: args.resource_exhausted_retry,
+        node_conditions: args.node_conditions,
+        ..snapshot::Settings::default()
+    };
+    let settings = Settings {
+        namespace: args.namespace,
+        lease: (
+            args.leader_elect_lease_duration,
+            args.leader_elect_renew_deadline,
+            args.leader_elect_retry_period,
+        ),
+        concurrent_syncs: usize::from(args.concurrent_syncs),
+        lifecycle,
+        aliases: args.provider_aliases.into_iter().collect(),
+        bootstrap_token_groups: args.bootstrap_token_auth_extra_groups,
+        ..Settings::default()
+    };
+    CoreOptions {
+        settings,
+        cluster_id: args.cluster_id,
+        tokens: args.driver_tokens,
+        ..CoreOptions::default()
+    }
+}
+
+async fn client(kubeconfig: Option<PathBuf>) -> anyhow::Result<Client> {
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(&path)
+                .with_context(|| format!("--kubeconfig {} cannot be used", path.display()))?;
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("--kubeconfig {} cannot be used", path.display()))?
+        }
+        None => Config::incluster()
+            .context("there are no in-cluster credentials here; give --kubeconfig")?,
+    };
+    // A refused eviction must come back at once; the work queue tries again.
+    config.default_retry = false;
+    Client::try_from(config).context("the API server's address or credentials cannot be used")
+}
+
+fn duration(text: &str) -> anyhow::Result<Duration> {
+    Timeout::from(text)
+        .duration()
+        .ok_or_else(|| anyhow!("`{text}` is not a duration such as 90s, 20m or 1h30m"))
+}
+
+fn alias(text: &str) -> anyhow::Result<(String, String)> {
+    match text.split_once('=') {
+        Some((name, provider)) if !name.is_empty() && !provider.is_empty() => {
+            Ok((name.to_owned(), provider.to_owned()))
+        }
+        _ => bail!("`{text}` is not NAME=PROVIDER, e.g. AWS=aws.example.com"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::Args;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_are_written_as_go_does_and_refused_by_name() {
+        let args =
+            Args::try_parse_from(["ostler-server", "--machine-drain-timeout", "1h30m"]).unwrap();
+        assert_eq!(args.machine_drain_timeout.as_secs(), 5400);
+        let refused = Args::try_parse_from(["ostler-server", "--machine-drain-timeout", "soon"]);
+        assert!(refused.unwrap_err().to_string().contains("`soon`"));
+    }
+}

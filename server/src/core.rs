@@ -1,0 +1,207 @@
+//! The core as one value: started, asked whether it is ready, stopped.
+
+use std::fmt;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use futures::Stream;
+use kube::Client;
+use ostler_controllers::{Clock, Controllers, Settings, StoreClassSource, Stores};
+use ostler_sessions::{Sessions, SessionsOptions};
+use prometheus_client::registry::Registry;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::server::{Connected, TcpIncoming};
+
+use crate::DriverToken;
+use crate::tokens::TokenFiles;
+
+/// What a core is made of.
+#[derive(Clone)]
+pub struct CoreOptions {
+    /// How the controllers behave.
+    pub settings: Settings,
+    /// See [`ostler_controllers::cluster_id`].
+    pub cluster_id: Option<String>,
+    /// The drivers that may dial in.
+    pub tokens: Vec<DriverToken>,
+    /// What time it is.
+    pub clock: Clock,
+}
+
+impl Default for CoreOptions {
+    fn default() -> Self {
+        Self {
+            settings: Settings::default(),
+            cluster_id: None,
+            tokens: Vec::new(),
+            clock: ostler_controllers::system_clock(),
+        }
+    }
+}
+
+impl fmt::Debug for CoreOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CoreOptions")
+            .field("settings", &self.settings)
+            .field("cluster_id", &self.cluster_id)
+            .field("tokens", &self.tokens)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A running core. Dropping it ends it where it stands, as a crash would.
+#[derive(Debug)]
+pub struct Core {
+    sessions: Sessions,
+    stores: Stores,
+    leading: watch::Receiver<bool>,
+    tasks: JoinSet<anyhow::Result<()>>,
+    stop: CancellationToken,
+}
+
+/// Connections of drivers over TCP.
+pub fn tcp(listener: TcpListener) -> TcpIncoming {
+    // Without this every small frame waits for the acknowledgement of the one before.
+    TcpIncoming::from(listener).with_nodelay(Some(true))
+}
+
+impl Core {
+    /// Starts a core that takes drivers from `incoming` while it leads. `client` must not retry by
+    /// itself, see [`Controllers::new`]. Everything is counted in `registry`.
+    ///
+    /// # Errors
+    /// There is no cluster id to work with.
+    pub async fn start<I, IO, E>(
+        client: Client,
+        incoming: I,
+        options: CoreOptions,
+        registry: &mut Registry,
+    ) -> anyhow::Result<Self>
+    where
+        I: Stream<Item = Result<IO, E>> + Send + 'static,
+        IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+    {
+        let CoreOptions { settings, cluster_id, tokens, clock } = options;
+        let cluster_id = cluster_id.as_deref();
+        let cluster_id =
+            ostler_controllers::cluster_id(&client, &settings.namespace, cluster_id).await?;
+        let stores = Stores::new();
+        let classes = StoreClassSource::new(stores.clone(), &settings.namespace);
+        let sessions_options = SessionsOptions {
+            cluster_id,
+            core_instance: settings.identity.clone(),
+            aliases: settings.aliases.clone(),
+            ..SessionsOptions::default()
+        };
+        let sessions =
+            Sessions::new(sessions_options, Arc::new(classes), Arc::new(TokenFiles(tokens)));
+        sessions.register_metrics(registry);
+        let controllers =
+            Controllers::new(client, stores.clone(), sessions.clone(), settings, clock, registry);
+
+        let stop = CancellationToken::new();
+        let (told, leading) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve_drivers(
+            sessions.clone(),
+            incoming,
+            controllers.leadership(),
+            told,
+            stop.clone(),
+        ));
+        let end = stop.clone();
+        tasks.spawn(async move { controllers.run(end).await.context("the controllers stopped") });
+        Ok(Self { sessions, stores, leading, tasks, stop })
+    }
+
+    /// Waits until this core leads and takes drivers.
+    ///
+    /// # Errors
+    /// A part of it failed for good.
+    pub async fn ready(&mut self) -> anyhow::Result<()> {
+        let mut leading = self.leading.clone();
+        tokio::select! {
+            ready = leading.wait_for(|leads| *leads) => {
+                ready.context("the core stopped before it led")?;
+                Ok(())
+            }
+            error = self.failure() => Err(error),
+        }
+    }
+
+    /// Becomes true once the mirrors are complete. Does not depend on leadership.
+    pub fn synced(&self) -> watch::Receiver<bool> {
+        let (told, synced) = watch::channel(false);
+        let stores = self.stores.clone();
+        tokio::spawn(async move {
+            stores.synced().await;
+            told.send_replace(true);
+        });
+        synced
+    }
+
+    /// Waits until a driver has dialled in with this principal's token and is ready.
+    pub async fn driver_ready(&self, principal: &str) {
+        let mut events = self.sessions.subscribe();
+        while !self.sessions.providers().iter().any(|it| it.ready && it.principal == principal) {
+            match events.recv().await {
+                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => return,
+            }
+        }
+    }
+
+    /// Returns when a part has failed for good. Losing the Lease is such a failure: another core may lead.
+    pub async fn failure(&mut self) -> anyhow::Error {
+        match self.tasks.join_next().await {
+            Some(Ok(Err(error))) => error,
+            Some(Err(panicked)) => {
+                anyhow::Error::new(panicked).context("a part of the core broke off")
+            }
+            Some(Ok(Ok(()))) | None => anyhow::anyhow!("a part of the core ended by itself"),
+        }
+    }
+
+    /// Stops in order: no new work, the work in hand, the sessions, the Lease.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        while let Some(ended) = self.tasks.join_next().await {
+            match ended {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "a part of the core ended with an error"),
+                Err(panicked) => tracing::warn!(error = %panicked, "a part of the core broke off"),
+            }
+        }
+    }
+}
+
+/// Takes no driver before this process leads: one that connects elsewhere would wait there for nothing.
+async fn serve_drivers<I, IO, E, T>(
+    sessions: Sessions,
+    incoming: I,
+    mut leadership: watch::Receiver<Option<T>>,
+    told: watch::Sender<bool>,
+    stop: CancellationToken,
+) -> anyhow::Result<()>
+where
+    I: Stream<Item = Result<IO, E>> + Send + 'static,
+    IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+    E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+{
+    tokio::select! {
+        leads = leadership.wait_for(Option::is_some) => {
+            if leads.is_err() { return Ok(()) }
+        }
+        () = stop.cancelled() => return Ok(()),
+    }
+    told.send_replace(true);
+    let over = async move {
+        let _gone = leadership.wait_for(Option::is_none).await;
+    };
+    sessions.serve(incoming, over).await.context("drivers cannot be served")
+}

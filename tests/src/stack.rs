@@ -1,0 +1,262 @@
+//! API server, core and driver as three real processes on one temporary directory, and kubectl beside them.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use ostler_driver_fake::cloud::{Cloud, Instance};
+use tempfile::TempDir;
+
+use crate::kubectl::Kubectl;
+use crate::process::Process;
+use crate::tools;
+
+/// One of the processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// `ostler up --core none --driver none`: the API server.
+    Api,
+    /// `ostler-server`.
+    Core,
+    /// `ostler driver fake`.
+    Driver,
+}
+
+/// Everything that runs; ended when dropped.
+#[derive(Debug)]
+pub struct Stack {
+    directory: TempDir,
+    kubeconfig: PathBuf,
+    kubectl: Kubectl,
+    api_port: u16,
+    core_port: u16,
+    metrics_port: u16,
+    api: Option<Process>,
+    core: Option<Process>,
+    driver: Option<Process>,
+}
+
+impl Stack {
+    /// Starts all of it. `None`, with a line that says so, if kubectl is not there.
+    ///
+    /// # Panics
+    /// If a part does not start.
+    pub fn start() -> Option<Self> {
+        let program = tools::kubectl()?;
+        let directory = TempDir::new().expect("temporary directories can be made");
+        let external = std::env::var_os("OSTLER_TEST_KUBECONFIG").map(PathBuf::from);
+        let kubeconfig =
+            external.clone().unwrap_or_else(|| directory.path().join("data/kubeconfig"));
+        let kubectl = Kubectl::new(program, kubeconfig.clone(), directory.path());
+        let mut stack = Self {
+            directory,
+            kubeconfig,
+            kubectl,
+            api_port: free_port(),
+            core_port: free_port(),
+            metrics_port: free_port(),
+            api: None,
+            core: None,
+            driver: None,
+        };
+        std::fs::write(stack.token_file(), "a token of the tests").expect("the directory is ours");
+        if external.is_none() {
+            stack.restart(Part::Api);
+        } else {
+            stack.install_crds();
+        }
+        stack.restart(Part::Core);
+        stack.restart(Part::Driver);
+        Some(stack)
+    }
+
+    /// kubectl against the API server.
+    pub fn kubectl(&self) -> &Kubectl {
+        &self.kubectl
+    }
+
+    /// True if the API server is somebody else's, and must not be killed.
+    pub fn foreign_api(&self) -> bool {
+        self.api.is_none()
+    }
+
+    /// SIGKILL for one process.
+    pub fn kill(&mut self, part: Part) {
+        if let Some(mut process) = self.slot(part).take() {
+            process.kill();
+        }
+    }
+
+    /// Waits until one process has ended by itself.
+    pub fn wait_for_exit(&mut self, part: Part) {
+        if let Some(mut process) = self.slot(part).take() {
+            process.wait();
+        }
+    }
+
+    /// Starts one process, after it was killed or for the first time.
+    ///
+    /// # Panics
+    /// If it does not get ready.
+    pub fn restart(&mut self, part: Part) {
+        let process = match part {
+            Part::Api => self.start_api(),
+            Part::Core => self.start_core(),
+            Part::Driver => self.start_driver(),
+        };
+        *self.slot(part) = Some(process);
+    }
+
+    /// What the fake cloud holds, read from its journal.
+    ///
+    /// # Panics
+    /// If the journal cannot be read.
+    pub fn instances(&self) -> Vec<Instance> {
+        let journal = self.file("cloud.jsonl");
+        if !journal.exists() {
+            return Vec::new();
+        }
+        Cloud::read(&journal).expect("the journal is readable").instances().cloned().collect()
+    }
+
+    /// The instances that the fake cloud holds for the machine of this name.
+    pub fn instances_of(&self, machine: &str) -> Vec<Instance> {
+        self.instances().into_iter().filter(|it| it.identity.machine_name == machine).collect()
+    }
+
+    /// Writes the control file of the fake driver, JSON: faults from now on. `{}` takes them away.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn control(&self, faults: &str) {
+        let file = self.file("control.json");
+        let part = file.with_extension("part");
+        std::fs::write(&part, faults).expect("the directory is ours");
+        std::fs::rename(&part, &file).expect("the directory is ours");
+    }
+
+    /// Where drivers dial in.
+    pub fn core_port(&self) -> u16 {
+        self.core_port
+    }
+
+    /// Where the core shows its metrics.
+    pub fn metrics_port(&self) -> u16 {
+        self.metrics_port
+    }
+
+    /// The kubeconfig of the API server.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Resident memory of one process, in KiB.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn resident_kib(&mut self, part: Part) -> u64 {
+        self.slot(part).as_ref().expect("the process runs").resident_kib()
+    }
+
+    /// A file in the directory of this stack.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn slot(&mut self, part: Part) -> &mut Option<Process> {
+        match part {
+            Part::Api => &mut self.api,
+            Part::Core => &mut self.core,
+            Part::Driver => &mut self.driver,
+        }
+    }
+
+    fn token_file(&self) -> PathBuf {
+        self.file("driver-token")
+    }
+
+    fn install_crds(&self) {
+        let crds = tools::root().join("deploy/crds");
+        self.kubectl.run(["apply", "-f", text(&crds)]);
+    }
+
+    fn start_api(&self) -> Process {
+        let data = self.file("data");
+        let listen = format!("127.0.0.1:{}", self.api_port);
+        let args = [
+            "up",
+            "--core",
+            "none",
+            "--driver",
+            "none",
+            "--data-dir",
+            text(&data),
+            "--api-listen",
+            &listen,
+        ];
+        let mut process = Process::start("ostler", args, &[]);
+        process.line("`ready`", |line| line.starts_with("ready"));
+        process
+    }
+
+    fn start_core(&self) -> Process {
+        let token = format!("{}={}", ostler_driver_fake::PROVIDER, text(&self.token_file()));
+        let drivers = format!("127.0.0.1:{}", self.core_port);
+        let metrics = format!("127.0.0.1:{}", self.metrics_port);
+        let args = [
+            "--kubeconfig",
+            text(&self.kubeconfig),
+            "--drivers-listen",
+            &drivers,
+            "--metrics-listen",
+            &metrics,
+            "--driver-token",
+            &token,
+            "--leader-elect-lease-duration",
+            "3s",
+            "--leader-elect-renew-deadline",
+            "2s",
+            "--leader-elect-retry-period",
+            "500ms",
+        ];
+        let mut process = Process::start("ostler-server", args, &[]);
+        process.line("`ready`", |line| line.starts_with("ready"));
+        process
+    }
+
+    fn start_driver(&self) -> Process {
+        let endpoint = format!("http://127.0.0.1:{}", self.core_port);
+        let (state, calls, control) =
+            (self.file("cloud.jsonl"), self.file("calls.jsonl"), self.file("control.json"));
+        let args = [
+            "driver",
+            "fake",
+            "--state-file",
+            text(&state),
+            "--call-log",
+            text(&calls),
+            "--control-file",
+            text(&control),
+            "--node-kubeconfig",
+            text(&self.kubeconfig),
+        ];
+        let token = self.token_file();
+        let env = [
+            ("OSTLER_ENDPOINT", endpoint.as_str()),
+            ("OSTLER_TOKEN_FILE", text(&token)),
+            ("RUST_LOG", "warn"),
+        ];
+        Process::start("ostler", args, &env)
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("our paths are UTF-8")
+}
+
+/// A port that nobody listens on. Another process may take it first; tests that lose that race say so.
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|listener| listener.local_addr())
+        .expect("loopback has free ports")
+        .port()
+}

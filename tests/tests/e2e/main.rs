@@ -1,0 +1,14 @@
+//! End to end: real processes, real sockets, real kubectl.
+//!
+//! Without kubectl these tests say `skipped: kubectl not found`. With `OSTLER_TEST_KUBECONFIG` set, all of them but those
+//! that kill the API server run against the cluster it names.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+mod bad_input;
+mod crash;
+mod drain;
+mod hot_update;
+mod manifests;
+mod story;
+mod up;

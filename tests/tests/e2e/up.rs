@@ -1,0 +1,142 @@
+//! `ostler up`, `reset` and `crds` as real processes.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use ostler_tests::kubectl::Kubectl;
+use ostler_tests::process::{Process, binaries};
+use ostler_tests::tools;
+use tempfile::TempDir;
+
+fn up(data: &Path, more: &[&str]) -> Process {
+    let data = data.to_str().unwrap();
+    let mut args = vec![
+        "up",
+        "--data-dir",
+        data,
+        "--api-listen",
+        "127.0.0.1:0",
+        "--drivers-listen",
+        "127.0.0.1:0",
+    ];
+    args.extend_from_slice(more);
+    let mut process = Process::start("ostler", args, &[]);
+    process.line("`ready`", |line| line.starts_with("ready"));
+    process
+}
+
+fn ostler(args: &[&str]) -> Output {
+    Command::new(binaries().join("ostler")).args(args).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn examples() -> String {
+    tools::root().join("deploy/examples/fake").display().to_string()
+}
+
+#[test]
+fn a_taken_port_is_named_with_its_flag() {
+    let dir = TempDir::new().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let data = dir.path().to_str().unwrap();
+    let output = ostler(&["up", "--data-dir", data, "--api-listen", &address]);
+    assert!(!output.status.success());
+    assert!(stderr(&output).contains(&format!("--api-listen {address}")), "{}", stderr(&output));
+}
+
+#[test]
+fn a_listener_beyond_loopback_is_refused_without_tls() {
+    let dir = TempDir::new().unwrap();
+    let data = dir.path().to_str().unwrap();
+    let output = ostler(&["up", "--data-dir", data, "--drivers-listen", "0.0.0.0:0"]);
+    assert!(!output.status.success());
+    assert!(stderr(&output).contains("--drivers-listen"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_unknown_driver_is_refused_before_anything_starts() {
+    let output = ostler(&["up", "--driver", "dokcer"]);
+    assert!(stderr(&output).contains("`dokcer`"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_second_up_and_a_reset_on_a_directory_in_use_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let data = dir.path().join("data");
+    let _first = up(&data, &["--driver", "none"]);
+    for command in ["up", "reset"] {
+        let output = ostler(&[command, "--data-dir", data.to_str().unwrap()]);
+        assert!(!output.status.success());
+        assert!(stderr(&output).contains("in use by another"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn up_ends_cleanly_at_sigterm_and_goes_on_where_it_was() {
+    let Some(program) = tools::kubectl() else { return };
+    let dir = TempDir::new().unwrap();
+    let data = dir.path().join("data");
+    let kubectl = Kubectl::new(program, data.join("kubeconfig"), dir.path());
+
+    let mut first = up(&data, &["--apply", &examples()]);
+    kubectl.wait("machine", "fake-1", ".status.currentStatus.phase", "Running");
+    let mode = std::fs::metadata(data.join("kubeconfig")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let provider_id = kubectl.get("machine", "fake-1")["spec"]["providerID"].clone();
+    first.terminate();
+    assert!(first.wait().success());
+
+    let mut second = up(&data, &[]);
+    // Ports were chosen anew, and the discovery cache of kubectl goes by them.
+    let machine = kubectl.get("machine", "fake-1");
+    assert_eq!(machine["spec"]["providerID"], provider_id);
+    second.terminate();
+    assert!(second.wait().success());
+
+    let output = ostler(&["reset", "--data-dir", data.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(!data.exists(), "reset leaves nothing");
+}
+
+#[test]
+fn a_crashed_driver_is_started_again() {
+    let dir = TempDir::new().unwrap();
+    let data = dir.path().join("data");
+    let mut process = Process::start(
+        "ostler",
+        [
+            "up",
+            "--data-dir",
+            data.to_str().unwrap(),
+            "--api-listen",
+            "127.0.0.1:0",
+            "--drivers-listen",
+            "127.0.0.1:0",
+        ],
+        &[],
+    );
+    let started =
+        process.line("the start of the driver", |line| line.contains("driver fake started"));
+    process.line("`ready`", |line| line.starts_with("ready"));
+    let pid: i32 = started.rsplit(' ').next().unwrap().parse().unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL)
+        .unwrap();
+    process.line("the end of the driver", |line| line.contains("driver fake ended"));
+    process.line("a new start", |line| line.contains("driver fake started"));
+}
+
+#[test]
+fn crds_are_a_yaml_stream_that_names_every_kind() {
+    let output = ostler(&["crds"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let crds: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let kinds: Vec<&str> =
+        crds.iter().filter_map(|crd| crd["spec"]["names"]["kind"].as_str()).collect();
+    assert_eq!(kinds, ["Machine", "MachineClass"]);
+}
