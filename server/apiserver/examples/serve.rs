@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let tls = api.tls(&[])?;
     let kubeconfig = directory.join("kubeconfig");
     let server = format!("https://{}", listener.local_addr()?);
-    std::fs::write(&kubeconfig, api.kubeconfig(&tls, &server))?;
+    api.write_kubeconfig(&kubeconfig, &tls, &server)?;
     println!("{}", kubeconfig.display());
     let shutdown = CancellationToken::new();
     let served = api.clone();

@@ -41,7 +41,9 @@ impl Namespaces {
 
     fn note(&mut self, key: &Key, value: Option<&[u8]>, queue: &mut Queue<String>) {
         if !key.namespace().is_empty() {
-            if self.terminating.contains(key.namespace()) {
+            // A creation that was under way when its namespace went has left something behind.
+            let stray = value.is_some() && self.read(key.namespace()).is_none();
+            if stray || self.terminating.contains(key.namespace()) {
                 queue.push(key.namespace().to_owned());
             }
             return;
@@ -237,7 +239,10 @@ impl Controller for Namespaces {
     }
 
     async fn act(&mut self, name: String) -> Outcome {
-        let Some(namespace) = self.read(&name) else { return Outcome::Done };
+        let Some(namespace) = self.read(&name) else {
+            self.sweep(&name, |_| true).await;
+            return Outcome::Done;
+        };
         if !is_deleting(&namespace) || !holds(&namespace, "/spec/finalizers", FINALIZER) {
             return Outcome::Done;
         }

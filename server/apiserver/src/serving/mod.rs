@@ -1,6 +1,24 @@
 //! The server in process and over HTTPS.
 //!
-//! [`ApiServer`] holds everything together. A request takes the same way whether it comes from
+//! [`ApiServer`] holds everything together:
+//!
+//! ```
+//! use k8s_openapi::api::core::v1::Namespace;
+//! use kube::{Api, Client, api::ListParams};
+//! use ostler_apiserver::serving::{ApiServer, Options};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let api = ApiServer::open(Options::memory()).await?;
+//! let client = Client::new(api.local_service(), "default");
+//! let namespaces = Api::<Namespace>::all(client).list(&ListParams::default()).await?;
+//! assert!(namespaces.items.iter().any(|one| one.metadata.name.as_deref() == Some("default")));
+//! api.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A request takes the same way whether it comes from
 //! [`LocalService`] or from a TLS connection: `pipeline` authenticates, authorizes, answers health
 //! and reviews, and hands the rest to [`crate::rest`].
 
@@ -187,6 +205,11 @@ impl ApiServer {
     /// the token: keep it private.
     pub fn kubeconfig(&self, tls: &TlsMaterial, server: &str) -> String {
         kubeconfig::render(server, tls.authority_pem(), self.admin_token())
+    }
+
+    /// Writes [`ApiServer::kubeconfig`] to a file that only its owner can read.
+    pub fn write_kubeconfig(&self, path: &Path, tls: &TlsMaterial, server: &str) -> io::Result<()> {
+        crate::auth::write_private(path, &self.kubeconfig(tls, server))
     }
 
     /// Serves HTTPS until `shutdown`, then ends the watches, lets other requests finish (10 s at
