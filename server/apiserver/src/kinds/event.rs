@@ -5,8 +5,9 @@ use serde_json::{Map, Value};
 use super::{
     BuiltIn,
     access::{number, text},
+    names,
 };
-use crate::field::{FieldError, child};
+use crate::field::FieldError;
 
 pub(super) const CORE_FIELD_LABELS: &[&str] = &[
     "involvedObject.kind",
@@ -101,106 +102,131 @@ fn normalize(face: BuiltIn, object: &mut Value) {
 
 const TYPES: [&str; 2] = ["Normal", "Warning"];
 
+/// Fields are named as in the core face whichever face is used, `reportingController` apart.
 pub(super) fn validate(face: BuiltIn, object: &Value) -> Vec<FieldError> {
-    let about = if face == BuiltIn::Event { "regarding" } else { "involvedObject" };
-    let mut errors: Vec<FieldError> = namespaces(object, about).into_iter().collect();
-    if face == BuiltIn::Event {
-        errors.extend(validate_strict(object));
-    } else if !text(object, "/eventTime").is_empty() {
-        errors.extend(validate_reporter(object, "reportingComponent"));
+    if face == BuiltIn::CoreEvent {
+        return validate_either(object);
     }
-    errors
-}
-
-/// An event lives where the object it is about lives; about a cluster-scoped one in `default`.
-fn namespaces(object: &Value, about: &str) -> Option<FieldError> {
-    let own = text(object, "/metadata/namespace");
-    let theirs = text(object, &format!("/{about}/namespace"));
-    let fits = if theirs.is_empty() { matches!(own, "" | "default") } else { own == theirs };
-    // kube-apiserver names the core field on both faces
-    let path = "involvedObject.namespace";
-    (!fits).then(|| FieldError::invalid_text(path, theirs, "does not match event.namespace"))
-}
-
-fn validate_strict(object: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if text(object, "/eventTime").is_empty() {
+    let core = as_core(object);
+    let mut errors = validate_either(&core);
+    errors.extend(validate_series(&core));
+    if text(&core, "/eventTime").is_empty() {
         errors.push(FieldError::required("eventTime", ""));
     }
-    errors.extend(validate_reporter(object, "reportingController"));
-    let kind = text(object, "/type");
+    let kind = text(&core, "/type");
     if !TYPES.contains(&kind) {
-        errors.push(FieldError::invalid_shown(
-            "type",
-            "\"\"",
-            &format!("has invalid value: {kind}"),
-        ));
+        let detail = format!("has invalid value: {kind}");
+        errors.push(FieldError::invalid_text("type", "", &detail));
     }
-    for name in ["deprecatedFirstTimestamp", "deprecatedLastTimestamp"] {
-        if !text(object, &format!("/{name}")).is_empty() {
-            let value = object.get(name).cloned().unwrap_or_default();
-            errors.push(FieldError::invalid(name, &value, "needs to be unset"));
-        }
-    }
-    if let Some(count) = number(object, "/deprecatedCount").filter(|count| *count != 0) {
-        errors.push(FieldError::invalid("deprecatedCount", &count.into(), "needs to be unset"));
+    let source =
+        ["/source/component", "/source/host"].iter().any(|one| !text(&core, one).is_empty());
+    let unset = [
+        ("firstTimestamp", text(&core, "/firstTimestamp").is_empty()),
+        ("lastTimestamp", text(&core, "/lastTimestamp").is_empty()),
+        ("count", number(&core, "/count").unwrap_or(0) == 0),
+        ("source", !source),
+    ];
+    for (name, _) in unset.iter().filter(|(_, unset)| !unset) {
+        errors.push(FieldError::invalid_text(*name, "", "needs to be unset"));
     }
     errors
 }
 
-fn validate_reporter(object: &Value, controller: &str) -> Vec<FieldError> {
+/// What holds for both faces: an event without a time of its own is of the old style.
+fn validate_either(object: &Value) -> Vec<FieldError> {
+    let own = text(object, "/metadata/namespace");
+    let theirs = text(object, "/involvedObject/namespace");
+    let old_style = text(object, "/eventTime").is_empty();
+    let fits = match (theirs.is_empty(), old_style) {
+        (true, true) => matches!(own, "" | "default"),
+        (true, false) => matches!(own, "default" | "kube-system"),
+        (false, true) => own == theirs,
+        (false, false) => true,
+    };
     let mut errors = Vec::new();
-    for name in [controller, "reportingInstance", "action", "reason"] {
+    if !fits {
+        let detail = "does not match event.namespace";
+        errors.push(FieldError::invalid_text("involvedObject.namespace", theirs, detail));
+    }
+    if !old_style {
+        errors.extend(validate_reporter(object));
+    }
+    errors
+}
+
+/// The longest that the texts of an event may be, in bytes.
+const MAX_TEXT: usize = 128;
+const MAX_NOTE: usize = 1024;
+
+fn validate_reporter(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let controller = text(object, "/reportingComponent");
+    if controller.is_empty() {
+        errors.push(FieldError::required("reportingController", ""));
+    }
+    for problem in names::qualified(controller) {
+        errors.push(FieldError::invalid_text("reportingController", controller, &problem));
+    }
+    for name in ["reportingInstance", "action", "reason"] {
         let value = text(object, &format!("/{name}"));
         if value.is_empty() {
-            errors.push(FieldError::required(child("", name), ""));
-        } else if value.len() > 128 {
-            let detail = "can have at most 128 characters";
-            errors.push(FieldError::invalid_text(name, value, detail));
+            errors.push(FieldError::required(name, ""));
+        } else if value.len() > MAX_TEXT {
+            let detail = format!("can have at most {MAX_TEXT} characters");
+            errors.push(FieldError::invalid_text(name, "", &detail));
         }
     }
-    let note = if controller == "reportingController" { "note" } else { "message" };
-    if text(object, &format!("/{note}")).len() > 1024 {
-        errors.push(FieldError::invalid_text(note, "", "can have at most 1024 characters"));
+    if text(object, "/message").len() > MAX_NOTE {
+        let detail = format!("can have at most {MAX_NOTE} characters");
+        errors.push(FieldError::invalid_text("message", "", &detail));
     }
     errors
 }
 
-/// On the events.k8s.io face only the series of an event moves.
-pub(super) fn validate_update(face: BuiltIn, new: &Value, old: &Value) -> Vec<FieldError> {
-    if face == BuiltIn::CoreEvent {
-        return validate(face, new);
-    }
-    let fixed = [
-        "regarding",
-        "related",
-        "reason",
-        "action",
-        "note",
-        "type",
-        "eventTime",
-        "reportingController",
-        "reportingInstance",
-    ];
-    let changed = fixed.iter().filter(|name| new.get(*name) != old.get(*name));
-    let refuse = |name: &&str| {
-        let value = new.get(*name).cloned().unwrap_or_default();
-        FieldError::invalid(*name, &value, "field is immutable")
-    };
-    let mut errors = validate_strict_series(new);
-    errors.extend(changed.map(refuse));
-    errors
-}
-
-fn validate_strict_series(object: &Value) -> Vec<FieldError> {
+fn validate_series(object: &Value) -> Vec<FieldError> {
     let Some(series) = object.get("series") else { return Vec::new() };
     let mut errors = Vec::new();
     if number(series, "/count").is_none_or(|count| count < 2) {
-        let count = series.get("count").cloned().unwrap_or_default();
-        errors.push(FieldError::invalid("series.count", &count, "should be at least 2"));
+        errors.push(FieldError::invalid_text("series.count", "", "should be at least 2"));
     }
     if text(series, "/lastObservedTime").is_empty() {
         errors.push(FieldError::required("series.lastObservedTime", ""));
+    }
+    errors
+}
+
+/// Fields that never change on the events.k8s.io face, in the order they are named;
+/// kube-apiserver looks at the reason twice.
+const FIXED: [(&str, &str); 14] = [
+    ("involvedObject", "involvedObject"),
+    ("reason", "reason"),
+    ("message", "message"),
+    ("source", "source"),
+    ("firstTimestamp", "firstTimestamp"),
+    ("lastTimestamp", "lastTimestamp"),
+    ("count", "count"),
+    ("reason", "reason"),
+    ("type", "type"),
+    ("eventTime", "eventTime"),
+    ("action", "action"),
+    ("related", "related"),
+    ("reportingComponent", "reportingController"),
+    ("reportingInstance", "reportingInstance"),
+];
+
+/// On the events.k8s.io face only the series and the metadata of an event move.
+pub(super) fn validate_update(face: BuiltIn, new: &Value, old: &Value) -> Vec<FieldError> {
+    if face == BuiltIn::CoreEvent {
+        return validate_either(new);
+    }
+    let (new, old) = (as_core(new), as_core(old));
+    let mut errors = validate_either(&new);
+    if new.get("series") != old.get("series") {
+        errors.extend(validate_series(&new));
+    }
+    for (field, name) in FIXED.iter().filter(|(field, _)| new.get(field) != old.get(field)) {
+        let value = new.get(field).cloned().unwrap_or_default();
+        errors.push(FieldError::invalid(*name, &value, "field is immutable"));
     }
     errors
 }

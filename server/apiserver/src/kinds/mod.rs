@@ -335,3 +335,6 @@ impl Resource {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,10 +3,14 @@
 use serde_json::{Value, json};
 
 use super::{
-    access::{flag, items, object_in, preset, text},
+    access::{entries, flag, items, object_in, preset, text},
     names,
+    quantity::Quantity,
 };
-use crate::field::{FieldError, FieldErrorKind, child, index, quote};
+use crate::{
+    field::{FieldError, FieldErrorKind, child, index, quote},
+    schema::formats,
+};
 
 /// What can be allocated is the capacity, unless somebody says otherwise.
 pub(super) fn default(object: &mut Value) {
@@ -26,7 +30,7 @@ const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// A new node takes no pods before somebody has seen it ready.
 pub(super) fn prepare_create(object: &mut Value) {
-    super::access::preset(object, "status", json!({}));
+    preset(object, "status", json!({}));
     if let Err(error) = crate::schema::catalogue::decode(super::BuiltIn::Node, object) {
         tracing::debug!(%error, "a decoded node does not decode again");
     }
@@ -45,6 +49,19 @@ pub(super) fn prepare_create(object: &mut Value) {
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 pub(super) fn validate(object: &Value) -> Vec<FieldError> {
+    let mut errors = validate_taints(object);
+    errors.extend(validate_resources(object));
+    for (position, range) in items(object, "/spec/podCIDRs").iter().enumerate() {
+        if !formats::matches("cidr", range.as_str().unwrap_or_default()) {
+            let path = index("spec.podCIDRs", position);
+            let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+            errors.push(FieldError::invalid(path, range, detail));
+        }
+    }
+    errors
+}
+
+fn validate_taints(object: &Value) -> Vec<FieldError> {
     let taints = items(object, "/spec/taints");
     let mut errors = Vec::new();
     for (position, taint) in taints.iter().enumerate() {
@@ -87,13 +104,52 @@ fn duplicate(path: &str, taint: &Value) -> FieldError {
 
 /// The taints are checked a second time, as kube-apiserver does: its answer names each error twice.
 pub(super) fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = validate(new);
+    let mut errors = validate_resources(new);
+    errors.extend(validate_addresses(new));
+    let ranges = items(old, "/spec/podCIDRs");
+    if !ranges.is_empty() && ranges != items(new, "/spec/podCIDRs") {
+        let detail = r#"node updates may not change podCIDR except from "" to valid"#;
+        errors.push(FieldError::forbidden("spec.podCIDRs", detail));
+    }
+    errors.extend(validate_taints(new));
     let (before, after) = (text(old, "/spec/providerID"), text(new, "/spec/providerID"));
     if !before.is_empty() && before != after {
         let detail = r#"node updates may not change providerID except from "" to valid"#;
         errors.push(FieldError::forbidden("spec.providerID", detail));
     }
     errors
+}
+
+fn validate_resources(node: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for list in ["capacity", "allocatable"] {
+        for (name, value) in entries(node, &format!("/status/{list}")) {
+            let amount = Quantity::parse(value.as_str().unwrap_or_default());
+            if amount.is_some_and(|amount| amount.nanos() < 0) {
+                let path = format!("status.{list}.{name}");
+                let detail = "must be greater than or equal to 0";
+                errors.push(FieldError::invalid(path, value, detail));
+            }
+        }
+    }
+    errors
+}
+
+fn validate_addresses(node: &Value) -> Vec<FieldError> {
+    let addresses = items(node, "/status/addresses");
+    let repeated = addresses
+        .iter()
+        .enumerate()
+        .filter(|(at, address)| addresses.iter().take(*at).any(|one| one == *address));
+    let refuse = |(at, address): (usize, &Value)| {
+        let body = format!(
+            r#"Duplicate value: {{"Type":{},"Address":{}}}"#,
+            quote(text(address, "/type")),
+            quote(text(address, "/address")),
+        );
+        FieldError::verbatim(FieldErrorKind::Duplicate, index("status.addresses", at), &body)
+    };
+    repeated.map(refuse).collect()
 }
 
 /// `Ready`, `NotReady` or `Unknown`, and whether scheduling is off, as tables show it.

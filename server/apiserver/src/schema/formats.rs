@@ -9,7 +9,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use regex::Regex;
 
 /// Whether a text has a format.
-pub(super) fn matches(format: &str, text: &str) -> bool {
+pub(crate) fn matches(format: &str, text: &str) -> bool {
     match format {
         "date-time" | "datetime" => is_date_time(text),
         "date" => text.parse::<jiff::civil::Date>().is_ok() && text.len() == 10,
@@ -52,7 +52,7 @@ fn fits(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
 }
 
 /// Whether a text is an RFC 3339 time.
-pub(super) fn is_date_time(text: &str) -> bool {
+pub(crate) fn is_date_time(text: &str) -> bool {
     fits(&DATE_TIME, text) && text.parse::<jiff::Timestamp>().is_ok()
 }
 

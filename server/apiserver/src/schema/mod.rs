@@ -8,7 +8,7 @@
 
 pub mod catalogue;
 mod default;
-mod formats;
+pub(crate) mod formats;
 mod parse;
 mod prune;
 mod ratchet;

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{age, cluster, pod, workload};
+use super::{age, cluster, or, pod, workload};
 use crate::kinds::{
     BuiltIn,
     access::{entries, items, number, text},
@@ -11,7 +11,7 @@ use crate::kinds::{
 };
 
 /// The columns of a kind, in a short notation: `+` marks those of wide output, `#` those of whole
-/// numbers, `@` those of times.
+/// numbers, `?` those of flags, `@` those of times.
 const fn notation(kind: BuiltIn) -> &'static str {
     match kind {
         BuiltIn::Pod => "Name,Ready,Status,Restarts,Age,+IP,+Node,+Nominated Node,+Readiness Gates",
@@ -20,10 +20,10 @@ const fn notation(kind: BuiltIn) -> &'static str {
              +Kernel-Version,+Container-Runtime"
         }
         BuiltIn::CoreEvent | BuiltIn::Event => {
-            "Last Seen,Type,Reason,Object,+Subobject,+Source,Message,+First Seen,+#Count,+Name"
+            "Last Seen,Type,Reason,Object,+Subobject,+Source,Message,+First Seen,+Count,+Name"
         }
         BuiltIn::ConfigMap => "Name,Data,Age",
-        BuiltIn::Secret => "Name,Type,#Data,Age",
+        BuiltIn::Secret => "Name,Type,Data,Age",
         BuiltIn::Namespace => "Name,Status,Age",
         BuiltIn::ServiceAccount => "Name,Secrets,Age",
         BuiltIn::Lease => "Name,Holder,Age",
@@ -31,18 +31,22 @@ const fn notation(kind: BuiltIn) -> &'static str {
             "Name,Min Available,Max Unavailable,#Allowed Disruptions,Age"
         }
         BuiltIn::Service => "Name,Type,Cluster-IP,External-IP,Port(s),Age,+Selector",
-        BuiltIn::Deployment => {
-            "Name,Ready,#Up-to-date,#Available,Age,+Containers,+Images,+Selector"
-        }
+        BuiltIn::Deployment => "Name,Ready,Up-to-date,Available,Age,+Containers,+Images,+Selector",
         BuiltIn::ReplicaSet => "Name,#Desired,#Current,#Ready,Age,+Containers,+Images,+Selector",
         BuiltIn::StatefulSet => "Name,Ready,Age,+Containers,+Images",
         BuiltIn::DaemonSet => {
             "Name,#Desired,#Current,#Ready,#Up-to-date,#Available,Node Selector,Age,\
              +Containers,+Images,+Selector"
         }
-        BuiltIn::PersistentVolume => "Name,Capacity,Reclaim Policy,Status,Claim,StorageClass,Age",
-        BuiltIn::PersistentVolumeClaim => "Name,Status,Volume,Capacity,StorageClass,Age",
-        BuiltIn::VolumeAttachment => "Name,Attacher,PV,Node,Attached,Age",
+        BuiltIn::PersistentVolume => {
+            "Name,Capacity,Access Modes,Reclaim Policy,Status,Claim,StorageClass,\
+             VolumeAttributesClass,Reason,Age,+VolumeMode"
+        }
+        BuiltIn::PersistentVolumeClaim => {
+            "Name,Status,Volume,Capacity,Access Modes,StorageClass,VolumeAttributesClass,Age,\
+             +VolumeMode"
+        }
+        BuiltIn::VolumeAttachment => "Name,Attacher,PV,Node,?Attached,Age",
         BuiltIn::CsiNode => "Name,#Drivers,Age",
         BuiltIn::CustomResourceDefinition => "Name,@Created At",
     }
@@ -57,12 +61,14 @@ fn column(text: &str) -> Value {
     let (priority, text) = text.strip_prefix('+').map_or((0, text), |rest| (1, rest));
     let (kind, name) = if let Some(rest) = text.strip_prefix('#') {
         ("integer", rest)
+    } else if let Some(rest) = text.strip_prefix('?') {
+        ("boolean", rest)
     } else if let Some(rest) = text.strip_prefix('@') {
         ("date", rest)
     } else {
         ("string", text)
     };
-    let format = if name == "Name" && priority == 0 { "name" } else { "" };
+    let format = if matches!(name, "Name" | "Attacher") { "name" } else { "" };
     json!({
         "name": name,
         "type": kind,
@@ -113,6 +119,8 @@ fn plain_cells(kind: BuiltIn, object: &Value, now: Timestamp) -> Vec<Value> {
         cells.extend(workload::template(object));
     } else if kind == BuiltIn::StatefulSet {
         cells.extend(workload::template(object).into_iter().take(2));
+    } else if matches!(kind, BuiltIn::PersistentVolume | BuiltIn::PersistentVolumeClaim) {
+        cells.push(or(text(object, "/spec/volumeMode"), "<unset>"));
     }
     cells
 }

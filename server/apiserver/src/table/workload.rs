@@ -55,6 +55,19 @@ pub(super) fn daemon_set(object: &Value) -> Vec<Value> {
     cells
 }
 
+/// `RWO,RWX`: access modes in the short form that people know.
+fn access_modes(object: &Value, pointer: &str) -> Value {
+    let short = |mode: &Value| match mode.as_str() {
+        Some("ReadWriteOnce") => Some("RWO"),
+        Some("ReadOnlyMany") => Some("ROX"),
+        Some("ReadWriteMany") => Some("RWX"),
+        Some("ReadWriteOncePod") => Some("RWOP"),
+        _ => None,
+    };
+    let modes: Vec<&str> = items(object, pointer).iter().filter_map(short).collect();
+    json!(modes.join(","))
+}
+
 pub(super) fn volume(object: &Value) -> Vec<Value> {
     let of = |pointer: &str| json!(text(object, pointer));
     let claim = match text(object, "/spec/claimRef/name") {
@@ -63,17 +76,26 @@ pub(super) fn volume(object: &Value) -> Vec<Value> {
     };
     vec![
         of("/spec/capacity/storage"),
+        access_modes(object, "/spec/accessModes"),
         of("/spec/persistentVolumeReclaimPolicy"),
         of("/status/phase"),
         json!(claim),
         of("/spec/storageClassName"),
+        or(text(object, "/spec/volumeAttributesClassName"), "<unset>"),
+        of("/status/reason"),
     ]
 }
 
 pub(super) fn volume_claim(object: &Value) -> Vec<Value> {
-    let pointers =
-        ["/status/phase", "/spec/volumeName", "/status/capacity/storage", "/spec/storageClassName"];
-    pointers.iter().map(|pointer| json!(text(object, pointer))).collect()
+    let of = |pointer: &str| json!(text(object, pointer));
+    vec![
+        of("/status/phase"),
+        of("/spec/volumeName"),
+        of("/status/capacity/storage"),
+        access_modes(object, "/status/accessModes"),
+        of("/spec/storageClassName"),
+        or(text(object, "/spec/volumeAttributesClassName"), "<unset>"),
+    ]
 }
 
 pub(super) fn attachment(object: &Value) -> Vec<Value> {
