@@ -1,5 +1,6 @@
 //! Classes and secrets, fetched from the core by reference and cached by revision.
 
+use std::error::Error;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,6 +29,8 @@ const SECRETS: usize = 64;
 const LONGEST_SECRET_LIFE: Duration = Duration::from_mins(5);
 /// For one look-up; the core answers from memory.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// For the core to come back; its operations do not wait longer either.
+const NEXT_SESSION: Duration = Duration::from_mins(1);
 
 /// A live session, as unary calls need it.
 #[derive(Clone)]
@@ -183,37 +186,50 @@ impl Library {
         Ok(Lease { secret: Secret::new(answer.data), until: Instant::now() + life })
     }
 
-    /// Calls the core, waiting for a session if there is none, and once more if the call was cut
-    /// off: the first call after the connection was told to go away fails without reaching the core.
+    /// Calls the core, waiting for a session if there is none. A call that was cut off is made once
+    /// more at once, since the first call on a connection that was told to go away never reaches
+    /// the core, and once more in the next session, if the connection itself broke.
     async fn call<T, F>(&self, attempt: impl Fn(Session) -> F + Send + Sync) -> Result<T, Status>
     where
         F: Future<Output = Result<Response<T>, Status>> + Send,
         T: Send,
     {
-        let first = self.attempt(&attempt).await;
-        match first {
-            Err(status) if matches!(status.code(), Code::Cancelled | Code::Unavailable) => {
-                self.attempt(&attempt).await
+        let session = self.session_other_than(None).await?;
+        let status = match bounded(attempt(session.clone())).await {
+            Err(status) if is_cut_off(&status) => status,
+            answer => return answer,
+        };
+        tracing::debug!(message = %status.message(), "call to the core cut off");
+        match bounded(attempt(session.clone())).await {
+            Err(status) if is_cut_off(&status) && status.source().is_some() => {
+                let next = self.session_other_than(Some(&session.session_id));
+                let next = tokio::time::timeout(NEXT_SESSION, next).await;
+                bounded(attempt(next.unwrap_or(Err(status))?)).await
             }
             answer => answer,
         }
     }
 
-    async fn attempt<T, F>(
-        &self,
-        attempt: &(impl Fn(Session) -> F + Send + Sync),
-    ) -> Result<T, Status>
-    where
-        F: Future<Output = Result<Response<T>, Status>> + Send,
-        T: Send,
-    {
-        let session = self.session.clone().wait_for(Option::is_some).await.map(|s| s.clone());
-        let session = session.ok().flatten().ok_or_else(|| Status::unavailable("no session"))?;
-        match tokio::time::timeout(CALL_TIMEOUT, attempt(session)).await {
-            Ok(answer) => answer.map(Response::into_inner),
-            Err(_) => Err(Status::unavailable("the core did not answer in time")),
-        }
+    async fn session_other_than(&self, lost: Option<&str>) -> Result<Session, Status> {
+        let mut sessions = self.session.clone();
+        let other = |session: &Option<Session>| {
+            session.as_ref().is_some_and(|session| Some(session.session_id.as_str()) != lost)
+        };
+        let session = sessions.wait_for(other).await.ok().and_then(|session| session.clone());
+        session.ok_or_else(|| Status::unavailable("the driver ends"))
     }
+}
+
+/// The answer to one call, in time.
+async fn bounded<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Status> {
+    match tokio::time::timeout(CALL_TIMEOUT, call).await {
+        Ok(answer) => answer.map(Response::into_inner),
+        Err(_) => Err(Status::unavailable("the core did not answer in time")),
+    }
+}
+
+fn is_cut_off(status: &Status) -> bool {
+    matches!(status.code(), Code::Cancelled | Code::Unavailable)
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -304,3 +304,6 @@ fn on_protocol_error(error: &proto::ProtocolError) -> Effect {
     };
     Effect::Leave { close_in: Duration::ZERO, dial }
 }
+
+#[cfg(test)]
+mod tests;

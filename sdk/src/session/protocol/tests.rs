@@ -1,0 +1,198 @@
+//! Frames in, effects out.
+
+use proto::operation::Request;
+use proto::operation_result::Response;
+use proto::{HeldState, RoleKind};
+
+use super::*;
+
+fn protocol() -> Protocol {
+    let instance = Instance { id: "instance".to_owned(), name: String::new() };
+    Protocol::new(DriverInfo::new("a").max_in_flight(2), instance)
+}
+
+fn welcome() -> proto::Welcome {
+    proto::Welcome { role: RoleKind::Active.into(), ..Default::default() }
+}
+
+fn live() -> Protocol {
+    let mut protocol = protocol();
+    receive(&mut protocol, Received::Welcome(welcome()));
+    protocol
+}
+
+fn receive(protocol: &mut Protocol, frame: Received) -> Vec<String> {
+    names(protocol.on_frame(7, Some(frame), Instant::now()))
+}
+
+fn operate(protocol: &mut Protocol, id: &str) -> Vec<String> {
+    let request = Some(Request::GetMachineStatus(proto::GetMachineStatusRequest::default()));
+    let operation = proto::Operation { operation_id: id.to_owned(), request, ..Default::default() };
+    receive(protocol, Received::Operation(operation))
+}
+
+fn finish(protocol: &mut Protocol, id: &str) -> Vec<String> {
+    let answer = Response::GetMachineStatus(proto::GetMachineStatusResponse::default());
+    names(protocol.on_finished(id, Ok(answer), None, Instant::now()))
+}
+
+fn cancel(id: &str) -> Received {
+    let operation_id = id.to_owned();
+    Received::Cancel(proto::OperationCancel { operation_id, reason: String::new() })
+}
+
+fn ack(id: &str) -> Received {
+    Received::ResultAck(proto::OperationResultAck { operation_id: id.to_owned() })
+}
+
+/// Effects in a form that reads well in a table.
+fn names(effects: impl IntoIterator<Item = Effect>) -> Vec<String> {
+    effects.into_iter().map(|effect| name(&effect)).collect()
+}
+
+fn name(effect: &Effect) -> String {
+    match effect {
+        Effect::Send(frame) => match &**frame {
+            Sent::Hello(_) => "hello".to_owned(),
+            Sent::Accepted(accepted) => format!("accepted {}", accepted.operation_id),
+            Sent::Progress(progress) => format!("progress {}", progress.operation_id),
+            Sent::Page(page) => format!("page {}", page.index),
+            Sent::Completed(completed) => format!("completed {}", completed.operation_id),
+            Sent::State(state) => format!("state {}", state.readiness().as_str_name()),
+            Sent::Heartbeat(heartbeat) => format!("heartbeat {}", heartbeat.running.join(" ")),
+            Sent::Unsupported(unsupported) => format!("unsupported {}", unsupported.seq),
+        },
+        Effect::Start(operation) => format!("start {}", operation.operation_id),
+        Effect::Cancel(id) => format!("cancel {id}"),
+        Effect::Welcomed { .. } => "welcomed".to_owned(),
+        Effect::Invalidate(stale) => format!("invalidate {}", stale.len()),
+        Effect::Leave { dial, .. } => format!("leave {dial:?}"),
+    }
+}
+
+#[test]
+fn each_frame_has_its_effects() {
+    let heartbeat = || Received::Heartbeat(proto::Heartbeat::default());
+    let stale = vec![proto::ObjectRevision::default()];
+    let invalidate = Received::Invalidate(proto::CacheInvalidation { stale });
+    let error = |retry| {
+        Received::ProtocolError(proto::ProtocolError { retry, ..proto::ProtocolError::default() })
+    };
+    let draining = Received::Draining(proto::CoreDraining::default());
+    let unsupported = Received::Unsupported(proto::UnsupportedFrame { seq: 1 });
+    let cases = [
+        (heartbeat(), vec!["heartbeat run"]),
+        (cancel("run"), vec!["cancel run"]),
+        (cancel("done"), vec!["completed done"]),
+        (cancel("strange"), vec![]),
+        (ack("done"), vec![]),
+        (ack("strange"), vec![]),
+        (invalidate, vec!["invalidate 1"]),
+        (draining, vec!["leave Backoff"]),
+        (error(true), vec!["leave Backoff"]),
+        (error(false), vec!["leave Refused"]),
+        (unsupported, vec![]),
+    ];
+    for (frame, expected) in cases {
+        let mut protocol = live();
+        operate(&mut protocol, "run");
+        operate(&mut protocol, "done");
+        finish(&mut protocol, "done");
+        assert_eq!(receive(&mut protocol, frame.clone()), expected, "{frame:?}");
+    }
+}
+
+#[test]
+fn a_frame_without_an_arm_is_answered_with_its_number() {
+    assert_eq!(names(live().on_frame(7, None, Instant::now())), ["unsupported 7"]);
+}
+
+#[test]
+fn an_operation_goes_from_accepted_to_acknowledged() {
+    let mut protocol = live();
+    assert_eq!(operate(&mut protocol, "a"), ["accepted a", "start a"]);
+    assert_eq!(operate(&mut protocol, "a"), ["accepted a"]);
+    assert_eq!(finish(&mut protocol, "a"), ["completed a"]);
+    assert_eq!(operate(&mut protocol, "a"), ["completed a"]);
+    assert!(!protocol.is_idle());
+    receive(&mut protocol, ack("a"));
+    assert!(protocol.is_idle());
+}
+
+#[test]
+fn a_welcome_obeys_verdicts_then_sends_results_then_says_ready() {
+    let mut protocol = live();
+    for id in ["keep", "cancel"] {
+        operate(&mut protocol, id);
+    }
+    protocol.on_disconnected();
+    assert!(finish(&mut protocol, "keep").is_empty(), "nobody is there to hear it");
+    let verdict = |id: &str, verdict: Verdict| proto::HeldVerdict {
+        operation_id: id.to_owned(),
+        verdict: verdict.into(),
+    };
+    let verdicts = vec![
+        verdict("keep", Verdict::Keep),
+        verdict("cancel", Verdict::Cancel),
+        verdict("strange", Verdict::Forget),
+    ];
+    let welcome = Received::Welcome(proto::Welcome { verdicts, ..welcome() });
+    assert_eq!(
+        receive(&mut protocol, welcome),
+        ["welcomed", "cancel cancel", "completed keep", "state READINESS_READY"]
+    );
+}
+
+#[test]
+fn a_forgotten_operation_is_neither_heard_of_nor_started_twice() {
+    let mut protocol = live();
+    operate(&mut protocol, "a");
+    protocol.on_disconnected();
+    let verdict = Verdict::Forget.into();
+    let verdicts = vec![proto::HeldVerdict { operation_id: "a".to_owned(), verdict }];
+    receive(&mut protocol, Received::Welcome(proto::Welcome { verdicts, ..welcome() }));
+    let progress = proto::OperationProgress { operation_id: "a".to_owned(), ..Default::default() };
+    assert_eq!(protocol.on_progress(progress), None);
+    assert_eq!(operate(&mut protocol, "a"), ["accepted a"], "it still runs");
+    assert_eq!(finish(&mut protocol, "a"), ["completed a"], "and is wanted again");
+}
+
+#[test]
+fn the_hello_lists_what_is_held_from_the_second_session_on() {
+    let mut protocol = protocol();
+    let held = |protocol: &mut Protocol| {
+        let Sent::Hello(hello) = protocol.hello(SystemTime::UNIX_EPOCH) else { panic!() };
+        let resume = hello.resume?;
+        let states = resume.operations.iter();
+        Some(states.map(|held| (held.operation_id.clone(), held.state())).collect::<Vec<_>>())
+    };
+    assert_eq!(held(&mut protocol), None);
+    receive(&mut protocol, Received::Welcome(welcome()));
+    operate(&mut protocol, "a");
+    operate(&mut protocol, "b");
+    finish(&mut protocol, "b");
+    let expected = [("a".to_owned(), HeldState::Running), ("b".to_owned(), HeldState::Completed)];
+    assert_eq!(held(&mut protocol).unwrap(), expected);
+}
+
+#[test]
+fn nothing_starts_before_the_welcome_nor_after_the_drain_began() {
+    assert_eq!(operate(&mut protocol(), "a"), ["completed a"]);
+    let mut protocol = live();
+    let state = protocol.drain(Duration::from_secs(1));
+    assert_eq!(names(state), ["state READINESS_DRAINING"]);
+    assert_eq!(operate(&mut protocol, "a"), ["completed a"]);
+}
+
+#[test]
+fn a_role_of_an_old_term_changes_nothing() {
+    let mut protocol = live();
+    let role = |role: RoleKind, fencing_term| {
+        Received::Role(proto::SessionRole { role: role.into(), fencing_term })
+    };
+    receive(&mut protocol, role(RoleKind::Standby, 5));
+    receive(&mut protocol, role(RoleKind::Active, 4));
+    assert_eq!(protocol.refusal(), Some(Refusal::Standby));
+    receive(&mut protocol, role(RoleKind::Active, 5));
+    assert_eq!(protocol.refusal(), None);
+}
