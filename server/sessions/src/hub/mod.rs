@@ -3,7 +3,9 @@
 //! Pure: time comes in, [`Effect`]s go out, nothing waits. The shell around it moves frames and
 //! runs the clock. Two things are kept apart here: *sessions* (live streams, their roles, what was
 //! lost with them) and *operations* (queued, sent, away with a lost session, finished). An
-//! operation is always in exactly one of these places; a target has at most one slot.
+//! operation is always in exactly one of these places, and leaves it with an outcome (INV-8). A
+//! target has at most one slot, so never two mutations (INV-1). Everything here is bounded by
+//! [`crate::Limits`] (INV-10). `model.rs` checks all of it after every step of generated histories.
 
 mod answers;
 mod dispatch;

@@ -113,7 +113,7 @@ impl Hub {
                 driver,
                 role,
                 readiness: Readiness::NotReady,
-                unready: now,
+                unready: None,
                 credit,
                 in_flight: HashSet::new(),
                 not_accepted: 0,
@@ -212,7 +212,7 @@ impl Hub {
         let credit = self.credit(state.max_in_flight);
         let Some(session) = self.sessions.get_mut(&key) else { return };
         if session.is_ready() && readiness != Readiness::Ready {
-            session.unready = now;
+            session.unready = Some(now);
         }
         session.readiness = readiness;
         session.credit = credit;

@@ -14,8 +14,8 @@ use crate::{SessionEvent, reasons};
 impl Hub {
     /// Settles who is active, tells drivers and controllers, and sends what waits.
     ///
-    /// The active session stays while it can: it goes when its stream ends or drains, and when it
-    /// was not ready for a while and another one is.
+    /// The first that is ready is active, and stays while it can: another takes over when its
+    /// stream ends, when it drains, and when it is not ready for a while and the other one is.
     pub(super) fn elect(&mut self, now: Instant, provider: &str) {
         let Some(record) = self.providers.get(provider) else { return };
         let before = record.active;
@@ -65,7 +65,7 @@ impl Hub {
         let Some((key, session)) = current else {
             return ready.or_else(|| candidates().next().map(|(key, _)| *key));
         };
-        let patience = session.unready + self.options.timing.not_ready;
+        let patience = session.unready.map_or(now, |since| since + self.options.timing.not_ready);
         match ready {
             Some(other) if !session.is_ready() && now >= patience => Some(other),
             Some(_) if !session.is_ready() => {

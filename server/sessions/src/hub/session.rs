@@ -31,8 +31,8 @@ pub(crate) struct Session {
     pub(crate) driver: Introduction,
     pub(crate) role: RoleKind,
     pub(crate) readiness: Readiness,
-    /// Since when it is not ready.
-    pub(crate) unready: Instant,
+    /// Since when it is not ready any more; `None` if it never was.
+    pub(crate) unready: Option<Instant>,
     /// How many operations may be in flight.
     pub(crate) credit: usize,
     pub(crate) in_flight: HashSet<OpId>,

@@ -87,7 +87,7 @@ async fn a_driver_that_does_not_answer_heartbeats_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_that_answers_heartbeats_lives_for_a_day() {
+async fn a_driver_that_answers_heartbeats_lives_on_without_operations() {
     let mut core = Core::start();
     let before = tokio::time::Instant::now();
     let mut driver = Driver::ready(&mut core, 1).await;
@@ -96,9 +96,9 @@ async fn a_driver_that_answers_heartbeats_lives_for_a_day() {
         let heard = driver.hear().await;
         panic!("{heard:?}");
     };
-    let day = std::time::Duration::from_hours(24);
-    assert!(tokio::time::timeout(day, beats).await.is_err());
-    assert_eq!(before.elapsed().as_secs(), day.as_secs());
+    let hours = std::time::Duration::from_hours(3);
+    assert!(tokio::time::timeout(hours, beats).await.is_err());
+    assert_eq!(before.elapsed().as_secs(), hours.as_secs());
     assert!(core.sessions.providers()[0].ready);
 }
 

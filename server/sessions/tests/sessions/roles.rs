@@ -43,6 +43,21 @@ async fn the_first_is_active_and_the_second_stands_by_until_the_first_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_two_the_one_that_is_ready_first_becomes_active() {
+    let mut core = Core::start();
+    let (mut slow, welcome) = Driver::dial(&core, hello(1)).await;
+    assert_eq!(welcome.role(), RoleKind::Active);
+    let (mut quick, welcome) = Driver::dial(&core, hello(2)).await;
+    assert_eq!(welcome.role(), RoleKind::Standby);
+    quick.state(Readiness::Ready, 4).await;
+    promoted(&mut quick).await;
+    core.provider_ready().await;
+    assert!(matches!(slow.hear().await, Heard::Role(it) if it.role() == RoleKind::Standby));
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    assert_eq!(quick.take().await.operation_id, "op-1");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_driver_that_drains_finishes_while_the_other_takes_what_is_new() {
     let mut core = Core::start();
     let (mut old, mut new) = pair(&mut core).await;
