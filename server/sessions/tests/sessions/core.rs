@@ -123,7 +123,14 @@ impl Core {
             let stream = theirs.take().map(TokioIo::new);
             async move { stream.ok_or_else(|| std::io::Error::other("connected once")) }
         });
-        Endpoint::from_static("http://core").connect_with_connector(connector).await.unwrap()
+        // The smallest windows there are: what a driver leaves unread stays with the core.
+        let window = (1 << 16) - 1;
+        Endpoint::from_static("http://core")
+            .initial_stream_window_size(window)
+            .initial_connection_window_size(window)
+            .connect_with_connector(connector)
+            .await
+            .unwrap()
     }
 
     pub(crate) async fn client(&self) -> DriverServiceClient<Channel> {
