@@ -65,7 +65,7 @@ fn text_data_of_a_secret_is_encoded_and_wins() {
         BuiltIn::Secret,
         json!({"stringData": {"a": "new"}, "data": {"a": "b2xk", "b": "Yg=="}}),
     );
-    assert_eq!(secret.unwrap(), json!({"data": {"a": "bmV3", "b": "Yg=="}, "type": "Opaque"}));
+    assert_eq!(secret, json!({"data": {"a": "bmV3", "b": "Yg=="}, "type": "Opaque"}));
 }
 
 #[test]

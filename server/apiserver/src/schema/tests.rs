@@ -186,3 +186,54 @@ fn the_status_is_checked_by_itself() {
         r#"status.phase: Invalid value: "integer": phase in body must be of type string: "integer""#
     );
 }
+
+#[test]
+fn schemas_that_are_not_structural_are_refused_by_field() {
+    let object = |properties: Value| json!({"type": "object", "properties": properties});
+    let cases = [
+        (json!({}), vec!["s.type"]),
+        (json!({"type": "array", "items": {"type": "string"}}), vec!["s.type"]),
+        (
+            json!({"type": "object", "additionalProperties": {"type": "string"}}),
+            vec!["s.additionalProperties"],
+        ),
+        (object(json!({"a": {}})), vec!["s.properties[a].type"]),
+        (object(json!({"a": {"type": "array"}})), vec!["s.properties[a].items"]),
+        (object(json!({"a": {"type": "string", "pattern": "("}})), vec!["s.properties[a].pattern"]),
+        (
+            object(json!({"a": {"type": "integer", "default": "x"}})),
+            vec!["s.properties[a].default"],
+        ),
+        (
+            object(
+                json!({"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}),
+            ),
+            vec!["s.properties[metadata]"],
+        ),
+        (
+            object(json!({"a": {"type": "object", "anyOf": [{"type": "object"}]}})),
+            vec!["s.properties[a].anyOf[0].type"],
+        ),
+        (
+            object(
+                json!({"a": {"type": "object", "oneOf": [{"properties": {"b": {"minimum": 1}}}]}}),
+            ),
+            vec!["s.properties[a].properties[b]"],
+        ),
+        (
+            object(
+                json!({"a": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}}),
+            ),
+            vec![],
+        ),
+        (
+            object(json!({"a": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}})),
+            vec![],
+        ),
+    ];
+    for (schema, fields) in cases {
+        let errors = super::structural::validate(&schema, "s");
+        let found: Vec<&str> = errors.iter().map(crate::field::FieldError::field).collect();
+        assert_eq!(found, fields, "{schema}");
+    }
+}

@@ -24,7 +24,7 @@ pub(in crate::kinds) fn validate(object: &Value) -> Vec<FieldError> {
             let detail = "should be a domain with at least one dot";
             errors.push(FieldError::invalid_text("spec.group", group, detail));
         }
-        refuse(&mut errors, "spec.group", group, problems);
+        refuse(&mut errors, "spec.group", group, &problems);
     }
     let scope = text(object, "/spec/scope");
     if scope.is_empty() {
@@ -38,9 +38,9 @@ pub(in crate::kinds) fn validate(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn refuse(errors: &mut Vec<FieldError>, path: &str, value: &str, problems: Vec<String>) {
-    for problem in problems {
-        errors.push(FieldError::invalid_text(path, value, &problem));
+fn refuse(errors: &mut Vec<FieldError>, path: &str, value: &str, problems: &[String]) {
+    if !problems.is_empty() {
+        errors.push(FieldError::invalid_text(path, value, &problems.join(",")));
     }
 }
 
@@ -75,7 +75,7 @@ fn validate_versions(object: &Value) -> Vec<FieldError> {
     let name = |version: &Value| text(version, "/name").to_owned();
     if let Some(first) = versions.first() {
         let problems = names::label_1035(&name(first));
-        refuse(&mut errors, "spec.version", &name(first), problems);
+        refuse(&mut errors, "spec.version", &name(first), &problems);
     }
     for (position, version) in versions.iter().enumerate() {
         errors.extend(validate_version(version, &index(path, position)));
@@ -127,7 +127,7 @@ fn shown(path: &str, versions: &[Value], detail: &str) -> FieldError {
 fn validate_version(version: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let name = text(version, "/name");
-    refuse(&mut errors, &child(path, "name"), name, names::label_1035(name));
+    refuse(&mut errors, &child(path, "name"), name, &names::label_1035(name));
     let schema_path = child(&child(path, "schema"), "openAPIV3Schema");
     match version.pointer("/schema/openAPIV3Schema") {
         None => errors.push(FieldError::required(schema_path, "")),
@@ -205,11 +205,11 @@ fn validate_names(object: &Value) -> Vec<FieldError> {
     if plural.is_empty() {
         errors.push(FieldError::required(child(path, "plural"), ""));
     } else {
-        refuse(&mut errors, &child(path, "plural"), plural, names::label_1035(plural));
+        refuse(&mut errors, &child(path, "plural"), plural, &names::label_1035(plural));
     }
     let singular = of("singular");
     if !singular.is_empty() {
-        refuse(&mut errors, &child(path, "singular"), singular, names::label_1035(singular));
+        refuse(&mut errors, &child(path, "singular"), singular, &names::label_1035(singular));
     }
     for name in ["kind", "listKind"] {
         let value = of(name);
@@ -222,7 +222,8 @@ fn validate_names(object: &Value) -> Vec<FieldError> {
             let detail = |problem: &String| {
                 format!("may have mixed case, but should otherwise match: {problem}")
             };
-            refuse(&mut errors, &at, value, problems.iter().map(detail).collect());
+            let problems: Vec<String> = problems.iter().map(detail).collect();
+            refuse(&mut errors, &at, value, &problems);
         }
     }
     if !of("kind").is_empty() && of("kind") == of("listKind") {
@@ -233,7 +234,7 @@ fn validate_names(object: &Value) -> Vec<FieldError> {
         for (position, value) in items(object, &format!("/spec/names/{name}")).iter().enumerate() {
             let value = value.as_str().unwrap_or_default();
             let at = index(&child(path, name), position);
-            refuse(&mut errors, &at, value, names::label_1035(value));
+            refuse(&mut errors, &at, value, &names::label_1035(value));
         }
     }
     errors
@@ -253,5 +254,13 @@ pub(in crate::kinds) fn validate_update(new: &Value, old: &Value) -> Vec<FieldEr
         let path = child("spec", name);
         differs.then(|| FieldError::invalid(path, &value, "field is immutable"))
     });
-    changed.collect()
+    let mut errors: Vec<FieldError> = changed.collect();
+    let versions = items(new, "/spec/versions");
+    for (position, stored) in items(new, "/status/storedVersions").iter().enumerate() {
+        if !versions.iter().any(|version| version.get("name") == Some(stored)) {
+            let path = index("status.storedVersions", position);
+            errors.push(FieldError::invalid(path, stored, "must appear in spec.versions"));
+        }
+    }
+    errors
 }
