@@ -141,6 +141,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn every_connection_shows_the_token_that_the_file_has_then() {
+        use tonic::service::Interceptor;
+
+        let dir = tempfile::tempdir().unwrap();
+        let (socket, token) = (dir.path().join("core.sock"), dir.path().join("token"));
+        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let url = format!("unix:{}", socket.display());
+        for content in ["first\n", "second\n"] {
+            std::fs::write(&token, content).unwrap();
+            let dial = dial(url.clone(), Scheme::Unix, Some(token.clone()));
+            let (accepted, connection) = tokio::join!(listener.accept(), dial);
+            accepted.unwrap();
+            let request = connection.unwrap().bearer.call(tonic::Request::new(())).unwrap();
+            let shown = request.metadata().get("authorization").unwrap();
+            assert_eq!(shown.to_str().unwrap(), format!("Bearer {}", content.trim()));
+            assert!(!format!("{shown:?}").contains(content.trim()), "{shown:?}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_token_file_that_cannot_be_read_is_named() {
         let missing = Some(PathBuf::from("/nowhere/token"));
         let error = dial("http://127.0.0.1:1".to_owned(), Scheme::Loopback, missing).await;

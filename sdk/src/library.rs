@@ -1,6 +1,5 @@
 //! Classes and secrets, fetched from the core by reference and cached by revision.
 
-use std::error::Error;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,6 +28,8 @@ const SECRETS: usize = 64;
 const LONGEST_SECRET_LIFE: Duration = Duration::from_mins(5);
 /// For one look-up; the core answers from memory.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// For the end of a stream to be noticed after a call that it made fail.
+const LATE_NEWS: Duration = Duration::from_secs(1);
 /// For the core to come back; its operations do not wait longer either.
 const NEXT_SESSION: Duration = Duration::from_mins(1);
 
@@ -138,10 +139,7 @@ impl Library {
         let fetched = cell.get_or_try_init(|| async {
             match self.fetch_secret(operation_id, &wanted).await {
                 // The revision is gone: it was replaced since the class was read.
-                Err(status)
-                    if matches!(status.code(), Code::NotFound | Code::PermissionDenied)
-                        && !wanted.revision.is_empty() =>
-                {
+                Err(status) if status.code() == Code::NotFound && !wanted.revision.is_empty() => {
                     self.fetch_secret(operation_id, &newest).await
                 }
                 answer => answer,
@@ -188,26 +186,38 @@ impl Library {
 
     /// Calls the core, waiting for a session if there is none. A call that was cut off is made once
     /// more at once, since the first call on a connection that was told to go away never reaches
-    /// the core, and once more in the next session, if the connection itself broke.
+    /// the core; and a call that failed because the session is over, once more in the next one.
     async fn call<T, F>(&self, attempt: impl Fn(Session) -> F + Send + Sync) -> Result<T, Status>
     where
         F: Future<Output = Result<Response<T>, Status>> + Send,
         T: Send,
     {
         let session = self.session_other_than(None).await?;
-        let status = match bounded(attempt(session.clone())).await {
-            Err(status) if is_cut_off(&status) => status,
-            answer => return answer,
-        };
-        tracing::debug!(message = %status.message(), "call to the core cut off");
-        match bounded(attempt(session.clone())).await {
-            Err(status) if is_cut_off(&status) && status.source().is_some() => {
+        let mut answer = bounded(attempt(session.clone())).await;
+        if answer.as_ref().is_err_and(is_cut_off) {
+            answer = bounded(attempt(session.clone())).await;
+        }
+        match answer {
+            Err(status) if self.is_over(&session.session_id, &status).await => {
                 let next = self.session_other_than(Some(&session.session_id));
                 let next = tokio::time::timeout(NEXT_SESSION, next).await;
                 bounded(attempt(next.unwrap_or(Err(status))?)).await
             }
             answer => answer,
         }
+    }
+
+    /// Whether a call failed because its session ended, of which we hear on another stream, and
+    /// maybe later: then the core calls it denied, or the connection broke.
+    async fn is_over(&self, session_id: &str, status: &Status) -> bool {
+        if !is_cut_off(status) && status.code() != Code::PermissionDenied {
+            return false;
+        }
+        let mut sessions = self.session.clone();
+        let gone = |session: &Option<Session>| {
+            session.as_ref().is_none_or(|session| session.session_id != session_id)
+        };
+        tokio::time::timeout(LATE_NEWS, sessions.wait_for(gone)).await.is_ok()
     }
 
     async fn session_other_than(&self, lost: Option<&str>) -> Result<Session, Status> {

@@ -390,6 +390,38 @@ async fn a_secret_that_was_replaced_since_its_class_was_read_is_fetched_as_the_n
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_secret_that_is_denied_because_the_session_is_over_is_asked_for_in_the_next() {
+    let mut core = TinyCore::start();
+    let _driver = Stable::default().run(&core);
+    let (mut session, _) = core.welcomed().await;
+    "next".clone_into(&mut core.calls().session.lock().unwrap());
+    session.operate(create("op", "secretive")).await;
+    session.accepted().await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(core.calls().secrets.load(Ordering::SeqCst), 1);
+    drop(session);
+
+    let mut session = core.session().await;
+    session.hello().await;
+    let session_id = "next".to_owned();
+    session.send(ToDriver::Welcome(proto::Welcome { session_id, ..welcome() })).await;
+    session.state().await;
+    assert_eq!(session.failed().await.message, "login *** refused");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_denied_for_good_ends_the_operation_unapplied() {
+    let mut core = TinyCore::start();
+    let _driver = Stable::default().run(&core);
+    let (mut session, _) = core.welcomed().await;
+    "other".clone_into(&mut core.calls().session.lock().unwrap());
+    session.operate(create("op", "secretive")).await;
+    session.accepted().await;
+    let error = session.failed().await;
+    assert_eq!(shown(&error), (Code::PermissionDenied, Certainty::NotApplied, "REFERENCE_DENIED"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_drained_driver_finishes_what_runs_takes_nothing_new_and_ends() {
     let mut core = TinyCore::start();
     let stable = Stable::default();

@@ -50,13 +50,16 @@ pub(crate) struct Calls {
     /// The revision that a secret must be asked with; any if empty.
     pub(crate) secret_revision: Mutex<String>,
     pub(crate) operations: Mutex<Vec<String>>,
+    /// The session that may ask for secrets.
+    pub(crate) session: Mutex<String>,
 }
 
 impl TinyCore {
     pub(crate) fn start() -> Self {
         let (registered, sessions) = mpsc::channel(8);
         let (pipes, incoming) = mpsc::channel(8);
-        let service = Service { sessions: registered, calls: Arc::default() };
+        let calls = Calls { session: Mutex::new("session".to_owned()), ..Calls::default() };
+        let service = Service { sessions: registered, calls: Arc::new(calls) };
         let server = Server::builder()
             .add_service(DriverServiceServer::new(service.clone()))
             .serve_with_incoming(ReceiverStream::new(incoming));
@@ -262,12 +265,14 @@ impl DriverService for Service {
         self.calls.secrets.fetch_add(1, Ordering::SeqCst);
         self.cut_off()?;
         let request = request.into_inner();
-        assert_eq!(request.session_id, "session");
+        if request.session_id != *self.calls.session.lock().unwrap() {
+            return Err(Status::permission_denied("not yours, or not there"));
+        }
         self.calls.operations.lock().unwrap().push(request.operation_id);
         let wanted = request.r#ref.unwrap();
         let served = self.calls.secret_revision.lock().unwrap().clone();
         if !wanted.revision.is_empty() && !served.is_empty() && wanted.revision != served {
-            return Err(Status::permission_denied("not yours, or not there"));
+            return Err(Status::not_found("no such revision"));
         }
         let cache_for = *self.calls.cache_for.lock().unwrap();
         Ok(Response::new(proto::GetSecretResponse {
