@@ -20,7 +20,7 @@ const MOST_IN_MEMORY: usize = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Call {
-    /// 1, 2, 3, … in the order in which calls began, over all processes with this log.
+    /// 1, 2, 3, … in the order in which calls began, also over restarts of the driver.
     pub seq: u64,
     /// When it began.
     pub began: Timestamp,

@@ -22,7 +22,7 @@ pub struct FakeArgs {
     #[arg(long, env = "OSTLER_FAKE_STATE_FILE", value_name = "FILE")]
     pub state_file: Option<PathBuf>,
 
-    /// File to write every call of the core to, as JSON lines
+    /// File to write every call of the core to, as JSON lines; of one driver only
     #[arg(long, env = "OSTLER_FAKE_CALL_LOG", value_name = "FILE")]
     pub call_log: Option<PathBuf>,
 

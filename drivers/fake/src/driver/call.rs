@@ -24,8 +24,11 @@ pub(super) struct Call {
 pub(super) enum Need {
     /// A good spec.
     GoodSpec,
-    /// Nothing: a class that was spoiled must not keep machines from being read and deleted.
-    Identity,
+    /// Only that there is one: a spec that was spoiled must not keep machines from being read and
+    /// deleted.
+    Class,
+    /// Nothing: all that matters is in the request.
+    Nothing,
 }
 
 impl Call {
@@ -114,26 +117,22 @@ impl FakeDriver {
     }
 
     async fn prepare(&self, verb: Verb, need: Need, ctx: Context) -> Result<Call, DriverError> {
-        let class = ctx.class().await?;
-        let spec = match read_spec(&class) {
-            Ok(spec) => spec,
-            Err(error) if need == Need::GoodSpec => return Err(error),
-            Err(_) => blank_spec(),
+        let class = match ctx.class().await {
+            Err(error) if need != Need::Nothing => return Err(error),
+            class => class.ok(),
         };
-        let source = format!("class/{}/{}", class.namespace, class.name);
-        let injection = self.inject((verb, &source), &spec.faults, &ctx, &class.name)?;
-        let injection = match &self.control {
-            Some(file) => {
-                let control = file.read().map_err(|error| control_error(&error))?;
-                injection.then(self.inject(
-                    (verb, "control"),
-                    &control.faults,
-                    &ctx,
-                    &class.name,
-                )?)
-            }
-            None => injection,
+        let spec = match class.as_deref().map(read_spec) {
+            Some(Ok(spec)) => spec,
+            Some(Err(error)) if need == Need::GoodSpec => return Err(error),
+            Some(Err(_)) | None => blank_spec(),
         };
+        let name = ctx.class_name().unwrap_or_default();
+        let source = format!("class/{}/{name}", ctx.target().namespace);
+        let mut injection = self.inject((verb, &source), &spec.faults, &ctx)?;
+        if let Some(file) = &self.control {
+            let control = file.read().map_err(|error| control_error(&error))?;
+            injection = injection.then(self.inject((verb, "control"), &control.faults, &ctx)?);
+        }
         Ok(Call { ctx, spec, injection })
     }
 
@@ -142,9 +141,9 @@ impl FakeDriver {
         verb_and_source: (Verb, &str),
         rules: &[Fault],
         ctx: &Context,
-        class: &str,
     ) -> Result<Injection, DriverError> {
         let mut failed = None;
+        let class = ctx.class_name().unwrap_or_default();
         let subject = Subject { target: ctx.target(), class };
         let injection = inject(rules, verb_and_source, subject, |counter| {
             self.cloud.count(counter).unwrap_or_else(|error| {

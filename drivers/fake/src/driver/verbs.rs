@@ -47,6 +47,8 @@ impl Driver for FakeDriver {
             };
             let made = self.cloud.create(&new).map_err(cloud_error)?;
             self.durable().await?;
+            let machine = &made.identity.machine_name;
+            tracing::info!(%machine, provider_id = %made.provider_id, "instance exists");
             // A call that is cancelled now has its instance all the same: telling so is the truth.
             call.wait(call.spec.latency.create.0).await.ok();
             Ok(answer_with(&made, self.cloud.clock(), &call.injection))
@@ -59,7 +61,7 @@ impl Driver for FakeDriver {
         request: InitializeMachine,
     ) -> Result<Instance, DriverError> {
         let InitializeMachine { ctx, provider_id } = request;
-        self.call((Verb::InitializeMachine, Need::Identity), ctx, async |call| {
+        self.call((Verb::InitializeMachine, Need::Class), ctx, async |call| {
             check_credentials(call).await?;
             let identity = call.identity();
             self.cloud.find(&identity, Some(&provider_id)).map_err(cloud_error)?;
@@ -92,7 +94,7 @@ impl Driver for FakeDriver {
 
     async fn delete_machine(&self, request: DeleteMachine) -> Result<(), DriverError> {
         let DeleteMachine { ctx, provider_id } = request;
-        self.call((Verb::DeleteMachine, Need::Identity), ctx, async |call| {
+        self.call((Verb::DeleteMachine, Need::Class), ctx, async |call| {
             check_credentials(call).await?;
             let identity = call.identity();
             let doomed =
@@ -102,14 +104,17 @@ impl Driver for FakeDriver {
             }
             call.wait(call.spec.latency.delete.0).await.map_err(DriverError::partial)?;
             self.cloud.remove(&doomed).map_err(cloud_error)?;
-            self.durable().await
+            self.durable().await?;
+            let machine = &identity.machine_name;
+            tracing::info!(%machine, provider_ids = ?doomed, "instance is gone");
+            Ok(())
         })
         .await
     }
 
     async fn get_machine_status(&self, request: GetMachineStatus) -> Result<Instance, DriverError> {
         let GetMachineStatus { ctx, provider_id } = request;
-        self.call((Verb::GetMachineStatus, Need::Identity), ctx, async |call| {
+        self.call((Verb::GetMachineStatus, Need::Class), ctx, async |call| {
             check_credentials(call).await?;
             let found = self.cloud.find(&call.identity(), provider_id.as_deref());
             let found = found.map_err(cloud_error)?;
@@ -119,7 +124,7 @@ impl Driver for FakeDriver {
     }
 
     async fn list_machines(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {
-        self.call((Verb::ListMachines, Need::Identity), request.ctx, async |call| {
+        self.call((Verb::ListMachines, Need::Class), request.ctx, async |call| {
             check_credentials(call).await?;
             let found = self.cloud.of_cluster(call.ctx.cluster_id());
             let found = found.map_err(|error| journal_error(&error))?;
@@ -130,7 +135,7 @@ impl Driver for FakeDriver {
 
     async fn get_volume_ids(&self, request: GetVolumeIds) -> Result<Vec<String>, DriverError> {
         let GetVolumeIds { ctx, pv_specs_json } = request;
-        self.call((Verb::GetVolumeIds, Need::Identity), ctx, async |_| {
+        self.call((Verb::GetVolumeIds, Need::Nothing), ctx, async |_| {
             pv_specs_json.iter().map(|json| volume_id(json)).collect()
         })
         .await
@@ -138,7 +143,7 @@ impl Driver for FakeDriver {
 
     async fn validate_class(&self, request: ValidateClass) -> Result<ClassReview, DriverError> {
         let ctx = request.ctx.clone();
-        self.call((Verb::ValidateClass, Need::Identity), ctx, async |_| Ok(review(&request))).await
+        self.call((Verb::ValidateClass, Need::Nothing), ctx, async |_| Ok(review(&request))).await
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Board<V> {
 #[derive(Debug)]
 struct Inner<V> {
     entries: HashMap<String, BTreeMap<String, V>>,
-    readers: HashMap<String, Arc<Notify>>,
+    readers: HashMap<String, Vec<Arc<Notify>>>,
 }
 
 impl<V: Clone> Board<V> {
@@ -26,7 +26,7 @@ impl<V: Clone> Board<V> {
     /// Reads what is for `key` from now on.
     pub(super) fn subscribe(self: &Arc<Self>, key: &str) -> Subscription<V> {
         let notify = Arc::new(Notify::new());
-        self.lock().readers.insert(key.to_owned(), Arc::clone(&notify));
+        self.lock().readers.entry(key.to_owned()).or_default().push(Arc::clone(&notify));
         Subscription { board: Arc::clone(self), key: key.to_owned(), notify }
     }
 
@@ -54,7 +54,7 @@ impl<V: Clone> Board<V> {
         for (key, id, value) in all {
             inner.entries.entry(key).or_default().insert(id, value);
         }
-        for reader in inner.readers.values() {
+        for reader in inner.readers.values().flatten() {
             reader.notify_one();
         }
     }
@@ -67,13 +67,13 @@ impl<V: Clone> Board<V> {
 
 impl<V> Inner<V> {
     fn wake(&self, key: &str) {
-        if let Some(reader) = self.readers.get(key) {
+        for reader in self.readers.get(key).into_iter().flatten() {
             reader.notify_one();
         }
     }
 }
 
-/// The reader of one key; there is one at a time.
+/// A reader of one key.
 #[derive(Debug)]
 pub(super) struct Subscription<V: Clone> {
     board: Arc<Board<V>>,
@@ -97,9 +97,11 @@ impl<V: Clone> Subscription<V> {
 impl<V: Clone> Drop for Subscription<V> {
     fn drop(&mut self) {
         let mut inner = self.board.lock();
-        // A successor under the same name keeps its own.
-        if inner.readers.get(&self.key).is_some_and(|reader| Arc::ptr_eq(reader, &self.notify)) {
-            inner.readers.remove(&self.key);
+        if let Some(readers) = inner.readers.get_mut(&self.key) {
+            readers.retain(|reader| !Arc::ptr_eq(reader, &self.notify));
+            if readers.is_empty() {
+                inner.readers.remove(&self.key);
+            }
         }
     }
 }
@@ -125,14 +127,22 @@ mod tests {
         assert_eq!(reader.values(), [40]);
     }
 
+    #[tokio::test]
+    async fn all_readers_of_a_key_wake() {
+        let board = Arc::new(Board::new());
+        let (first, second) = (board.subscribe("a"), board.subscribe("a"));
+        board.set("a", "1", 10);
+        first.changed().await;
+        second.changed().await;
+    }
+
     #[test]
     fn nothing_is_kept_for_readers_that_are_gone() {
         let board = Arc::new(Board::<u8>::new());
-        let first = board.subscribe("a");
-        let second = board.subscribe("a");
+        let (first, second) = (board.subscribe("a"), board.subscribe("a"));
         drop(first);
-        assert_eq!(board.lock().readers.len(), 1);
+        assert_eq!(board.lock().readers["a"].len(), 1);
         drop(second);
-        assert_eq!(board.lock().readers.len(), 0);
+        assert!(board.lock().readers.is_empty());
     }
 }

@@ -224,25 +224,36 @@ impl Kubelet {
         joined_at: Timestamp,
     ) -> Result<Instant, Trouble> {
         let behaviour = self.behaviour.borrow_and_update().clone();
-        let readiness_due = self.say_readiness(work, &behaviour, joined_at).await?;
-        let (actions, pods_due) = work.pods.plan(pods.values(), &behaviour.spec, Instant::now());
-        for action in actions {
-            match &action {
-                Action::Start(pod) => {
-                    let host_ip = internal_ip(self.provider_id()).to_string();
-                    let patch = pod.running(self.now(), &host_ip);
-                    self.around.api.start_pod(pod, patch).await?;
-                }
-                Action::End(pod) => self.around.api.end_pod(pod).await?,
-            }
-            work.pods.done(&action);
-        }
         if work.lease_due <= Instant::now() {
             self.renew().await?;
             work.lease_due = Instant::now() + LEASE_INTERVAL;
         }
+        let readiness_due = self.say_readiness(work, &behaviour, joined_at).await?;
+        let (actions, pods_due) = work.pods.plan(pods.values(), &behaviour.spec, Instant::now());
+        let mut trouble = None;
+        for action in actions {
+            // A pod that cannot be served must not keep the others from it.
+            match self.serve_pod(&action).await {
+                Ok(()) => work.pods.done(&action),
+                Err(error) => trouble = Some(error),
+            }
+        }
+        if let Some(error) = trouble {
+            return Err(error);
+        }
         let due = [readiness_due, pods_due].into_iter().flatten();
         Ok(due.fold(work.lease_due, Instant::min))
+    }
+
+    async fn serve_pod(&self, action: &Action) -> Result<(), Trouble> {
+        match action {
+            Action::Start(pod) => {
+                let host_ip = internal_ip(self.provider_id()).to_string();
+                let patch = pod.running(self.now(), &host_ip);
+                Ok(self.around.api.start_pod(pod, patch).await?)
+            }
+            Action::End(pod) => Ok(self.around.api.end_pod(pod).await?),
+        }
     }
 
     async fn say_readiness(

@@ -84,9 +84,18 @@ fn labels(instance: &Instance) -> BTreeMap<String, String> {
     ];
     let known = known.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
     known
-        .filter(|(_, value)| !value.is_empty())
         .chain(instance.bootstrap.labels.iter().cloned())
+        .filter(|(_, value)| is_label_value(value))
         .collect()
+}
+
+/// What an API server takes as the value of a label, but for the empty one, which says nothing.
+fn is_label_value(text: &str) -> bool {
+    let is_edge = |c: char| c.is_ascii_alphanumeric();
+    text.len() <= 63
+        && text.starts_with(is_edge)
+        && text.ends_with(is_edge)
+        && text.chars().all(|c| is_edge(c) || matches!(c, '-' | '_' | '.'))
 }
 
 /// The Lease of a Node, which goes with it.
@@ -142,6 +151,17 @@ pub(super) fn credential(instance: &Instance, foreign: bool) -> Option<Bootstrap
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_that_an_api_server_would_refuse_are_left_out() {
+        for good in ["a", "m5.large", "A-b_c"] {
+            assert!(is_label_value(good), "{good}");
+        }
+        let long = "a".repeat(64);
+        for bad in ["", "-a", "a-", "a b", "a/b", long.as_str()] {
+            assert!(!is_label_value(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn a_kubelet_is_ready_until_it_is_not_and_then_again() {

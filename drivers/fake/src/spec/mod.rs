@@ -199,6 +199,13 @@ impl ProviderSpec {
         if self.image.is_empty() {
             found.push(Violation::new("image", "must not be empty"));
         }
+        let NodeCapacity { cpu, memory, pods } = &self.node_capacity;
+        for (name, quantity) in [("cpu", cpu), ("memory", memory), ("pods", pods)] {
+            if !is_quantity(quantity) {
+                let path = format!("nodeCapacity.{name}");
+                found.push(Violation::new(path, "must be a quantity such as 4, 500m or 16Gi"));
+            }
+        }
         for resource in Resource::ALL {
             for key in self.tags.of(resource).keys() {
                 if key.is_empty() || key.starts_with(RESERVED_TAG_PREFIX) {
@@ -224,6 +231,15 @@ fn is_label(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
+/// A number with the suffixes that Kubernetes knows.
+fn is_quantity(text: &str) -> bool {
+    const SUFFIXES: [&str; 15] =
+        ["", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "n"];
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    number.parse::<f64>().is_ok() && SUFFIXES.contains(&suffix)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -242,11 +258,12 @@ mod tests {
     #[test]
     fn every_violation_names_its_path() {
         let spec = spec(serde_json::json!({
-            "region": "EU/1", "image": "", "tags": {"disk": {"ostler.dev/cluster": "x"}},
+            "region": "EU/1", "image": "", "nodeCapacity": {"memory": "16 GB"}, "tags": {"disk": {"ostler.dev/cluster": "x"}},
             "faults": [{"operation": "CreateMachine"}],
         }));
         let paths: Vec<_> = spec.violations().into_iter().map(|v| v.path).collect();
-        assert_eq!(paths, ["region", "image", "tags.disk[ostler.dev/cluster]", "faults[0]"]);
+        let tag = "tags.disk[ostler.dev/cluster]";
+        assert_eq!(paths, ["region", "image", "nodeCapacity.memory", tag, "faults[0]"]);
     }
 
     #[test]
