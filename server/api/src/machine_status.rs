@@ -51,6 +51,10 @@ pub struct MachineStatus {
     /// from here: a Machine that waited for its class or driver does not lose that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_started_at: Option<Time>,
+    /// Digest of the provider spec that every create so far was sent with; empty if they differ,
+    /// in which case nobody can say which spec the instance has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creation_spec_digest: Option<String>,
     /// Why the Machine is Failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<FailureReason>,
@@ -397,8 +401,8 @@ open_enum! {
         DuplicateProviderId = "DuplicateProviderID",
         /// The driver does not know the instance any more.
         InstanceMissing = "InstanceMissing",
-        /// The outcome of an operation is unknown; it is being looked up.
-        OutcomeUnknown = "OutcomeUnknown",
+        /// The infrastructure reports the instance as broken.
+        InstanceFaulty = "InstanceFaulty",
         /// The instance is not initialized.
         InstanceNotInitialized = "InstanceNotInitialized",
         /// No Node with this provider id has joined.

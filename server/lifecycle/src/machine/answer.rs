@@ -36,14 +36,22 @@ pub(crate) fn settle(pass: &mut Pass<'_>, state: &mut State) {
         Standing::Answer(finished) => finished,
     };
     pass.settle(&finished.id);
-    if let Some(checkpoint) = &finished.checkpoint {
-        pass.status.last_known_state = Some(checkpoint.clone()).filter(|text| !text.is_empty());
-    }
+    keep_checkpoint(pass, finished);
     let next = match &finished.outcome {
         Ok(success) => succeeded(pass, success, *state),
         Err(failure) => failed(pass, finished, failure, *state),
     };
     *state = next;
+}
+
+/// What a driver wants handed back. A read that brings nothing takes nothing away.
+fn keep_checkpoint(pass: &mut Pass<'_>, finished: &Finished) {
+    let Some(checkpoint) = &finished.checkpoint else { return };
+    if !checkpoint.is_empty() {
+        pass.status.last_known_state = Some(checkpoint.clone());
+    } else if finished.kind.is_mutation() {
+        pass.status.last_known_state = None;
+    }
 }
 
 fn succeeded(pass: &mut Pass<'_>, success: &Success, state: State) -> State {
@@ -161,7 +169,10 @@ fn created(pass: &mut Pass<'_>, record: &InstanceRecord, state: State) -> State 
     if !adopt(pass, record, intent) {
         return state;
     }
-    note_applied(pass, digest.as_deref());
+    // An earlier create with another spec may be the one that made it.
+    if pass.status.creation_spec_digest.take() == digest {
+        note_applied(pass, digest.as_deref());
+    }
     pass.event(false, EventReason::InstanceCreated, record.provider_id.clone());
     if pass.machine.is_deleting() {
         return state;
@@ -285,6 +296,10 @@ fn lose(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failure) -> Rule {
 }
 
 fn creation_failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -> State {
+    let first = pass.status.operation.as_ref().is_some_and(|intent| intent.attempt == 1);
+    if first && failure.certainty == Certainty::NotApplied {
+        pass.status.creation_spec_digest = None;
+    }
     let rule = lose(pass, OperationKind::CreateMachine, failure);
     if pass.machine.is_deleting() {
         return state;

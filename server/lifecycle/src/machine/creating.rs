@@ -62,6 +62,12 @@ fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Turn {
     if pass.status.creation_started_at.is_none() {
         pass.status.creation_started_at = Some(pass.now());
     }
+    let digest = &class.spec_digest;
+    let before = pass.status.creation_spec_digest.take();
+    pass.status.creation_spec_digest = Some(match before {
+        Some(before) if before != *digest => String::new(),
+        Some(_) | None => digest.clone(),
+    });
     pass.step(Some(MachineStep::CreateInstance));
     pass.last_operation(
         MachineOperationType::Create,

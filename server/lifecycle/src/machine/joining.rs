@@ -14,7 +14,7 @@ use super::{
     preconditions, running,
     standing::Standing,
 };
-use crate::snapshot::NodeView;
+use crate::{operation::InstanceRecord, snapshot::NodeView};
 
 /// Writes down that the instance is there.
 pub(crate) fn enter(pass: &mut Pass<'_>) {
@@ -79,7 +79,12 @@ fn wait(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Turn {
             WaitReason::InstanceMissing,
             "the driver does not know the instance any more".to_owned(),
         ),
-        Some(_) => (reason, message),
+        Some(Reading::Found(InstanceRecord { fault: Some(fault), .. })) => {
+            (WaitReason::InstanceFaulty, format!("{}: {}", fault.code, fault.text()))
+        }
+        Some(
+            Reading::Found(_) | Reading::Uninitialized | Reading::CannotRead | Reading::Failed(_),
+        ) => (reason, message),
         None => {
             let since = pass.status.step_since.as_ref().map_or(pass.snap.now, |time| time.0);
             let due = pass.snap.now >= after(since, every);

@@ -220,8 +220,8 @@ fn volumes_are_waited_for_and_not_for_ever() {
 #[test]
 fn a_machine_without_our_finalizer_is_left_alone() {
     let mut world = World::running();
-    world.machine_mut().metadata.finalizers = None;
     world.delete();
+    world.machine_mut().metadata.finalizers = Some(vec!["someone/else".to_owned()]);
     let plan = world.pass();
     assert!(plan.actions.is_empty() && plan.dispatch.is_none());
 }

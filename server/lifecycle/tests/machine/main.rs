@@ -9,6 +9,7 @@
 )]
 
 mod bad_input;
+mod chaos;
 mod crashes;
 mod creation;
 mod deletion;

@@ -165,6 +165,10 @@ impl World {
 
     pub fn delete(&mut self) {
         let now = self.now;
+        if self.machine().metadata.finalizers.is_none() {
+            self.machine = None;
+            return;
+        }
         self.machine_mut().metadata.deletion_timestamp = Some(Time(now));
     }
 

@@ -1,0 +1,209 @@
+//! Whatever happens, in whatever order: no second instance, nothing lost, nothing stuck.
+
+use ostler_api::{
+    driver::{Certainty, ErrorCode},
+    machine::{MachinePhase, MachineStep},
+};
+use ostler_lifecycle::{
+    operation::{Failure, OperationView},
+    snapshot::{NodeView, Observed},
+};
+use proptest::prelude::*;
+
+use crate::world::{World, pod};
+
+/// Something that happens to a machine.
+#[derive(Debug, Clone)]
+enum Happening {
+    /// The controllers make a pass.
+    Pass,
+    /// The driver answers truthfully.
+    Answer,
+    /// The driver fails without effect.
+    Refuse(ErrorCode, Certainty),
+    /// The driver acts, and then says that it failed.
+    ActAndFail(ErrorCode, Certainty),
+    /// The driver acts and the result is lost, or the request was lost.
+    Lose { acted: bool },
+    /// Time passes, in seconds.
+    Later(u16),
+    /// The Node joins, if there is an instance.
+    Join,
+    /// The Node changes its health.
+    Health(bool),
+    /// The Node object vanishes.
+    LoseNode,
+    /// The class changes its tags.
+    Edit(u8),
+    /// The driver goes away or comes back.
+    Connect(bool),
+    /// A budget begins or ends to protect the pod.
+    Protect(bool),
+    /// Terminating pods end.
+    PodsEnd,
+    /// Somebody deletes the machine.
+    Delete,
+}
+
+fn codes() -> impl Strategy<Value = ErrorCode> {
+    proptest::sample::select(ErrorCode::ALL.to_vec())
+}
+
+fn certainties() -> impl Strategy<Value = Certainty> {
+    proptest::sample::select(vec![Certainty::NotApplied, Certainty::Partial, Certainty::Unknown])
+}
+
+fn happenings() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        8 => Just(Happening::Pass),
+        8 => Just(Happening::Answer),
+        2 => (codes(), certainties()).prop_map(|(code, left)| Happening::Refuse(code, left)),
+        1 => (codes()).prop_map(|code| Happening::ActAndFail(code, Certainty::Unknown)),
+        1 => any::<bool>().prop_map(|acted| Happening::Lose { acted }),
+        3 => (0_u16..900).prop_map(Happening::Later),
+        2 => Just(Happening::Join),
+        1 => any::<bool>().prop_map(Happening::Health),
+        1 => Just(Happening::LoseNode),
+        1 => (0_u8..4).prop_map(Happening::Edit),
+        1 => any::<bool>().prop_map(Happening::Connect),
+        1 => any::<bool>().prop_map(Happening::Protect),
+        1 => Just(Happening::PodsEnd),
+        1 => Just(Happening::Delete),
+    ]
+}
+
+fn happens(world: &mut World, happening: &Happening) {
+    if world.machine.is_none() {
+        return;
+    }
+    let works = matches!(world.operation, OperationView::InFlight(_));
+    let exists = !world.instances.is_empty();
+    match happening {
+        // A driver that denies what is there breaks its contract: nobody can make that good.
+        Happening::Refuse(ErrorCode::NotFound, _) if works && exists => world.answer(),
+        Happening::ActAndFail(ErrorCode::NotFound, _) if works => world.answer(),
+        Happening::Pass => drop(world.pass()),
+        Happening::Answer if works => world.answer(),
+        Happening::Refuse(code, left) if works => world.fail(*code, *left),
+        Happening::ActAndFail(code, left) if works => {
+            let _outcome = world.carry_out();
+            world.reply(Err(Failure::new(*code, *left, "cut")));
+        }
+        Happening::Lose { acted } if works => {
+            if *acted {
+                let _outcome = world.carry_out();
+            }
+            world.lose_operation();
+        }
+        Happening::Answer
+        | Happening::Refuse(..)
+        | Happening::ActAndFail(..)
+        | Happening::Lose { .. } => {}
+        Happening::Later(seconds) => world.later(i64::from(*seconds)),
+        Happening::Join if !world.instances.is_empty() => {
+            if !matches!(world.node, NodeView::Known(_)) {
+                world.join();
+                world.pods = Observed::Known(vec![pod("web")]);
+            }
+        }
+        Happening::Health(good) if matches!(world.node, NodeView::Known(_)) => {
+            world.node_is(if *good { "True" } else { "False" });
+        }
+        Happening::Join | Happening::Health(_) => {}
+        Happening::LoseNode => world.node = NodeView::Absent,
+        Happening::Edit(tag) => {
+            world.edit_class(serde_json::json!({ "size": 1, "tags": { "a": tag.to_string() } }));
+        }
+        Happening::Connect(connected) => world.connected = *connected,
+        Happening::Protect(true) => drop(world.protected.insert("web".to_owned())),
+        Happening::Protect(false) => drop(world.protected.remove("web")),
+        Happening::PodsEnd => world.pods_end(),
+        Happening::Delete if !world.machine().is_deleting() => world.delete(),
+        Happening::Delete => {}
+    }
+    assert!(world.instances.len() <= 1);
+}
+
+/// From here on everything works.
+fn calm(world: &mut World) {
+    world.connected = true;
+    world.protected.clear();
+    for _ in 0..60 {
+        if world.machine.is_none() {
+            return;
+        }
+        world.settle();
+        if world.machine.is_some() {
+            world.pods_end();
+        }
+        world.later(700);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_machine_that_is_deleted_always_goes_and_takes_its_instance_along(
+        story in proptest::collection::vec(happenings(), 1..60)
+    ) {
+        let mut world = World::new();
+        for happening in &story {
+            happens(&mut world, happening);
+        }
+        if world.machine.is_some() && !world.machine().is_deleting() {
+            world.delete();
+        }
+        calm(&mut world);
+        prop_assert!(world.machine.is_none(), "{:#?}", world.status());
+        prop_assert!(world.instances.is_empty());
+    }
+
+    #[test]
+    fn a_machine_that_is_not_given_up_ends_running_with_the_spec_of_its_class(
+        story in proptest::collection::vec(happenings(), 1..60)
+    ) {
+        let mut world = World::new();
+        for happening in story.iter().filter(|one| !matches!(one, Happening::Delete)) {
+            happens(&mut world, happening);
+            if !world.instances.is_empty() && matches!(world.node, NodeView::Absent) {
+                world.join();
+            }
+        }
+        world.connected = true;
+        for _ in 0..40 {
+            if !world.instances.is_empty() {
+                if matches!(world.node, NodeView::Absent) {
+                    world.join();
+                }
+                world.node_is("True");
+            }
+            world.settle();
+            world.later(60);
+        }
+        let phase = world.phase();
+        let status = world.status();
+        if phase == MachinePhase::Failed {
+            prop_assert!(status.failure_reason.is_some());
+            return Ok(());
+        }
+        if status.retry.is_some() || status.hot_update.is_some() {
+            prop_assert!(status.waiting_for.is_some(), "{status:#?}");
+            return Ok(());
+        }
+        prop_assert_eq!(&phase, &MachinePhase::Running, "{:#?}", status);
+        prop_assert_ne!(&status.step, &Some(MachineStep::UpdateInstance));
+        let wanted = world.class.as_ref().unwrap().spec.provider_spec.to_string();
+        prop_assert_eq!(world.applied().unwrap(), wanted.clone());
+        prop_assert_eq!(&world.instances[0].spec, &wanted);
+        let skipped = story.iter().any(|one| {
+            matches!(one, Happening::Refuse(ErrorCode::Unimplemented, _)
+                | Happening::ActAndFail(ErrorCode::Unimplemented, _))
+        });
+        prop_assert!(world.instances[0].initialized || skipped);
+    }
+}
