@@ -13,7 +13,6 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
-use tracing::instrument::WithSubscriber;
 
 use crate::core::{Classes, Core, TOKEN, create, status};
 use crate::driver::{Driver, Heard, created, hello};
@@ -160,8 +159,9 @@ async fn no_secret_user_data_or_token_is_ever_logged_or_shown() {
         .with_env_filter("off,ostler_sessions=trace")
         .with_writer(move || writer.clone())
         .finish();
-    let guard = tracing::subscriber::set_default(subscriber);
-    let shown = async {
+    // For all tests of this process: what they log is looked at as well.
+    tracing::subscriber::set_global_default(subscriber).unwrap();
+    let shown = {
         let mut core = Core::start();
         let mut driver = Driver::ready(&mut core, 1).await;
         let dispatch = create("op-1", "uid-1");
@@ -179,10 +179,7 @@ async fn no_secret_user_data_or_token_is_ever_logged_or_shown() {
         let (mut driver, _) = Driver::dial(&core, hello(2)).await;
         driver.state(Readiness::Draining, 0).await;
         format!("{shown}{secrets}{failure:?}{:?}", core.sessions)
-    }
-    .with_current_subscriber()
-    .await;
-    drop(guard);
+    };
     let logged = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
     assert!(logged.contains("driver registered") && logged.contains("secret refused"), "{logged}");
     for text in [shown, logged] {
