@@ -7,13 +7,13 @@
 //! * [`rest`], [`patch`], [`status`]: what a request means.
 //! * [`discovery`], [`openapi`], [`table`]: what clients read to find their way.
 //! * [`auth`]: who asks, and whether they may.
-//! * [`controllers`]: garbage collection and what else a control plane does by itself.
+//! * `controllers`: garbage collection and what else a control plane does by itself.
 //! * [`serving`]: all of it as a tower service in process, and over HTTPS.
 
 pub mod auth;
 pub mod clock;
 pub mod context;
-pub mod controllers;
+mod controllers;
 pub mod discovery;
 pub mod field;
 pub mod kinds;

@@ -6,10 +6,10 @@
 //! * `definitions`: accepted names of CustomResourceDefinitions, and their end.
 //! * `expiry`: the end of old events.
 //!
-//! Each is a [`Controller`]: it observes every change of the store, in order, and acts on one
+//! Each is a `Controller`: it observes every change of the store, in order, and acts on one
 //! key at a time, after all that happened before is observed. There are no periodic resyncs;
 //! what failed is tried again with growing delays on tokio's clock. Objects are changed by the
-//! same requests as everybody sends ([`Loopback`]), so every rule of the API holds for
+//! same requests as everybody sends (`Loopback`), so every rule of the API holds for
 //! controllers too.
 
 mod budgets;

@@ -320,7 +320,7 @@ impl Api {
                 None => Ok(object),
             };
         }
-        let text = stored::encode(resource, object.clone())?;
+        let text = stored::encode(resource, &mut object)?;
         let change = Change::Put(text.clone());
         match self.context.store.write(key.clone(), Expect::Absent, change).await {
             Ok(revision) if resource.group == resource.storage.group => {
@@ -337,7 +337,8 @@ impl Api {
     fn check_open(&self, target: &Target, name: &str) -> Answer<()> {
         let resource = &target.resource;
         if resource.terminating {
-            return Err(Status::verb_not_supported(resource, "create"));
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Status::forbidden(resource, name, why));
         }
         if !resource.namespaced {
             return Ok(());
@@ -375,8 +376,9 @@ impl Api {
             let (mut object, change) = match decide_update(resource, target.part, new, &old)? {
                 Decision::Unchanged => return Ok(old),
                 Decision::Finish(new) => (new, Change::Delete(record.value.clone())),
-                Decision::Replace(new) => {
-                    let text = stored::encode(resource, new.clone())?;
+                Decision::Replace(new) if dry_run => return Ok(new),
+                Decision::Replace(mut new) => {
+                    let text = stored::encode(resource, &mut new)?;
                     (new, Change::Put(text))
                 }
             };
@@ -426,7 +428,7 @@ impl Api {
             let write = if finished(resource, &new) {
                 Change::Delete(record.value.clone())
             } else {
-                Change::Put(stored::encode(resource, new.clone())?)
+                Change::Put(stored::encode(resource, &mut new)?)
             };
             let expect = Expect::Revision(record.revision);
             match self.context.store.write(key.clone(), expect, write).await {
