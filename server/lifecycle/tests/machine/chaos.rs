@@ -76,40 +76,51 @@ fn happens(world: &mut World, happening: &Happening) {
     if world.machine.is_none() {
         return;
     }
-    let works = matches!(world.operation, OperationView::InFlight(_));
-    let exists = !world.instances.is_empty();
+    if matches!(world.operation, OperationView::InFlight(_)) {
+        at_the_driver(world, happening);
+    }
+    in_the_cluster(world, happening);
+    assert!(world.instances.len() <= 1);
+}
+
+/// What a driver with an operation does.
+fn at_the_driver(world: &mut World, happening: &Happening) {
+    // A driver that denies what is there breaks its contract: nobody can make that good.
+    let lies = |code: ErrorCode, acted: bool| {
+        code == ErrorCode::NotFound && (acted || !world.instances.is_empty())
+    };
     match happening {
-        // A driver that denies what is there breaks its contract: nobody can make that good.
-        Happening::Refuse(ErrorCode::NotFound, _) if works && exists => world.answer(),
-        Happening::ActAndFail(ErrorCode::NotFound, _) if works => world.answer(),
-        Happening::Pass => drop(world.pass()),
-        Happening::Answer if works => world.answer(),
-        Happening::Refuse(code, left) if works => world.fail(*code, *left),
-        Happening::ActAndFail(code, left) if works => {
+        Happening::Answer => world.answer(),
+        Happening::Refuse(code, _) if lies(*code, false) => world.answer(),
+        Happening::ActAndFail(code, _) if lies(*code, true) => world.answer(),
+        Happening::Refuse(code, left) => world.fail(*code, *left),
+        Happening::ActAndFail(code, left) => {
             let _outcome = world.carry_out();
             world.reply(Err(Failure::new(*code, *left, "cut")));
         }
-        Happening::Lose { acted } if works => {
+        Happening::Lose { acted } => {
             if *acted {
                 let _outcome = world.carry_out();
             }
             world.lose_operation();
         }
-        Happening::Answer
-        | Happening::Refuse(..)
-        | Happening::ActAndFail(..)
-        | Happening::Lose { .. } => {}
+        _ => {}
+    }
+}
+
+/// What happens around it.
+fn in_the_cluster(world: &mut World, happening: &Happening) {
+    let has_node = matches!(world.node, NodeView::Known(_));
+    match happening {
+        Happening::Pass => drop(world.pass()),
         Happening::Later(seconds) => world.later(i64::from(*seconds)),
-        Happening::Join if !world.instances.is_empty() => {
-            if !matches!(world.node, NodeView::Known(_)) {
-                world.join();
-                world.pods = Observed::Known(vec![pod("web")]);
-            }
+        Happening::Join if !world.instances.is_empty() && !has_node => {
+            world.join();
+            world.pods = Observed::Known(vec![pod("web")]);
         }
-        Happening::Health(good) if matches!(world.node, NodeView::Known(_)) => {
+        Happening::Health(good) if has_node => {
             world.node_is(if *good { "True" } else { "False" });
         }
-        Happening::Join | Happening::Health(_) => {}
         Happening::LoseNode => world.node = NodeView::Absent,
         Happening::Edit(tag) => {
             world.edit_class(serde_json::json!({ "size": 1, "tags": { "a": tag.to_string() } }));
@@ -119,9 +130,8 @@ fn happens(world: &mut World, happening: &Happening) {
         Happening::Protect(false) => drop(world.protected.remove("web")),
         Happening::PodsEnd => world.pods_end(),
         Happening::Delete if !world.machine().is_deleting() => world.delete(),
-        Happening::Delete => {}
+        _ => {}
     }
-    assert!(world.instances.len() <= 1);
 }
 
 /// From here on everything works.
