@@ -1,6 +1,6 @@
 //! What requests mean, through the whole server in process, on a paused clock.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::time::Duration;
 

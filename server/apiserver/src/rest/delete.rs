@@ -282,13 +282,13 @@ impl Api {
         object: Value,
         deletion: Deletion,
     ) -> Answer<Option<Deleted>> {
-        let (next, goes) = match deletion {
+        let (mut next, goes) = match deletion {
             Deletion::Pending => return Ok(Some(Deleted::Waiting(object))),
             Deletion::Mark(next) => (next, false),
             Deletion::MarkAndRemove(next) => (next, true),
             Deletion::Remove => return self.remove(record, object).await,
         };
-        let text = stored::encode(resource, next)?;
+        let text = stored::encode(resource, &mut next)?;
         let expect = Expect::Revision(record.revision);
         let change = Change::Put(text.clone());
         let revision = match self.context.store.write(record.key.clone(), expect, change).await {

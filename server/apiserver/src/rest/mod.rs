@@ -1,17 +1,20 @@
 //! What a request means: from an HTTP request to the store and back.
 //!
-//! * [`path`], `query`, `negotiate`, `body`: reading the request.
+//! * `handler`: the way of a request; `fixed` answers what is no resource, [`path`] and `resolve`
+//!   find what an address names, `call` does what is asked for.
+//! * `query`, `negotiate`, `body`: reading the request.
 //! * `write`: the one pipeline for everything that changes objects; `patching`, `delete`, `scale`,
 //!   `binding`, `eviction` say what a change is.
 //! * `list`, `watch`, `select`: reading collections; `form`, `respond`: writing the answer.
 //! * `stored`: between the store's text and the served object. `served`: which kinds there are.
-//! * `handler`: which of all that a request asks for.
 
 mod binding;
 mod body;
+mod call;
 mod delete;
 mod delete_options;
 mod eviction;
+mod fixed;
 mod form;
 mod handler;
 mod list;
@@ -20,6 +23,7 @@ mod negotiate;
 mod patching;
 pub mod path;
 mod query;
+mod resolve;
 mod respond;
 mod scale;
 mod select;

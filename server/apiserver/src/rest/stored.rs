@@ -43,17 +43,31 @@ pub(crate) fn stamp(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// A served object as it is stored.
+/// A served object as it is stored. Its `metadata.resourceVersion` is taken out: the write that
+/// follows makes it another.
 ///
 /// # Errors
 /// It cannot be written as JSON (500), which no `Value` comes to.
-pub(crate) fn encode(resource: &Resource, mut object: Value) -> Answer<Bytes> {
-    if let Some(metadata) = metadata_mut(&mut object) {
+pub(crate) fn encode(resource: &Resource, object: &mut Value) -> Answer<Bytes> {
+    if let Some(metadata) = metadata_mut(object) {
         metadata.remove("resourceVersion");
     }
-    resource.to_stored(&mut object);
-    let text = serde_json::to_vec(&object);
+    let text = if is_stored_as_served(resource) {
+        serde_json::to_vec(object)
+    } else {
+        let mut stored = object.clone();
+        resource.to_stored(&mut stored);
+        serde_json::to_vec(&stored)
+    };
     text.map(Bytes::from).map_err(|error| Status::internal(error.to_string()))
+}
+
+/// Whether the stored form of this version is the served one: spares a copy of every object.
+fn is_stored_as_served(resource: &Resource) -> bool {
+    match resource.custom() {
+        Some(version) => version.stored_api_version == resource.api_version(),
+        None => resource.group == resource.storage.group,
+    }
 }
 
 /// The metadata of an object.

@@ -1,0 +1,326 @@
+//! One request to one target: which of all the things that can be done it asks for.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response, StatusCode};
+use serde_json::Value;
+
+use super::{
+    Api, Target, body,
+    delete::{Deleted, answers_with_object},
+    delete_options::DeleteOptions,
+    eviction::Eviction,
+    form::{Shaper, include},
+    list::ListOptions,
+    negotiate::View,
+    patching::{Patch, PatchType},
+    query::{Query, WriteOptions},
+    respond, scale,
+    stored::meta_text,
+    watch::{self, WatchOptions},
+    write,
+};
+use crate::{
+    field::FieldError,
+    kinds::{Resource, Subresource},
+    status::{Answer, Status},
+};
+
+/// One request to one target.
+pub(crate) struct Call<'a> {
+    pub(crate) api: &'a Api,
+    pub(crate) target: Target,
+    pub(crate) method: Method,
+    pub(crate) query: &'a Query,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) view: View,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Call<'_> {
+    /// Does what is asked for.
+    ///
+    /// # Errors
+    /// It cannot be done: the Status says why.
+    pub(crate) async fn answer(&mut self) -> Answer<Response<Body>> {
+        let method = self.method.clone();
+        match (self.target.part, self.target.name.is_empty()) {
+            (None, true) => match method {
+                Method::GET => self.list_or_watch(),
+                Method::POST => self.create().await,
+                Method::DELETE if self.can("deletecollection") => self.delete_collection().await,
+                _ => Err(self.not_allowed()),
+            },
+            (None, false) => match method {
+                Method::GET => self.get(),
+                Method::PUT => self.update().await,
+                Method::PATCH => self.patch().await,
+                Method::DELETE => self.delete().await,
+                _ => Err(self.not_allowed()),
+            },
+            (Some(Subresource::Status), _) => match method {
+                Method::GET => self.get(),
+                Method::PUT => self.update().await,
+                Method::PATCH => self.patch().await,
+                _ => Err(self.not_allowed()),
+            },
+            (Some(Subresource::Scale), _) => self.scale(&method).await,
+            (Some(Subresource::Eviction), _) if method == Method::POST => self.evict().await,
+            (Some(Subresource::Binding), _) if method == Method::POST => self.bind().await,
+            (Some(Subresource::Finalize), _) if method == Method::PUT => self.finalize().await,
+            (
+                Some(
+                    Subresource::Eviction
+                    | Subresource::Binding
+                    | Subresource::Finalize
+                    | Subresource::Token,
+                ),
+                _,
+            ) => Err(self.not_allowed()),
+        }
+    }
+
+    fn can(&self, verb: &str) -> bool {
+        self.target.resource.verbs.contains(&verb)
+    }
+
+    fn not_allowed(&self) -> Box<Status> {
+        let resource = &self.target.resource;
+        let verb = match self.method {
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE => "delete",
+            _ => return Status::method_not_allowed(),
+        };
+        if resource.is_custom() {
+            return Status::verb_not_supported(resource, verb);
+        }
+        Status::method_not_allowed()
+    }
+
+    fn shaper(&self) -> Answer<Shaper<'_>> {
+        Ok(Shaper {
+            resource: &self.target.resource,
+            form: self.view.form,
+            include: include(self.query.text("includeObject"))?,
+            now: self.api.now(),
+        })
+    }
+
+    /// Answers with an object of the resource.
+    fn object(&self, code: StatusCode, object: Value) -> Answer<Response<Body>> {
+        let object = self.shaper()?.object(object)?;
+        Ok(respond::document(self.view.encoding, code, &object))
+    }
+
+    fn options(&self, kind: &str) -> Answer<WriteOptions> {
+        WriteOptions::parse(self.query, kind)
+    }
+
+    fn decode_body(&self) -> Answer<body::Body> {
+        body::decode(self.headers, &self.body)
+    }
+
+    fn list_or_watch(&self) -> Answer<Response<Body>> {
+        let shaper = self.shaper()?;
+        if self.query.flag("watch") == Some(true) {
+            watch::check_encoding(self.view)?;
+            let options = WatchOptions::parse(&self.target.resource, self.query)?;
+            return self.api.watch(&self.target, options, self.view, shaper.include);
+        }
+        let options = ListOptions::parse(&self.target, self.query)?;
+        shaper.check_list()?;
+        let mut items = Vec::new();
+        let listing = self.api.list(&self.target, &options, |object| {
+            if !items.is_empty() {
+                items.push(b',');
+            }
+            // A `Value` can always be written.
+            serde_json::to_writer(&mut items, &shaper.item(object)).ok();
+        })?;
+        let metadata = listing.metadata(&self.target.resource, self.view.form);
+        let text = shaper.list_text(&metadata, &items);
+        Ok(respond::text(self.view.encoding, StatusCode::OK, text))
+    }
+
+    fn get(&self) -> Answer<Response<Body>> {
+        let version = self.query.text("resourceVersion");
+        if !matches!(version, "" | "0") {
+            let wanted = version.parse().map_err(|_| write::invalid_version(version))?;
+            self.api.reached(wanted)?;
+        }
+        self.object(StatusCode::OK, self.api.get(&self.target)?)
+    }
+
+    async fn create(&mut self) -> Answer<Response<Body>> {
+        let options = self.options("CreateOptions")?;
+        let body = self.decode_body()?;
+        let resource = Arc::clone(&self.target.resource);
+        let object = write::decode_sent(&resource, body, options, &mut self.warnings)?;
+        write::check_namespace(&self.target, &object)?;
+        let object = self.api.create(&self.target, object, options.dry_run).await?;
+        self.object(StatusCode::CREATED, object)
+    }
+
+    async fn update(&mut self) -> Answer<Response<Body>> {
+        let options = self.options("UpdateOptions")?;
+        let body = self.decode_body()?;
+        let resource = Arc::clone(&self.target.resource);
+        let object = write::decode_sent(&resource, body, options, &mut self.warnings)?;
+        write::check_namespace(&self.target, &object)?;
+        write::check_name(&self.target, &object)?;
+        let uid = meta_text(&object, "uid").to_owned();
+        let changed = self
+            .api
+            .modify(&self.target, options.dry_run, |old| {
+                check_uid(&resource, old, &uid)?;
+                Ok(object.clone())
+            })
+            .await;
+        match changed {
+            Err(status) if status.code == 404 && self.creates_by_put() => {
+                let object = self.api.create(&self.target, object, options.dry_run).await?;
+                self.object(StatusCode::CREATED, object)
+            }
+            changed => self.object(StatusCode::OK, changed?),
+        }
+    }
+
+    fn creates_by_put(&self) -> bool {
+        self.target.part.is_none() && write::created_by_put(&self.target.resource)
+    }
+
+    async fn patch(&mut self) -> Answer<Response<Body>> {
+        let resource = Arc::clone(&self.target.resource);
+        let kind = PatchType::of(&resource, self.headers)?;
+        let options = self.options("PatchOptions")?;
+        if self.query.get("force").is_some() {
+            return Err(force_without_apply());
+        }
+        let (body, target) = (self.body.clone(), self.target.clone());
+        let warnings = &mut self.warnings;
+        let mut read = None;
+        let object = self
+            .api
+            .modify(&target, options.dry_run, |old| {
+                // Whether the object is there is answered before whether the patch is one.
+                let patch = match read.take() {
+                    Some(patch) => patch,
+                    None => Patch::parse(kind, &body)?,
+                };
+                let object = patch.result(&resource, old, options, warnings)?;
+                write::check_name(&target, &object)?;
+                write::check_namespace(&target, &object)?;
+                read = Some(patch);
+                Ok(object)
+            })
+            .await?;
+        self.object(StatusCode::OK, object)
+    }
+
+    async fn delete(&self) -> Answer<Response<Body>> {
+        let options = DeleteOptions::parse(self.headers, &self.body, self.query)?;
+        let resource = &self.target.resource;
+        match self.api.delete(&self.target, &options).await? {
+            Deleted::Waiting(object) => self.object(StatusCode::OK, object),
+            Deleted::Gone(object) if answers_with_object(resource) => {
+                self.object(StatusCode::OK, object)
+            }
+            Deleted::Gone(object) => {
+                let uid = meta_text(&object, "uid");
+                let status = Status::deleted(resource, &self.target.name, uid);
+                Ok(respond::status(self.view.encoding, &status))
+            }
+        }
+    }
+
+    async fn delete_collection(&self) -> Answer<Response<Body>> {
+        let options = DeleteOptions::parse(self.headers, &self.body, self.query)?;
+        let selection = ListOptions::parse(&self.target, self.query)?;
+        let shaper = self.shaper()?;
+        shaper.check_list()?;
+        let listing = self.api.list(&self.target, &selection, |object| object)?;
+        for object in &listing.items {
+            let name = meta_text(object, "name");
+            let one = self.target.sibling(meta_text(object, "namespace"), name);
+            match self.api.delete(&one, &options).await {
+                Err(status) if status.code != 404 => return Err(status),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        let metadata = listing.metadata(&self.target.resource, self.view.form);
+        let items: Vec<String> =
+            listing.items.into_iter().map(|object| shaper.item(object).to_string()).collect();
+        let text = shaper.list_text(&metadata, items.join(",").as_bytes());
+        Ok(respond::text(self.view.encoding, StatusCode::OK, text))
+    }
+
+    async fn scale(&self, method: &Method) -> Answer<Response<Body>> {
+        let target = &self.target;
+        let scale = match *method {
+            Method::GET => scale::scale_of(&target.resource, &self.api.get(target)?)?,
+            Method::PUT => {
+                let dry_run = self.options("UpdateOptions")?.dry_run;
+                self.api.put_scale(target, &self.decode_body()?, dry_run).await?
+            }
+            Method::PATCH => {
+                let kind = PatchType::of(&target.resource, self.headers)?;
+                let dry_run = self.options("PatchOptions")?.dry_run;
+                let patch = || Patch::parse(kind, &self.body);
+                self.api.patch_scale(target, patch, dry_run).await?
+            }
+            _ => return Err(self.not_allowed()),
+        };
+        Ok(respond::document(self.view.encoding, StatusCode::OK, &scale))
+    }
+
+    async fn evict(&mut self) -> Answer<Response<Body>> {
+        let dry_run = self.options("CreateOptions")?.dry_run;
+        let body = self.decode_body()?;
+        let eviction = Eviction::parse(&self.target, &body.value, dry_run, &mut self.warnings)?;
+        let status = self.api.evict(&self.target, &eviction).await?;
+        Ok(respond::status(self.view.encoding, &status))
+    }
+
+    async fn bind(&mut self) -> Answer<Response<Body>> {
+        let dry_run = self.options("CreateOptions")?.dry_run;
+        let binding = self.decode_body()?.value;
+        if self.target.name.is_empty() {
+            meta_text(&binding, "name").clone_into(&mut self.target.name);
+        }
+        write::check_name(&self.target, &binding)?;
+        write::check_namespace(&self.target, &binding)?;
+        let status = self.api.bind(&self.target, &binding, dry_run).await?;
+        Ok(respond::status(self.view.encoding, &status))
+    }
+
+    async fn finalize(&mut self) -> Answer<Response<Body>> {
+        let options = self.options("UpdateOptions")?;
+        let body = self.decode_body()?;
+        let resource = Arc::clone(&self.target.resource);
+        let namespace = write::decode_sent(&resource, body, options, &mut self.warnings)?;
+        write::check_name(&self.target, &namespace)?;
+        let namespace = self.api.finalize(&self.target, &namespace, options.dry_run).await?;
+        self.object(StatusCode::OK, namespace)
+    }
+}
+
+/// A PUT that names another uid was meant for another object.
+fn check_uid(resource: &Resource, old: &Value, uid: &str) -> Answer<()> {
+    let current = meta_text(old, "uid");
+    if uid.is_empty() || uid == current {
+        return Ok(());
+    }
+    let why =
+        format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {current}");
+    Err(Status::conflict(resource, meta_text(old, "name"), &why))
+}
+
+fn force_without_apply() -> Box<Status> {
+    let error = FieldError::forbidden("force", "may not be specified for non-apply patch");
+    Status::invalid_kind("meta.k8s.io", "PatchOptions", "", &[error])
+}
