@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ostler_proto::v1alpha1::RegisterRequest;
-use tonic::{Code, Status, Streaming};
+use tonic::{Status, Streaming};
 
 use crate::Principal;
 use crate::hub::SessionKey;
@@ -43,7 +43,7 @@ async fn read(
                 shell.with(|hub, now| hub.frame(now, key, frame));
                 outbox.handled(seq);
             }
-            Err(status) if matches!(status.code(), Code::OutOfRange | Code::Internal) => {
+            Err(status) if is_unreadable(&status) => {
                 let close = Close::unreadable(&status);
                 return shell.with(|hub, now| hub.close(now, key, close));
             }
@@ -53,4 +53,10 @@ async fn read(
             }
         }
     }
+}
+
+/// Whether a frame came but could not be read. An error with a cause is one of the connection:
+/// then the driver is gone, whatever the code says.
+fn is_unreadable(status: &Status) -> bool {
+    std::error::Error::source(status).is_none()
 }

@@ -16,6 +16,7 @@ use ostler_sessions::{
 };
 use tokio::io::DuplexStream;
 use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::task::AbortHandle;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
@@ -116,7 +117,17 @@ impl Core {
 
     /// A connection of its own.
     pub(crate) async fn connect(&self) -> Channel {
-        let (theirs, ours) = tokio::io::duplex(1 << 16);
+        self.connect_through().await.0
+    }
+
+    /// A connection, and the link under it: without the link both ends see the end of the bytes.
+    pub(crate) async fn connect_through(&self) -> (Channel, AbortHandle) {
+        let (theirs, mut near) = tokio::io::duplex(1 << 16);
+        let (mut far, ours) = tokio::io::duplex(1 << 16);
+        let link = tokio::spawn(async move {
+            let ended = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+            drop(ended);
+        });
         self.dial.send(ours).await.unwrap();
         let mut theirs = Some(theirs);
         let connector = tower::service_fn(move |_| {
@@ -125,12 +136,10 @@ impl Core {
         });
         // The smallest windows there are: what a driver leaves unread stays with the core.
         let window = (1 << 16) - 1;
-        Endpoint::from_static("http://core")
+        let endpoint = Endpoint::from_static("http://core")
             .initial_stream_window_size(window)
-            .initial_connection_window_size(window)
-            .connect_with_connector(connector)
-            .await
-            .unwrap()
+            .initial_connection_window_size(window);
+        (endpoint.connect_with_connector(connector).await.unwrap(), link.abort_handle())
     }
 
     pub(crate) async fn client(&self) -> DriverServiceClient<Channel> {

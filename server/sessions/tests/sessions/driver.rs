@@ -9,6 +9,7 @@ use ostler_proto::v1alpha1::{
     operation_completed, operation_result, register_request, register_response,
 };
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
@@ -67,16 +68,19 @@ pub(crate) struct Driver {
     heard: Streaming<RegisterResponse>,
     seq: u64,
     last_seq: u64,
+    /// Aborted, it takes the connection away, as the death of the process does.
+    pub(crate) link: AbortHandle,
 }
 
 impl Driver {
     /// Opens a stream and says nothing.
     pub(crate) async fn open(core: &Core, token: &str) -> Result<Self, Status> {
-        let mut client = core.client().await;
+        let (channel, link) = core.connect_through().await;
+        let mut client = DriverServiceClient::new(channel);
         let (said, frames) = mpsc::channel(64);
         let request = authorized(ReceiverStream::new(frames), token);
         let heard = client.register(request).await?.into_inner();
-        Ok(Self { client, session_id: String::new(), said, heard, seq: 0, last_seq: 0 })
+        Ok(Self { client, session_id: String::new(), said, heard, seq: 0, last_seq: 0, link })
     }
 
     /// Opens a stream and introduces itself.

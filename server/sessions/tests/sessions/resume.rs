@@ -72,6 +72,21 @@ async fn a_driver_that_restarted_leaves_unknown_outcomes_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_driver_whose_process_died_leaves_unknown_outcomes_once_the_next_is_there() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.take().await;
+    driver.handled().await;
+    let before = tokio::time::Instant::now();
+    driver.link.abort();
+    core.provider_gone().await;
+    let _next = Driver::ready(&mut core, 2).await;
+    assert_lost(&core.outcome("uid-1").await.outcome, Certainty::Unknown);
+    assert_eq!(before.elapsed(), std::time::Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_driver_that_does_not_come_back_leaves_unknown_outcomes_after_the_window() {
     let mut core = Core::start();
     let before = tokio::time::Instant::now();
