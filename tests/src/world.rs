@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::StreamExt as _;
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -15,7 +15,7 @@ use ostler_api::machine::Machine;
 use ostler_apiserver::serving::{ApiServer, Options as ApiOptions};
 use ostler_driver_fake::cloud::{Clock, Cloud};
 use ostler_driver_fake::{FakeDriver, Kubelets, PROVIDER};
-use ostler_driver_sdk::{Connection, Connector, Options, run_with};
+use ostler_driver_sdk::{ConnectError, Connection, Connector, Options, run_with};
 use ostler_server::{Core, CoreOptions, DriverToken, Settings};
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
@@ -36,7 +36,7 @@ const PIPE: usize = 1 << 20;
 const TOKEN: &str = "a token of the tests";
 
 /// Everything that runs.
-#[derive(Debug)]
+#[expect(missing_debug_implementations, reason = "a client cannot be shown")]
 pub struct World {
     directory: TempDir,
     start: (Timestamp, Instant),
@@ -160,7 +160,8 @@ impl World {
                             Ok::<_, std::io::Error>(TokioIo::new(ours))
                         }
                     }))
-                    .await?;
+                    .await
+                    .map_err(|_no_core| ConnectError::Timeout)?;
                 Connection::new(channel).with_token(TOKEN)
             }
         });

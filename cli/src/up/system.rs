@@ -1,4 +1,4 @@
-//! The parts of `up`, started in order and stopped in the opposite one.
+//! The parts of `up`, started in order: API server, core, drivers; stopped in the opposite one.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -136,13 +136,14 @@ impl System {
         }
     }
 
-    /// Stops the core, then the drivers, then the API server, each within its own bound.
+    /// Stops the drivers, then the core, then the API server, each within its own bound: a driver that
+    /// hands in its last results while the core is there leaves nothing to be looked up later.
     pub(crate) async fn stop(mut self) {
+        self.end_drivers.cancel();
+        while self.driver_tasks.join_next().await.is_some() {}
         if let Some(core) = self.core.take() {
             core.stop().await;
         }
-        self.end_drivers.cancel();
-        while self.driver_tasks.join_next().await.is_some() {}
         self.end_api.cancel();
         while self.tasks.join_next().await.is_some() {}
         self.api.close().await;

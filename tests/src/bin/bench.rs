@@ -124,10 +124,7 @@ async fn create(client: &Client, names: &[String]) -> Duration {
     let mut left: std::collections::BTreeSet<&str> = names.iter().map(String::as_str).collect();
     follow(&api, &from, |event| {
         if let WatchEvent::Modified(machine) | WatchEvent::Added(machine) = event
-            && machine
-                .status
-                .as_ref()
-                .is_some_and(|status| status.current_status.phase == MachinePhase::Running)
+            && machine.phase() == MachinePhase::Running
         {
             left.remove(machine.metadata.name.as_deref().unwrap_or_default());
         }
