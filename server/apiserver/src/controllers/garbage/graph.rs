@@ -66,8 +66,9 @@ struct Metadata {
 pub(super) struct Graph {
     nodes: HashMap<Uid, Node>,
     uids: BTreeMap<Key, Uid>,
-    /// Owner to dependents, also for owners that are not there.
-    dependents: HashMap<Uid, BTreeSet<Uid>>,
+    /// Owner to dependents, also for owners that are not there. By key, not by uid: uids are
+    /// random, and what happens must not depend on them.
+    dependents: HashMap<Uid, BTreeSet<(Key, Uid)>>,
 }
 
 impl Graph {
@@ -77,7 +78,7 @@ impl Graph {
 
     /// The objects that refer to an owner, whether it is there or not.
     pub(super) fn dependents(&self, owner: &str) -> impl Iterator<Item = &Uid> {
-        self.dependents.get(owner).into_iter().flatten()
+        self.dependents.get(owner).into_iter().flatten().map(|(_, uid)| uid)
     }
 
     /// Starts over with `records`; every object is concerned.
@@ -102,7 +103,8 @@ impl Graph {
             None => Vec::new(),
         };
         for owner in &metadata.owner_references {
-            self.dependents.entry(owner.uid.clone()).or_default().insert(uid.clone());
+            let dependents = self.dependents.entry(owner.uid.clone()).or_default();
+            dependents.insert((key.clone(), uid.clone()));
             concerned.push(owner.uid.clone());
         }
         let deleting = metadata.deletion_timestamp.is_some();
@@ -134,11 +136,12 @@ impl Graph {
 
     /// Takes an object's references out and returns its owners.
     fn disconnect(&mut self, uid: &Uid) -> Vec<Uid> {
-        let owners = self.nodes.get(uid).map(|node| node.owners.as_slice()).unwrap_or_default();
-        let owners: Vec<Uid> = owners.iter().map(|owner| owner.uid.clone()).collect();
+        let Some(node) = self.nodes.get(uid) else { return Vec::new() };
+        let dependent = (node.key.clone(), uid.clone());
+        let owners: Vec<Uid> = node.owners.iter().map(|owner| owner.uid.clone()).collect();
         for owner in &owners {
             if let Some(dependents) = self.dependents.get_mut(owner) {
-                dependents.remove(uid);
+                dependents.remove(&dependent);
                 if dependents.is_empty() {
                     self.dependents.remove(owner);
                 }
