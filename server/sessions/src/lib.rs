@@ -3,6 +3,16 @@
 //! [`Sessions`] is the handle that everything else uses. Drivers dial in to the service behind
 //! it; controllers [submit](Sessions::submit) operations, look at the [view](Sessions::view) of a
 //! target, and [acknowledge](Sessions::acknowledge) what they recorded.
+//!
+//! Inside, decisions and effects are apart:
+//!
+//! | module | what |
+//! |---|---|
+//! | `session` | the protocol of one stream, its frames, what waits to be written |
+//! | `hub` | every decision about sessions, roles, queues and operations; pure, time comes in |
+//! | `shell` | the lock and the clock around the hub, and the effects it asks for |
+//! | `service` | gRPC: Register, classes, secrets, health, reflection, listeners |
+//! | `shelf` | revisions of classes that drivers may still ask for |
 
 mod auth;
 mod class;
