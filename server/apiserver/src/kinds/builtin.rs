@@ -273,6 +273,14 @@ impl BuiltIn {
         }
     }
 
+    /// Whether the metadata of a changed object is checked as if it were new.
+    pub(super) const fn rechecks_metadata(self) -> bool {
+        matches!(
+            self,
+            Self::ConfigMap | Self::Secret | Self::Node | Self::Pod | Self::ServiceAccount
+        )
+    }
+
     /// What names of objects must look like.
     pub fn name_rule(self) -> NameRule {
         match self {

@@ -294,6 +294,15 @@ impl Resource {
         self.strategy.validate_update(new, old, part)
     }
 
+    /// Whether Kubernetes checks the metadata of a changed object of this kind as if it were new,
+    /// besides what it checks of every change: each check that fails is told.
+    pub fn rechecks_metadata(&self) -> bool {
+        match self.strategy {
+            Strategy::BuiltIn(kind) => kind.rechecks_metadata(),
+            Strategy::Custom(_) => false,
+        }
+    }
+
     /// Whether objects carry `metadata.generation`.
     pub fn has_generation(&self) -> bool {
         self.strategy.has_generation()

@@ -180,7 +180,7 @@ pub(crate) fn validate_new(resource: &Resource, object: &Value) -> Vec<FieldErro
 }
 
 /// What is wrong with labels, annotations, finalizers and owners.
-fn validate_maps(object: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_maps(object: &Value) -> Vec<FieldError> {
     let Some(metadata) = metadata(object) else { return Vec::new() };
     let empty = Map::new();
     let map = |name: &str| metadata.get(name).and_then(Value::as_object).unwrap_or(&empty);

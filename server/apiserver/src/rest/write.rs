@@ -195,6 +195,10 @@ pub(crate) fn decide_update(
     let wrong = metadata::validate_update(&new, old);
     // Kubernetes checks the metadata of a change twice, and both times it tells.
     let mut errors = [wrong.clone(), wrong].concat();
+    // It looks at the labels and annotations once more, and again where a kind is checked whole.
+    for _ in 0..=usize::from(resource.rechecks_metadata()) {
+        errors.extend(metadata::validate_maps(&new));
+    }
     errors.extend(resource.validate_update(&new, old, part));
     if !errors.is_empty() {
         return Err(Status::invalid(resource, meta_text(&new, "name"), &errors));
