@@ -30,7 +30,7 @@ pub(crate) fn answer(head: &Parts, query: &Query, registry: &Registry) -> Option
     }
     if path == "/openapi/v3" || path.starts_with("/openapi/v3/") {
         let found = openapi::answer(registry, path, head.uri.query());
-        return Some(found.map_or_else(respond::no_page, |found| {
+        return Some(found.map_or_else(no_schema, |found| {
             document(&head.headers, &found.document, found.immutable)
         }));
     }
@@ -39,6 +39,13 @@ pub(crate) fn answer(head: &Parts, query: &Query, registry: &Registry) -> Option
         "" => Some(respond::document(encoding, StatusCode::OK, &roots())),
         _ => None,
     }
+}
+
+/// There is no such OpenAPI document: Kubernetes says so with nothing but the code.
+fn no_schema() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
 }
 
 /// A document of discovery, or the word that the client has it already.
@@ -51,7 +58,7 @@ fn document(headers: &HeaderMap, found: &discovery::Document, immutable: bool) -
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     }
     let headers = response.headers_mut();
-    if let Ok(media_type) = HeaderValue::from_str(&found.content_type) {
+    if let (false, Ok(media_type)) = (unchanged, HeaderValue::from_str(&found.content_type)) {
         headers.insert(header::CONTENT_TYPE, media_type);
     }
     headers.insert(header::VARY, HeaderValue::from_static("Accept"));
