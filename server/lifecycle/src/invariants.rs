@@ -119,7 +119,17 @@ pub fn inv_2_no_forgotten_instance(snapshot: &Snapshot, plan: &Plan) -> bool {
         || snapshot.machine.is_deleting()
         || plan.status.operation.is_some()
         || patches(plan).any(|patch| patch.provider_id.is_some())
-        || status(snapshot).is_none_or(|status| status.operation.is_none())
+        || is_odd(snapshot)
+}
+
+/// The record of the instance cannot be right, so it is looked up again by identity.
+fn is_odd(snapshot: &Snapshot) -> bool {
+    finished(snapshot).is_some_and(|finished| match &finished.outcome {
+        Ok(Success::Created(record)) => {
+            record.provider_id.is_empty() || snapshot.provider_id_holder.is_some()
+        }
+        Ok(_) | Err(_) => false,
+    })
 }
 
 fn patches(plan: &Plan) -> impl Iterator<Item = &crate::plan::MachinePatch> {

@@ -32,7 +32,7 @@ const ODD_RECORD_RETRY: Duration = Duration::from_mins(1);
 pub(crate) fn settle(pass: &mut Pass<'_>, state: &mut State) {
     let finished = match pass.standing() {
         Standing::Free | Standing::Working | Standing::Unresolved => return,
-        Standing::Stale(finished) => return pass.settle(&finished.id),
+        Standing::Stale(finished) => return stale(pass, finished),
         Standing::Answer(finished) => finished,
     };
     pass.settle(&finished.id);
@@ -42,6 +42,17 @@ pub(crate) fn settle(pass: &mut Pass<'_>, state: &mut State) {
         Err(failure) => failed(pass, finished, failure, *state),
     };
     *state = next;
+}
+
+/// Nobody waits for it any more. An instance that the Machine does not know is not forgotten for
+/// that: it is there.
+fn stale(pass: &mut Pass<'_>, finished: &Finished) {
+    pass.settle(&finished.id);
+    if let Ok(Success::Created(record)) = &finished.outcome
+        && pass.provider_id().is_none()
+    {
+        adopt(pass, record, None);
+    }
 }
 
 /// What a driver wants handed back. A read that brings nothing takes nothing away.
@@ -174,7 +185,7 @@ fn created(pass: &mut Pass<'_>, record: &InstanceRecord, state: State) -> State 
         note_applied(pass, digest.as_deref());
     }
     pass.event(false, EventReason::InstanceCreated, record.provider_id.clone());
-    if pass.machine.is_deleting() {
+    if pass.is_over() {
         return state;
     }
     let now = pass.now();
@@ -260,7 +271,7 @@ fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
 }
 
 fn initialized(pass: &mut Pass<'_>, record: Option<&InstanceRecord>, state: State) -> State {
-    if pass.machine.is_deleting() {
+    if pass.is_over() {
         return state;
     }
     if record.is_some_and(|record| record.initialized == Some(false)) {
@@ -283,7 +294,7 @@ fn initialized(pass: &mut Pass<'_>, record: Option<&InstanceRecord>, state: Stat
 /// A mutation failed. If nobody can tell what it left behind, the intent stays: a read decides.
 fn lose(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failure) -> Rule {
     let intent = pass.status.operation.take();
-    let rule = if pass.machine.is_deleting() && kind != OperationKind::DeleteMachine {
+    let rule = if pass.is_over() && kind != OperationKind::DeleteMachine {
         retry::rule(kind, failure.code)
     } else {
         retry::remember(pass, kind, failure)
@@ -301,7 +312,7 @@ fn creation_failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -> Stat
         pass.status.creation_spec_digest = None;
     }
     let rule = lose(pass, OperationKind::CreateMachine, failure);
-    if pass.machine.is_deleting() {
+    if pass.is_over() {
         return state;
     }
     creating::failed(pass, failure);
@@ -314,7 +325,7 @@ fn creation_failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -> Stat
 
 fn initialization_failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -> State {
     let rule = lose(pass, OperationKind::InitializeMachine, failure);
-    if pass.machine.is_deleting() {
+    if pass.is_over() {
         return state;
     }
     match rule.then {

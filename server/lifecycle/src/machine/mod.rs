@@ -8,6 +8,7 @@ mod answer;
 mod conditions;
 mod creating;
 mod deleting;
+mod diagram;
 pub(crate) mod draining;
 mod failed;
 mod finding;
@@ -24,6 +25,7 @@ mod standing;
 mod updating;
 mod volumes;
 
+pub use diagram::mermaid;
 pub use phase::lifecycle_phase;
 pub use retry::{Move, Rule, rule};
 
@@ -37,7 +39,7 @@ use crate::{
 };
 
 /// Where a Machine is. One file each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum State {
     /// There is no instance, or none is known.
     Creating,
@@ -125,7 +127,9 @@ fn walk(pass: &mut Pass<'_>) -> Next {
         }
         finding::begin(pass);
     }
+    let before = state;
     answer::settle(pass, &mut state);
+    debug_assert!(diagram::leads_to(before, state), "{before:?} to {state:?} is not in the table");
     for _ in 0..MAX_TURNS {
         let turn = match state {
             State::Creating => creating::plan(pass),
@@ -140,7 +144,10 @@ fn walk(pass: &mut Pass<'_>) -> Next {
             State::Finishing => finishing::plan(pass),
         };
         match turn {
-            Turn::To(other) => state = other,
+            Turn::To(next) => {
+                debug_assert!(diagram::leads_to(state, next), "{state:?} to {next:?}");
+                state = next;
+            }
             Turn::Rest(next) => return next,
         }
     }

@@ -106,6 +106,12 @@ impl<'a> Pass<'a> {
         self.patch.provider_id.as_deref().or_else(|| self.machine.provider_id())
     }
 
+    /// Whether the creation of this Machine is over for good, so that what a driver still answers is
+    /// taken down and leads to nothing.
+    pub(crate) fn is_over(&self) -> bool {
+        self.machine.is_deleting() || self.machine.phase() == MachinePhase::Failed
+    }
+
     /// Where the operation stands, with everything that this pass settled.
     pub(crate) fn standing(&self) -> Standing<'a> {
         let snap: &'a Snapshot = self.snap;

@@ -154,7 +154,7 @@ pub(crate) fn succeeded(pass: &mut Pass<'_>, intent: Option<&OperationIntent>) {
     let type_ = MachineConditionType::HotUpdated;
     conditions::set(&mut pass.status, &now, &type_, true, "Updated", "");
     pass.event(false, EventReason::HotUpdated, pass.name().to_owned());
-    if pass.machine.is_deleting() {
+    if pass.is_over() {
         return;
     }
     pass.step(None);
@@ -164,7 +164,7 @@ pub(crate) fn succeeded(pass: &mut Pass<'_>, intent: Option<&OperationIntent>) {
 
 /// The driver could not, or would not.
 pub(crate) fn failed(pass: &mut Pass<'_>, failure: &Failure) {
-    if pass.machine.is_deleting() {
+    if pass.is_over() {
         return;
     }
     let text = failure.text();

@@ -96,7 +96,8 @@ fn at_the_driver(world: &mut World, happening: &Happening) {
         Happening::Refuse(code, left) => world.fail(*code, *left),
         Happening::ActAndFail(code, left) => {
             let _outcome = world.carry_out();
-            world.reply(Err(Failure::new(*code, *left, "cut")));
+            let text = world.says;
+            world.reply(Err(Failure::new(*code, *left, text)));
         }
         Happening::Lose { acted } => {
             if *acted {
@@ -152,7 +153,7 @@ fn calm(world: &mut World) {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 300,
+        cases: 200,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -171,6 +172,30 @@ proptest! {
         calm(&mut world);
         prop_assert!(world.machine.is_none(), "{:#?}", world.status());
         prop_assert!(world.instances.is_empty());
+    }
+
+    #[test]
+    fn the_text_of_a_driver_never_decides_anything(
+        story in proptest::collection::vec(happenings(), 1..60)
+    ) {
+        let mut worlds = ["no", "NotFound: InstanceInitialization, instance deleted"].map(|text| {
+            let mut world = World::new();
+            world.says = text;
+            world
+        });
+        for happening in &story {
+            for world in &mut worlds {
+                happens(world, happening);
+            }
+            let [one, other] = worlds.each_ref().map(|world| {
+                let status = world.machine.as_ref().and_then(|machine| machine.status.clone());
+                let status = status.unwrap_or_default();
+                let wait = status.waiting_for.map(|wait| wait.reason);
+                let state = (status.current_status, status.step, status.operation, wait);
+                (state, world.sent.clone(), world.instances.clone(), world.machine.is_some())
+            });
+            prop_assert_eq!(one, other);
+        }
     }
 
     #[test]

@@ -148,6 +148,29 @@ fn a_creation_that_keeps_failing_ends_with_its_timeout() {
 }
 
 #[test]
+fn a_result_that_comes_after_the_machine_failed_is_kept_and_changes_nothing_else() {
+    let mut world = creating();
+    let outcome = world.carry_out();
+    let late = world.operation.clone();
+    world.lose_operation();
+    world.connected = false;
+    world.pass();
+    world.later(3600);
+    world.connected = true;
+    world.pass();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+    world.operation = late;
+    world.reply(outcome);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Failed, "failed machines stay failed");
+    assert_eq!(world.machine().provider_id(), Some(PROVIDER_ID), "and their instance is known");
+    assert_eq!(world.count(Kind::InitializeMachine), 0);
+    world.delete();
+    world.settle();
+    assert!(world.machine.is_none() && world.instances.is_empty());
+}
+
+#[test]
 fn the_creation_timeout_does_not_count_while_class_or_driver_are_missing() {
     let mut world = World::new();
     world.connected = false;

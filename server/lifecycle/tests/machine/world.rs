@@ -65,6 +65,8 @@ pub struct World {
     /// Pods whose eviction is refused, by name.
     pub protected: BTreeSet<String>,
     pub cancelled: Vec<String>,
+    /// The text of every failure.
+    pub says: &'static str,
     ids: u32,
 }
 
@@ -100,6 +102,7 @@ impl World {
             events: Vec::new(),
             protected: BTreeSet::new(),
             cancelled: Vec::new(),
+            says: "no",
             ids: 0,
         }
     }
@@ -314,7 +317,8 @@ impl World {
     }
 
     pub fn fail(&mut self, code: ErrorCode, certainty: Certainty) {
-        self.reply(Err(Failure::new(code, certainty, "no")));
+        let text = self.says;
+        self.reply(Err(Failure::new(code, certainty, text)));
     }
 
     pub fn reply(&mut self, outcome: Result<Success, Failure>) {

@@ -1,0 +1,83 @@
+//! Which state leads to which. Every pass of a debug build checks itself against the table, and the
+//! diagram in the documentation is drawn from it.
+
+use std::fmt::Write as _;
+
+use super::State;
+
+/// From, to, and why.
+const TABLE: &[(State, State, &str)] = &[
+    (State::Creating, State::Initializing, "instance made or found"),
+    (State::Creating, State::Joining, "instance found, or initialized already"),
+    (State::Creating, State::Failed, "creation timeout, or no way out"),
+    (State::Initializing, State::Joining, "initialized, or nothing to initialize"),
+    (State::Initializing, State::Creating, "instance vanished"),
+    (State::Initializing, State::Failed, "creation timeout"),
+    (State::Joining, State::Running, "node healthy"),
+    (State::Joining, State::Initializing, "driver says uninitialized"),
+    (State::Joining, State::Failed, "creation timeout"),
+    (State::Running, State::Failed, "health timeout"),
+    (State::Finding, State::Draining, "node known, or none"),
+    (State::Finding, State::Deleting, "nothing was ever asked of a driver"),
+    (State::Finding, State::Finishing, "gone already, or never asked for"),
+    (State::Draining, State::Detaching, "pods gone, deadline, or force"),
+    (State::Draining, State::Deleting, "no node"),
+    (State::Detaching, State::Deleting, "volumes gone, time up, or force"),
+    (State::Deleting, State::Draining, "node came after all"),
+    (State::Deleting, State::Finishing, "driver says gone"),
+];
+
+/// States in which a deletion may find a Machine.
+const LIVING: [State; 5] =
+    [State::Creating, State::Initializing, State::Joining, State::Running, State::Failed];
+
+/// Whether one state may lead to another in one pass.
+pub(super) fn leads_to(from: State, to: State) -> bool {
+    from == to || TABLE.iter().any(|(one, other, _)| *one == from && *other == to)
+}
+
+/// The states of a Machine as a Mermaid state diagram.
+pub fn mermaid() -> String {
+    let mut text = "stateDiagram-v2\n    [*] --> Creating\n".to_owned();
+    let mut line = |from: &str, to: &str, why: &str| {
+        let _infallible = writeln!(text, "    {from} --> {to}: {why}");
+    };
+    for (from, to, why) in TABLE {
+        line(&format!("{from:?}"), &format!("{to:?}"), why);
+    }
+    for from in LIVING {
+        line(&format!("{from:?}"), &format!("{:?}", State::Finding), "deleted");
+    }
+    line(&format!("{:?}", State::Finishing), "[*]", "finalizer removed");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_diagram_in_the_documentation_is_fresh() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/machine-states.md");
+        let text = format!(
+            "# States of a Machine\n\nDrawn from `server/lifecycle/src/machine/diagram.rs`; every \
+             pass of a debug build checks itself against the same table.\nTo draw it anew: \
+             `UPDATE_DOCS=1 cargo test -p ostler-lifecycle --lib`.\n\n```mermaid\n{}```\n",
+            mermaid()
+        );
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let stored = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(stored == text, "stale: UPDATE_DOCS=1 cargo test -p ostler-lifecycle --lib");
+    }
+
+    #[test]
+    fn no_state_leads_back_from_a_deletion_to_a_life() {
+        for (from, to, _) in TABLE {
+            assert!(LIVING.contains(from) == LIVING.contains(to), "{from:?} {to:?}");
+        }
+    }
+}
