@@ -42,9 +42,9 @@ pub(super) fn answer_with(instance: &Instance, clock: &Clock, injection: &Inject
     }
 }
 
-/// An address in 10.0.0.0/8 that is always the same for one instance.
-pub(crate) fn internal_ip(provider_id: &str) -> Ipv4Addr {
-    match *Sha256::digest(provider_id.as_bytes()) {
+/// An address in 10.0.0.0/8 that is always the same for the same id.
+pub(crate) fn internal_ip(id: &str) -> Ipv4Addr {
+    match *Sha256::digest(id.as_bytes()) {
         [a, b, c, ..] => Ipv4Addr::new(10, a, b, c),
         _ => Ipv4Addr::new(10, 0, 0, 0),
     }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::api::NodeApi;
 use super::board::{Board, Subscription};
-use super::node::{conditions, credential, lease, node, readiness, renewal, status};
+use super::node::{credential, lease, node, readiness, ready_condition, renewal, status};
 use super::pods::{Action, PodView, PodWork};
 use super::watch::TokenView;
 use crate::cloud::{Cloud, CloudError, Instance};
@@ -190,7 +190,7 @@ impl Kubelet {
         let mut work = Work {
             pods: PodWork::default(),
             lease_due: Instant::now() + self.first_renewal(),
-            // A Node that was just registered is ready; of an older one nothing is known.
+            // A Node that was just registered is ready; an older one has to be asked.
             said_ready: (self.instance.joined_at.is_none()).then_some(true),
         };
         let mut backoff = FIRST_BACKOFF;
@@ -265,11 +265,15 @@ impl Kubelet {
         let now = self.now();
         let (by_spec, changes_at) = readiness(&behaviour.spec, joined_at, now);
         let ready = behaviour.ready.unwrap_or(by_spec);
-        if work.said_ready != Some(ready) {
-            let conditions = serde_json::json!({"conditions": conditions(ready, now)});
+        let said = match work.said_ready {
+            Some(said) => said,
+            None => self.around.api.get_node(self.name()).await?.is_none_or(|n| is_ready(&n)),
+        };
+        if said != ready {
+            let conditions = serde_json::json!({"conditions": [ready_condition(ready, now)]});
             self.around.api.patch_node_status(self.name(), conditions).await?;
-            work.said_ready = Some(ready);
         }
+        work.said_ready = Some(ready);
         Ok(changes_at.map(|at| Instant::now() + until(now, at)))
     }
 

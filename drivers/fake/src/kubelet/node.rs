@@ -45,7 +45,12 @@ pub(super) fn status(instance: &Instance, now: Timestamp) -> Value {
             {"type": "InternalIP", "address": internal_ip(&instance.provider_id)},
             {"type": "Hostname", "address": name},
         ],
-        "conditions": conditions(true, now),
+        "conditions": [
+            condition("MemoryPressure", false, "KubeletHasSufficientMemory", now),
+            condition("DiskPressure", false, "KubeletHasNoDiskPressure", now),
+            condition("PIDPressure", false, "KubeletHasSufficientPID", now),
+            ready_condition(true, now),
+        ],
         "nodeInfo": {
             "architecture": "amd64", "operatingSystem": "linux", "osImage": instance.image,
             "kernelVersion": "fake", "containerRuntimeVersion": "fake://1",
@@ -56,22 +61,17 @@ pub(super) fn status(instance: &Instance, now: Timestamp) -> Value {
     })
 }
 
-/// The conditions of a Node that is ready, or is not.
-pub(super) fn conditions(ready: bool, now: Timestamp) -> Value {
-    let condition = |kind: &str, status: bool, reason: &str| {
-        let status = if status { "True" } else { "False" };
-        json!({
-            "type": kind, "status": status, "reason": reason,
-            "lastHeartbeatTime": Time(now), "lastTransitionTime": Time(now),
-        })
-    };
-    let ready_reason = if ready { "KubeletReady" } else { "KubeletNotReady" };
-    json!([
-        condition("MemoryPressure", false, "KubeletHasSufficientMemory"),
-        condition("DiskPressure", false, "KubeletHasNoDiskPressure"),
-        condition("PIDPressure", false, "KubeletHasSufficientPID"),
-        condition("Ready", ready, ready_reason),
-    ])
+/// The condition of a Node that says whether it is ready.
+pub(super) fn ready_condition(ready: bool, now: Timestamp) -> Value {
+    let reason = if ready { "KubeletReady" } else { "KubeletNotReady" };
+    condition("Ready", ready, reason, now)
+}
+
+fn condition(kind: &str, status: bool, reason: &str, now: Timestamp) -> Value {
+    json!({
+        "type": kind, "status": if status { "True" } else { "False" }, "reason": reason,
+        "lastHeartbeatTime": Time(now), "lastTransitionTime": Time(now),
+    })
 }
 
 fn labels(instance: &Instance) -> BTreeMap<String, String> {

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::driver::internal_ip;
 use crate::spec::{KubeletSpec, PodBehaviour};
 
 /// What a kubelet needs to know of a pod.
@@ -50,6 +51,7 @@ impl PodView {
     /// of the same name.
     pub(super) fn running(&self, now: jiff::Timestamp, host_ip: &str) -> Value {
         let now = Time(now);
+        let ip = internal_ip(&self.uid);
         let condition =
             |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now});
         let containers: Vec<_> = self
@@ -68,6 +70,7 @@ impl PodView {
             "metadata": {"uid": self.uid},
             "status": {
                 "phase": "Running", "startTime": now, "hostIP": host_ip,
+                "podIP": ip, "podIPs": [{"ip": ip}],
                 "conditions": kinds.map(condition), "containerStatuses": containers,
             },
         })
