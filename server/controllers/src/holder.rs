@@ -3,18 +3,17 @@
 
 use std::fmt::Debug;
 
-use k8s_openapi::api::core::v1::Secret;
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
-use ostler_api::MachineClass;
 use ostler_api::names::finalizer;
+use ostler_lifecycle::class::{Hold, hold_class, hold_secret, uses_class};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::{debug, warn};
 
 use crate::queue::Outcome;
 use crate::stores::Stores;
-use crate::watch::{Mirror, Mirrored, ObjectName};
+use crate::watch::{Mirrored, ObjectName};
 use crate::writes::{WriteError, Writer};
 
 /// Holds classes that machines use, and secrets that classes name.
@@ -25,32 +24,29 @@ pub(crate) struct Holder {
 
 impl Holder {
     pub(crate) async fn reconcile_class(&self, name: ObjectName) -> Outcome {
-        let used = !self.stores.users(&name).is_empty();
-        self.hold::<MachineClass>(&self.stores.classes, &name, finalizer::MACHINE, used).await
+        let Some(class) = self.stores.classes.get(&name) else { return Outcome::Done };
+        let users = self.stores.users(&name);
+        let used = users.iter().filter_map(|user| self.stores.machines.get(user));
+        let used = used.into_iter().any(|one| uses_class(&one, &name.namespace, &name.name));
+        self.change(class.as_ref(), &name, finalizer::MACHINE, hold_class(&class, used)).await
     }
 
     pub(crate) async fn reconcile_secret(&self, name: ObjectName) -> Outcome {
+        let Some(secret) = self.stores.secrets.get(&name) else { return Outcome::Done };
         let used = !self.stores.namers(&name).is_empty();
-        self.hold::<Secret>(&self.stores.secrets, &name, finalizer::SECRET, used).await
+        self.change(secret.as_ref(), &name, finalizer::SECRET, hold_secret(&secret, used)).await
     }
 
-    async fn hold<K>(
-        &self,
-        mirror: &Mirror<K>,
-        name: &ObjectName,
-        finalizer: &str,
-        used: bool,
-    ) -> Outcome
+    async fn change<K>(&self, object: &K, name: &ObjectName, finalizer: &str, hold: Hold) -> Outcome
     where
         K: Mirrored + Debug + DeserializeOwned + Resource<Scope = NamespaceResourceScope>,
     {
-        let Some(object) = mirror.get(name) else { return Outcome::Done };
-        let Some(patch) = change(object.as_ref(), finalizer, used) else { return Outcome::Done };
+        let Some(patch) = patch(object, finalizer, hold) else { return Outcome::Done };
         let api = self.writer.api(&name.namespace);
         // Not absorbed: the event that follows wakes those who wait for the hold.
         match self.writer.patch::<K>(&api, &name.name, &patch).await {
             Ok(_) => {
-                debug!(kind = K::KIND, object = %name, held = used, "finalizer changed");
+                debug!(kind = K::KIND, object = %name, ?hold, "finalizer changed");
                 Outcome::Done
             }
             Err(WriteError::NotFound) => Outcome::Done,
@@ -63,16 +59,15 @@ impl Holder {
     }
 }
 
-/// The patch that puts `finalizer` on `object` or takes it away; none if it is as wanted, or if
-/// the object is being deleted and cannot get one any more.
-fn change<K: Resource>(object: &K, finalizer: &str, wanted: bool) -> Option<Value> {
+/// The patch that puts `finalizer` on `object` or takes it away. It fails if the object is of
+/// another version, so finalizers of others are never overwritten.
+fn patch<K: Resource>(object: &K, finalizer: &str, hold: Hold) -> Option<Value> {
     let meta = object.meta();
     let mut all = meta.finalizers.clone().unwrap_or_default();
-    let held = all.iter().any(|name| name == finalizer);
-    match (held, wanted) {
-        (false, true) if meta.deletion_timestamp.is_none() => all.push(finalizer.to_owned()),
-        (true, false) => all.retain(|name| name != finalizer),
-        (false, true | false) | (true, true) => return None,
+    match hold {
+        Hold::Keep => return None,
+        Hold::Add => all.push(finalizer.to_owned()),
+        Hold::Remove => all.retain(|name| name != finalizer),
     }
     Some(json!({
         "metadata": { "resourceVersion": meta.resource_version, "finalizers": all }
@@ -81,34 +76,26 @@ fn change<K: Resource>(object: &K, finalizer: &str, wanted: bool) -> Option<Valu
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Secret;
+
     use super::*;
 
-    fn secret(finalizers: &[&str], deleting: bool) -> Secret {
-        let deleted_at = deleting.then_some("2026-01-01T00:00:00Z");
-        serde_json::from_value(json!({ "metadata": {
-            "name": "s", "namespace": "default", "resourceVersion": "7",
-            "finalizers": finalizers, "deletionTimestamp": deleted_at
-        }}))
-        .unwrap()
-    }
-
-    fn finalizers(object: &Secret, wanted: bool) -> Option<Value> {
-        change(object, "ours", wanted).map(|mut patch| {
-            assert_eq!(patch["metadata"]["resourceVersion"], "7");
-            patch["metadata"]["finalizers"].take()
-        })
-    }
-
     #[test]
-    fn what_is_in_use_is_held_and_what_is_not_is_let_go() {
-        assert_eq!(finalizers(&secret(&["other"], false), true), Some(json!(["other", "ours"])));
-        assert_eq!(finalizers(&secret(&["ours", "other"], true), false), Some(json!(["other"])));
-    }
-
-    #[test]
-    fn nothing_is_written_when_it_is_as_wanted_or_too_late() {
-        assert_eq!(finalizers(&secret(&["ours"], false), true), None);
-        assert_eq!(finalizers(&secret(&[], false), false), None);
-        assert_eq!(finalizers(&secret(&["other"], true), true), None);
+    fn finalizers_of_others_stay_and_nothing_is_written_when_all_is_well() {
+        let secret = |finalizers: &[&str]| -> Secret {
+            serde_json::from_value(json!({ "metadata": {
+                "name": "s", "namespace": "default", "resourceVersion": "7",
+                "finalizers": finalizers
+            }}))
+            .unwrap()
+        };
+        let expected = |finalizers: &[&str]| {
+            Some(json!({ "metadata": { "resourceVersion": "7", "finalizers": finalizers } }))
+        };
+        let added = patch(&secret(&["other"]), "ours", Hold::Add);
+        assert_eq!(added, expected(&["other", "ours"]));
+        let removed = patch(&secret(&["ours", "other"]), "ours", Hold::Remove);
+        assert_eq!(removed, expected(&["other"]));
+        assert_eq!(patch(&secret(&["ours"]), "ours", Hold::Keep), None);
     }
 }

@@ -1,9 +1,9 @@
 //! What this process remembers between passes. Losing it costs a request more, never a decision.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ostler_lifecycle::snapshot::{BootstrapToken, Refusal};
+use ostler_lifecycle::snapshot::{BootstrapToken, Observed, Refusal};
 use ostler_lifecycle::user_data::token_id;
 
 /// Bounded by the machines that exist and the pods on Nodes being drained: the watches report what
@@ -15,12 +15,14 @@ pub(crate) struct Memory {
 
 #[derive(Debug, Default)]
 struct Contents {
-    /// Bootstrap tokens that exist, by id.
-    tokens: HashMap<String, BootstrapToken>,
+    /// Bootstrap tokens that exist, or are known not to, by id.
+    tokens: HashMap<String, Observed<BootstrapToken>>,
     /// Evictions in vain, by UID of the pod.
     refusals: HashMap<String, Refusal>,
     /// Operations that were cancelled, by UID of the machine.
     cancelled: HashMap<String, String>,
+    /// UIDs of machines that we took our finalizer from and that the watch still shows.
+    ended: HashSet<String>,
 }
 
 impl Memory {
@@ -28,19 +30,14 @@ impl Memory {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The token of this id, if it is known to exist.
-    pub(crate) fn token(&self, id: &str) -> Option<BootstrapToken> {
-        self.lock().tokens.get(id).cloned()
+    /// What is known of the token of this id.
+    pub(crate) fn token(&self, id: &str) -> Observed<BootstrapToken> {
+        self.lock().tokens.get(id).cloned().unwrap_or_default()
     }
 
-    /// The token of this id exists.
-    pub(crate) fn keep_token(&self, id: &str, token: BootstrapToken) {
+    /// What was learned of the token of this id.
+    pub(crate) fn keep_token(&self, id: &str, token: Observed<BootstrapToken>) {
         self.lock().tokens.insert(id.to_owned(), token);
-    }
-
-    /// The token of this id does not exist any more.
-    pub(crate) fn drop_token(&self, id: &str) {
-        self.lock().tokens.remove(id);
     }
 
     /// When the eviction of this pod was last tried in vain.
@@ -68,6 +65,16 @@ impl Memory {
         self.lock().cancelled.remove(machine_uid);
     }
 
+    /// Whether our finalizer was taken from this machine.
+    pub(crate) fn has_ended(&self, machine_uid: &str) -> bool {
+        self.lock().ended.contains(machine_uid)
+    }
+
+    /// Our finalizer was taken from this machine.
+    pub(crate) fn keep_ended(&self, machine_uid: &str) {
+        self.lock().ended.insert(machine_uid.to_owned());
+    }
+
     /// A pod is gone.
     pub(crate) fn forget_pod(&self, pod_uid: &str) {
         self.lock().refusals.remove(pod_uid);
@@ -78,5 +85,6 @@ impl Memory {
         let mut contents = self.lock();
         contents.tokens.remove(&token_id(machine_uid));
         contents.cancelled.remove(machine_uid);
+        contents.ended.remove(machine_uid);
     }
 }

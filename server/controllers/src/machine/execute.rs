@@ -78,7 +78,7 @@ impl Machines {
     ) -> Result<Performed, Broken> {
         let result = match action {
             Action::AddFinalizer => self.patch_machine(done, with_finalizer).await,
-            Action::RemoveFinalizer => self.patch_machine(done, without_finalizer).await,
+            Action::RemoveFinalizer => self.let_go(done).await,
             Action::PatchMachine(patch) => {
                 self.patch_machine(done, |_| machine_change(patch)).await
             }
@@ -92,7 +92,6 @@ impl Machines {
         };
         match (result, action) {
             (Ok(()), _) => Ok(Performed::Done),
-            (Err(WriteError::NotFound), Action::RemoveFinalizer) => Err(Broken::Gone),
             (Err(WriteError::NotFound), Action::AddFinalizer | Action::PatchMachine(_)) => {
                 Err(Broken::Gone)
             }
@@ -118,6 +117,15 @@ impl Machines {
         self.stores.machines.absorb(written.clone());
         done.machine = Arc::new(written);
         done.changed = true;
+        Ok(())
+    }
+
+    async fn let_go(&self, done: &mut Executed) -> Result<(), WriteError> {
+        let uid = done.machine.uid().to_owned();
+        match self.patch_machine(done, without_finalizer).await {
+            Ok(()) | Err(WriteError::NotFound) => self.memory.keep_ended(&uid),
+            Err(failure) => return Err(failure),
+        }
         Ok(())
     }
 

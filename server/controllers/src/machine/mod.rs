@@ -15,7 +15,7 @@ use kube::Resource;
 use ostler_api::Machine;
 use ostler_lifecycle::machine::plan;
 use ostler_lifecycle::operation::Dispatch;
-use ostler_lifecycle::plan::{Event, Next, Plan};
+use ostler_lifecycle::plan::{Action, Event, Next, Plan};
 use ostler_lifecycle::record::record;
 use ostler_lifecycle::snapshot::Snapshot;
 use ostler_sessions::Sessions;
@@ -108,6 +108,8 @@ impl Machines {
             return Ok(Passed { changed: false, outcome: Outcome::Done });
         };
         let plan = plan(&snapshot);
+        let actions: Vec<_> = plan.actions.iter().map(Action::name).collect();
+        debug!(machine = %name, ?actions, next = ?plan.next, "planned");
         let done = self.execute(&snapshot, &plan).await?;
         let recorded = record(&snapshot, &plan, &done.performed);
         self.write_status(&done.machine, recorded.status.as_ref()).await?;
@@ -118,7 +120,8 @@ impl Machines {
             (false, _) => Outcome::Again(LOOK_AGAIN),
             (true, true) => Outcome::Failed,
         };
-        Ok(Passed { changed: done.changed && sent && !done.failed, outcome })
+        let over = recorded.next == Next::Done;
+        Ok(Passed { changed: done.changed && sent && !done.failed && !over, outcome })
     }
 
     /// One patch a pass, and none if nothing changed; on condition of the newest version that the

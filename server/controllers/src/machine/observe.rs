@@ -20,6 +20,9 @@ impl Machines {
     /// What is known of the machine; none if it is gone or has to wait for its class to be held.
     pub(super) async fn observe(&self, name: &ObjectName) -> Result<Option<Snapshot>, Broken> {
         let Some(machine) = self.stores.machines.get(name) else { return Ok(None) };
+        if self.memory.has_ended(machine.uid()) {
+            return Ok(None);
+        }
         let class = self.class_of(&machine);
         if class.as_ref().is_some_and(|class| is_not_held(class)) {
             return Ok(None);

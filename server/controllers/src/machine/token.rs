@@ -30,8 +30,9 @@ impl Machines {
         secret: &SecretView,
     ) -> Result<Observed<BootstrapToken>, Broken> {
         let id = token_id(machine.uid());
-        if let Some(token) = self.memory.token(&id) {
-            return Ok(Observed::Known(token));
+        let known = self.memory.token(&id);
+        if known != Observed::Unknown {
+            return Ok(known);
         }
         if never_asked_for_an_instance(machine) {
             return Ok(Observed::Absent);
@@ -42,9 +43,9 @@ impl Machines {
         let found = self.writer.get(&self.tokens(), &secret_name(&id)).await;
         let found =
             found.map_err(|source| Broken::Api { what: "cannot read the token", source })?;
-        let Some(token) = found.as_ref().and_then(read) else { return Ok(Observed::Absent) };
-        self.memory.keep_token(&id, token.clone());
-        Ok(Observed::Known(token))
+        let found = found.as_ref().and_then(read).map_or(Observed::Absent, Observed::Known);
+        self.memory.keep_token(&id, found.clone());
+        Ok(found)
     }
 
     fn tokens(&self) -> Api<Secret> {
@@ -62,14 +63,16 @@ impl Machines {
         }
         let token =
             BootstrapToken { secret: request.secret.clone(), expires: Some(request.expires) };
-        self.memory.keep_token(&request.id, token);
+        self.memory.keep_token(&request.id, Observed::Known(token));
         Ok(())
     }
 
     pub(super) async fn delete_token(&self, id: &str) -> Result<(), WriteError> {
-        self.memory.drop_token(id);
         match self.writer.delete(&self.tokens(), &secret_name(id), Deletion::default()).await {
-            Ok(()) | Err(WriteError::NotFound) => Ok(()),
+            Ok(()) | Err(WriteError::NotFound) => {
+                self.memory.keep_token(id, Observed::Absent);
+                Ok(())
+            }
             Err(failure) => Err(failure),
         }
     }

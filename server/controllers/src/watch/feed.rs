@@ -10,7 +10,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, watcher};
 use serde::de::DeserializeOwned;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use super::{Change, Mirror, Mirrored, WatchMetrics};
 use crate::clock::Clock;
@@ -60,7 +60,6 @@ where
         let changes = feed.mirror.apply(event);
         if relisted {
             metrics.relists.inc();
-            debug!(kind = K::KIND, objects = feed.mirror.len(), changes = changes.len(), "listed");
         }
         metrics.objects.set(i64::try_from(feed.mirror.len()).unwrap_or(i64::MAX));
         for change in &changes {
