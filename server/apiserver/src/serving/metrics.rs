@@ -67,14 +67,52 @@ impl Metrics {
         );
     }
 
-    pub(super) fn begun(&self) {
+    /// Counts a request as being answered until the guard is dropped, which happens also when
+    /// its client has gone.
+    pub(super) fn begun(&self) -> InFlight {
         self.in_flight.inc();
+        InFlight(self.in_flight.clone())
     }
 
     pub(super) fn answered(&self, verb: &str, code: StatusCode, took: Duration) {
-        self.in_flight.dec();
         let verb = VERBS.iter().find(|known| **known == verb).copied().unwrap_or("other");
         self.requests.get_or_create(&Answered { verb, code: code.as_u16() }).inc();
         self.seconds.get_or_create(&Asked { verb }).observe(took.as_secs_f64());
+    }
+}
+
+/// A request whose answer has not begun.
+pub(super) struct InFlight(Gauge);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_by_verb_and_code_and_unknown_verbs_together() {
+        let metrics = Metrics::new();
+        let in_flight = metrics.begun();
+        assert_eq!(metrics.in_flight.get(), 1);
+        metrics.answered("list", StatusCode::OK, Duration::from_millis(1));
+        metrics.answered("brew", StatusCode::METHOD_NOT_ALLOWED, Duration::ZERO);
+        drop(in_flight);
+        assert_eq!(metrics.in_flight.get(), 0);
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            r#"apiserver_request_total{verb="list",code="200"} 1"#,
+            r#"apiserver_request_total{verb="other",code="405"} 1"#,
+            "apiserver_current_inflight_requests 0",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
     }
 }

@@ -53,7 +53,7 @@ impl Pipeline {
         let attributes = Attributes::of(request.method(), uri.path(), uri.query());
         let verb = attributes.verb.clone();
         let begun = Instant::now();
-        self.metrics.begun();
+        let _in_flight = self.metrics.begun();
         let handled = AssertUnwindSafe(self.answer(identity, attributes, request));
         let mut response = match handled.catch_unwind().await {
             Ok(Ok(response)) => response,
