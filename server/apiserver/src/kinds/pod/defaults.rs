@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::kinds::access::{flag, items, items_mut, object_in, preset, set, text};
+use crate::kinds::access::{flag, items, items_mut, number, object_in, preset, set, text};
 
 /// Defaults of the pod template of a workload.
 pub(in crate::kinds) fn default_template(template: &mut Value) {
@@ -12,29 +12,32 @@ pub(in crate::kinds) fn default_template(template: &mut Value) {
     }
 }
 
-/// Defaults of a pod's spec.
-pub(super) fn pod_spec(spec: &mut Value) {
-    if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64) < Some(0)
-        && spec.get("terminationGracePeriodSeconds").is_some()
-    {
-        set(spec, "terminationGracePeriodSeconds", 1);
-    }
+/// Defaults of the spec of a pod or of a template.
+fn pod_spec(spec: &mut Value) {
     preset(spec, "restartPolicy", "Always");
     preset(spec, "terminationGracePeriodSeconds", 30);
     preset(spec, "dnsPolicy", "ClusterFirst");
     preset(spec, "securityContext", json!({}));
     preset(spec, "schedulerName", "default-scheduler");
-    preset(spec, "enableServiceLinks", true);
-    let host_network = flag(spec, "/hostNetwork");
     for list in ["/containers", "/initContainers", "/ephemeralContainers"] {
-        for container in items_mut(spec, list) {
-            default_container(container);
-            if host_network {
-                bind_host_ports(container);
-            }
-        }
+        items_mut(spec, list).for_each(default_container);
     }
     items_mut(spec, "/volumes").for_each(default_volume);
+}
+
+/// Defaults of a pod's spec that templates do without.
+pub(super) fn bare_pod_spec(spec: &mut Value) {
+    if number(spec, "/terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
+        set(spec, "terminationGracePeriodSeconds", 1);
+    }
+    pod_spec(spec);
+    preset(spec, "enableServiceLinks", true);
+    requests_from_limits(spec);
+    if flag(spec, "/hostNetwork") {
+        for list in ["/containers", "/initContainers"] {
+            items_mut(spec, list).for_each(bind_host_ports);
+        }
+    }
 }
 
 fn bind_host_ports(container: &mut Value) {
@@ -136,8 +139,8 @@ fn default_volume(volume: &mut Value) {
     }
 }
 
-/// A limit without a request is a request too: in pods, not in templates.
-pub(super) fn requests_from_limits(spec: &mut Value) {
+/// A limit without a request is a request too.
+fn requests_from_limits(spec: &mut Value) {
     for list in ["/containers", "/initContainers"] {
         for container in items_mut(spec, list) {
             let Some(resources) = container.get_mut("resources") else { continue };

@@ -32,8 +32,7 @@ pub(super) const FIELD_LABELS: &[&str] = &[
 
 pub(super) fn default(object: &mut Value) {
     if let Some(spec) = object.get_mut("spec") {
-        defaults::pod_spec(spec);
-        defaults::requests_from_limits(spec);
+        defaults::bare_pod_spec(spec);
     }
     sync_addresses(object);
 }
