@@ -118,11 +118,12 @@ fn add_evictions<'a>(
         evicted = true;
         let stays = match result {
             Performed::Done => {
-                drain.terminating += 1;
+                // A finished pod leaves too, and is not among those that are counted.
+                drain.terminating = (drain.terminating + 1).min(drain.pods_left);
                 false
             }
             Performed::Gone => {
-                drain.pods_left -= 1;
+                drain.pods_left = (drain.pods_left - 1).max(0);
                 false
             }
             Performed::Refused => {

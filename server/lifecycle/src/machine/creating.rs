@@ -128,11 +128,13 @@ fn token(pass: &mut Pass<'_>) -> Result<SecretText, Turn> {
 
 fn read_failed(pass: &mut Pass<'_>, failure: &Failure) -> Turn {
     retry::remember(pass, OperationKind::GetMachineStatus, failure);
-    if pass.status.creation_started_at.is_none() {
-        pass.status.creation_started_at = Some(pass.now());
+    if !retry::is_loss_of_session(failure) {
+        if pass.status.creation_started_at.is_none() {
+            pass.status.creation_started_at = Some(pass.now());
+        }
+        pass.step(Some(MachineStep::CreateInstance));
+        failed(pass, failure);
     }
-    pass.step(Some(MachineStep::CreateInstance));
-    failed(pass, failure);
     retry::gate(pass).unwrap_or(Turn::Rest(crate::plan::Next::OnChange))
 }
 

@@ -60,6 +60,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         return pass.wait(WaitReason::NotObserved, Some(what), until);
     };
     let leaving: Vec<&PodView> = pods.iter().filter(|pod| has_to_leave(pod)).collect();
+    for pod in pods.iter().filter(|pod| is_left_over(pod)) {
+        pass.act(Action::Evict(reference(pod)));
+    }
     if force {
         for pod in &leaving {
             pass.act(Action::DeletePod(reference(pod)));
@@ -99,8 +102,13 @@ fn is_cordoned(node: &Node) -> bool {
     node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
 }
 
+/// A finished pod is swept away with the others, and never waited for.
+fn is_left_over(pod: &PodView) -> bool {
+    pod.finished && !pod.mirror && !pod.daemon && !pod.terminating && pod.refused.is_none()
+}
+
 /// Pods that a drain leaves alone: those that the kubelet made itself, and those that their
-/// DaemonSet would put back at once. Finished pods go with the Node.
+/// DaemonSet would put back at once.
 fn has_to_leave(pod: &PodView) -> bool {
     !pod.mirror && !pod.daemon && !pod.finished
 }

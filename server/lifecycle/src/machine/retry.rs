@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ostler_api::{
-    driver::{ErrorCode, OperationKind},
+    driver::{ErrorCode, OperationKind, reason},
     machine::{FailureReason, Retry, WaitReason},
 };
 
@@ -100,7 +100,11 @@ pub fn rule(kind: OperationKind, code: ErrorCode) -> Rule {
 /// Writes down that an operation failed and when to try again. `None`: by the table it did not
 /// fail, or the Machine is lost; see the rule.
 pub(crate) fn remember(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failure) -> Rule {
-    let rule = rule(kind, failure.code);
+    let mut rule = rule(kind, failure.code);
+    if is_loss_of_session(failure) {
+        // The infrastructure refused nothing: go on as soon as a driver is there again.
+        rule = rule_of(seconds(1, 60), WaitReason::DriverRetry);
+    }
     let failures = pass
         .status
         .retry
@@ -120,6 +124,11 @@ pub(crate) fn remember(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failu
         });
     }
     rule
+}
+
+/// Whether the core itself says that no driver was there to answer.
+pub(crate) fn is_loss_of_session(failure: &Failure) -> bool {
+    matches!(failure.reason.as_str(), reason::CORE_NO_SESSION | reason::CORE_SESSION_LOST)
 }
 
 /// `None`: no retry. `Some(None)`: no time for it.

@@ -117,6 +117,22 @@ fn a_failed_create_backs_off_twice_as_long_each_time() {
 }
 
 #[test]
+fn a_driver_that_was_cut_off_is_asked_again_as_soon_as_it_is_back() {
+    let mut world = World::new();
+    world.pass();
+    world.reply(Err(Failure {
+        reason: ostler_api::driver::reason::CORE_SESSION_LOST.to_owned(),
+        ..Failure::new(ErrorCode::Unavailable, Certainty::Unknown, "session lost")
+    }));
+    let plan = world.pass();
+    assert_eq!(looks_again(&world, &plan), Some(1));
+    assert_eq!(world.phase(), MachinePhase::New, "the infrastructure refused nothing");
+    world.later(1);
+    world.settle();
+    assert_eq!(world.creates, 1);
+}
+
+#[test]
 fn a_driver_that_names_a_time_is_asked_again_at_that_time() {
     let mut world = creating();
     let failure = Failure {

@@ -33,13 +33,13 @@ fn deleted(actions: &[Action]) -> Vec<&str> {
 }
 
 #[test]
-fn mirror_pods_daemon_pods_and_finished_pods_stay() {
+fn mirror_pods_and_daemon_pods_stay_and_nobody_waits_for_finished_ones() {
     let mirror = PodView { mirror: true, ..pod("mirror") };
     let daemon = PodView { daemon: true, ..pod("daemon") };
     let finished = PodView { finished: true, ..pod("job") };
     let mut world = draining(vec![mirror, daemon, finished, pod("web"), pod("db")]);
     let plan = world.pass();
-    assert_eq!(evicted(&plan.actions), ["web", "db"], "all that have to leave, at once");
+    assert_eq!(evicted(&plan.actions), ["job", "web", "db"], "all that can leave, at once");
     assert_eq!(world.status().drain.unwrap().pods_left, 2);
     world.pods_end();
     world.settle();
