@@ -15,6 +15,7 @@ impl Schema {
     /// `metadata` of the object, or of an embedded one, holds a value of the wrong type.
     pub fn prune(&self, object: &mut Value) -> Result<Vec<UnknownField>, DecodeError> {
         let mut unknown = Vec::new();
+        shorten_numbers(object);
         if let Some(fields) = object.as_object_mut() {
             let envelope = take_envelope(fields, "", &mut unknown)?;
             let mut body = Value::Object(std::mem::take(fields));
@@ -72,6 +73,24 @@ impl Schema {
             unknown.push(UnknownField { path: child(path, &name) });
         }
         Ok(())
+    }
+}
+
+/// Writes `1.0` as `1`: a number is shown without a fraction that says nothing.
+fn shorten_numbers(value: &mut Value) {
+    /// The largest number up to which all whole numbers can be told apart.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(shorten_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(shorten_numbers),
+        Value::Number(number) if number.is_f64() => {
+            let whole = number.as_f64().filter(|one| one.fract() == 0.0 && one.abs() < EXACT);
+            #[expect(clippy::cast_possible_truncation, reason = "it is whole and small")]
+            if let Some(whole) = whole {
+                *value = Value::from(whole as i64);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

@@ -237,3 +237,13 @@ fn schemas_that_are_not_structural_are_refused_by_field() {
         assert_eq!(found, fields, "{schema}");
     }
 }
+
+#[test]
+fn whole_numbers_lose_their_fraction() {
+    let schema = schema(&json!({"type": "number"}));
+    for (given, kept) in [(json!(1.0), "1"), (json!(1.5), "1.5"), (json!(-2.0), "-2")] {
+        let mut object = json!({"spec": given});
+        schema.prune(&mut object).unwrap();
+        assert_eq!(object["spec"].to_string(), kept);
+    }
+}

@@ -35,6 +35,7 @@ pub(in crate::kinds) fn validate(object: &Value) -> Vec<FieldError> {
     errors.extend(validate_versions(object));
     errors.extend(validate_names(object));
     errors.extend(validate_protected(object));
+    errors.extend(validate_conversion(object));
     errors
 }
 
@@ -52,6 +53,23 @@ fn validate_name(object: &Value) -> Vec<FieldError> {
     }
     let detail = r#"must be spec.names.plural+"."+spec.group"#;
     vec![FieldError::invalid_text("metadata.name", name, detail)]
+}
+
+const STRATEGIES: [&str; 2] = ["None", "Webhook"];
+
+/// Conversion by a webhook is accepted, since clusters accept it; nobody calls the webhook.
+fn validate_conversion(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if flag(object, "/spec/preserveUnknownFields") {
+        let path = "spec.preserveUnknownFields";
+        errors.push(FieldError::invalid(path, &json!(true), "must be false"));
+    }
+    let strategy = text(object, "/spec/conversion/strategy");
+    if !STRATEGIES.contains(&strategy) {
+        let path = "spec.conversion.strategy";
+        errors.push(FieldError::not_supported(path, &json!(strategy), &STRATEGIES));
+    }
+    errors
 }
 
 /// Groups of Kubernetes itself need a note that their types were reviewed.
@@ -178,6 +196,9 @@ fn validate_scale(scale: &Value, path: &str) -> Vec<FieldError> {
 
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
 
+const COLUMN_FORMATS: [&str; 8] =
+    ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+
 fn validate_column(column: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if text(column, "/name").is_empty() {
@@ -190,6 +211,11 @@ fn validate_column(column: &Value, path: &str) -> Vec<FieldError> {
     } else if !COLUMN_TYPES.contains(&kind) {
         let detail = format!("must be one of {}", COLUMN_TYPES.join(","));
         errors.push(FieldError::invalid_text(child(path, "type"), kind, &detail));
+    }
+    let format = text(column, "/format");
+    if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
+        let detail = format!("must be one of {}", COLUMN_FORMATS.join(","));
+        errors.push(FieldError::invalid_text(child(path, "format"), format, &detail));
     }
     if text(column, "/jsonPath").is_empty() {
         errors.push(FieldError::required(child(path, "jsonPath"), ""));

@@ -81,7 +81,12 @@ pub(super) fn prepare_update(new: &mut Value, part: Option<Subresource>) {
 }
 
 pub(super) fn validate(object: &Value) -> Vec<FieldError> {
-    validate_spec(object.get("spec").unwrap_or(&Value::Null), "spec")
+    let spec = object.get("spec").unwrap_or(&Value::Null);
+    let mut errors = validate_spec(spec, "spec");
+    if spec.get("ephemeralContainers").is_some() {
+        errors.push(FieldError::forbidden("spec.ephemeralContainers", "cannot be set on create"));
+    }
+    errors
 }
 
 #[cfg(test)]

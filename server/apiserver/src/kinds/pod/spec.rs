@@ -6,7 +6,7 @@ use super::volumes;
 use crate::{
     field::{FieldError, child, index},
     kinds::{
-        access::{entries, items, number, text},
+        access::{entries, flag, items, number, text},
         names,
         quantity::Quantity,
     },
@@ -15,7 +15,7 @@ use crate::{
 const RESTART: [&str; 3] = ["Always", "OnFailure", "Never"];
 const DNS: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
 const PULL: [&str; 3] = ["Always", "IfNotPresent", "Never"];
-const MESSAGE: [&str; 2] = ["FallbackToLogsOnError", "File"];
+const MESSAGE: [&str; 2] = ["File", "FallbackToLogsOnError"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const OPERATORS: [&str; 2] = ["Equal", "Exists"];
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -154,6 +154,9 @@ fn validate_container(container: &Value, path: &str, spec: &Value) -> Vec<FieldE
         errors.push(FieldError::invalid_text(at("image"), image, detail));
     }
     errors.extend(validate_ports(container, &at("ports")));
+    if flag(spec, "/hostNetwork") {
+        errors.extend(validate_host_ports(container, &at("ports")));
+    }
     errors.extend(validate_env(container, &at("env")));
     errors.extend(volumes::validate_mounts(container, &at("volumeMounts"), spec));
     errors.extend(one_of(&at("imagePullPolicy"), text(container, "/imagePullPolicy"), &PULL));
@@ -190,6 +193,19 @@ fn validate_ports(container: &Value, path: &str) -> Vec<FieldError> {
         errors.extend(one_of(&child(&path, "protocol"), text(port, "/protocol"), &PROTOCOLS));
     }
     errors
+}
+
+/// On the network of its node a container listens where it says.
+fn validate_host_ports(container: &Value, path: &str) -> Vec<FieldError> {
+    let differs = |port: &&Value| port.get("hostPort") != port.get("containerPort");
+    let numbered = items(container, "/ports").iter().enumerate();
+    let refuse = |(position, port): (usize, &Value)| {
+        let value = port.get("hostPort").cloned().unwrap_or_default();
+        let path = child(&index(path, position), "hostPort");
+        let detail = "must match `containerPort` when `hostNetwork` is true";
+        FieldError::invalid(path, &value, detail)
+    };
+    numbered.filter(|(_, port)| differs(port)).map(refuse).collect()
 }
 
 fn validate_env(container: &Value, path: &str) -> Vec<FieldError> {
