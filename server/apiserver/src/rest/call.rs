@@ -14,6 +14,7 @@ use super::{
     eviction::Eviction,
     form::{Shaper, include},
     list::ListOptions,
+    metadata,
     negotiate::View,
     patching::{Patch, PatchType},
     query::{Query, WriteOptions},
@@ -160,8 +161,10 @@ impl Call<'_> {
         let options = self.options("CreateOptions")?;
         let body = self.decode_body()?;
         let resource = Arc::clone(&self.target.resource);
+        write::check_type_given(&resource, &body)?;
         let object = write::decode_sent(&resource, body, options, &mut self.warnings)?;
         write::check_namespace(&self.target, &object)?;
+        self.warnings.extend(metadata::finalizer_warnings(&resource, &object, None));
         let object = self.api.create(&self.target, object, options.dry_run).await?;
         self.object(StatusCode::CREATED, object)
     }
@@ -170,17 +173,21 @@ impl Call<'_> {
         let options = self.options("UpdateOptions")?;
         let body = self.decode_body()?;
         let resource = Arc::clone(&self.target.resource);
+        write::check_type_given(&resource, &body)?;
         let object = write::decode_sent(&resource, body, options, &mut self.warnings)?;
         write::check_namespace(&self.target, &object)?;
         write::check_name(&self.target, &object)?;
+        let mut prefer = Vec::new();
         let uid = meta_text(&object, "uid").to_owned();
         let changed = self
             .api
             .modify(&self.target, options.dry_run, |old| {
                 check_uid(&resource, old, &uid)?;
+                prefer = metadata::finalizer_warnings(&resource, &object, Some(old));
                 Ok(object.clone())
             })
             .await;
+        self.warnings.extend(prefer);
         match changed {
             Err(status) if status.code == 404 && self.creates_by_put() => {
                 let object = self.api.create(&self.target, object, options.dry_run).await?;
@@ -215,6 +222,7 @@ impl Call<'_> {
                 let object = patch.result(&resource, old, options, warnings)?;
                 write::check_name(&target, &object)?;
                 write::check_namespace(&target, &object)?;
+                warnings.extend(metadata::finalizer_warnings(&resource, &object, Some(old)));
                 read = Some(patch);
                 Ok(object)
             })
@@ -226,6 +234,9 @@ impl Call<'_> {
         let options = DeleteOptions::parse(self.headers, &self.body, self.query)?;
         let resource = &self.target.resource;
         match self.api.delete(&self.target, &options).await? {
+            Deleted::Waiting(object) if options.collects => {
+                self.object(StatusCode::ACCEPTED, object)
+            }
             Deleted::Waiting(object) => self.object(StatusCode::OK, object),
             Deleted::Gone(object) if answers_with_object(resource) => {
                 self.object(StatusCode::OK, object)
@@ -281,6 +292,7 @@ impl Call<'_> {
     async fn evict(&mut self) -> Answer<Response<Body>> {
         let dry_run = self.options("CreateOptions")?.dry_run;
         let body = self.decode_body()?;
+        write::check_namespace(&self.target, &body.value)?;
         let eviction = Eviction::parse(&self.target, &body.value, dry_run, &mut self.warnings)?;
         let status = self.api.evict(&self.target, &eviction).await?;
         Ok(respond::status(self.view.encoding, &status))
@@ -292,7 +304,10 @@ impl Call<'_> {
         if self.target.name.is_empty() {
             meta_text(&binding, "name").clone_into(&mut self.target.name);
         }
-        write::check_name(&self.target, &binding)?;
+        if meta_text(&binding, "name") != self.target.name {
+            let text = "name in URL does not match name in Binding object";
+            return Err(Status::bad_request(text));
+        }
         write::check_namespace(&self.target, &binding)?;
         let status = self.api.bind(&self.target, &binding, dry_run).await?;
         Ok(respond::status(self.view.encoding, &status))

@@ -45,6 +45,9 @@ pub(crate) struct DeleteOptions {
     pub(crate) preconditions: Preconditions,
     /// Everything but the deletion is done.
     pub(crate) dry_run: bool,
+    /// The old way to ask for dependents to be collected: an answer that the object still waits
+    /// is then 202, and 200 otherwise.
+    pub(crate) collects: bool,
 }
 
 /// The options as they are sent.
@@ -138,6 +141,7 @@ impl Sent {
             propagation,
             preconditions: self.preconditions.unwrap_or_default(),
             dry_run: !values.is_empty(),
+            collects: self.orphan_dependents == Some(false),
         })
     }
 }

@@ -57,9 +57,7 @@ impl Eviction {
         }
         let name = meta_text(body, "name");
         if name != target.name {
-            let wanted = &target.name;
-            let text =
-                format!("name in URL does not match name in Eviction object: {wanted} != {name}");
+            let text = "name in URL does not match name in Eviction object";
             return Err(Status::bad_request(text));
         }
         let sent: Sent = match fields.get("deleteOptions") {

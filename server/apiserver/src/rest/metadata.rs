@@ -3,10 +3,13 @@
 use rand::Rng;
 use serde_json::{Map, Value};
 
-use super::stored::{meta_text, meta_texts, metadata, metadata_mut, set_meta};
+use super::{
+    is,
+    stored::{meta_text, meta_texts, metadata, metadata_mut, set_meta},
+};
 use crate::{
     field::{self, FieldError, FieldErrorKind, child},
-    kinds::{Resource, names},
+    kinds::{BuiltIn, Resource, names},
 };
 
 /// What all annotations of an object may hold together, in bytes.
@@ -224,6 +227,53 @@ fn validate_finalizers(object: &Value) -> Option<FieldError> {
     })
 }
 
+/// Finalizers without a domain that everyone knows.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+
+fn is_unqualified(finalizer: &str) -> bool {
+    !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer)
+}
+
+/// Built-in kinds take no finalizers without a domain; definitions do, for theirs has none.
+pub(crate) fn standard_finalizers(resource: &Resource, object: &Value) -> Vec<FieldError> {
+    if resource.is_custom() || is(resource, BuiltIn::CustomResourceDefinition) {
+        return Vec::new();
+    }
+    let detail = "name is neither a standard finalizer name nor is it fully qualified";
+    let finalizers = meta_texts(object, "finalizers").into_iter().enumerate();
+    finalizers
+        .filter(|(_, finalizer)| is_unqualified(finalizer))
+        .map(|(at, finalizer)| {
+            let path = field::index("metadata.finalizers", at);
+            FieldError::invalid_text(path, finalizer, detail)
+        })
+        .collect()
+}
+
+/// Custom kinds take them, with a warning about each new one.
+pub(crate) fn finalizer_warnings(
+    resource: &Resource,
+    new: &Value,
+    old: Option<&Value>,
+) -> Vec<String> {
+    if !resource.is_custom() {
+        return Vec::new();
+    }
+    let known = old.map(|old| meta_texts(old, "finalizers")).unwrap_or_default();
+    let mut added = meta_texts(new, "finalizers");
+    added.retain(|finalizer| is_unqualified(finalizer) && !known.contains(finalizer));
+    added.sort_unstable();
+    added
+        .iter()
+        .map(|finalizer| {
+            let shown = field::quote(finalizer);
+            format!(
+                "metadata.finalizers: {shown}: prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers"
+            )
+        })
+        .collect()
+}
+
 fn validate_owners(owners: Option<&Value>) -> Vec<FieldError> {
     const PATH: &str = "metadata.ownerReferences";
     let mut errors = Vec::new();
@@ -329,7 +379,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::BuiltIn;
 
     #[test]
     fn a_generated_name_keeps_its_prefix_and_stays_short() {
@@ -371,6 +420,21 @@ mod tests {
                 "metadata.uid: Invalid value: \"v\": field is immutable",
             ]
         );
+    }
+
+    #[test]
+    fn a_finalizer_without_a_domain_is_refused_or_warned_of() {
+        let object = json!({"metadata": {"name": "a", "finalizers": ["orphan", "mine", "x.io/f"]}});
+        let errors = standard_finalizers(&BuiltIn::Secret.resource(), &object);
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "metadata.finalizers[1]: Invalid value: \"mine\": name is neither a standard finalizer name nor is it fully qualified"
+            ]
+        );
+        let definition = BuiltIn::CustomResourceDefinition.resource();
+        assert_eq!(standard_finalizers(&definition, &object), []);
     }
 
     #[test]

@@ -109,11 +109,27 @@ impl WriteOptions {
                 FieldValidation::Warn
             }
         };
+        errors.extend(manager_errors(query.text("fieldManager")));
         if !errors.is_empty() {
             return Err(Status::invalid_kind("meta.k8s.io", kind, "", &errors));
         }
         Ok(Self { dry_run: !dry_run.is_empty(), field_validation })
     }
+}
+
+/// What is wrong with the name of a field manager.
+fn manager_errors(manager: &str) -> Vec<FieldError> {
+    const LIMIT: usize = 128;
+    let path = "fieldManager";
+    let mut errors = Vec::new();
+    if manager.len() > LIMIT {
+        errors.push(FieldError::too_long(path, LIMIT));
+    }
+    if manager.chars().any(char::is_control) {
+        let detail = "should only contain printable characters";
+        errors.push(FieldError::invalid_text(path, manager, detail));
+    }
+    errors
 }
 
 /// What is wrong with the values of `dryRun`.

@@ -184,7 +184,12 @@ impl Api {
         let resource = &target.resource;
         let object = self
             .modify(target, dry_run, |old| {
-                let scale = scale_of(resource, old)?;
+                // An object that never had replicas can be given some.
+                let scale = scale_of(resource, old).or_else(|_| {
+                    let version = meta_text(old, "resourceVersion").to_owned();
+                    let none = Wanted { replicas: 0, version };
+                    scale_of(resource, &with_replicas(resource, old, &none)?)
+                })?;
                 let wanted = read(target, &patch()?.apply_plainly(&scale)?)?;
                 with_replicas(resource, old, &wanted)
             })

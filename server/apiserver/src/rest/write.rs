@@ -86,6 +86,31 @@ fn wrong_kind(resource: &Resource, sent: &str) -> String {
     )
 }
 
+/// Refuses a custom object that does not say what it is. Built-in kinds need not say it.
+///
+/// # Errors
+/// It has no kind or no apiVersion (400).
+pub(crate) fn check_type_given(resource: &Resource, body: &Body) -> Answer<()> {
+    let given = |name: &str| {
+        let text = body.value.get(name).and_then(Value::as_str);
+        text.is_some_and(|text| !text.is_empty())
+    };
+    if !resource.is_custom() || (given("kind") && given("apiVersion")) {
+        return Ok(());
+    }
+    let kind = &resource.kind;
+    if !given("kind") {
+        let sent = &body.value;
+        return Err(Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): Object 'Kind' is missing in '{sent}'"
+        )));
+    }
+    let version = resource.api_version();
+    Err(Status::bad_request(format!(
+        "the API version in the data () does not match the expected API version ({version})"
+    )))
+}
+
 /// Decodes the body of a create or replace; problems become warnings or a refusal.
 ///
 /// # Errors
@@ -155,6 +180,7 @@ pub(crate) fn admit_new(resource: &Resource, mut object: Value, birth: Birth<'_>
     metadata::fill_new(resource, &mut object, birth);
     resource.prepare_create(&mut object);
     let mut errors = metadata::validate_new(resource, &object);
+    errors.extend(metadata::standard_finalizers(resource, &object));
     errors.extend(resource.validate_create(&object));
     if !errors.is_empty() {
         return Err(Status::invalid(resource, meta_text(&object, "name"), &errors));
@@ -199,6 +225,7 @@ pub(crate) fn decide_update(
     for _ in 0..=usize::from(resource.rechecks_metadata()) {
         errors.extend(metadata::validate_maps(&new));
     }
+    errors.extend(metadata::standard_finalizers(resource, &new));
     errors.extend(resource.validate_update(&new, old, part));
     if !errors.is_empty() {
         return Err(Status::invalid(resource, meta_text(&new, "name"), &errors));
