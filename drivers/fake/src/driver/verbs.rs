@@ -233,7 +233,7 @@ fn refuse_fixed_paths(paths: &[&'static str]) -> Result<(), DriverError> {
     let refused = DriverError::failed_precondition(message).reason("NOT_HOT_UPDATABLE");
     Err(paths
         .iter()
-        .fold(refused, |error, path| error.violation(*path, "cannot be changed"))
+        .fold(refused, |error, path| error.violation(*path, "is fixed when an instance is made"))
         .not_applied())
 }
 
