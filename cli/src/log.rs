@@ -1,6 +1,6 @@
 //! What a person sees: the story on stdout, problems and diagnostics on stderr.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 
 use tracing_subscriber::EnvFilter;
 
@@ -8,8 +8,11 @@ use tracing_subscriber::EnvFilter;
 pub(crate) fn init(default: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     // A second subscriber in one process (tests) keeps the first.
-    let _already_set =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _already_set = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .try_init();
 }
 
 /// Prints one line of the story. A closed stdout is no reason to stop.

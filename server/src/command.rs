@@ -1,6 +1,6 @@
 //! The command `ostler-server`: the core alone, against any Kubernetes API server.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -94,8 +94,11 @@ pub struct Args {
 pub async fn run(args: Args) -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     // A second subscriber in one process (tests) keeps the first.
-    let _already_set =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _already_set = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .try_init();
     match Box::pin(serve(args)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

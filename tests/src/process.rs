@@ -60,6 +60,8 @@ impl Process {
     {
         let mut child = Command::new(binaries().join(binary))
             .args(args)
+            // What goes wrong on purpose is not worth a line.
+            .env("RUST_LOG", "off")
             .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

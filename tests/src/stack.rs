@@ -30,9 +30,10 @@ pub struct Stack {
     api_port: u16,
     core_port: u16,
     metrics_port: u16,
-    api: Option<Process>,
-    core: Option<Process>,
+    // Dropped in this order, so that nothing talks to what is gone.
     driver: Option<Process>,
+    core: Option<Process>,
+    api: Option<Process>,
 }
 
 impl Stack {
@@ -240,11 +241,7 @@ impl Stack {
             text(&self.kubeconfig),
         ];
         let token = self.token_file();
-        let env = [
-            ("OSTLER_ENDPOINT", endpoint.as_str()),
-            ("OSTLER_TOKEN_FILE", text(&token)),
-            ("RUST_LOG", "warn"),
-        ];
+        let env = [("OSTLER_ENDPOINT", endpoint.as_str()), ("OSTLER_TOKEN_FILE", text(&token))];
         Process::start("ostler", args, &env)
     }
 }
