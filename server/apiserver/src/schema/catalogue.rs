@@ -1,6 +1,6 @@
 //! The types of the built-in kinds, made from the schemas that come with the API types.
 //!
-//! A type is a set of fields with [`Shape`]s. Decoding walks value and type together: it checks
+//! A type is a set of fields with a shape each. Decoding walks value and type together: it checks
 //! JSON types, drops unknown fields, brings times and quantities to their canonical form, and drops
 //! or adds empty fields just as a server does that keeps typed structures.
 

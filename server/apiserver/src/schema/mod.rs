@@ -10,6 +10,7 @@ pub mod catalogue;
 mod default;
 pub(crate) mod formats;
 mod parse;
+mod pattern;
 mod prune;
 mod ratchet;
 pub mod structural;
@@ -17,8 +18,9 @@ mod validate;
 
 use std::collections::BTreeMap;
 
-use regex::Regex;
 use serde_json::Value;
+
+use self::pattern::Pattern;
 
 /// A JSON type that a schema can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +89,7 @@ pub enum ListType {
 pub struct Limits {
     pub(crate) enumeration: Option<Vec<Value>>,
     pub(crate) format: Option<String>,
-    pub(crate) pattern: Option<Regex>,
+    pub(crate) pattern: Option<Pattern>,
     pub(crate) minimum: Option<Bound>,
     pub(crate) maximum: Option<Bound>,
     pub(crate) multiple_of: Option<f64>,

@@ -1,9 +1,8 @@
 //! From a definition's JSON to a [`Schema`].
 
-use regex::Regex;
 use serde_json::Value;
 
-use super::{Additional, Bound, JsonType, Limits, ListType, Schema};
+use super::{Additional, Bound, JsonType, Limits, ListType, Schema, pattern::Pattern};
 
 impl Schema {
     /// Parses an `openAPIV3Schema`. What is malformed is left out: the definition was validated
@@ -71,7 +70,7 @@ fn limits(document: &Value) -> Limits {
     Limits {
         enumeration: document.get("enum").and_then(Value::as_array).cloned(),
         format: text(document, "format").map(str::to_owned),
-        pattern: text(document, "pattern").and_then(|pattern| Regex::new(pattern).ok()),
+        pattern: text(document, "pattern").and_then(|pattern| Pattern::new(pattern).ok()),
         minimum: bound("minimum", "exclusiveMinimum"),
         maximum: bound("maximum", "exclusiveMaximum"),
         multiple_of: document.get("multipleOf").and_then(Value::as_f64),

@@ -5,10 +5,9 @@
 
 mod nested;
 
-use regex::Regex;
 use serde_json::Value;
 
-use super::{JsonType, Schema};
+use super::{JsonType, Schema, pattern::Pattern};
 use crate::field::{FieldError, child, index, key};
 
 /// Where in a schema a schema stands.
@@ -131,7 +130,7 @@ fn check_values(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
     let pattern = text(schema, "pattern");
     if !pattern.is_empty()
-        && let Err(error) = Regex::new(pattern)
+        && let Err(error) = Pattern::new(pattern)
     {
         let detail = format!("must be a valid regular expression, but isn't: {error}");
         errors.push(FieldError::invalid_text(child(path, "pattern"), pattern, &detail));
