@@ -307,6 +307,41 @@ async fn history_that_is_gone_is_an_error_event_in_a_watch_and_410_in_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_running_watch_shows_objects_under_the_definition_of_now() {
+    let cluster = Cluster::start().await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let spec = |fields: Value| {
+        json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": fields}}})
+    };
+    let version = |schema: Value| {
+        json!([{"name": "v1", "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": schema}}])
+    };
+    let definition = json!({"metadata": {"name": "things.x.io"}, "spec": {"group": "x.io",
+        "scope": "Namespaced", "names": {"plural": "things", "singular": "thing", "kind": "Thing",
+            "listKind": "ThingList"},
+        "versions": version(spec(json!({"a": {"type": "string"}})))}});
+    cluster.create(definitions, definition).await;
+    let things = "/apis/x.io/v1/namespaces/default/things";
+    let mut changes = cluster.watch(&format!("{definitions}?watch=1")).await;
+    let established = |event: &Value| {
+        let conditions = event.pointer("/object/status/conditions").and_then(Value::as_array);
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|one| one["type"] == "Established" && one["status"] == "True")
+    };
+    while !established(&changes.next().await.unwrap()) {}
+    let mut events = cluster.watch(&format!("{things}?watch=1&resourceVersion=0")).await;
+    let wider = spec(json!({"a": {"type": "string"}, "b": {"type": "string"}}));
+    let change = json!({"spec": {"versions": version(wider)}});
+    cluster.patch(&format!("{definitions}/things.x.io"), change).await;
+    let thing = json!({"apiVersion": "x.io/v1", "kind": "Thing", "metadata": {"name": "t"},
+        "spec": {"b": "new"}});
+    cluster.create(things, thing).await;
+    assert_eq!(events.next().await.unwrap()["object"]["spec"]["b"], "new");
+}
+
+#[tokio::test(start_paused = true)]
 async fn watches_end_when_the_server_closes() {
     let cluster = Cluster::start().await;
     let mut events = cluster.watch(&format!("{MAPS}?watch=1&resourceVersion=0")).await;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 
 use super::{
-    Api, Target,
+    Api, Served, Target,
     form::Shaper,
     negotiate::{Encoding, View},
     query::Query,
@@ -152,6 +152,7 @@ pub(crate) fn transition(before: bool, after: bool) -> Option<EventType> {
 
 /// A running watch.
 struct Watcher {
+    served: Served,
     resource: Arc<Resource>,
     selection: Selection,
     view: View,
@@ -210,6 +211,7 @@ impl Api {
             ticks
         });
         let watcher = Watcher {
+            served: self.served.clone(),
             resource: Arc::clone(resource),
             selection: options.selection,
             view,
@@ -338,6 +340,7 @@ impl Watcher {
         if !self.may_select(&event.key) {
             return;
         }
+        self.refresh();
         let resource = Arc::clone(&self.resource);
         let everything = self.selection.is_everything();
         let selects = |object: &Value| everything || self.selection.selects(&resource, object);
@@ -363,6 +366,17 @@ impl Watcher {
         };
         if let Some(kind) = kind {
             self.write(frame, kind, object);
+        }
+    }
+
+    /// Follows a custom kind whose definition changed. One that is gone is shown as it was last.
+    fn refresh(&mut self) {
+        if self.resource.is_custom() {
+            let registry = self.served.registry();
+            let Resource { group, version, plural, .. } = &*self.resource;
+            if let Some(now) = registry.lookup(group, version, plural) {
+                self.resource = Arc::clone(now);
+            }
         }
     }
 
