@@ -252,11 +252,15 @@ fn ended_by(error: &HistoryError) -> Bytes {
     line.into()
 }
 
+/// Writes an event. The type comes first, so that readers need not keep the object back until
+/// they know what it is.
 fn write_line(line: &mut Vec<u8>, kind: &str, object: &Value) {
-    let event = json!({"type": kind, "object": object});
-    if serde_json::to_writer(&mut *line, &event).is_ok() {
-        line.push(b'\n');
-    }
+    line.extend_from_slice(b"{\"type\":\"");
+    line.extend_from_slice(kind.as_bytes());
+    line.extend_from_slice(b"\",\"object\":");
+    // A `Value` can always be written.
+    serde_json::to_writer(&mut *line, object).ok();
+    line.extend_from_slice(b"}\n");
 }
 
 impl Watcher {
