@@ -161,7 +161,7 @@ fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Turn {
         Some(deadline) => deadline.min(soonest),
         None => soonest,
     };
-    pass.wait(reason, Some(format!("{} pods have to leave", leaving.len())), Some(until))
+    pass.wait(reason, Some(format!("pods that have to leave: {}", leaving.len())), Some(until))
 }
 
 /// What a drain waits for: the worst thing first.
