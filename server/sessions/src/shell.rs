@@ -17,6 +17,9 @@ use crate::{Authenticator, ClassSource, Principal, SessionEvent, SessionsOptions
 /// Events that a subscriber may lag behind before it has to look for itself.
 const EVENTS: usize = 4096;
 
+/// Room for effects that is kept between calls; a burst may need more for a moment.
+const EFFECTS: usize = 256;
+
 /// Everything behind [`crate::Sessions`].
 pub(crate) struct Shell {
     pub(crate) options: SessionsOptions,
@@ -33,6 +36,8 @@ pub(crate) struct Shell {
 struct State {
     hub: Hub,
     outboxes: HashMap<SessionKey, Outbox>,
+    /// Empty between calls.
+    effects: Vec<Effect>,
     /// What the clock waits for.
     armed: Option<Instant>,
 }
@@ -44,7 +49,12 @@ impl Shell {
         classes: Arc<dyn ClassSource>,
         tokens: Arc<dyn Authenticator>,
     ) -> Arc<Self> {
-        let state = State { hub: Hub::new(options.clone()), outboxes: HashMap::new(), armed: None };
+        let state = State {
+            hub: Hub::new(options.clone()),
+            outboxes: HashMap::new(),
+            effects: Vec::new(),
+            armed: None,
+        };
         let shell = Arc::new(Self {
             shelf: Shelf::new(options.limits.class_revisions),
             options,
@@ -90,15 +100,18 @@ impl Shell {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let result = act(&mut state, now);
+        let mut effects = std::mem::take(&mut state.effects);
         loop {
-            let effects = state.hub.take_effects();
+            state.hub.swap_effects(&mut effects);
             if effects.is_empty() {
                 break;
             }
-            for effect in effects {
+            for effect in effects.drain(..) {
                 self.run(&mut state, now, effect);
             }
         }
+        effects.shrink_to(EFFECTS);
+        state.effects = effects;
         let next = state.hub.next_deadline();
         if next.is_some_and(|next| state.armed.is_none_or(|armed| next < armed)) {
             state.armed = next;
@@ -110,7 +123,7 @@ impl Shell {
     fn run(&self, state: &mut State, now: Instant, effect: Effect) {
         match effect {
             Effect::Send(key, frame, room) => {
-                let room = state.outboxes.get(&key).is_none_or(|outbox| outbox.push(frame, room));
+                let room = state.outboxes.get(&key).is_none_or(|outbox| outbox.push(*frame, room));
                 if !room {
                     state.hub.close(now, key, Close::not_reading());
                 }
@@ -129,7 +142,7 @@ impl Shell {
             // Nobody may be listening; the views tell the same.
             Effect::Publish(event) => drop(self.events.send(event)),
             // The caller may have gone away.
-            Effect::Answer(answer, outcome) => drop(answer.send(outcome)),
+            Effect::Answer(answer, outcome) => drop(answer.send(*outcome)),
             Effect::Count(count) => self.metrics.count(count),
         }
     }

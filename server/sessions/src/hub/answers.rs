@@ -30,7 +30,7 @@ pub(super) type Why<'a> = (ErrorCode, &'a str, &'a str);
 impl Hub {
     /// The operation of this id, if this session has it.
     fn sent(&mut self, key: SessionKey, id: &str) -> Option<&mut Op> {
-        let operation = self.operations.get_mut(id)?;
+        let operation = self.operations.get_mut(id)?.as_mut();
         matches!(operation.place, Place::Sent(session) if session == key).then_some(operation)
     }
 
@@ -154,8 +154,8 @@ impl Hub {
             self.publish(SessionEvent::OutcomeReady { target_uid, operation_id: id.to_string() });
             return;
         }
-        if let Some(Op { owner: Owner::Caller(answer), .. }) = self.forget(id) {
-            self.effects.push(Effect::Answer(answer, outcome));
+        if let Some(Owner::Caller(answer)) = self.forget(id).map(|operation| operation.owner) {
+            self.effects.push(Effect::Answer(answer, Box::new(outcome)));
         }
         if let Some(instance) = holder {
             self.ack(id, &instance);

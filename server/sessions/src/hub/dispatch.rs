@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::operations::{Op, Order, Owner, Place};
 use super::pages::Pages;
 use super::timers::Timer;
-use super::{Effect, Hub, OpId, SessionKey, size};
+use super::{Hub, OpId, SessionKey, size};
 use crate::session::frames;
 use crate::session::outbox::Room;
 use crate::{Dispatch, SubmitError, reasons};
@@ -64,9 +64,11 @@ impl Hub {
             progress: None,
             cancelled: false,
         };
-        self.timers.set(Timer::Operation(id.clone()), now + op.timeout);
-        self.operations.insert(id, op);
+        let waits_until = now + op.timeout;
+        self.operations.insert(Arc::clone(&id), Box::new(op));
         self.pump(now, &provider);
+        // Unless it was sent right away, and has the timer of its answer.
+        self.timers.start(Timer::Operation(id), waits_until);
         Ok(())
     }
 
@@ -220,7 +222,7 @@ impl Hub {
     }
 
     /// Drops an operation that ended, and remembers that it did.
-    pub(super) fn forget(&mut self, id: &OpId) -> Option<Op> {
+    pub(super) fn forget(&mut self, id: &OpId) -> Option<Box<Op>> {
         let operation = self.operations.remove(id)?;
         if self.slots.get(&operation.target.uid) == Some(id) {
             self.slots.remove(&operation.target.uid);
@@ -235,7 +237,7 @@ impl Hub {
     pub(super) fn ack(&mut self, id: &str, instance: &str) {
         let holder = self.sessions.iter().find(|(_, it)| it.driver.instance_id == instance);
         if let Some(key) = holder.map(|(key, _)| *key) {
-            self.effects.push(Effect::Send(key, frames::result_ack(id), Room::Reserved));
+            self.send_frame(key, frames::result_ack(id), Room::Reserved);
         }
     }
 }

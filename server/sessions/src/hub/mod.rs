@@ -52,7 +52,7 @@ pub(crate) type OpId = Arc<str>;
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// Send a frame.
-    Send(SessionKey, Frame, Room),
+    Send(SessionKey, Box<Frame>, Room),
     /// End a stream.
     Close(SessionKey, Close),
     /// See whether the driver reads its frames; if not, close.
@@ -60,7 +60,7 @@ pub(crate) enum Effect {
     /// Tell the controllers.
     Publish(SessionEvent),
     /// Give the outcome to the one who waits for it.
-    Answer(oneshot::Sender<Outcome>, Outcome),
+    Answer(oneshot::Sender<Outcome>, Box<Outcome>),
     /// Count it.
     Count(Count),
 }
@@ -92,7 +92,7 @@ pub(crate) struct Hub {
     /// Sessions that ended with mutations in flight, for the resume window.
     lost: BTreeMap<LostKey, Lost>,
     providers: BTreeMap<String, Provider>,
-    operations: HashMap<OpId, Op>,
+    operations: HashMap<OpId, Box<Op>>,
     /// The operation that occupies a target, by UID.
     slots: HashMap<String, OpId>,
     ended: Ended,
@@ -120,9 +120,10 @@ impl Hub {
         }
     }
 
-    /// What is to be done since the last call.
-    pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
-        std::mem::take(&mut self.effects)
+    /// Gives `done`, which is empty, for what is to be done since the last call. Two buffers go to
+    /// and fro, so that none is made for every frame.
+    pub(crate) fn swap_effects(&mut self, done: &mut Vec<Effect>) {
+        std::mem::swap(&mut self.effects, done);
     }
 
     /// When [`Self::expire`] has something to do.
@@ -146,7 +147,7 @@ impl Hub {
     }
 
     fn send_frame(&mut self, key: SessionKey, frame: Frame, room: Room) {
-        self.effects.push(Effect::Send(key, frame, room));
+        self.effects.push(Effect::Send(key, Box::new(frame), room));
     }
 
     fn publish(&mut self, event: SessionEvent) {

@@ -280,7 +280,8 @@ impl World {
     /// Does what the hub asks for, and looks at it closely.
     fn settle(&mut self) {
         loop {
-            let effects = self.hub.take_effects();
+            let mut effects = Vec::new();
+            self.hub.swap_effects(&mut effects);
             if effects.is_empty() {
                 break;
             }
@@ -301,7 +302,7 @@ impl World {
         match effect {
             Effect::Send(key, frame, _) => {
                 let Some((instance, _)) = self.streams.get(&key) else { return };
-                match frame {
+                match *frame {
                     Frame::Operation(operation) => {
                         let held = (*instance, operation.operation_id);
                         self.held.insert(held, HeldState::Running);
@@ -330,7 +331,7 @@ impl World {
                 self.outcomes.insert(operation_id, 0);
             }
             Effect::Publish(_) | Effect::CheckReading(_) | Effect::Count(_) => {}
-            Effect::Answer(answer, outcome) => answer.send(outcome).unwrap(),
+            Effect::Answer(answer, outcome) => answer.send(*outcome).unwrap(),
         }
     }
 

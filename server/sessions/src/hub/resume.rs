@@ -152,7 +152,7 @@ impl Hub {
         };
         self.timers.set(Timer::Operation(Arc::clone(&id)), now + op.timeout);
         let operation_id = id.to_string();
-        self.operations.insert(id, op);
+        self.operations.insert(id, Box::new(op));
         self.publish(SessionEvent::Adopted { target_uid, operation_id });
         Ruling::Adopted
     }
@@ -165,7 +165,7 @@ impl Hub {
         let record = self.providers.get_mut(&operation.provider);
         match record {
             Some(record) if retains && !operation.accepted() => {
-                let Op { lane, kind, bytes, .. } = *operation;
+                let Op { lane, kind, bytes, .. } = **operation;
                 operation.place =
                     Place::Queued(record.queue.push(Arc::clone(id), lane, kind, bytes));
                 self.timers.set(Timer::Operation(Arc::clone(id)), now + operation.timeout);
