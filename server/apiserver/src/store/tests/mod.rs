@@ -1,5 +1,6 @@
 //! The store against a model, against power cuts, and its watches.
 
+mod disk;
 mod durability;
 mod history;
 mod model;

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{
+    disk::{SharedDisk, open},
+    *,
+};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -50,9 +53,8 @@ fn contents(records: &[Record]) -> BTreeMap<String, (u64, String)> {
 }
 
 async fn play(steps: Vec<Step>) {
-    let directory = tempfile::tempdir().unwrap();
-    let options = StoreOptions::file(directory.path().join("log"));
-    let mut store = Store::open(options.clone()).await.unwrap();
+    let disk = SharedDisk::default();
+    let mut store = open(&disk);
     let mut model = Model::default();
     model.past.insert(store.revision(), BTreeMap::new());
     for step in steps {
@@ -61,7 +63,7 @@ async fn play(steps: Vec<Step>) {
             Step::Delete { key, stale } => (format!("p{key}"), delete("last"), stale),
             Step::Reopen => {
                 store.close().await;
-                store = Store::open(options.clone()).await.unwrap();
+                store = open(&disk);
                 continue;
             }
         };
