@@ -189,3 +189,7 @@ impl Fanout {
         names.into_iter().for_each(|name| self.queues.machines.add(name, lane));
     }
 }
+
+#[cfg(test)]
+#[path = "fanout_tests.rs"]
+mod tests;

@@ -1,7 +1,7 @@
 //! Who leads: one Lease, upstream's name and rules, so that the Go controller and this one never
 //! act at the same time.
 //!
-//! [`record`] decides what to write, [`Elector`] writes it. Another holder's clock is never
+//! `record` decides what to write, [`Elector`] writes it. Another holder's clock is never
 //! trusted: a lease is dead when it has not changed for its whole duration on *our* clock. The one
 //! shortcut is [`ElectionSettings::predecessor`].
 

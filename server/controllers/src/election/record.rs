@@ -16,8 +16,9 @@ use super::{ElectionSettings, LEASE};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(u64);
 
-/// Room for the transitions of one Lease below its creation time.
-const TRANSITION_BITS: u32 = 24;
+/// Room for the transitions of one Lease below its creation time; the whole stays exact in a
+/// double, as which some readers of JSON take it.
+const TRANSITION_BITS: u32 = 20;
 
 impl Term {
     /// The term that `lease` stands for.
@@ -218,5 +219,6 @@ mod tests {
         };
         assert!(created(1_800_000_000, 1) < created(1_800_000_000, 2));
         assert!(created(1_800_000_000, 10_000) < created(1_800_000_001, 0));
+        assert!(created(4_000_000_000, 1).get() < 1 << 53);
     }
 }

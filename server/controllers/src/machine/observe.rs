@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{Machine, MachineClass};
+use ostler_lifecycle::class::uses_class;
 use ostler_lifecycle::operation::{OperationView, SecretText, UserData};
 use ostler_lifecycle::snapshot::{
     ClassFacts, ClassView, DriverFacts, DriverView, Fresh, NodeView, Observed, PodView,
@@ -52,9 +53,12 @@ impl Machines {
         }))
     }
 
+    /// None also for a machine that names another kind: that class would never be held for it.
     fn class_of(&self, machine: &Machine) -> Option<Arc<MachineClass>> {
         let namespace = machine.metadata.namespace.clone().unwrap_or_default();
-        self.stores.classes.get(&ObjectName::new(namespace, &machine.spec.class.name))
+        let name = machine.spec.class.name.as_str();
+        let class = ObjectName::new(&namespace, name);
+        self.stores.classes.get(&class).filter(|_| uses_class(machine, &namespace, name))
     }
 
     fn secret_view(&self, class: Option<&MachineClass>) -> SecretView {

@@ -137,3 +137,63 @@ fn read(secret: &Secret) -> Option<BootstrapToken> {
     let expires = text("expiration").and_then(|text| text.parse::<Timestamp>().ok());
     Some(BootstrapToken { secret: SecretText::new(text("token-secret")?), expires })
 }
+
+#[cfg(test)]
+mod tests {
+    use ostler_lifecycle::operation::UserData;
+    use ostler_lifecycle::snapshot::SecretFacts;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn machine(status: &Value) -> Machine {
+        serde_json::from_value(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": { "name": "m", "uid": "u" }, "spec": {}, "status": status
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_machine_for_which_nothing_was_ever_sent_needs_no_look_for_a_token() {
+        assert!(never_asked_for_an_instance(&machine(&json!({}))));
+        let begun = json!({ "creationStartedAt": "2026-01-01T00:00:00Z" });
+        assert!(!never_asked_for_an_instance(&machine(&begun)));
+        let upstream = json!({ "currentStatus": { "phase": "CrashLoopBackOff" } });
+        assert!(!never_asked_for_an_instance(&machine(&upstream)));
+    }
+
+    #[test]
+    fn only_a_machine_that_is_to_join_may_need_its_token() {
+        let phase = |phase: &str| machine(&json!({ "currentStatus": { "phase": phase } }));
+        assert!(joins(&phase("Pending")) && joins(&phase("CrashLoopBackOff")));
+        assert!(!joins(&phase("Running")) && !joins(&phase("Failed")));
+        let view = |user_data: &str| {
+            let user_data = Some(UserData::new(user_data.as_bytes().to_vec()));
+            SecretView::Known(SecretFacts { revision: "1".to_owned(), user_data })
+        };
+        assert!(may_want_token(&view("--token=<<BOOTSTRAP_TOKEN>>")));
+        assert!(!may_want_token(&view("no token")) && !may_want_token(&SecretView::NotReferenced));
+        assert!(may_want_token(&SecretView::Unknown), "not knowing is no reason not to look");
+    }
+
+    #[test]
+    fn a_token_reads_as_it_was_written() {
+        let data = |value: &str| ByteString(value.as_bytes().to_vec());
+        let secret = Secret {
+            data: Some(
+                [
+                    ("token-secret".to_owned(), data("abcdefghijklmnop")),
+                    ("expiration".to_owned(), data("2026-01-01T00:20:00Z")),
+                ]
+                .into(),
+            ),
+            ..Secret::default()
+        };
+        let token = read(&secret).unwrap();
+        assert_eq!(token.secret.expose(), "abcdefghijklmnop");
+        assert_eq!(token.expires.unwrap().to_string(), "2026-01-01T00:20:00Z");
+        assert!(!format!("{token:?}").contains("abcdef"));
+        assert_eq!(read(&Secret::default()), None);
+    }
+}

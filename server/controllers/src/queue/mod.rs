@@ -1,7 +1,7 @@
 //! A work queue of keys: first in first out with de-duplication, two lanes, one worker per key,
 //! bounded concurrency, and a backoff per key that events neither bypass nor lengthen.
 //!
-//! [`schedule`] holds every rule and no clock; [`worker`] drives it on tokio's clock. The queue is
+//! `schedule` holds every rule and no clock; `worker` drives it on tokio's clock. The queue is
 //! bounded by the number of distinct keys, that is of API objects.
 
 mod backoff;

@@ -1,0 +1,165 @@
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Client;
+use kube::client::Body;
+use kube::runtime::watcher::Event;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::events::EventMetrics;
+use crate::queue::{Outcome, QueueMetrics, QueueSettings};
+use crate::watch::Mirror;
+
+fn fanout() -> Fanout {
+    let metrics = QueueMetrics::register(&mut Registry::default());
+    let queue = |name| Queue::new(QueueSettings::new(name, 1), &metrics);
+    let queues =
+        Queues { machines: queue("machine"), classes: queue("class"), secrets: queue("secret") };
+    let nobody = tower::service_fn(|_: http::Request<Body>| async {
+        Err::<http::Response<Body>, _>(std::io::Error::other("nobody is asked"))
+    });
+    let clock = Arc::new(|| Timestamp::UNIX_EPOCH);
+    let client = Client::new(nobody, "default");
+    let (recorder, _) = Recorder::new(client, "test", clock, EventMetrics::default());
+    let settings = Settings {
+        aliases: [("AWS".to_owned(), "aws.example.com".to_owned())].into(),
+        ..Settings::default()
+    };
+    let (stores, memory) = (Stores::new(), Arc::new(Memory::default()));
+    Fanout { queues, stores, settings: Arc::new(settings), memory, recorder }
+}
+
+/// Everything that waits in a queue, by name.
+async fn waiting(queue: &Arc<Queue<ObjectName>>) -> BTreeSet<String> {
+    let seen = Arc::new(Mutex::new(BTreeSet::new()));
+    let stop = CancellationToken::new();
+    let (end, names) = (stop.clone(), Arc::clone(&seen));
+    let run = Arc::clone(queue).run(stop, move |name: ObjectName| {
+        let names = Arc::clone(&names);
+        async move {
+            names.lock().unwrap().insert(name.name);
+            Outcome::Done
+        }
+    });
+    tokio::join!(run, async {
+        // On a paused clock this ends when nothing else is left to do.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        end.cancel();
+    });
+    let seen = seen.lock().unwrap();
+    seen.clone()
+}
+
+async fn machines(fanout: &Fanout) -> Vec<String> {
+    waiting(&fanout.queues.machines).await.into_iter().collect()
+}
+
+fn put<K: crate::watch::Mirrored + serde::de::DeserializeOwned>(
+    mirror: &Mirror<K>,
+    object: Value,
+) -> Change<K> {
+    let object = serde_json::from_value(object).unwrap();
+    mirror.apply(Event::Apply(object)).into_iter().next().unwrap()
+}
+
+fn machine(name: &str, class: &str, labels: &Value) -> Value {
+    json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+        "metadata": { "name": name, "namespace": "default", "uid": name, "labels": labels },
+        "spec": { "class": { "kind": "MachineClass", "name": class } }
+    })
+}
+
+fn class(name: &str, provider: &str, secret: &str) -> Value {
+    json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
+        "metadata": { "name": name, "namespace": "default" },
+        "provider": provider, "providerSpec": {}, "secretRef": { "name": secret }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_reaches_the_machines_of_the_classes_that_name_it() {
+    let fanout = fanout();
+    let stores = &fanout.stores;
+    put(&stores.classes, class("c", "p", "s"));
+    put(&stores.classes, class("d", "p", "other"));
+    put(&stores.machines, machine("m", "c", &json!({})));
+    put(&stores.machines, machine("n", "d", &json!({})));
+    let secret = json!({ "metadata": { "name": "s", "namespace": "default" } });
+    fanout.secret(&put(&stores.secrets, secret));
+    assert_eq!(machines(&fanout).await, ["m"]);
+    assert_eq!(waiting(&fanout.queues.secrets).await, ["s".to_owned()].into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_reaches_the_machines_of_its_provider_by_any_of_its_names() {
+    let fanout = fanout();
+    put(&fanout.stores.classes, class("c", "AWS", "s"));
+    put(&fanout.stores.classes, class("d", "fake.ostler.dev", "s"));
+    put(&fanout.stores.machines, machine("m", "c", &json!({})));
+    put(&fanout.stores.machines, machine("n", "d", &json!({})));
+    fanout.session(SessionEvent::ProviderReady { provider: "aws.example.com".to_owned() });
+    assert_eq!(machines(&fanout).await, ["m"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_reaches_its_machine_by_uid() {
+    let fanout = fanout();
+    put(&fanout.stores.machines, machine("m", "c", &json!({})));
+    let (target_uid, operation_id) = ("m".to_owned(), "o".to_owned());
+    fanout.session(SessionEvent::OutcomeReady { target_uid, operation_id });
+    assert_eq!(machines(&fanout).await, ["m"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_reaches_its_machine_by_label_and_a_heartbeat_reaches_nobody() {
+    let fanout = fanout();
+    put(&fanout.stores.machines, machine("m", "c", &json!({ "node": "n" })));
+    let node = |version: &str, beat: &str| {
+        json!({
+            "metadata": { "name": "n", "resourceVersion": version },
+            "status": { "conditions": [
+                { "type": "Ready", "status": "True", "lastHeartbeatTime": beat }
+            ] }
+        })
+    };
+    fanout.node(&put(&fanout.stores.nodes, node("1", "2026-01-01T00:00:00Z")));
+    assert_eq!(machines(&fanout).await, ["m"]);
+    fanout.node(&put(&fanout.stores.nodes, node("2", "2026-01-01T00:05:00Z")));
+    assert!(machines(&fanout).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_reaches_only_a_machine_that_is_being_deleted() {
+    let fanout = fanout();
+    put(&fanout.stores.machines, machine("m", "c", &json!({ "node": "n" })));
+    let pod = |version: &str| {
+        json!({
+            "metadata": { "name": "p", "namespace": "a", "resourceVersion": version },
+            "spec": { "nodeName": "n", "containers": [] }
+        })
+    };
+    fanout.pod(&put(&fanout.stores.pods, pod("1")));
+    assert!(machines(&fanout).await.is_empty());
+    let mut deleting = machine("m", "c", &json!({ "node": "n" }));
+    deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    put(&fanout.stores.machines, deleting);
+    fanout.pod(&put(&fanout.stores.pods, pod("2")));
+    assert_eq!(machines(&fanout).await, ["m"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_changes_class_reaches_both() {
+    let fanout = fanout();
+    put(&fanout.stores.machines, machine("m", "c", &json!({})));
+    let moved = put(&fanout.stores.machines, machine("m", "d", &json!({})));
+    fanout.machine(&moved);
+    let expected = ["c", "d"].map(str::to_owned).into();
+    assert_eq!(waiting(&fanout.queues.classes).await, expected);
+}
