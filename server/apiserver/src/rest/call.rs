@@ -38,7 +38,7 @@ pub(crate) struct Call<'a> {
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) view: View,
-    pub(crate) warnings: Vec<String>,
+    pub(crate) warnings: &'a mut Vec<String>,
 }
 
 impl Call<'_> {
@@ -46,7 +46,7 @@ impl Call<'_> {
     ///
     /// # Errors
     /// It cannot be done: the Status says why.
-    pub(crate) async fn answer(&mut self) -> Answer<Response<Body>> {
+    pub(crate) async fn answer(mut self) -> Answer<Response<Body>> {
         let method = self.method.clone();
         match (self.target.part, self.target.name.is_empty()) {
             (None, true) => match method {
@@ -162,7 +162,7 @@ impl Call<'_> {
         let body = self.decode_body()?;
         let resource = Arc::clone(&self.target.resource);
         write::check_type_given(&resource, &body)?;
-        let object = write::decode_sent(&resource, body, options, &mut self.warnings)?;
+        let object = write::decode_sent(&resource, body, options, self.warnings)?;
         write::check_namespace(&self.target, &object)?;
         self.warnings.extend(metadata::finalizer_warnings(&resource, &object, None));
         let object = self.api.create(&self.target, object, options.dry_run).await?;
@@ -174,7 +174,7 @@ impl Call<'_> {
         let body = self.decode_body()?;
         let resource = Arc::clone(&self.target.resource);
         write::check_type_given(&resource, &body)?;
-        let object = write::decode_sent(&resource, body, options, &mut self.warnings)?;
+        let object = write::decode_sent(&resource, body, options, self.warnings)?;
         write::check_namespace(&self.target, &object)?;
         write::check_name(&self.target, &object)?;
         let mut prefer = Vec::new();
@@ -209,7 +209,7 @@ impl Call<'_> {
             return Err(force_without_apply());
         }
         let (body, target) = (self.body.clone(), self.target.clone());
-        let warnings = &mut self.warnings;
+        let warnings = &mut *self.warnings;
         let mut read = None;
         let object = self
             .api
@@ -293,7 +293,7 @@ impl Call<'_> {
         let dry_run = self.options("CreateOptions")?.dry_run;
         let body = self.decode_body()?;
         write::check_namespace(&self.target, &body.value)?;
-        let eviction = Eviction::parse(&self.target, &body.value, dry_run, &mut self.warnings)?;
+        let eviction = Eviction::parse(&self.target, &body.value, dry_run, self.warnings)?;
         let status = self.api.evict(&self.target, &eviction).await?;
         Ok(respond::status(self.view.encoding, &status))
     }
@@ -317,7 +317,7 @@ impl Call<'_> {
         let options = self.options("UpdateOptions")?;
         let body = self.decode_body()?;
         let resource = Arc::clone(&self.target.resource);
-        let namespace = write::decode_sent(&resource, body, options, &mut self.warnings)?;
+        let namespace = write::decode_sent(&resource, body, options, self.warnings)?;
         write::check_name(&self.target, &namespace)?;
         let namespace = self.api.finalize(&self.target, &namespace, options.dry_run).await?;
         self.object(StatusCode::OK, namespace)

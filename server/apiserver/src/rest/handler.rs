@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use http::{Request, Response};
+use http::{Request, Response, request::Parts};
 use http_body_util::BodyExt;
 use serde_json::Value;
 
@@ -25,34 +25,37 @@ impl Api {
     pub async fn handle(&self, request: Request<Body>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let query = Query::parse(head.uri.query().unwrap_or_default());
-        let registry = self.registry();
-        let path = head.uri.path();
-        if let Some(response) = fixed::answer(&head, &query, &registry) {
-            return response;
-        }
-        let encoding = negotiate::error_encoding(&head.headers, &query);
-        let target = match path::parse(path).map(|path| resolve(&registry, &path, &head.method)) {
-            Some(Ok(target)) => target,
-            Some(Err(Missing::Status(status))) => return respond::status(encoding, &status),
-            Some(Err(Missing::Page)) | None => return respond::no_page(),
-        };
-        let view = match negotiate::negotiate(&head.headers, &query) {
-            Ok(view) => view,
-            Err(status) => return respond::status(encoding, &status),
-        };
-        let body = match read(body).await {
-            Ok(body) => body,
-            Err(status) => return respond::status(encoding, &status),
-        };
-        let (query, headers, warnings) = (&query, &head.headers, Vec::new());
-        let method = head.method.clone();
-        let mut call = Call { api: self, target, method, query, headers, body, view, warnings };
-        let mut response = match call.answer().await {
+        let mut warnings = Vec::new();
+        let mut response = match self.answer(&head, body, &query, &mut warnings).await {
             Ok(response) => response,
-            Err(status) => respond::status(encoding, &status),
+            Err(Missing::Page) => respond::no_page(),
+            Err(Missing::Status(status)) => {
+                respond::status(negotiate::error_encoding(&head.headers, &query), &status)
+            }
         };
-        respond::warn(&mut response, &call.warnings);
+        respond::warn(&mut response, &warnings);
         response
+    }
+
+    async fn answer(
+        &self,
+        head: &Parts,
+        body: Body,
+        query: &Query,
+        warnings: &mut Vec<String>,
+    ) -> Result<Response<Body>, Missing> {
+        let registry = self.registry();
+        if let Some(response) = fixed::answer(head, query, &registry) {
+            return Ok(response);
+        }
+        let path = path::parse(head.uri.path()).ok_or(Missing::Page)?;
+        let target = resolve(&registry, &path, &head.method)?;
+        let headers = &head.headers;
+        let view = negotiate::negotiate(headers, query)?;
+        let body = read(body).await?;
+        let method = head.method.clone();
+        let call = Call { api: self, target, method, query, headers, body, view, warnings };
+        Ok(call.answer().await?)
     }
 }
 
