@@ -42,6 +42,21 @@ async fn a_file_that_is_no_store_is_called_corrupt() {
 }
 
 #[tokio::test]
+async fn a_file_of_a_later_format_is_left_alone() {
+    const META: redb::TableDefinition<'_, &str, u128> = redb::TableDefinition::new("meta");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
+    Store::open(StoreOptions::file(&path)).await.unwrap().close().await;
+    let database = redb::Database::open(&path).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction.open_table(META).unwrap().insert("format", 99).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    let refused = Store::open(StoreOptions::file(path)).await.unwrap_err();
+    assert!(matches!(refused, OpenError::Version { found: 99, supported: 1, .. }), "{refused:?}");
+}
+
+#[tokio::test]
 async fn closing_frees_the_file_even_while_a_handle_and_a_watch_are_left() {
     let directory = tempfile::tempdir().unwrap();
     let options = StoreOptions::file(directory.path().join("log"));
