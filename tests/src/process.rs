@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -118,8 +118,16 @@ impl Process {
     /// Waits for the process to end by itself.
     ///
     /// # Panics
-    /// If waiting fails.
+    /// If it does not.
     pub fn wait(&mut self) -> ExitStatus {
+        // The end of its output is the end of the process.
+        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+            self.seen.push(line);
+        }
+        let ended = self.child.try_wait().expect("the process is ours");
+        if ended.is_none() && self.lines.try_recv() != Err(TryRecvError::Disconnected) {
+            panic!("{} does not end; it printed:\n{}", self.name, self.seen.join("\n"));
+        }
         self.child.wait().expect("the process is ours")
     }
 
