@@ -12,9 +12,10 @@ pub struct Backoff {
 }
 
 impl Default for Backoff {
-    /// 20 ms, doubled up to 30 s: conflicts settle at once, a broken API is asked twice a minute.
+    /// 20 ms, doubled up to 10 s: conflicts settle at once, and an API server that comes back finds
+    /// everybody at work within 10 s.
     fn default() -> Self {
-        Self { base: Duration::from_millis(20), cap: Duration::from_secs(30) }
+        Self { base: Duration::from_millis(20), cap: Duration::from_secs(10) }
     }
 }
 

@@ -68,7 +68,8 @@ where
     }
 }
 
-/// 100 ms, doubled up to 10 s; a success starts over.
+/// 100 ms, doubled up to 5 s; a success starts over. An API server that comes back is noticed soon,
+/// and a handful of watches that ask every 5 s are no burden.
 #[derive(Debug, Default)]
 struct Retry {
     failures: u32,
@@ -81,7 +82,7 @@ impl Iterator for Retry {
         self.failures = self.failures.saturating_add(1);
         let policy = crate::queue::Backoff {
             base: Duration::from_millis(100),
-            cap: Duration::from_secs(10),
+            cap: Duration::from_secs(5),
         };
         Some(policy.delay(self.failures))
     }
