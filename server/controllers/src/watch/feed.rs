@@ -80,10 +80,8 @@ impl Iterator for Retry {
 
     fn next(&mut self) -> Option<Duration> {
         self.failures = self.failures.saturating_add(1);
-        let policy = crate::queue::Backoff {
-            base: Duration::from_millis(100),
-            cap: Duration::from_secs(5),
-        };
+        let policy =
+            crate::queue::Backoff { base: Duration::from_millis(100), cap: Duration::from_secs(5) };
         Some(policy.delay(self.failures))
     }
 }
