@@ -85,7 +85,8 @@ pub(super) fn validate_config_map(object: &Value) -> Vec<FieldError> {
     let text: usize = entries(object, "/data").map(|(_, value)| size(value)).sum();
     let binary: usize = entries(object, "/binaryData").map(|(_, value)| size(value) / 4 * 3).sum();
     if text + binary > MAX_BYTES {
-        errors.push(FieldError::too_long("", MAX_BYTES));
+        // The path is what Kubernetes makes of a path without a name.
+        errors.push(FieldError::too_long("[]", MAX_BYTES));
     }
     errors
 }

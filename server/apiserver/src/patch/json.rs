@@ -17,6 +17,10 @@ pub struct Operation {
     value: Value,
 }
 
+/// What all copies of one patch may hold together, in bytes of JSON text: a few operations that
+/// copy what was copied could otherwise fill the memory.
+const COPIES_LIMIT: usize = 3 << 20;
+
 /// Why a patch cannot be applied. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
@@ -32,6 +36,9 @@ pub enum PatchError {
         /// The path.
         path: String,
     },
+    /// The copies hold too much.
+    #[error("all copies of a patch may hold {COPIES_LIMIT} bytes together")]
+    CopiesTooLarge,
     /// There is no such operation.
     #[error("unexpected kind of operation: {op}")]
     UnknownOperation {
@@ -46,14 +53,16 @@ pub enum PatchError {
 /// The first operation that cannot be applied.
 pub fn apply(document: &mut Value, operations: &[Operation]) -> Result<(), PatchError> {
     let mut result = document.clone();
+    let mut room = COPIES_LIMIT;
     for operation in operations {
-        step(&mut result, operation)?;
+        step(&mut result, operation, &mut room)?;
     }
     *document = result;
     Ok(())
 }
 
-fn step(document: &mut Value, operation: &Operation) -> Result<(), PatchError> {
+/// Does one operation; `room` is what copies may still hold.
+fn step(document: &mut Value, operation: &Operation, room: &mut usize) -> Result<(), PatchError> {
     let path = operation.path.as_str();
     let from = operation.from.as_deref().unwrap_or_default();
     match operation.op.as_str() {
@@ -66,6 +75,8 @@ fn step(document: &mut Value, operation: &Operation) -> Result<(), PatchError> {
         }
         "copy" => {
             let value = read(document, from).cloned().ok_or_else(|| missing(from))?;
+            let size = value.to_string().len();
+            *room = room.checked_sub(size).ok_or(PatchError::CopiesTooLarge)?;
             add(document, path, value)
         }
         "test" => test(document, path, &operation.value),
@@ -242,6 +253,14 @@ mod tests {
             {"op": "add", "path": "/metadata/finalizers", "value": ["f"]}]);
         assert_eq!(run(&start, &operations).unwrap(), json!({"metadata": {"finalizers": ["f"]}}));
         assert!(run(&json!({"metadata": {"finalizers": ["f"]}}), &operations).is_none());
+    }
+
+    #[test]
+    fn copies_of_copies_are_stopped_before_they_fill_the_memory() {
+        let start = json!({"l": ["0123456789".repeat(100)]});
+        let copies: Vec<Value> =
+            (0..40).map(|_| json!({"op": "copy", "from": "/l", "path": "/l/-"})).collect();
+        assert!(run(&start, &Value::Array(copies)).is_none());
     }
 
     #[test]
