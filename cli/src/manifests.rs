@@ -51,7 +51,7 @@ async fn send(client: &Client, object: DynamicObject) -> anyhow::Result<String> 
     let (resource, capabilities) = pinned_kind(client, &kind)
         .await
         .with_context(|| format!("{} {} is not served here", types.api_version, types.kind))?;
-    let api = api(client, &object, &resource, capabilities.scope);
+    let api = api(client, &object, &resource, &capabilities.scope);
     let label = format!("{} {name}", resource.kind.to_lowercase());
     if api.get_opt(&name).await?.is_some() {
         api.patch(&name, &PatchParams::default(), &Patch::Merge(&object)).await?;
@@ -65,7 +65,7 @@ fn api(
     client: &Client,
     object: &DynamicObject,
     resource: &ApiResource,
-    scope: Scope,
+    scope: &Scope,
 ) -> Api<DynamicObject> {
     match scope {
         Scope::Cluster => Api::all_with(client.clone(), resource),

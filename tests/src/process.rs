@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use crate::tools::root;
 
 /// Long enough for a loaded machine; a test that gets here has failed.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_mins(2);
 /// Lines that a process may be ahead of its reader.
 const LINES_AHEAD: usize = 10_000;
 
@@ -124,10 +124,12 @@ impl Process {
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
             self.seen.push(line);
         }
-        let ended = self.child.try_wait().expect("the process is ours");
-        if ended.is_none() && self.lines.try_recv() != Err(TryRecvError::Disconnected) {
-            panic!("{} does not end; it printed:\n{}", self.name, self.seen.join("\n"));
-        }
+        assert!(
+            self.lines.try_recv() == Err(TryRecvError::Disconnected),
+            "{} does not end; it printed:\n{}",
+            self.name,
+            self.seen.join("\n")
+        );
         self.child.wait().expect("the process is ours")
     }
 

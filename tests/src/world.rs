@@ -2,8 +2,8 @@
 //!
 //! With `#[tokio::test(start_paused = true)]` hours of timeouts pass in milliseconds.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use futures::StreamExt as _;
 use hyper_util::rt::TokioIo;
@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -44,7 +44,7 @@ pub struct World {
     cloud: Cloud,
     api: ApiServer,
     core: Option<Core>,
-    doors: Arc<std::sync::Mutex<mpsc::Sender<DuplexStream>>>,
+    wire: Wire,
     driver: Option<(CancellationToken, JoinHandle<()>)>,
     cores: AtomicU32,
 }
@@ -63,7 +63,6 @@ impl World {
         let directory = TempDir::new().expect("temporary directories can be made");
         std::fs::write(directory.path().join("token"), TOKEN).expect("the directory is ours");
         let cloud = Cloud::in_memory(Clock::new(move || now()));
-        let (door, _) = mpsc::channel(1);
         let mut world = Self {
             directory,
             start,
@@ -71,7 +70,7 @@ impl World {
             cloud,
             api,
             core: None,
-            doors: Arc::new(std::sync::Mutex::new(door)),
+            wire: Wire::default(),
             driver: None,
             cores: AtomicU32::new(0),
         };
@@ -105,8 +104,7 @@ impl World {
     /// # Panics
     /// If it does not start.
     pub async fn start_core(&mut self) {
-        let (door, connections) = mpsc::channel(8);
-        *self.doors.lock().expect("nobody panicked") = door;
+        let connections = self.wire.lead_to_a_new_core();
         let start = self.start;
         let number = self.cores.fetch_add(1, Ordering::Relaxed);
         let settings = Settings {
@@ -142,24 +140,22 @@ impl World {
     /// Drops the core where it stands: no farewell to drivers, no release of the Lease.
     pub fn crash_core(&mut self) {
         self.core = None;
+        self.wire.cut();
     }
 
     /// Starts the driver and its kubelets.
     pub fn start_driver(&mut self) {
         let end = CancellationToken::new();
-        let doors = self.doors.clone();
+        let wire = self.wire.clone();
         let connector = Connector::new(move || {
-            let door = doors.lock().expect("nobody panicked").clone();
+            let wire = wire.clone();
             async move {
+                let dial = service_fn(move |_| {
+                    let wire = wire.clone();
+                    async move { wire.dial().await.map(TokioIo::new) }
+                });
                 let channel = Endpoint::from_static("http://core")
-                    .connect_with_connector(service_fn(move |_| {
-                        let door = door.clone();
-                        async move {
-                            let (ours, theirs) = tokio::io::duplex(PIPE);
-                            door.send(theirs).await.map_err(std::io::Error::other)?;
-                            Ok::<_, std::io::Error>(TokioIo::new(ours))
-                        }
-                    }))
+                    .connect_with_connector(dial)
                     .await
                     .map_err(|_no_core| ConnectError::Timeout)?;
                 Connection::new(channel).with_token(TOKEN)
@@ -193,6 +189,7 @@ impl World {
     pub fn crash_driver(&mut self) {
         if let Some((_, task)) = self.driver.take() {
             task.abort();
+            self.wire.hang_up();
         }
     }
 
@@ -248,15 +245,11 @@ impl World {
         let api = Api::<Machine>::default_namespaced(self.client());
         let day = std::time::Duration::from_hours(24);
         let waited = tokio::time::timeout(day, await_condition(api.clone(), name, condition)).await;
-        match waited {
-            Ok(met) => {
-                met.expect("machines can be watched");
-            }
-            Err(_) => {
-                let machine = api.get_opt(name).await;
-                panic!("{name} was never {what} within a day: {machine:#?}");
-            }
-        }
+        let Ok(met) = waited else {
+            let machine = api.get_opt(name).await;
+            panic!("{name} was never {what} within a day: {machine:#?}");
+        };
+        met.expect("machines can be watched");
     }
 
     /// Everything ends in order.
@@ -278,6 +271,52 @@ impl World {
             .create(&PostParams::default(), &object)
             .await
             .expect("the example is accepted");
+    }
+}
+
+/// The network between driver and core: pipes that can be cut.
+#[derive(Clone, Debug, Default)]
+struct Wire {
+    inner: Arc<Mutex<WireEnds>>,
+}
+
+#[derive(Debug, Default)]
+struct WireEnds {
+    core: Option<mpsc::Sender<DuplexStream>>,
+    links: Vec<AbortHandle>,
+}
+
+impl Wire {
+    /// From now on dialling ends at whoever listens here.
+    fn lead_to_a_new_core(&self) -> mpsc::Receiver<DuplexStream> {
+        let (door, connections) = mpsc::channel(8);
+        self.inner.lock().expect("nobody panicked").core = Some(door);
+        connections
+    }
+
+    /// Every connection ends, as if the process at the other end were gone.
+    fn cut(&self) {
+        self.inner.lock().expect("nobody panicked").core = None;
+        self.hang_up();
+    }
+
+    /// Every connection ends; the core can still be dialled.
+    fn hang_up(&self) {
+        let mut ends = self.inner.lock().expect("nobody panicked");
+        ends.links.drain(..).for_each(|link| link.abort());
+    }
+
+    async fn dial(&self) -> std::io::Result<DuplexStream> {
+        let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let door = self.inner.lock().expect("nobody panicked").core.clone().ok_or_else(refused)?;
+        let (ours, mut near) = tokio::io::duplex(PIPE);
+        let (mut far, theirs) = tokio::io::duplex(PIPE);
+        door.send(theirs).await.map_err(|_gone| refused())?;
+        let link = tokio::spawn(async move {
+            let _ended = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+        });
+        self.inner.lock().expect("nobody panicked").links.push(link.abort_handle());
+        Ok(ours)
     }
 }
 

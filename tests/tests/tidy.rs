@@ -1,5 +1,7 @@
 //! The rules of the repository. Each failure says what to do instead.
 
+#![expect(clippy::expect_used, reason = "tests")]
+
 use std::path::Path;
 use std::process::Command;
 
@@ -47,7 +49,8 @@ fn text<'a>(files: &'a [SourceFile], path: &str) -> &'a str {
     files
         .iter()
         .find(|file| file.path == Path::new(path))
-        .map_or_else(|| panic!("{path} is missing"), |file| file.text.as_str())
+        .map(|file| file.text.as_str())
+        .expect(path)
 }
 
 #[test]
@@ -71,7 +74,7 @@ fn no_source_file_is_too_long_and_half_of_them_are_short() {
 #[test]
 fn modules_are_named_by_what_they_do() {
     for file in files().unwrap() {
-        for part in file.path.iter() {
+        for part in &file.path {
             let name = Path::new(part).file_stem().unwrap_or(part).to_string_lossy();
             assert!(
                 !BANNED_MODULES.contains(&name.as_ref()),

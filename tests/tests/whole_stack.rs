@@ -1,5 +1,7 @@
 //! The whole stack in one process on a paused clock: days of timeouts in milliseconds.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};

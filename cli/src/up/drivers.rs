@@ -22,7 +22,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Longest pause: a driver that never starts costs next to nothing, and a mended one is back within this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A driver that lived this long counts as well: its next crash pauses shortly again.
-const WELL_AFTER: Duration = Duration::from_secs(60);
+const WELL_AFTER: Duration = Duration::from_mins(1);
 /// How long a driver may finish its work after SIGTERM; the SDK's own drain is shorter (25 s).
 const END_WITHIN: Duration = Duration::from_secs(30);
 
@@ -135,12 +135,12 @@ impl DriverProcess {
                     match until_exit(child, stdin, &end).await {
                         None => break,
                         Some(status) => {
-                            story.tell(format_args!("driver {} ended: {status}", self.name))
+                            story.tell(format_args!("driver {} ended: {status}", self.name));
                         }
                     }
                 }
                 Err(error) => {
-                    story.tell(format_args!("driver {} did not start: {error:#}", self.name))
+                    story.tell(format_args!("driver {} did not start: {error:#}", self.name));
                 }
             }
             if started.elapsed() >= WELL_AFTER {

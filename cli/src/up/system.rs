@@ -218,13 +218,17 @@ async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
             "{flag} {address} is not a loopback address, and drivers speak no TLS here yet; use 127.0.0.1"
         );
     }
-    TcpListener::bind(address).await.map_err(|error| match error.kind() {
-        ErrorKind::AddrInUse => anyhow!(
+    let error = match TcpListener::bind(address).await {
+        Ok(listener) => return Ok(listener),
+        Err(error) => error,
+    };
+    if error.kind() == ErrorKind::AddrInUse {
+        bail!(
             "{flag} {address} is taken by another process; end it, or choose another address with {flag}"
-        ),
-        ErrorKind::AddrNotAvailable => {
-            anyhow!("{flag} {address} is not an address of this computer")
-        }
-        _ => anyhow!(error).context(format!("{flag} {address} cannot be listened on")),
-    })
+        );
+    }
+    if error.kind() == ErrorKind::AddrNotAvailable {
+        bail!("{flag} {address} is not an address of this computer");
+    }
+    Err(error).with_context(|| format!("{flag} {address} cannot be listened on"))
 }

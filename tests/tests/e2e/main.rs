@@ -3,7 +3,7 @@
 //! Without kubectl these tests say `skipped: kubectl not found`. With `OSTLER_TEST_KUBECONFIG` set, all of them but those
 //! that kill the API server run against the cluster it names.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod bad_input;
 mod crash;
