@@ -178,6 +178,17 @@ async fn a_write_that_changes_nothing_keeps_the_version_and_is_not_seen() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn patches_cannot_let_an_object_grow_without_end() {
+    let cluster = Cluster::start().await;
+    cluster.create(PODS, pod("p")).await;
+    let path = format!("{PODS}/p/status");
+    let large = "x".repeat(2 << 20);
+    cluster.patch(&path, json!({"status": {"message": large}})).await;
+    let (code, answer) = cluster.send("PATCH", &path, &json!({"status": {"reason": large}})).await;
+    assert_eq!((code, &answer["reason"]), (413, &json!("RequestEntityTooLarge")));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_finalizer_is_added_and_removed_by_tested_json_patches() {
     let cluster = Cluster::start().await;
     cluster.create(MAPS, map("a")).await;

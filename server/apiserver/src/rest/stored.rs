@@ -7,6 +7,7 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
+use super::body::LIMIT;
 use crate::{
     kinds::Resource,
     status::{Answer, Status},
@@ -47,7 +48,8 @@ pub(crate) fn stamp(resource: &Resource, object: &mut Value) {
 /// follows makes it another.
 ///
 /// # Errors
-/// It cannot be written as JSON (500), which no `Value` comes to.
+/// It is larger than any body may be (413): patches could let it grow without end. Or it cannot be
+/// written as JSON (500), which no `Value` comes to.
 pub(crate) fn encode(resource: &Resource, object: &mut Value) -> Answer<Bytes> {
     if let Some(metadata) = metadata_mut(object) {
         metadata.remove("resourceVersion");
@@ -59,7 +61,11 @@ pub(crate) fn encode(resource: &Resource, object: &mut Value) -> Answer<Bytes> {
         resource.to_stored(&mut stored);
         serde_json::to_vec(&stored)
     };
-    text.map(Bytes::from).map_err(|error| Status::internal(error.to_string()))
+    match text {
+        Ok(text) if text.len() > LIMIT => Err(Status::too_large(LIMIT)),
+        Ok(text) => Ok(text.into()),
+        Err(error) => Err(Status::internal(error.to_string())),
+    }
 }
 
 /// Whether the stored form of this version is the served one: spares a copy of every object.
