@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ostler_driver_fake::cloud::{Cloud, Instance};
 use tempfile::TempDir;
@@ -21,7 +22,10 @@ pub enum Part {
     Driver,
 }
 
-/// Everything that runs; ended when dropped.
+/// A cluster of somebody else takes one stack at a time: all of them use its namespace `default`.
+static FOREIGN_CLUSTER: Mutex<()> = Mutex::new(());
+
+/// Everything that runs; ended when dropped. On a foreign cluster, what the tests made goes first.
 #[derive(Debug)]
 pub struct Stack {
     directory: TempDir,
@@ -34,6 +38,26 @@ pub struct Stack {
     driver: Option<Process>,
     core: Option<Process>,
     api: Option<Process>,
+    foreign: Option<MutexGuard<'static, ()>>,
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        if self.foreign.is_none() {
+            return;
+        }
+        // A test that failed may have left a part dead, and machines go only through their driver.
+        for part in [Part::Core, Part::Driver] {
+            self.kill(part);
+            self.restart(part);
+        }
+        let made = ["pdb,pods", "-l", "ostler.dev/test", "--force", "--grace-period=0"];
+        self.kubectl.output(["delete", "--ignore-not-found"].iter().chain(&made), None);
+        for kind in ["machines", "machineclasses"] {
+            self.kubectl.output(["delete", kind, "--all", "--timeout=120s"], None);
+        }
+        self.kubectl.output(["delete", "secret", "fake", "big", "--ignore-not-found"], None);
+    }
 }
 
 impl Stack {
@@ -58,6 +82,9 @@ impl Stack {
             api: None,
             core: None,
             driver: None,
+            foreign: external
+                .is_some()
+                .then(|| FOREIGN_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner)),
         };
         std::fs::write(stack.token_file(), "a token of the tests").expect("the directory is ours");
         if external.is_none() {
@@ -77,7 +104,7 @@ impl Stack {
 
     /// True if the API server is somebody else's, and must not be killed.
     pub fn foreign_api(&self) -> bool {
-        self.api.is_none()
+        self.foreign.is_some()
     }
 
     /// SIGKILL for one process.

@@ -1,5 +1,8 @@
 //! Bad input gets a typed reason or a 422 that names the field, and recovers once mended.
 
+use std::process::Command;
+
+use ostler_tests::process::binaries;
 use ostler_tests::stack::{Part, Stack};
 
 use crate::manifests::{apply_examples, class, machine};
@@ -118,5 +121,49 @@ fn an_invalid_machine_is_refused_with_its_field() {
         let output = stack.kubectl().output(["apply", "-f", "-"], Some(&broken));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains(field), "{field}: {said}");
+    }
+}
+
+#[test]
+fn an_instance_without_a_provider_id_and_one_of_another_machine_are_said_and_recover() {
+    let Some(stack) = Stack::start() else { return };
+    let kubectl = stack.kubectl();
+    apply_examples(kubectl);
+    kubectl.wait("machine", "fake-1", PHASE, "Running");
+    let taken = kubectl.get("machine", "fake-1")["spec"]["providerID"].clone();
+    let answer = |id: &str| {
+        let rule = |verb: &str| {
+            format!(r#"{{"operation":"{verb}","machine":"odd","returnProviderId":"{id}"}}"#)
+        };
+        format!(r#"{{"faults":[{},{}]}}"#, rule("CreateMachine"), rule("GetMachineStatus"))
+    };
+    stack.control(&answer(""));
+    kubectl.apply(&machine("odd", "fake"));
+    kubectl.wait("machine", "odd", REASON, "EmptyProviderID");
+    stack.control(&answer(taken.as_str().unwrap()));
+    kubectl.wait("machine", "odd", REASON, "DuplicateProviderID");
+    stack.control("{}");
+    kubectl.wait("machine", "odd", PHASE, "Running");
+    assert_eq!(stack.instances_of("odd").len(), 1);
+}
+
+#[test]
+fn a_core_refuses_to_run_where_what_it_writes_would_be_dropped_and_says_what_to_do() {
+    let Some(stack) = Stack::start() else { return };
+    if stack.foreign_api() {
+        return;
+    }
+    let old = r#"[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/operation"}]"#;
+    let crd = "machines.machine.sapcloud.io";
+    stack.kubectl().run(["patch", "crd", crd, "--type=json", "-p", old]);
+    let output = Command::new(binaries().join("ostler-server"))
+        .args(["--kubeconfig", stack.kubeconfig().to_str().unwrap()])
+        .args(["--drivers-listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    for needed in ["status.operation", "ostler crds | kubectl apply -f -"] {
+        assert!(said.contains(needed), "{needed}: {said}");
     }
 }

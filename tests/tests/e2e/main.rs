@@ -1,7 +1,8 @@
 //! End to end: real processes, real sockets, real kubectl.
 //!
 //! Without kubectl these tests say `skipped: kubectl not found`. With `OSTLER_TEST_KUBECONFIG` set, all of them but those
-//! that kill the API server run against the cluster it names.
+//! that kill the API server run against the cluster it names, one after the other, in its namespace `default`, which they
+//! leave without machines.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

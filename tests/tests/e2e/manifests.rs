@@ -39,7 +39,7 @@ pub(crate) fn pod(name: &str, node: &str, grace_seconds: u32) -> String {
     format!(
         "apiVersion: v1
 kind: Pod
-metadata: {{ name: {name}, namespace: default, labels: {{ app: {name} }} }}
+metadata: {{ name: {name}, namespace: default, labels: {{ app: {name}, ostler.dev/test: \"\" }} }}
 spec:
   nodeName: {node}
   terminationGracePeriodSeconds: {grace_seconds}
@@ -54,7 +54,7 @@ pub(crate) fn blocking_budget(pod: &str) -> String {
     format!(
         "apiVersion: policy/v1
 kind: PodDisruptionBudget
-metadata: {{ name: {pod}, namespace: default }}
+metadata: {{ name: {pod}, namespace: default, labels: {{ ostler.dev/test: \"\" }} }}
 spec:
   minAvailable: 1
   selector: {{ matchLabels: {{ app: {pod} }} }}
