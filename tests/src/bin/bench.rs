@@ -75,7 +75,7 @@ fn row(what: &str, times: &mut [Duration]) {
     times.sort_unstable();
     let pick = |index: usize| times.get(index).copied().unwrap_or_default();
     println!(
-        "{what}: median {:.0?}, min {:.0?}, max {:.0?} (n={})",
+        "{what}: median {:.1?}, min {:.1?}, max {:.1?} (n={})",
         pick(times.len() / 2),
         pick(0),
         pick(times.len().saturating_sub(1)),
