@@ -15,6 +15,7 @@ const TABLE: &[(State, State, &str)] = &[
     (State::Initializing, State::Failed, "creation timeout"),
     (State::Joining, State::Running, "node healthy"),
     (State::Joining, State::Initializing, "driver says uninitialized"),
+    (State::Joining, State::Creating, "instance vanished before it was named"),
     (State::Joining, State::Failed, "creation timeout"),
     (State::Running, State::Failed, "health timeout"),
     (State::Finding, State::Draining, "node known, or none"),

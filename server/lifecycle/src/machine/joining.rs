@@ -30,6 +30,10 @@ pub(crate) fn enter(pass: &mut Pass<'_>) {
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     creating::keep_finalizer(pass);
+    if matches!(pass.reading, Some(Reading::NotFound)) && pass.machine.provider_id().is_none() {
+        // The driver spoke of an instance that it never named, and takes it back.
+        return Turn::To(State::Creating);
+    }
     let (reason, message) = match &pass.snap.node {
         NodeView::Unknown => (WaitReason::NotObserved, "nodes were not looked up yet".to_owned()),
         NodeView::Ambiguous(nodes) => {

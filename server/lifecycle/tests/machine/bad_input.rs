@@ -1,6 +1,6 @@
 use ostler_api::{
-    driver::{ErrorCode, OperationKind as Kind},
-    machine::{LifecyclePhase, MachinePhase, WaitReason},
+    driver::{Certainty, ErrorCode, OperationKind as Kind},
+    machine::{LifecyclePhase, MachinePhase, MachineStep, WaitReason},
 };
 use ostler_lifecycle::{
     operation::Success,
@@ -192,4 +192,20 @@ fn a_machine_with_an_instance_waits_for_its_class_to_be_deleted() {
     world.settle();
     assert!(world.machine.is_none());
     assert!(world.instances.is_empty());
+}
+
+#[test]
+fn an_instance_that_the_driver_spoke_of_and_takes_back_is_made() {
+    let mut world = World::new();
+    world.pass();
+    world.fail(ErrorCode::Uninitialized, Certainty::NotApplied);
+    world.pass();
+    world.fail(ErrorCode::Unimplemented, Certainty::NotApplied);
+    world.pass();
+    assert_eq!(world.step(), Some(MachineStep::JoinNode), "the driver said that it is there");
+    world.later(60);
+    world.settle();
+    assert_eq!(world.creates, 1);
+    assert_eq!(world.instances.len(), 1);
+    assert_eq!(world.phase(), MachinePhase::Pending);
 }
