@@ -61,6 +61,8 @@ pub struct World {
     pub creates: usize,
     /// Everything that was sent, in order.
     pub sent: Vec<Dispatch>,
+    /// The provider spec of the class when the last operation was sent: its revision is kept for the driver.
+    pub spec_sent: String,
     pub events: Vec<Event>,
     /// Pods whose eviction is refused, by name.
     pub protected: BTreeSet<String>,
@@ -99,6 +101,7 @@ impl World {
             instances: Vec::new(),
             creates: 0,
             sent: Vec::new(),
+            spec_sent: String::new(),
             events: Vec::new(),
             protected: BTreeSet::new(),
             cancelled: Vec::new(),
@@ -258,6 +261,11 @@ impl World {
             }
             if let Some(dispatch) = &plan.dispatch {
                 self.sent.push(dispatch.clone());
+                self.spec_sent = self
+                    .class
+                    .as_ref()
+                    .map(|class| class.spec.provider_spec.to_string())
+                    .unwrap_or_default();
                 self.operation = OperationView::InFlight(InFlight {
                     id: dispatch.id.clone(),
                     kind: dispatch.kind(),
@@ -335,14 +343,13 @@ impl World {
     /// The effect of the operation in flight.
     pub fn carry_out(&mut self) -> Result<Success, Failure> {
         let request = self.sent.last().unwrap().request.clone();
-        let spec = self.class.as_ref().map(|class| class.spec.provider_spec.to_string());
+        let spec = self.spec_sent.clone();
         let missing = || Err(Failure::new(ErrorCode::NotFound, Certainty::NotApplied, "none"));
         match request {
             Request::Create { .. } => {
                 self.creates += 1;
                 if self.instances.is_empty() {
-                    self.instances
-                        .push(Instance { initialized: false, spec: spec.unwrap_or_default() });
+                    self.instances.push(Instance { initialized: false, spec });
                 }
                 Ok(Success::Created(self.record()))
             }
@@ -353,7 +360,7 @@ impl World {
             }
             Request::Update { .. } => {
                 let Some(instance) = self.instances.first_mut() else { return missing() };
-                instance.spec = spec.unwrap_or_default();
+                instance.spec = spec;
                 Ok(Success::Updated { applied_paths: vec!["tags".to_owned()] })
             }
             Request::Delete { .. } => {
