@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ostler_driver_fake::cloud::{Cloud, Instance};
@@ -275,10 +276,17 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("our paths are UTF-8")
 }
 
-/// A port that nobody listens on. Another process may take it first; tests that lose that race say so.
+/// Below the ports that outgoing connections are given, which would take one in the moment it is needed.
+const FIRST_PORT: u16 = 20_000;
+/// Ports of one test process.
+const PORTS: u16 = 25;
+
+/// A port that nobody listens on, and that no other test of this process gets.
 fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0))
-        .and_then(|listener| listener.local_addr())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let process = u16::try_from(std::process::id() % 400).expect("below 400");
+    std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed))
+        .map(|number| FIRST_PORT + (process * PORTS + number) % (400 * PORTS))
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
         .expect("loopback has free ports")
-        .port()
 }
