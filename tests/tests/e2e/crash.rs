@@ -4,8 +4,8 @@ use ostler_tests::stack::{Part, Stack};
 
 use crate::manifests::{apply_examples, class, machine, pod};
 
-/// Slow enough for kubectl to see each step. A Node joins while its instance is still being initialized, hence the four seconds.
-const SLOW: &str = r#"{"region":"local","image":"fake-1.0","initialize":true,"latency":{"create":"1s","initialize":"1s","join":"4s","delete":"1s"}}"#;
+/// Slow enough for kubectl to see each step. A Node joins while its instance is still being initialized, hence the eight seconds.
+const SLOW: &str = r#"{"region":"local","image":"fake-1.0","initialize":true,"latency":{"create":"2s","initialize":"2s","join":"8s","delete":"2s"}}"#;
 
 fn is_killed_at_each_step_of_creation(part: Part) {
     let Some(mut stack) = Stack::start() else { return };
