@@ -2,7 +2,7 @@
 
 use futures::StreamExt;
 
-use crate::store::{Prefix, Record, SharedEvent, Store, Watch};
+use crate::store::{Change, Key, Prefix, Record, SharedEvent, Store, Watch};
 
 /// What a feed delivers.
 #[derive(Debug)]
@@ -11,6 +11,27 @@ pub(crate) enum Update {
     All(Vec<Record>),
     /// One change after that.
     Change(SharedEvent),
+}
+
+impl Update {
+    /// Whether it says all there is: what was known before counts no more.
+    pub(crate) fn is_all(&self) -> bool {
+        matches!(self, Self::All(_))
+    }
+
+    /// The objects that it speaks of, each with its text; none for one that is gone.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = (&Key, Option<&[u8]>)> {
+        let (records, event) = match self {
+            Self::All(records) => (records.as_slice(), None),
+            Self::Change(event) => (&[][..], Some(event)),
+        };
+        let changed = event.map(|event| match &event.change {
+            Change::Put(value) => (&event.key, Some(value.as_ref())),
+            Change::Delete(_) => (&event.key, None),
+        });
+        let listed = records.iter().map(|record| (&record.key, Some(record.value.as_ref())));
+        listed.chain(changed)
+    }
 }
 
 /// Follows a range of the store from its present state onwards.

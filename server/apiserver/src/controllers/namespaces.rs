@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     kinds::access::{items, set, text},
-    store::{Change, Key, Prefix, Record},
+    store::{Key, Prefix, Record},
 };
 
 use super::{
@@ -221,20 +221,11 @@ impl Controller for Namespaces {
     }
 
     fn observe(&mut self, update: Update, queue: &mut Queue<String>) {
-        match update {
-            Update::All(records) => {
-                self.terminating.clear();
-                for record in records {
-                    self.note(&record.key, Some(&record.value), queue);
-                }
-            }
-            Update::Change(event) => {
-                let value = match &event.change {
-                    Change::Put(value) => Some(value.as_ref()),
-                    Change::Delete(_) => None,
-                };
-                self.note(&event.key, value, queue);
-            }
+        if update.is_all() {
+            self.terminating.clear();
+        }
+        for (key, value) in update.objects() {
+            self.note(key, value, queue);
         }
     }
 

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     kinds::access::{number, set, text},
     selector::LabelSelector,
-    store::{Change, Key},
+    store::Key,
 };
 
 use super::{
@@ -164,21 +164,12 @@ impl Controller for Budgets {
     }
 
     fn observe(&mut self, update: Update, queue: &mut Queue<Name>) {
-        match update {
-            Update::All(records) => {
-                self.pods.clear();
-                self.known.clear();
-                for record in records {
-                    self.note(&record.key, Some(&record.value), queue);
-                }
-            }
-            Update::Change(event) => {
-                let value = match &event.change {
-                    Change::Put(value) => Some(value.as_ref()),
-                    Change::Delete(_) => None,
-                };
-                self.note(&event.key, value, queue);
-            }
+        if update.is_all() {
+            self.pods.clear();
+            self.known.clear();
+        }
+        for (key, value) in update.objects() {
+            self.note(key, value, queue);
         }
     }
 
