@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use ostler_sessions::{AuthError, Authenticator, Principal, Providers, StaticTokens, async_trait};
+use ostler_sessions::{
+    AuthError, Authenticator, Presented, Principal, Providers, StaticTokens, async_trait,
+};
 
 /// The token of one driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +42,7 @@ impl DriverToken {
             Some(provider) => Providers::named([provider]),
             None => Providers::Any,
         };
-        Principal { name: self.name.clone(), providers }
+        Principal::new(self.name.clone(), providers)
     }
 }
 
@@ -50,7 +52,7 @@ pub(crate) struct TokenFiles(pub(crate) Vec<DriverToken>);
 
 #[async_trait]
 impl Authenticator for TokenFiles {
-    async fn authenticate(&self, token: &str, peer: &str) -> Result<Principal, AuthError> {
+    async fn authenticate(&self, presented: Presented<'_>) -> Result<Principal, AuthError> {
         let mut known = StaticTokens::new();
         for driver in &self.0 {
             match tokio::fs::read_to_string(&driver.file).await {
@@ -60,7 +62,7 @@ impl Authenticator for TokenFiles {
                 }
             }
         }
-        known.authenticate(token, peer).await
+        known.authenticate(presented).await
     }
 }
 
@@ -78,6 +80,11 @@ mod tests {
         }
     }
 
+    async fn shown(tokens: &TokenFiles, token: &str) -> Result<Principal, AuthError> {
+        let peer = ostler_sessions::Peer::default();
+        tokens.authenticate(Presented { token: Some(token), peer: &peer }).await
+    }
+
     #[tokio::test]
     async fn a_changed_token_file_counts_at_once() {
         let dir = tempfile::tempdir().unwrap();
@@ -88,11 +95,9 @@ mod tests {
             provider: Some("fake.ostler.dev".to_owned()),
             file: file.clone(),
         }]);
-        assert_eq!(tokens.authenticate("first", "").await.unwrap().name, "fake");
+        assert_eq!(shown(&tokens, "first").await.unwrap().name, "fake");
         std::fs::write(&file, "second").unwrap();
-        assert_eq!(tokens.authenticate("first", "").await, Err(AuthError::Invalid));
-        assert!(
-            tokens.authenticate("second", "").await.unwrap().providers.allow("fake.ostler.dev")
-        );
+        assert_eq!(shown(&tokens, "first").await, Err(AuthError::Invalid));
+        assert!(shown(&tokens, "second").await.unwrap().providers.allow("fake.ostler.dev"));
     }
 }

@@ -155,7 +155,7 @@ impl ClassSource for NoClasses {
 }
 
 async fn session(in_flight: usize) -> f64 {
-    let principal = Principal { name: "bench".to_owned(), providers: Providers::Any };
+    let principal = Principal::new("bench", Providers::Any);
     let tokens = StaticTokens::new().with(TOKEN, principal);
     let options = SessionsOptions::default();
     let sessions = Sessions::new(options, Arc::new(NoClasses), Arc::new(tokens));

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
@@ -12,6 +14,16 @@ pub struct Principal {
     pub name: String,
     /// What it may claim.
     pub providers: Providers,
+    /// How much longer what it showed is good for; `None`: without end. A session does not outlive
+    /// it.
+    pub expires_in: Option<Duration>,
+}
+
+impl Principal {
+    /// A principal whose credential does not expire.
+    pub fn new(name: impl Into<String>, providers: Providers) -> Self {
+        Self { name: name.into(), providers, expires_in: None }
+    }
 }
 
 /// The providers that a principal may claim.
@@ -38,22 +50,78 @@ impl Providers {
     }
 }
 
+/// The other end of a connection, as far as the transport knows it. All of it is verified; nothing
+/// of it was merely said by the caller.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// Where the connection comes from, for logs; empty if unknown.
+    pub address: String,
+    /// The client certificate, if one was shown; its chain ends in the trusted CA.
+    pub certificate: Option<Arc<PeerCertificate>>,
+    /// The process at the other end of a unix socket.
+    pub process: Option<PeerProcess>,
+}
+
+/// Who a client certificate speaks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerCertificate {
+    /// Its URI name; else its DNS name; else its common name.
+    pub identity: String,
+    /// When it ends, in seconds since 1970.
+    pub not_after: i64,
+}
+
+/// The process at the other end of a unix socket, by the word of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerProcess {
+    /// Its effective user.
+    pub uid: u32,
+    /// Its effective group.
+    pub gid: u32,
+    /// Its process id, where the kernel tells.
+    pub pid: Option<i32>,
+}
+
+/// All that a caller shows.
+#[derive(Clone, Copy)]
+pub struct Presented<'a> {
+    /// The bearer token of the call.
+    pub token: Option<&'a str>,
+    /// The connection that the call came over.
+    pub peer: &'a Peer,
+}
+
+impl fmt::Debug for Presented<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Presented")
+            .field("token", &self.token.map(|_| "<redacted>"))
+            .field("peer", self.peer)
+            .finish()
+    }
+}
+
 /// Why a caller was turned away. Never says anything about the token itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
-    /// The token is not valid.
+    /// The caller showed nothing.
+    #[error("the call has no bearer token; set OSTLER_TOKEN_FILE of the driver")]
+    Missing,
+    /// What the caller showed is not valid.
     #[error("the bearer token is not valid; check OSTLER_TOKEN_FILE of the driver")]
     Invalid,
-    /// The token cannot be checked for now.
+    /// The caller is known, and may serve no provider.
+    #[error("{0}")]
+    Unbound(String),
+    /// What the caller showed cannot be checked for now.
     #[error("the bearer token cannot be checked: {0}")]
     Unavailable(String),
 }
 
-/// Tells who holds a token.
+/// Tells who calls.
 #[tonic::async_trait]
 pub trait Authenticator: Send + Sync + 'static {
-    /// Who holds `token`. `peer` is the address it came from, for logs only; empty if unknown.
-    async fn authenticate(&self, token: &str, peer: &str) -> Result<Principal, AuthError>;
+    /// Who shows this, and what they may claim. Called for every call of a driver.
+    async fn authenticate(&self, presented: Presented<'_>) -> Result<Principal, AuthError>;
 }
 
 /// Tokens known from the start, e.g. one file for each driver. Holds their hashes only.
@@ -78,6 +146,16 @@ impl StaticTokens {
         }
         self
     }
+
+    /// Who holds `token`.
+    pub fn find(&self, token: &str) -> Option<Principal> {
+        let presented = digest(token.trim());
+        // No early end: the time taken tells nothing about which token came close.
+        let found = self.known.iter().fold(None, |found, (known, principal)| {
+            if equal(known, &presented) { Some(principal) } else { found }
+        });
+        found.cloned()
+    }
 }
 
 impl fmt::Debug for StaticTokens {
@@ -89,13 +167,8 @@ impl fmt::Debug for StaticTokens {
 
 #[tonic::async_trait]
 impl Authenticator for StaticTokens {
-    async fn authenticate(&self, token: &str, _peer: &str) -> Result<Principal, AuthError> {
-        let presented = digest(token.trim());
-        // No early end: the time taken tells nothing about which token came close.
-        let found = self.known.iter().fold(None, |found, (known, principal)| {
-            if equal(known, &presented) { Some(principal) } else { found }
-        });
-        found.cloned().ok_or(AuthError::Invalid)
+    async fn authenticate(&self, presented: Presented<'_>) -> Result<Principal, AuthError> {
+        self.find(presented.token.ok_or(AuthError::Missing)?).ok_or(AuthError::Invalid)
     }
 }
 
@@ -112,26 +185,33 @@ mod tests {
     use super::*;
 
     fn fake() -> Principal {
-        Principal { name: "fake".into(), providers: Providers::named(["fake.ostler.dev"]) }
+        Principal::new("fake", Providers::named(["fake.ostler.dev"]))
+    }
+
+    async fn shown(tokens: &StaticTokens, token: Option<&str>) -> Result<Principal, AuthError> {
+        tokens.authenticate(Presented { token, peer: &Peer::default() }).await
     }
 
     #[tokio::test]
     async fn a_token_names_its_principal_whatever_white_space_surrounds_it() {
         let tokens = StaticTokens::new().with("s3cret\n", fake());
-        assert_eq!(tokens.authenticate(" s3cret", "").await, Ok(fake()));
+        assert_eq!(shown(&tokens, Some(" s3cret")).await, Ok(fake()));
     }
 
     #[tokio::test]
-    async fn another_token_and_an_empty_one_are_refused() {
+    async fn another_token_and_none_are_refused() {
         let tokens = StaticTokens::new().with("s3cret", fake()).with(" \n", fake());
         for token in ["", "s3cre", "s3cret2"] {
-            assert_eq!(tokens.authenticate(token, "").await, Err(AuthError::Invalid));
+            assert_eq!(shown(&tokens, Some(token)).await, Err(AuthError::Invalid));
         }
+        assert_eq!(shown(&tokens, None).await, Err(AuthError::Missing));
     }
 
     #[test]
     fn debug_shows_no_token() {
-        let shown = format!("{:?}", StaticTokens::new().with("s3cret", fake()));
+        let tokens = StaticTokens::new().with("s3cret", fake());
+        let presented = Presented { token: Some("s3cret"), peer: &Peer::default() };
+        let shown = format!("{tokens:?} {presented:?}");
         assert!(shown.contains("fake") && !shown.contains("s3cret"), "{shown}");
     }
 }

@@ -27,7 +27,10 @@ mod sessions;
 mod shelf;
 mod shell;
 
-pub use auth::{AuthError, Authenticator, Principal, Providers, StaticTokens};
+pub use auth::{
+    AuthError, Authenticator, Peer, PeerCertificate, PeerProcess, Presented, Principal, Providers,
+    StaticTokens,
+};
 pub use class::{ClassContent, ClassError, ClassSource, SecretContent};
 pub use event::{ProviderState, SessionEvent};
 pub use operation::{

@@ -228,8 +228,7 @@ impl World {
             resume: Some(Resume { operations, ..Resume::default() }),
             ..Hello::default()
         };
-        let principal =
-            Principal { name: "fake".to_owned(), providers: Providers::named([PROVIDER]) };
+        let principal = Principal::new("fake", Providers::named([PROVIDER]));
         let key = self.hub.open(self.now, principal, String::new()).unwrap();
         self.streams.insert(key, (instance, 1));
         let frame = Some(register_request::Frame::Hello(hello));

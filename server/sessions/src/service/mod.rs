@@ -22,7 +22,7 @@ pub use self::serve::ServeError;
 use crate::session::frames::FRAME_BYTES;
 use crate::session::outbox::OutboxStream;
 use crate::shell::Shell;
-use crate::{AuthError, Principal};
+use crate::{AuthError, Peer, Presented, Principal};
 
 /// Both ways; class and secret are larger than a frame only through labels.
 const UNARY_BYTES: usize = 4 << 20;
@@ -54,26 +54,38 @@ struct Service {
 }
 
 impl Service {
-    /// Who calls.
+    /// Who calls, and from where.
     async fn caller<T>(&self, request: &Request<T>) -> Result<(Principal, String), Status> {
-        let peer = request.remote_addr().map(|peer| peer.to_string()).unwrap_or_default();
+        let peer = peer(request);
         let header = request.metadata().get("authorization");
         let token = header
             .and_then(|value| value.to_str().ok())
-            .and_then(|value| value.strip_prefix("Bearer "))
-            .ok_or_else(|| {
-                Status::unauthenticated(
-                    "the call has no bearer token; set OSTLER_TOKEN_FILE of the driver",
-                )
-            })?;
-        match self.shell.tokens.authenticate(token, &peer).await {
-            Ok(principal) => Ok((principal, peer)),
-            Err(error @ AuthError::Invalid) => {
-                tracing::warn!(peer, %error, "caller refused");
-                Err(Status::unauthenticated(error.to_string()))
+            .and_then(|value| value.strip_prefix("Bearer "));
+        let presented = Presented { token, peer: &peer };
+        match self.shell.tokens.authenticate(presented).await {
+            Ok(principal) => Ok((principal, peer.address)),
+            Err(error) => {
+                tracing::warn!(peer = peer.address, %error, "caller refused");
+                Err(refusal(&error))
             }
-            Err(error @ AuthError::Unavailable(_)) => Err(Status::unavailable(error.to_string())),
         }
+    }
+}
+
+/// The other end of the connection of a call.
+fn peer<T>(request: &Request<T>) -> Peer {
+    request.extensions().get::<Peer>().cloned().unwrap_or_else(|| Peer {
+        address: request.remote_addr().map(|address| address.to_string()).unwrap_or_default(),
+        ..Peer::default()
+    })
+}
+
+fn refusal(error: &AuthError) -> Status {
+    let message = error.to_string();
+    match error {
+        AuthError::Missing | AuthError::Invalid => Status::unauthenticated(message),
+        AuthError::Unbound(_) => status(Code::PermissionDenied, "NOT_BOUND", message),
+        AuthError::Unavailable(_) => Status::unavailable(message),
     }
 }
 

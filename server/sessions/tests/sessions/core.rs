@@ -91,10 +91,8 @@ impl Core {
         let classes = Arc::new(Classes::default());
         classes.put("small", class("7", "1"));
         classes.put_secret("small", "1", "canary-secret");
-        let principal = |name: &str, provider: &str| Principal {
-            name: name.to_owned(),
-            providers: Providers::named([provider]),
-        };
+        let principal =
+            |name: &str, provider: &str| Principal::new(name, Providers::named([provider]));
         let tokens = StaticTokens::new()
             .with(TOKEN, principal("fake", PROVIDER))
             .with(SECOND_TOKEN, principal("second", PROVIDER))
