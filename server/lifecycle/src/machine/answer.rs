@@ -15,7 +15,7 @@ use ostler_api::{
 use super::{
     State, conditions, creating, initializing, joining,
     pass::{Pass, Reading, after},
-    retry::{self, Move, Rule},
+    retry::{self, First, Move, Rule},
     standing::Standing,
     updating,
 };
@@ -91,8 +91,8 @@ fn failed(pass: &mut Pass<'_>, finished: &Finished, failure: &Failure, state: St
         OperationKind::CreateMachine => creation_failed(pass, failure, state),
         OperationKind::InitializeMachine => initialization_failed(pass, failure, state),
         OperationKind::UpdateMachine => {
-            lose(pass, OperationKind::UpdateMachine, failure);
-            updating::failed(pass, failure);
+            let rule = lose(pass, OperationKind::UpdateMachine, failure);
+            updating::failed(pass, failure, &rule);
             state
         }
         OperationKind::DeleteMachine => {
@@ -100,24 +100,18 @@ fn failed(pass: &mut Pass<'_>, finished: &Finished, failure: &Failure, state: St
             state
         }
         OperationKind::GetMachineStatus => {
-            let reading = match failure.code {
-                ErrorCode::NotFound => Reading::NotFound,
-                ErrorCode::Uninitialized => Reading::Uninitialized,
-                ErrorCode::Unimplemented => Reading::CannotRead,
-                ErrorCode::Canceled
-                | ErrorCode::Unknown
-                | ErrorCode::InvalidArgument
-                | ErrorCode::DeadlineExceeded
-                | ErrorCode::AlreadyExists
-                | ErrorCode::PermissionDenied
-                | ErrorCode::ResourceExhausted
-                | ErrorCode::FailedPrecondition
-                | ErrorCode::Aborted
-                | ErrorCode::OutOfRange
-                | ErrorCode::Internal
-                | ErrorCode::Unavailable
-                | ErrorCode::DataLoss
-                | ErrorCode::Unauthenticated => Reading::Failed(failure.clone()),
+            let reading = match retry::rule_for(finished.kind, failure).then {
+                Move::Absent => Reading::NotFound,
+                Move::NotInitialized => Reading::Uninitialized,
+                Move::GoOn => Reading::CannotRead,
+                Move::Backoff { .. }
+                | Move::OnClassChange
+                | Move::OnSecretChange { .. }
+                | Move::WhenThereIsRoom
+                | Move::GiveUp(_)
+                | Move::Accept
+                | Move::Refuse(_)
+                | Move::LookAgain { .. } => Reading::Failed(failure.clone()),
             };
             read(pass, reading, state)
         }
@@ -295,11 +289,11 @@ fn initialized(pass: &mut Pass<'_>, record: Option<&InstanceRecord>, state: Stat
 fn lose(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failure) -> Rule {
     let intent = pass.status.operation.take();
     let rule = if pass.is_over() && kind != OperationKind::DeleteMachine {
-        retry::rule(kind, failure.code)
+        retry::rule_for(kind, failure)
     } else {
         retry::remember(pass, kind, failure)
     };
-    if failure.certainty == Certainty::Unknown && rule.then != Move::Accept {
+    if rule.first == First::Read {
         pass.status.operation =
             intent.map(|intent| OperationIntent { outcome_unknown: true, ..intent });
     }
@@ -340,10 +334,15 @@ fn initialization_failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -
         Move::Backoff { .. }
         | Move::OnClassChange
         | Move::OnSecretChange { .. }
-        | Move::WhenThereIsRoom => {}
+        | Move::WhenThereIsRoom
+        | Move::Refuse(_)
+        | Move::LookAgain { .. }
+        | Move::Absent
+        | Move::NotInitialized
+        | Move::GoOn => {}
     }
     initializing::failed(pass, failure);
-    if failure.code == ErrorCode::NotFound {
+    if matches!(rule.then, Move::LookAgain { .. }) {
         // The lookup by identity finds the instance again, or makes it.
         pass.status.operation = None;
         pass.step(Some(MachineStep::CreateInstance));

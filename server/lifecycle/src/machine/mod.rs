@@ -27,7 +27,7 @@ mod volumes;
 
 pub use diagram::mermaid;
 pub use phase::lifecycle_phase;
-pub use retry::{Move, Rule, rule};
+pub use retry::{First, Move, Rule, rule};
 
 use ostler_api::machine::{Machine, MachinePhase, MachineStep};
 

@@ -4,7 +4,7 @@
 //! between: some of the instance's resources may have got the spec in the middle.
 
 use ostler_api::{
-    driver::{Certainty, ErrorCode, OperationKind, reason},
+    driver::{Certainty, ErrorCode, OperationKind},
     machine::{
         HotUpdate, HotUpdateState, MachineConditionType, MachineOperationType, MachineState,
         MachineStep, OperationIntent, WaitReason,
@@ -15,7 +15,8 @@ use ostler_api::{
 use super::{
     answer, conditions,
     pass::{Pass, Reading, Turn},
-    preconditions, retry,
+    preconditions,
+    retry::{self, Move, Rule},
     standing::Standing,
 };
 use crate::{
@@ -163,18 +164,13 @@ pub(crate) fn succeeded(pass: &mut Pass<'_>, intent: Option<&OperationIntent>) {
 }
 
 /// The driver could not, or would not.
-pub(crate) fn failed(pass: &mut Pass<'_>, failure: &Failure) {
+pub(crate) fn failed(pass: &mut Pass<'_>, failure: &Failure, rule: &Rule) {
     if pass.is_over() {
         return;
     }
     let text = failure.text();
-    let not_hot = failure.code == ErrorCode::FailedPrecondition
-        && failure.reason == reason::NOT_HOT_UPDATABLE;
-    if not_hot {
-        return refuse(pass, HotUpdateState::Refused, &text);
-    }
-    if failure.code == ErrorCode::Unimplemented {
-        return refuse(pass, HotUpdateState::Unsupported, &text);
+    if let Move::Refuse(state) = &rule.then {
+        return refuse(pass, state.clone(), &text);
     }
     if let Some(update) = &mut pass.status.hot_update {
         update.state = HotUpdateState::Failed;

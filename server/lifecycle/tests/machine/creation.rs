@@ -51,7 +51,7 @@ fn every_code_of_a_failed_create_shows_itself_and_follows_the_table() {
         assert_eq!(last.state, Some(MachineState::Failed));
         assert_eq!(status.operation, None, "{code}: nothing was applied, nothing is in doubt");
         let wait = looks_again(&world, &plan);
-        match rule(Kind::CreateMachine, code).then {
+        match rule(Kind::CreateMachine, code, "", Certainty::NotApplied).then {
             Move::GiveUp(reason) => {
                 assert_eq!(world.phase(), MachinePhase::Failed);
                 assert_eq!(status.failure_reason, Some(reason));
@@ -62,7 +62,12 @@ fn every_code_of_a_failed_create_shows_itself_and_follows_the_table() {
                 assert_eq!(wait, i64::try_from(first.as_secs()).ok(), "{code}");
                 assert_eq!(world.phase(), MachinePhase::CrashLoopBackOff);
             }
-            Move::Accept => panic!("{code}"),
+            Move::Accept
+            | Move::Refuse(_)
+            | Move::LookAgain { .. }
+            | Move::Absent
+            | Move::NotInitialized
+            | Move::GoOn => panic!("{code}"),
         }
     }
 }

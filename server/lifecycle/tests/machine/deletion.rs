@@ -104,7 +104,8 @@ fn every_code_of_a_failed_delete_keeps_the_finalizer_but_not_found() {
         let status = world.status();
         let shown = status.conditions.iter().find(|one| one.type_ == type_.as_str()).unwrap();
         assert_eq!(shown.reason.as_deref(), Some(code.name()));
-        assert!(!matches!(rule(Kind::DeleteMachine, code).then, Move::OnClassChange), "{code}");
+        let rule = rule(Kind::DeleteMachine, code, "", Certainty::NotApplied);
+        assert!(!matches!(rule.then, Move::OnClassChange), "{code}");
         let wait = looks_again(&world, &plan).unwrap();
         world.later(wait);
         world.settle();

@@ -17,4 +17,5 @@ mod drain;
 mod health;
 mod hot_update;
 mod life;
+mod retry;
 mod world;

@@ -1,0 +1,218 @@
+//! The table in words: in the author's manual and in the documentation, drawn from the data.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
+
+use super::table::{First, Move, Rule, reasons, rule};
+
+const CONTRACT: &str = "../../proto/ostler/driver/v1alpha1/operation.proto";
+const PAGE: &str = "../../docs/retry-policy.md";
+const BEGIN: &str =
+    "// The table below is drawn from `server/lifecycle/src/machine/retry/table.rs`.\n//\n";
+const END: &str = "// End of the table.\n";
+const STALE: &str = "stale: UPDATE_DOCS=1 cargo test -p ostler-lifecycle --lib";
+
+fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn time(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds >= 60 { format!("{} min", seconds / 60) } else { format!("{seconds} s") }
+}
+
+fn between(first: Duration, max: Duration) -> String {
+    format!("{} to {}", time(first), time(max))
+}
+
+/// What the core does next, in the words that the tables at the operations use as well.
+fn phrase(then: &Move) -> String {
+    match then {
+        Move::Backoff { first, max } => format!("tries again in {}", between(*first, *max)),
+        Move::OnClassChange => "waits until class or secret change".to_owned(),
+        Move::OnSecretChange { first, max } => {
+            format!("tries again in {}, and at once when the secret changes", between(*first, *max))
+        }
+        Move::WhenThereIsRoom => {
+            "tries again after `retry_after`, or the time it is set to".to_owned()
+        }
+        Move::GiveUp(_) => "the machine has failed".to_owned(),
+        Move::Accept => "as good as a result".to_owned(),
+        Move::Refuse(_) => {
+            "leaves the running instance as it is until class or driver change".to_owned()
+        }
+        Move::LookAgain { first, max } => {
+            format!("finds or makes the instance, in {}", between(*first, *max))
+        }
+        Move::Absent => "takes it as absent: creates, or goes on with a deletion".to_owned(),
+        Move::NotInitialized => "InitializeMachine".to_owned(),
+        Move::GoOn => "goes on without".to_owned(),
+    }
+}
+
+fn waits(then: &Move) -> bool {
+    !matches!(then, Move::Accept | Move::Absent | Move::NotInitialized | Move::GoOn)
+}
+
+fn name(code: ErrorCode) -> String {
+    let mut name = String::new();
+    for letter in code.name().chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_uppercase());
+    }
+    name
+}
+
+fn plain(kind: OperationKind, code: ErrorCode, reason: &str) -> Rule {
+    rule(kind, code, reason, Certainty::NotApplied)
+}
+
+/// Code, operations, what follows, what the wait is called. Operations with the same rule share a row.
+fn rows(code: ErrorCode, reason: &str) -> Vec<(Vec<OperationKind>, Rule)> {
+    let mut rows: Vec<(Vec<OperationKind>, Rule)> = Vec::new();
+    for kind in OperationKind::ALL {
+        let rule = plain(kind, code, reason);
+        if !reason.is_empty() && rule == plain(kind, code, "") {
+            continue;
+        }
+        match rows.iter_mut().find(|(_, other)| *other == rule) {
+            Some((kinds, _)) => kinds.push(kind),
+            None => rows.push((vec![kind], rule)),
+        }
+    }
+    rows.sort_by_key(|(kinds, _)| kinds.len());
+    rows
+}
+
+fn table() -> String {
+    let mut text = "| code | operation | what the core does next | the machine waits for |\n|---|---|---|---|\n".to_owned();
+    let mut write = |code: &str, reason: &str, rows: Vec<(Vec<OperationKind>, Rule)>| {
+        let several = rows.len() > 1;
+        let last = rows.len().saturating_sub(1);
+        for (index, (kinds, rule)) in rows.into_iter().enumerate() {
+            let kinds = match (index == last && reason.is_empty(), several) {
+                (true, true) => "others".to_owned(),
+                (true, false) => "any".to_owned(),
+                (false, _) if kinds.len() == OperationKind::ALL.len() => "any".to_owned(),
+                (false, _) => kinds.iter().map(|it| it.name()).collect::<Vec<_>>().join(", "),
+            };
+            let wait = if waits(&rule.then) { rule.reason.as_str() } else { "" };
+            let _infallible =
+                writeln!(text, "| {code}{reason} | {kinds} | {} | {wait} |", phrase(&rule.then));
+        }
+    };
+    for code in ErrorCode::ALL {
+        for (reason, codes) in reasons() {
+            if codes.contains(&code) {
+                write(&name(code), &format!(" `{reason}`"), rows(code, reason));
+            }
+        }
+        write(&name(code), "", rows(code, ""));
+    }
+    text
+}
+
+fn certainties() -> String {
+    let mut text = "| certainty of a failed mutation | before that |\n|---|---|\n".to_owned();
+    for (certainty, name) in [
+        (Certainty::NotApplied, "NOT_APPLIED"),
+        (Certainty::Partial, "PARTIAL"),
+        (Certainty::Unknown, "UNKNOWN, or not set"),
+    ] {
+        let first = rule(OperationKind::CreateMachine, ErrorCode::Internal, "", certainty).first;
+        let what = match first {
+            First::Nothing => "nothing: the same request is safe",
+            First::Checkpoint => {
+                "nothing: the same request finishes what was begun, and brings the checkpoint"
+            }
+            First::Read => "GetMachineStatus, whatever the code: nothing is repeated blindly",
+        };
+        let _infallible = writeln!(text, "| {name} | {what} |");
+    }
+    text
+}
+
+fn page() -> String {
+    format!(
+        "# What follows from a failure\n\n\
+         Drawn from `server/lifecycle/src/machine/retry/table.rs`, which is what the core decides by; the same table\n\
+         stands in the comments of the contract. To draw it anew: `UPDATE_DOCS=1 cargo test -p ostler-lifecycle --lib`.\n\n\
+         \"5 s to 3 min\" means: waits 5 s, and twice as long after every further failure, up to 3 min. `retry_after` of the\n\
+         driver replaces such a wait, and a change of the class or of its secret ends it. Only the core retries; the last\n\
+         column is `status.waitingFor.reason` of the Machine, and the column `WAITING` of `kubectl get machines`.\n\n\
+         A code stands for what the driver said. `CORE_*` words are the core's own: no driver was there to answer.\n\n\
+         {}\n\
+         A failure says as well what it left behind:\n\n{}\n\
+         A Machine whose creation timeout passes is Failed whatever it waits for, and a Machine that is deleted is deleted:\n\
+         both ask the driver first what is there.\n",
+        table(),
+        certainties()
+    )
+}
+
+fn block() -> String {
+    let text = format!("{}\n{}", table(), certainties());
+    let lines = text.lines().map(|line| format!("// {line}").trim_end().to_owned() + "\n");
+    format!("{BEGIN}{}{END}", lines.collect::<String>())
+}
+
+fn update(path: &str, text: &str) -> String {
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(file(path), text).unwrap();
+    }
+    std::fs::read_to_string(file(path)).unwrap_or_default()
+}
+
+#[test]
+fn the_page_and_the_table_in_the_contract_are_fresh() {
+    let page = page();
+    assert!(update(PAGE, &page) == page, "{PAGE} is {STALE}");
+    let stored = std::fs::read_to_string(file(CONTRACT)).unwrap();
+    let (before, rest) = stored.split_once(BEGIN).expect("the first line of the table");
+    let (_, after) = rest.split_once(END).expect("the last line of the table");
+    let contract = format!("{before}{}{after}", block());
+    assert!(update(CONTRACT, &contract) == contract, "{CONTRACT} is {STALE}");
+}
+
+/// Rows of the table in the comment of an operation's request: code, and what the core does next.
+fn rows_at(kind: OperationKind, contract: &str) -> Vec<(String, String)> {
+    let message = format!("\nmessage {}Request ", kind.name());
+    let (before, _) = contract.split_once(&message).expect("the message of the operation");
+    let comment = before.rsplit("\n\n").next().unwrap_or_default();
+    let cells = |line: &str| -> Option<(String, String)> {
+        let mut cells = line.strip_prefix("// |")?.trim_end_matches('|').split('|').skip(1);
+        Some((cells.next()?.trim().to_owned(), cells.next()?.trim().to_owned()))
+    };
+    comment.lines().filter_map(cells).collect()
+}
+
+#[test]
+fn what_the_tables_at_the_operations_promise_is_what_the_table_says() {
+    let contract = std::fs::read_to_string(file(CONTRACT)).unwrap();
+    let mut seen = 0;
+    for kind in OperationKind::ALL {
+        let rows = rows_at(kind, &contract);
+        assert!(!rows.is_empty(), "{kind} has no table");
+        for (answer, next) in rows {
+            let words: Vec<&str> =
+                answer.split(|c: char| !c.is_ascii_uppercase() && c != '_').collect();
+            let reason = reasons().map(|(reason, _)| reason).find(|it| words.contains(it));
+            for code in ErrorCode::ALL.into_iter().filter(|it| words.contains(&name(*it).as_str()))
+            {
+                // "UNKNOWN" in these tables is the certainty.
+                if code == ErrorCode::Unknown || answer.contains("not UNINITIALIZED") {
+                    continue;
+                }
+                let expected = phrase(&plain(kind, code, reason.unwrap_or_default()).then);
+                assert!(next.contains(&expected), "{kind}, {answer}: {next:?} lacks {expected:?}");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 15, "only {seen} rows were compared");
+}

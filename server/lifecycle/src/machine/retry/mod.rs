@@ -1,0 +1,139 @@
+//! What follows from a failure: the table, and the wait for the next attempt.
+
+#[cfg(test)]
+mod manual;
+mod table;
+
+use std::time::Duration;
+
+use ostler_api::{
+    driver::{OperationKind, reason},
+    machine::Retry,
+};
+
+use super::pass::{Pass, Turn, after};
+use crate::{
+    operation::Failure,
+    snapshot::{ClassView, SecretView},
+};
+
+pub use table::{First, Move, Rule, rule};
+
+/// What follows from this failure.
+pub(crate) fn rule_for(kind: OperationKind, failure: &Failure) -> Rule {
+    rule(kind, failure.code, &failure.reason, failure.certainty)
+}
+
+/// Writes down that an operation failed and when to try again. `None`: by the table it did not
+/// fail, or the Machine is lost; see the rule.
+pub(crate) fn remember(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failure) -> Rule {
+    let rule = rule_for(kind, failure);
+    let failures = pass
+        .status
+        .retry
+        .as_ref()
+        .filter(|retry| retry.kind == kind.into())
+        .map_or(1, |retry| retry.failures.saturating_add(1));
+    if let Some(not_before) = not_before(pass, &rule.then, failure, failures) {
+        pass.status.retry = Some(Retry {
+            kind: kind.into(),
+            code: failure.code.name().to_owned(),
+            reason: rule.reason.clone(),
+            message: Some(failure.text()).filter(|text| !text.is_empty()),
+            failures,
+            not_before: not_before.map(Into::into),
+            class_revision: class_revision(pass),
+            secret_revision: secret_revision(pass),
+        });
+    }
+    rule
+}
+
+/// Whether the core itself says that no driver was there to answer.
+pub(crate) fn is_loss_of_session(failure: &Failure) -> bool {
+    matches!(failure.reason.as_str(), reason::CORE_NO_SESSION | reason::CORE_SESSION_LOST)
+}
+
+/// `None`: no retry. `Some(None)`: no time for it.
+#[expect(clippy::option_option, reason = "no retry and a retry without a time are two things")]
+fn not_before(
+    pass: &Pass<'_>,
+    then: &Move,
+    failure: &Failure,
+    failures: i32,
+) -> Option<Option<jiff::Timestamp>> {
+    let wait = match then {
+        Move::GiveUp(_)
+        | Move::Accept
+        | Move::Refuse(_)
+        | Move::Absent
+        | Move::NotInitialized
+        | Move::GoOn => return None,
+        Move::OnClassChange => return Some(None),
+        Move::WhenThereIsRoom => {
+            failure.retry_after.unwrap_or(pass.snap.settings.resource_exhausted_retry)
+        }
+        Move::Backoff { first, max }
+        | Move::OnSecretChange { first, max }
+        | Move::LookAgain { first, max } => {
+            failure.retry_after.unwrap_or_else(|| backoff(*first, *max, failures))
+        }
+    };
+    Some(Some(after(pass.snap.now, wait)))
+}
+
+/// `first`, doubled for each failure after the first, at most `max`.
+fn backoff(first: Duration, max: Duration, failures: i32) -> Duration {
+    let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(0).min(20);
+    first.saturating_mul(1_u32 << doublings).min(max)
+}
+
+/// A wait that is not over yet, as a turn; `None`: go on. A wait ends by its time, and at once when
+/// the class or the secret is another one than it failed with.
+pub(crate) fn gate(pass: &mut Pass<'_>) -> Option<Turn> {
+    let retry = pass.status.retry.clone()?;
+    let changed = |then: &Option<String>, now: Option<String>| {
+        then.is_some() && now.is_some() && *then != now
+    };
+    if changed(&retry.class_revision, class_revision(pass))
+        || changed(&retry.secret_revision, secret_revision(pass))
+    {
+        pass.status.retry = None;
+        return None;
+    }
+    let until = retry.not_before.map(|time| time.0);
+    if until.is_some_and(|until| pass.snap.now >= until) {
+        return None;
+    }
+    Some(pass.wait(retry.reason, retry.message, until))
+}
+
+fn class_revision(pass: &Pass<'_>) -> Option<String> {
+    match &pass.snap.class {
+        ClassView::Known(class) => Some(class.revision.clone()),
+        ClassView::Unknown | ClassView::Missing | ClassView::NamespaceDenied => None,
+    }
+}
+
+fn secret_revision(pass: &Pass<'_>) -> Option<String> {
+    match &pass.snap.secret {
+        SecretView::Known(secret) => Some(secret.revision.clone()),
+        SecretView::Unknown
+        | SecretView::NotReferenced
+        | SecretView::Missing(_)
+        | SecretView::NamespaceDenied(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backoff_doubles_up_to_its_limit() {
+        let (first, max) = (Duration::from_secs(5), Duration::from_mins(3));
+        let waits: Vec<_> = (1..8).map(|n| backoff(first, max, n).as_secs()).collect();
+        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 180]);
+        assert_eq!(backoff(first, max, i32::MAX), max);
+    }
+}

@@ -1,0 +1,220 @@
+//! What follows from a failure, as data: verb × code × reason × certainty.
+//!
+//! The author's manual in the proto comments and `docs/retry-policy.md` are drawn from this table.
+
+use std::time::Duration;
+
+use ostler_api::{
+    driver::{
+        Certainty, ErrorCode,
+        ErrorCode::{
+            Aborted, AlreadyExists, Canceled, DataLoss, DeadlineExceeded, FailedPrecondition,
+            InvalidArgument, NotFound, OutOfRange, PermissionDenied, ResourceExhausted,
+            Unauthenticated, Unavailable, Unimplemented, Uninitialized, Unknown,
+        },
+        OperationKind,
+        OperationKind::{
+            CreateMachine, DeleteMachine, GetMachineStatus, GetVolumeIds, InitializeMachine,
+            UpdateMachine, ValidateClass,
+        },
+        reason,
+    },
+    machine::{FailureReason, HotUpdateState, WaitReason},
+};
+
+/// What to do after a failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Move {
+    /// Try again after `first`, then twice as long each time, at most `max`; at once when class or
+    /// secret change.
+    Backoff {
+        /// The first wait.
+        first: Duration,
+        /// The longest wait.
+        max: Duration,
+    },
+    /// Try again when class or secret change.
+    OnClassChange,
+    /// As a backoff, but long: only another secret helps.
+    OnSecretChange {
+        /// The first wait.
+        first: Duration,
+        /// The longest wait.
+        max: Duration,
+    },
+    /// Try again when the driver said, or after the time set for exhausted resources.
+    WhenThereIsRoom,
+    /// The Machine is lost.
+    GiveUp(FailureReason),
+    /// As good as success for this verb.
+    Accept,
+    /// The running instance stays as it is until class or driver are others.
+    Refuse(HotUpdateState),
+    /// Find the instance by its identity, or make it, after `first` to `max`.
+    LookAgain {
+        /// The first wait.
+        first: Duration,
+        /// The longest wait.
+        max: Duration,
+    },
+    /// A read that says there is no instance.
+    Absent,
+    /// A read that says there is one, not initialized.
+    NotInitialized,
+    /// The driver cannot say; go on without.
+    GoOn,
+}
+
+/// What stands between a failure and the next attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum First {
+    /// Nothing: the same request is safe.
+    Nothing,
+    /// The same request finishes what was begun, and brings the checkpoint.
+    Checkpoint,
+    /// GetMachineStatus: nobody can tell what was left behind.
+    Read,
+}
+
+/// What follows from one failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// What to do.
+    pub then: Move,
+    /// What is done before it.
+    pub first: First,
+    /// What the wait is called.
+    pub reason: WaitReason,
+}
+
+/// A row. Empty lists fit everything.
+struct Row {
+    kinds: &'static [OperationKind],
+    codes: &'static [ErrorCode],
+    reasons: &'static [&'static str],
+    then: Move,
+    wait: WaitReason,
+}
+
+const fn row(
+    kinds: &'static [OperationKind],
+    codes: &'static [ErrorCode],
+    then: Move,
+    wait: WaitReason,
+) -> Row {
+    Row { kinds, codes, reasons: &[], then, wait }
+}
+
+const fn seconds(first: u64, max: u64) -> Move {
+    Move::Backoff { first: Duration::from_secs(first), max: Duration::from_secs(max) }
+}
+
+const SOON: Move = seconds(5, 180);
+const LATER: Move = seconds(60, 600);
+
+/// The first row that fits decides.
+const TABLE: &[Row] = &[
+    // The infrastructure refused nothing: go on as soon as a driver is there again.
+    Row {
+        kinds: &[],
+        codes: &[Unavailable],
+        reasons: &[reason::CORE_NO_SESSION, reason::CORE_SESSION_LOST],
+        then: seconds(1, 60),
+        wait: WaitReason::DriverRetry,
+    },
+    Row {
+        kinds: &[UpdateMachine],
+        codes: &[FailedPrecondition],
+        reasons: &[reason::NOT_HOT_UPDATABLE],
+        then: Move::Refuse(HotUpdateState::Refused),
+        wait: WaitReason::HotUpdateRefused,
+    },
+    row(
+        &[UpdateMachine],
+        &[Unimplemented],
+        Move::Refuse(HotUpdateState::Unsupported),
+        WaitReason::HotUpdateRefused,
+    ),
+    row(&[DeleteMachine], &[NotFound], Move::Accept, WaitReason::DriverRetry),
+    row(&[InitializeMachine], &[Unimplemented], Move::Accept, WaitReason::DriverRetry),
+    row(
+        &[InitializeMachine],
+        &[NotFound],
+        Move::LookAgain { first: Duration::from_secs(5), max: Duration::from_mins(3) },
+        WaitReason::InstanceNotInitialized,
+    ),
+    row(&[GetMachineStatus], &[NotFound], Move::Absent, WaitReason::DriverRetry),
+    row(&[GetMachineStatus], &[Uninitialized], Move::NotInitialized, WaitReason::DriverRetry),
+    row(&[GetMachineStatus], &[Unimplemented], Move::GoOn, WaitReason::DriverRetry),
+    row(&[GetVolumeIds, ValidateClass], &[Unimplemented], Move::GoOn, WaitReason::DriverRetry),
+    row(
+        &[CreateMachine],
+        &[AlreadyExists],
+        Move::GiveUp(FailureReason::InstanceConflict),
+        WaitReason::Failed,
+    ),
+    row(
+        &[CreateMachine, InitializeMachine],
+        &[DataLoss],
+        Move::GiveUp(FailureReason::DataLoss),
+        WaitReason::Failed,
+    ),
+    row(
+        &[CreateMachine, UpdateMachine],
+        &[InvalidArgument],
+        Move::OnClassChange,
+        WaitReason::InvalidSpec,
+    ),
+    row(&[CreateMachine], &[OutOfRange], Move::OnClassChange, WaitReason::InvalidSpec),
+    row(&[], &[ResourceExhausted], Move::WhenThereIsRoom, WaitReason::CapacityExhausted),
+    row(&[InitializeMachine], &[], SOON, WaitReason::InstanceNotInitialized),
+    row(&[], &[Unknown, Canceled, DeadlineExceeded, Uninitialized], SOON, WaitReason::DriverRetry),
+    row(&[], &[Unavailable], seconds(5, 120), WaitReason::DriverRetry),
+    row(&[], &[Aborted], seconds(5, 15), WaitReason::DriverRetry),
+    row(
+        &[],
+        &[PermissionDenied, Unauthenticated],
+        Move::OnSecretChange { first: Duration::from_mins(3), max: Duration::from_mins(30) },
+        WaitReason::CredentialsRefused,
+    ),
+    row(&[], &[FailedPrecondition], seconds(30, 600), WaitReason::ActionNeeded),
+    row(&[GetMachineStatus], &[OutOfRange], LATER, WaitReason::SeveralInstances),
+    row(&[UpdateMachine], &[NotFound], LATER, WaitReason::InstanceMissing),
+    row(&[], &[Unimplemented], LATER, WaitReason::DriverLacksVerb),
+    row(&[], &[InvalidArgument], LATER, WaitReason::InvalidSpec),
+    row(&[], &[], LATER, WaitReason::DriverRetry),
+];
+
+/// What follows when a verb failed like this. `reason` is the driver's typed word; most decide nothing.
+pub fn rule(kind: OperationKind, code: ErrorCode, reason: &str, certainty: Certainty) -> Rule {
+    let fits = |row: &&Row| {
+        (row.kinds.is_empty() || row.kinds.contains(&kind))
+            && (row.codes.is_empty() || row.codes.contains(&code))
+            && (row.reasons.is_empty() || row.reasons.contains(&reason))
+    };
+    let row = TABLE.iter().find(fits);
+    let then = row.map_or(LATER, |row| row.then.clone());
+    let wait = row.map_or(WaitReason::DriverRetry, |row| row.wait.clone());
+    let first = first(kind, certainty, &then);
+    Rule { then, first, reason: wait }
+}
+
+/// Certainty counts for what changes things, unless what follows looks at the instance anyway.
+fn first(kind: OperationKind, certainty: Certainty, then: &Move) -> First {
+    if !kind.is_mutation()
+        || matches!(then, Move::Accept | Move::Refuse(_) | Move::LookAgain { .. })
+    {
+        return First::Nothing;
+    }
+    match certainty {
+        Certainty::NotApplied => First::Nothing,
+        Certainty::Partial => First::Checkpoint,
+        Certainty::Unknown => First::Read,
+    }
+}
+
+/// The reasons that decide something, for the manual.
+#[cfg(test)]
+pub(super) fn reasons() -> impl Iterator<Item = (&'static str, &'static [ErrorCode])> {
+    TABLE.iter().flat_map(|row| row.reasons.iter().map(|reason| (*reason, row.codes)))
+}
