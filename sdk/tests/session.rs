@@ -196,6 +196,53 @@ async fn an_operation_of_an_old_term_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn terms_start_afresh_in_a_new_order_and_an_order_that_was_left_is_refused() {
+    let mut core = TinyCore::start();
+    let stable = Stable::default();
+    let _driver = stable.run(&core);
+    let (mut session, _) = core.welcomed().await;
+    let fenced = |id, order: &str, fencing_term| proto::Operation {
+        fencing_order: order.to_owned(),
+        fencing_term,
+        ..create(id, "m")
+    };
+    session.operate(fenced("old", "lease-1", 9)).await;
+    session.accepted().await;
+    session.completed().await;
+    session.operate(fenced("new", "lease-2", 0)).await;
+    session.accepted().await;
+    session.completed().await;
+    session.operate(fenced("late", "lease-1", 10)).await;
+    assert_eq!(session.failed().await.reason, "STALE_TERM");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_welcome_of_an_old_term_is_not_obeyed() {
+    let mut core = TinyCore::start();
+    let stable = Stable::default();
+    let _driver = stable.run(&core);
+    let (mut session, _) = core.welcomed().await;
+    session.operate(proto::Operation { fencing_term: 7, ..create("op", "m") }).await;
+    session.accepted().await;
+    session.completed().await;
+    drop(session);
+
+    let mut stale = core.session().await;
+    stale.hello().await;
+    let forget = proto::HeldVerdict {
+        operation_id: "op".to_owned(),
+        verdict: proto::Verdict::Forget.into(),
+    };
+    let verdicts = vec![forget];
+    stale.send(ToDriver::Welcome(proto::Welcome { fencing_term: 6, verdicts, ..welcome() })).await;
+
+    let mut session = core.session().await;
+    let held = session.hello().await.resume.unwrap().operations;
+    let held: Vec<_> = held.iter().map(|held| held.operation_id.as_str()).collect();
+    assert_eq!(held, ["op"], "the result is still kept");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_session_that_stands_by_starts_nothing_until_it_is_promoted() {
     let mut core = TinyCore::start();
     let stable = Stable::default();
@@ -213,7 +260,9 @@ async fn a_session_that_stands_by_starts_nothing_until_it_is_promoted() {
     assert_eq!(stable.creates.load(Ordering::SeqCst), 0);
 
     let role = proto::RoleKind::Active.into();
-    session.send(ToDriver::Role(proto::SessionRole { role, fencing_term: 2 })).await;
+    session
+        .send(ToDriver::Role(proto::SessionRole { role, fencing_term: 2, ..Default::default() }))
+        .await;
     session.operate(proto::Operation { fencing_term: 2, ..create("op", "m") }).await;
     session.accepted().await;
 }

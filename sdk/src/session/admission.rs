@@ -4,6 +4,7 @@ use ostler_proto::v1alpha1 as proto;
 use proto::OperationKind;
 use proto::operation::Request;
 
+use super::fence::Stale;
 use crate::driver::{DriverInfo, OptionalOperation};
 use crate::error::DriverError;
 
@@ -20,7 +21,7 @@ pub(crate) enum Refusal {
 pub(crate) fn admit(
     info: &DriverInfo,
     operation: &proto::Operation,
-    highest_term: u64,
+    fenced: Result<(), Stale>,
     refusal: Option<Refusal>,
 ) -> Result<OperationKind, DriverError> {
     let kind = operation.request.as_ref().map(kind_of).ok_or_else(|| {
@@ -32,10 +33,9 @@ pub(crate) fn admit(
             "{optional:?} is not offered; a driver that has it names it in DriverInfo::offering"
         )));
     }
-    if operation.fencing_term < highest_term {
-        let term = operation.fencing_term;
+    if let Err(Stale { term, highest }) = fenced {
         return Err(DriverError::failed_precondition(format!(
-            "term {term} is over, {highest_term} has begun"
+            "term {term} is over, {highest} has begun"
         ))
         .reason("STALE_TERM")
         .not_applied());
@@ -100,8 +100,8 @@ mod tests {
         DriverInfo::new("a").offering([OptionalOperation::UpdateMachine])
     }
 
-    fn operation(request: Option<Request>, fencing_term: u64) -> proto::Operation {
-        proto::Operation { request, fencing_term, ..Default::default() }
+    fn operation(request: Option<Request>) -> proto::Operation {
+        proto::Operation { request, ..Default::default() }
     }
 
     #[test]
@@ -110,20 +110,22 @@ mod tests {
         let update = || Some(Request::UpdateMachine(proto::UpdateMachineRequest::default()));
         let initialize =
             || Some(Request::InitializeMachine(proto::InitializeMachineRequest::default()));
+        let stale = Err(Stale { term: 4, highest: 5 });
         let cases = [
-            (operation(create(), 5), None, Ok(OperationKind::CreateMachine)),
-            (operation(update(), 6), None, Ok(OperationKind::UpdateMachine)),
-            (operation(initialize(), 5), None, Err("UNIMPLEMENTED")),
-            (operation(None, 5), None, Err("UNKNOWN_OPERATION")),
-            (operation(create(), 4), None, Err("STALE_TERM")),
-            (operation(create(), 4), Some(Refusal::Draining), Err("STALE_TERM")),
-            (operation(create(), 5), Some(Refusal::Draining), Err("DRIVER_DRAINING")),
-            (operation(create(), 5), Some(Refusal::Standby), Err("STANDBY")),
-            (operation(create(), 5), Some(Refusal::OverCredit), Err("OVER_CREDIT")),
-            (operation(create(), 5), Some(Refusal::Unwelcome), Err("NO_SESSION")),
+            (create(), Ok(()), None, Ok(OperationKind::CreateMachine)),
+            (update(), Ok(()), None, Ok(OperationKind::UpdateMachine)),
+            (initialize(), Ok(()), None, Err("UNIMPLEMENTED")),
+            (None, Ok(()), None, Err("UNKNOWN_OPERATION")),
+            (create(), stale, None, Err("STALE_TERM")),
+            (create(), stale, Some(Refusal::Draining), Err("STALE_TERM")),
+            (create(), Ok(()), Some(Refusal::Draining), Err("DRIVER_DRAINING")),
+            (create(), Ok(()), Some(Refusal::Standby), Err("STANDBY")),
+            (create(), Ok(()), Some(Refusal::OverCredit), Err("OVER_CREDIT")),
+            (create(), Ok(()), Some(Refusal::Unwelcome), Err("NO_SESSION")),
         ];
-        for (operation, refusal, expected) in cases {
-            let admitted = admit(&info(), &operation, 5, refusal);
+        for (request, fenced, refusal, expected) in cases {
+            let operation = operation(request);
+            let admitted = admit(&info(), &operation, fenced, refusal);
             let shown = admitted.as_ref().map(|kind| *kind).map_err(DriverError::reason_word);
             assert_eq!(shown, expected, "{operation:?} {refusal:?}");
             if let Err(error) = &admitted {

@@ -151,6 +151,7 @@ fn held(operation: &proto::Operation, kind: OperationKind) -> HeldOperation {
         target: operation.target.clone(),
         state: HeldState::Running.into(),
         kind: kind.into(),
+        machine_class: operation.machine_class.clone(),
     }
 }
 

@@ -7,6 +7,7 @@ mod admission;
 mod backoff;
 mod completion;
 mod dispatch;
+mod fence;
 mod hello;
 mod ledger;
 pub(crate) mod limits;

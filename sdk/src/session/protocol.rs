@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::admission::{Refusal, admit};
 use super::completion::{Answer, Completion};
+use super::fence::{Fence, Stale};
 use super::hello::{Instance, hello};
 use super::ledger::{Known, Ledger};
 use crate::driver::DriverInfo;
@@ -55,8 +56,7 @@ pub(crate) struct Protocol {
     ledger: Ledger,
     last_session: Option<String>,
     phase: Phase,
-    /// Highest seen; a lower one is that of a core that lost its leadership.
-    term: u64,
+    fence: Fence,
     draining: Option<Duration>,
 }
 
@@ -78,7 +78,7 @@ impl Protocol {
             ledger: Ledger::default(),
             last_session: None,
             phase: Phase::Unwelcome,
-            term: 0,
+            fence: Fence::default(),
             draining: None,
         }
     }
@@ -113,7 +113,7 @@ impl Protocol {
                 self.ledger.acknowledge(&ack.operation_id);
                 Vec::new()
             }
-            Received::Role(role) => self.on_role(role),
+            Received::Role(role) => self.on_role(&role),
             Received::Draining(draining) => vec![on_core_draining(&draining)],
             Received::Heartbeat(heartbeat) => {
                 vec![send(Sent::Heartbeat(self.echo(&heartbeat)))]
@@ -128,7 +128,11 @@ impl Protocol {
     }
 
     fn on_welcome(&mut self, welcome: proto::Welcome) -> Vec<Effect> {
-        self.term = self.term.max(welcome.fencing_term);
+        if let Err(stale) = self.fence.enter(&welcome.fencing_order, welcome.fencing_term) {
+            let Stale { term, highest } = stale;
+            tracing::warn!(term, highest, "a core that lost its leadership; looking for another");
+            return vec![Effect::Leave { close_in: Duration::ZERO, dial: Dial::Backoff }];
+        }
         let core_credit = if welcome.max_in_flight == 0 { u32::MAX } else { welcome.max_in_flight };
         let role = welcome.role();
         self.phase = Phase::Live { role, credit: core_credit.min(self.info.max_in_flight) };
@@ -165,10 +169,10 @@ impl Protocol {
             }
             None => {}
         }
+        let fenced = self.fence.enter(&operation.fencing_order, operation.fencing_term);
         let refusal = self.refusal();
-        match admit(&self.info, &operation, self.term, refusal) {
+        match admit(&self.info, &operation, fenced, refusal) {
             Ok(kind) => {
-                self.term = self.term.max(operation.fencing_term);
                 self.ledger.start(&operation, kind);
                 let accepted = accepted(&operation.operation_id);
                 vec![accepted, Effect::Start(Box::new(operation))]
@@ -205,12 +209,12 @@ impl Protocol {
         }
     }
 
-    fn on_role(&mut self, session_role: proto::SessionRole) -> Vec<Effect> {
-        if session_role.fencing_term < self.term {
-            tracing::warn!(term = session_role.fencing_term, "role of an old term ignored");
+    fn on_role(&mut self, session_role: &proto::SessionRole) -> Vec<Effect> {
+        let proto::SessionRole { fencing_term, fencing_order, .. } = session_role;
+        if self.fence.enter(fencing_order, *fencing_term).is_err() {
+            tracing::warn!(term = fencing_term, "role of an old term ignored");
             return Vec::new();
         }
-        self.term = session_role.fencing_term;
         if let Phase::Live { role, .. } = &mut self.phase {
             *role = session_role.role();
         }

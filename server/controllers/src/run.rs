@@ -144,8 +144,11 @@ impl Core {
         let elector = Elector::new(self.client.clone(), election, Arc::clone(&self.clock));
         let Some(leadership) = elector.acquire(stop).await else { return Ok(()) };
         let (no_more_work, idle) = (CancellationToken::new(), CancellationToken::new());
-        let workers = self.start_workers(leadership.term(), &no_more_work);
-        self.leading.send_replace(Some(leadership.term()));
+        let term = leadership.term();
+        let Term { order, number } = term.clone();
+        self.sessions.lead(ostler_sessions::Term { order, number: number.into() });
+        let workers = self.start_workers(term.clone(), &no_more_work);
+        self.leading.send_replace(Some(term));
         let held = leadership.hold(&idle);
         tokio::pin!(held);
         let ended = tokio::select! {

@@ -159,6 +159,7 @@ async fn session(in_flight: usize) -> f64 {
     let tokens = StaticTokens::new().with(TOKEN, principal);
     let options = SessionsOptions::default();
     let sessions = Sessions::new(options, Arc::new(NoClasses), Arc::new(tokens));
+    sessions.lead(ostler_sessions::Term { order: "bench".to_owned(), number: 1 });
     let mut events = sessions.subscribe();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = client(&listener);
@@ -197,7 +198,6 @@ fn read(id: &str) -> Dispatch {
         request: operation::Request::GetMachineStatus(GetMachineStatusRequest::default()),
         timeout: Duration::from_mins(1),
         checkpoint: String::new(),
-        fencing_term: 1,
         lane: Lane::User,
     }
 }

@@ -26,6 +26,7 @@ mod session;
 mod sessions;
 mod shelf;
 mod shell;
+mod term;
 
 pub use auth::{
     AuthError, Authenticator, Peer, PeerCertificate, PeerProcess, Presented, Principal, Providers,
@@ -40,5 +41,6 @@ pub use operation::{
 pub use options::{Limits, SessionsOptions, Timing};
 pub use service::ServeError;
 pub use sessions::Sessions;
+pub use term::Term;
 /// For implementations of [`Authenticator`] and [`ClassSource`].
 pub use tonic::async_trait;

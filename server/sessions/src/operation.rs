@@ -26,8 +26,6 @@ pub struct Dispatch {
     pub timeout: Duration,
     /// What the driver last reported for this target, at most 4 KiB.
     pub checkpoint: String,
-    /// Leadership term of this core.
-    pub fencing_term: u64,
     /// Who waits for it.
     pub lane: Lane,
 }

@@ -10,8 +10,6 @@ pub struct SessionsOptions {
     pub cluster_id: String,
     /// Name of this process of the core, for people.
     pub core_instance: String,
-    /// Leadership term of this core; grows with the terms of what is dispatched.
-    pub fencing_term: u64,
     /// Other names of a provider, e.g. `AWS` → `aws.example.com`. Keys are what classes say, values
     /// what drivers say.
     pub aliases: BTreeMap<String, String>,
@@ -26,7 +24,6 @@ impl Default for SessionsOptions {
         Self {
             cluster_id: String::new(),
             core_instance: uuid::Uuid::new_v4().to_string(),
-            fencing_term: 0,
             aliases: BTreeMap::new(),
             limits: Limits::default(),
             timing: Timing::default(),

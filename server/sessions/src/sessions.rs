@@ -14,7 +14,7 @@ use crate::service::{self, Health};
 use crate::shell::Shell;
 use crate::{
     Authenticator, ClassSource, Dispatch, OperationFailure, Outcome, ProviderState, SessionEvent,
-    SessionsOptions, SubmitError, TargetView,
+    SessionsOptions, SubmitError, TargetView, Term,
 };
 
 /// All driver sessions. Cheap to clone; every clone is the same.
@@ -40,6 +40,11 @@ impl Sessions {
     /// GetMachineClass and GetSecret need a bearer token; health and reflection do not.
     pub fn service(&self) -> Routes {
         service::routes(&self.shell, &self.health)
+    }
+
+    /// This core leads from now on, in this term: what it sends carries it.
+    pub fn lead(&self, term: Term) {
+        self.shell.with(|hub, _| hub.lead(term));
     }
 
     /// Registers the metrics, once.

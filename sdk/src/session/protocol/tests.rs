@@ -188,7 +188,7 @@ fn nothing_starts_before_the_welcome_nor_after_the_drain_began() {
 fn a_role_of_an_old_term_changes_nothing() {
     let mut protocol = live();
     let role = |role: RoleKind, fencing_term| {
-        Received::Role(proto::SessionRole { role: role.into(), fencing_term })
+        Received::Role(proto::SessionRole { role: role.into(), fencing_term, ..Default::default() })
     };
     receive(&mut protocol, role(RoleKind::Standby, 5));
     receive(&mut protocol, role(RoleKind::Active, 4));

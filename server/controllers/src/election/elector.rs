@@ -61,7 +61,8 @@ impl Elector {
             match attempt {
                 Some(Attempt::Leads(lease)) => {
                     let (lease, identity) = (*lease, &self.settings.identity);
-                    info!(identity, term = Term::of(&lease).get(), "leads");
+                    let Term { order, number } = Term::of(&lease);
+                    info!(identity, order, term = number, "leads");
                     return Some(Leadership { elector: self, lease, renewed_at: started });
                 }
                 Some(Attempt::HeldBy(holder)) => tell_once(&mut waiting_for, holder),

@@ -3,7 +3,6 @@ use std::sync::{Arc, Mutex};
 
 use http::{Method, Request, Response, StatusCode};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::client::Body;
 
 use super::*;
@@ -43,7 +42,7 @@ impl LeaseServer {
             ("GET", Some(lease), _) => (StatusCode::OK, serde_json::to_vec(&lease).unwrap()),
             ("GET" | "PUT", None, _) => failure(StatusCode::NOT_FOUND),
             ("POST", None, Some(mut lease)) => {
-                lease.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+                lease.metadata.uid = Some(format!("lease-{}", self.version));
                 self.store(lease)
             }
             ("PUT", Some(here), Some(lease))
@@ -98,7 +97,7 @@ async fn a_released_lease_is_taken_over_as_a_later_term() {
     let before = Instant::now();
     let second = leader(&server, "b").await;
     assert_eq!(before.elapsed(), Duration::ZERO);
-    assert!(second.term() > term);
+    assert_eq!(second.term(), Term { number: term.number + 1, ..term });
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,7 +108,8 @@ async fn the_lease_of_a_dead_holder_is_taken_when_it_has_run_out() {
     let second = leader(&server, "b").await;
     let waited = before.elapsed().as_secs();
     assert!((15..=17).contains(&waited), "{waited}");
-    assert!(second.term() > dead.term());
+    let Term { order, number } = dead.term();
+    assert_eq!(second.term(), Term { order, number: number + 1 });
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,6 +151,19 @@ async fn a_leader_whose_lease_was_taken_gives_up_at_once() {
     }
     let ended = first.hold(&CancellationToken::new()).await;
     assert!(matches!(ended, Err(ElectionError::Taken(by)) if by == "b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_lease_ends_leadership_and_the_next_one_starts_a_new_order() {
+    let server = Shared::default();
+    let first = leader(&server, "a").await;
+    let term = first.term();
+    server.lock().unwrap().lease = None;
+    let ended = first.hold(&CancellationToken::new()).await;
+    assert!(matches!(ended, Err(ElectionError::Taken(_))), "{ended:?}");
+    let second = leader(&server, "b").await;
+    assert_ne!(second.term().order, term.order);
+    assert_eq!(second.term().number, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,35 +9,26 @@ use tokio::time::Instant;
 
 use super::{ElectionSettings, LEASE};
 
-/// A leadership term, for fencing: a later leader always has a greater one.
+/// A leadership term, for fencing.
 ///
-/// Made of the age of the Lease object and its transitions. A Lease that was deleted and made
-/// again counts its transitions from zero, but is younger.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Term(u64);
-
-/// Room for the transitions of one Lease below its creation time; the whole stays exact in a
-/// double, as which some readers of JSON take it.
-const TRANSITION_BITS: u32 = 20;
+/// Within one Lease object a later leader has a greater number. A Lease that was deleted and made
+/// again counts its transitions from zero, but it is another object: a new order, in which terms
+/// start afresh.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Term {
+    /// UID of the Lease.
+    pub order: String,
+    /// Its transitions.
+    pub number: u32,
+}
 
 impl Term {
     /// The term that `lease` stands for.
     pub fn of(lease: &Lease) -> Self {
-        let created = lease.metadata.creation_timestamp.as_ref();
-        let created = created.map_or(0, |time| time.0.as_second());
-        let created = u64::try_from(created).unwrap_or(0);
-        Self((created << TRANSITION_BITS).saturating_add(transitions(lease)))
+        let count = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
+        let order = lease.metadata.uid.clone().unwrap_or_default();
+        Self { order, number: u32::try_from(count).unwrap_or(0) }
     }
-
-    /// The number that goes out with every operation.
-    pub fn get(self) -> u64 {
-        self.0
-    }
-}
-
-fn transitions(lease: &Lease) -> u64 {
-    let count = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
-    u64::try_from(count).unwrap_or(0)
 }
 
 /// What was last seen of the Lease, and since when it looks like that.
@@ -138,8 +129,6 @@ fn seconds(duration: Duration) -> i32 {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
     use super::*;
 
     fn settings() -> ElectionSettings {
@@ -210,15 +199,9 @@ mod tests {
     }
 
     #[test]
-    fn a_term_grows_with_every_transition_and_over_a_lease_made_anew() {
-        let created = |seconds: i64, transitions| {
-            let mut lease = held_by("me", transitions);
-            let time = Timestamp::from_second(seconds).unwrap();
-            lease.metadata.creation_timestamp = Some(Time(time));
-            Term::of(&lease)
-        };
-        assert!(created(1_800_000_000, 1) < created(1_800_000_000, 2));
-        assert!(created(1_800_000_000, 10_000) < created(1_800_000_001, 0));
-        assert!(created(4_000_000_000, 1).get() < 1 << 53);
+    fn a_term_is_the_lease_object_and_its_transitions() {
+        let mut lease = held_by("me", 4);
+        lease.metadata.uid = Some("uid".to_owned());
+        assert_eq!(Term::of(&lease), Term { order: "uid".to_owned(), number: 4 });
     }
 }

@@ -46,7 +46,7 @@ impl Machines {
             bootstrap_token,
             provider_id_holder: self.other_holder(&machine, &operation),
             operation,
-            term: i64::try_from(self.term.get()).unwrap_or(i64::MAX),
+            term: self.term.number.into(),
             fresh: fresh(),
             settings: self.settings.lifecycle.clone(),
             machine,

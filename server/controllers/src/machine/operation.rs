@@ -149,7 +149,6 @@ pub(super) fn submission(machine: &Machine, dispatch: &Dispatch) -> ostler_sessi
         request: request(&dispatch.request),
         timeout: dispatch.timeout,
         checkpoint: dispatch.checkpoint.clone(),
-        fencing_term: u64::try_from(dispatch.term).unwrap_or_default(),
         lane: Lane::User,
     }
 }

@@ -27,7 +27,6 @@ impl Hub {
         let slotted = matches!(owner, Owner::Target) || dispatch.kind().is_mutation();
         let frame_limit = self.frame_limit(&provider, &dispatch)?;
         self.check_target(&dispatch, slotted, &provider)?;
-        self.term = self.term.max(dispatch.fencing_term);
 
         let kind = dispatch.kind();
         let request = self.request_of(&dispatch);
@@ -53,6 +52,7 @@ impl Hub {
             provider: provider.clone(),
             class: dispatch.class,
             pinned: class,
+            adopted: false,
             since: now,
             timeout: dispatch.timeout,
             lane: dispatch.lane,
@@ -108,7 +108,8 @@ impl Hub {
             operation_id: dispatch.operation_id.clone(),
             idempotency_key: dispatch.idempotency_key.clone(),
             target: Some(dispatch.target.clone()),
-            fencing_term: dispatch.fencing_term,
+            fencing_term: self.term.number,
+            fencing_order: self.term.order.clone(),
             delivery: 0,
             timeout: Some(frames::duration(dispatch.timeout)),
             progress_interval: None,

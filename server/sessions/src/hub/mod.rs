@@ -39,7 +39,7 @@ pub(crate) use self::size::PROVIDER_SPEC;
 use self::timers::{Timer, Timers};
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame};
-use crate::{Outcome, SessionEvent, SessionsOptions};
+use crate::{Outcome, SessionEvent, SessionsOptions, Term};
 
 /// One Register stream; grows with every stream.
 pub(crate) type SessionKey = u64;
@@ -82,8 +82,8 @@ pub(crate) enum Count {
 #[derive(Debug)]
 pub(crate) struct Hub {
     options: SessionsOptions,
-    /// Highest leadership term seen.
-    term: u64,
+    /// In which term this core leads; what it sends carries it.
+    term: Term,
     stopping: bool,
     next: SessionKey,
     /// Streams without a Hello.
@@ -104,7 +104,7 @@ impl Hub {
     /// Nothing is known.
     pub(crate) fn new(options: SessionsOptions) -> Self {
         Self {
-            term: options.fencing_term,
+            term: Term::default(),
             options,
             stopping: false,
             next: 1,

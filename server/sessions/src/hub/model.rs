@@ -262,7 +262,6 @@ impl World {
             request,
             timeout: Duration::from_secs(30),
             checkpoint: String::new(),
-            fencing_term: 1,
             lane: Lane::User,
         };
         let (owner, outcome) = match call {
@@ -401,6 +400,7 @@ fn held(id: &str, state: HeldState) -> HeldOperation {
         target: Some(Target { uid: "uid-0".to_owned(), ..Target::default() }),
         state: state.into(),
         kind: OperationKind::DeleteMachine.number(),
+        machine_class: None,
     }
 }
 

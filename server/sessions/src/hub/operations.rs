@@ -58,10 +58,12 @@ pub(crate) struct Op {
     pub(crate) key: String,
     pub(crate) target: Target,
     pub(crate) provider: String,
-    /// Absent for an adopted operation: the driver does not say.
+    /// Of an adopted operation it is what the driver says; absent if it says nothing.
     pub(crate) class: Option<ObjectRevision>,
     /// Keeps the revision of the class while a driver may ask for it.
     pub(crate) pinned: Option<Arc<ClassContent>>,
+    /// Taken over from a driver; this core never saw the request.
+    pub(crate) adopted: bool,
     pub(crate) since: Instant,
     pub(crate) timeout: Duration,
     pub(crate) lane: Lane,

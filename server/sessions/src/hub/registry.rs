@@ -137,7 +137,8 @@ impl Hub {
     fn welcome(&self) -> Welcome {
         let timing = &self.options.timing;
         Welcome {
-            fencing_term: self.term,
+            fencing_term: self.term.number,
+            fencing_order: self.term.order.clone(),
             capabilities: vec![
                 CoreCapability::Resume.into(),
                 CoreCapability::CacheInvalidation.into(),

@@ -14,8 +14,10 @@ use crate::{Finished, InFlight, ProviderState, TargetView};
 pub(crate) struct Scope {
     /// The provider of the session, by the name that drivers use.
     pub(crate) provider: String,
-    /// The class; absent for an adopted operation.
+    /// The class; absent for an adopted operation whose driver does not say.
     pub(crate) class: Option<ObjectRevision>,
+    /// Whether the class is what the driver of an adopted operation says.
+    pub(crate) claimed: bool,
 }
 
 impl Hub {
@@ -85,6 +87,7 @@ impl Hub {
         (live.id == session && live.principal == principal).then(|| Scope {
             provider: live.driver.provider.clone(),
             class: operation.class.clone(),
+            claimed: operation.adopted,
         })
     }
 }

@@ -119,14 +119,17 @@ fn may_read(
 ) -> bool {
     let scope = shell.with(|hub, _| hub.scope(&principal.name, session_id, operation_id));
     let Some(scope) = scope else { return false };
-    match scope.class {
-        Some(class) => class.namespace == wanted.namespace && class.name == wanted.name,
-        // Adopted: the driver does not say for which class it works. Any of its provider may be.
-        None => shell
+    let named = scope.class.as_ref();
+    if named.is_some_and(|it| it.namespace != wanted.namespace || it.name != wanted.name) {
+        return false;
+    }
+    // Adopted: only the driver says for which class it works, if it says so. It may be any of its
+    // provider.
+    !scope.claimed
+        || shell
             .classes
             .class(&wanted.namespace, &wanted.name)
-            .is_ok_and(|class| shell.options.canonical(&class.provider) == scope.provider),
-    }
+            .is_ok_and(|class| shell.options.canonical(&class.provider) == scope.provider)
 }
 
 /// The same for "not yours" and "not there", so that nothing can be learned by asking.

@@ -7,6 +7,8 @@ use ostler_proto::v1alpha1::{
     OperationResultAck, RoleKind, SessionRole, UnsupportedFrame, register_response,
 };
 
+use crate::Term;
+
 /// A frame of the core without its sequence numbers.
 pub(crate) type Frame = register_response::Frame;
 
@@ -28,8 +30,12 @@ pub(crate) fn result_ack(operation_id: &str) -> Frame {
     Frame::ResultAck(OperationResultAck { operation_id: operation_id.to_owned() })
 }
 
-pub(crate) fn role(role: RoleKind, fencing_term: u64) -> Frame {
-    Frame::Role(SessionRole { role: role.into(), fencing_term })
+pub(crate) fn role(role: RoleKind, term: &Term) -> Frame {
+    Frame::Role(SessionRole {
+        role: role.into(),
+        fencing_term: term.number,
+        fencing_order: term.order.clone(),
+    })
 }
 
 pub(crate) fn heartbeat() -> Frame {

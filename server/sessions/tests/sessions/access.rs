@@ -1,7 +1,7 @@
 //! Classes and secrets: who gets which, and at which revision.
 
 use ostler_proto::v1alpha1::{
-    GetMachineClassRequest, GetMachineClassResponse, HeldState, ObjectRevision,
+    GetMachineClassRequest, GetMachineClassResponse, HeldOperation, HeldState, ObjectRevision,
 };
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
@@ -119,11 +119,33 @@ async fn an_adopted_operation_gets_the_secrets_of_its_provider_only() {
     };
     core.classes.put("foreign", foreign);
     core.classes.put_secret("foreign", "1", "canary-foreign");
+    let claims = |id: &str, class: &str| HeldOperation {
+        machine_class: Some(class_ref(class, "1")),
+        ..held(id, id, HeldState::Running)
+    };
+    let claimed = vec![claims("own", "small"), claims("foreign", "foreign")];
+    let (mut driver, _) = Driver::dial(&core, holding(1, claimed)).await;
+    assert_eq!(driver.secret("own", "").await.unwrap(), b"canary-secret");
+    for operation in ["own", "foreign"] {
+        let request = ostler_proto::v1alpha1::GetSecretRequest {
+            r#ref: Some(class_ref("foreign", "")),
+            session_id: driver.session_id.clone(),
+            operation_id: operation.to_owned(),
+        };
+        let refused = driver.client.get_secret(authorized(request, TOKEN)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{operation}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_adopted_operation_gets_the_secret_of_no_other_class() {
+    let core = Core::start();
+    core.classes.put("large", class("1", "1"));
+    core.classes.put_secret("large", "1", "canary-large");
     let hello = holding(1, vec![held("op-1", "uid-1", HeldState::Running)]);
     let (mut driver, _) = Driver::dial(&core, hello).await;
-    assert_eq!(driver.secret("op-1", "").await.unwrap(), b"canary-secret");
     let request = ostler_proto::v1alpha1::GetSecretRequest {
-        r#ref: Some(class_ref("foreign", "")),
+        r#ref: Some(class_ref("large", "")),
         session_id: driver.session_id.clone(),
         operation_id: "op-1".to_owned(),
     };

@@ -12,7 +12,7 @@ use ostler_proto::v1alpha1::{
 };
 use ostler_sessions::{
     ClassContent, ClassError, ClassSource, Dispatch, Finished, Lane, Principal, Providers,
-    SecretContent, SessionEvent, Sessions, SessionsOptions, StaticTokens, TargetView,
+    SecretContent, SessionEvent, Sessions, SessionsOptions, StaticTokens, TargetView, Term,
 };
 use tokio::io::DuplexStream;
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -99,6 +99,7 @@ impl Core {
             .with(FOREIGN_TOKEN, principal("foreign", "foreign.ostler.dev"));
         let source: Arc<Classes> = Arc::clone(&classes);
         let sessions = Sessions::new(options, source, Arc::new(tokens));
+        sessions.lead(Term { order: "lease".to_owned(), number: 3 });
         let (dial, incoming) = mpsc::channel(8);
         let (stop, stopped) = oneshot::channel::<()>();
         let incoming = ReceiverStream::new(incoming).map(Ok::<_, std::io::Error>);
@@ -191,7 +192,6 @@ pub(crate) fn dispatch(id: &str, uid: &str, request: operation::Request) -> Disp
         request,
         timeout: Duration::from_mins(1),
         checkpoint: String::new(),
-        fencing_term: 3,
         lane: Lane::User,
     }
 }

@@ -57,6 +57,7 @@ pub(crate) fn held(id: &str, uid: &str, state: HeldState) -> HeldOperation {
         target: Some(target(uid)),
         state: state.into(),
         kind: OperationKind::CreateMachine.into(),
+        machine_class: Some(class_ref("small", "7")),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use ostler_proto::v1alpha1::Readiness;
-use ostler_sessions::{Outcome, Sessions, SessionsOptions, StaticTokens};
+use ostler_sessions::{Outcome, Sessions, SessionsOptions, StaticTokens, Term};
 use prometheus_client::registry::Registry;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
@@ -90,6 +90,7 @@ async fn a_tcp_listener_serves_and_stops() {
     let tokens = StaticTokens::new();
     let classes = Arc::new(Classes::default());
     let sessions = Sessions::new(SessionsOptions::default(), classes, Arc::new(tokens));
+    sessions.lead(Term { order: "lease".to_owned(), number: 3 });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
