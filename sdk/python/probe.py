@@ -1,0 +1,33 @@
+"""Shows the suite what is really in the cloud: see "Looking into the cloud" in ../conformance/README.md."""
+
+import base64, json, os, sqlite3, sys
+
+file = os.environ.get("CLOUD_FILE", "cloud.sqlite3")
+cloud = sqlite3.connect(file, isolation_level=None)
+cloud.row_factory = sqlite3.Row
+
+
+def instances():
+    return [{"providerId": row["id"], "name": row["name"], "uid": row["uid"], "clusterId": row["cluster"],
+             "tags": json.loads(row["tags"]), "userData": base64.b64encode(row["user_data"]).decode()}
+            for row in cloud.execute("SELECT * FROM instance")]
+
+
+def resources():  # an instance of this cloud has no parts
+    return [{"id": it["providerId"], "kind": "instance", "uid": it["uid"], "clusterId": it["clusterId"]} for it in instances()]
+
+
+def journal_length():
+    with open(file, "rb") as database:  # SQLite counts the changes of a file in its bytes 24 to 27
+        return int.from_bytes(database.read(28)[24:], "big")
+
+
+def add_foreign_tag(provider_id, tag):
+    key, value = tag.split("=", 1)
+    cloud.execute("UPDATE instance SET tags = json_set(tags, ?, ?) WHERE id = ?", (f'$."{key}"', value, provider_id))
+
+
+words = {"instances": instances, "resources": resources, "journal-length": journal_length, "add-foreign-tag": add_foreign_tag}
+if len(sys.argv) < 2 or sys.argv[1] not in words:
+    sys.exit(f"probe.py knows {', '.join(words)}")
+print(json.dumps(words[sys.argv[1]](*sys.argv[2:])))
