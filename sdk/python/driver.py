@@ -1,13 +1,14 @@
 """An Ostler driver for a cloud that is one SQLite table. session.py speaks the protocol; README.md explains."""
 
 import asyncio, json, os, sqlite3, time, uuid
+from pathlib import Path
 
 from session import Failed, o, run, seconds
 
 PROVIDER, MAX_IN_FLIGHT = "python.ostler.dev", 64
 
 # The cloud. The statement that makes an instance also tags it with cluster and machine: no instance is ever without.
-cloud = sqlite3.connect(os.environ.get("CLOUD_FILE", "cloud.sqlite3"), isolation_level=None)
+cloud = sqlite3.connect(os.environ.get("CLOUD_FILE", Path(__file__).parent / "cloud.sqlite3"), isolation_level=None)
 cloud.row_factory = sqlite3.Row
 cloud.execute("CREATE TABLE IF NOT EXISTS instance (id PRIMARY KEY, cluster, uid, name, size, image, tags, user_data,"
               " ready, initialized, UNIQUE (cluster, uid))")

@@ -1,8 +1,9 @@
 """Shows the suite what is really in the cloud: see "Looking into the cloud" in ../conformance/README.md."""
 
 import base64, json, os, sqlite3, sys
+from pathlib import Path
 
-file = os.environ.get("CLOUD_FILE", "cloud.sqlite3")
+file = os.environ.get("CLOUD_FILE", Path(__file__).parent / "cloud.sqlite3")
 cloud = sqlite3.connect(file, isolation_level=None)
 cloud.row_factory = sqlite3.Row
 
@@ -14,7 +15,8 @@ def instances():
 
 
 def resources():  # an instance of this cloud has no parts
-    return [{"id": it["providerId"], "kind": "instance", "uid": it["uid"], "clusterId": it["clusterId"]} for it in instances()]
+    return [{"id": it["providerId"], "kind": "instance", "uid": it["uid"], "clusterId": it["clusterId"]}
+            for it in instances()]
 
 
 def journal_length():
@@ -27,7 +29,8 @@ def add_foreign_tag(provider_id, tag):
     cloud.execute("UPDATE instance SET tags = json_set(tags, ?, ?) WHERE id = ?", (f'$."{key}"', value, provider_id))
 
 
-words = {"instances": instances, "resources": resources, "journal-length": journal_length, "add-foreign-tag": add_foreign_tag}
+words = {"instances": instances, "resources": resources, "journal-length": journal_length,
+         "add-foreign-tag": add_foreign_tag}
 if len(sys.argv) < 2 or sys.argv[1] not in words:
     sys.exit(f"probe.py knows {', '.join(words)}")
 print(json.dumps(words[sys.argv[1]](*sys.argv[2:])))

@@ -114,7 +114,7 @@ class Driver:
                 getattr(self, f"on_{arm}")(getattr(frame, arm) if arm else frame)  # never waits for an operation
             log.info("the core ended the session: %s", (await self.call.code()).name)
         except (grpc.aio.AioRpcError, asyncio.TimeoutError) as error:
-            log.warning("the session broke: %s", error.code().name if isinstance(error, grpc.RpcError) else "silence")
+            log.warning("no session: %s", error.details() if isinstance(error, grpc.RpcError) else "the core is silent")
         except asyncio.CancelledError:
             if self.ending:  # else send() or on_draining() hung up
                 raise
