@@ -15,13 +15,13 @@ use ostler_api::timeout::Timeout;
 use ostler_controllers::Settings;
 use ostler_lifecycle::snapshot;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use crate::health::{self, Health};
+use crate::listen::DriverListenArgs;
 use crate::signals::on_signal;
-use crate::{Core, CoreOptions, DriverToken, tcp};
+use crate::{Core, CoreOptions, DriverToken};
 
 /// The core of Ostler: machine controllers, and the gRPC service that drivers dial in to.
 ///
@@ -39,9 +39,8 @@ pub struct Args {
     /// Tags every instance, and decides what may be deleted; the UID of kube-system and the namespace by default
     #[arg(long)]
     cluster_id: Option<String>,
-    /// Where drivers dial in (gRPC, loopback only)
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:5000")]
-    drivers_listen: SocketAddr,
+    #[command(flatten)]
+    drivers: DriverListenArgs,
     /// /metrics, /healthz and /readyz (HTTP, loopback only)
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10259")]
     metrics_listen: SocketAddr,
@@ -112,15 +111,14 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let end = on_signal()?;
     check(&args)?;
     let metrics = health::bind(args.metrics_listen).await?;
-    let drivers = TcpListener::bind(args.drivers_listen).await.with_context(|| {
-        format!("--drivers-listen {} cannot be listened on", args.drivers_listen)
-    })?;
+    let drivers = args.drivers.clone().bind().await?;
     let client = client(args.kubeconfig.clone()).await?;
     ostler_controllers::check_schemas(&client).await?;
 
     let mut registry = Registry::default();
     let options = options(args);
-    let mut core = Core::start(client, tcp(drivers), options, &mut registry).await?;
+    drivers.register_metrics(&mut registry);
+    let mut core = Core::start(client, drivers.incoming(), options, &mut registry).await?;
     let health = Health { registry: Arc::new(registry), ready: core.synced() };
     let end_metrics = CancellationToken::new();
     let serving = tokio::spawn(health::serve(metrics, health, end_metrics.clone()));
@@ -142,12 +140,6 @@ async fn until_failure(core: &mut Core) -> anyhow::Result<()> {
 }
 
 fn check(args: &Args) -> anyhow::Result<()> {
-    if !args.drivers_listen.ip().is_loopback() {
-        bail!(
-            "--drivers-listen {} is not a loopback address, and drivers speak no TLS here yet",
-            args.drivers_listen
-        );
-    }
     if args.leader_elect_renew_deadline >= args.leader_elect_lease_duration
         || args.leader_elect_retry_period >= args.leader_elect_renew_deadline
     {

@@ -5,10 +5,12 @@
 pub mod command;
 mod core;
 mod health;
+mod listen;
 mod signals;
 mod tokens;
 
 pub use core::{Core, CoreOptions, tcp};
 pub use ostler_controllers::Settings;
+pub use ostler_sessions::{ListenAddress, Listeners};
 pub use signals::on_signal;
 pub use tokens::DriverToken;

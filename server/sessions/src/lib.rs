@@ -11,13 +11,15 @@
 //! | `session` | the protocol of one stream, its frames, what waits to be written |
 //! | `hub` | every decision about sessions, roles, queues and operations; pure, time comes in |
 //! | `shell` | the lock and the clock around the hub, and the effects it asks for |
-//! | `service` | gRPC: Register, classes, secrets, health, reflection, listeners |
+//! | `service` | gRPC: Register, classes, secrets, health, reflection |
+//! | `listen` | where drivers dial in: loopback, TLS, unix sockets; who is at the other end |
 //! | `shelf` | revisions of classes that drivers may still ask for |
 
 mod auth;
 mod class;
 mod event;
 mod hub;
+mod listen;
 mod metrics;
 mod operation;
 mod options;
@@ -34,6 +36,10 @@ pub use auth::{
 };
 pub use class::{ClassContent, ClassError, ClassSource, SecretContent};
 pub use event::{ProviderState, SessionEvent};
+pub use listen::{
+    Connection, Incoming, ListenAddress, ListenError, Listeners, ServerTls, TlsError, TlsFiles,
+    UnixError,
+};
 pub use operation::{
     Dispatch, Finished, FramePart, InFlight, Lane, OperationFailure, Outcome, Progress,
     SubmitError, TargetView, reasons,

@@ -1,0 +1,183 @@
+//! Unix sockets: made so that nobody but those meant can connect, and removed when done.
+
+use std::fs::{self, Metadata};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tokio::net::{UnixListener, UnixSocket, UnixStream};
+
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 128;
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum UnixError {
+    /// The directory of the socket cannot be used.
+    #[error("the directory {} cannot hold a socket: {problem}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        problem: &'static str,
+    },
+    /// There is a file of this name that is not a socket.
+    #[error("{} is there already and is no socket; remove it, or choose another path", .0.display())]
+    NotASocket(PathBuf),
+    /// Somebody listens there.
+    #[error("another process listens on {}; end it, or choose another path", .0.display())]
+    InUse(PathBuf),
+    /// The file cannot be made or looked at.
+    #[error("{} cannot be used as a socket", path.display())]
+    File {
+        /// The socket.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The file of a listening socket. Removed on drop, unless somebody has put another in its place.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    inode: (u64, u64),
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|file| inode(&file) == self.inode) {
+            // Whoever starts next removes a stale one too.
+            let _left_behind = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Listens on `path`. A socket that nobody listens on any more is replaced.
+pub(super) async fn bind(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), UnixError> {
+    check_directory(path)?;
+    remove_stale(path).await?;
+    let listen = || -> io::Result<_> {
+        let socket = UnixSocket::new_stream()?;
+        socket.bind(path)?;
+        // Before it listens, nobody can connect: there is no moment with wider permissions.
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        let file = SocketFile { path: path.to_owned(), inode: inode(&fs::symlink_metadata(path)?) };
+        Ok((socket.listen(BACKLOG)?, file))
+    };
+    listen().map_err(|source| failed(path, source))
+}
+
+fn check_directory(path: &Path) -> Result<(), UnixError> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) | None => Path::new("."),
+    };
+    let refused = |problem| Err(UnixError::Directory { path: directory.to_owned(), problem });
+    let Ok(metadata) = fs::metadata(directory) else {
+        return refused("it is not there, or must not be looked into; make it first");
+    };
+    if !metadata.is_dir() {
+        return refused("it is no directory");
+    }
+    let (mode, sticky) = (metadata.mode(), 0o1000);
+    if mode & 0o002 != 0 && mode & sticky == 0 {
+        return refused(
+            "everybody may write there, so anybody could replace the socket; chmod o-w",
+        );
+    }
+    Ok(())
+}
+
+async fn remove_stale(path: &Path) -> Result<(), UnixError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(failed(path, source)),
+        Ok(file) if !file.file_type().is_socket() => {
+            return Err(UnixError::NotASocket(path.to_owned()));
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path).await {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(|source| failed(path, source))
+        }
+        Ok(_) => Err(UnixError::InUse(path.to_owned())),
+        Err(source) => Err(failed(path, source)),
+    }
+}
+
+fn failed(path: &Path, source: io::Error) -> UnixError {
+    UnixError::File { path: path.to_owned(), source }
+}
+
+fn inode(file: &Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().mode() & 0o777
+    }
+
+    #[tokio::test]
+    async fn a_socket_has_the_permissions_that_were_asked_for_and_goes_with_its_listener() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("core.sock");
+        for wanted in [0o600, 0o660] {
+            let listening = bind(&path, wanted).await.unwrap();
+            assert_eq!(mode(&path), wanted);
+            drop(listening);
+            assert!(!path.exists());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("core.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let _listening = bind(&path, 0o600).await.unwrap();
+        assert!(matches!(bind(&path, 0o600).await, Err(UnixError::InUse(_))));
+        UnixStream::connect(&path).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_no_socket_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("precious");
+        fs::write(&path, "data").unwrap();
+        assert!(matches!(bind(&path, 0o600).await, Err(UnixError::NotASocket(_))));
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(matches!(bind(&link, 0o600).await, Err(UnixError::NotASocket(_))));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "data");
+    }
+
+    #[tokio::test]
+    async fn a_socket_of_somebody_else_is_not_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("core.sock");
+        let (listener, file) = bind(&path, 0o600).await.unwrap();
+        fs::remove_file(&path).unwrap();
+        let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        drop((listener, file));
+        assert!(path.exists());
+        drop(other);
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_everybody_may_write_to_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = bind(&dir.path().join("core.sock"), 0o600).await.unwrap_err().to_string();
+        assert!(refused.contains("chmod o-w"), "{refused}");
+        let nowhere = bind(Path::new("/nowhere/core.sock"), 0o600).await.unwrap_err().to_string();
+        assert!(nowhere.contains("/nowhere"), "{nowhere}");
+    }
+}

@@ -1,0 +1,94 @@
+//! Flags that say where drivers dial in, and how they are protected on the way.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use ostler_sessions::{ListenAddress, Listeners, ServerTls, TlsFiles};
+
+/// Where drivers dial in.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct DriverListenArgs {
+    /// Where drivers dial in (gRPC): ADDR:PORT, unix:PATH or unix:PATH,mode=0660; repeatable
+    ///
+    /// Without --drivers-tls-cert, TCP is plaintext and for loopback only; with it, every TCP port speaks TLS. A socket
+    /// is for its owner only, or with mode=0660 for the group of its directory as well.
+    #[arg(
+        long = "drivers-listen",
+        value_name = "ADDR:PORT|unix:PATH",
+        default_value = "127.0.0.1:5000"
+    )]
+    listen: Vec<ListenAddress>,
+    /// Certificate (PEM, with its chain) to show to drivers; read again when it changes
+    #[arg(long = "drivers-tls-cert", value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// Private key (PEM) of that certificate; read again when it changes
+    #[arg(id = "key", long = "drivers-tls-key", value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// CA certificates (PEM) that client certificates of drivers must come from; read again when they change
+    ///
+    /// With it, a driver may prove who it is by a certificate instead of a token.
+    #[arg(long = "drivers-client-ca", value_name = "FILE", requires = "certificate")]
+    client_ca: Option<PathBuf>,
+}
+
+impl DriverListenArgs {
+    /// Binds all addresses.
+    pub(crate) async fn bind(self) -> anyhow::Result<Listeners> {
+        let Self { listen, certificate, key, client_ca } = self;
+        let tls = match (certificate, key) {
+            (Some(certificate), Some(key)) => {
+                let files = TlsFiles { certificate, key, client_ca };
+                Some(ServerTls::load(files).await.context("--drivers-tls-cert cannot be used")?)
+            }
+            _ => None,
+        };
+        Listeners::bind(&listen, tls).await.context("--drivers-listen cannot be used")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        drivers: DriverListenArgs,
+    }
+
+    fn parse(args: &[&str]) -> Result<DriverListenArgs, clap::Error> {
+        Cli::try_parse_from([&["core"], args].concat()).map(|cli| cli.drivers)
+    }
+
+    #[test]
+    fn a_certificate_needs_its_key_and_a_client_ca_needs_both() {
+        for half in [
+            &["--drivers-tls-cert", "c"][..],
+            &["--drivers-tls-key", "k"],
+            &["--drivers-client-ca", "ca"],
+        ] {
+            parse(half).unwrap_err();
+        }
+        parse(&["--drivers-tls-cert", "c", "--drivers-tls-key", "k"]).unwrap();
+    }
+
+    #[tokio::test]
+    async fn plaintext_to_the_network_is_refused_and_the_error_says_what_to_do() {
+        let args = parse(&["--drivers-listen", "0.0.0.0:0"]).unwrap();
+        let refused = format!("{:#}", args.bind().await.unwrap_err());
+        for part in ["--drivers-listen", "0.0.0.0:0", "unix:PATH"] {
+            assert!(refused.contains(part), "{refused}");
+        }
+    }
+
+    #[tokio::test]
+    async fn several_addresses_are_listened_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = format!("unix:{}", dir.path().join("core.sock").display());
+        let args =
+            parse(&["--drivers-listen", "127.0.0.1:0", "--drivers-listen", &socket]).unwrap();
+        assert_eq!(args.bind().await.unwrap().addresses().len(), 2);
+    }
+}
