@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use thiserror::Error;
+use tokio::sync::Notify;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::transport::Channel;
@@ -31,7 +32,8 @@ impl Connector {
         Self { dial: Arc::new(move || Box::pin(dial())) }
     }
 
-    pub(crate) fn connect(&self) -> BoxFuture<'static, Result<Connection, ConnectError>> {
+    /// Makes one more connection: for connectors that stand before this one.
+    pub fn connect(&self) -> BoxFuture<'static, Result<Connection, ConnectError>> {
         (self.dial)()
     }
 }
@@ -55,12 +57,53 @@ impl Connection {
         Self { channel, bearer: Bearer(None) }
     }
 
+    /// The channel, e.g. to stand between it and the driver.
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    /// The same token, shown on another channel.
+    #[must_use]
+    pub fn through(self, channel: Channel) -> Self {
+        Self { channel, ..self }
+    }
+
     /// Shows `token` with every call.
     pub fn with_token(self, token: &str) -> Result<Self, ConnectError> {
         let mut header: MetadataValue<Ascii> =
             format!("Bearer {token}").parse().map_err(|_| ConnectError::TokenText)?;
         header.set_sensitive(true);
         Ok(Self { bearer: Bearer(Some(header)), ..self })
+    }
+}
+
+/// Cuts the connection of a driver, as a broken network does: for tests of what is lost with it.
+/// Clones cut the same one. Give it to [`Options::cutter`](crate::Options::cutter).
+#[derive(Debug, Clone, Default)]
+pub struct Cutter {
+    inner: Arc<Cuts>,
+}
+
+#[derive(Debug, Default)]
+struct Cuts {
+    wanted: Notify,
+    done: Notify,
+}
+
+impl Cutter {
+    /// Cuts the connection; returns when it is gone. Waits for ever if no driver runs with it.
+    pub async fn cut(&self) {
+        let done = self.inner.done.notified();
+        self.inner.wanted.notify_one();
+        done.await;
+    }
+
+    pub(crate) async fn wanted(&self) {
+        self.inner.wanted.notified().await;
+    }
+
+    pub(crate) fn done(&self) {
+        self.inner.done.notify_waiters();
     }
 }
 

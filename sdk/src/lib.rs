@@ -92,7 +92,7 @@ mod session;
 pub mod testing;
 
 pub use class::{Class, Shape};
-pub use connect::{ConnectError, Connection, Connector};
+pub use connect::{ConnectError, Connection, Connector, Cutter};
 pub use context::Context;
 pub use driver::{Driver, DriverInfo, OptionalOperation};
 pub use error::{Certainty, Code, DriverError, Violation};
@@ -102,7 +102,7 @@ pub use request::{
     ClassReview, CreateMachine, DeleteMachine, GetMachineStatus, GetVolumeIds, InitializeMachine,
     ListMachines, Target, UpdateMachine, Updated, ValidateClass,
 };
-pub use run::{RunError, run, run_with, run_with_args};
+pub use run::{RunError, run, run_adjusted, run_with, run_with_args};
 pub use secret::Secret;
 /// Cancels and ends things: see [`Options::shutdown`].
 pub use tokio_util::sync::CancellationToken;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::connect::Connector;
+use crate::connect::{Connector, Cutter};
 
 /// The flags and variables of every driver; flatten them into your own with `#[command(flatten)]`.
 #[derive(Debug, Clone, clap::Args)]
@@ -59,6 +59,7 @@ pub struct Options {
     pub(crate) shutdown: CancellationToken,
     pub(crate) drain_timeout: Duration,
     pub(crate) instance_name: String,
+    pub(crate) cutter: Cutter,
 }
 
 impl Options {
@@ -69,6 +70,7 @@ impl Options {
             shutdown: CancellationToken::new(),
             drain_timeout: Duration::from_secs(25),
             instance_name: String::new(),
+            cutter: Cutter::default(),
         }
     }
 
@@ -81,6 +83,18 @@ impl Options {
     /// How long to finish running operations after that.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
+        self
+    }
+
+    /// Whatever connects the driver to the core from now on, made of what did so far.
+    pub fn map_connector(mut self, map: impl FnOnce(Connector) -> Connector) -> Self {
+        self.connector = map(self.connector);
+        self
+    }
+
+    /// Lets `cutter` cut the connection.
+    pub fn cutter(mut self, cutter: Cutter) -> Self {
+        self.cutter = cutter;
         self
     }
 

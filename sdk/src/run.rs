@@ -50,8 +50,17 @@ pub async fn run<D: Driver>(driver: D) -> ExitCode {
 
 /// As [`run`], with flags that were read already.
 pub async fn run_with_args<D: Driver>(driver: D, args: DriverArgs) -> ExitCode {
+    run_adjusted(driver, args, |options| options).await
+}
+
+/// As [`run_with_args`], with options that `adjust` makes of those of the flags.
+pub async fn run_adjusted<D: Driver>(
+    driver: D,
+    args: DriverArgs,
+    adjust: impl FnOnce(Options) -> Options,
+) -> ExitCode {
     init_logs();
-    match until_signalled(driver, &args).await {
+    match until_signalled(driver, &args, adjust).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = %session::chain(&error), "the driver cannot run");
@@ -71,7 +80,11 @@ pub async fn run_with<D: Driver>(driver: D, options: Options) -> Result<(), RunE
     Ok(())
 }
 
-async fn until_signalled<D: Driver>(driver: D, args: &DriverArgs) -> Result<(), RunError> {
+async fn until_signalled<D: Driver>(
+    driver: D,
+    args: &DriverArgs,
+    adjust: impl FnOnce(Options) -> Options,
+) -> Result<(), RunError> {
     let shutdown = CancellationToken::new();
     cancel_on_signal(shutdown.clone()).map_err(RunError::Signals)?;
     if args.exit_on_stdin_eof {
@@ -81,7 +94,7 @@ async fn until_signalled<D: Driver>(driver: D, args: &DriverArgs) -> Result<(), 
         .shutdown(shutdown)
         .drain_timeout(args.drain_timeout)
         .instance_name(args.instance_name.clone());
-    run_with(driver, options).await
+    run_with(driver, adjust(options)).await
 }
 
 /// Logs to stderr, filtered by `RUST_LOG`, `info` by default. A second call changes nothing.

@@ -282,6 +282,13 @@ impl Link {
         self.queue.push_back(frame);
     }
 
+    /// Loses the connection, if there is one, with all that is on its way.
+    pub(crate) fn cut(&mut self) {
+        if !matches!(self.state, State::Waiting { .. }) {
+            self.close(Dial::Backoff);
+        }
+    }
+
     /// Lets the connection go within `close_in`, or when the core ends it.
     pub(crate) fn leave(&mut self, close_in: Duration, dial: Dial) {
         self.leaving = Some((Instant::now() + close_in, dial));

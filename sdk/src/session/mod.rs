@@ -28,6 +28,7 @@ use self::dispatch::{Dispatcher, Finished};
 use self::hello::Instance;
 use self::link::{Event, Link};
 use self::protocol::{Effect, Protocol};
+use crate::connect::Cutter;
 use crate::context::Report;
 use crate::driver::Driver;
 use crate::error::DriverError;
@@ -41,7 +42,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Serves until `options.shutdown` is cancelled and the drain is over.
 pub(crate) async fn serve<D: Driver>(driver: D, options: Options) {
-    let Options { connector, shutdown, drain_timeout, instance_name } = options;
+    let Options { connector, shutdown, drain_timeout, instance_name, cutter } = options;
     let instance = Instance { id: uuid::Uuid::new_v4().to_string(), name: instance_name };
     let (session, sessions) = watch::channel(None);
     let (reports, inbox) = mpsc::channel(REPORTS);
@@ -52,6 +53,7 @@ pub(crate) async fn serve<D: Driver>(driver: D, options: Options) {
         dispatcher,
         protocol,
         link: Link::new(connector),
+        cutter,
         client: None,
         session,
         inbox,
@@ -66,6 +68,7 @@ struct Shell<D> {
     dispatcher: Dispatcher<D>,
     protocol: Protocol,
     link: Link,
+    cutter: Cutter,
     client: Option<Client>,
     session: watch::Sender<Option<Session>>,
     inbox: mpsc::Receiver<Report>,
@@ -96,6 +99,7 @@ impl<D: Driver> Shell<D> {
                     }
                 }
                 Some(report) = self.inbox.recv() => self.on_report(report),
+                () = self.cutter.wanted() => self.cut(),
                 () = shutdown.cancelled(), if self.drain.is_none() => self.start_drain(drain_timeout),
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     self.end_drain();
@@ -133,6 +137,12 @@ impl<D: Driver> Shell<D> {
                 self.session.send_replace(None);
             }
         }
+    }
+
+    fn cut(&mut self) {
+        self.link.cut();
+        self.on_link(Event::Closed);
+        self.cutter.done();
     }
 
     fn on_finished(&mut self, finished: Finished) {
