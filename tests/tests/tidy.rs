@@ -19,7 +19,7 @@ const BANNED_MODULES: [&str; 4] = ["util", "common", "helpers", "misc"];
 const LAYERS: [(&str, &[&str]); 11] = [
     ("ostler-proto", &[]),
     ("ostler-driver-sdk", &["ostler-proto"]),
-    ("ostler-driver-fake", &["ostler-driver-sdk"]),
+    ("ostler-driver-fake", &["ostler-driver-sdk", "ostler-proto"]),
     ("ostler-api", &[]),
     ("ostler-lifecycle", &["ostler-api"]),
     ("ostler-sessions", &["ostler-api", "ostler-proto"]),

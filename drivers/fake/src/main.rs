@@ -1,17 +1,30 @@
 //! The fake driver as a binary of its own.
 
-use clap::Parser;
-use ostler_driver_fake::{FakeArgs, run};
+use clap::{Parser, Subcommand};
+use ostler_driver_fake::{FakeArgs, ProbeArgs, probe, run};
 
 /// Drives an in-memory cloud with simulated kubelets and scripted faults.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, args_conflicts_with_subcommands = true)]
 struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+
     #[command(flatten)]
     fake: FakeArgs,
 }
 
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Look into the cloud of a state file, which drivers may be using meanwhile
+    Probe(ProbeArgs),
+}
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    run(Cli::parse().fake).await
+    let Cli { command, fake } = Cli::parse();
+    match command {
+        Some(Command::Probe(args)) => probe(args),
+        None => run(fake).await,
+    }
 }

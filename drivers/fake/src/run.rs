@@ -1,14 +1,16 @@
 //! The driver as a process: cloud, verbs and kubelets by command line.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use ostler_driver_sdk::{DriverArgs, run_with_args};
+use ostler_driver_sdk::{Cutter, DriverArgs, Options, run_adjusted};
 use tokio_util::sync::CancellationToken;
 
+use crate::breakage::{self, Break, Breakage, Broken, listing, tapped};
 use crate::calls::CallLog;
 use crate::cloud::{Clock, Cloud};
 use crate::driver::FakeDriver;
@@ -34,6 +36,18 @@ pub struct FakeArgs {
     #[arg(long, env = "OSTLER_FAKE_NODE_KUBECONFIG", value_name = "FILE")]
     pub node_kubeconfig: Option<PathBuf>,
 
+    /// Put so many instances into the cloud that have not been there yet, e.g. to see long lists
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed_instances: usize,
+
+    /// Cluster of the instances that are put there
+    #[arg(long, value_name = "ID", default_value = "seed")]
+    pub seed_cluster: String,
+
+    /// Break one rule of the contract, to see the conformance check of this name fail; `help` lists them
+    #[arg(long = "break", env = "OSTLER_FAKE_BREAK", value_name = "CHECK", hide = true)]
+    pub breakage: Option<Break>,
+
     /// Flags that every driver has
     #[command(flatten)]
     pub driver: DriverArgs,
@@ -41,11 +55,20 @@ pub struct FakeArgs {
 
 /// Runs the fake driver until it is told to end.
 pub async fn run(args: FakeArgs) -> anyhow::Result<()> {
+    let breakage = match args.breakage {
+        Some(Break::Help) => {
+            let mut out = std::io::stdout();
+            return out.write_all(listing().as_bytes()).context("cannot print");
+        }
+        Some(Break::Rule(rule)) => Some(rule),
+        None => None,
+    };
     let clock = Clock::system();
     let cloud = match &args.state_file {
         Some(path) => Cloud::open(path, clock.clone())?,
         None => Cloud::in_memory(clock.clone()),
     };
+    cloud.seed(&args.seed_cluster, args.seed_instances)?;
     let mut driver = FakeDriver::new(cloud.clone());
     if let Some(path) = &args.call_log {
         let log = CallLog::open(path, clock)
@@ -66,7 +89,7 @@ pub async fn run(args: FakeArgs) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let ended = run_with_args(driver, args.driver).await;
+    let ended = serve(driver, args.driver, breakage).await?;
     shutdown.cancel();
     if let Some(kubelets) = kubelets {
         kubelets.await.context("the kubelets panicked")?;
@@ -75,6 +98,25 @@ pub async fn run(args: FakeArgs) -> anyhow::Result<()> {
         bail!("the driver ended with an error, which its log names");
     }
     Ok(())
+}
+
+/// Serves to the end, with a rule broken if so asked.
+async fn serve(
+    driver: FakeDriver,
+    args: DriverArgs,
+    breakage: Option<Breakage>,
+) -> anyhow::Result<ExitCode> {
+    let cutter = Cutter::default();
+    let driver = driver.cutter(cutter.clone());
+    let Some(breakage) = breakage else {
+        return Ok(run_adjusted(driver, args, |options| options.cutter(cutter)).await);
+    };
+    breakage::process::start(breakage).context("cannot listen for signals")?;
+    let driver = Broken::new(driver, breakage);
+    let adjust = |options: Options| {
+        options.cutter(cutter).map_connector(|connector| tapped(connector, breakage))
+    };
+    Ok(run_adjusted(driver, args, adjust).await)
 }
 
 async fn run_kubelets(kubelets: Kubelets, shutdown: CancellationToken) {

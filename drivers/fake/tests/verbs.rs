@@ -321,3 +321,25 @@ async fn a_class_is_reviewed_without_touching_the_cloud() {
     assert_eq!(cold.not_hot_updatable_paths, ["machineType"]);
     assert!(!cold.change_is_hot_updatable);
 }
+
+#[tokio::test]
+async fn a_throttled_call_says_when_to_come_back_and_an_instance_shows_late_in_lists() {
+    let driver = driver();
+    let spec = spec(&json!({"throttle": {"calls": 2, "per": "1h"}, "latency": {"list": "1h"}}));
+    create(&driver, ctx("m", &spec)).await.unwrap();
+    let request = ListMachines { ctx: ctx("class", &spec) };
+    assert_eq!(driver.list_machines(request.clone()).await.unwrap(), []);
+    let error = driver.list_machines(request).await.unwrap_err();
+    assert_eq!((error.code(), error.reason_word()), (Code::ResourceExhausted, "THROTTLED"));
+    assert_eq!(instances(&driver), 1);
+}
+
+#[tokio::test]
+async fn a_seeded_cloud_lists_its_instances_and_is_seeded_once() {
+    let driver = driver();
+    for _ in 0..2 {
+        driver.cloud().seed("test", 20_000).unwrap();
+    }
+    let listed = driver.list_machines(ListMachines { ctx: ctx("class", &spec(&json!({}))) });
+    assert_eq!(listed.await.unwrap().len(), 20_000);
+}

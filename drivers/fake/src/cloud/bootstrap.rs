@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 
 /// The taint of a node that is not ready to be used: what it gets if its user data names no taints.
@@ -9,6 +11,31 @@ pub const NOT_READY_TAINT: &str = "node.machine.sapcloud.io/instance-not-ready";
 
 /// Longer than any taint or label of Kubernetes: 253 + 1 + 63 for a key, 63 for a value.
 const LONGEST_FLAG_ITEM: usize = 512;
+
+/// Longer user data are not kept: they stand in the state file, once for each instance.
+const KEPT_BYTES: usize = 20 * 1024;
+
+/// User data, byte for byte, in base64.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserData(String);
+
+impl UserData {
+    /// Keeps `user_data`.
+    pub fn new(user_data: &[u8]) -> Self {
+        Self(BASE64_STANDARD.encode(user_data))
+    }
+
+    /// In base64. Holds credentials.
+    pub fn as_base64(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for UserData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UserData(<{} characters>)", self.0.len())
+    }
+}
 
 /// What a kubelet finds in user data.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +47,9 @@ pub struct Bootstrap {
     pub taints: Vec<StartupTaint>,
     /// Labels with which it registers: `--node-labels=key=value,…`.
     pub labels: Vec<(String, String)>,
+    /// All of it, as long as it is not too long to be kept.
+    #[serde(default)]
+    pub user_data: Option<UserData>,
 }
 
 /// `<id>.<secret>`: the credential with which a kubelet joins.
@@ -65,7 +95,8 @@ impl Bootstrap {
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .collect()
         });
-        Self { token: find_token(&text), taints, labels }
+        let user_data = (user_data.len() <= KEPT_BYTES).then(|| UserData::new(user_data));
+        Self { token: find_token(&text), taints, labels, user_data }
     }
 }
 

@@ -1,12 +1,20 @@
 //! What the cloud knows of an instance.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::bootstrap::Bootstrap;
 use crate::spec::{GoDuration, KubeletSpec, NodeCapacity, ProviderSpec, Resource};
+
+/// Tag with the id of the cluster.
+pub const CLUSTER_TAG: &str = "ostler.dev/cluster";
+/// Tag with the name of the machine.
+pub const MACHINE_TAG: &str = "ostler.dev/machine";
+/// Tag with the UID of the machine.
+pub const UID_TAG: &str = "ostler.dev/machine-uid";
 
 /// To which machine of which cluster an instance belongs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -94,6 +102,16 @@ impl TagSet {
 }
 
 impl Instance {
+    /// Makes it that of the machine of this UID.
+    pub(super) fn retag(&mut self, machine_uid: &str) {
+        machine_uid.clone_into(&mut self.identity.machine_uid);
+        for resource in Resource::ALL {
+            if let Some(tag) = self.tags_mut(resource).tags.get_mut(UID_TAG) {
+                machine_uid.clone_into(tag);
+            }
+        }
+    }
+
     /// What it is doing at `now`.
     pub fn power(&self, now: Timestamp) -> Power {
         if self.deleting {
@@ -103,6 +121,11 @@ impl Instance {
         } else {
             Power::Running
         }
+    }
+
+    /// Whether it was asked for at least `age` ago.
+    pub fn is_older(&self, age: Duration, now: Timestamp) -> bool {
+        SignedDuration::try_from(age).is_ok_and(|age| now.duration_since(self.created_at) >= age)
     }
 
     /// The tags of one of its resources.

@@ -5,6 +5,7 @@ mod clock;
 mod instance;
 mod journal;
 mod request;
+mod seed;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -14,12 +15,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-pub use bootstrap::{Bootstrap, BootstrapToken, NOT_READY_TAINT, StartupTaint};
+pub use bootstrap::{Bootstrap, BootstrapToken, NOT_READY_TAINT, StartupTaint, UserData};
 pub use clock::Clock;
-pub use instance::{Identity, Instance, Power, TagSet};
+pub use instance::{CLUSTER_TAG, Identity, Instance, MACHINE_TAG, Power, TagSet, UID_TAG};
 pub use journal::{Journal, JournalError};
 pub use request::{NewInstance, Refusal};
-pub use state::{Changes, Record, State};
+pub use state::{Changes, Leftover, Record, State};
 
 /// A cloud. Clones are the same cloud.
 #[derive(Debug, Clone)]

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::state::{Record, State};
+use super::seed::seed;
+use super::state::{Leftover, Record, State};
 use super::{Bootstrap, Cloud, CloudError, Identity, Instance, JournalError, TagSet};
 use crate::digest::short_digest;
 use crate::spec::{KubeletSpec, ProviderSpec, Resource};
@@ -206,6 +207,31 @@ impl Cloud {
         })
     }
 
+    /// Puts instances into the cloud as they are, each in place of one of the same id. For tests
+    /// and for what only a defect does.
+    pub fn plant(&self, instances: Vec<Instance>) -> Result<(), CloudError> {
+        let created = |instance| Record::Created { instance: Box::new(instance) };
+        self.transact(|_| Ok((instances.into_iter().map(created).collect(), ())))
+    }
+
+    /// Sees to it that a cluster has at least `count` instances that belong to no machine, in one
+    /// change.
+    pub fn seed(&self, cluster_id: &str, count: usize) -> Result<(), CloudError> {
+        let now = self.clock().now();
+        self.transact(|state| {
+            let seeds = (0..count).map(|number| seed(cluster_id, number, now));
+            let missing = seeds.filter(|seed| state.instance(&seed.provider_id).is_none());
+            let records = missing.map(|seed| Record::Created { instance: Box::new(seed) });
+            Ok((records.collect(), ()))
+        })
+    }
+
+    /// Notes that these outlived their instances, as only a defect makes them.
+    pub fn leave_behind(&self, resources: Vec<Leftover>) -> Result<(), CloudError> {
+        let left = |resource| Record::Left { resource };
+        self.transact(|_| Ok((resources.into_iter().map(left).collect(), ())))
+    }
+
     /// Adds one to a counter and returns it.
     pub fn count(&self, counter: &str) -> Result<u64, CloudError> {
         self.transact(|state| {
@@ -292,7 +318,7 @@ fn retag(found: &Instance, identity: &Identity) -> Vec<Record> {
 }
 
 fn with_identity(mut instance: Instance, identity: &Identity) -> Instance {
-    instance.identity = identity.clone();
+    instance.retag(&identity.machine_uid);
     instance
 }
 

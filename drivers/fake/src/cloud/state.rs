@@ -11,6 +11,8 @@ use crate::spec::{KubeletSpec, Resource};
 /// Call counters that are kept. One rule that counts for each machine needs one a machine, so this
 /// is a hundred such rules on a thousand machines.
 const MOST_COUNTERS: usize = 100_000;
+/// Leftovers that are kept; one is enough to be found out.
+const MOST_LEFTOVERS: usize = 1000;
 /// Changes that are remembered one by one. Whoever lags further behind looks at everything.
 const MOST_CHANGES: usize = 4096;
 
@@ -73,6 +75,16 @@ pub enum Record {
         /// The instance.
         provider_id: String,
     },
+    /// Something that was made with an instance outlived it.
+    Left {
+        /// What.
+        resource: Leftover,
+    },
+    /// How many changes there were so far, also those that left no trace.
+    Changes {
+        /// The number.
+        total: u64,
+    },
     /// A fault rule counted a call.
     Counted {
         /// Name of the counter.
@@ -82,16 +94,33 @@ pub enum Record {
     },
 }
 
+/// Something that was made with an instance and outlived it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Leftover {
+    /// Names it.
+    pub id: String,
+    /// `disk`, `network`.
+    pub kind: String,
+    /// UID of the machine it was made for.
+    pub uid: String,
+    /// The cluster of the machine.
+    pub cluster_id: String,
+}
+
 /// Everything the cloud knows.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     instances: BTreeMap<String, Instance>,
     by_uid: HashMap<String, BTreeSet<String>>,
+    leftovers: BTreeSet<Leftover>,
     counters: BTreeMap<String, u64>,
     /// Number of changes of instances so far.
     revision: u64,
     /// Provider ids of the latest of them.
     changes: VecDeque<String>,
+    /// Number of changes that anybody ever made, over all rewrites of the journal.
+    total: u64,
 }
 
 /// What changed since a revision.
@@ -116,7 +145,7 @@ impl State {
             Record::Created { instance } => self.insert(*instance),
             Record::Retagged { provider_id, machine_uid } => {
                 if let Some(mut instance) = self.remove(&provider_id) {
-                    instance.identity.machine_uid = machine_uid;
+                    instance.retag(&machine_uid);
                     self.insert(instance);
                 }
             }
@@ -139,6 +168,14 @@ impl State {
                 self.remove(&provider_id);
                 self.changed(provider_id);
             }
+            Record::Left { resource } => {
+                self.total += 1;
+                self.leftovers.insert(resource);
+                if self.leftovers.len() > MOST_LEFTOVERS {
+                    self.leftovers.pop_first();
+                }
+            }
+            Record::Changes { total } => self.total = total,
             Record::Counted { counter, calls } => {
                 self.counters.insert(counter, calls);
                 if self.counters.len() > MOST_COUNTERS {
@@ -156,7 +193,10 @@ impl State {
             .counters
             .iter()
             .map(|(counter, calls)| Record::Counted { counter: counter.clone(), calls: *calls });
-        instances.chain(counters)
+        let leftovers = self.leftovers.iter().map(|r| Record::Left { resource: r.clone() });
+        // Last, since the records before it count as changes when they are replayed.
+        let total = std::iter::once(Record::Changes { total: self.total });
+        instances.chain(leftovers).chain(counters).chain(total)
     }
 
     /// All instances, by provider id.
@@ -174,6 +214,16 @@ impl State {
         let ids = self.by_uid.get(&identity.machine_uid).into_iter().flatten();
         ids.filter_map(|id| self.instances.get(id))
             .filter(|instance| instance.identity.cluster_id == identity.cluster_id)
+    }
+
+    /// What outlived its instance.
+    pub fn leftovers(&self) -> impl Iterator<Item = &Leftover> {
+        self.leftovers.iter()
+    }
+
+    /// Number of changes that anybody ever made to the cloud.
+    pub fn total_changes(&self) -> u64 {
+        self.total
     }
 
     /// How many calls a fault rule counted.
@@ -222,6 +272,7 @@ impl State {
 
     fn changed(&mut self, provider_id: String) {
         self.revision += 1;
+        self.total += 1;
         if self.changes.len() == MOST_CHANGES {
             self.changes.pop_front();
         }

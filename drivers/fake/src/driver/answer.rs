@@ -11,7 +11,7 @@ use crate::fault::Action;
 use crate::fault::{ControlError, Injection};
 
 /// What the driver tells of an instance.
-pub(super) fn answer(instance: &Instance, clock: &Clock) -> Answer {
+pub(crate) fn answer(instance: &Instance, clock: &Clock) -> Answer {
     let power = match instance.power(clock.now()) {
         Power::Pending => PowerState::Pending,
         Power::Running => PowerState::Running,
@@ -50,7 +50,7 @@ pub(crate) fn internal_ip(id: &str) -> Ipv4Addr {
     }
 }
 
-pub(super) fn cloud_error(error: CloudError) -> DriverError {
+pub(crate) fn cloud_error(error: CloudError) -> DriverError {
     match error {
         CloudError::Refused(refusal) => refused(&refusal),
         CloudError::Journal(error) => journal_error(&error),

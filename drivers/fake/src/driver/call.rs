@@ -98,9 +98,13 @@ impl FakeDriver {
     ) -> Result<T, DriverError> {
         let answer = match (action, answer) {
             (Some(Action::Crash(When::After)), Ok(_)) => return self.crash(entry).await,
-            (Some(Action::LoseReply), Ok(_)) => {
+            (Some(Action::LoseReply), answer @ Ok(_)) => {
                 entry.silent("LostReply");
-                return pending().await;
+                match &self.cutter {
+                    Some(cutter) => cutter.cut().await,
+                    None => return pending().await,
+                }
+                return answer;
             }
             (Some(Action::Fail(When::After, failure)), Ok(_)) => Err(failure.into()),
             (_, answer) => answer,
@@ -126,6 +130,7 @@ impl FakeDriver {
             Some(Err(error)) if need == Need::GoodSpec => return Err(error),
             Some(Err(_)) | None => blank_spec(),
         };
+        self.throttled(&spec)?;
         let name = ctx.class_name().unwrap_or_default();
         let source = format!("class/{}/{name}", ctx.target().namespace);
         let mut injection = self.inject((verb, &source), &spec.faults, &ctx)?;
@@ -134,6 +139,17 @@ impl FakeDriver {
             injection = injection.then(self.inject((verb, "control"), &control.faults, &ctx)?);
         }
         Ok(Call { ctx, spec, injection })
+    }
+
+    fn throttled(&self, spec: &ProviderSpec) -> Result<(), DriverError> {
+        let Some(limit) = spec.throttle else { return Ok(()) };
+        match self.throttle.admit(limit, self.cloud.clock().now()) {
+            None => Ok(()),
+            Some(retry_after) => Err(DriverError::resource_exhausted("too many calls")
+                .reason("THROTTLED")
+                .retry_after(retry_after)
+                .not_applied()),
+        }
     }
 
     fn inject(
@@ -178,6 +194,7 @@ fn blank_spec() -> ProviderSpec {
         initialize: false,
         latency: crate::spec::Latency::default(),
         capacity: crate::spec::Capacity::default(),
+        throttle: None,
         kubelet: crate::spec::KubeletSpec::default(),
         faults: Vec::new(),
     }

@@ -2,13 +2,17 @@
 
 mod answer;
 mod call;
+mod throttle;
 mod verbs;
 
-pub(crate) use answer::internal_ip;
+pub(crate) use answer::{answer, cloud_error, internal_ip};
 
 use std::fmt;
 use std::sync::Arc;
 
+use ostler_driver_sdk::Cutter;
+
+use self::throttle::Throttle;
 use crate::calls::CallLog;
 use crate::cloud::Cloud;
 use crate::fault::ControlFile;
@@ -23,13 +27,22 @@ pub struct FakeDriver {
     calls: CallLog,
     control: Option<ControlFile>,
     crash: Arc<dyn Fn() + Send + Sync>,
+    cutter: Option<Cutter>,
+    throttle: Arc<Throttle>,
 }
 
 impl FakeDriver {
     /// A driver for `cloud`, with a call log in memory, without control file.
     pub fn new(cloud: Cloud) -> Self {
         let calls = CallLog::in_memory(cloud.clock().clone());
-        Self { cloud, calls, control: None, crash: Arc::new(|| std::process::abort()) }
+        Self {
+            cloud,
+            calls,
+            control: None,
+            crash: Arc::new(|| std::process::abort()),
+            cutter: None,
+            throttle: Arc::default(),
+        }
     }
 
     /// Writes this call log.
@@ -50,6 +63,13 @@ impl FakeDriver {
     #[must_use]
     pub fn on_crash(mut self, crash: impl Fn() + Send + Sync + 'static) -> Self {
         self.crash = Arc::new(crash);
+        self
+    }
+
+    /// What loses a reply together with the session. Without one, a lost reply is only silence.
+    #[must_use]
+    pub fn cutter(mut self, cutter: Cutter) -> Self {
+        self.cutter = Some(cutter);
         self
     }
 

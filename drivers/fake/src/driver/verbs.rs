@@ -11,7 +11,7 @@ use ostler_driver_sdk::{
 use super::answer::{answer, answer_with, cloud_error, journal_error};
 use super::call::{Call, Need};
 use super::{FakeDriver, PROVIDER};
-use crate::cloud::{Bootstrap, NewInstance, Refusal};
+use crate::cloud::{Bootstrap, CLUSTER_TAG, MACHINE_TAG, NewInstance, Refusal, UID_TAG};
 use crate::fault::{Action, Verb};
 use crate::spec::{ProviderSpec, Resource, fixed_paths_changed};
 
@@ -128,7 +128,9 @@ impl Driver for FakeDriver {
             check_credentials(call).await?;
             let found = self.cloud.of_cluster(call.ctx.cluster_id());
             let found = found.map_err(|error| journal_error(&error))?;
-            Ok(found.iter().map(|instance| answer(instance, self.cloud.clock())).collect())
+            let clock = self.cloud.clock();
+            let shown = found.iter().filter(|i| i.is_older(call.spec.latency.list.0, clock.now()));
+            Ok(shown.map(|instance| answer(instance, clock)).collect())
         })
         .await
     }
@@ -215,9 +217,9 @@ fn verdict(secret: &Result<ostler_driver_sdk::Secret, DriverError>) -> Result<()
 fn identity_tags(call: &Call, tags: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let identity = call.identity();
     let own = [
-        ("ostler.dev/cluster".to_owned(), identity.cluster_id),
-        ("ostler.dev/machine".to_owned(), identity.machine_name),
-        ("ostler.dev/machine-uid".to_owned(), identity.machine_uid),
+        (CLUSTER_TAG.to_owned(), identity.cluster_id),
+        (MACHINE_TAG.to_owned(), identity.machine_name),
+        (UID_TAG.to_owned(), identity.machine_uid),
     ];
     tags.into_iter().chain(own).collect()
 }

@@ -42,6 +42,9 @@ pub struct ProviderSpec {
     /// How many instances there may be.
     #[serde(default)]
     pub capacity: Capacity,
+    /// How many calls the cloud takes; without it, all.
+    #[serde(default)]
+    pub throttle: Option<Throttle>,
     /// How the kubelet behaves. Changed on a running instance by an update.
     #[serde(default)]
     pub kubelet: KubeletSpec,
@@ -136,6 +139,19 @@ pub struct Latency {
     pub update: GoDuration,
     /// Until DeleteMachine answers; the instance stops at once and exists for so long.
     pub delete: GoDuration,
+    /// From creation until the instance shows in lists, as in clouds that are eventually consistent.
+    pub list: GoDuration,
+}
+
+/// How many calls the cloud takes; one more is `RESOURCE_EXHAUSTED` with reason `THROTTLED`, and
+/// says when to come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Throttle {
+    /// So many calls, of all machines and classes together.
+    pub calls: u32,
+    /// In every such time.
+    pub per: GoDuration,
 }
 
 /// How many instances there may be.

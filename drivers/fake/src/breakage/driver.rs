@@ -1,0 +1,157 @@
+//! Verbs that do not keep their promises.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ostler_driver_sdk::{
+    ClassReview, Context, CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo,
+    GetMachineStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, UpdateMachine,
+    Updated, ValidateClass,
+};
+
+use super::Breakage;
+use crate::FakeDriver;
+use crate::cloud::{Identity, Instance as Vm};
+
+mod change;
+mod create;
+mod read;
+
+/// The fake driver, with one rule broken.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    fake: FakeDriver,
+    breakage: Breakage,
+    memory: Mutex<Memory>,
+}
+
+/// What only this process knows.
+#[derive(Debug, Default)]
+struct Memory {
+    /// Machines for which a create runs.
+    creating: Vec<String>,
+    /// Machines whose instance this process made.
+    made: BTreeSet<String>,
+    /// Machines whose instance this process deleted.
+    deleted: BTreeSet<String>,
+    /// Machines with an update that failed half way.
+    half: BTreeSet<String>,
+    running: usize,
+}
+
+impl Broken {
+    /// Breaks one rule of `fake`.
+    pub(crate) fn new(fake: FakeDriver, breakage: Breakage) -> Self {
+        Self { fake, breakage, memory: Mutex::default() }
+    }
+
+    fn breaks(&self, breakage: Breakage) -> bool {
+        self.breakage == breakage
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        // Each holder makes one change.
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The instances that carry the identity of the target.
+    fn vms(&self, ctx: &Context) -> Vec<Vm> {
+        let identity = identity(ctx);
+        let found = self.fake.cloud().with(|state| state.of_identity(&identity).cloned().collect());
+        found.unwrap_or_default()
+    }
+
+    /// Puts an instance into the cloud as it is, in place of one of the same id.
+    fn plant(&self, vm: &Vm) -> Result<Instance, DriverError> {
+        self.fake.cloud().plant(vec![vm.clone()]).map_err(crate::driver::cloud_error)?;
+        Ok(self.answer(vm))
+    }
+
+    fn answer(&self, vm: &Vm) -> Instance {
+        crate::driver::answer(vm, self.fake.cloud().clock())
+    }
+
+    /// Whether an operation may run under a limit that nobody was told of.
+    fn enter(&self) -> Result<Entered<'_>, DriverError> {
+        let mut memory = self.memory();
+        memory.running += 1;
+        let entered = Entered(self);
+        if self.breaks(Breakage::CreditRespected) && memory.running > 4 {
+            drop(memory);
+            return Err(DriverError::unavailable("too many operations at once").not_applied());
+        }
+        Ok(entered)
+    }
+}
+
+/// One running operation.
+struct Entered<'a>(&'a Broken);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.memory().running -= 1;
+    }
+}
+
+fn identity(ctx: &Context) -> Identity {
+    let target = ctx.target();
+    Identity {
+        cluster_id: ctx.cluster_id().to_owned(),
+        machine_name: target.name.clone(),
+        machine_uid: target.uid.clone(),
+    }
+}
+
+/// Another instance of the same machine.
+fn twin(vm: &Vm, count: usize) -> Vm {
+    Vm { provider_id: format!("{}-twin{count}", vm.provider_id), ..vm.clone() }
+}
+
+impl Driver for Broken {
+    fn info(&self) -> DriverInfo {
+        self.fake.info()
+    }
+
+    async fn create_machine(&self, request: CreateMachine) -> Result<Instance, DriverError> {
+        let _entered = self.enter()?;
+        self.create(request).await
+    }
+
+    async fn initialize_machine(
+        &self,
+        request: InitializeMachine,
+    ) -> Result<Instance, DriverError> {
+        let _entered = self.enter()?;
+        self.initialize(request).await
+    }
+
+    async fn update_machine(&self, request: UpdateMachine) -> Result<Updated, DriverError> {
+        let _entered = self.enter()?;
+        self.update(request).await
+    }
+
+    async fn delete_machine(&self, request: DeleteMachine) -> Result<(), DriverError> {
+        let _entered = self.enter()?;
+        self.delete(request).await
+    }
+
+    async fn get_machine_status(&self, request: GetMachineStatus) -> Result<Instance, DriverError> {
+        let _entered = self.enter()?;
+        self.status(request).await
+    }
+
+    async fn list_machines(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {
+        let _entered = self.enter()?;
+        self.list(request).await
+    }
+
+    async fn get_volume_ids(&self, request: GetVolumeIds) -> Result<Vec<String>, DriverError> {
+        let _entered = self.enter()?;
+        self.volumes(request).await
+    }
+
+    async fn validate_class(&self, request: ValidateClass) -> Result<ClassReview, DriverError> {
+        let _entered = self.enter()?;
+        self.validate(request).await
+    }
+}

@@ -1,0 +1,119 @@
+//! Changes that are not what they say.
+
+use ostler_driver_sdk::{
+    Certainty, Code, Context, DeleteMachine, Driver, DriverError, InitializeMachine, Instance,
+    UpdateMachine, Updated,
+};
+
+use super::Broken;
+use crate::breakage::Breakage;
+use crate::cloud::{Instance as Vm, Leftover};
+use crate::driver::cloud_error;
+use crate::spec::{ProviderSpec, Resource};
+
+impl Broken {
+    pub(super) async fn initialize(
+        &self,
+        request: InitializeMachine,
+    ) -> Result<Instance, DriverError> {
+        let vms = self.vms(&request.ctx);
+        let done = vms.iter().any(|vm| vm.initialized);
+        if self.breaks(Breakage::InitializeTwice) && done {
+            return Err(DriverError::failed_precondition("it is initialized already"));
+        }
+        if self.breaks(Breakage::InitializeAbsent) && vms.is_empty() {
+            return Ok(Instance::new(request.provider_id).initialized(true));
+        }
+        if self.breaks(Breakage::InitializeFlow)
+            && let Some(vm) = vms.first()
+        {
+            return Ok(self.answer(vm).initialized(true));
+        }
+        self.fake.initialize_machine(request).await
+    }
+
+    pub(super) async fn delete(&self, request: DeleteMachine) -> Result<(), DriverError> {
+        let uid = request.ctx.target().uid.clone();
+        let vms = self.vms(&request.ctx);
+        let again = self.memory().deleted.contains(&uid);
+        if (self.breaks(Breakage::DeleteTwice) && again)
+            || (self.breaks(Breakage::DeleteUnknown) && vms.is_empty() && !again)
+        {
+            return Err(DriverError::failed_precondition("there is nothing to delete"));
+        }
+        if self.breaks(Breakage::DeleteBasic)
+            || (self.breaks(Breakage::DeleteByUid) && request.provider_id.is_none())
+        {
+            return Ok(());
+        }
+        if self.breaks(Breakage::DeleteForeignCluster)
+            && let Some(id) = &request.provider_id
+        {
+            self.fake.cloud().remove(std::slice::from_ref(id)).map_err(cloud_error)?;
+        }
+        self.fake.delete_machine(request).await?;
+        if self.breaks(Breakage::DeleteDependents) {
+            let disks = vms.iter().map(disk_of).collect();
+            self.fake.cloud().leave_behind(disks).map_err(cloud_error)?;
+        }
+        self.memory().deleted.insert(uid);
+        Ok(())
+    }
+
+    pub(super) async fn update(&self, request: UpdateMachine) -> Result<Updated, DriverError> {
+        let ctx = request.ctx.clone();
+        let uid = &ctx.target().uid;
+        if self.breaks(Breakage::UpdateHot)
+            || (self.breaks(Breakage::UpdatePartialHeals) && self.memory().half.contains(uid))
+        {
+            return Ok(Updated::default());
+        }
+        let answer = self.fake.update_machine(request).await;
+        if let Err(error) = &answer {
+            if error.certainty() == Certainty::Partial {
+                self.memory().half.insert(uid.clone());
+            }
+            if self.breaks(Breakage::UpdateRefusedWhole) && error.code() == Code::FailedPrecondition
+            {
+                self.apply_tags(&ctx).await?;
+            }
+        }
+        let updated = answer?;
+        if self.breaks(Breakage::UpdateIdempotent) && updated.applied_paths.is_empty() {
+            return Err(DriverError::failed_precondition("there is nothing to change"));
+        }
+        if self.breaks(Breakage::UpdateForeignTagsKept) {
+            let bare = self.vms(&ctx).into_iter().map(without_foreign_tags).collect();
+            self.fake.cloud().plant(bare).map_err(cloud_error)?;
+        }
+        Ok(updated)
+    }
+
+    async fn apply_tags(&self, ctx: &Context) -> Result<(), DriverError> {
+        let spec: ProviderSpec = ctx.class().await?.spec()?;
+        let cloud = self.fake.cloud();
+        for vm in self.vms(ctx) {
+            let desired = spec.tags.of(Resource::Vm);
+            cloud.bring_tags(&vm.provider_id, Resource::Vm, desired).map_err(cloud_error)?;
+        }
+        Ok(())
+    }
+}
+
+fn disk_of(vm: &Vm) -> Leftover {
+    Leftover {
+        id: format!("{}/disk", vm.provider_id),
+        kind: "disk".to_owned(),
+        uid: vm.identity.machine_uid.clone(),
+        cluster_id: vm.identity.cluster_id.clone(),
+    }
+}
+
+/// Keeps identity and what the class says.
+fn without_foreign_tags(mut vm: Vm) -> Vm {
+    for tags in [&mut vm.vm, &mut vm.network, &mut vm.disk] {
+        let managed = tags.managed.clone();
+        tags.tags.retain(|key, _| managed.contains(key) || key.starts_with("ostler.dev/"));
+    }
+    vm
+}

@@ -1,0 +1,136 @@
+//! Creates that go wrong.
+
+use ostler_driver_sdk::{Code, Context, CreateMachine, Driver, DriverError, Instance};
+
+use super::{Broken, identity, twin};
+use crate::breakage::Breakage;
+use crate::cloud::{Instance as Vm, UserData};
+
+/// Names are cut here by [`Breakage::MaxName`].
+const CUT_NAME: usize = 40;
+
+impl Broken {
+    pub(super) async fn create(&self, request: CreateMachine) -> Result<Instance, DriverError> {
+        let ctx = request.ctx.clone();
+        if self.breaks(Breakage::SecretNotInOutput) {
+            shout(&request).await;
+        }
+        let before = self.vms(&ctx);
+        let alone = self.begin(&ctx);
+        let answer = self.fake.create_machine(self.asked(request)).await;
+        self.end(&ctx);
+        match answer {
+            Ok(made) => self.spoil_created(&ctx, made, (before, alone)),
+            Err(error) => self.spoil_refused(&ctx, error),
+        }
+    }
+
+    fn asked(&self, mut request: CreateMachine) -> CreateMachine {
+        if self.breaks(Breakage::RestoredProviderId) {
+            request.provider_id = None;
+        }
+        request
+    }
+
+    /// Notes that a create runs; whether it is the only one of its machine.
+    fn begin(&self, ctx: &Context) -> bool {
+        let uid = &ctx.target().uid;
+        let mut memory = self.memory();
+        let alone = !memory.creating.contains(uid);
+        memory.creating.push(uid.clone());
+        alone
+    }
+
+    fn end(&self, ctx: &Context) {
+        let uid = &ctx.target().uid;
+        let mut memory = self.memory();
+        if let Some(index) = memory.creating.iter().position(|creating| creating == uid) {
+            memory.creating.swap_remove(index);
+        }
+    }
+
+    fn spoil_created(
+        &self,
+        ctx: &Context,
+        made: Instance,
+        (before, alone): (Vec<Vm>, bool),
+    ) -> Result<Instance, DriverError> {
+        let uid = ctx.target().uid.clone();
+        let known = !self.memory().made.insert(uid.clone());
+        let twice = (self.breaks(Breakage::SameIdTwice) && ctx.delivery() > 1)
+            || (self.breaks(Breakage::SameKeyNewId) && !before.is_empty() && alone)
+            || (self.breaks(Breakage::ParallelSameTarget) && !alone)
+            || (self.breaks(Breakage::CrashMidCreate) && !before.is_empty() && !known);
+        let vms = self.vms(ctx);
+        let Some(vm) = vms.first() else { return Ok(made) };
+        if twice {
+            return self.plant(&twin(vm, vms.len()));
+        }
+        if self.breaks(Breakage::Cancel) && ctx.is_cancelled() {
+            return Err(DriverError::canceled("the core cancelled the call").not_applied());
+        }
+        if self.breaks(Breakage::MaxName) && ctx.target().name.len() > CUT_NAME {
+            return self.cut_name(vm);
+        }
+        if self.breaks(Breakage::Basic) {
+            return Ok(made.machine(format!("{}-x", ctx.target().name), format!("{uid}-x")));
+        }
+        let mut tampered = vm.clone();
+        if self.breaks(Breakage::TagsAtomic) {
+            for tags in [&mut tampered.vm, &mut tampered.network, &mut tampered.disk] {
+                tags.tags.retain(|key, _| tags.managed.contains(key));
+            }
+        }
+        if self.breaks(Breakage::UserDataIntact) {
+            tampered.bootstrap.user_data = Some(UserData::new(b"something else"));
+        }
+        if tampered == *vm { Ok(made) } else { self.plant(&tampered) }
+    }
+
+    fn spoil_refused(&self, ctx: &Context, error: DriverError) -> Result<Instance, DriverError> {
+        let code = error.code();
+        let refused = matches!(code, Code::Unauthenticated | Code::PermissionDenied);
+        if (self.breaks(Breakage::BadClass) && code == Code::InvalidArgument)
+            || (self.breaks(Breakage::BadSecret) && refused)
+        {
+            return Err(DriverError::internal("something went wrong"));
+        }
+        if self.breaks(Breakage::Incompatible) && code == Code::AlreadyExists {
+            let found = self.fake.cloud().find(&identity(ctx), None);
+            return Ok(self.answer(&found.map_err(crate::driver::cloud_error)?));
+        }
+        Err(error)
+    }
+
+    /// Two machines whose long names differ only at the end share one instance.
+    fn cut_name(&self, vm: &Vm) -> Result<Instance, DriverError> {
+        let cut = |name: &str| name.chars().take(CUT_NAME).collect::<String>();
+        let name = cut(&vm.identity.machine_name);
+        let found = self.fake.cloud().instances().unwrap_or_default();
+        let taken = found.iter().find(|other| {
+            other.identity.machine_uid != vm.identity.machine_uid
+                && cut(&other.identity.machine_name) == name
+        });
+        match taken {
+            Some(other) => {
+                let cloud = self.fake.cloud();
+                let gone = cloud.remove(std::slice::from_ref(&vm.provider_id));
+                gone.map_err(crate::driver::cloud_error)?;
+                Ok(self.answer(other))
+            }
+            None => Ok(self.answer(vm)),
+        }
+    }
+}
+
+/// Says what must never be said.
+async fn shout(request: &CreateMachine) {
+    let user_data = String::from_utf8_lossy(request.user_data());
+    tracing::info!(%user_data, "creating");
+    if let Ok(secret) = request.ctx.secret().await {
+        for key in secret.keys() {
+            let value = String::from_utf8_lossy(secret.get(key).unwrap_or_default());
+            tracing::info!(key, %value, "logging in");
+        }
+    }
+}

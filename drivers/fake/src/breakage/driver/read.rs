@@ -1,0 +1,104 @@
+//! Reads that lie.
+
+use ostler_driver_sdk::{
+    ClassReview, Code, Driver, DriverError, GetMachineStatus, GetVolumeIds, Instance, ListMachines,
+    ValidateClass,
+};
+
+use super::{Broken, identity, twin};
+use crate::breakage::Breakage;
+use crate::cloud::{Bootstrap, Instance as Vm, NewInstance};
+use crate::driver::cloud_error;
+use crate::spec::Resource;
+
+impl Broken {
+    pub(super) async fn status(&self, request: GetMachineStatus) -> Result<Instance, DriverError> {
+        let ctx = request.ctx.clone();
+        let cloud = self.fake.cloud();
+        let named = request.provider_id.clone();
+        if self.breaks(Breakage::StatusByUid) && named.is_none() {
+            return Err(DriverError::not_found("no provider id was given"));
+        }
+        if self.breaks(Breakage::StatusWrongProviderId)
+            && let Some(id) = &named
+        {
+            let found = cloud.instance(id).ok().flatten();
+            let absent = || DriverError::not_found(format!("there is no instance {id}"));
+            return found.map(|vm| self.answer(&vm)).ok_or_else(absent);
+        }
+        let answer = self.fake.get_machine_status(request).await;
+        if self.breaks(Breakage::StatusAbsent)
+            && answer.as_ref().is_err_and(|error| error.code() == Code::NotFound)
+        {
+            return Ok(Instance::new(""));
+        }
+        let found = answer?;
+        if self.breaks(Breakage::StatusPure) {
+            let id = found.provider_id();
+            let time = cloud.clock().now().to_string();
+            cloud.initialize(&identity(&ctx), id).map_err(cloud_error)?;
+            cloud.tag_as_stranger(id, Resource::Vm, ("read-at", &time)).map_err(cloud_error)?;
+        }
+        if self.breaks(Breakage::StatusAfterCreate)
+            && let Some(vm) = self.vms(&ctx).first()
+        {
+            return Ok(self.answer(&twin(vm, 0)));
+        }
+        Ok(found)
+    }
+
+    pub(super) async fn list(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {
+        let answer = self.fake.list_machines(request).await;
+        if self.breaks(Breakage::ListErrorNotEmpty) {
+            return Ok(answer.unwrap_or_default());
+        }
+        let mut found = answer?;
+        if self.breaks(Breakage::ListExact) {
+            found.pop();
+        }
+        if self.breaks(Breakage::ListOtherCluster) {
+            let all = self.fake.cloud().instances().unwrap_or_default();
+            found = all.iter().map(|vm| self.answer(vm)).collect();
+        }
+        Ok(found)
+    }
+
+    pub(super) async fn volumes(&self, request: GetVolumeIds) -> Result<Vec<String>, DriverError> {
+        if self.breaks(Breakage::KindsHonest) {
+            return Err(DriverError::unimplemented("not written yet"));
+        }
+        let mut ids = self.fake.get_volume_ids(request).await?;
+        if self.breaks(Breakage::VolumeIds) {
+            ids.retain(|id| !id.is_empty());
+            ids.reverse();
+        }
+        Ok(ids)
+    }
+
+    pub(super) async fn validate(
+        &self,
+        request: ValidateClass,
+    ) -> Result<ClassReview, DriverError> {
+        if self.breaks(Breakage::ValidatePure) {
+            self.try_out(&request)?;
+        }
+        let review = self.fake.validate_class(request).await?;
+        if self.breaks(Breakage::ValidateClassifies) {
+            return Ok(ClassReview { change_is_hot_updatable: true, ..ClassReview::default() });
+        }
+        Ok(review)
+    }
+
+    /// Makes an instance and forgets it.
+    fn try_out(&self, request: &ValidateClass) -> Result<Vm, DriverError> {
+        let new = NewInstance {
+            identity: identity(&request.ctx),
+            class: request.ctx.target().name.clone(),
+            spec: request.spec()?,
+            identity_tags: [].into(),
+            bootstrap: Bootstrap::default(),
+            previous: None,
+        };
+        self.fake.cloud().create(&new).map_err(cloud_error)
+    }
+}

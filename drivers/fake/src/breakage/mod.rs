@@ -1,0 +1,181 @@
+//! Rules that the driver breaks when it is told to, one for each conformance check, so that each
+//! check can be seen to fail.
+//!
+//! [`driver`] breaks what the verbs promise, [`wire`] what the session promises, [`process`] what
+//! the process promises. Whatever a breakage does not name stays as it is.
+
+mod driver;
+pub(crate) mod process;
+mod wire;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub(crate) use driver::Broken;
+pub(crate) use wire::tapped;
+
+macro_rules! breakages {
+    ($($variant:ident $name:literal $effect:literal;)*) => {
+        /// A rule to break. Named as the conformance check that must find it out.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Breakage {
+            $(#[doc = $effect] $variant,)*
+        }
+
+        impl Breakage {
+            /// Every one.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// `group/name` of the check.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// What the driver does, or leaves out.
+            pub fn effect(self) -> &'static str {
+                match self { $(Self::$variant => $effect,)* }
+            }
+        }
+    };
+}
+
+breakages! {
+    HelloFirst "session/hello-first" "says DriverState before Hello";
+    HelloValid "session/hello-valid" "has an instance id that is no UUID";
+    HelloStable "session/hello-stable" "has the same instance id in every process";
+    KindsHonest "session/kinds-honest" "advertises GetVolumeIds and answers UNIMPLEMENTED";
+    HeartbeatEcho "session/heartbeat-echo" "answers no heartbeat";
+    HeartbeatUnderLoad "session/heartbeat-under-load" "answers no heartbeat while operations run";
+    AcceptFast "session/accept-fast" "never accepts an operation, and answers none before 15 s";
+    CreditRespected "session/credit-respected" "refuses more than four operations at once, whatever it advertises";
+    UnknownFrame "session/unknown-frame" "ends the session at a frame that it does not know";
+    UnknownKind "session/unknown-kind" "answers INTERNAL to an operation that it does not know";
+    ReconnectBackoff "session/reconnect-backoff" "dials again without any wait";
+    ReconnectAfter "session/reconnect-after" "does not read CoreDraining.reconnect_after";
+    RefusedForGood "session/refused-for-good" "dials again at once after a refusal for good";
+    Limits "session/limits" "sends messages of 3 KiB and checkpoints of 5 KiB";
+    DrainDriver "session/drain-driver" "exits at SIGTERM without finishing what runs";
+    DrainCore "session/drain-core" "forgets what it holds when the core drains";
+    DrainRefusesNew "session/drain-refuses-new" "accepts operations while it drains and never answers them";
+    StandbyQuiet "session/standby-quiet" "asks for secrets while it stands by";
+    PromotedServes "session/promoted-serves" "does not notice that it is promoted";
+    StaleTerm "session/stale-term" "does what a core of an old term asks";
+    NewOrder "session/new-order" "compares terms of different orders";
+    Superseded "session/superseded" "comes back at once when another stream took over";
+    Basic "create/basic" "names another machine in the answer";
+    SameIdTwice "create/same-id-twice" "makes a second instance when an operation is delivered again";
+    SameKeyNewId "create/same-key-new-id" "makes a second instance for a create that is repeated";
+    ParallelSameTarget "create/parallel-same-target" "makes two instances for two creates at once";
+    Incompatible "create/incompatible" "takes an instance that does not fit the class";
+    BadClass "create/bad-class" "answers INTERNAL without violations to a wrong class";
+    BadSecret "create/bad-secret" "answers INTERNAL to refused credentials";
+    MaxName "create/max-name" "cuts names after 40 characters";
+    TagsAtomic "create/tags-atomic" "makes instances without identity tags";
+    Cancel "create/cancel" "says that a cancelled create left nothing, whatever it left";
+    Timeout "create/timeout" "says that nothing was done when the time was over, whatever was done";
+    UserDataIntact "create/user-data-intact" "changes user data on the way";
+    RestoredProviderId "create/restored-provider-id" "does not look for the id that a restored machine has";
+    StatusAbsent "status/absent" "answers an empty instance where there is none";
+    StatusByUid "status/by-uid" "finds nothing without a provider id";
+    StatusAfterCreate "status/after-create" "answers another id than the create did";
+    StatusPure "status/pure" "initializes and tags the instance that it reads";
+    StatusWrongProviderId "status/wrong-provider-id" "takes whatever has the provider id";
+    InitializeFlow "initialize/flow" "says initialized and does nothing";
+    InitializeTwice "initialize/twice" "fails when it is done already";
+    InitializeAbsent "initialize/absent" "initializes an instance that is not there";
+    DeleteBasic "delete/basic" "says gone and deletes nothing";
+    DeleteTwice "delete/twice" "fails for an instance that it deleted already";
+    DeleteUnknown "delete/unknown" "fails for an instance that was never there";
+    DeleteByUid "delete/by-uid" "deletes nothing without a provider id";
+    DeleteDependents "delete/dependents" "leaves the disk behind";
+    DeleteForeignCluster "delete/foreign-cluster" "deletes by provider id alone";
+    ListExact "list/exact" "leaves one instance out";
+    ListPages "list/pages" "loses the second page";
+    ListErrorNotEmpty "list/error-not-empty" "answers an empty list when it may not look";
+    ListOtherCluster "list/other-cluster" "lists the instances of all clusters";
+    UpdateHot "update/hot" "says applied and changes nothing";
+    UpdateIdempotent "update/idempotent" "fails when there is nothing to change";
+    UpdatePartialHeals "update/partial-heals" "takes a half applied update for done";
+    UpdateForeignTagsKept "update/foreign-tags-kept" "removes tags of others";
+    UpdateRefusedWhole "update/refused-whole" "applies the tags of a change that it refuses";
+    VolumeIds "volumes/ids" "leaves out volumes that are not its own";
+    ValidateClassifies "validate/classifies" "finds every class good and every change hot";
+    ValidatePure "validate/pure" "makes an instance to see whether the class works";
+    CutMidCreate "resilience/cut-mid-create" "does not say what it holds after a cut";
+    CoreRestart "resilience/core-restart" "keeps whatever the verdicts say";
+    CrashMidCreate "resilience/crash-mid-create" "does not know the instances of the process before it";
+    HalfOpen "resilience/half-open" "never notices that the core is gone";
+    CoreNotReading "resilience/core-not-reading" "drops what a slow core does not take";
+    AckLoss "resilience/ack-loss" "sends an unacknowledged result once more and then no more";
+    ResultResent "resilience/result-resent" "never sends a result a second time";
+    DuplicateFrames "resilience/duplicate-frames" "ends the session at a frame that it saw before";
+    SecretScope "secret/scope" "asks for secrets without a live operation";
+    SecretNotInOutput "secret/not-in-output" "logs credentials and user data";
+    SecretRefresh "secret/refresh" "keeps the first secret for ever";
+    ClassCache "secret/class-cache" "fetches the class for every operation";
+    StaleRevision "secret/stale-revision" "answers INTERNAL when a revision is gone";
+}
+
+/// No check has this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is not the name of a breakage: `--break help` lists them")]
+pub struct NoBreakage {
+    name: String,
+}
+
+impl FromStr for Breakage {
+    type Err = NoBreakage;
+
+    fn from_str(name: &str) -> Result<Self, NoBreakage> {
+        let found = Self::ALL.iter().copied().find(|breakage| breakage.name() == name);
+        found.ok_or_else(|| NoBreakage { name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for Breakage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What `--break` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Break {
+    /// List the breakages and end.
+    Help,
+    /// Break this rule.
+    Rule(Breakage),
+}
+
+impl FromStr for Break {
+    type Err = NoBreakage;
+
+    fn from_str(text: &str) -> Result<Self, NoBreakage> {
+        if text == "help" { Ok(Self::Help) } else { text.parse().map(Self::Rule) }
+    }
+}
+
+/// One line a breakage.
+pub(crate) fn listing() -> String {
+    let line = |breakage: &Breakage| format!("{:32} {}\n", breakage.name(), breakage.effect());
+    Breakage::ALL.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_breakage_is_found_by_its_name_and_no_two_share_one() {
+        let names: BTreeSet<_> = Breakage::ALL.iter().map(|breakage| breakage.name()).collect();
+        assert_eq!(names.len(), Breakage::ALL.len());
+        for breakage in Breakage::ALL {
+            assert_eq!(breakage.name().parse(), Ok(*breakage));
+            assert!(listing().contains(breakage.name()));
+        }
+        let error = "create/basics".parse::<Break>().unwrap_err();
+        assert!(error.to_string().contains("create/basics"), "{error}");
+    }
+}

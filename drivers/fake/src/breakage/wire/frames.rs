@@ -1,0 +1,343 @@
+//! What becomes of each frame.
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a breakage concerns a few frames, all others pass"
+)]
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ostler_proto::v1alpha1 as proto;
+use proto::operation_completed::Outcome;
+use proto::register_request::Frame as Sent;
+use proto::register_response::Frame as Received;
+use proto::{MachineErrorCode as Code, OutcomeCertainty as Certainty, RoleKind, Verdict};
+use proto::{RegisterRequest, RegisterResponse};
+use tokio::time::Instant;
+
+use crate::breakage::Breakage;
+
+/// Longer than the contract allows for accepting an operation.
+const LATE: Duration = Duration::from_secs(15);
+/// One for all processes.
+const SAME_INSTANCE: &str = "0a0b0c0d-0000-4000-8000-000000000001";
+
+/// What outlives a session.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    session_id: String,
+    /// The secret of the class that was read last.
+    pub(super) secret: Option<proto::ObjectRevision>,
+    /// The secret that is never asked for again.
+    pub(super) kept: Option<proto::GetSecretResponse>,
+    /// The core said that it drains.
+    core_drained: bool,
+    highest_term: u64,
+    /// How often each result was sent. Only for as many as a check can ask for.
+    results: BTreeMap<String, u32>,
+    /// Operations that were delivered.
+    delivered: BTreeSet<String>,
+    /// Ids that the driver knows operations by, and what the core calls them.
+    renamed: BTreeMap<String, String>,
+}
+
+impl Memory {
+    /// Asks for a secret in the name of an operation that never was.
+    pub(super) fn secret_of_no_operation(&self) -> proto::GetSecretRequest {
+        proto::GetSecretRequest {
+            r#ref: Some(self.secret.clone().unwrap_or_else(|| proto::ObjectRevision {
+                namespace: "default".to_owned(),
+                name: "secret".to_owned(),
+                revision: String::new(),
+            })),
+            session_id: self.session_id.clone(),
+            operation_id: SAME_INSTANCE.to_owned(),
+        }
+    }
+}
+
+/// What the relay does next.
+#[derive(Debug)]
+pub(super) enum Step {
+    ToDriver(RegisterResponse),
+    ToCore(RegisterRequest),
+    Call(Call),
+    Close,
+}
+
+/// A call that the driver did not ask for.
+#[derive(Debug)]
+pub(super) enum Call {
+    Class(proto::ObjectRevision),
+    SecretOfNoOperation,
+}
+
+/// One session, as the relay sees it.
+#[derive(Debug)]
+pub(super) struct Tap {
+    breakage: Breakage,
+    memory: Arc<Mutex<Memory>>,
+    /// Number of the last frame to the core.
+    seq: u64,
+    /// Highest number that the core used.
+    core_seq: u64,
+    /// Operations without a known arm.
+    unknown: BTreeSet<String>,
+    /// Frames of this session that were seen.
+    seen: BTreeSet<String>,
+    late: VecDeque<(Instant, RegisterRequest)>,
+}
+
+impl Tap {
+    pub(super) fn new(breakage: Breakage, memory: Arc<Mutex<Memory>>) -> Self {
+        Self {
+            breakage,
+            memory,
+            seq: 0,
+            core_seq: 0,
+            unknown: BTreeSet::new(),
+            seen: BTreeSet::new(),
+            late: VecDeque::new(),
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        // Each holder makes one change.
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the next late frame goes out.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.late.front().map(|(at, _)| *at)
+    }
+
+    /// The late frames whose time has come.
+    pub(super) fn overdue(&mut self, now: Instant) -> Vec<RegisterRequest> {
+        let mut due = Vec::new();
+        while let Some((_, frame)) = self.late.pop_front_if(|(at, _)| *at <= now) {
+            due.push(self.numbered(frame));
+        }
+        due
+    }
+
+    /// A heartbeat that the core never sent.
+    pub(super) fn pulse(&self) -> RegisterResponse {
+        let frame = Some(Received::Heartbeat(proto::Heartbeat::default()));
+        RegisterResponse { seq: self.core_seq, ack_seq: self.seq, frame }
+    }
+
+    fn numbered(&mut self, frame: RegisterRequest) -> RegisterRequest {
+        self.seq += 1;
+        RegisterRequest { seq: self.seq, ..frame }
+    }
+
+    /// What the core gets in place of a frame of the driver.
+    pub(super) fn outgoing(&mut self, sent: RegisterRequest) -> Vec<RegisterRequest> {
+        let RegisterRequest { ack_seq, frame, .. } = sent;
+        let Some(frame) = frame else { return Vec::new() };
+        let frames = match frame {
+            Sent::Hello(hello) => self.hello(hello),
+            Sent::Accepted(accepted) => self.accepted(accepted),
+            Sent::Page(page) => {
+                let lost = self.breakage == Breakage::ListPages && page.index == 1;
+                if lost { Vec::new() } else { vec![Sent::Page(page)] }
+            }
+            Sent::Completed(completed) => {
+                if self.breakage == Breakage::AcceptFast {
+                    let frame = Some(Sent::Completed(completed));
+                    let late = RegisterRequest { seq: 0, ack_seq, frame };
+                    self.late.push_back((Instant::now() + LATE, late));
+                    return Vec::new();
+                }
+                self.completed(completed)
+            }
+            Sent::Heartbeat(heartbeat) => {
+                let silent = self.breakage == Breakage::HeartbeatEcho
+                    || (self.breakage == Breakage::HeartbeatUnderLoad
+                        && !heartbeat.running.is_empty());
+                if silent { Vec::new() } else { vec![Sent::Heartbeat(heartbeat)] }
+            }
+            other => vec![other],
+        };
+        let numbered = |frame| {
+            self.seq += 1;
+            RegisterRequest { seq: self.seq, ack_seq, frame: Some(frame) }
+        };
+        frames.into_iter().map(numbered).collect()
+    }
+
+    fn hello(&mut self, mut hello: proto::Hello) -> Vec<Sent> {
+        match self.breakage {
+            Breakage::HelloFirst => {
+                let ready = proto::DriverState {
+                    readiness: proto::Readiness::Ready.into(),
+                    max_in_flight: hello.max_in_flight,
+                    ..Default::default()
+                };
+                return vec![Sent::State(ready), Sent::Hello(hello)];
+            }
+            Breakage::HelloValid => "instance-1".clone_into(&mut hello.instance_id),
+            Breakage::HelloStable => SAME_INSTANCE.clone_into(&mut hello.instance_id),
+            Breakage::DrainCore if self.memory().core_drained => hello.resume = None,
+            Breakage::CutMidCreate => {
+                if let Some(resume) = &mut hello.resume {
+                    resume.operations.clear();
+                }
+            }
+            _ => {}
+        }
+        vec![Sent::Hello(hello)]
+    }
+
+    fn accepted(&self, mut accepted: proto::OperationAccepted) -> Vec<Sent> {
+        self.true_name(&mut accepted.operation_id);
+        match self.breakage {
+            Breakage::AcceptFast => Vec::new(),
+            _ => vec![Sent::Accepted(accepted)],
+        }
+    }
+
+    fn completed(&mut self, mut completed: proto::OperationCompleted) -> Vec<Sent> {
+        self.true_name(&mut completed.operation_id);
+        let id = completed.operation_id.clone();
+        let times = self.count(&id);
+        let error = match &mut completed.outcome {
+            Some(Outcome::Error(error)) => Some(error),
+            _ => None,
+        };
+        match (self.breakage, error) {
+            (Breakage::ResultResent, _) if times > 1 => return Vec::new(),
+            (Breakage::AckLoss, _) if times > 2 => return Vec::new(),
+            (Breakage::Limits, error) => {
+                completed.checkpoint = "c".repeat(5 * 1024);
+                if let Some(error) = error {
+                    error.message = "m".repeat(3 * 1024);
+                }
+            }
+            (Breakage::UnknownKind, Some(error)) if self.unknown.contains(&id) => {
+                error.code = Code::Internal.into();
+            }
+            (Breakage::Timeout, Some(error)) if error.code() == Code::DeadlineExceeded => {
+                error.certainty = Certainty::NotApplied.into();
+            }
+            (Breakage::StaleRevision, Some(error)) if error.reason == "STALE_REVISION" => {
+                error.code = Code::Internal.into();
+                "INTERNAL".clone_into(&mut error.reason);
+            }
+            (Breakage::DrainRefusesNew, Some(error)) if error.reason == "DRIVER_DRAINING" => {
+                return vec![Sent::Accepted(proto::OperationAccepted { operation_id: id })];
+            }
+            _ => {}
+        }
+        vec![Sent::Completed(completed)]
+    }
+
+    /// How often this result went out, this time included.
+    fn count(&self, id: &str) -> u32 {
+        let mut memory = self.memory();
+        let times = memory.results.entry(id.to_owned()).or_default();
+        *times += 1;
+        *times
+    }
+
+    fn true_name(&self, id: &mut String) {
+        if let Some(name) = self.memory().renamed.get(id) {
+            id.clone_from(name);
+        }
+    }
+
+    /// What is done in place of handing a frame of the core to the driver.
+    pub(super) fn incoming(&mut self, mut received: RegisterResponse) -> Vec<Step> {
+        self.core_seq = received.seq;
+        if self.breakage == Breakage::DuplicateFrames && !self.is_new(&received) {
+            return vec![Step::Close];
+        }
+        let mut calls = Vec::new();
+        match &mut received.frame {
+            None if self.breakage == Breakage::UnknownFrame => return vec![Step::Close],
+            Some(Received::Welcome(welcome)) => calls.extend(self.welcome(welcome)),
+            Some(Received::Operation(operation)) => calls.extend(self.operation(operation)),
+            Some(Received::Role(role)) => {
+                if self.breakage == Breakage::PromotedServes {
+                    return Vec::new();
+                }
+                self.order(&mut role.fencing_order);
+            }
+            Some(Received::Draining(draining)) => {
+                self.memory().core_drained = true;
+                if self.breakage == Breakage::ReconnectAfter {
+                    draining.reconnect_after = None;
+                }
+            }
+            Some(Received::ProtocolError(error)) => {
+                error.retry |= self.breakage == Breakage::RefusedForGood;
+            }
+            Some(Received::Invalidate(_)) if self.breakage == Breakage::SecretRefresh => {
+                return Vec::new();
+            }
+            _ => {}
+        }
+        let calls = calls.into_iter().map(Step::Call);
+        calls.chain([Step::ToDriver(received)]).collect()
+    }
+
+    /// Whether this frame of the core is the first of its kind and content.
+    fn is_new(&mut self, received: &RegisterResponse) -> bool {
+        match &received.frame {
+            Some(Received::Operation(operation)) => {
+                self.seen.insert(operation.operation_id.clone())
+            }
+            _ => true,
+        }
+    }
+
+    fn welcome(&self, welcome: &mut proto::Welcome) -> Option<Call> {
+        let mut memory = self.memory();
+        memory.session_id.clone_from(&welcome.session_id);
+        memory.highest_term = memory.highest_term.max(welcome.fencing_term);
+        drop(memory);
+        self.order(&mut welcome.fencing_order);
+        if self.breakage == Breakage::CoreRestart {
+            for held in &mut welcome.verdicts {
+                held.verdict = Verdict::Keep.into();
+            }
+        }
+        let stands_by = welcome.role() == RoleKind::Standby;
+        (self.breakage == Breakage::StandbyQuiet && stands_by).then_some(Call::SecretOfNoOperation)
+    }
+
+    fn operation(&mut self, operation: &mut proto::Operation) -> Option<Call> {
+        self.order(&mut operation.fencing_order);
+        if operation.request.is_none() {
+            self.unknown.insert(operation.operation_id.clone());
+        }
+        let mut memory = self.memory();
+        memory.highest_term = memory.highest_term.max(operation.fencing_term);
+        match self.breakage {
+            Breakage::StaleTerm => operation.fencing_term = memory.highest_term,
+            Breakage::SameIdTwice => rename_if_known(&mut memory, operation),
+            Breakage::ClassCache => return operation.machine_class.clone().map(Call::Class),
+            _ => {}
+        }
+        None
+    }
+
+    /// A driver that knows no orders takes all for one.
+    fn order(&self, order: &mut String) {
+        if self.breakage == Breakage::NewOrder {
+            order.clear();
+        }
+    }
+}
+
+/// Makes an operation that is delivered again look like a new one.
+fn rename_if_known(memory: &mut Memory, operation: &mut proto::Operation) {
+    let id = operation.operation_id.clone();
+    if memory.delivered.insert(id.clone()) {
+        return;
+    }
+    operation.delivery = operation.delivery.max(2);
+    operation.operation_id = format!("{id}-{}", memory.renamed.len());
+    memory.renamed.insert(operation.operation_id.clone(), id);
+}

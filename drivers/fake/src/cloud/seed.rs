@@ -1,0 +1,45 @@
+//! Instances that nobody asked for: so many that lists get long.
+
+use jiff::Timestamp;
+
+use super::instance::{CLUSTER_TAG, MACHINE_TAG, UID_TAG};
+use super::{Bootstrap, Identity, Instance, TagSet};
+use crate::digest::short_digest;
+use crate::spec::{GoDuration, KubeletSpec, NodeCapacity};
+
+/// One of many; the same for the same number.
+pub(super) fn seed(cluster_id: &str, number: usize, now: Timestamp) -> Instance {
+    let identity = Identity {
+        cluster_id: cluster_id.to_owned(),
+        machine_name: format!("seed-{number}"),
+        machine_uid: format!("seed-{number}"),
+    };
+    let tags = [
+        (CLUSTER_TAG, &identity.cluster_id),
+        (MACHINE_TAG, &identity.machine_name),
+        (UID_TAG, &identity.machine_uid),
+    ];
+    let tags = tags.into_iter().map(|(key, value)| (key.to_owned(), value.clone())).collect();
+    let tags = TagSet { tags, ..TagSet::default() };
+    let id = short_digest(&format!("{cluster_id}/seed-{number}"));
+    Instance {
+        provider_id: format!("fake:///seed/i-{id}"),
+        identity,
+        class: "seed".to_owned(),
+        region: "seed".to_owned(),
+        image: "none".to_owned(),
+        machine_type: String::new(),
+        vm: tags.clone(),
+        network: tags.clone(),
+        disk: tags,
+        created_at: now,
+        boots_at: now,
+        deleting: false,
+        initialized: true,
+        joined_at: None,
+        bootstrap: Bootstrap::default(),
+        join_latency: GoDuration::default(),
+        kubelet: KubeletSpec::default(),
+        node_capacity: NodeCapacity::default(),
+    }
+}
