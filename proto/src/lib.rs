@@ -19,4 +19,8 @@ pub mod v1alpha1 {
     /// The file descriptor set of the contract, for reflection.
     pub const FILE_DESCRIPTOR_SET: &[u8] =
         include_bytes!(concat!(env!("OUT_DIR"), "/driver_descriptor.bin"));
+
+    /// The same with the debug service, for reflection on the admin listener and for tools.
+    pub const ADMIN_FILE_DESCRIPTOR_SET: &[u8] =
+        include_bytes!(concat!(env!("OUT_DIR"), "/admin_descriptor.bin"));
 }
