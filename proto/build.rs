@@ -2,25 +2,35 @@
 
 use std::error::Error;
 
+use protox::Compiler;
+
 const DRIVER: &str = "ostler/driver/v1alpha1/driver.proto";
 const DEBUG: &str = "ostler/driver/v1alpha1/debug.proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=ostler");
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
-    let write = |name: &str, descriptors: &_| {
-        std::fs::write(out.join(name), prost::Message::encode_to_vec(descriptors))
-    };
-    // Two sets: what drivers are told about has nothing of the admin listener.
-    write("driver_descriptor.bin", &protox::compile([DRIVER], ["."])?)?;
-    let all = protox::compile([DRIVER, DEBUG], ["."])?;
-    write("admin_descriptor.bin", &all)?;
+    // Two sets: what drivers are told about has nothing of the admin listener. They are encoded by
+    // the compiler, because the types of `prost` would lose `debug_redact`.
+    let driver = compile(&[DRIVER])?;
+    std::fs::write(out.join("driver_descriptor.bin"), driver.encode_file_descriptor_set())?;
+    let all = compile(&[DRIVER, DEBUG])?;
+    std::fs::write(out.join("admin_descriptor.bin"), all.encode_file_descriptor_set())?;
+
+    let mut config = tonic_prost_build::Config::new();
+    config.enable_type_names();
     tonic_prost_build::configure()
         // Their hand-written `Debug` keeps secrets out of logs.
         .skip_debug([
             "ostler.driver.v1alpha1.BootstrapData",
             "ostler.driver.v1alpha1.GetSecretResponse",
         ])
-        .compile_fds(all)?;
+        .compile_fds_with_config(all.file_descriptor_set(), config)?;
     Ok(())
+}
+
+fn compile(files: &[&str]) -> Result<Compiler, Box<dyn Error>> {
+    let mut compiler = Compiler::new(["."])?;
+    compiler.include_imports(true).include_source_info(true).open_files(files)?;
+    Ok(compiler)
 }

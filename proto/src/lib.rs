@@ -1,7 +1,10 @@
-//! The driver contract: the `.proto` files and the code generated from them, nothing else.
+//! The driver contract: the `.proto` files and the code generated from them, with their `Debug`
+//! and, by the feature `json`, their JSON. Nothing else.
 //!
 //! The comments of the `.proto` files are the driver author's manual.
 
+#[cfg(feature = "json")]
+pub mod json;
 mod redaction;
 
 /// The contract, version `v1alpha1`.

@@ -63,6 +63,7 @@ impl Hub {
             pages: Pages::default(),
             progress: None,
             cancelled: false,
+            delivery: 0,
         };
         let waits_until = now + op.timeout;
         self.operations.insert(Arc::clone(&id), Box::new(op));
@@ -169,6 +170,7 @@ impl Hub {
         };
         let Some(request) = &mut operation.request else { return };
         request.delivery += 1;
+        operation.delivery = request.delivery;
         let frame = frames::operation(request.as_ref().clone());
         operation.place = Place::Sent(key);
         session.in_flight.insert(id.clone());

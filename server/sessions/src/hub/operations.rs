@@ -75,6 +75,8 @@ pub(crate) struct Op {
     pub(crate) pages: Pages,
     pub(crate) progress: Option<Progress>,
     pub(crate) cancelled: bool,
+    /// How often it was sent.
+    pub(crate) delivery: u32,
 }
 
 impl Op {

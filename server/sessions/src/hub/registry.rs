@@ -66,7 +66,11 @@ impl Hub {
             Step::Page(page) => self.paged(now, key, page),
             Step::Completed(completed) => self.completed(now, key, completed),
             Step::State(state) => self.state(now, key, &state),
-            Step::Heard => {}
+            Step::Heard => {
+                if let Some(session) = self.sessions.get_mut(&key) {
+                    session.heard = now;
+                }
+            }
             Step::Unsupported { seq } => {
                 self.send_frame(key, frames::unsupported(seq), Room::Limited);
             }
@@ -116,6 +120,9 @@ impl Hub {
                 unready: None,
                 credit,
                 in_flight: HashSet::new(),
+                since: now,
+                heard: now,
+                clock_skew: None,
                 not_accepted: 0,
             },
         );

@@ -150,6 +150,7 @@ impl Hub {
             pages: Pages::default(),
             progress: None,
             cancelled: false,
+            delivery: 1,
         };
         self.timers.set(Timer::Operation(Arc::clone(&id)), now + op.timeout);
         let operation_id = id.to_string();

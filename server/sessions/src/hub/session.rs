@@ -36,6 +36,11 @@ pub(crate) struct Session {
     /// How many operations may be in flight.
     pub(crate) credit: usize,
     pub(crate) in_flight: HashSet<OpId>,
+    pub(crate) since: Instant,
+    /// When the driver last answered a heartbeat, or said Hello.
+    pub(crate) heard: Instant,
+    /// How far the clock of the driver was ahead at Hello, if it said its time.
+    pub(crate) clock_skew: Option<prost_types::Duration>,
     /// Operations in a row that were not accepted in time.
     pub(crate) not_accepted: u32,
 }

@@ -55,6 +55,11 @@ impl Timers {
         }
     }
 
+    /// When `timer` is due.
+    pub(crate) fn due(&self, timer: &Timer) -> Option<Instant> {
+        self.due.get(timer).copied()
+    }
+
     /// Whether `timer` is due some time.
     #[cfg(test)]
     pub(crate) fn is_set(&self, timer: &Timer) -> bool {

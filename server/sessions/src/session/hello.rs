@@ -25,12 +25,18 @@ pub(crate) struct Introduction {
     pub(crate) provider: String,
     /// Name and version of the driver, for people.
     pub(crate) driver: String,
+    /// For people.
+    pub(crate) name: String,
+    /// For people.
+    pub(crate) version: String,
     pub(crate) instance_id: String,
     pub(crate) instance_name: String,
     pub(crate) kinds: BTreeSet<OperationKind>,
     /// At least 1.
     pub(crate) max_in_flight: u32,
     pub(crate) max_frame_bytes: u32,
+    /// Numbers of what its session layer can do.
+    pub(crate) capabilities: Vec<i32>,
     /// Whether results are kept until acknowledged, over a loss of the stream.
     pub(crate) retains: bool,
     /// Everything the driver accepted that was not acknowledged.
@@ -63,6 +69,10 @@ pub(crate) fn check(hello: Hello, held: usize) -> Result<Introduction, Close> {
     check_held(&operations, held)?;
     Ok(Introduction {
         provider: hello.provider,
+        name: shortened(&hello.driver_name),
+        version: shortened(&hello.driver_version),
+        // So many there will never be, and they are shown.
+        capabilities: hello.capabilities.into_iter().take(NAME_BYTES).collect(),
         driver: shortened(format!("{} {}", hello.driver_name, hello.driver_version).trim()),
         instance_id: hello.instance_id,
         instance_name: shortened(&hello.instance_name),

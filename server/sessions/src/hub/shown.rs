@@ -1,0 +1,163 @@
+//! What the debug service shows of sessions and operations.
+
+use std::time::Duration;
+
+use ostler_proto::v1alpha1::{
+    ListOperationsRequest, OperationInfo, OperationKind, OperationState, RoleKind, SessionInfo,
+    SessionSelector,
+};
+use tokio::time::Instant;
+
+use super::operations::{Op, Place};
+use super::session::Session;
+use super::timers::Timer;
+use super::{Hub, OpId, SessionKey};
+use crate::session::frames::duration;
+
+/// A session that somebody named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Selected {
+    pub(crate) key: SessionKey,
+    pub(crate) id: String,
+    pub(crate) provider: String,
+    /// Whether operations of the provider are sent to it.
+    pub(crate) serves: bool,
+}
+
+impl Hub {
+    /// What Hello told of the clock of a driver.
+    pub(crate) fn skewed(&mut self, key: SessionKey, skew: prost_types::Duration) {
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.clock_skew = Some(skew);
+        }
+    }
+
+    /// Every live session, by provider, the active one first.
+    pub(crate) fn session_infos(&self, now: Instant, provider: &str) -> Vec<SessionInfo> {
+        let provider = self.options.canonical(provider);
+        let mut shown: Vec<&Session> = self.sessions.values().collect();
+        shown.retain(|it| provider.is_empty() || it.driver.provider == provider);
+        let standby = |it: &Session| it.role != RoleKind::Active;
+        shown.sort_by_key(|it| (&it.driver.provider, standby(it)));
+        shown.into_iter().map(|session| self.session_info(now, session)).collect()
+    }
+
+    fn session_info(&self, now: Instant, session: &Session) -> SessionInfo {
+        let driver = &session.driver;
+        let queue = self.providers.get(&driver.provider).map(|record| record.queue.len());
+        SessionInfo {
+            provider: driver.provider.clone(),
+            session_id: session.id.clone(),
+            instance_id: driver.instance_id.clone(),
+            instance_name: driver.instance_name.clone(),
+            driver_name: driver.name.clone(),
+            driver_version: driver.version.clone(),
+            principal: session.principal.clone(),
+            peer: session.peer.clone(),
+            role: session.role.into(),
+            readiness: session.readiness.into(),
+            age: Some(duration(now - session.since)),
+            credit: count(session.credit),
+            in_flight: count(session.in_flight.len()),
+            queued: count(queue.unwrap_or_default()),
+            capabilities: driver.capabilities.clone(),
+            operation_kinds: driver.kinds.iter().map(|kind| kind.number()).collect(),
+            heartbeat_age: Some(duration(now - session.heard)),
+            clock_skew: session.clock_skew,
+            paused: None,
+        }
+    }
+
+    /// The operations that fit `wanted`, the oldest first and `limit` of them at most, and how many
+    /// more there are.
+    pub(crate) fn operation_infos(
+        &self,
+        now: Instant,
+        wanted: &ListOperationsRequest,
+        limit: usize,
+    ) -> (Vec<OperationInfo>, usize) {
+        let provider = self.options.canonical(&wanted.provider);
+        let fits = |(_, it): &(&OpId, &Box<Op>)| {
+            let target = &wanted.target;
+            (provider.is_empty() || it.provider == provider)
+                && (target.is_empty() || it.target.uid == *target || it.target.name == *target)
+                && (wanted.session_id.is_empty() || self.session_of(it) == wanted.session_id)
+        };
+        let mut found: Vec<_> = self.operations.iter().filter(fits).collect();
+        found.sort_by_key(|(id, it)| (it.since, *id));
+        let left_out = found.len().saturating_sub(limit);
+        let shown = found.into_iter().take(limit);
+        (shown.map(|(id, it)| self.operation_info(now, id, it)).collect(), left_out)
+    }
+
+    fn operation_info(&self, now: Instant, id: &OpId, it: &Op) -> OperationInfo {
+        let progress = it.progress.clone();
+        let ends = self.timers.due(&Timer::Operation(id.clone()));
+        let left = ends.map(|at| at.saturating_duration_since(now)).unwrap_or(Duration::ZERO);
+        OperationInfo {
+            operation_id: id.to_string(),
+            idempotency_key: it.key.clone(),
+            kind: OperationKind::try_from(it.kind.number()).unwrap_or_default().into(),
+            target: Some(it.target.clone()),
+            provider: it.provider.clone(),
+            session_id: self.session_of(it).to_owned(),
+            state: state(it).into(),
+            age: Some(duration(now - it.since)),
+            timeout_left: Some(duration(left)),
+            stage: progress.as_ref().map(|it| it.stage.clone()).unwrap_or_default(),
+            percent: progress.as_ref().map(|it| it.percent).unwrap_or_default(),
+            delivery: it.delivery,
+            cancelled: it.cancelled,
+            message: progress.map(|it| it.message).unwrap_or_default(),
+            machine_class: it.class.clone(),
+        }
+    }
+
+    /// The id of the session that has an operation; empty if none has.
+    fn session_of(&self, operation: &Op) -> &str {
+        match operation.place {
+            Place::Sent(key) => self.sessions.get(&key).map(|it| it.id.as_str()),
+            Place::Queued(_) | Place::Away(_) | Place::Finished { .. } => None,
+        }
+        .unwrap_or_default()
+    }
+
+    /// The session that `wanted` names: by its id, or the active one of a provider.
+    pub(crate) fn select(&self, wanted: &SessionSelector) -> Option<Selected> {
+        let provider = self.options.canonical(&wanted.provider);
+        let active = self.providers.get(provider).and_then(|record| record.active);
+        let key = if wanted.session_id.is_empty() {
+            active?
+        } else {
+            let mut all = self.sessions.iter();
+            *all.find(|(_, it)| it.id == wanted.session_id)?.0
+        };
+        let session = self.sessions.get(&key)?;
+        let its = &session.driver.provider;
+        (provider.is_empty() || *its == provider).then(|| Selected {
+            key,
+            id: session.id.clone(),
+            provider: its.clone(),
+            serves: session.role == RoleKind::Active && session.is_ready(),
+        })
+    }
+
+    /// Leadership term of what is sent.
+    pub(crate) fn term(&self) -> u64 {
+        self.term
+    }
+}
+
+fn state(operation: &Op) -> OperationState {
+    match operation.place {
+        Place::Queued(_) => OperationState::Queued,
+        Place::Sent(_) if operation.accepted() => OperationState::Accepted,
+        Place::Sent(_) => OperationState::Sent,
+        Place::Away(_) => OperationState::Away,
+        Place::Finished { .. } => OperationState::Finished,
+    }
+}
+
+fn count(of: usize) -> u32 {
+    u32::try_from(of).unwrap_or(u32::MAX)
+}
