@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/lock                    held while an `up` or a `reset` works here
 //! DIR/kubeconfig              for kubectl, 0600
+//! DIR/admin.sock              where `ostler drivers` and grpcurl look into the core, 0600
 //! DIR/api/                    database, keys and certificates of the API server
 //! DIR/core-identity           who held the leader Lease here last
 //! DIR/drivers.json            the drivers that were ever started here
@@ -77,6 +78,11 @@ impl DataDir {
     /// The kubeconfig for kubectl.
     pub fn kubeconfig(&self) -> PathBuf {
         self.path.join("kubeconfig")
+    }
+
+    /// Where the core answers people.
+    pub fn admin_socket(&self) -> PathBuf {
+        self.path.join("admin.sock")
     }
 
     /// The API server's own directory.

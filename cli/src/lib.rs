@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 mod crds;
 mod data_dir;
 mod driver;
+mod drivers;
 mod log;
 mod manifests;
 pub mod reset;
@@ -37,6 +38,8 @@ enum Command {
     /// Run one of the built-in drivers
     #[command(subcommand)]
     Driver(driver::Args),
+    /// Look at connected drivers, and have one do something by hand
+    Drivers(drivers::Args),
     /// Print the CustomResourceDefinitions, for `kubectl apply -f -`
     Crds,
 }
@@ -53,6 +56,10 @@ pub async fn run(cli: Cli) -> ExitCode {
             Box::pin(reset::run(args)).await
         }
         Command::Driver(args) => Box::pin(driver::run(args)).await,
+        Command::Drivers(args) => {
+            log::init("warn");
+            Box::pin(drivers::run(args)).await
+        }
         Command::Crds => crds::run(),
     };
     match result {

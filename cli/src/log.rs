@@ -21,6 +21,11 @@ pub(crate) fn say(line: impl std::fmt::Display) {
     let _closed = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
+/// Prints a line for people beside the answer, on stderr.
+pub(crate) fn note(line: impl std::fmt::Display) {
+    let _closed = writeln!(std::io::stderr().lock(), "{line}");
+}
+
 /// Prints an error and its causes, one to a line.
 pub(crate) fn error(error: &anyhow::Error) {
     let mut err = std::io::stderr().lock();

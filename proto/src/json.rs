@@ -59,9 +59,9 @@ pub fn from_json<M: Name + Default>(json: &Value) -> Result<M, JsonError> {
 
 /// The JSON names of the arms of a oneof, by number; empty if there is no such oneof.
 pub fn arms<M: Name>(oneof: &str) -> Vec<String> {
-    let oneofs = descriptor::<M>().into_iter().flat_map(|message| {
-        message.oneofs().filter(|it| it.name() == oneof).collect::<Vec<_>>()
-    });
+    let oneofs = descriptor::<M>()
+        .into_iter()
+        .flat_map(|message| message.oneofs().filter(|it| it.name() == oneof).collect::<Vec<_>>());
     oneofs
         .flat_map(|it| it.fields().map(|arm| arm.json_name().to_owned()).collect::<Vec<_>>())
         .collect()

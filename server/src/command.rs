@@ -21,7 +21,7 @@ use tracing_subscriber::EnvFilter;
 use crate::health::{self, Health};
 use crate::listen::DriverListenArgs;
 use crate::signals::on_signal;
-use crate::{Core, CoreOptions, DriverToken};
+use crate::{AdminAddress, AdminListener, Core, CoreOptions, DriverToken};
 
 /// The core of Ostler: machine controllers, and the gRPC service that drivers dial in to.
 ///
@@ -41,6 +41,12 @@ pub struct Args {
     cluster_id: Option<String>,
     #[command(flatten)]
     drivers: DriverListenArgs,
+    /// Where people look into the core (gRPC: DriverDebugService), unix:PATH or an address on loopback; nowhere by default
+    #[arg(long, value_name = "unix:PATH|ADDR")]
+    admin_listen: Option<AdminAddress>,
+    /// The token that callers of an admin listener on loopback must show
+    #[arg(long, value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
     /// /metrics, /healthz and /readyz (HTTP, loopback only)
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10259")]
     metrics_listen: SocketAddr,
@@ -112,6 +118,12 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     check(&args)?;
     let metrics = health::bind(args.metrics_listen).await?;
     let drivers = args.drivers.clone().bind().await?;
+    let admin = match &args.admin_listen {
+        Some(address) => {
+            Some(AdminListener::bind(address, args.admin_token_file.as_deref()).await?)
+        }
+        None => None,
+    };
     let client = client(args.kubeconfig.clone()).await?;
     ostler_controllers::check_schemas(&client).await?;
 
@@ -119,6 +131,9 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let options = options(args);
     drivers.register_metrics(&mut registry);
     let mut core = Core::start(client, drivers.incoming(), options, &mut registry).await?;
+    if let Some(admin) = admin {
+        core.serve_admin(admin);
+    }
     let health = Health { registry: Arc::new(registry), ready: core.synced() };
     let end_metrics = CancellationToken::new();
     let serving = tokio::spawn(health::serve(metrics, health, end_metrics.clone()));

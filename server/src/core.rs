@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use futures::Stream;
 use kube::Client;
 use ostler_controllers::{Clock, Controllers, Settings, StoreClassSource, Stores};
-use ostler_sessions::{Sessions, SessionsOptions};
+use ostler_sessions::{AdminOptions, Sessions, SessionsOptions};
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::server::{Connected, TcpIncoming};
 
 use crate::DriverToken;
+use crate::admin::AdminListener;
 use crate::tokens::TokenFiles;
 
 /// What a core is made of.
@@ -58,6 +59,7 @@ impl fmt::Debug for CoreOptions {
 pub struct Core {
     sessions: Sessions,
     stores: Stores,
+    classes: StoreClassSource,
     leading: watch::Receiver<bool>,
     tasks: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
@@ -98,8 +100,11 @@ impl Core {
             aliases: settings.aliases.clone(),
             ..SessionsOptions::default()
         };
-        let sessions =
-            Sessions::new(sessions_options, Arc::new(classes), Arc::new(TokenFiles(tokens)));
+        let sessions = Sessions::new(
+            sessions_options,
+            Arc::new(classes.clone()),
+            Arc::new(TokenFiles(tokens)),
+        );
         sessions.register_metrics(registry);
         let controllers =
             Controllers::new(client, stores.clone(), sessions.clone(), settings, clock, registry);
@@ -116,7 +121,24 @@ impl Core {
         ));
         let end = stop.clone();
         tasks.spawn(async move { controllers.run(end).await.context("the controllers stopped") });
-        Ok(Self { sessions, stores, leading, tasks, stop })
+        Ok(Self { sessions, stores, classes, leading, tasks, stop })
+    }
+
+    /// Answers people on `listener` until the core stops, whether it leads or not.
+    pub fn serve_admin(&mut self, listener: AdminListener) {
+        let sessions = self.sessions.clone();
+        let targets = Arc::new(self.classes.clone());
+        let routes =
+            sessions.admin_service(AdminOptions { targets, leading: self.leading.clone() });
+        let end = self.stop.clone();
+        self.tasks.spawn(async move {
+            if let Err(error) = listener.serve(routes, sessions, end.clone()).await {
+                tracing::warn!(%error, "nobody can look into this core any more");
+            }
+            // The core works without.
+            end.cancelled().await;
+            Ok(())
+        });
     }
 
     /// Waits until this core leads and takes drivers.

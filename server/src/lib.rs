@@ -2,6 +2,7 @@
 //!
 //! [`Core`] is the core inside another process (`ostler up`, tests); [`command`] is the core alone.
 
+mod admin;
 pub mod command;
 mod core;
 mod health;
@@ -9,6 +10,7 @@ mod listen;
 mod signals;
 mod tokens;
 
+pub use admin::{AdminAddress, AdminListener};
 pub use core::{Core, CoreOptions, tcp};
 pub use ostler_controllers::Settings;
 pub use ostler_sessions::{ListenAddress, Listeners};

@@ -30,6 +30,7 @@ const LAYERS: [(&str, &[&str]); 11] = [
         "ostler",
         &[
             "ostler-api",
+            "ostler-proto",
             "ostler-server",
             "ostler-controllers",
             "ostler-sessions",

@@ -11,7 +11,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::conditions::is_crd_established;
 use kube::runtime::wait::await_condition;
 use ostler_apiserver::serving::{ApiServer, Options as ApiOptions};
-use ostler_server::{Core, CoreOptions, DriverToken, Settings, tcp};
+use ostler_server::{AdminAddress, AdminListener, Core, CoreOptions, DriverToken, Settings, tcp};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -85,8 +85,10 @@ impl System {
             let options = core_options(data, &drivers)?;
             let mut registry = Registry::default();
             let started = Core::start(client.clone(), tcp(listener), options, &mut registry);
-            core = Some(Box::pin(started).await?);
+            let mut started = Box::pin(started).await?;
             story.tell(format_args!("the core takes drivers at {drivers_address}"));
+            open_admin(&mut started, data, story).await;
+            core = Some(started);
         }
 
         let end_drivers = CancellationToken::new();
@@ -170,6 +172,19 @@ async fn start_api(
         server.serve(listener, tls, end).await.context("the API server's listener failed")
     });
     Ok(api)
+}
+
+/// Lets `ostler drivers` and grpcurl look into the core. Machines do not need it, so a path that is too long for a
+/// socket is no reason to stop.
+async fn open_admin(core: &mut Core, data: &DataDir, story: Story) {
+    let address = AdminAddress::Unix(data.admin_socket());
+    match AdminListener::bind(&address, None).await {
+        Ok(listener) => {
+            core.serve_admin(listener);
+            story.tell(format_args!("ostler drivers --admin {address}"));
+        }
+        Err(error) => story.tell(format_args!("`ostler drivers` cannot be used: {error:#}")),
+    }
 }
 
 fn core_options(data: &DataDir, drivers: &[DriverChoice]) -> anyhow::Result<CoreOptions> {

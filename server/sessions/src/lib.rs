@@ -13,10 +13,12 @@
 //! | `shell` | the lock and the clock around the hub, and the effects it asks for |
 //! | `service` | gRPC: Register, classes, secrets, health, reflection |
 //! | `listen` | where drivers dial in: loopback, TLS, unix sockets; who is at the other end |
+//! | `debug` | gRPC for people: sessions, operations and frames shown, one operation by hand |
 //! | `shelf` | revisions of classes that drivers may still ask for |
 
 mod auth;
 mod class;
+mod debug;
 mod event;
 mod hub;
 mod listen;
@@ -35,6 +37,7 @@ pub use auth::{
     StaticTokens,
 };
 pub use class::{ClassContent, ClassError, ClassSource, SecretContent};
+pub use debug::{AdminOptions, Caller, KnownMachine, Targets};
 pub use event::{ProviderState, SessionEvent};
 pub use listen::{
     Connection, Incoming, ListenAddress, ListenError, Listeners, ServerTls, TlsError, TlsFiles,

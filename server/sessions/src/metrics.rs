@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
+use ostler_api::driver::OperationKind;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
@@ -42,6 +43,13 @@ struct OfEnd {
     reason: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfInvocation {
+    provider: String,
+    kind: &'static str,
+    result: String,
+}
+
 /// The counters; those of one process.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -50,6 +58,7 @@ pub(crate) struct Metrics {
     late: Family<OfProvider, Counter>,
     unclaimed: Family<OfProvider, Counter>,
     ended: Family<OfEnd, Counter>,
+    invocations: Family<OfInvocation, Counter>,
 }
 
 impl Default for Metrics {
@@ -61,6 +70,7 @@ impl Default for Metrics {
             late: Family::default(),
             unclaimed: Family::default(),
             ended: Family::default(),
+            invocations: Family::default(),
         }
     }
 }
@@ -95,7 +105,32 @@ impl Metrics {
             "Sessions that ended, by reason",
             metrics.ended.clone(),
         );
+        registry.register(
+            "debug_invocations",
+            "Operations that people asked for by hand, by result",
+            metrics.invocations.clone(),
+        );
+        registry.register(
+            "debug_tails",
+            "People who read frames along",
+            shell.tail.reading.clone(),
+        );
+        registry.register(
+            "debug_frames_lost",
+            "Frames that a reader was too slow for",
+            shell.tail.lost.clone(),
+        );
         registry.register_collector(Box::new(Now(Arc::downgrade(shell))));
+    }
+
+    /// Somebody had an operation done by hand.
+    pub(crate) fn invoked(&self, provider: &str, kind: OperationKind, result: &str) {
+        let of = OfInvocation {
+            provider: provider.to_owned(),
+            kind: kind.name(),
+            result: result.to_owned(),
+        };
+        self.invocations.get_or_create(&of).inc();
     }
 
     pub(crate) fn count(&self, count: Count) {

@@ -20,8 +20,8 @@ use crate::{
 /// All driver sessions. Cheap to clone; every clone is the same.
 #[derive(Debug, Clone)]
 pub struct Sessions {
-    shell: Arc<Shell>,
-    health: Health,
+    pub(crate) shell: Arc<Shell>,
+    pub(crate) health: Health,
 }
 
 impl Sessions {
@@ -95,14 +95,17 @@ impl Sessions {
     /// wait for the operation of their target; mutations fail if there is one. Dropping the
     /// future cancels the operation.
     pub async fn call(&self, request: Dispatch) -> Outcome {
+        self.try_call(request).await.unwrap_or_else(|refused| Outcome::Error(refused.failure()))
+    }
+
+    /// As [`Self::call`], and tells refusals from outcomes.
+    pub(crate) async fn try_call(&self, request: Dispatch) -> Result<Outcome, SubmitError> {
         let (answer, outcome) = oneshot::channel();
         let operation_id = request.operation_id.clone();
-        if let Err(refused) = self.order(request, Owner::Caller(answer)) {
-            return Outcome::Error(refused.failure());
-        }
+        self.order(request, Owner::Caller(answer))?;
         // Once there is an outcome, the operation is unknown and cancelling it does nothing.
         let _abandoned = Abandoned { sessions: self, operation_id };
-        outcome.await.unwrap_or_else(|_| Outcome::Error(OperationFailure::unanswered()))
+        Ok(outcome.await.unwrap_or_else(|_| Outcome::Error(OperationFailure::unanswered())))
     }
 
     /// Tells every driver that this core stops, and ends its session. No new sessions are taken.

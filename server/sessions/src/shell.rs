@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Notify, broadcast};
 use tokio::time::Instant;
 
+use crate::debug::{Tail, Tap};
 use crate::hub::{Effect, Hub, SessionKey};
 use crate::metrics::Metrics;
 use crate::session::Close;
@@ -28,6 +29,7 @@ pub(crate) struct Shell {
     pub(crate) shelf: Shelf,
     pub(crate) events: broadcast::Sender<SessionEvent>,
     pub(crate) metrics: Metrics,
+    pub(crate) tail: Arc<Tail>,
     state: Mutex<State>,
     /// Rings when the next deadline is earlier than the clock knows, and when the shell is gone.
     alarm: Arc<Notify>,
@@ -62,6 +64,7 @@ impl Shell {
             tokens,
             events: broadcast::channel(EVENTS).0,
             metrics: Metrics::default(),
+            tail: Arc::default(),
             state: Mutex::new(state),
             alarm: Arc::new(Notify::new()),
         });
@@ -80,7 +83,7 @@ impl Shell {
         principal: Principal,
         peer: String,
     ) -> Result<(SessionKey, Outbox), Close> {
-        let outbox = Outbox::new(self.options.limits.outbox);
+        let outbox = Outbox::tapped(self.options.limits.outbox, Tap::new(&self.tail));
         self.locked(|state, now| {
             let key = state.hub.open(now, principal, peer)?;
             state.outboxes.insert(key, outbox.clone());

@@ -1,8 +1,10 @@
 //! Classes and secrets for drivers, from the mirrors.
 
 use ostler_lifecycle::snapshot::ClassFacts;
-use ostler_proto::v1alpha1::MachineShape;
-use ostler_sessions::{ClassContent, ClassError, ClassSource, SecretContent, async_trait};
+use ostler_proto::v1alpha1::{MachineShape, ObjectRevision};
+use ostler_sessions::{
+    ClassContent, ClassError, ClassSource, KnownMachine, SecretContent, Targets, async_trait,
+};
 use serde_json::Value;
 
 use super::{MergedSecret, Stores, merge};
@@ -64,6 +66,26 @@ impl ClassSource for StoreClassSource {
             MergedSecret::NamespaceDenied(_) => Err(ClassError::NamespaceDenied),
             MergedSecret::NotReferenced | MergedSecret::Missing(_) => Err(ClassError::NotFound),
         }
+    }
+}
+
+impl Targets for StoreClassSource {
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    fn machine(&self, namespace: &str, name: &str) -> Option<KnownMachine> {
+        let machine = self.stores.machines.get(&ObjectName::new(namespace, name))?;
+        let class = ObjectRevision {
+            namespace: namespace.to_owned(),
+            name: machine.spec.class.name.clone(),
+            revision: String::new(),
+        };
+        Some(KnownMachine {
+            uid: machine.uid().to_owned(),
+            provider_id: machine.provider_id().unwrap_or_default().to_owned(),
+            class,
+        })
     }
 }
 

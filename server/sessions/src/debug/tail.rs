@@ -201,11 +201,7 @@ impl Tap {
 
 impl Names {
     fn put_on(&self, frame: FrameInfo) -> FrameInfo {
-        FrameInfo {
-            provider: self.provider.clone(),
-            session_id: self.session_id.clone(),
-            ..frame
-        }
+        FrameInfo { provider: self.provider.clone(), session_id: self.session_id.clone(), ..frame }
     }
 }
 

@@ -104,7 +104,8 @@ impl Hub {
         Ok(())
     }
 
-    fn request_of(&self, dispatch: &Dispatch) -> Operation {
+    /// What a driver would be sent.
+    pub(crate) fn request_of(&self, dispatch: &Dispatch) -> Operation {
         Operation {
             operation_id: dispatch.operation_id.clone(),
             idempotency_key: dispatch.idempotency_key.clone(),

@@ -12,6 +12,7 @@ use super::operations::{Op, Place};
 use super::session::Session;
 use super::timers::Timer;
 use super::{Hub, OpId, SessionKey};
+use crate::Term;
 use crate::session::frames::duration;
 
 /// A session that somebody named.
@@ -142,9 +143,9 @@ impl Hub {
         })
     }
 
-    /// Leadership term of what is sent.
-    pub(crate) fn term(&self) -> u64 {
-        self.term
+    /// In which term this core leads.
+    pub(crate) fn term(&self) -> &Term {
+        &self.term
     }
 }
 

@@ -28,7 +28,7 @@ impl Health {
     }
 
     /// The gRPC service.
-    pub(super) fn service(&self) -> HealthServer<HealthService> {
+    pub(crate) fn service(&self) -> HealthServer<HealthService> {
         HealthServer::new(HealthService::from_health_reporter(self.reporter.clone()))
     }
 

@@ -27,14 +27,19 @@ use crate::{AuthError, Peer, Presented, Principal};
 /// Both ways; class and secret are larger than a frame only through labels.
 const UNARY_BYTES: usize = 4 << 20;
 
-/// The service, health, and reflection for grpcurl of every age.
+/// The service, health, and reflection.
 pub(crate) fn routes(shell: &Arc<Shell>, health: &Health) -> Routes {
     let frame = usize::try_from(FRAME_BYTES).unwrap_or(usize::MAX);
     let driver = DriverServiceServer::new(Service { shell: Arc::clone(shell) })
         .max_decoding_message_size(frame)
         .max_encoding_message_size(UNARY_BYTES);
     let routes = Routes::new(driver).add_service(health.service());
-    match (reflection().build_v1(), reflection().build_v1alpha()) {
+    with_reflection(routes, v1alpha1::FILE_DESCRIPTOR_SET)
+}
+
+/// The services with reflection of `contract` and health, for grpcurl of every age.
+pub(crate) fn with_reflection(routes: Routes, contract: &'static [u8]) -> Routes {
+    match (reflection(contract).build_v1(), reflection(contract).build_v1alpha()) {
         (Ok(v1), Ok(v1alpha)) => routes.add_service(v1).add_service(v1alpha),
         (Err(error), _) | (_, Err(error)) => {
             tracing::error!(%error, "no reflection: the contract has no readable description");
@@ -43,9 +48,9 @@ pub(crate) fn routes(shell: &Arc<Shell>, health: &Health) -> Routes {
     }
 }
 
-fn reflection<'a>() -> tonic_reflection::server::Builder<'a> {
+fn reflection<'a>(contract: &'a [u8]) -> tonic_reflection::server::Builder<'a> {
     tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(v1alpha1::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(contract)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }
 
@@ -129,7 +134,7 @@ fn named(reference: Option<v1alpha1::ObjectRevision>) -> Result<v1alpha1::Object
 }
 
 /// A status whose reason programs can read.
-fn status(code: Code, reason: &str, message: impl Into<String>) -> Status {
+pub(crate) fn status(code: Code, reason: &str, message: impl Into<String>) -> Status {
     let details = ErrorDetails::with_error_info(reason, "ostler.dev", HashMap::new());
     Status::with_error_details(code, message, details)
 }

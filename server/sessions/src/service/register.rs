@@ -1,8 +1,10 @@
 //! One Register stream between the wire and the hub.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use ostler_proto::v1alpha1::RegisterRequest;
+use ostler_proto::v1alpha1::register_request::Frame;
 use tonic::{Status, Streaming};
 
 use crate::Principal;
@@ -10,6 +12,8 @@ use crate::hub::SessionKey;
 use crate::session::Close;
 use crate::session::outbox::{Outbox, OutboxStream};
 use crate::shell::Shell;
+
+const NANOS_PER_SECOND: i128 = 1_000_000_000;
 
 /// Opens a stream. Answers before the driver has said anything: a client may wait for the head of
 /// the answer before it sends its Hello.
@@ -40,7 +44,12 @@ async fn read(
         match next {
             Ok(Some(frame)) => {
                 let seq = frame.seq;
+                let skew = skew(&frame);
+                outbox.received(&frame);
                 shell.with(|hub, now| hub.frame(now, key, frame));
+                if let Some(skew) = skew {
+                    shell.with(|hub, _| hub.skewed(key, skew));
+                }
                 outbox.handled(seq);
             }
             Err(status) if is_unreadable(&status) => {
@@ -53,6 +62,20 @@ async fn read(
             }
         }
     }
+}
+
+/// How far the clock of a driver is ahead, if this is a Hello that says so.
+fn skew(frame: &RegisterRequest) -> Option<prost_types::Duration> {
+    let Some(Frame::Hello(hello)) = &frame.frame else { return None };
+    let theirs = hello.driver_time?;
+    let ours = prost_types::Timestamp::from(SystemTime::now());
+    let nanos = |it: &prost_types::Timestamp| {
+        i128::from(it.seconds) * NANOS_PER_SECOND + i128::from(it.nanos)
+    };
+    let ahead = nanos(&theirs) - nanos(&ours);
+    let seconds = i64::try_from(ahead / NANOS_PER_SECOND).ok()?;
+    let nanos = i32::try_from(ahead % NANOS_PER_SECOND).ok()?;
+    Some(prost_types::Duration { seconds, nanos })
 }
 
 /// Whether a frame came but could not be read. An error with a cause is one of the connection:

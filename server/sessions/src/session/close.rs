@@ -76,6 +76,15 @@ impl Close {
         Self::violation("UNREADABLE_FRAME", message)
     }
 
+    /// Somebody asked for it on the admin listener.
+    pub(crate) fn by_hand(reason: &str) -> Self {
+        let message = match reason {
+            "" => "an operator ended the session; connect again".to_owned(),
+            reason => format!("an operator ended the session: {reason}"),
+        };
+        Self::new("CLOSED_BY_OPERATOR", Code::Unavailable, true, message)
+    }
+
     /// This core stops.
     pub(crate) fn core_stopping() -> Self {
         Self::new("CORE_STOPPING", Code::Unavailable, true, "this core stops; connect again")

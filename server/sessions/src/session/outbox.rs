@@ -7,12 +7,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::Stream;
-use ostler_proto::v1alpha1::RegisterResponse;
+use ostler_proto::v1alpha1::{RegisterRequest, RegisterResponse};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::{Close, Frame};
+use crate::debug::Tap;
 
 /// What bounds the number of frames of a sort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub(crate) enum Room {
 pub(crate) struct Outbox {
     state: Arc<Mutex<State>>,
     closed: CancellationToken,
+    /// Where people read along.
+    tap: Option<Tap>,
 }
 
 #[derive(Debug)]
@@ -66,7 +69,20 @@ impl Outbox {
             end: End::Open,
             reader: None,
         };
-        Self { state: Arc::new(Mutex::new(state)), closed: CancellationToken::new() }
+        let closed = CancellationToken::new();
+        Self { state: Arc::new(Mutex::new(state)), closed, tap: None }
+    }
+
+    /// The same, with people who may read along.
+    pub(crate) fn tapped(limit: usize, tap: Tap) -> Self {
+        Self { tap: Some(tap), ..Self::new(limit) }
+    }
+
+    /// A frame of the driver came in.
+    pub(crate) fn received(&self, frame: &RegisterRequest) {
+        if let Some(tap) = &self.tap {
+            tap.received(frame);
+        }
     }
 
     /// Adds a frame; `false` if there is no room, and the driver does not read. Frames for a
@@ -163,6 +179,10 @@ impl Stream for OutboxStream {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut state = self.0.lock();
         if let Some(frame) = state.take() {
+            drop(state);
+            if let Some(tap) = &self.0.tap {
+                tap.sent(&frame);
+            }
             return Poll::Ready(Some(Ok(frame)));
         }
         match std::mem::replace(&mut state.end, End::Closed) {

@@ -12,6 +12,7 @@
 
 mod access;
 mod core;
+mod debug;
 mod dispatch;
 mod driver;
 mod faults;

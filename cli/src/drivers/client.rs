@@ -1,0 +1,113 @@
+//! The way to the admin listener, and errors that say what to do.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, anyhow, bail};
+use ostler_proto::v1alpha1::driver_debug_service_client::DriverDebugServiceClient;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+
+/// As much as the core may answer.
+const ANSWER_BYTES: usize = 80 << 20;
+
+/// A client of the debug service.
+pub(super) type Client = DriverDebugServiceClient<InterceptedService<Channel, Token>>;
+
+/// Where the core answers people.
+#[derive(Debug)]
+pub(super) struct Admin {
+    pub(super) endpoint: String,
+    pub(super) token_file: Option<PathBuf>,
+}
+
+impl Admin {
+    pub(super) async fn connect(&self) -> anyhow::Result<Client> {
+        let shown = &self.endpoint;
+        let endpoint = Endpoint::from_shared(uri(shown)?)
+            .with_context(|| format!("--admin {shown} is neither unix:PATH nor an address"))?;
+        let token = self.token()?;
+        let channel = endpoint.connect().await.map_err(|error| {
+            anyhow::Error::new(error).context(format!(
+                "no core listens at {shown}; is `ostler up` running, or should --admin name another?"
+            ))
+        })?;
+        let client = DriverDebugServiceClient::with_interceptor(channel, token);
+        Ok(client.max_decoding_message_size(ANSWER_BYTES))
+    }
+
+    fn token(&self) -> anyhow::Result<Token> {
+        let Some(file) = &self.token_file else { return Ok(Token(None)) };
+        let token = std::fs::read_to_string(file)
+            .with_context(|| format!("--admin-token-file {} cannot be read", file.display()))?;
+        let mut header: MetadataValue<Ascii> = format!("Bearer {}", token.trim())
+            .parse()
+            .with_context(|| format!("--admin-token-file {} holds no token", file.display()))?;
+        header.set_sensitive(true);
+        Ok(Token(Some(header)))
+    }
+}
+
+/// What tonic takes: a socket as it is, an address with a scheme.
+fn uri(endpoint: &str) -> anyhow::Result<String> {
+    if endpoint.is_empty() {
+        bail!("--admin is empty; give unix:PATH or an address such as 127.0.0.1:5001");
+    }
+    let known = ["unix:", "http://"].iter().any(|scheme| endpoint.starts_with(scheme));
+    Ok(if known { endpoint.to_owned() } else { format!("http://{endpoint}") })
+}
+
+/// Shows the admin token with every call, if there is one.
+#[derive(Clone, Debug)]
+pub(super) struct Token(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for Token {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(token) = &self.0 {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// A refusal of the core, for people.
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+pub(super) fn told(status: Status) -> anyhow::Error {
+    let message = status.message();
+    let code = status.code();
+    if code == Code::Unauthenticated {
+        return anyhow!("the core refused: {message}; give it with --admin-token-file");
+    }
+    if message.is_empty() {
+        return anyhow!("the core refused: {code}");
+    }
+    anyhow!("the core refused: {message} ({code:?})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_socket_or_an_address() {
+        for (given, expected) in [
+            ("unix:./.ostler/admin.sock", "unix:./.ostler/admin.sock"),
+            ("127.0.0.1:5001", "http://127.0.0.1:5001"),
+            ("http://127.0.0.1:5001", "http://127.0.0.1:5001"),
+        ] {
+            assert_eq!(uri(given).unwrap(), expected);
+        }
+        assert!(uri("").is_err());
+    }
+
+    #[tokio::test]
+    async fn a_core_that_is_not_there_is_named_with_what_to_do() {
+        let endpoint = "unix:/no/such/admin.sock".to_owned();
+        let refused = Admin { endpoint, token_file: None }.connect().await.unwrap_err();
+        let said = refused.to_string();
+        assert!(said.contains("no core listens at unix:/no/such/admin.sock"), "{said}");
+        assert!(said.contains("is `ostler up` running"), "{said}");
+    }
+}

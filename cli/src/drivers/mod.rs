@@ -1,0 +1,193 @@
+//! `ostler drivers`: who is connected, what is under way, and one operation by hand.
+//!
+//! Everything here asks the admin listener of a running core; see `docs/debugging.md`.
+
+mod client;
+mod invoke;
+mod show;
+mod table;
+mod tail;
+
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueEnum};
+use ostler_proto::json;
+use ostler_proto::v1alpha1::{
+    CloseSessionRequest, CoreState, ListOperationsRequest, ListSessionsRequest, SessionSelector,
+};
+
+use self::client::{Admin, Client, told};
+use crate::log;
+
+/// Which core is asked, and for what.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ostler drivers ls                                                  who is connected
+  ostler drivers ops                                                 what is under way
+  ostler drivers invoke fake.ostler.dev getMachineStatus --machine fake-1
+  ostler drivers tail                                                frames as they pass
+  ostler drivers close fake.ostler.dev                               cut the connection; the driver dials again
+
+Without --admin they ask the `ostler up` of this folder.")]
+pub(crate) struct Args {
+    /// Where the core answers people: unix:PATH or an address on loopback
+    #[arg(
+        long,
+        global = true,
+        value_name = "ENDPOINT",
+        env = "OSTLER_ADMIN",
+        default_value = "unix:./.ostler/admin.sock"
+    )]
+    admin: String,
+    /// The token of an admin listener on loopback (its `--admin-token-file`)
+    #[arg(long, global = true, value_name = "FILE", env = "OSTLER_ADMIN_TOKEN_FILE")]
+    admin_token_file: Option<PathBuf>,
+    /// How to print
+    #[arg(long, short, global = true, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// How answers are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people.
+    Table,
+    /// The answer of the core, as grpcurl prints it.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the sessions: which drivers are connected, and how they are
+    ///
+    /// Example: ostler drivers ls
+    Ls {
+        /// Only the sessions of this provider
+        provider: Option<String>,
+    },
+    /// List operations that are queued, under way, or not recorded yet
+    ///
+    /// Example: ostler drivers ops --target fake-1
+    Ops {
+        /// Only those of this provider
+        provider: Option<String>,
+        /// Only those of the target with this name or UID
+        #[arg(long)]
+        target: Option<String>,
+        /// Only those that this session has
+        #[arg(long)]
+        session: Option<String>,
+    },
+    /// Have a driver do one operation, and print what it answers
+    Invoke(invoke::Args),
+    /// Show the frames between core and drivers as they pass, without user data and secrets
+    Tail(tail::Args),
+    /// End a session at once; its driver dials again and resumes
+    ///
+    /// Example: ostler drivers close fake.ostler.dev
+    Close(Which),
+}
+
+/// Names a session.
+#[derive(Debug, clap::Args)]
+struct Which {
+    /// A session, as `ls` prints it, or a provider: its active session
+    #[arg(value_name = "SESSION|PROVIDER")]
+    session: String,
+    /// Why, for the logs of both sides
+    #[arg(long, default_value = "")]
+    reason: String,
+}
+
+impl Which {
+    /// Session ids are UUIDs, and no provider looks like one.
+    fn selector(&self) -> SessionSelector {
+        if uuid::Uuid::try_parse(&self.session).is_ok() {
+            SessionSelector { session_id: self.session.clone(), ..SessionSelector::default() }
+        } else {
+            SessionSelector { provider: self.session.clone(), ..SessionSelector::default() }
+        }
+    }
+}
+
+/// Asks the core, and prints its answer.
+///
+/// # Errors
+/// There is no core, it refused, or the driver did.
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    let admin = Admin { endpoint: args.admin, token_file: args.admin_token_file };
+    let client = admin.connect().await?;
+    match args.command {
+        Command::Ls { provider } => ls(client, provider, args.output).await,
+        Command::Ops { provider, target, session } => {
+            let wanted = ListOperationsRequest {
+                provider: provider.unwrap_or_default(),
+                target: target.unwrap_or_default(),
+                session_id: session.unwrap_or_default(),
+                limit: 0,
+            };
+            ops(client, wanted, args.output).await
+        }
+        Command::Invoke(wanted) => invoke::run(client, wanted, args.output).await,
+        Command::Tail(wanted) => tail::run(client, wanted, args.output).await,
+        Command::Close(which) => close(client, which, args.output).await,
+    }
+}
+
+async fn ls(mut client: Client, provider: Option<String>, output: Output) -> anyhow::Result<()> {
+    let request = ListSessionsRequest { provider: provider.unwrap_or_default() };
+    let answer = client.list_sessions(request).await.map_err(told)?.into_inner();
+    if output == Output::Json {
+        print(&json::to_json(&answer));
+        return Ok(());
+    }
+    note_follower(answer.core.as_ref());
+    log::say(table::render(&show::sessions(&answer.sessions)));
+    Ok(())
+}
+
+async fn ops(
+    mut client: Client,
+    wanted: ListOperationsRequest,
+    output: Output,
+) -> anyhow::Result<()> {
+    let answer = client.list_operations(wanted).await.map_err(told)?.into_inner();
+    if output == Output::Json {
+        print(&json::to_json(&answer));
+        return Ok(());
+    }
+    note_follower(answer.core.as_ref());
+    log::say(table::render(&show::operations(&answer.operations)));
+    if answer.left_out > 0 {
+        log::note(format_args!("and {} more; --target and --session narrow it", answer.left_out));
+    }
+    Ok(())
+}
+
+async fn close(mut client: Client, which: Which, output: Output) -> anyhow::Result<()> {
+    let session = Some(which.selector());
+    let request = CloseSessionRequest { session, reason: which.reason };
+    let answer = client.close_session(request).await.map_err(told)?.into_inner();
+    match output {
+        Output::Json => print(&json::to_json(&answer)),
+        Output::Table => log::say(format_args!("closed session {}", answer.session_id)),
+    }
+    Ok(())
+}
+
+fn print(value: &serde_json::Value) {
+    log::say(format_args!("{value:#}"));
+}
+
+/// An empty list of a core that does not lead says nothing of the drivers.
+fn note_follower(core: Option<&CoreState>) {
+    if let Some(core) = core.filter(|core| !core.leading) {
+        log::note(format_args!(
+            "core {} does not lead, so no driver is connected to it; ask the one that does",
+            core.instance
+        ));
+    }
+}

@@ -1,0 +1,252 @@
+//! What an Invoke asks for, with everything filled in that it leaves out.
+
+use std::time::Duration;
+
+use ostler_api::driver::OperationKind;
+use ostler_proto::json;
+use ostler_proto::v1alpha1::{
+    InvokeRequest, ObjectRevision, Operation, SessionSelector, Target, operation,
+};
+use tonic::{Code, Status};
+
+use super::frame::json_name;
+use super::{KnownMachine, Targets};
+use crate::hub::Selected;
+use crate::operation::kind_of;
+use crate::service::status;
+use crate::shell::Shell;
+use crate::{ClassError, Dispatch, Lane};
+
+/// Longest time of an operation by hand.
+const LONGEST: Duration = Duration::from_hours(24);
+
+/// One operation by hand, ready to be sent.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) dispatch: Dispatch,
+    /// The session that would get it now, if there is one.
+    pub(super) session: Option<Selected>,
+}
+
+/// Checks a request and fills it in.
+pub(super) fn prepare(
+    shell: &Shell,
+    targets: &dyn Targets,
+    request: InvokeRequest,
+) -> Result<Prepared, Status> {
+    let operation = request.operation.unwrap_or_default();
+    let kind = check(&operation, request.allow_mutation || request.dry_run)?;
+    let Operation {
+        target,
+        timeout,
+        machine_class,
+        checkpoint,
+        idempotency_key,
+        request: verb,
+        ..
+    } = operation;
+    let mut verb = verb.ok_or_else(no_operation)?;
+    let target = addressed(target.unwrap_or_default(), kind, targets.namespace());
+    let machine = known(&target, targets)?;
+    let target = Target {
+        uid: machine.as_ref().map_or(target.uid, |machine| machine.uid.clone()),
+        ..target
+    };
+    if kind.is_mutation() && target.uid.is_empty() {
+        let message = "operation.target.uid is empty: name a Machine that is there, or give a UID";
+        return Err(Status::invalid_argument(message));
+    }
+    fill_provider_id(&mut verb, machine.as_ref());
+    let named = machine_class.or_else(|| class_target(&target));
+    let class = named.or_else(|| machine.map(|machine| machine.class));
+    let class = class.map(|class| resolve(shell, targets, class)).transpose()?;
+    if let (operation::Request::ValidateClass(it), Some(class)) = (&mut verb, &class)
+        && it.provider_spec_json.is_empty()
+    {
+        it.provider_spec_json.clone_from(&class.provider_spec_json);
+    }
+    let (provider, session) = address(shell, request.session.as_ref(), class.as_ref())?;
+    let operation_id = uuid::Uuid::new_v4().to_string();
+    let key =
+        if idempotency_key.is_empty() { format!("debug:{operation_id}") } else { idempotency_key };
+    let dispatch = Dispatch {
+        provider,
+        operation_id,
+        idempotency_key: key,
+        target,
+        class: class.map(|class| class.reference),
+        request: verb,
+        timeout: time(timeout, kind)?,
+        checkpoint,
+        lane: Lane::User,
+    };
+    Ok(Prepared { dispatch, session })
+}
+
+fn check(operation: &Operation, mutations: bool) -> Result<OperationKind, Status> {
+    let kind = operation.request.as_ref().map(kind_of).ok_or_else(no_operation)?;
+    if kind.is_mutation() && !mutations {
+        let message = format!(
+            "{} changes the infrastructure; set allow_mutation if you mean it, or dry_run",
+            json_name(kind)
+        );
+        return Err(status(Code::FailedPrecondition, "MUTATION_NOT_ALLOWED", message));
+    }
+    if operation.idempotency_key.len() > 64 || !operation.idempotency_key.is_ascii() {
+        return Err(Status::invalid_argument(
+            "operation.idempotency_key is above 64 ASCII characters",
+        ));
+    }
+    Ok(kind)
+}
+
+fn no_operation() -> Status {
+    let known = json::arms::<Operation>("request").join(", ");
+    Status::invalid_argument(format!("operation must have one of {known}"))
+}
+
+/// The target with its kind and namespace.
+fn addressed(target: Target, kind: OperationKind, namespace: &str) -> Target {
+    let usual = match kind {
+        OperationKind::ListMachines | OperationKind::ValidateClass => "MachineClass",
+        OperationKind::CreateMachine
+        | OperationKind::InitializeMachine
+        | OperationKind::UpdateMachine
+        | OperationKind::DeleteMachine
+        | OperationKind::GetMachineStatus
+        | OperationKind::GetVolumeIds => "Machine",
+    };
+    let or = |value: String, other: &str| if value.is_empty() { other.to_owned() } else { value };
+    Target { kind: or(target.kind, usual), namespace: or(target.namespace, namespace), ..target }
+}
+
+/// The Machine that the target names. One that is not there needs a UID from the caller.
+fn known(target: &Target, targets: &dyn Targets) -> Result<Option<KnownMachine>, Status> {
+    if target.kind != "Machine" || target.name.is_empty() {
+        return Ok(None);
+    }
+    let found = targets.machine(&target.namespace, &target.name);
+    match found {
+        Some(machine) if target.uid.is_empty() || target.uid == machine.uid => Ok(Some(machine)),
+        None if target.uid.is_empty() => {
+            let Target { namespace, name, .. } = target;
+            let message = format!(
+                "there is no Machine {namespace}/{name}; give operation.target.uid for one that is gone"
+            );
+            Err(Status::not_found(message))
+        }
+        Some(_) | None => Ok(None),
+    }
+}
+
+fn class_target(target: &Target) -> Option<ObjectRevision> {
+    (target.kind == "MachineClass" && !target.name.is_empty()).then(|| ObjectRevision {
+        namespace: target.namespace.clone(),
+        name: target.name.clone(),
+        revision: String::new(),
+    })
+}
+
+/// The instance of the Machine, where the request leaves it open.
+fn fill_provider_id(verb: &mut operation::Request, machine: Option<&KnownMachine>) {
+    use operation::Request;
+    let Some(machine) = machine else { return };
+    let field = match verb {
+        Request::InitializeMachine(it) => &mut it.provider_id,
+        Request::UpdateMachine(it) => &mut it.provider_id,
+        Request::DeleteMachine(it) => &mut it.provider_id,
+        Request::GetMachineStatus(it) => &mut it.provider_id,
+        // Given, it would turn a create into an adoption.
+        Request::CreateMachine(_)
+        | Request::ListMachines(_)
+        | Request::GetVolumeIds(_)
+        | Request::ValidateClass(_) => return,
+    };
+    if field.is_empty() {
+        field.clone_from(&machine.provider_id);
+    }
+}
+
+/// A class that is there.
+struct Class {
+    reference: ObjectRevision,
+    /// By the name that drivers use.
+    provider: String,
+    provider_spec_json: String,
+}
+
+fn resolve(shell: &Shell, targets: &dyn Targets, named: ObjectRevision) -> Result<Class, Status> {
+    let mut reference = named;
+    if reference.namespace.is_empty() {
+        targets.namespace().clone_into(&mut reference.namespace);
+    }
+    let found = shell.classes.class(&reference.namespace, &reference.name);
+    let content = found.map_err(|error| {
+        let message = format!("class {}/{}: {error}", reference.namespace, reference.name);
+        match error {
+            ClassError::NotFound | ClassError::NamespaceDenied => Status::not_found(message),
+            ClassError::Unavailable(_) => Status::unavailable(message),
+        }
+    })?;
+    if reference.revision.is_empty() {
+        reference.revision = content.revision;
+    }
+    let provider = shell.options.canonical(&content.provider).to_owned();
+    Ok(Class { reference, provider, provider_spec_json: content.provider_spec_json })
+}
+
+/// Which driver gets it: that of the session, which must be the one of the class.
+fn address(
+    shell: &Shell,
+    wanted: Option<&SessionSelector>,
+    class: Option<&Class>,
+) -> Result<(String, Option<Selected>), Status> {
+    let wanted = wanted.cloned().unwrap_or_default();
+    let by_class = class.map(|class| class.provider.as_str()).unwrap_or_default();
+    let provider = match (wanted.provider.as_str(), wanted.session_id.as_str()) {
+        ("", "") if by_class.is_empty() => {
+            let message = "name a provider or a session in `session`, or a class in \
+                           `operation.machineClass`";
+            return Err(Status::invalid_argument(message));
+        }
+        ("", "") => by_class.to_owned(),
+        (provider, _) => shell.options.canonical(provider).to_owned(),
+    };
+    let selector = SessionSelector { provider: provider.clone(), session_id: wanted.session_id };
+    let session = shell.with(|hub, _| hub.select(&selector));
+    if !selector.session_id.is_empty() {
+        let session = session.as_ref().ok_or_else(no_session)?;
+        if !session.serves {
+            let message = "operations go to the active session of a provider, when it is ready; \
+                           this one is not";
+            return Err(status(Code::FailedPrecondition, "SESSION_NOT_ACTIVE", message));
+        }
+    }
+    let provider = session.as_ref().map_or(provider, |session| session.provider.clone());
+    if !by_class.is_empty() && by_class != provider {
+        let message = format!("the class is of provider {by_class}, not of {provider}");
+        return Err(status(Code::FailedPrecondition, "WRONG_PROVIDER", message));
+    }
+    Ok((provider, session))
+}
+
+/// No session fits what was asked for.
+pub(super) fn no_session() -> Status {
+    Status::not_found("there is no such session; ListSessions shows those that there are")
+}
+
+fn time(wanted: Option<prost_types::Duration>, kind: OperationKind) -> Result<Duration, Status> {
+    let usual = match kind {
+        OperationKind::CreateMachine | OperationKind::DeleteMachine => Duration::from_mins(20),
+        OperationKind::UpdateMachine => Duration::from_mins(10),
+        OperationKind::InitializeMachine | OperationKind::ListMachines => Duration::from_mins(5),
+        OperationKind::GetMachineStatus | OperationKind::GetVolumeIds => Duration::from_mins(1),
+        OperationKind::ValidateClass => Duration::from_secs(15),
+    };
+    let Some(wanted) = wanted else { return Ok(usual) };
+    match Duration::try_from(wanted) {
+        Ok(Duration::ZERO) => Ok(usual),
+        Ok(wanted) if wanted <= LONGEST => Ok(wanted),
+        Ok(_) | Err(_) => Err(Status::invalid_argument("operation.timeout must be from 0s to 24h")),
+    }
+}
