@@ -138,14 +138,13 @@ mod tests {
         args: Args,
     }
 
-    fn asked(line: &[&str]) -> anyhow::Result<InvokeRequest> {
-        let line = std::iter::once("invoke").chain(line.iter().copied());
-        request(&Line::try_parse_from(line).unwrap().args)
+    fn args(line: &[&str]) -> Args {
+        Line::try_parse_from(std::iter::once("invoke").chain(line.iter().copied())).unwrap().args
     }
 
     #[test]
     fn a_line_becomes_the_same_request_that_grpcurl_would_send() {
-        let request = asked(&[
+        let request = request(&args(&[
             "fake.ostler.dev",
             "deleteMachine",
             "--machine",
@@ -157,7 +156,7 @@ mod tests {
             "--timeout",
             "30s",
             "--allow-mutation",
-        ])
+        ]))
         .unwrap();
         assert_eq!(request.session.unwrap().provider, "fake.ostler.dev");
         assert!(request.allow_mutation && !request.dry_run);
@@ -172,13 +171,13 @@ mod tests {
     #[test]
     fn a_session_goes_by_its_id() {
         let id = "0e9f4a86-2d2b-4a54-9d1c-7d3d1a5e6f70";
-        let request = asked(&[id, "listMachines"]).unwrap();
+        let request = request(&args(&[id, "listMachines"])).unwrap();
         assert_eq!(request.session.unwrap().session_id, id);
     }
 
     #[test]
     fn what_does_not_fit_is_named() {
-        let said = |line: &[&str]| format!("{:#}", asked(line).unwrap_err());
+        let said = |line: &[&str]| format!("{:#}", request(&args(line)).unwrap_err());
         let operation = said(&["p", "rebootMachine"]);
         assert!(operation.contains("`rebootMachine`") && operation.contains("getMachineStatus"));
         assert!(said(&["p", "listMachines", "--set", "x"]).contains("not JSON"));

@@ -149,8 +149,8 @@ mod tests {
     use super::super::table::render;
     use super::*;
 
-    fn seconds(seconds: i64) -> Option<prost_types::Duration> {
-        Some(prost_types::Duration { seconds, nanos: 0 })
+    fn seconds(seconds: i64) -> prost_types::Duration {
+        prost_types::Duration { seconds, nanos: 0 }
     }
 
     #[test]
@@ -161,8 +161,8 @@ mod tests {
             readiness: Readiness::Ready.into(),
             in_flight: 2,
             credit: 64,
-            age: seconds(200),
-            heartbeat_age: seconds(4),
+            age: Some(seconds(200)),
+            heartbeat_age: Some(seconds(4)),
             driver_name: "fake".to_owned(),
             driver_version: "0.1.0".to_owned(),
             session_id: "s-1".to_owned(),
@@ -182,8 +182,8 @@ fake.ostler.dev   active   ready       2/64   0        3m20s   4s          fake 
             target: Some(Target { name: "fake-1".to_owned(), ..Target::default() }),
             provider: "fake.ostler.dev".to_owned(),
             state: OperationState::Accepted.into(),
-            age: seconds(5),
-            timeout_left: seconds(1195),
+            age: Some(seconds(5)),
+            timeout_left: Some(seconds(1195)),
             stage: "Boot".to_owned(),
             percent: 40,
             delivery: 1,
@@ -205,7 +205,7 @@ createMachine   fake-1   accepted,cancelled   5s    19m55s   1      Boot 40%   f
 
     #[test]
     fn ages_are_short() {
-        let shown = [5, 119, 120, 7199, 7200, 172_800].map(|it| age(seconds(it)));
+        let shown = [5, 119, 120, 7199, 7200, 172_800].map(|it| age(Some(seconds(it))));
         assert_eq!(shown, ["5s", "119s", "2m0s", "119m59s", "2h0m", "2d0h"]);
         let short = prost_types::Duration { seconds: 0, nanos: 4_000_000 };
         assert_eq!(age(Some(short)), "4ms");

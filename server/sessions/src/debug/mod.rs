@@ -144,9 +144,10 @@ impl DriverDebugService for Debug {
         request: Request<TailFramesRequest>,
     ) -> Result<Response<tail::Frames>, Status> {
         let Caller(caller) = caller(&request);
-        let mut wanted = request.into_inner();
+        let asked = request.into_inner();
         let shell = &self.sessions.shell;
-        wanted.provider = shell.options.canonical(&wanted.provider).to_owned();
+        let provider = shell.options.canonical(&asked.provider).to_owned();
+        let wanted = TailFramesRequest { provider, ..asked };
         tracing::info!(caller, provider = wanted.provider, "reads frames along");
         shell.tail.read(wanted).map(Response::new)
     }

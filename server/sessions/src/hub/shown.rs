@@ -78,13 +78,13 @@ impl Hub {
         limit: usize,
     ) -> (Vec<OperationInfo>, usize) {
         let provider = self.options.canonical(&wanted.provider);
-        let fits = |(_, it): &(&OpId, &Box<Op>)| {
+        let fits = |it: &Op| {
             let target = &wanted.target;
             (provider.is_empty() || it.provider == provider)
                 && (target.is_empty() || it.target.uid == *target || it.target.name == *target)
                 && (wanted.session_id.is_empty() || self.session_of(it) == wanted.session_id)
         };
-        let mut found: Vec<_> = self.operations.iter().filter(fits).collect();
+        let mut found: Vec<_> = self.operations.iter().filter(|(_, it)| fits(it)).collect();
         found.sort_by_key(|(id, it)| (it.since, *id));
         let left_out = found.len().saturating_sub(limit);
         let shown = found.into_iter().take(limit);
@@ -94,7 +94,7 @@ impl Hub {
     fn operation_info(&self, now: Instant, id: &OpId, it: &Op) -> OperationInfo {
         let progress = it.progress.clone();
         let ends = self.timers.due(&Timer::Operation(id.clone()));
-        let left = ends.map(|at| at.saturating_duration_since(now)).unwrap_or(Duration::ZERO);
+        let left = ends.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
         OperationInfo {
             operation_id: id.to_string(),
             idempotency_key: it.key.clone(),

@@ -48,7 +48,7 @@ pub(crate) fn with_reflection(routes: Routes, contract: &'static [u8]) -> Routes
     }
 }
 
-fn reflection<'a>(contract: &'a [u8]) -> tonic_reflection::server::Builder<'a> {
+fn reflection(contract: &[u8]) -> tonic_reflection::server::Builder<'_> {
     tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(contract)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
