@@ -1,15 +1,18 @@
 //! API server, core and driver as three real processes on one temporary directory, and kubectl beside them.
 
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
+use ostler_driver_fake::calls::{Call, CallLog};
 use ostler_driver_fake::cloud::{Cloud, Instance};
 use tempfile::TempDir;
 
 use crate::kubectl::Kubectl;
-use crate::process::Process;
+use crate::process::{PATIENCE, Process};
 use crate::tools;
 
 /// One of the processes.
@@ -39,6 +42,9 @@ pub struct Stack {
     driver: Option<Process>,
     core: Option<Process>,
     api: Option<Process>,
+    /// Drivers that were told to end, and finish what they have.
+    leaving: Vec<Process>,
+    drivers: u32,
     foreign: Option<MutexGuard<'static, ()>>,
 }
 
@@ -83,6 +89,8 @@ impl Stack {
             api: None,
             core: None,
             driver: None,
+            leaving: Vec::new(),
+            drivers: 0,
             foreign: external
                 .is_some()
                 .then(|| FOREIGN_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner)),
@@ -127,12 +135,94 @@ impl Stack {
     /// # Panics
     /// If it does not get ready.
     pub fn restart(&mut self, part: Part) {
+        if part == Part::Driver {
+            self.drivers += 1;
+        }
         let process = match part {
             Part::Api => self.start_api(),
             Part::Core => self.start_core(),
             Part::Driver => self.start_driver(),
         };
         *self.slot(part) = Some(process);
+    }
+
+    /// As a rolling update does it: another replica is started, and once it stands by, SIGTERM for the one before.
+    ///
+    /// # Panics
+    /// If the new one does not connect.
+    pub fn replace_driver(&mut self) {
+        let before = self.driver.take();
+        self.restart(Part::Driver);
+        self.wait_for_metric("ostler_driver_sessions{", |sessions| sessions >= 2.0);
+        if let Some(before) = before {
+            before.terminate();
+            self.leaving.push(before);
+        }
+    }
+
+    /// SIGTERM for the core, and then another one.
+    ///
+    /// # Panics
+    /// If the one before does not end well, or the new one does not get ready.
+    pub fn replace_core(&mut self) {
+        if let Some(mut before) = self.core.take() {
+            before.terminate();
+            assert!(before.wait().success(), "the core ends in an orderly way");
+        }
+        self.restart(Part::Core);
+    }
+
+    /// Waits until all drivers that were replaced have ended.
+    ///
+    /// # Panics
+    /// If one of them did not end well.
+    pub fn wait_for_replaced_drivers(&mut self) {
+        for mut driver in self.leaving.drain(..) {
+            assert!(driver.wait().success(), "the driver ends in an orderly way");
+        }
+    }
+
+    /// What the drivers were asked to do, and what they answered, each driver by itself.
+    ///
+    /// # Panics
+    /// If a call log cannot be read.
+    pub fn calls(&self) -> Vec<Call> {
+        let logs = (1..=self.drivers).map(|number| self.call_log(number)).filter(|it| it.exists());
+        logs.flat_map(|log| CallLog::read(&log).expect("the call log is readable")).collect()
+    }
+
+    /// Waits until a metric of the core, named by the beginning of its line, is as `enough` wants it.
+    ///
+    /// # Panics
+    /// If it never is.
+    pub fn wait_for_metric(&self, name: &str, enough: impl Fn(f64) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let metrics = self.metrics();
+            let line = metrics.lines().find(|line| line.starts_with(name));
+            let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+            if value.is_some_and(&enough) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{name} is {value:?} for ever in:\n{metrics}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// What the core shows on /metrics; nothing while it cannot be reached.
+    pub fn metrics(&self) -> String {
+        let ask = || -> std::io::Result<String> {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.metrics_port))?;
+            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text)?;
+            Ok(text)
+        };
+        ask().unwrap_or_default()
+    }
+
+    fn call_log(&self, driver: u32) -> PathBuf {
+        self.file(&format!("calls-{driver}.jsonl"))
     }
 
     /// What the fake cloud holds, read from its journal.
@@ -252,8 +342,8 @@ impl Stack {
 
     fn start_driver(&self) -> Process {
         let endpoint = format!("http://127.0.0.1:{}", self.core_port);
-        let (state, calls, control) =
-            (self.file("cloud.jsonl"), self.file("calls.jsonl"), self.file("control.json"));
+        let (state, control) = (self.file("cloud.jsonl"), self.file("control.json"));
+        let calls = self.call_log(self.drivers);
         let args = [
             "driver",
             "fake",

@@ -13,6 +13,7 @@ use kube::runtime::wait::{Condition, await_condition};
 use kube::{Client, Resource};
 use ostler_api::machine::Machine;
 use ostler_apiserver::serving::{ApiServer, Options as ApiOptions};
+use ostler_driver_fake::calls::{Call, CallLog};
 use ostler_driver_fake::cloud::{Clock, Cloud};
 use ostler_driver_fake::{FakeDriver, Kubelets, PROVIDER};
 use ostler_driver_sdk::{ConnectError, Connection, Connector, Options, run_with};
@@ -45,9 +46,15 @@ pub struct World {
     api: ApiServer,
     core: Option<Core>,
     wire: Wire,
-    driver: Option<(CancellationToken, JoinHandle<()>)>,
+    driver: Option<Task>,
+    kubelets: Option<Task>,
+    calls: CallLog,
     cores: AtomicU32,
+    drivers: AtomicU32,
 }
+
+/// Something that runs until it is told to end.
+type Task = (CancellationToken, JoinHandle<()>);
 
 impl World {
     /// Starts all of it and applies the examples but for the machine.
@@ -62,7 +69,8 @@ impl World {
         let client = Client::new(api.local_service(), "default");
         let directory = TempDir::new().expect("temporary directories can be made");
         std::fs::write(directory.path().join("token"), TOKEN).expect("the directory is ours");
-        let cloud = Cloud::in_memory(Clock::new(move || now()));
+        let clock = Clock::new(move || now());
+        let cloud = Cloud::in_memory(clock.clone());
         let mut world = Self {
             directory,
             start,
@@ -72,7 +80,10 @@ impl World {
             core: None,
             wire: Wire::default(),
             driver: None,
+            kubelets: None,
+            calls: CallLog::in_memory(clock),
             cores: AtomicU32::new(0),
+            drivers: AtomicU32::new(0),
         };
         for crd in ostler_api::crds() {
             world.create(&crd).await;
@@ -80,6 +91,7 @@ impl World {
         world.apply_file("secret.yaml").await;
         world.apply_file("class.yaml").await;
         world.start_core().await;
+        world.start_kubelets();
         world.start_driver();
         world
     }
@@ -143,8 +155,48 @@ impl World {
         self.wire.cut();
     }
 
-    /// Starts the driver and its kubelets.
+    /// What runs inside the instances. It does not depend on a driver, as in a real cloud.
+    fn start_kubelets(&mut self) {
+        let end = CancellationToken::new();
+        let kubelets = Kubelets::new(self.cloud.clone(), self.client());
+        let task = tokio::spawn({
+            let end = end.clone();
+            async move { kubelets.run(end).await.expect("the kubelets end in an orderly way") }
+        });
+        self.kubelets = Some((end, task));
+    }
+
+    /// The kubelets fall silent, without a word.
+    pub fn crash_kubelets(&mut self) {
+        if let Some((_, task)) = self.kubelets.take() {
+            task.abort();
+        }
+    }
+
+    /// What drivers were asked to do, and what they answered.
+    pub fn calls(&self) -> Vec<Call> {
+        self.calls.recent()
+    }
+
+    /// Starts the driver.
     pub fn start_driver(&mut self) {
+        self.driver = Some(self.launch_driver());
+    }
+
+    /// As a rolling update does it: another replica is started, then the one before is told to end. Returns
+    /// when that one has ended.
+    ///
+    /// # Panics
+    /// If the one before did not end in an orderly way.
+    pub async fn replace_driver(&mut self) {
+        let next = self.launch_driver();
+        // The time that a new pod is given to get ready.
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        self.stop_driver().await;
+        self.driver = Some(next);
+    }
+
+    fn launch_driver(&self) -> Task {
         let end = CancellationToken::new();
         let wire = self.wire.clone();
         let connector = Connector::new(move || {
@@ -161,17 +213,15 @@ impl World {
                 Connection::new(channel).with_token(TOKEN)
             }
         });
-        let driver = FakeDriver::new(self.cloud.clone());
-        let kubelets = Kubelets::new(self.cloud.clone(), self.client());
-        let (driver_end, kubelet_end) = (end.clone(), end.clone());
+        let driver = FakeDriver::new(self.cloud.clone()).call_log(self.calls.clone());
+        let number = self.drivers.fetch_add(1, Ordering::Relaxed);
+        let options = Options::new(connector)
+            .shutdown(end.clone())
+            .instance_name(format!("driver-{number}"));
         let task = tokio::spawn(async move {
-            let options = Options::new(connector).shutdown(driver_end);
-            let (driver, kubelets) =
-                tokio::join!(run_with(driver, options), kubelets.run(kubelet_end));
-            driver.expect("the driver ends in an orderly way");
-            kubelets.expect("the kubelets end in an orderly way");
+            run_with(driver, options).await.expect("the driver ends in an orderly way");
         });
-        self.driver = Some((end, task));
+        (end, task)
     }
 
     /// Ends the driver as SIGTERM does.
@@ -256,6 +306,10 @@ impl World {
     pub async fn stop(mut self) {
         self.stop_core().await;
         self.stop_driver().await;
+        if let Some((end, task)) = self.kubelets.take() {
+            end.cancel();
+            task.await.expect("the kubelets end");
+        }
         self.api.close().await;
     }
 

@@ -157,7 +157,7 @@ async fn a_machine_fails_after_its_node_was_unhealthy_for_the_health_timeout() {
     world.until("m", "Running", in_phase(MachinePhase::Running)).await;
     let api = Api::<Node>::all(world.client());
     // The kubelet is gone without a word, and whoever watches nodes says so.
-    world.crash_driver();
+    world.crash_kubelets();
     let patch = json!({ "status": { "conditions": [
         { "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown" },
     ] } });

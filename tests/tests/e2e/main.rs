@@ -12,5 +12,6 @@ mod drain;
 mod grpc;
 mod hot_update;
 mod manifests;
+mod rolling;
 mod story;
 mod up;
