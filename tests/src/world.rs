@@ -215,9 +215,8 @@ impl World {
         });
         let driver = FakeDriver::new(self.cloud.clone()).call_log(self.calls.clone());
         let number = self.drivers.fetch_add(1, Ordering::Relaxed);
-        let options = Options::new(connector)
-            .shutdown(end.clone())
-            .instance_name(format!("driver-{number}"));
+        let options =
+            Options::new(connector).shutdown(end.clone()).instance_name(format!("driver-{number}"));
         let task = tokio::spawn(async move {
             run_with(driver, options).await.expect("the driver ends in an orderly way");
         });
