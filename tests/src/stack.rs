@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use jiff::Timestamp;
 use ostler_driver_fake::calls::{Call, CallLog};
 use ostler_driver_fake::cloud::{Cloud, Instance};
 use tempfile::TempDir;
@@ -147,16 +148,35 @@ impl Stack {
     }
 
     /// As a rolling update does it: another replica is started, and once it stands by, SIGTERM for the one before.
+    /// Returns the time of that.
     ///
     /// # Panics
     /// If the new one does not connect.
-    pub fn replace_driver(&mut self) {
+    pub fn replace_driver(&mut self) -> Timestamp {
         let before = self.driver.take();
         self.restart(Part::Driver);
         self.wait_for_metric("ostler_driver_sessions{", |sessions| sessions >= 2.0);
         if let Some(before) = before {
             before.terminate();
             self.leaving.push(before);
+        }
+        Timestamp::now()
+    }
+
+    /// When the driver that was started last was asked for something for the first time. Waits for it.
+    ///
+    /// # Panics
+    /// If it never is, or its call log cannot be read.
+    pub fn first_call_of_the_new_driver(&self) -> Timestamp {
+        let log = self.call_log(self.drivers);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let calls = CallLog::read(&log).unwrap_or_default();
+            if let Some(first) = calls.first() {
+                return first.began;
+            }
+            assert!(Instant::now() < deadline, "{} stays empty", log.display());
+            std::thread::yield_now();
         }
     }
 

@@ -14,7 +14,7 @@ const SLOW: &str =
 
 /// A new driver beside the old one, which gets SIGTERM; then a new core for the old one.
 fn upgrade(stack: &mut Stack) {
-    stack.replace_driver();
+    let _when = stack.replace_driver();
     stack.replace_core();
 }
 
