@@ -68,14 +68,16 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            in_flight: 256,
+            // Half of what a driver retains: the rest is for results that nobody acknowledged yet.
+            in_flight: 512,
             // With the work queue of the controllers bounded as well, more waiting only adds age.
             queued: 4096,
             queued_bytes: 64 << 20,
             // Ten times the 10k machines that one core is measured with.
             targets: 100_000,
             sessions_per_provider: 8,
-            sessions: 256,
+            // A thousand providers, each with a standby.
+            sessions: 2048,
             // What a driver may retain.
             held: 1000,
             list_records: 100_000,
