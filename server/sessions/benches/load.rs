@@ -1,0 +1,228 @@
+//! What sessions cost: a thousand drivers that connect at once, the memory of an idle session, and that of operations
+//! that wait for a driver: `cargo bench -p ostler-sessions --bench load`.
+//!
+//! The core is a process of its own, so that its memory is its own. It is told what to do on stdin, a word a line.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
+use ostler_proto::v1alpha1::{
+    CreateMachineRequest, DriverState, Hello, OperationKind, Readiness, RegisterRequest, Target,
+    operation, register_request, register_response,
+};
+use ostler_sessions::{
+    ClassContent, ClassError, ClassSource, Dispatch, Lane, Principal, Providers, SecretContent,
+    Sessions, SessionsOptions, StaticTokens, Term,
+};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Request;
+use tonic::transport::{Channel, Endpoint};
+
+const DRIVERS: usize = 1000;
+const QUEUED: usize = 1000;
+const CORE: &str = "OSTLER_BENCH_CORE";
+
+fn main() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    if std::env::var_os(CORE).is_some() {
+        runtime.block_on(core());
+    } else {
+        runtime.block_on(measure());
+    }
+}
+
+async fn measure() {
+    let mut core = Core::start();
+    let idle = core.resident();
+    let channel_of = |_| Endpoint::from_shared(core.endpoint.clone()).unwrap().connect_lazy();
+    let channels: Vec<Channel> = (0..DRIVERS).map(channel_of).collect();
+    let started = Instant::now();
+    let mut connecting = JoinSet::new();
+    for (number, channel) in channels.into_iter().enumerate() {
+        connecting.spawn(async move { connect(channel, number).await });
+    }
+    let sessions = connecting.join_all().await;
+    println!("{DRIVERS} drivers connected at once: all welcomed after {:.2?}", started.elapsed());
+    let connected = core.resident();
+    println!(
+        "memory of an idle session: {:.1} KiB (core {} MiB before, {} MiB with {DRIVERS})",
+        kib_each(connected, idle, DRIVERS),
+        idle / 1024,
+        connected / 1024,
+    );
+    core.say("queue");
+    let queued = core.resident();
+    println!(
+        "memory of an operation that waits for its driver: {:.1} KiB ({QUEUED} queued: {} MiB)",
+        kib_each(queued, connected, QUEUED),
+        queued / 1024,
+    );
+    drop(sessions);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+fn kib_each(after: u64, before: u64, count: usize) -> f64 {
+    after.saturating_sub(before) as f64 / count as f64
+}
+
+fn provider(number: usize) -> String {
+    format!("bench-{number}.ostler.dev")
+}
+
+type Held =
+    (mpsc::Sender<RegisterRequest>, tonic::Streaming<ostler_proto::v1alpha1::RegisterResponse>);
+
+/// A driver of a provider of its own; returns once it is welcome.
+async fn connect(channel: Channel, number: usize) -> Held {
+    use register_request::Frame;
+    let (out, frames) = mpsc::channel(4);
+    let hello = Hello {
+        provider: provider(number),
+        instance_id: uuid::Uuid::new_v4().to_string(),
+        operation_kinds: [
+            OperationKind::CreateMachine,
+            OperationKind::DeleteMachine,
+            OperationKind::GetMachineStatus,
+            OperationKind::ListMachines,
+        ]
+        .map(Into::into)
+        .to_vec(),
+        max_in_flight: 16,
+        ..Hello::default()
+    };
+    // Not ready: what is sent to it waits.
+    let state = DriverState { readiness: Readiness::NotReady.into(), ..DriverState::default() };
+    for (seq, frame) in [(1, Frame::Hello(hello)), (2, Frame::State(state))] {
+        out.send(RegisterRequest { seq, ack_seq: 0, frame: Some(frame) }).await.unwrap();
+    }
+    let mut request = Request::new(ReceiverStream::new(frames));
+    let token = format!("Bearer token-{number}");
+    request.metadata_mut().insert("authorization", token.parse().unwrap());
+    let mut client = DriverServiceClient::new(channel);
+    let mut heard = client.register(request).await.unwrap().into_inner();
+    let welcome = heard.message().await.unwrap().unwrap();
+    assert!(matches!(welcome.frame, Some(register_response::Frame::Welcome(_))), "{welcome:?}");
+    (out, heard)
+}
+
+/// The core, seen from outside.
+struct Core {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    endpoint: String,
+}
+
+impl Core {
+    fn start() -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .env(CORE, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut core = Self { child, stdin, stdout, endpoint: String::new() };
+        core.endpoint = core.line();
+        core
+    }
+
+    /// Tells the core something and waits until it is done.
+    fn say(&mut self, word: &str) {
+        writeln!(self.stdin, "{word}").unwrap();
+        self.line();
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    /// In KiB.
+    fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").trim().parse().unwrap()
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        let _already_gone = self.child.kill();
+        let _already_reaped = self.child.wait();
+    }
+}
+
+struct NoClasses;
+
+#[ostler_sessions::async_trait]
+impl ClassSource for NoClasses {
+    fn class(&self, _: &str, _: &str) -> Result<ClassContent, ClassError> {
+        Err(ClassError::NotFound)
+    }
+
+    async fn secret(&self, _: &str, _: &str) -> Result<SecretContent, ClassError> {
+        Err(ClassError::NotFound)
+    }
+}
+
+/// The core itself.
+async fn core() {
+    let tokens = (0..DRIVERS).fold(StaticTokens::new(), |tokens, number| {
+        let principal = Principal::new(format!("bench-{number}"), Providers::Any);
+        tokens.with(&format!("token-{number}"), principal)
+    });
+    let options = SessionsOptions::default();
+    let sessions = Sessions::new(options, Arc::new(NoClasses), Arc::new(tokens));
+    sessions.lead(Term { order: "bench".to_owned(), number: 1 });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    println!("http://{}", listener.local_addr().unwrap());
+    let serving = sessions.clone();
+    tokio::spawn(async move { serving.serve_tcp(listener, std::future::pending()).await.unwrap() });
+    let lines = tokio::task::spawn_blocking(move || {
+        for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
+            for number in 0..QUEUED {
+                sessions.submit(create(number)).unwrap();
+            }
+            println!("queued");
+        }
+    });
+    lines.await.unwrap();
+}
+
+/// As the controllers send it, with a kilobyte of user data.
+fn create(number: usize) -> Dispatch {
+    let uid = uuid::Uuid::new_v4().to_string();
+    let bootstrap = ostler_proto::v1alpha1::BootstrapData {
+        user_data: vec![b'x'; 1024],
+        ..ostler_proto::v1alpha1::BootstrapData::default()
+    };
+    Dispatch {
+        provider: provider(0),
+        operation_id: uuid::Uuid::new_v4().to_string(),
+        idempotency_key: format!("{uid}:c"),
+        target: Target {
+            kind: "Machine".to_owned(),
+            namespace: "default".to_owned(),
+            name: format!("machine-{number}"),
+            uid,
+        },
+        class: None,
+        request: operation::Request::CreateMachine(CreateMachineRequest {
+            bootstrap: Some(bootstrap),
+            ..CreateMachineRequest::default()
+        }),
+        timeout: Duration::from_mins(20),
+        checkpoint: String::new(),
+        lane: Lane::User,
+    }
+}
