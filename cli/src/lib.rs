@@ -14,6 +14,7 @@ mod drivers;
 mod log;
 mod manifests;
 pub mod reset;
+mod sanity;
 pub mod up;
 
 pub use data_dir::DataDir;
@@ -40,6 +41,8 @@ enum Command {
     Driver(driver::Args),
     /// Look at connected drivers, and have one do something by hand
     Drivers(drivers::Args),
+    /// Check that a driver keeps the contract: the suite plays the core against it
+    Sanity(Box<sanity::Args>),
     /// Print the CustomResourceDefinitions, for `kubectl apply -f -`
     Crds,
 }
@@ -59,6 +62,15 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Drivers(args) => {
             log::init("warn");
             Box::pin(drivers::run(args)).await
+        }
+        Command::Sanity(args) => {
+            return match Box::pin(sanity::run_suite(*args)).await {
+                Ok(code) => code,
+                Err(error) => {
+                    log::error(&error);
+                    ExitCode::FAILURE
+                }
+            };
         }
         Command::Crds => crds::run(),
     };

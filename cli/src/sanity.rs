@@ -1,0 +1,225 @@
+//! `ostler sanity`: the conformance suite against a driver.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use clap::Parser;
+use ostler_conformance::{
+    ClassManifest, ManifestError, Options, Report, RunError, SecretManifest, Target, catalogue, run,
+};
+use regex::Regex;
+
+use crate::log::{self, say};
+
+/// Checks a driver against the contract. Ends with 0 if it keeps every MUST and every capability that
+/// it offers, with 1 if not, and with 2 if it could not be checked at all.
+#[derive(Debug, Parser)]
+pub struct Args {
+    /// Command line of the driver; the suite sets OSTLER_ENDPOINT and OSTLER_TOKEN_FILE, starts and ends it
+    #[arg(long, value_name = "COMMAND", conflicts_with = "listen")]
+    driver_cmd: Option<String>,
+
+    /// Wait here for a driver that you start; checks that end the process are skipped
+    #[arg(long, value_name = "ADDRESS", requires = "token_file")]
+    listen: Option<SocketAddr>,
+
+    /// With --listen: file with the token that the driver shows
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// MachineClass manifest that instances can be made of
+    #[arg(long, value_name = "FILE", required_unless_present = "list")]
+    class: Option<PathBuf>,
+
+    /// Secret manifest with the credentials of all classes
+    #[arg(long, value_name = "FILE")]
+    secret: Option<PathBuf>,
+
+    /// Class that differs in something that a running instance cannot change
+    #[arg(long, value_name = "FILE")]
+    alt_class: Option<PathBuf>,
+
+    /// Class that the driver must refuse as invalid
+    #[arg(long, value_name = "FILE")]
+    bad_class: Option<PathBuf>,
+
+    /// Class that differs only in what a running instance can change
+    #[arg(long, value_name = "FILE")]
+    hot_class: Option<PathBuf>,
+
+    /// Class whose instances take some seconds to make, for checks that interrupt that
+    #[arg(long, value_name = "FILE")]
+    slow_class: Option<PathBuf>,
+
+    /// Secret with credentials that the infrastructure refuses
+    #[arg(long, value_name = "FILE")]
+    bad_secret: Option<PathBuf>,
+
+    /// Command that looks into the cloud, see sdk/conformance/README.md
+    #[arg(long, value_name = "COMMAND")]
+    probe_cmd: Option<String>,
+
+    /// Make so many instances at once to see a long list; above 500 to see its pages
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    many: usize,
+
+    /// How often operations are repeated that may be repeated
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    idempotent_count: u32,
+
+    /// Only checks whose name matches
+    #[arg(long, value_name = "REGEX")]
+    focus: Option<Regex>,
+
+    /// No checks whose name matches
+    #[arg(long, value_name = "REGEX")]
+    skip: Option<Regex>,
+
+    /// Skip everything that makes instances
+    #[arg(long)]
+    no_create: bool,
+
+    /// So many checks at once; more than 1 starts several processes of the driver
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    parallel: usize,
+
+    /// Multiplies all limits of time, for slow infrastructures
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    timeout_scale: f64,
+
+    /// Names of machines begin with this
+    #[arg(long, value_name = "PREFIX", default_value = "conformance")]
+    name_prefix: String,
+
+    /// Print the checks and what they are about, and end
+    #[arg(long)]
+    list: bool,
+
+    /// Write the results as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+
+    /// Write the results as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs the suite; the exit code says how it went.
+pub(crate) async fn run_suite(args: Args) -> anyhow::Result<ExitCode> {
+    if args.list {
+        list();
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (target, options) = match (target(&args), options(&args)) {
+        (Ok(target), Ok(options)) => (target, options),
+        (Err(error), _) | (_, Err(error)) => return Ok(unusable(&error)),
+    };
+    let interrupt = options.interrupt.clone();
+    tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            say("interrupted: cleaning up");
+            interrupt.cancel();
+        }
+    });
+    let interrupted = options.interrupt.clone();
+    let report = match Box::pin(run(target, options)).await {
+        Ok(report) => report,
+        Err(error) => {
+            let printed = match &error {
+                RunError::Driver { printed, .. } => printed.clone(),
+                RunError::NothingToDo | RunError::Io(_) => Vec::new(),
+            };
+            let code = unusable(&error.into());
+            for line in printed {
+                say(format_args!("  driver: {line}"));
+            }
+            return Ok(code);
+        }
+    };
+    say(report.summary());
+    write(&args, &report)?;
+    let fine = report.is_conformant() && !interrupted.is_cancelled();
+    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn target(args: &Args) -> anyhow::Result<Target> {
+    match (&args.driver_cmd, args.listen, &args.token_file) {
+        (Some(command), None, _) => Ok(Target::Command(command.clone())),
+        (None, Some(address), Some(token_file)) => {
+            Ok(Target::Listen { address, token_file: token_file.clone() })
+        }
+        _ => bail!("which driver? give --driver-cmd, or --listen with --token-file"),
+    }
+}
+
+fn options(args: &Args) -> anyhow::Result<Options> {
+    let Some(class) = &args.class else { bail!("--class is missing") };
+    let class = manifest("--class", class, ClassManifest::read)?;
+    Ok(Options {
+        secret: optional("--secret", args.secret.as_deref(), SecretManifest::read)?,
+        alt_class: optional("--alt-class", args.alt_class.as_deref(), ClassManifest::read)?,
+        bad_class: optional("--bad-class", args.bad_class.as_deref(), ClassManifest::read)?,
+        hot_class: optional("--hot-class", args.hot_class.as_deref(), ClassManifest::read)?,
+        slow_class: optional("--slow-class", args.slow_class.as_deref(), ClassManifest::read)?,
+        bad_secret: optional("--bad-secret", args.bad_secret.as_deref(), SecretManifest::read)?,
+        many: args.many,
+        idempotent_count: args.idempotent_count,
+        focus: args.focus.clone(),
+        skip: args.skip.clone(),
+        no_create: args.no_create,
+        parallel: args.parallel,
+        timeout_scale: args.timeout_scale,
+        name_prefix: args.name_prefix.clone(),
+        probe_cmd: args.probe_cmd.clone(),
+        observer: Some(Arc::new(|result| say(result.text().trim_end()))),
+        ..Options::new(class)
+    })
+}
+
+fn manifest<T>(
+    flag: &'static str,
+    path: &Path,
+    read: fn(&Path) -> Result<T, ManifestError>,
+) -> anyhow::Result<T> {
+    read(path).with_context(|| format!("{flag} {} cannot be used", path.display()))
+}
+
+fn optional<T>(
+    flag: &'static str,
+    path: Option<&Path>,
+    read: fn(&Path) -> Result<T, ManifestError>,
+) -> anyhow::Result<Option<T>> {
+    path.map(|path| manifest(flag, path, read)).transpose()
+}
+
+fn write(args: &Args, report: &Report) -> anyhow::Result<()> {
+    for (flag, path, text) in
+        [("--junit", &args.junit, report.junit()), ("--json", &args.json, report.json())]
+    {
+        if let Some(path) = path {
+            std::fs::write(path, text)
+                .with_context(|| format!("{flag} {} cannot be written", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn list() {
+    for entry in catalogue() {
+        say(format_args!(
+            "{} ({})\n    {}\n    {}",
+            entry.name,
+            entry.tier.word(),
+            entry.sentence,
+            entry.why
+        ));
+    }
+}
+
+fn unusable(error: &anyhow::Error) -> ExitCode {
+    log::error(error);
+    ExitCode::from(2)
+}

@@ -1,0 +1,348 @@
+//! Where one check works: its stage, its cluster, its machines, and what it did.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ostler_proto::v1alpha1 as proto;
+use proto::operation::Request;
+use proto::{MachineRecord, ObjectRevision, Operation, RoleKind, Welcome};
+use uuid::Uuid;
+
+use crate::core::library::{ClassContent, SecretData};
+use crate::core::session::Session;
+use crate::driver::Driver;
+use crate::machine::{Machine, NAMESPACE};
+use crate::manifest::ClassManifest;
+use crate::options::Options;
+use crate::outcome::{Outcome, Trouble, failed, skipped};
+use crate::probe::Probe;
+use crate::stage::Stage;
+
+/// The first steps of a long check matter less than the last.
+const STEPS: usize = 400;
+/// Tries to delete what a check made.
+const CLEAN_UP_TRIES: u32 = 3;
+
+/// The place of one check.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    pub(crate) stage: Arc<Stage>,
+    cluster_id: String,
+    tag: String,
+    numbers: AtomicU64,
+    facts: Mutex<Facts>,
+}
+
+#[derive(Debug, Default)]
+struct Facts {
+    steps: Vec<String>,
+    /// By UID: machines that an instance may have been made for.
+    made: BTreeMap<String, Machine>,
+    clusters: BTreeSet<String>,
+    /// By label.
+    classes: BTreeMap<&'static str, Published>,
+}
+
+#[derive(Debug, Clone)]
+struct Published {
+    reference: ObjectRevision,
+    content: ClassContent,
+    secret: Option<SecretData>,
+    secret_revision: String,
+}
+
+impl Bench {
+    pub(crate) fn new(stage: Arc<Stage>) -> Self {
+        let tag: String = Uuid::new_v4().simple().to_string().chars().take(8).collect();
+        Self {
+            stage,
+            cluster_id: format!("conformance-{}", Uuid::new_v4()),
+            tag,
+            numbers: AtomicU64::new(0),
+            facts: Mutex::default(),
+        }
+    }
+
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.stage.theatre.options
+    }
+
+    /// A limit of time for this driver.
+    pub(crate) fn scaled(&self, time: Duration) -> Duration {
+        self.options().scaled(time)
+    }
+
+    /// The cluster of this check alone.
+    pub(crate) fn cluster_id(&self) -> &str {
+        &self.cluster_id
+    }
+
+    /// Notes what was done, for the one who reads why the check failed.
+    pub(crate) fn step(&self, what: impl Display) {
+        let mut facts = self.facts();
+        if facts.steps.len() >= STEPS {
+            facts.steps.remove(0);
+        }
+        facts.steps.push(what.to_string());
+    }
+
+    /// What was done last.
+    pub(crate) fn last_steps(&self, count: usize) -> Vec<String> {
+        let facts = self.facts();
+        facts.steps.iter().skip(facts.steps.len().saturating_sub(count)).cloned().collect()
+    }
+
+    // Classes.
+
+    /// The class that works.
+    pub(crate) fn class(&self) -> ObjectRevision {
+        self.published("good", &self.options().class)
+    }
+
+    /// The class that takes time, or the one that works.
+    pub(crate) fn slow_class(&self) -> ObjectRevision {
+        let class = self.options().slow_class.as_ref();
+        class.map_or_else(|| self.class(), |class| self.published("slow", class))
+    }
+
+    /// A class of the options that may be missing.
+    pub(crate) fn other_class(
+        &self,
+        label: &'static str,
+        class: Option<&ClassManifest>,
+    ) -> Outcome<ObjectRevision> {
+        let class = class.ok_or_else(|| skipped(format_args!("--{label}-class is not given")))?;
+        Ok(self.published(label, class))
+    }
+
+    /// A class under a name of this check, with the secret of the options.
+    pub(crate) fn published(&self, label: &'static str, class: &ClassManifest) -> ObjectRevision {
+        if let Some(known) = self.facts().classes.get(label) {
+            return known.reference.clone();
+        }
+        let secret = self.options().secret.as_ref().map(|secret| secret.data.clone());
+        self.publish(label, &class.content, secret)
+    }
+
+    /// A new revision of a class under a name of this check, with this secret.
+    pub(crate) fn publish(
+        &self,
+        label: &'static str,
+        content: &ClassContent,
+        secret: Option<SecretData>,
+    ) -> ObjectRevision {
+        let reference = ObjectRevision {
+            namespace: NAMESPACE.to_owned(),
+            name: format!("{label}-{}", self.tag),
+            revision: format!("r{}", self.number()),
+        };
+        let content = content.clone();
+        let secret_revision = format!("s{}", self.number());
+        let published =
+            Published { reference: reference.clone(), content, secret, secret_revision };
+        self.serve(&published);
+        self.facts().classes.insert(label, published);
+        reference
+    }
+
+    /// Another secret for a class that is published.
+    pub(crate) fn replace_secret(&self, label: &'static str, secret: Option<SecretData>) {
+        let revision = format!("s{}", self.number());
+        let mut facts = self.facts();
+        if let Some(published) = facts.classes.get_mut(label) {
+            published.secret = secret;
+            published.secret_revision = revision;
+            let published = published.clone();
+            drop(facts);
+            self.serve_secret(&published);
+        }
+    }
+
+    fn serve(&self, published: &Published) {
+        let ObjectRevision { name, revision, .. } = &published.reference;
+        let core = self.stage.core();
+        core.library().put_class(name, revision, published.content.clone());
+        self.serve_secret(published);
+    }
+
+    fn serve_secret(&self, published: &Published) {
+        let name = &published.reference.name;
+        let secret = published.secret.clone();
+        self.stage.core().library().put_secret(name, &published.secret_revision, secret);
+    }
+
+    /// Ends the core as a crash would; another one serves the same classes.
+    pub(crate) async fn restart_core(&self) -> Outcome {
+        self.step("restarted the core, which forgot everything");
+        self.stage.restart_core().await?;
+        let published: Vec<Published> = self.facts().classes.values().cloned().collect();
+        for published in &published {
+            self.serve(published);
+        }
+        Ok(())
+    }
+
+    // Machines.
+
+    /// A new machine of the class that works.
+    pub(crate) fn machine(&self) -> Machine {
+        self.machine_of(&self.class())
+    }
+
+    /// A new machine whose create takes time, if there is a class for that.
+    pub(crate) fn slow_machine(&self) -> Machine {
+        self.machine_of(&self.slow_class())
+    }
+
+    /// A new machine.
+    pub(crate) fn machine_of(&self, class: &ObjectRevision) -> Machine {
+        let uid = Uuid::new_v4().to_string();
+        let given = self.options().secret.as_ref().and_then(|secret| secret.user_data.clone());
+        let own = || format!("#cloud-config\n# {}\n", user_data_mark(&uid)).into_bytes();
+        Machine {
+            name: format!("{}-{}-{}", self.options().name_prefix, self.tag, self.number()),
+            cluster_id: self.cluster_id.clone(),
+            class: class.clone(),
+            user_data: Some(given.unwrap_or_else(own)),
+            uid,
+        }
+    }
+
+    /// Remembers that an operation may make an instance.
+    pub(crate) fn track(&self, operation: &Operation) {
+        let (Some(Request::CreateMachine(_)), Some(target)) =
+            (&operation.request, &operation.target)
+        else {
+            return;
+        };
+        let machine = Machine {
+            name: target.name.clone(),
+            uid: target.uid.clone(),
+            cluster_id: operation.cluster_id.clone(),
+            class: self.class(),
+            user_data: None,
+        };
+        let mut facts = self.facts();
+        facts.clusters.insert(machine.cluster_id.clone());
+        facts.made.insert(machine.uid.clone(), machine);
+    }
+
+    // The driver.
+
+    /// The driver in a session that serves.
+    pub(crate) async fn connect(&self) -> Outcome<Driver<'_>> {
+        let session = self.stage.session().await?;
+        Ok(Driver { bench: self, session })
+    }
+
+    /// The next stream of the driver, welcomed as a core in good health does.
+    pub(crate) async fn reconnected(&self) -> Outcome<Driver<'_>> {
+        self.welcomed(RoleKind::Active, |_| {}).await
+    }
+
+    /// The next stream of the driver, with a Welcome that the check changes first.
+    pub(crate) async fn welcomed(
+        &self,
+        role: RoleKind,
+        change: impl FnOnce(&mut Welcome),
+    ) -> Outcome<Driver<'_>> {
+        let session = self.stage.arrival().await?;
+        self.admit(session, role, change).await
+    }
+
+    /// Welcomes a stream.
+    pub(crate) async fn admit(
+        &self,
+        session: Arc<Session>,
+        role: RoleKind,
+        change: impl FnOnce(&mut Welcome),
+    ) -> Outcome<Driver<'_>> {
+        let mut welcome = self.stage.core().greeting(&session, role);
+        change(&mut welcome);
+        self.stage.admit(&session, welcome).await?;
+        self.step("the driver dialed in and was welcomed");
+        Ok(Driver { bench: self, session })
+    }
+
+    /// What looks into the cloud.
+    pub(crate) fn probe(&self) -> Outcome<Probe> {
+        let command = self.options().probe_cmd.clone();
+        let command = command.ok_or_else(|| skipped("--probe-cmd is not given"))?;
+        Ok(Probe::new(command, self.scaled(Duration::from_secs(20))))
+    }
+
+    // The end.
+
+    /// Deletes everything that the check may have made; what is left all the same.
+    pub(crate) async fn clean_up(&self) -> Vec<String> {
+        let (made, clusters) = {
+            let facts = self.facts();
+            (facts.made.clone(), facts.clusters.clone())
+        };
+        if made.is_empty() {
+            return Vec::new();
+        }
+        self.stage.proxy.heal();
+        self.stage.proxy.refuse(false);
+        let mut last = failed("", "");
+        for _ in 0..CLEAN_UP_TRIES {
+            match self.try_clean_up(made.values(), &clusters).await {
+                Ok(left) if left.is_empty() => return left,
+                Ok(left) => {
+                    last = failed("an empty list after everything was deleted", left.join(", "));
+                }
+                Err(trouble) => last = trouble,
+            }
+            if self.stage.core().current().is_none() {
+                self.stage.forget_process();
+            }
+        }
+        let why = match last {
+            Trouble::Failed(failure) => {
+                format!("expected {}, came {}", failure.expected, failure.came)
+            }
+            Trouble::Skipped(reason) => reason,
+        };
+        let names: Vec<&str> = made.values().map(|machine| machine.name.as_str()).collect();
+        vec![format!("{}: {why}", names.join(", "))]
+    }
+
+    async fn try_clean_up(
+        &self,
+        made: impl Iterator<Item = &Machine>,
+        clusters: &BTreeSet<String>,
+    ) -> Outcome<Vec<String>> {
+        let driver = self.connect().await?;
+        let class = self.class();
+        let asked: Vec<_> = made
+            .map(|machine| driver.start(machine.of_class(&class).delete("")))
+            .collect::<Outcome<_>>()?;
+        for asked in asked {
+            asked.answer().await?.result()?;
+        }
+        let mut left = Vec::new();
+        for cluster_id in clusters {
+            let records: Vec<MachineRecord> = driver.list_of(&class, cluster_id).await?;
+            left.extend(
+                records.into_iter().map(|it| format!("{} {}", it.machine_name, it.provider_id)),
+            );
+        }
+        Ok(left)
+    }
+}
+
+/// Stands in the user data of a machine and must be seen nowhere else.
+pub(crate) fn user_data_mark(uid: &str) -> String {
+    format!("ostler-canary-{}", uid.replace('-', ""))
+}

@@ -1,0 +1,117 @@
+//! What a check is.
+
+use futures::future::BoxFuture;
+use ostler_proto::v1alpha1::{DriverCapability, Hello, OperationKind};
+use serde::Serialize;
+
+use crate::bench::Bench;
+use crate::options::{Options, Target};
+use crate::outcome::Outcome;
+
+/// How binding a rule is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Tier {
+    /// Every driver keeps it.
+    Must,
+    /// Every driver that offers the capability keeps it.
+    Capability,
+    /// A driver that breaks it works, worse.
+    Should,
+}
+
+impl Tier {
+    /// The word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Must => "MUST",
+            Self::Capability => "CAPABILITY",
+            Self::Should => "SHOULD",
+        }
+    }
+}
+
+/// What a check needs for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// A session, shared with other checks.
+    Session,
+    /// Core, link and process to break and restart; a process that the suite did not start will do.
+    Link,
+    /// A process that the suite starts and ends.
+    Process,
+}
+
+/// Without it the check is skipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// Instances may be made.
+    Creates,
+    /// The driver says that it can.
+    Capability(DriverCapability),
+    /// The driver says that it has the operation.
+    Kind(OperationKind),
+    /// `--secret`.
+    Secret,
+    /// `--alt-class`.
+    AltClass,
+    /// `--bad-class`.
+    BadClass,
+    /// `--bad-secret`.
+    BadSecret,
+    /// `--hot-class`.
+    HotClass,
+    /// `--probe-cmd`.
+    Probe,
+}
+
+/// One rule and how it is checked.
+#[derive(Clone, Copy)]
+pub(crate) struct Check {
+    /// `group/name`.
+    pub(crate) name: &'static str,
+    pub(crate) tier: Tier,
+    pub(crate) needs: Needs,
+    pub(crate) gates: &'static [Gate],
+    /// What is checked, as a sentence about the driver.
+    pub(crate) sentence: &'static str,
+    /// What goes wrong when it does not hold.
+    pub(crate) why: &'static str,
+    /// Where the contract says so.
+    pub(crate) manual: &'static str,
+    pub(crate) run: for<'a> fn(&'a Bench) -> BoxFuture<'a, Outcome>,
+}
+
+impl Check {
+    /// Why the check has nothing to say about this driver, if so.
+    pub(crate) fn skip(&self, options: &Options, target: &Target, hello: &Hello) -> Option<String> {
+        let controlled = !matches!(target, Target::Listen { .. });
+        if self.needs == Needs::Process && !controlled {
+            return Some("the suite did not start the driver".to_owned());
+        }
+        self.gates.iter().find_map(|gate| gate.closed(options, hello))
+    }
+}
+
+impl Gate {
+    fn closed(self, options: &Options, hello: &Hello) -> Option<String> {
+        let flag = |given: bool, name: &str| (!given).then(|| format!("{name} is not given"));
+        match self {
+            Self::Creates => options.no_create.then(|| "--no-create".to_owned()),
+            Self::Capability(wanted) => {
+                let offered = hello.capabilities.contains(&wanted.into());
+                (!offered).then(|| format!("the driver does not offer {}", wanted.as_str_name()))
+            }
+            Self::Kind(wanted) => {
+                let offered = hello.operation_kinds.contains(&wanted.into());
+                (!offered).then(|| format!("the driver does not offer {}", wanted.as_str_name()))
+            }
+            Self::Secret => flag(options.secret.is_some(), "--secret"),
+            Self::AltClass => flag(options.alt_class.is_some(), "--alt-class"),
+            Self::BadClass => flag(options.bad_class.is_some(), "--bad-class"),
+            Self::BadSecret => flag(options.bad_secret.is_some(), "--bad-secret"),
+            Self::HotClass => flag(options.hot_class.is_some(), "--hot-class"),
+            Self::Probe => flag(options.probe_cmd.is_some(), "--probe-cmd"),
+        }
+    }
+}

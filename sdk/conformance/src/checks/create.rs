@@ -1,0 +1,364 @@
+//! CreateMachine.
+
+use ostler_proto::v1alpha1 as proto;
+use proto::{DriverCapability, MachineErrorCode, Operation};
+
+use super::status::same_instance;
+use crate::bench::Bench;
+use crate::check::{Check, Gate, Needs, Tier};
+use crate::driver::{ACCEPT, Driver, speaks_of};
+use crate::machine::again;
+use crate::outcome::{Outcome, ensure, skipped};
+
+const MANUAL: &str = "operation.proto, CreateMachineRequest";
+const IDENTITY: &str = "driver.proto, \"Identity\" and \"Idempotency\"";
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "create/basic",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "makes an instance with a provider id, and the name and UID of its machine",
+        why: "the core finds the Node by the provider id, and the instance by name and UID",
+        manual: MANUAL,
+        run: |bench| Box::pin(basic(bench)),
+    },
+    Check {
+        name: "create/same-key-new-id",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "returns the instance that is there when the same intent comes again with a new operation id",
+        why: "that is every retry after a crash; a second instance costs money and nobody knows it",
+        manual: IDENTITY,
+        run: |bench| Box::pin(same_key_new_id(bench)),
+    },
+    Check {
+        name: "create/same-id-twice",
+        tier: Tier::Must,
+        needs: Needs::Link,
+        gates: &[Gate::Creates],
+        sentence: "accepts an operation again that arrives twice while it runs, and answers it the same again once it is done",
+        why: "delivery is at least once: a core that heard nothing sends the same operation again",
+        manual: "operation.proto, Operation",
+        run: |bench| Box::pin(same_id_twice(bench)),
+    },
+    Check {
+        name: "create/parallel-same-target",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "makes one instance when two creates of one machine arrive at once; the second gets the same result or ABORTED",
+        why: "a core that restarted may ask while the operation of its predecessor still runs",
+        manual: IDENTITY,
+        run: |bench| Box::pin(parallel_same_target(bench)),
+    },
+    Check {
+        name: "create/incompatible",
+        tier: Tier::Should,
+        needs: Needs::Session,
+        gates: &[Gate::Creates, Gate::AltClass],
+        sentence: "answers ALREADY_EXISTS for a machine whose instance does not fit the class, and changes nothing",
+        why: "an instance of another shape than asked for is a surprise that shows late",
+        manual: MANUAL,
+        run: |bench| Box::pin(incompatible(bench)),
+    },
+    Check {
+        name: "create/bad-class",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates, Gate::BadClass],
+        sentence: "refuses a provider spec that is wrong with INVALID_ARGUMENT, NOT_APPLIED and the path of what is wrong",
+        why: "the core shows the path to whoever wrote the class, and waits for a change instead of trying for ever",
+        manual: MANUAL,
+        run: |bench| Box::pin(bad_class(bench)),
+    },
+    Check {
+        name: "create/bad-secret",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates, Gate::BadSecret],
+        sentence: "answers UNAUTHENTICATED or PERMISSION_DENIED, NOT_APPLIED, when the credentials are refused",
+        why: "the core tries again as soon as the secret changes, which it does not after other errors",
+        manual: MANUAL,
+        run: |bench| Box::pin(bad_secret(bench)),
+    },
+    Check {
+        name: "create/max-name",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "keeps names of 63 characters whole, or refuses them with INVALID_ARGUMENT",
+        why: "names that are cut to the same beginning make two machines share an instance",
+        manual: MANUAL,
+        run: |bench| Box::pin(max_name(bench)),
+    },
+    Check {
+        name: "create/restored-provider-id",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "adopts the instance of a known provider id whose cluster and name match, and puts the new UID on it",
+        why: "after a restore of the cluster all UIDs are new; without this every machine is made a second time",
+        manual: "driver.proto, \"Identity\"; operation.proto, CreateMachineRequest.provider_id",
+        run: |bench| Box::pin(restored_provider_id(bench)),
+    },
+    Check {
+        name: "create/tags-atomic",
+        tier: Tier::Must,
+        needs: Needs::Process,
+        gates: &[Gate::Creates],
+        sentence: "tags an instance in the call that makes it: however early the driver dies, no instance is without identity",
+        why: "an instance without tags is found by nobody: it is made again, and the first one is paid for until somebody wonders",
+        manual: IDENTITY,
+        run: |bench| Box::pin(super::interrupted::tags_atomic(bench)),
+    },
+    Check {
+        name: "create/cancel",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[Gate::Creates, Gate::Capability(DriverCapability::Cancel)],
+        sentence: "completes a cancelled create within 30 s, and says truthfully what is left of it",
+        why: "the core deletes a machine only once its create ended, and by what that said",
+        manual: "session.proto, OperationCancel",
+        run: |bench| Box::pin(super::interrupted::cancel(bench)),
+    },
+    Check {
+        name: "create/timeout",
+        tier: Tier::Should,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "completes by the end of its time, if need be with DEADLINE_EXCEEDED and its certainty",
+        why: "the core waits 15 s longer, then takes the outcome for unknown",
+        manual: "driver.proto, \"Time\"",
+        run: |bench| Box::pin(super::interrupted::timeout(bench)),
+    },
+    Check {
+        name: "create/user-data-intact",
+        tier: Tier::Should,
+        needs: Needs::Session,
+        gates: &[Gate::Creates, Gate::Probe],
+        sentence: "hands user data to the instance byte for byte, also when it is empty, large or binary",
+        why: "one changed byte and the instance does not become a Node, without a word why",
+        manual: "operation.proto, BootstrapData",
+        run: |bench| Box::pin(user_data_intact(bench)),
+    },
+];
+
+async fn basic(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let made = driver.create(&machine).await?;
+    ensure(
+        made.machine_name == machine.name,
+        format_args!("machine_name {:?}", machine.name),
+        format_args!("{:?}", made.machine_name),
+    )?;
+    ensure(
+        made.machine_uid == machine.uid,
+        format_args!("machine_uid {:?}", machine.uid),
+        format_args!("{:?}", made.machine_uid),
+    )?;
+    let listed = driver.has_one(&machine).await?;
+    same_instance(&made, &listed)?;
+    driver.delete(&machine).await?;
+    let answer = driver.ask(machine.status("")).await?;
+    answer.error_of(&[MachineErrorCode::NotFound]).map(drop)
+}
+
+async fn same_key_new_id(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let create = machine.create();
+    let first = driver.ask(create.clone()).await?.machine()?;
+    for _ in 1..bench.options().idempotent_count.max(2) {
+        let next = driver.ask(again(&create)).await?.machine()?;
+        same_instance(&first, &next)?;
+    }
+    driver.has_one(&machine).await.map(drop)
+}
+
+async fn same_id_twice(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    driver.session.acknowledge(false);
+    let machine = bench.slow_machine();
+    let asked = driver.start(machine.create())?;
+    asked.accepted().await?;
+    if !asked.is_completed() {
+        let from = driver.session.log.len();
+        bench.step("sent the same operation again while it runs");
+        send_again(&driver, &asked.operation, 2)?;
+        let id = &asked.operation.operation_id;
+        let expected = "OperationAccepted (or the completion) again for the same operation_id";
+        driver.expect(from, ACCEPT, expected, |frame| speaks_of(frame, id).then_some(())).await?;
+    }
+    let first = asked.answer().await?;
+    let made = first.machine()?;
+    bench.step("sent the same operation again after its end");
+    let again = driver.asked(asked.operation.clone());
+    send_again(&driver, &again.operation, 3)?;
+    let second = again.answer().await?;
+    ensure(
+        first.completed == second.completed,
+        "the same completion again",
+        format_args!("{:?} and then {:?}", first.completed, second.completed),
+    )?;
+    driver.session.acknowledge_result(&asked.operation.operation_id)?;
+    driver.session.acknowledge(true);
+    same_instance(&made, &driver.has_one(&machine).await?)
+}
+
+fn send_again(driver: &Driver<'_>, operation: &Operation, delivery: u32) -> Outcome {
+    let operation = Operation { delivery, ..operation.clone() };
+    driver.bench.stage.core().dispatch(&driver.session, &operation)
+}
+
+async fn parallel_same_target(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.slow_machine();
+    let create = machine.create();
+    let both = [driver.start(create.clone())?, driver.start(again(&create))?];
+    let mut made: Option<proto::MachineRecord> = None;
+    for asked in both {
+        let answer = asked.answer().await?;
+        match answer.machine() {
+            Ok(record) => {
+                if let Some(first) = &made {
+                    same_instance(first, &record)?;
+                }
+                made = Some(record);
+            }
+            Err(_) => answer.error_of(&[MachineErrorCode::Aborted]).map(drop)?,
+        }
+    }
+    ensure(made.is_some(), "at least one of two creates with a result", "two errors")?;
+    driver.has_one(&machine).await.map(drop)
+}
+
+async fn incompatible(bench: &Bench) -> Outcome {
+    let alt = bench.other_class("alt", bench.options().alt_class.as_ref())?;
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let made = driver.create(&machine).await?;
+    let answer = driver.ask(machine.of_class(&alt).create()).await?;
+    answer.error_of(&[MachineErrorCode::AlreadyExists])?;
+    bench.step("asks for the first class again, which must still fit");
+    let still = driver.create(&machine).await?;
+    same_instance(&made, &still)?;
+    driver.has_one(&machine).await.map(drop)
+}
+
+async fn bad_class(bench: &Bench) -> Outcome {
+    let bad = bench.other_class("bad", bench.options().bad_class.as_ref())?;
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let answer = driver.ask(machine.of_class(&bad).create()).await?;
+    let error = answer.refusal(&[MachineErrorCode::InvalidArgument])?;
+    let paths = error.violations.iter().all(|violation| !violation.path.is_empty());
+    ensure(
+        !error.violations.is_empty() && paths,
+        "violations, each with a path",
+        format_args!("{:?}", error.violations),
+    )?;
+    driver.has_none(&machine).await
+}
+
+async fn bad_secret(bench: &Bench) -> Outcome {
+    let secret = bench.options().bad_secret.as_ref().map(|secret| secret.data.clone());
+    let class = bench.publish("denied", &bench.options().class.content, secret);
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let answer = driver.ask(machine.of_class(&class).create()).await?;
+    answer.refusal(&[MachineErrorCode::Unauthenticated, MachineErrorCode::PermissionDenied])?;
+    driver.has_none(&machine).await
+}
+
+async fn max_name(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let named = |last: &str| {
+        let mut machine = bench.machine();
+        let fill = "x".repeat(62_usize.saturating_sub(machine.name.len() + 1));
+        machine.name = format!("{}-{fill}{last}", machine.name);
+        machine
+    };
+    let (one, two) = (named("1"), named("2"));
+    let mut made: Vec<proto::MachineRecord> = Vec::new();
+    for machine in [&one, &two] {
+        let answer = driver.ask(machine.create()).await?;
+        let Ok(record) = answer.machine() else {
+            answer.refusal(&[MachineErrorCode::InvalidArgument])?;
+            continue;
+        };
+        ensure(
+            record.machine_name == machine.name,
+            format_args!("machine_name {}", machine.name),
+            &record.machine_name,
+        )?;
+        made.push(record);
+    }
+    if let [one, two] = made.as_slice() {
+        ensure(
+            one.provider_id != two.provider_id,
+            "two instances for two names that differ in their last character",
+            format_args!("{} for both", one.provider_id),
+        )?;
+    }
+    Ok(())
+}
+
+async fn restored_provider_id(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let before = bench.machine();
+    let made = driver.create(&before).await?;
+    let after = before.restored();
+    bench.step("the same machine after a restore: new UID, known provider id");
+    let adopted = driver.ask(after.create_known(&made.provider_id)).await?.machine()?;
+    same_instance(&made, &adopted)?;
+    let found = driver.status(&after).await?;
+    same_instance(&made, &found)?;
+    ensure(
+        found.machine_uid == after.uid,
+        format_args!("machine_uid {}", after.uid),
+        &found.machine_uid,
+    )?;
+    driver.has_one(&after).await?;
+    driver.has_none(&before).await?;
+    bench.step("an id that is gone");
+    let fresh = bench.machine();
+    let gone = format!("{}-gone", made.provider_id);
+    let new = driver.ask(fresh.create_known(&gone)).await?.machine()?;
+    ensure(
+        new.provider_id != made.provider_id && !new.provider_id.is_empty(),
+        "a new instance for a machine whose known id is gone",
+        format_args!("{:?}", new.provider_id),
+    )
+}
+
+async fn user_data_intact(bench: &Bench) -> Outcome {
+    let probe = bench.probe()?;
+    let driver = bench.connect().await?;
+    let bytes = (0..=u8::MAX).collect::<Vec<u8>>();
+    let samples = [
+        ("empty", Vec::new()),
+        ("one byte", b"x".to_vec()),
+        ("16 KiB", b"0123456789abcdef".repeat(1024)),
+        ("binary", bytes),
+        ("UTF-8", "#cloud-config\n# Grüße 🐎\r\n".as_bytes().to_vec()),
+    ];
+    for (name, sample) in samples {
+        let machine = bench.machine().with_user_data(sample.clone());
+        bench.step(format_args!("user data: {name}"));
+        let made = driver.create(&machine).await?;
+        let seen = probe.instance(&made.provider_id).await?;
+        let seen = seen.ok_or_else(|| skipped("--probe-cmd does not show the instance"))?;
+        let got = seen.user_data();
+        let got = got.ok_or_else(|| skipped("--probe-cmd instances shows no userData"))?;
+        ensure(
+            got == sample,
+            format_args!("{} bytes of user data ({name}), unchanged", sample.len()),
+            format_args!("{} bytes, others", got.len()),
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! DeleteMachine.
+
+use ostler_proto::v1alpha1::MachineErrorCode;
+
+use super::status::same_instance;
+use crate::bench::Bench;
+use crate::check::{Check, Gate, Needs, Tier};
+use crate::machine::again;
+use crate::outcome::{Outcome, ensure, skipped};
+
+const MANUAL: &str = "operation.proto, DeleteMachineRequest";
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "delete/basic",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "answers with a result once the instance is gone: no status and no list knows it any more",
+        why: "the core forgets the machine then; what is still there costs money and holds names, and nobody looks for it",
+        manual: MANUAL,
+        run: |bench| Box::pin(basic(bench)),
+    },
+    Check {
+        name: "delete/twice",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "deletes again and again with a result each time",
+        why: "the core repeats a delete whose answer it did not hear; an error then blocks the machine for ever",
+        manual: MANUAL,
+        run: |bench| Box::pin(twice(bench)),
+    },
+    Check {
+        name: "delete/unknown",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[],
+        sentence: "answers the deletion of a machine that never had an instance with a result",
+        why: "that is how a create ends of which nobody knows whether it made anything",
+        manual: MANUAL,
+        run: |bench| Box::pin(unknown(bench)),
+    },
+    Check {
+        name: "delete/by-uid",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "finds what to delete by cluster id and UID when the provider id is not known",
+        why: "after a lost create the core knows no provider id, and the instance would stay",
+        manual: MANUAL,
+        run: |bench| Box::pin(by_uid(bench)),
+    },
+    Check {
+        name: "delete/dependents",
+        tier: Tier::Should,
+        needs: Needs::Session,
+        gates: &[Gate::Creates, Gate::Probe],
+        sentence: "deletes disks, network cards and addresses with the instance that they were made for",
+        why: "they cost money, run into quotas, and block the name for the next machine",
+        manual: MANUAL,
+        run: |bench| Box::pin(dependents(bench)),
+    },
+    Check {
+        name: "delete/foreign-cluster",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "touches no instance of another cluster or machine, even when its provider id is given",
+        why: "one wrong id would delete a machine of somebody else, with all that runs on it",
+        manual: "driver.proto, \"Identity\"; operation.proto, DeleteMachineRequest",
+        run: |bench| Box::pin(foreign_cluster(bench)),
+    },
+];
+
+async fn basic(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (doomed, bystander) = (bench.machine(), bench.machine());
+    let made = driver.create(&doomed).await?;
+    let other = driver.create(&bystander).await?;
+    driver.ask(doomed.delete(&made.provider_id)).await?.result()?;
+    let answer = driver.ask(doomed.status(&made.provider_id)).await?;
+    answer.error_of(&[MachineErrorCode::NotFound])?;
+    driver.has_none(&doomed).await?;
+    let left = driver.status(&bystander).await?;
+    same_instance(&other, &left)
+}
+
+async fn twice(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let made = driver.create(&machine).await?;
+    let delete = machine.delete(&made.provider_id);
+    for _ in 0..bench.options().idempotent_count.max(2) {
+        driver.ask(again(&delete)).await?.result()?;
+    }
+    driver.has_none(&machine).await
+}
+
+async fn unknown(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    driver.ask(machine.delete("")).await?.result()?;
+    driver.ask(machine.delete("conformance:///no-such-instance")).await?.result().map(drop)
+}
+
+async fn by_uid(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    driver.create(&machine).await?;
+    driver.delete(&machine).await?;
+    driver.has_none(&machine).await?;
+    let answer = driver.ask(machine.status("")).await?;
+    answer.error_of(&[MachineErrorCode::NotFound]).map(drop)
+}
+
+async fn dependents(bench: &Bench) -> Outcome {
+    let probe = bench.probe()?;
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    driver.create(&machine).await?;
+    if probe.resources_of(&machine.uid).await?.is_empty() {
+        return Err(skipped("--probe-cmd resources shows nothing of the UID of a new machine"));
+    }
+    driver.delete(&machine).await?;
+    let left = probe.resources_of(&machine.uid).await?;
+    let names: Vec<String> = left.iter().map(|it| format!("{} {}", it.kind, it.id)).collect();
+    ensure(names.is_empty(), "nothing left of the machine in the cloud", names.join(", "))
+}
+
+async fn foreign_cluster(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let ours = bench.machine();
+    let theirs = bench.machine().of_cluster(&format!("{}-other", bench.cluster_id()));
+    let other = bench.machine();
+    let foreign = driver.create(&theirs).await?;
+    let neighbour = driver.create(&other).await?;
+    bench.step("asks to delete a machine without instance, by the ids of others");
+    driver.ask(ours.delete(&foreign.provider_id)).await?.result()?;
+    driver.ask(ours.delete(&neighbour.provider_id)).await?.result()?;
+    // Same name and UID, but of our cluster.
+    let namesake = theirs.of_cluster(bench.cluster_id());
+    driver.ask(namesake.delete(&foreign.provider_id)).await?.result()?;
+    let left = driver.status(&theirs).await?;
+    same_instance(&foreign, &left)?;
+    let left = driver.status(&other).await?;
+    same_instance(&neighbour, &left)
+}

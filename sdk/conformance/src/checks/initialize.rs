@@ -1,0 +1,102 @@
+//! InitializeMachine.
+
+use ostler_proto::v1alpha1::{MachineErrorCode, MachineRecord, OperationKind};
+
+use super::status::same_instance;
+use crate::bench::Bench;
+use crate::check::{Check, Gate, Needs, Tier};
+use crate::driver::Driver;
+use crate::machine::{Machine, again};
+use crate::outcome::{Outcome, ensure, skipped};
+
+const MANUAL: &str = "operation.proto, InitializeMachineRequest";
+const KIND: Gate = Gate::Kind(OperationKind::InitializeMachine);
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "initialize/flow",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[KIND, Gate::Creates],
+        sentence: "says initialized=false until InitializeMachine was done, and not any more afterwards",
+        why: "the core asks for the initialization by that field alone: a Node that counts before is not ready, one that never counts blocks",
+        manual: MANUAL,
+        run: |bench| Box::pin(flow(bench)),
+    },
+    Check {
+        name: "initialize/twice",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[KIND, Gate::Creates],
+        sentence: "initializes again and again with a result each time",
+        why: "the core repeats an initialization whose answer it did not hear",
+        manual: MANUAL,
+        run: |bench| Box::pin(twice(bench)),
+    },
+    Check {
+        name: "initialize/absent",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[KIND],
+        sentence: "answers NOT_FOUND when there is no such instance, and makes none",
+        why: "only CreateMachine makes instances; the core would never hear of this one",
+        manual: MANUAL,
+        run: |bench| Box::pin(absent(bench)),
+    },
+];
+
+/// A machine that is still to be initialized.
+async fn raw(bench: &Bench, driver: &Driver<'_>) -> Outcome<(Machine, MachineRecord)> {
+    let machine = bench.machine();
+    let made = driver.create(&machine).await?;
+    if made.initialized != Some(false) {
+        return Err(skipped("instances of --class need no initialization"));
+    }
+    Ok((machine, made))
+}
+
+fn is_initialized(record: &MachineRecord) -> Outcome {
+    ensure(
+        record.initialized != Some(false),
+        "initialized true or absent after InitializeMachine",
+        "initialized false",
+    )
+}
+
+async fn flow(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (machine, made) = raw(bench, &driver).await?;
+    let before = driver.status(&machine).await?;
+    ensure(
+        before.initialized == Some(false),
+        "initialized false",
+        format_args!("{:?}", before.initialized),
+    )?;
+    let done = driver.ask(machine.initialize(&made.provider_id)).await?.machine()?;
+    same_instance(&made, &done)?;
+    is_initialized(&done)?;
+    is_initialized(&driver.status(&machine).await?)?;
+    bench.step("created it again");
+    is_initialized(&driver.create(&machine).await?)
+}
+
+async fn twice(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let made = driver.create(&machine).await?;
+    let initialize = machine.initialize(&made.provider_id);
+    for _ in 0..bench.options().idempotent_count.max(2) {
+        let done = driver.ask(again(&initialize)).await?.machine()?;
+        same_instance(&made, &done)?;
+        is_initialized(&done)?;
+    }
+    driver.has_one(&machine).await.map(drop)
+}
+
+async fn absent(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let answer = driver.ask(machine.initialize("conformance:///no-such-instance")).await?;
+    answer.error_of(&[MachineErrorCode::NotFound])?;
+    driver.has_none(&machine).await
+}

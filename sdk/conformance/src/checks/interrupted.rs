@@ -1,0 +1,127 @@
+//! Creates that are cancelled, run out of time, or lose their driver.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ostler_proto::v1alpha1 as proto;
+use proto::register_response::Frame;
+use proto::{MachineErrorCode, OperationCancel, OutcomeCertainty};
+
+use crate::answer::{Answer, shown};
+use crate::bench::Bench;
+use crate::driver::Driver;
+use crate::machine::{Machine, in_time};
+use crate::outcome::{Outcome, ensure};
+
+/// After a cancel.
+const CANCELLED: Duration = Duration::from_secs(30);
+/// For an answer after the end of the time: the way, and a busy computer.
+const LATE: Duration = Duration::from_secs(5);
+
+pub(super) async fn tags_atomic(bench: &Bench) -> Outcome {
+    let probe = bench.probe().ok();
+    let before: BTreeSet<String> = match &probe {
+        Some(probe) => ids(probe.instances().await?),
+        None => BTreeSet::new(),
+    };
+    for wait in [0, 10, 40, 120] {
+        let driver = bench.connect().await?;
+        let machine = bench.slow_machine();
+        let asked = driver.start(machine.create())?;
+        asked.accepted().await?;
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        bench.step(format_args!("killed the driver {wait} ms after it accepted"));
+        bench.stage.forget_process();
+        let driver = bench.reconnected().await?;
+        if let Some(probe) = &probe {
+            for seen in probe.instances().await? {
+                let known = before.contains(&seen.provider_id);
+                ensure(
+                    known
+                        || !(seen.uid.is_empty()
+                            || seen.cluster_id.is_empty()
+                            || seen.name.is_empty()),
+                    "no new instance without the tags of cluster, name and UID",
+                    format_args!("{}: {:?}", seen.provider_id, seen.tags),
+                )?;
+            }
+        }
+        found_or_absent(&driver, &machine).await?;
+        driver.create(&machine).await?;
+        driver.has_one(&machine).await?;
+        if let Some(probe) = &probe {
+            let count = probe.instances_of(&machine.uid).await?.len();
+            ensure(count == 1, "one instance of the machine in the cloud", count)?;
+        }
+    }
+    Ok(())
+}
+
+fn ids(instances: Vec<crate::probe::Seen>) -> BTreeSet<String> {
+    instances.into_iter().map(|seen| seen.provider_id).collect()
+}
+
+/// The status is a result or NOT_FOUND.
+async fn found_or_absent(driver: &Driver<'_>, machine: &Machine) -> Outcome {
+    let answer = driver.ask(machine.status("")).await?;
+    match answer.machine() {
+        Ok(_) => Ok(()),
+        Err(_) => answer.error_of(&[MachineErrorCode::NotFound]).map(drop),
+    }
+}
+
+pub(super) async fn cancel(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let model = driver.ask(bench.slow_machine().create()).await?;
+    model.machine()?;
+    for percent in [10, 50, 90] {
+        let machine = bench.slow_machine();
+        let asked = driver.start(machine.create())?;
+        asked.accepted().await?;
+        tokio::time::sleep(model.took * percent / 100).await;
+        bench.step(format_args!("cancelled it at {percent} %"));
+        driver.session.send(Frame::Cancel(OperationCancel {
+            operation_id: asked.operation.operation_id.clone(),
+            reason: "TARGET_DELETED".to_owned(),
+        }))?;
+        let answer = asked.answer_within(bench.scaled(CANCELLED)).await?;
+        truthful(&driver, &machine, &answer).await?;
+        driver.delete(&machine).await?;
+        driver.has_none(&machine).await?;
+    }
+    Ok(())
+}
+
+/// What a create said of what it left is what the list shows.
+async fn truthful(driver: &Driver<'_>, machine: &Machine, answer: &Answer) -> Outcome {
+    let listed = driver.listed(machine).await?.len();
+    let Ok(error) = answer.error("an error") else {
+        return ensure(listed == 1, "one instance after a create with a result", listed);
+    };
+    if error.certainty() == OutcomeCertainty::NotApplied {
+        let expected = format!("no instance after {}", shown(&error));
+        ensure(listed == 0, expected, format_args!("{listed} in the list"))?;
+    }
+    ensure(
+        error.certainty() != OutcomeCertainty::Unspecified,
+        "an error with its certainty",
+        shown(&error),
+    )
+}
+
+pub(super) async fn timeout(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.slow_machine();
+    let time = Duration::from_secs(1);
+    bench.step(format_args!("with a timeout of {time:?}"));
+    let asked = driver.start(in_time(machine.create(), time))?;
+    let answer = asked.answer_within(time + bench.scaled(LATE)).await?;
+    if let Ok(error) = answer.error("an error") {
+        let codes = [MachineErrorCode::DeadlineExceeded];
+        ensure(codes.contains(&error.code()), "DEADLINE_EXCEEDED or a result", shown(&error))?;
+    }
+    truthful(&driver, &machine, &answer).await?;
+    bench.step("created it again, with time enough");
+    driver.create(&machine).await?;
+    driver.has_one(&machine).await.map(drop)
+}

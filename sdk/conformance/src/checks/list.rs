@@ -1,0 +1,166 @@
+//! ListMachines.
+
+use std::collections::BTreeSet;
+
+use ostler_proto::v1alpha1::{DriverCapability, MachineRecord};
+use prost::Message;
+
+use crate::bench::Bench;
+use crate::check::{Check, Gate, Needs, Tier};
+use crate::driver::Asked;
+use crate::machine::{self, Machine};
+use crate::outcome::{Outcome, ensure, skipped};
+
+const MANUAL: &str = "operation.proto, ListMachinesRequest";
+/// A list of more goes in pages.
+const PAGE: usize = 500;
+/// Creates at once.
+const LANES: u32 = 64;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "list/exact",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "lists exactly the instances of the cluster, each with name and UID, and nothing once they are deleted",
+        why: "the core finds by the list what nobody wants any more: one that is missing is never deleted, one too many is",
+        manual: MANUAL,
+        run: |bench| Box::pin(exact(bench)),
+    },
+    Check {
+        name: "list/other-cluster",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "lists no instance of another cluster",
+        why: "to this core it belongs to no machine: it would be deleted as an orphan",
+        manual: MANUAL,
+        run: |bench| Box::pin(other_cluster(bench)),
+    },
+    Check {
+        name: "list/error-not-empty",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates, Gate::BadSecret],
+        sentence: "answers with an error when it cannot look, never with an empty or partial list",
+        why: "an empty list means that nothing is there: the core would forget, or make everything anew",
+        manual: MANUAL,
+        run: |bench| Box::pin(error_not_empty(bench)),
+    },
+    Check {
+        name: "list/pages",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[Gate::Creates, Gate::Capability(DriverCapability::PagedLists)],
+        sentence: "sends a list of more than 500 records in pages, in order, without gap or repetition",
+        why: "a frame that is too large kills the whole stream, at the moment when there are many machines",
+        manual: "session.proto, OperationPage",
+        run: |bench| Box::pin(pages(bench)),
+    },
+];
+
+fn uids<'a>(records: impl IntoIterator<Item = &'a MachineRecord>) -> BTreeSet<String> {
+    records.into_iter().map(|record| record.machine_uid.clone()).collect()
+}
+
+async fn exact(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    ensure(driver.list().await?.is_empty(), "an empty list of a new cluster", "records")?;
+    let machines = [bench.machine(), bench.machine(), bench.machine()];
+    for machine in &machines {
+        driver.create(machine).await?;
+    }
+    let listed = driver.list().await?;
+    let wanted: BTreeSet<String> = machines.iter().map(|machine| machine.uid.clone()).collect();
+    let got = uids(&listed);
+    ensure(
+        got == wanted && listed.len() == machines.len(),
+        format_args!("the UIDs {wanted:?}, each once"),
+        format_args!("{} records with {got:?}", listed.len()),
+    )?;
+    for machine in &machines {
+        let named = listed
+            .iter()
+            .any(|it| it.machine_uid == machine.uid && it.machine_name == machine.name);
+        ensure(named, format_args!("machine_name {} in its record", machine.name), "another")?;
+    }
+    for machine in &machines {
+        driver.delete(machine).await?;
+    }
+    let left = uids(&driver.list().await?);
+    ensure(left.is_empty(), "an empty list after all is deleted", format_args!("{left:?}"))
+}
+
+async fn other_cluster(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let ours = bench.machine();
+    let theirs = bench.machine().of_cluster(&format!("{}-other", bench.cluster_id()));
+    driver.create(&ours).await?;
+    driver.create(&theirs).await?;
+    for machine in [&ours, &theirs] {
+        let listed = uids(&driver.list_of(&machine.class, &machine.cluster_id).await?);
+        let wanted = BTreeSet::from([machine.uid.clone()]);
+        ensure(
+            listed == wanted,
+            format_args!("only the machine of cluster {}", machine.cluster_id),
+            format_args!("{} machines: {listed:?}", listed.len()),
+        )?;
+    }
+    Ok(())
+}
+
+async fn error_not_empty(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    driver.create(&machine).await?;
+    let secret = bench.options().bad_secret.as_ref().map(|secret| secret.data.clone());
+    let class = bench.publish("denied", &bench.options().class.content, secret);
+    bench.step("lists with credentials that the infrastructure refuses");
+    let answer = driver.ask(machine::list(&class, bench.cluster_id())).await?;
+    let Ok(records) = answer.machines() else { return Ok(()) };
+    ensure(
+        uids(&records).contains(&machine.uid),
+        "an error, or else the whole list",
+        format_args!("a result with {} records, without the machine that is there", records.len()),
+    )
+}
+
+async fn pages(bench: &Bench) -> Outcome {
+    let wanted = bench.options().many;
+    if wanted <= PAGE {
+        return Err(skipped(format_args!("--many is not above {PAGE}")));
+    }
+    let driver = bench.connect().await?;
+    let machines: Vec<Machine> = (0..wanted).map(|_| bench.machine()).collect();
+    let lanes = driver.session.hello.max_in_flight.clamp(1, LANES) as usize;
+    for some in machines.chunks(lanes) {
+        let asked: Vec<Asked<'_>> =
+            some.iter().map(|machine| driver.start(machine.create())).collect::<Outcome<_>>()?;
+        for one in asked {
+            one.answer().await?.machine()?;
+        }
+    }
+    let answer = driver.ask(machine::list(&bench.class(), bench.cluster_id())).await?;
+    let records = answer.machines()?;
+    ensure(
+        answer.pages.len() > 1,
+        format_args!("pages for a list of {wanted}"),
+        format_args!("{} pages", answer.pages.len()),
+    )?;
+    for page in &answer.pages {
+        let (count, bytes) = (page.machines.len(), page.encoded_len());
+        ensure(
+            count <= PAGE && bytes <= 256 * 1024,
+            "pages of at most 500 records and 256 KiB",
+            format_args!("{count} records, {bytes} bytes"),
+        )?;
+    }
+    let got = uids(&records);
+    let all = machines.iter().all(|machine| got.contains(&machine.uid));
+    ensure(
+        all && records.len() == wanted,
+        format_args!("each of {wanted} machines once"),
+        format_args!("{} records of {} machines", records.len(), got.len()),
+    )
+}

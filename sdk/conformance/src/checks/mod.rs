@@ -1,0 +1,56 @@
+//! All checks, a file for each group.
+
+mod create;
+mod delete;
+mod duplicates;
+mod initialize;
+mod interrupted;
+mod list;
+mod resilience;
+mod secret;
+mod session;
+mod status;
+mod update;
+mod validate;
+mod volumes;
+
+use crate::check::Check;
+
+/// All checks, in the order in which they run.
+pub(crate) fn all() -> Vec<Check> {
+    [
+        &session::checks(),
+        create::CHECKS,
+        status::CHECKS,
+        initialize::CHECKS,
+        delete::CHECKS,
+        list::CHECKS,
+        update::CHECKS,
+        volumes::CHECKS,
+        validate::CHECKS,
+        resilience::CHECKS,
+        secret::CHECKS,
+    ]
+    .concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::all;
+
+    #[test]
+    fn every_check_has_a_name_of_its_own_and_says_what_and_why() {
+        let mut names = BTreeSet::new();
+        for check in all() {
+            assert!(names.insert(check.name), "{} is there twice", check.name);
+            let (group, name) = check.name.split_once('/').expect("group/name");
+            assert!(!group.is_empty() && !name.is_empty());
+            for text in [check.sentence, check.why, check.manual] {
+                assert!(text.len() > 10 && !text.ends_with('.'), "{}: {text:?}", check.name);
+                assert!(!text.contains('|') && !text.contains('\n'), "{}: {text:?}", check.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! Links and processes that break.
+
+use std::time::Duration;
+
+use ostler_proto::v1alpha1 as proto;
+use proto::operation_completed::Outcome as Completed;
+use proto::register_request::Frame as Received;
+use proto::register_response::Frame;
+use proto::{
+    DriverCapability, HeldOperation, HeldState, HeldVerdict, MachineErrorCode, OperationKind,
+    ResumeOutcome, RoleKind, Verdict,
+};
+
+use super::duplicates::duplicate_frames;
+use crate::answer::collect;
+use crate::bench::Bench;
+use crate::check::{Check, Gate, Needs, Tier};
+use crate::core::session::Session;
+use crate::driver::{Asked, Driver};
+use crate::machine::{again, list};
+use crate::outcome::{Outcome, ensure, failed};
+
+const RETENTION: Gate = Gate::Capability(DriverCapability::ResultRetention);
+const RESUME: &str = "session.proto, Resume and HeldVerdict";
+/// For a driver that hears nothing to dial again.
+const HALF_OPEN: Duration = Duration::from_mins(1);
+/// For a result of an operation that was in flight.
+const RESULT: Duration = Duration::from_mins(1);
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "resilience/cut-mid-create",
+        tier: Tier::Must,
+        needs: Needs::Link,
+        gates: &[Gate::Creates],
+        sentence: "goes on with a create whose link broke, lists it in the next Hello, and hands the result over",
+        why: "links break; what a driver forgets then is unknown to the core, which must stop and read",
+        manual: RESUME,
+        run: |bench| Box::pin(cut_mid_create(bench)),
+    },
+    Check {
+        name: "resilience/core-restart",
+        tier: Tier::Must,
+        needs: Needs::Link,
+        gates: &[Gate::Creates, RETENTION],
+        sentence: "obeys KEEP, CANCEL and FORGET of a core that restarted",
+        why: "the new core has only what the driver tells it: a forgotten result that comes again, or a kept one that does not, stands for another machine's fate",
+        manual: RESUME,
+        run: |bench| Box::pin(core_restart(bench)),
+    },
+    Check {
+        name: "resilience/crash-mid-create",
+        tier: Tier::Must,
+        needs: Needs::Process,
+        gates: &[Gate::Creates],
+        sentence: "finds after a crash what it made before, and makes no second instance",
+        why: "this is how instances leak: the first one runs, is paid for, and belongs to nobody",
+        manual: "driver.proto, \"Identity\" and \"Idempotency\"",
+        run: |bench| Box::pin(crash_mid_create(bench)),
+    },
+    Check {
+        name: "resilience/half-open",
+        tier: Tier::Must,
+        needs: Needs::Link,
+        gates: &[Gate::Creates],
+        sentence: "dials again within a minute when the link is dead but open, and does nothing twice",
+        why: "a switch that swallows packets shows nothing: without keepalive the driver waits for ever, and serves nobody",
+        manual: "driver.proto, \"In short\" 1; session.proto, Welcome.heartbeat_interval",
+        run: |bench| Box::pin(half_open(bench)),
+    },
+    Check {
+        name: "resilience/core-not-reading",
+        tier: Tier::Should,
+        needs: Needs::Link,
+        gates: &[],
+        sentence: "loses no result when the core does not read for a while",
+        why: "a core that is busy reads late; results that are dropped then are waited for",
+        manual: "session.proto, OperationCompleted",
+        run: |bench| Box::pin(core_not_reading(bench)),
+    },
+    Check {
+        name: "resilience/ack-loss",
+        tier: Tier::Must,
+        needs: Needs::Link,
+        gates: &[RETENTION],
+        sentence: "sends a result again in every session until it is acknowledged, and not any more then",
+        why: "the acknowledgement means that the result is recorded; before that a crash of the core loses it",
+        manual: "session.proto, OperationCompleted",
+        run: |bench| Box::pin(ack_loss(bench)),
+    },
+    Check {
+        name: "resilience/result-resent",
+        tier: Tier::Must,
+        needs: Needs::Link,
+        gates: &[Gate::Creates, RETENTION],
+        sentence: "keeps a result that was made while no core was there, and hands it over later",
+        why: "a core that restarts takes a minute; a create that ended meanwhile must not be lost",
+        manual: "session.proto, OperationCompleted",
+        run: |bench| Box::pin(result_resent(bench)),
+    },
+    Check {
+        name: "resilience/duplicate-frames",
+        tier: Tier::Must,
+        needs: Needs::Link,
+        gates: &[Gate::Creates],
+        sentence: "survives every frame that comes twice, or is about an operation that it does not know",
+        why: "delivery is at least once both ways, and a core that restarted knows other operations than the driver",
+        manual: "session.proto, at the top",
+        run: |bench| Box::pin(duplicate_frames(bench)),
+    },
+];
+
+fn retains(session: &Session) -> bool {
+    session.hello.capabilities.contains(&DriverCapability::ResultRetention.into())
+}
+
+/// What the driver says that it holds of an operation.
+fn held<'a>(session: &'a Session, asked: &Asked<'_>) -> Option<&'a HeldOperation> {
+    let resume = session.hello.resume.as_ref()?;
+    resume.operations.iter().find(|held| held.operation_id == asked.operation.operation_id)
+}
+
+fn must_hold<'a>(
+    session: &'a Session,
+    asked: &Asked<'_>,
+    kind: OperationKind,
+) -> Outcome<&'a HeldOperation> {
+    let expected = "the operation in Hello.resume, as it was accepted and not acknowledged";
+    let ids = || {
+        let resume = session.hello.resume.iter().flat_map(|resume| &resume.operations);
+        resume.map(|it| it.operation_id.as_str()).collect::<Vec<_>>()
+    };
+    let found = held(session, asked).ok_or_else(|| {
+        failed(expected, format_args!("{:?}, without {}", ids(), asked.operation.operation_id))
+    })?;
+    let operation = &asked.operation;
+    let facts = (found.idempotency_key.as_str(), found.target.as_ref(), found.kind());
+    let wanted = (operation.idempotency_key.as_str(), operation.target.as_ref(), kind);
+    ensure(
+        facts == wanted,
+        format_args!("key, target and kind of the operation: {wanted:?}"),
+        format_args!("{facts:?}"),
+    )?;
+    let state = found.state();
+    ensure(state != HeldState::Unspecified, "state RUNNING or COMPLETED", "UNSPECIFIED")?;
+    Ok(found)
+}
+
+/// The result in a session that was welcomed.
+async fn resent(driver: &Driver<'_>, asked: &Asked<'_>) -> Outcome<crate::answer::Answer> {
+    let limit = driver.bench.scaled(RESULT);
+    collect(&driver.session, 0, &asked.operation, limit).await
+}
+
+async fn cut_mid_create(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.slow_machine();
+    driver.session.acknowledge(false);
+    let asked = driver.start(machine.create())?;
+    asked.accepted().await?;
+    bench.step("cut the link after it accepted");
+    bench.stage.proxy.cut();
+    let session = bench.stage.arrival().await?;
+    let resume = session.hello.resume.clone().unwrap_or_default();
+    ensure(
+        resume.session_id == driver.session.id,
+        format_args!("resume.session_id {:?}", driver.session.id),
+        format_args!("{:?}", resume.session_id),
+    )?;
+    let retains = retains(&session);
+    if retains {
+        must_hold(&session, &asked, OperationKind::CreateMachine)?;
+    }
+    let resumed = |welcome: &mut proto::Welcome| {
+        welcome.resume_outcome = ResumeOutcome::Resumed.into();
+    };
+    let driver = bench.admit(session, RoleKind::Active, resumed).await?;
+    let made = if retains {
+        resent(&driver, &asked).await?.machine()?
+    } else {
+        driver.ask(again(&asked.operation)).await?.machine()?
+    };
+    let listed = driver.has_one(&machine).await?;
+    super::status::same_instance(&made, &listed)
+}
+
+/// Waits until the process has a result to hold.
+async fn unacknowledged<'a>(driver: &Driver<'a>) -> Outcome<Asked<'a>> {
+    let asked = driver.start(driver.bench.machine().status(""))?;
+    asked.answer().await?.error_of(&[MachineErrorCode::NotFound])?;
+    Ok(asked)
+}
+
+fn completed(session: &Session, asked: &Asked<'_>) -> bool {
+    session.log.since(0).iter().any(|entry| match &entry.frame {
+        Some(Received::Completed(done)) => done.operation_id == asked.operation.operation_id,
+        _ => false,
+    })
+}
+
+async fn core_restart(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    driver.session.acknowledge(false);
+    let machine = bench.slow_machine();
+    let kept = unacknowledged(&driver).await?;
+    let forgotten = unacknowledged(&driver).await?;
+    let running = driver.start(machine.create())?;
+    running.accepted().await?;
+    bench.restart_core().await?;
+    let session = bench.stage.arrival().await?;
+    must_hold(&session, &kept, OperationKind::GetMachineStatus)?;
+    must_hold(&session, &forgotten, OperationKind::GetMachineStatus)?;
+    must_hold(&session, &running, OperationKind::CreateMachine)?;
+    let verdict = |asked: &Asked<'_>, verdict: Verdict| HeldVerdict {
+        operation_id: asked.operation.operation_id.clone(),
+        verdict: verdict.into(),
+    };
+    let verdicts = vec![
+        verdict(&kept, Verdict::Keep),
+        verdict(&forgotten, Verdict::Forget),
+        verdict(&running, Verdict::Cancel),
+    ];
+    bench.step("KEEP for one result, FORGET for the other, CANCEL for the create");
+    let driver = bench
+        .admit(session, RoleKind::Active, |welcome| {
+            welcome.verdicts = verdicts;
+            welcome.resume_outcome = ResumeOutcome::Adopted.into();
+        })
+        .await?;
+    let expected = "results that are kept before DriverState";
+    ensure(
+        completed(&driver.session, &kept),
+        expected,
+        "DriverState without the result before it",
+    )?;
+    let answer = resent(&driver, &running).await?;
+    if let Some(Completed::Error(error)) = &answer.completed.outcome {
+        let codes = [MachineErrorCode::Canceled];
+        ensure(codes.contains(&error.code()), "CANCELED or a result", crate::answer::shown(error))?;
+    }
+    driver.list().await?;
+    let forgets = "no completion of an operation that the core told to forget";
+    ensure(!completed(&driver.session, &forgotten), forgets, "it came")?;
+    bench.step("cut the link");
+    bench.stage.proxy.cut();
+    let session = bench.stage.arrival().await?;
+    let still = [&kept, &forgotten, &running].into_iter().filter(|it| held(&session, it).is_some());
+    let still = still.count();
+    ensure(still == 0, "nothing held: all is acknowledged or forgotten", still)?;
+    bench.admit(session, RoleKind::Active, |_| {}).await.map(drop)
+}
+
+async fn crash_mid_create(bench: &Bench) -> Outcome {
+    for wait in [0, 20, 200] {
+        let driver = bench.connect().await?;
+        let machine = bench.slow_machine();
+        let asked = driver.start(machine.create())?;
+        asked.accepted().await?;
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        bench.step(format_args!("killed the driver {wait} ms after it accepted"));
+        bench.stage.forget_process();
+        let driver = bench.reconnected().await?;
+        let answer = driver.ask(machine.status("")).await?;
+        let before = answer.machine().ok();
+        if before.is_none() {
+            answer.error_of(&[MachineErrorCode::NotFound])?;
+        }
+        let made = driver.ask(again(&asked.operation)).await?.machine()?;
+        if let Some(before) = before {
+            super::status::same_instance(&before, &made)?;
+        }
+        driver.has_one(&machine).await?;
+    }
+    Ok(())
+}
+
+async fn half_open(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    driver.session.acknowledge(false);
+    let machine = bench.slow_machine();
+    let asked = driver.start(machine.create())?;
+    asked.accepted().await?;
+    bench.step("swallowed everything on the link, which stays open");
+    bench.stage.proxy.black_hole();
+    let session = bench.stage.arrival_within(HALF_OPEN).await?;
+    ensure(
+        session.hello.instance_id == driver.session.hello.instance_id,
+        "the same process",
+        "another instance_id",
+    )?;
+    let retains = retains(&session);
+    if retains {
+        must_hold(&session, &asked, OperationKind::CreateMachine)?;
+    }
+    let driver = bench.admit(session, RoleKind::Active, |_| {}).await?;
+    if retains {
+        resent(&driver, &asked).await?.machine()?;
+    } else {
+        driver.ask(again(&asked.operation)).await?.machine()?;
+    }
+    driver.has_one(&machine).await.map(drop)
+}
+
+async fn core_not_reading(bench: &Bench) -> Outcome {
+    const OPERATIONS: u32 = 60;
+    const DEAF: Duration = Duration::from_secs(2);
+    let driver = bench.connect().await?;
+    let count = driver.session.hello.max_in_flight.clamp(1, OPERATIONS);
+    bench.step(format_args!("stopped reading for {DEAF:?}, and sent {count} operations"));
+    bench.stage.proxy.deaf(true);
+    let asked: Vec<Asked<'_>> = (0..count)
+        .map(|_| driver.start(list(&bench.class(), bench.cluster_id())))
+        .collect::<Outcome<_>>()?;
+    tokio::time::sleep(DEAF).await;
+    bench.step("reads again");
+    bench.stage.proxy.deaf(false);
+    for one in &asked {
+        one.answer().await?.machines()?;
+    }
+    let slow = Duration::from_millis(100);
+    bench.step(format_args!("made the link slow: {slow:?} each way"));
+    bench.stage.proxy.delay(slow);
+    for _ in 0..3 {
+        driver.list().await?;
+    }
+    Ok(())
+}
+
+async fn ack_loss(bench: &Bench) -> Outcome {
+    let mut driver = bench.connect().await?;
+    driver.session.acknowledge(false);
+    let asked = unacknowledged(&driver).await?;
+    for _ in 0..2 {
+        bench.step("cut the link without an acknowledgement");
+        bench.stage.proxy.cut();
+        let session = bench.stage.arrival().await?;
+        session.acknowledge(false);
+        let held = must_hold(&session, &asked, OperationKind::GetMachineStatus)?;
+        ensure(
+            held.state() == HeldState::Completed,
+            "state COMPLETED",
+            held.state().as_str_name(),
+        )?;
+        driver = bench.admit(session, RoleKind::Active, |_| {}).await?;
+        resent(&driver, &asked).await?.error_of(&[MachineErrorCode::NotFound])?;
+    }
+    bench.step("acknowledged the result, then cut the link");
+    driver.session.acknowledge_result(&asked.operation.operation_id)?;
+    driver.list().await?;
+    let last = driver.session.log.len();
+    bench.stage.proxy.cut();
+    let session = bench.stage.arrival().await?;
+    let gone = held(&session, &asked).is_none();
+    ensure(gone, "nothing of an acknowledged result in Hello.resume", "it is held still")?;
+    ensure(last > 0, "a session", "none")?;
+    let driver = bench.admit(session, RoleKind::Active, |_| {}).await?;
+    driver.list().await?;
+    let gone = !completed(&driver.session, &asked);
+    ensure(gone, "an acknowledged result not to come again", "it came")
+}
+
+async fn result_resent(bench: &Bench) -> Outcome {
+    const AWAY: Duration = Duration::from_millis(2500);
+    let driver = bench.connect().await?;
+    let machine = bench.slow_machine();
+    let asked = driver.start(machine.create())?;
+    asked.accepted().await?;
+    bench.step(format_args!("took the core away for {AWAY:?}"));
+    bench.stage.proxy.refuse(true);
+    bench.stage.proxy.cut();
+    tokio::time::sleep(AWAY).await;
+    bench.stage.proxy.refuse(false);
+    let session = bench.stage.arrival().await?;
+    must_hold(&session, &asked, OperationKind::CreateMachine)?;
+    let driver = bench.admit(session, RoleKind::Active, |_| {}).await?;
+    let made = resent(&driver, &asked).await?.machine()?;
+    let listed = driver.has_one(&machine).await?;
+    super::status::same_instance(&made, &listed)?;
+    bench.step("sends the cancel of an operation that is over");
+    driver.session.send(Frame::Cancel(proto::OperationCancel {
+        operation_id: asked.operation.operation_id.clone(),
+        reason: "LATE".to_owned(),
+    }))?;
+    driver.list().await.map(drop)
+}

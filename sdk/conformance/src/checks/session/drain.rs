@@ -1,0 +1,157 @@
+//! The end of a session that either side announces.
+
+use std::time::Duration;
+
+use ostler_proto::v1alpha1 as proto;
+use proto::register_request::Frame as Received;
+use proto::register_response::Frame;
+use proto::{DriverState, MachineErrorCode, Readiness};
+use tokio::time::Instant;
+
+use crate::answer::collect;
+use crate::bench::Bench;
+use crate::check::{Check, Gate, Needs, Tier};
+use crate::driver::Driver;
+use crate::outcome::{Outcome, ensure, failed};
+
+/// For a driver that has nothing left to do to end.
+const EXIT: Duration = Duration::from_secs(20);
+const DRAINING: Duration = Duration::from_secs(5);
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "session/drain-driver",
+        tier: Tier::Must,
+        needs: Needs::Process,
+        gates: &[Gate::Creates],
+        sentence: "on SIGTERM says DRAINING, finishes what it accepted, waits for the acknowledgements, and ends in time",
+        why: "every upgrade of the driver does this; what is cut off instead has an unknown outcome",
+        manual: "driver.proto, \"In short\" 7; session.proto, DriverState",
+        run: |bench| Box::pin(drain_driver(bench)),
+    },
+    Check {
+        name: "session/drain-refuses-new",
+        tier: Tier::Must,
+        needs: Needs::Process,
+        gates: &[],
+        sentence: "refuses operations that arrive while it drains, with UNAVAILABLE and NOT_APPLIED",
+        why: "one that it starts then is cut off at its end; one that it drops is waited for",
+        manual: "operation.proto, Operation",
+        run: |bench| Box::pin(drain_refuses_new(bench)),
+    },
+    Check {
+        name: "session/drain-core",
+        tier: Tier::Must,
+        needs: Needs::Link,
+        gates: &[Gate::Creates],
+        sentence: "on CoreDraining goes on with what runs, dials again, and hands the results over",
+        why: "every upgrade of the core does this; a driver that drops its work makes it unknown",
+        manual: "session.proto, CoreDraining",
+        run: |bench| Box::pin(drain_core(bench)),
+    },
+];
+
+/// Asks the process to end and waits for DRAINING.
+async fn drain(driver: &Driver<'_>) -> Outcome<DriverState> {
+    let bench = driver.bench;
+    let from = driver.session.log.len();
+    let process = bench.stage.process()?;
+    bench.step("sent SIGTERM");
+    process.terminate();
+    let state = driver
+        .expect(from, DRAINING, "DriverState DRAINING after SIGTERM", |frame| {
+            let Received::State(state) = frame else { return None };
+            (state.readiness() == Readiness::Draining).then(|| state.clone())
+        })
+        .await?;
+    ensure(state.max_in_flight == 0, "max_in_flight 0 with DRAINING", state.max_in_flight)?;
+    ensure(
+        state.drain_deadline.is_some(),
+        "drain_deadline with DRAINING: the driver ends after it",
+        "none",
+    )?;
+    Ok(state)
+}
+
+async fn exits(bench: &Bench) -> Outcome {
+    let limit = bench.scaled(EXIT);
+    let how = bench.stage.process()?.exit(limit).await;
+    bench.stage.forget_process();
+    how.map(drop).ok_or_else(|| {
+        failed(
+            "the end of the process once all is acknowledged",
+            format_args!("it still runs after {limit:?}"),
+        )
+    })
+}
+
+async fn drain_driver(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    driver.session.acknowledge(false);
+    let asked = driver.start(bench.slow_machine().create())?;
+    asked.accepted().await?;
+    drain(&driver).await?;
+    asked.answer().await?.machine()?;
+    // It may not end before the result is acknowledged.
+    let patience = Duration::from_millis(500);
+    let early = bench.stage.process()?.exit(patience).await;
+    let expected = "a driver that waits for the acknowledgement of its last result";
+    ensure(early.is_none(), expected, format_args!("it ended: {early:?}"))?;
+    bench.step("acknowledged the result");
+    driver.session.acknowledge_result(&asked.operation.operation_id)?;
+    exits(bench).await
+}
+
+async fn drain_refuses_new(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    driver.session.acknowledge(false);
+    let held = driver.start(bench.machine().status(""))?;
+    held.answer().await?.error("NOT_FOUND")?;
+    drain(&driver).await?;
+    let late = driver.start(bench.machine().status(""))?;
+    late.answer().await?.refusal(&[MachineErrorCode::Unavailable])?;
+    bench.step("acknowledged everything");
+    for operation in [&held.operation, &late.operation] {
+        driver.session.acknowledge_result(&operation.operation_id)?;
+    }
+    exits(bench).await
+}
+
+async fn drain_core(bench: &Bench) -> Outcome {
+    const CLOSE: Duration = Duration::from_millis(1500);
+    let driver = bench.connect().await?;
+    let lost = driver.session.id.clone();
+    driver.session.acknowledge(false);
+    let asked = driver.start(bench.slow_machine().create())?;
+    asked.accepted().await?;
+    bench.step("sent CoreDraining");
+    driver.session.send(Frame::Draining(proto::CoreDraining {
+        reason: "conformance".to_owned(),
+        reconnect_after: prost_types::Duration::try_from(Duration::from_millis(200)).ok(),
+        close_after: prost_types::Duration::try_from(CLOSE).ok(),
+    }))?;
+    let sent = Instant::now();
+    let limit = bench.scaled(Duration::from_secs(15));
+    let next = bench.stage.arrival_within(limit).await?;
+    let came = next.since.saturating_duration_since(sent);
+    bench.step(format_args!("the driver dialed again after {came:?}"));
+    let resume = next.hello.resume.clone().unwrap_or_default();
+    ensure(
+        resume.session_id == lost,
+        format_args!("resume.session_id {lost:?}"),
+        format_args!("{:?}", resume.session_id),
+    )?;
+    let held = resume.operations.iter().any(|it| it.operation_id == asked.operation.operation_id);
+    let retains = proto::DriverCapability::ResultRetention.into();
+    ensure(
+        held || !next.hello.capabilities.contains(&retains),
+        "the operation among resume.operations: it was not acknowledged",
+        format_args!("{} operations", resume.operations.len()),
+    )?;
+    let driver = bench.admit(next, proto::RoleKind::Active, |_| {}).await?;
+    if held {
+        let limit = bench.scaled(Duration::from_mins(1));
+        collect(&driver.session, 0, &asked.operation, limit).await?.machine()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Single frames: heartbeats, acceptance, what is not known, sizes.
+
+use std::time::Duration;
+
+use ostler_proto::v1alpha1 as proto;
+use proto::MachineErrorCode;
+use proto::register_request::Frame;
+
+use super::hello::still_serves;
+use crate::bench::Bench;
+use crate::check::{Check, Needs, Tier};
+use crate::core::HEARTBEAT;
+use crate::core::session::heartbeat;
+use crate::driver::Driver;
+use crate::outcome::{Outcome, ensure};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "session/heartbeat-echo",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[],
+        sentence: "answers every heartbeat within the interval, with the time that it got",
+        why: "after three that are not answered the core takes the session for lost, and everything in flight for unknown",
+        manual: "session.proto, Heartbeat",
+        run: |bench| Box::pin(heartbeat_echo(bench)),
+    },
+    Check {
+        name: "session/unknown-frame",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[],
+        sentence: "answers a frame that it does not know with UnsupportedFrame and its number, and goes on",
+        why: "a newer core may say more; a driver that ends then cannot be upgraded after the core",
+        manual: "session.proto, UnsupportedFrame",
+        run: |bench| Box::pin(unknown_frame(bench)),
+    },
+    Check {
+        name: "session/unknown-kind",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[],
+        sentence: "completes an operation whose request it does not know with UNIMPLEMENTED, and goes on",
+        why: "a newer core may ask for more; without an answer it waits for minutes, without certainty it must read",
+        manual: "operation.proto, Operation",
+        run: |bench| Box::pin(unknown_kind(bench)),
+    },
+];
+
+async fn heartbeat_echo(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    for _ in 0..3 {
+        echoed(&driver).await?;
+    }
+    Ok(())
+}
+
+/// Sends a heartbeat and waits for its echo.
+pub(super) async fn echoed(driver: &Driver<'_>) -> Outcome<proto::Heartbeat> {
+    let sent = heartbeat();
+    let proto::register_response::Frame::Heartbeat(beat) = &sent else {
+        return Ok(proto::Heartbeat::default());
+    };
+    let wanted = beat.sent_at;
+    let from = driver.session.log.len();
+    driver.bench.step("sent a heartbeat");
+    driver.session.send(sent)?;
+    let expected = format!("the echo of a heartbeat within {HEARTBEAT:?}, with its sent_at");
+    driver
+        .expect(from, HEARTBEAT, &expected, |frame| {
+            let Frame::Heartbeat(echo) = frame else { return None };
+            (echo.sent_at == wanted).then(|| echo.clone())
+        })
+        .await
+}
+
+async fn unknown_frame(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    for _ in 0..3 {
+        let from = driver.session.log.len();
+        bench.step("sent a frame with an arm of the future");
+        let seq = driver.session.send_unknown()?;
+        let expected = format!("UnsupportedFrame with seq {seq}");
+        let limit = Duration::from_secs(5);
+        driver
+            .expect(from, limit, &expected, |frame| {
+                let Frame::Unsupported(unsupported) = frame else { return None };
+                (unsupported.seq == seq).then_some(())
+            })
+            .await?;
+    }
+    still_serves(&driver).await
+}
+
+async fn unknown_kind(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let mut operation = driver.complete(bench.machine().status(""));
+    operation.request = None;
+    bench.step("sent an operation with a request of the future");
+    let asked = driver.asked(operation);
+    bench.stage.core().note_dispatch(&asked.operation);
+    driver.session.send_unknown_operation(&asked.operation)?;
+    let answer = asked.answer_within(bench.scaled(Duration::from_secs(10))).await?;
+    answer.refusal(&[MachineErrorCode::Unimplemented])?;
+    ensure(driver.session.is_live(), "a session that goes on", "it ended")?;
+    still_serves(&driver).await
+}

@@ -1,0 +1,224 @@
+//! Who dials in, and how.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ostler_proto::v1alpha1 as proto;
+use proto::operation::Request;
+use proto::{Hello, MachineErrorCode, Operation, OperationKind, SessionMode};
+
+use crate::answer::{Answer, code_name, shown};
+use crate::bench::Bench;
+use crate::check::{Check, Needs, Tier};
+use crate::driver::Driver;
+use crate::machine::{Machine, list, on_class};
+use crate::outcome::{Outcome, ensure, failed};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "session/hello-first",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[],
+        sentence: "sends Hello as the first frame of every stream, and numbers its frames 1, 2, 3, … without a gap",
+        why: "a core ends a stream that begins otherwise, or that has a gap, and the driver serves nothing",
+        manual: "session.proto, RegisterRequest",
+        run: |bench| Box::pin(first(bench)),
+    },
+    Check {
+        name: "session/hello-valid",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[],
+        sentence: "introduces itself with a valid provider, instance id, credit and the four operations that all have",
+        why: "a core refuses a Hello that is wrong, for minutes at a time",
+        manual: "session.proto, Hello",
+        run: |bench| Box::pin(valid(bench)),
+    },
+    Check {
+        name: "session/hello-stable",
+        tier: Tier::Must,
+        needs: Needs::Process,
+        gates: &[],
+        sentence: "introduces itself the same way at every start, with a new instance id for every process and the same one for all its streams",
+        why: "the core knows by the instance id whether a process came back or another one took its place: what it held is resumed, or lost",
+        manual: "session.proto, Hello",
+        run: |bench| Box::pin(stable(bench)),
+    },
+    Check {
+        name: "session/kinds-honest",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[],
+        sentence: "has the operations that its Hello lists, and answers the others with UNIMPLEMENTED",
+        why: "the core plans by that list: it waits for an initialization that never comes, or skips one that is needed",
+        manual: "session.proto, Hello.operation_kinds",
+        run: |bench| Box::pin(kinds_honest(bench)),
+    },
+];
+
+async fn first(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    for _ in 0..5 {
+        driver.list().await?;
+    }
+    for (place, entry) in driver.session.log.since(0).iter().enumerate() {
+        let wanted = u64::try_from(place).unwrap_or(u64::MAX) + 1;
+        ensure(
+            entry.seq == wanted,
+            format_args!("seq {wanted}"),
+            format_args!("seq {}", entry.seq),
+        )?;
+    }
+    Ok(())
+}
+
+async fn valid(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let hello = &driver.session.hello;
+    ensure(
+        is_dns_subdomain(&hello.provider),
+        "provider: a DNS subdomain of at most 63 characters",
+        format_args!("{:?}", hello.provider),
+    )?;
+    ensure(
+        uuid::Uuid::parse_str(&hello.instance_id).is_ok(),
+        "instance_id: a UUID",
+        format_args!("{:?}", hello.instance_id),
+    )?;
+    ensure(hello.max_in_flight >= 1, "max_in_flight of at least 1", hello.max_in_flight)?;
+    let modes = [SessionMode::Unspecified as i32, SessionMode::ActiveStandby as i32];
+    ensure(modes.contains(&hello.mode), "mode ACTIVE_STANDBY or nothing", hello.mode)?;
+    let frame = hello.max_frame_bytes;
+    ensure(
+        frame == 0 || frame >= 64 * 1024,
+        "max_frame_bytes 0 or at least 64 KiB, which every operation may take",
+        frame,
+    )?;
+    let needed = [
+        OperationKind::CreateMachine,
+        OperationKind::DeleteMachine,
+        OperationKind::GetMachineStatus,
+        OperationKind::ListMachines,
+    ];
+    for kind in needed {
+        let listed = hello.operation_kinds.contains(&kind.into());
+        ensure(listed, format_args!("{} among operation_kinds", kind.as_str_name()), "it is not")?;
+    }
+    let distinct: BTreeSet<i32> = hello.operation_kinds.iter().copied().collect();
+    ensure(
+        distinct.len() == hello.operation_kinds.len() && !distinct.contains(&0),
+        "operation_kinds without repetition and without UNSPECIFIED",
+        format_args!("{:?}", hello.operation_kinds),
+    )
+}
+
+fn is_dns_subdomain(name: &str) -> bool {
+    let is_edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_label = |label: &str| {
+        label.starts_with(is_edge)
+            && label.ends_with(is_edge)
+            && label.chars().all(|c| is_edge(c) || c == '-')
+    };
+    name.len() <= 63 && name.split('.').all(is_label)
+}
+
+async fn stable(bench: &Bench) -> Outcome {
+    let first = bench.connect().await?.session.hello.clone();
+    ensure(first.resume.is_none(), "no resume in the first Hello of a process", "one")?;
+    bench.step("cut the link");
+    bench.stage.proxy.cut();
+    let second = bench.reconnected().await?.session.hello.clone();
+    same(&first, &second)?;
+    let resume = second.resume.as_ref();
+    ensure(resume.is_some(), "resume in the Hello of a process that had a session before", "none")?;
+    ensure(
+        first.instance_id == second.instance_id,
+        "the same instance_id in every stream of a process",
+        format_args!("{} and {}", first.instance_id, second.instance_id),
+    )?;
+    bench.step("killed the process and started another");
+    bench.stage.forget_process();
+    let third = bench.reconnected().await?.session.hello.clone();
+    same(&first, &third)?;
+    ensure(
+        first.instance_id != third.instance_id,
+        "another instance_id in another process",
+        format_args!("{} again", third.instance_id),
+    )?;
+    let resume = third.resume.as_ref().map(|resume| resume.operations.len());
+    ensure(
+        resume.is_none(),
+        "no resume in the first Hello of a process",
+        format_args!("{resume:?}"),
+    )
+}
+
+fn same(one: &Hello, two: &Hello) -> Outcome {
+    let facts = |hello: &Hello| {
+        let kinds: BTreeSet<i32> = hello.operation_kinds.iter().copied().collect();
+        let capabilities: BTreeSet<i32> = hello.capabilities.iter().copied().collect();
+        (hello.provider.clone(), hello.driver_version.clone(), kinds, capabilities)
+    };
+    let (one, two) = (facts(one), facts(two));
+    ensure(
+        one == two,
+        format_args!("the same provider, version, operation_kinds and capabilities: {one:?}"),
+        format_args!("{two:?}"),
+    )
+}
+
+/// What hurts nobody, for every kind.
+fn harmless(machine: &Machine) -> Vec<(OperationKind, Operation)> {
+    const NOWHERE: &str = "conformance:///no-such-instance";
+    let (class, cluster) = (&machine.class, &machine.cluster_id);
+    let volumes = Request::GetVolumeIds(proto::GetVolumeIdsRequest::default());
+    let validate = Request::ValidateClass(proto::ValidateClassRequest {
+        provider_spec_json: "{}".to_owned(),
+        ..Default::default()
+    });
+    vec![
+        (OperationKind::DeleteMachine, machine.delete("")),
+        (OperationKind::GetMachineStatus, machine.status("")),
+        (OperationKind::ListMachines, list(class, cluster)),
+        (OperationKind::InitializeMachine, machine.initialize(NOWHERE)),
+        (OperationKind::UpdateMachine, machine.update(NOWHERE, "")),
+        (OperationKind::GetVolumeIds, on_class(class, cluster, volumes)),
+        (OperationKind::ValidateClass, on_class(class, cluster, validate)),
+    ]
+}
+
+async fn kinds_honest(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    for (kind, operation) in harmless(&bench.machine()) {
+        let listed = driver.session.hello.operation_kinds.contains(&kind.into());
+        let answer = driver.ask(operation).await?;
+        if listed {
+            implemented(kind, &answer)?;
+        } else {
+            answer.refusal(&[MachineErrorCode::Unimplemented])?;
+        }
+    }
+    still_serves(&driver).await
+}
+
+fn implemented(kind: OperationKind, answer: &Answer) -> Outcome {
+    let Ok(error) = answer.error("an error") else { return Ok(()) };
+    let expected = format!("no UNIMPLEMENTED for {}, which Hello lists", kind.as_str_name());
+    ensure(error.code() != MachineErrorCode::Unimplemented, expected, shown(&error))
+}
+
+/// The session goes on as before.
+pub(super) async fn still_serves(driver: &Driver<'_>) -> Outcome {
+    let machine = driver.bench.machine();
+    let answer = driver.ask(machine.status("")).await?;
+    answer.error_of(&[MachineErrorCode::NotFound])?;
+    let patience = Duration::from_millis(10);
+    match tokio::time::timeout(patience, driver.session.log.until_ended()).await {
+        Err(_) => Ok(()),
+        Ok(how) => Err(failed(
+            format_args!("a session that goes on ({})", code_name(MachineErrorCode::NotFound)),
+            format_args!("it ended: {how}"),
+        )),
+    }
+}

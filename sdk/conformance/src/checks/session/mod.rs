@@ -1,0 +1,15 @@
+//! The Register stream.
+
+mod drain;
+mod frames;
+mod hello;
+mod load;
+mod reconnect;
+mod roles;
+
+use crate::check::Check;
+
+pub(super) fn checks() -> Vec<Check> {
+    [hello::CHECKS, frames::CHECKS, load::CHECKS, reconnect::CHECKS, drain::CHECKS, roles::CHECKS]
+        .concat()
+}

@@ -1,0 +1,176 @@
+//! GetMachineStatus.
+
+use ostler_proto::v1alpha1 as proto;
+use proto::{MachineErrorCode, MachineRecord};
+
+use crate::bench::Bench;
+use crate::check::{Check, Gate, Needs, Tier};
+use crate::outcome::{Outcome, Trouble, ensure};
+
+const MANUAL: &str = "operation.proto, GetMachineStatusRequest";
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "status/absent",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[],
+        sentence: "answers NOT_FOUND for a machine that has no instance",
+        why: "the core creates when it hears NOT_FOUND and only then: an empty result makes it wait for ever, another error keeps it from creating",
+        manual: MANUAL,
+        run: |bench| Box::pin(absent(bench)),
+    },
+    Check {
+        name: "status/by-uid",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "finds an instance by cluster id and UID when the provider id is not known",
+        why: "after a crash the core knows no provider id; an instance that is not found then is made a second time",
+        manual: "driver.proto, \"Identity\"",
+        run: |bench| Box::pin(by_uid(bench)),
+    },
+    Check {
+        name: "status/after-create",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "tells of an instance what CreateMachine told, at the latest two minutes later",
+        why: "the core takes the status for the truth: if it differs, machines lose their Node or are made again",
+        manual: MANUAL,
+        run: |bench| Box::pin(after_create(bench)),
+    },
+    Check {
+        name: "status/pure",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "changes nothing when it is asked for a status, however often",
+        why: "the core asks often and repeats at will; a hidden repair or initialization happens behind its back",
+        manual: MANUAL,
+        run: |bench| Box::pin(pure(bench)),
+    },
+    Check {
+        name: "status/wrong-provider-id",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "looks for the identity when the provider id is that of another machine or of none",
+        why: "the core would take the Node of another machine for its own, and delete that one's instance later",
+        manual: "driver.proto, \"Identity\"",
+        run: |bench| Box::pin(wrong_provider_id(bench)),
+    },
+];
+
+async fn absent(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let answer = driver.ask(machine.status("")).await?;
+    answer.error_of(&[MachineErrorCode::NotFound])?;
+    let answer = driver.ask(machine.status("conformance:///no-such-instance")).await?;
+    answer.error_of(&[MachineErrorCode::NotFound]).map(drop)
+}
+
+async fn by_uid(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let made = driver.create(&machine).await?;
+    let found = driver.status(&machine).await?;
+    same_instance(&made, &found)?;
+    // The same name in another life is another machine.
+    let stranger = machine.restored();
+    let answer = driver.ask(stranger.status("")).await?;
+    answer.error_of(&[MachineErrorCode::NotFound]).map(drop)
+}
+
+async fn after_create(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let made = driver.create(&machine).await?;
+    let found = eventually(bench, || async {
+        driver.ask(machine.status(&made.provider_id)).await?.machine()
+    })
+    .await?;
+    same_instance(&made, &found)?;
+    let expected = format!("machine_name {:?}, machine_uid {:?}", machine.name, machine.uid);
+    let came = format!("{:?}, {:?}", found.machine_name, found.machine_uid);
+    ensure(found.machine_name == machine.name && found.machine_uid == machine.uid, expected, came)?;
+    ensure(
+        made.node_name == found.node_name,
+        format_args!("node_name {:?} as CreateMachine said", made.node_name),
+        format_args!("{:?}", found.node_name),
+    )
+}
+
+/// Clouds may need a moment to show what they made.
+async fn eventually<T, F: Future<Output = Outcome<T>>>(
+    bench: &Bench,
+    ask: impl Fn() -> F,
+) -> Outcome<T> {
+    const VISIBLE: std::time::Duration = std::time::Duration::from_mins(2);
+    const PAUSE: std::time::Duration = std::time::Duration::from_secs(2);
+    let mut left = bench.scaled(VISIBLE).as_secs() / PAUSE.as_secs();
+    loop {
+        match ask().await {
+            Err(Trouble::Failed(failure)) if left > 0 && failure.came.starts_with("NOT_FOUND") => {
+                left -= 1;
+                tokio::time::sleep(PAUSE).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+async fn pure(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let made = driver.create(&machine).await?;
+    let first = driver.status(&machine).await?;
+    let journal = match bench.probe() {
+        Ok(probe) => Some((probe.clone(), probe.journal_length().await)),
+        Err(_) => None,
+    };
+    let count = bench.options().idempotent_count.clamp(1, 100) * 10;
+    for round in 0..count {
+        let id = if round % 2 == 0 { made.provider_id.as_str() } else { "" };
+        let status = driver.ask(machine.status(id)).await?.machine()?;
+        ensure(
+            status.initialized == first.initialized,
+            format_args!("initialized {:?} as at first", first.initialized),
+            format_args!("{:?} after {round} more statuses", status.initialized),
+        )?;
+        same_instance(&first, &status)?;
+    }
+    if let Some((probe, Ok(before))) = journal {
+        let after = probe.journal_length().await?;
+        // In parallel with other checks the cloud changes by itself.
+        if bench.options().parallel == 1 {
+            ensure(
+                before == after,
+                "a cloud that does not change while statuses are asked for",
+                format_args!("{} changes", after.saturating_sub(before)),
+            )?;
+        }
+    }
+    driver.has_one(&machine).await.map(drop)
+}
+
+async fn wrong_provider_id(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (one, two) = (bench.machine(), bench.machine());
+    let made_one = driver.create(&one).await?;
+    let made_two = driver.create(&two).await?;
+    let found = driver.ask(one.status(&made_two.provider_id)).await?.machine()?;
+    same_instance(&made_one, &found)?;
+    let found = driver.ask(one.status("conformance:///no-such-instance")).await?.machine()?;
+    same_instance(&made_one, &found)
+}
+
+/// Two records are of one instance.
+pub(super) fn same_instance(one: &MachineRecord, two: &MachineRecord) -> Outcome {
+    ensure(
+        one.provider_id == two.provider_id,
+        format_args!("the instance {}", one.provider_id),
+        format_args!("the instance {:?}", two.provider_id),
+    )
+}

@@ -1,0 +1,229 @@
+//! UpdateMachine.
+
+use std::collections::BTreeMap;
+
+use ostler_proto::v1alpha1 as proto;
+use proto::operation_result::Response;
+use proto::{MachineErrorCode, MachineRecord, ObjectRevision, Operation, OperationKind};
+use serde_json::Value;
+
+use super::status::same_instance;
+use crate::bench::Bench;
+use crate::check::{Check, Gate, Needs, Tier};
+use crate::core::library::ClassContent;
+use crate::driver::Driver;
+use crate::machine::{Machine, again};
+use crate::outcome::{Outcome, ensure, failed, skipped};
+
+const MANUAL: &str = "operation.proto, UpdateMachineRequest";
+const KIND: Gate = Gate::Kind(OperationKind::UpdateMachine);
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "update/hot",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[KIND, Gate::Creates, Gate::HotClass],
+        sentence: "brings a running instance to the new spec, and says which paths it applied",
+        why: "the core records the spec as applied, and never looks again",
+        manual: MANUAL,
+        run: |bench| Box::pin(hot(bench)),
+    },
+    Check {
+        name: "update/idempotent",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[KIND, Gate::Creates, Gate::HotClass],
+        sentence: "updates again and again to the same spec with a result each time",
+        why: "the core repeats an update whose answer it did not hear",
+        manual: MANUAL,
+        run: |bench| Box::pin(idempotent(bench)),
+    },
+    Check {
+        name: "update/partial-heals",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[KIND, Gate::Creates, Gate::HotClass],
+        sentence: "compares the spec with what the instance has, not with the last applied one alone",
+        why: "an update that failed half way and was then taken back leaves an instance that neither spec describes, and nothing to compare",
+        manual: MANUAL,
+        run: |bench| Box::pin(partial_heals(bench)),
+    },
+    Check {
+        name: "update/foreign-tags-kept",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[KIND, Gate::Creates, Gate::HotClass, Gate::Probe],
+        sentence: "keeps tags that others put on the instance",
+        why: "billing, backup and other controllers live by tags of their own",
+        manual: MANUAL,
+        run: |bench| Box::pin(foreign_tags_kept(bench)),
+    },
+    Check {
+        name: "update/refused-whole",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[KIND, Gate::Creates, Gate::AltClass],
+        sentence: "refuses a change that cannot reach a running instance with NOT_HOT_UPDATABLE and its paths, and applies no part of it",
+        why: "half a change is a state that nobody asked for, and the core would count the machine as unchanged",
+        manual: MANUAL,
+        run: |bench| Box::pin(refused_whole(bench)),
+    },
+];
+
+/// A machine of `--class` and the class to update it to.
+async fn stage(bench: &Bench, driver: &Driver<'_>) -> Outcome<(Machine, MachineRecord, Machine)> {
+    let hot = bench.other_class("hot", bench.options().hot_class.as_ref())?;
+    let machine = bench.machine();
+    let made = driver.create(&machine).await?;
+    let updated = machine.of_class(&hot);
+    Ok((machine, made, updated))
+}
+
+async fn applied(driver: &Driver<'_>, update: Operation) -> Outcome<Vec<String>> {
+    let Response::UpdateMachine(response) = driver.ask(update).await?.result()? else {
+        return Err(failed("UpdateMachineResponse", "another result"));
+    };
+    Ok(response.applied_paths)
+}
+
+fn good_spec(bench: &Bench) -> &str {
+    &bench.options().class.content.provider_spec_json
+}
+
+fn hot_spec(bench: &Bench) -> String {
+    let hot = bench.options().hot_class.as_ref();
+    hot.map(|class| class.content.provider_spec_json.clone()).unwrap_or_default()
+}
+
+async fn hot(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (machine, made, updated) = stage(bench, &driver).await?;
+    let paths = applied(&driver, updated.update(&made.provider_id, good_spec(bench))).await?;
+    ensure(!paths.is_empty(), "applied_paths: those that differ in --hot-class", "none")?;
+    same_instance(&made, &driver.status(&machine).await?)?;
+    looks_like_new(&driver, &updated, &made).await?;
+    bench.step("an update of an instance that is not there");
+    let gone = bench.machine().of_class(&updated.class);
+    let answer = driver.ask(gone.update("conformance:///no-such-instance", "")).await?;
+    answer.error_of(&[MachineErrorCode::NotFound]).map(drop)
+}
+
+/// An updated instance has the tags of one that is made of the new class.
+async fn looks_like_new(driver: &Driver<'_>, updated: &Machine, made: &MachineRecord) -> Outcome {
+    let bench = driver.bench;
+    let Ok(probe) = bench.probe() else { return Ok(()) };
+    let fresh = bench.machine_of(&updated.class);
+    let model = driver.create(&fresh).await?;
+    let tags = async |machine: &Machine,
+                      record: &MachineRecord|
+           -> Outcome<BTreeMap<String, String>> {
+        let seen = probe.instance(&record.provider_id).await?;
+        let seen = seen.ok_or_else(|| skipped("--probe-cmd does not show the instance"))?;
+        let own = |value: &String| value.contains(&machine.uid) || value.contains(&machine.name);
+        Ok(seen.tags.into_iter().filter(|(_, value)| !own(value)).collect())
+    };
+    let (got, wanted) = (tags(updated, made).await?, tags(&fresh, &model).await?);
+    ensure(
+        got == wanted,
+        format_args!("the tags of an instance that is made of --hot-class: {wanted:?}"),
+        format_args!("{got:?}"),
+    )
+}
+
+async fn idempotent(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (machine, made, updated) = stage(bench, &driver).await?;
+    let update = updated.update(&made.provider_id, good_spec(bench));
+    for _ in 0..bench.options().idempotent_count.max(2) {
+        applied(&driver, again(&update)).await?;
+    }
+    bench.step("with the spec as the last applied one, and with none");
+    applied(&driver, updated.update(&made.provider_id, &hot_spec(bench))).await?;
+    applied(&driver, updated.update(&made.provider_id, "")).await?;
+    same_instance(&made, &driver.has_one(&machine).await?)?;
+    looks_like_new(&driver, &updated, &made).await
+}
+
+async fn partial_heals(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (machine, made, updated) = stage(bench, &driver).await?;
+    let id = &made.provider_id;
+    bench.step("last_applied_spec is that of --hot-class already, the instance is not there yet");
+    let paths = applied(&driver, updated.update(id, &hot_spec(bench))).await?;
+    ensure(!paths.is_empty(), "applied_paths: what the instance lacked", "none")?;
+    looks_like_new(&driver, &updated, &made).await?;
+    bench.step(
+        "and back: last_applied_spec is that of --class, which the instance has not any more",
+    );
+    let paths = applied(&driver, machine.update(id, good_spec(bench))).await?;
+    ensure(!paths.is_empty(), "applied_paths: what the instance lacked", "none")?;
+    looks_like_new(&driver, &machine, &made).await
+}
+
+async fn foreign_tags_kept(bench: &Bench) -> Outcome {
+    let probe = bench.probe()?;
+    let driver = bench.connect().await?;
+    let (machine, made, updated) = stage(bench, &driver).await?;
+    bench.step("a stranger put the tag conformance-stranger=hello on the instance");
+    probe.add_foreign_tag(&made.provider_id, "conformance-stranger=hello").await?;
+    let there = async || -> Outcome {
+        let seen = probe.instance(&made.provider_id).await?;
+        let seen = seen.ok_or_else(|| skipped("--probe-cmd does not show the instance"))?;
+        let tag = seen.tags.get("conformance-stranger").map(String::as_str);
+        ensure(tag == Some("hello"), "the tag of the stranger", format_args!("{:?}", seen.tags))
+    };
+    there().await?;
+    applied(&driver, updated.update(&made.provider_id, good_spec(bench))).await?;
+    there().await?;
+    applied(&driver, machine.update(&made.provider_id, &hot_spec(bench))).await?;
+    there().await
+}
+
+/// The class of `--alt-class`, with what `--hot-class` changes on top: a part of it could be applied.
+fn mixed(bench: &Bench) -> Outcome<ObjectRevision> {
+    let options = bench.options();
+    let alt = options.alt_class.as_ref().ok_or_else(|| skipped("--alt-class is not given"))?;
+    let Some(hot) = &options.hot_class else {
+        return Ok(bench.published("alt", alt));
+    };
+    let read = |class: &ClassContent| {
+        serde_json::from_str::<BTreeMap<String, Value>>(&class.provider_spec_json)
+            .unwrap_or_default()
+    };
+    let (old, mut mixed) = (read(&options.class.content), read(&alt.content));
+    for (key, value) in read(&hot.content) {
+        if old.get(&key) != Some(&value) {
+            mixed.insert(key, value);
+        }
+    }
+    let provider_spec_json = serde_json::json!(mixed).to_string();
+    let content = ClassContent { provider_spec_json, ..alt.content.clone() };
+    let secret = options.secret.as_ref().map(|secret| secret.data.clone());
+    Ok(bench.publish("mixed", &content, secret))
+}
+
+async fn refused_whole(bench: &Bench) -> Outcome {
+    let mixed = mixed(bench)?;
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let made = driver.create(&machine).await?;
+    bench.step("updates to --alt-class with the changes of --hot-class");
+    let update = machine.of_class(&mixed).update(&made.provider_id, good_spec(bench));
+    let error = driver.ask(update).await?.refusal(&[MachineErrorCode::FailedPrecondition])?;
+    let named = error.violations.iter().any(|violation| !violation.path.is_empty());
+    ensure(
+        error.reason == "NOT_HOT_UPDATABLE" && named,
+        "reason NOT_HOT_UPDATABLE, with the paths as violations",
+        crate::answer::shown(&error),
+    )?;
+    looks_like_new(&driver, &machine, &made).await?;
+    bench.step("asks for the first class again, which must need nothing");
+    let paths = applied(&driver, machine.update(&made.provider_id, good_spec(bench))).await?;
+    ensure(
+        paths.is_empty(),
+        "no applied_paths: nothing of the refused change is there",
+        format_args!("{paths:?}"),
+    )?;
+    same_instance(&made, &driver.has_one(&machine).await?)
+}

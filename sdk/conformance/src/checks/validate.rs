@@ -1,0 +1,131 @@
+//! ValidateClass.
+
+use ostler_proto::v1alpha1 as proto;
+use proto::operation::Request;
+use proto::operation_result::Response;
+use proto::{OperationKind, ValidateClassRequest, ValidateClassResponse};
+
+use crate::bench::Bench;
+use crate::check::{Check, Gate, Needs, Tier};
+use crate::driver::Driver;
+use crate::machine::on_class;
+use crate::manifest::ClassManifest;
+use crate::outcome::{Outcome, ensure, failed};
+
+const MANUAL: &str = "operation.proto, ValidateClassRequest";
+const KIND: Gate = Gate::Kind(OperationKind::ValidateClass);
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "validate/classifies",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[KIND],
+        sentence: "tells good specs from bad ones, and changes that reach running instances from those that do not",
+        why: "it is said before a machine is made, to whoever writes the class",
+        manual: MANUAL,
+        run: |bench| Box::pin(classifies(bench)),
+    },
+    Check {
+        name: "validate/pure",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[KIND],
+        sentence: "changes nothing when it validates, and always says the same",
+        why: "it is asked for specs that nobody has applied yet",
+        manual: MANUAL,
+        run: |bench| Box::pin(pure(bench)),
+    },
+];
+
+async fn validate(
+    driver: &Driver<'_>,
+    spec: &str,
+    old: Option<&ClassManifest>,
+) -> Outcome<ValidateClassResponse> {
+    let old = old.map(|class| class.content.provider_spec_json.clone());
+    let request = ValidateClassRequest {
+        provider_spec_json: spec.to_owned(),
+        old_provider_spec_json: old.unwrap_or_default(),
+    };
+    let bench = driver.bench;
+    let request = Request::ValidateClass(request);
+    let answer = driver.ask(on_class(&bench.class(), bench.cluster_id(), request)).await?;
+    let Response::ValidateClass(response) = answer.result()? else {
+        return Err(failed("ValidateClassResponse", "another result"));
+    };
+    Ok(response)
+}
+
+fn spec(class: &ClassManifest) -> &str {
+    &class.content.provider_spec_json
+}
+
+async fn classifies(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let options = bench.options();
+    let class = &options.class;
+    let good = validate(&driver, spec(class), None).await?;
+    bench.step("the spec was that of --class");
+    ensure(
+        good.violations.is_empty(),
+        "no violations in --class",
+        format_args!("{:?}", good.violations),
+    )?;
+    let same = validate(&driver, spec(class), Some(class)).await?;
+    ensure(same.change_is_hot_updatable, "no change is hot-updatable", "it is not")?;
+    if let Some(bad) = &options.bad_class {
+        bench.step("the spec is that of --bad-class");
+        let bad = validate(&driver, spec(bad), None).await?;
+        let paths = bad.violations.iter().all(|violation| !violation.path.is_empty());
+        ensure(
+            !bad.violations.is_empty() && paths,
+            "violations in --bad-class, each with a path",
+            format_args!("{:?}", bad.violations),
+        )?;
+    }
+    if let Some(hot) = &options.hot_class {
+        bench.step("the spec changes from --class to --hot-class");
+        let hot = validate(&driver, spec(hot), Some(class)).await?;
+        ensure(
+            hot.change_is_hot_updatable && hot.violations.is_empty(),
+            "change_is_hot_updatable",
+            format_args!("not, because of {:?}", hot.not_hot_updatable_paths),
+        )?;
+    }
+    if let Some(alt) = &options.alt_class {
+        bench.step("the spec changes from --class to --alt-class");
+        let alt = validate(&driver, spec(alt), Some(class)).await?;
+        ensure(
+            !alt.change_is_hot_updatable && !alt.not_hot_updatable_paths.is_empty(),
+            "not change_is_hot_updatable, and the paths that stand in the way",
+            format_args!("{}, {:?}", alt.change_is_hot_updatable, alt.not_hot_updatable_paths),
+        )?;
+    }
+    Ok(())
+}
+
+async fn pure(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let class = &bench.options().class;
+    let before = match bench.probe() {
+        Ok(probe) if bench.options().parallel == 1 => probe.journal_length().await.ok(),
+        _ => None,
+    };
+    let first = validate(&driver, spec(class), Some(class)).await?;
+    for _ in 0..bench.options().idempotent_count.max(2) {
+        let next = validate(&driver, spec(class), Some(class)).await?;
+        ensure(first == next, format_args!("{first:?} again"), format_args!("{next:?}"))?;
+    }
+    let listed = driver.list().await?.len();
+    ensure(listed == 0, "no instance", format_args!("{listed} in the list"))?;
+    if let Some(before) = before {
+        let after = bench.probe()?.journal_length().await?;
+        ensure(
+            before == after,
+            "a cloud that does not change while specs are validated",
+            format_args!("{} changes", after.saturating_sub(before)),
+        )?;
+    }
+    Ok(())
+}

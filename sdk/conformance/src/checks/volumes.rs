@@ -1,0 +1,60 @@
+//! GetVolumeIds.
+
+use ostler_proto::v1alpha1 as proto;
+use proto::OperationKind;
+use proto::operation::Request;
+use proto::operation_result::Response;
+
+use crate::bench::Bench;
+use crate::check::{Check, Gate, Needs, Tier};
+use crate::machine::on_class;
+use crate::outcome::{Outcome, ensure, failed};
+
+pub(super) const CHECKS: &[Check] = &[Check {
+    name: "volumes/ids",
+    tier: Tier::Capability,
+    needs: Needs::Session,
+    gates: &[Gate::Kind(OperationKind::GetVolumeIds)],
+    sentence: "answers with one id for each volume, in order, and an empty one for volumes of others",
+    why: "a drain waits for these volumes to be detached: with a wrong id it waits for ever or not at all",
+    manual: "operation.proto, GetVolumeIdsRequest",
+    run: |bench| Box::pin(ids(bench)),
+}];
+
+async fn ids(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let provider = &driver.session.hello.provider;
+    let specs = [
+        serde_json::json!({"nfs": {"server": "nfs.example.com", "path": "/"}}),
+        serde_json::json!({"csi": {"driver": provider, "volumeHandle": "vol-1"}}),
+        serde_json::json!({"hostPath": {"path": "/data"}}),
+        serde_json::json!({"csi": {"driver": provider, "volumeHandle": "vol-2"}}),
+    ];
+    let request = proto::GetVolumeIdsRequest {
+        pv_specs_json: specs.iter().map(ToString::to_string).collect(),
+    };
+    let request = Request::GetVolumeIds(request);
+    let answer = driver.ask(on_class(&bench.class(), bench.cluster_id(), request)).await?;
+    let Response::GetVolumeIds(response) = answer.result()? else {
+        return Err(failed("GetVolumeIdsResponse", "another result"));
+    };
+    let ids = response.volume_ids;
+    let shown = format!("{ids:?}");
+    ensure(ids.len() == specs.len(), format_args!("{} ids", specs.len()), &shown)?;
+    if let [nfs, one, host, two] = ids.as_slice() {
+        ensure(
+            nfs.is_empty() && host.is_empty(),
+            "empty ids for volumes of NFS and of the host",
+            &shown,
+        )?;
+        ensure(
+            one.is_empty() == two.is_empty() && (one.is_empty() || one != two),
+            "two ids for two volumes of one CSI driver, or none",
+            &shown,
+        )?;
+        // Whose CSI driver has another name than the provider knows neither volume.
+        let in_order = one.is_empty() || (!one.contains("vol-2") && !two.contains("vol-1"));
+        ensure(in_order, "ids in the order of the volumes", &shown)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! The driver under test, in the words of a check.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_proto::v1alpha1 as proto;
+use proto::register_request::Frame;
+use proto::{MachineRecord, ObjectRevision, Operation};
+use tokio::time::Instant;
+
+use crate::answer::{Answer, collect};
+use crate::bench::Bench;
+use crate::core::session::Session;
+use crate::core::{Reign, within};
+use crate::machine::{self, Machine, in_time, is_mutation, title};
+use crate::outcome::{Outcome, ensure, failed};
+
+/// For an operation that changes things, unless a check says.
+const MUTATION: Duration = Duration::from_mins(1);
+/// For one that reads.
+const READ: Duration = Duration::from_secs(20);
+/// As the contract says.
+pub(crate) const ACCEPT: Duration = Duration::from_secs(10);
+/// What a core waits longer than the operation may take.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// A driver in a session.
+#[derive(Debug, Clone)]
+pub(crate) struct Driver<'a> {
+    pub(crate) bench: &'a Bench,
+    pub(crate) session: Arc<Session>,
+}
+
+/// An operation that was sent.
+#[derive(Debug)]
+pub(crate) struct Asked<'a> {
+    bench: &'a Bench,
+    session: Arc<Session>,
+    pub(crate) operation: Operation,
+    from: usize,
+    pub(crate) sent: Instant,
+    limit: Duration,
+}
+
+impl<'a> Driver<'a> {
+    /// An operation with what the check left open: time and term.
+    pub(crate) fn complete(&self, operation: Operation) -> Operation {
+        let time = if is_mutation(&operation) { MUTATION } else { READ };
+        let time = self.bench.scaled(time);
+        let operation =
+            if operation.timeout.is_none() { in_time(operation, time) } else { operation };
+        if operation.fencing_term > 0 {
+            return operation;
+        }
+        let Reign { order, term } = self.bench.stage.core().reign();
+        Operation { fencing_term: term, fencing_order: order, ..operation }
+    }
+
+    /// Sends an operation.
+    pub(crate) fn start(&self, operation: Operation) -> Outcome<Asked<'a>> {
+        let operation = self.complete(operation);
+        self.bench.step(format_args!("sent {}", title(&operation)));
+        let asked = self.asked(operation);
+        self.bench.stage.core().dispatch(&self.session, &asked.operation)?;
+        Ok(asked)
+    }
+
+    /// An operation that was sent before, in this session or another one.
+    pub(crate) fn asked(&self, operation: Operation) -> Asked<'a> {
+        self.bench.track(&operation);
+        let time = operation.timeout.and_then(|time| Duration::try_from(time).ok());
+        Asked {
+            bench: self.bench,
+            session: Arc::clone(&self.session),
+            from: self.session.log.len(),
+            sent: Instant::now(),
+            limit: time.unwrap_or(MUTATION) + GRACE,
+            operation,
+        }
+    }
+
+    /// Sends an operation and waits for its end.
+    pub(crate) async fn ask(&self, operation: Operation) -> Outcome<Answer> {
+        self.start(operation)?.answer().await
+    }
+
+    /// Creates an instance.
+    pub(crate) async fn create(&self, machine: &Machine) -> Outcome<MachineRecord> {
+        let record = self.ask(machine.create()).await?.machine()?;
+        ensure(
+            !record.provider_id.is_empty(),
+            "CreateMachine: a provider_id that is not empty",
+            "an empty provider_id",
+        )?;
+        Ok(record)
+    }
+
+    /// Deletes an instance by identity.
+    pub(crate) async fn delete(&self, machine: &Machine) -> Outcome {
+        self.ask(machine.delete("")).await?.result().map(drop)
+    }
+
+    /// The status of an instance by identity.
+    pub(crate) async fn status(&self, machine: &Machine) -> Outcome<MachineRecord> {
+        self.ask(machine.status("")).await?.machine()
+    }
+
+    /// All instances of the check's cluster.
+    pub(crate) async fn list(&self) -> Outcome<Vec<MachineRecord>> {
+        self.list_of(&self.bench.class(), self.bench.cluster_id()).await
+    }
+
+    /// All instances of a cluster.
+    pub(crate) async fn list_of(
+        &self,
+        class: &ObjectRevision,
+        cluster_id: &str,
+    ) -> Outcome<Vec<MachineRecord>> {
+        self.ask(machine::list(class, cluster_id)).await?.machines()
+    }
+
+    /// The records of one machine in the list.
+    pub(crate) async fn listed(&self, machine: &Machine) -> Outcome<Vec<MachineRecord>> {
+        let all = self.list_of(&machine.class, &machine.cluster_id).await?;
+        Ok(all.into_iter().filter(|record| record.machine_uid == machine.uid).collect())
+    }
+
+    /// Exactly one instance of a machine must be listed.
+    pub(crate) async fn has_one(&self, machine: &Machine) -> Outcome<MachineRecord> {
+        let mut records = self.listed(machine).await?;
+        let count = records.len();
+        match (records.pop(), count) {
+            (Some(record), 1) => Ok(record),
+            (_, count) => Err(failed(
+                format_args!("exactly one instance of {} in the list", machine.name),
+                format_args!("{count}"),
+            )),
+        }
+    }
+
+    /// No instance of a machine may be listed.
+    pub(crate) async fn has_none(&self, machine: &Machine) -> Outcome {
+        let records = self.listed(machine).await?;
+        let ids: Vec<&str> = records.iter().map(|record| record.provider_id.as_str()).collect();
+        let expected = format!("no instance of {} in the list", machine.name);
+        ensure(ids.is_empty(), expected, format_args!("{ids:?}"))
+    }
+
+    /// Waits for a frame from `from` on.
+    pub(crate) async fn expect<T>(
+        &self,
+        from: usize,
+        limit: Duration,
+        expected: &str,
+        mut pick: impl FnMut(&Frame) -> Option<T>,
+    ) -> Outcome<T> {
+        let found = self.session.log.find(from, |entry| entry.frame.as_ref().and_then(&mut pick));
+        let found = within(self.bench.scaled(limit), expected, found).await?;
+        found.map_err(|how| failed(expected, format_args!("the session ended: {how}")))
+    }
+}
+
+impl Asked<'_> {
+    /// Waits until the driver says that it has the operation; how long that took.
+    pub(crate) async fn accepted(&self) -> Outcome<Duration> {
+        let id = &self.operation.operation_id;
+        let accepted = self.session.log.find(self.from, |entry| {
+            let hit = entry.frame.as_ref().is_some_and(|frame| speaks_of(frame, id));
+            hit.then_some(entry.at)
+        });
+        let expected = format!("OperationAccepted for {}", title(&self.operation));
+        let at = within(self.bench.scaled(ACCEPT), &expected, accepted).await?;
+        let at = at.map_err(|how| failed(&expected, format_args!("the session ended: {how}")))?;
+        Ok(at.saturating_duration_since(self.sent))
+    }
+
+    /// Waits for the end.
+    pub(crate) async fn answer(&self) -> Outcome<Answer> {
+        self.answer_within(self.limit).await
+    }
+
+    /// Waits for the end for so long, which is not scaled.
+    pub(crate) async fn answer_within(&self, limit: Duration) -> Outcome<Answer> {
+        let answer = collect(&self.session, self.from, &self.operation, limit).await?;
+        let took = self.sent.elapsed();
+        Ok(Answer { took, ..answer })
+    }
+
+    /// Whether it is over.
+    pub(crate) fn is_completed(&self) -> bool {
+        self.session.log.since(self.from).iter().any(|entry| match &entry.frame {
+            Some(Frame::Completed(done)) => done.operation_id == self.operation.operation_id,
+            _ => false,
+        })
+    }
+}
+
+/// Whether a frame says that an operation was accepted or is over.
+pub(crate) fn speaks_of(frame: &Frame, operation_id: &str) -> bool {
+    match frame {
+        Frame::Accepted(accepted) => accepted.operation_id == operation_id,
+        Frame::Completed(done) => done.operation_id == operation_id,
+        Frame::Hello(_)
+        | Frame::Progress(_)
+        | Frame::Page(_)
+        | Frame::State(_)
+        | Frame::Heartbeat(_)
+        | Frame::Unsupported(_) => false,
+    }
+}

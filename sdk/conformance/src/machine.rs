@@ -1,0 +1,184 @@
+//! The machines of a check, and the operations on them.
+
+use std::time::Duration;
+
+use ostler_proto::v1alpha1 as proto;
+use proto::operation::Request;
+use proto::{BootstrapData, ObjectRevision, Operation, Target};
+use uuid::Uuid;
+
+/// The namespace of everything.
+pub(crate) const NAMESPACE: &str = "conformance";
+
+/// A Machine that exists only here.
+#[derive(Debug, Clone)]
+pub(crate) struct Machine {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) cluster_id: String,
+    pub(crate) class: ObjectRevision,
+    pub(crate) user_data: Option<Vec<u8>>,
+}
+
+impl Machine {
+    /// The same, of another class.
+    pub(crate) fn of_class(&self, class: &ObjectRevision) -> Self {
+        Self { class: class.clone(), ..self.clone() }
+    }
+
+    /// The same, as another cluster would have it.
+    pub(crate) fn of_cluster(&self, cluster_id: &str) -> Self {
+        Self { cluster_id: cluster_id.to_owned(), ..self.clone() }
+    }
+
+    /// The same name with a new UID, as after a restore.
+    pub(crate) fn restored(&self) -> Self {
+        Self { uid: Uuid::new_v4().to_string(), ..self.clone() }
+    }
+
+    /// The same with other user data.
+    pub(crate) fn with_user_data(&self, user_data: Vec<u8>) -> Self {
+        Self { user_data: Some(user_data), ..self.clone() }
+    }
+
+    /// CreateMachine.
+    pub(crate) fn create(&self) -> Operation {
+        self.create_known("")
+    }
+
+    /// CreateMachine of a machine that already has a provider id.
+    pub(crate) fn create_known(&self, provider_id: &str) -> Operation {
+        let bootstrap = self
+            .user_data
+            .clone()
+            .map(|user_data| BootstrapData { user_data, format: "cloud-init".to_owned() });
+        let provider_id = provider_id.to_owned();
+        self.operation(
+            "c",
+            Request::CreateMachine(proto::CreateMachineRequest {
+                bootstrap,
+                provider_id,
+                ..Default::default()
+            }),
+        )
+    }
+
+    /// InitializeMachine.
+    pub(crate) fn initialize(&self, provider_id: &str) -> Operation {
+        let provider_id = provider_id.to_owned();
+        self.operation(
+            "i",
+            Request::InitializeMachine(proto::InitializeMachineRequest { provider_id }),
+        )
+    }
+
+    /// UpdateMachine to its class.
+    pub(crate) fn update(&self, provider_id: &str, last_applied_spec_json: &str) -> Operation {
+        let request = proto::UpdateMachineRequest {
+            provider_id: provider_id.to_owned(),
+            last_applied_spec_json: last_applied_spec_json.to_owned(),
+        };
+        let verb = format!("u:{}", self.class.revision);
+        self.operation(&verb, Request::UpdateMachine(request))
+    }
+
+    /// DeleteMachine; the id may be empty.
+    pub(crate) fn delete(&self, provider_id: &str) -> Operation {
+        let provider_id = provider_id.to_owned();
+        self.operation("d", Request::DeleteMachine(proto::DeleteMachineRequest { provider_id }))
+    }
+
+    /// GetMachineStatus; the id may be empty.
+    pub(crate) fn status(&self, provider_id: &str) -> Operation {
+        let provider_id = provider_id.to_owned();
+        let request = proto::GetMachineStatusRequest { provider_id };
+        self.operation("s", Request::GetMachineStatus(request))
+    }
+
+    fn operation(&self, verb: &str, request: Request) -> Operation {
+        let target = Target {
+            kind: "Machine".to_owned(),
+            namespace: NAMESPACE.to_owned(),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+        };
+        let key = format!("{}:{verb}", self.uid);
+        operation(target, key, &self.cluster_id, &self.class, request)
+    }
+}
+
+/// An operation on a class.
+pub(crate) fn on_class(class: &ObjectRevision, cluster_id: &str, request: Request) -> Operation {
+    let target = Target {
+        kind: "MachineClass".to_owned(),
+        namespace: class.namespace.clone(),
+        name: class.name.clone(),
+        uid: Uuid::new_v4().to_string(),
+    };
+    let key = format!("{}:l", target.uid);
+    operation(target, key, cluster_id, class, request)
+}
+
+/// ListMachines.
+pub(crate) fn list(class: &ObjectRevision, cluster_id: &str) -> Operation {
+    on_class(class, cluster_id, Request::ListMachines(proto::ListMachinesRequest::default()))
+}
+
+fn operation(
+    target: Target,
+    idempotency_key: String,
+    cluster_id: &str,
+    class: &ObjectRevision,
+    request: Request,
+) -> Operation {
+    Operation {
+        operation_id: Uuid::now_v7().to_string(),
+        idempotency_key,
+        target: Some(target),
+        delivery: 1,
+        machine_class: Some(class.clone()),
+        cluster_id: cluster_id.to_owned(),
+        request: Some(request),
+        ..Operation::default()
+    }
+}
+
+/// The same intent, decided anew.
+pub(crate) fn again(operation: &Operation) -> Operation {
+    Operation { operation_id: Uuid::now_v7().to_string(), ..operation.clone() }
+}
+
+/// The same operation with this much time.
+pub(crate) fn in_time(operation: Operation, time: Duration) -> Operation {
+    Operation { timeout: prost_types::Duration::try_from(time).ok(), ..operation }
+}
+
+/// Whether an operation changes things.
+pub(crate) fn is_mutation(operation: &Operation) -> bool {
+    matches!(
+        operation.request,
+        Some(
+            Request::CreateMachine(_)
+                | Request::InitializeMachine(_)
+                | Request::UpdateMachine(_)
+                | Request::DeleteMachine(_)
+        )
+    )
+}
+
+/// What an operation is called, for people.
+pub(crate) fn title(operation: &Operation) -> String {
+    let verb = match &operation.request {
+        None => "an operation that asks for nothing known",
+        Some(Request::CreateMachine(_)) => "CreateMachine",
+        Some(Request::InitializeMachine(_)) => "InitializeMachine",
+        Some(Request::UpdateMachine(_)) => "UpdateMachine",
+        Some(Request::DeleteMachine(_)) => "DeleteMachine",
+        Some(Request::GetMachineStatus(_)) => "GetMachineStatus",
+        Some(Request::ListMachines(_)) => "ListMachines",
+        Some(Request::GetVolumeIds(_)) => "GetVolumeIds",
+        Some(Request::ValidateClass(_)) => "ValidateClass",
+    };
+    let target = operation.target.as_ref().map_or("", |target| target.name.as_str());
+    format!("{verb} of {target}")
+}

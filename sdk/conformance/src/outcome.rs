@@ -1,0 +1,39 @@
+//! How a check ends before its end.
+
+use std::fmt::Display;
+
+/// What a check expected, and what came instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// What the contract asks for.
+    pub(crate) expected: String,
+    /// What the driver did.
+    pub(crate) came: String,
+}
+
+/// Why a check ends early.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The driver broke the rule.
+    Failed(Failure),
+    /// The check cannot say anything about this driver.
+    Skipped(String),
+}
+
+/// What a step of a check returns.
+pub(crate) type Outcome<T = ()> = Result<T, Trouble>;
+
+/// The driver did something else than it should.
+pub(crate) fn failed(expected: impl Display, came: impl Display) -> Trouble {
+    Trouble::Failed(Failure { expected: expected.to_string(), came: came.to_string() })
+}
+
+/// The check has nothing to say, for this reason.
+pub(crate) fn skipped(reason: impl Display) -> Trouble {
+    Trouble::Skipped(reason.to_string())
+}
+
+/// Goes on only if `ok`.
+pub(crate) fn ensure(ok: bool, expected: impl Display, came: impl Display) -> Outcome {
+    if ok { Ok(()) } else { Err(failed(expected, came)) }
+}

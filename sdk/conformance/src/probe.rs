@@ -1,0 +1,131 @@
+//! Looks into the cloud with a command that the driver's author gives.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::process::Command;
+
+use crate::outcome::{Outcome, failed, skipped};
+
+/// The command.
+#[derive(Debug, Clone)]
+pub(crate) struct Probe {
+    command: String,
+    limit: Duration,
+}
+
+/// An instance as the cloud has it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Seen {
+    pub(crate) provider_id: String,
+    #[serde(default)]
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) uid: String,
+    #[serde(default)]
+    pub(crate) cluster_id: String,
+    #[serde(default)]
+    pub(crate) tags: BTreeMap<String, String>,
+    #[serde(default)]
+    user_data: Option<String>,
+}
+
+impl Seen {
+    /// The user data, if the cloud tells it.
+    pub(crate) fn user_data(&self) -> Option<Vec<u8>> {
+        self.user_data.as_ref().and_then(|text| STANDARD.decode(text).ok())
+    }
+}
+
+/// Something in the cloud that was made for a machine.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Resource {
+    pub(crate) id: String,
+    pub(crate) kind: String,
+    #[serde(default)]
+    pub(crate) uid: String,
+}
+
+impl Probe {
+    pub(crate) fn new(command: String, limit: Duration) -> Self {
+        Self { command, limit }
+    }
+
+    /// All instances.
+    pub(crate) async fn instances(&self) -> Outcome<Vec<Seen>> {
+        self.read("instances").await
+    }
+
+    /// The instances that carry a UID.
+    pub(crate) async fn instances_of(&self, uid: &str) -> Outcome<Vec<Seen>> {
+        let all = self.instances().await?;
+        Ok(all.into_iter().filter(|seen| seen.uid == uid).collect())
+    }
+
+    /// The instance of this id.
+    pub(crate) async fn instance(&self, provider_id: &str) -> Outcome<Option<Seen>> {
+        let all = self.instances().await?;
+        Ok(all.into_iter().find(|seen| seen.provider_id == provider_id))
+    }
+
+    /// Everything that was made for a machine.
+    pub(crate) async fn resources_of(&self, uid: &str) -> Outcome<Vec<Resource>> {
+        let all: Vec<Resource> = self.read("resources").await?;
+        Ok(all.into_iter().filter(|resource| resource.uid == uid).collect())
+    }
+
+    /// Grows with every change of the cloud.
+    pub(crate) async fn journal_length(&self) -> Outcome<u64> {
+        self.read("journal-length").await
+    }
+
+    /// Tags an instance as a stranger would.
+    pub(crate) async fn add_foreign_tag(&self, provider_id: &str, tag: &str) -> Outcome {
+        self.run(&format!("add-foreign-tag {} {}", quoted(provider_id), quoted(tag)))
+            .await
+            .map(drop)
+    }
+
+    async fn read<T: DeserializeOwned>(&self, words: &str) -> Outcome<T> {
+        let printed = self.run(words).await?;
+        serde_json::from_str(&printed).map_err(|error| {
+            failed(
+                format_args!("--probe-cmd {words}: JSON as the README of the suite says"),
+                format_args!("{error}: {}", printed.chars().take(200).collect::<String>()),
+            )
+        })
+    }
+
+    async fn run(&self, words: &str) -> Outcome<String> {
+        let output = Command::new("sh")
+            .arg("-c")
+            .arg(format!("{} {words}", self.command))
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        let output = tokio::time::timeout(self.limit, output).await;
+        match output {
+            Ok(Ok(output)) if output.status.success() => {
+                Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+            }
+            Ok(Ok(output)) => {
+                let printed = String::from_utf8_lossy(&output.stderr);
+                let last = printed.lines().last().unwrap_or_default();
+                Err(skipped(format_args!("--probe-cmd has no {words:?}: {last}")))
+            }
+            Ok(Err(error)) => Err(skipped(format_args!("--probe-cmd cannot be run: {error}"))),
+            Err(_) => Err(skipped(format_args!("--probe-cmd {words} did not end in time"))),
+        }
+    }
+}
+
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}

@@ -1,0 +1,152 @@
+//! The driver as a process: started, watched, ended.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+
+/// The last lines of a driver that are kept.
+const LINES: usize = 5_000;
+/// Of each.
+const LINE_BYTES: usize = 4 * 1024;
+/// What a shell would do more with than start a program.
+const SHELL: [char; 9] = [';', '&', '|', '<', '>', '(', ')', '`', '\n'];
+
+/// What a driver printed, over all its starts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Output(Arc<Mutex<VecDeque<String>>>);
+
+impl Output {
+    fn add(&self, mut line: String) {
+        line.truncate(line.floor_char_boundary(LINE_BYTES));
+        let mut lines = self.locked();
+        if lines.len() >= LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+
+    /// The last lines.
+    pub(crate) fn tail(&self, count: usize) -> Vec<String> {
+        let lines = self.locked();
+        lines.iter().skip(lines.len().saturating_sub(count)).cloned().collect()
+    }
+
+    /// The first line that holds the text.
+    pub(crate) fn find(&self, text: &str) -> Option<String> {
+        self.locked().iter().find(|line| line.contains(text)).cloned()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, VecDeque<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A process of the driver, and all that it started. It dies with the value.
+#[derive(Debug)]
+pub(crate) struct Process {
+    group: Pid,
+    exit: watch::Receiver<Option<String>>,
+}
+
+impl Process {
+    /// Starts `command` with the variables that every driver reads.
+    pub(crate) fn start(
+        command: &str,
+        url: &str,
+        token_file: &Path,
+        output: &Output,
+    ) -> std::io::Result<Self> {
+        let assigns = command.split_whitespace().next().is_some_and(|word| word.contains('='));
+        let script = if assigns || command.contains(SHELL) {
+            command.to_owned()
+        } else {
+            // So that signals reach the driver itself.
+            format!("exec {command}")
+        };
+        let mut child = Command::new("sh")
+            .arg("-c")
+            .arg(script)
+            .env("OSTLER_ENDPOINT", url)
+            .env("OSTLER_TOKEN_FILE", token_file)
+            .env_remove("OSTLER_CA_FILE")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()?;
+        let id = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(i32::MAX);
+        let readers = (
+            tokio::spawn(read(child.stdout.take(), output.clone())),
+            tokio::spawn(read(child.stderr.take(), output.clone())),
+        );
+        let (ended, exit) = watch::channel(None);
+        tokio::spawn(async move {
+            let how = wait(&mut child).await;
+            // With a shell in between the driver may outlive it; its output tells.
+            drop(tokio::join!(readers.0, readers.1));
+            ended.send_replace(Some(how));
+        });
+        Ok(Self { group: Pid::from_raw(id), exit })
+    }
+
+    /// Asks it to end (SIGTERM).
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+    }
+
+    /// Ends it without asking (SIGKILL).
+    pub(crate) fn kill(&self) {
+        self.signal(Signal::SIGKILL);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if self.exited().is_none() {
+            // It may have ended by itself just now.
+            let _gone = killpg(self.group, signal);
+        }
+    }
+
+    /// How it ended, if it did.
+    pub(crate) fn exited(&self) -> Option<String> {
+        self.exit.borrow().clone()
+    }
+
+    /// Waits for its end and says how it came.
+    pub(crate) async fn exit(&self, limit: Duration) -> Option<String> {
+        let mut exit = self.exit.clone();
+        let ended = tokio::time::timeout(limit, exit.wait_for(Option::is_some)).await;
+        ended.ok().and_then(Result::ok).and_then(|how| how.clone())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+async fn wait(child: &mut Child) -> String {
+    match child.wait().await {
+        Ok(status) => status.to_string(),
+        Err(error) => format!("it could not be waited for: {error}"),
+    }
+}
+
+async fn read(stream: Option<impl AsyncRead + Unpin>, output: Output) {
+    let Some(stream) = stream else { return };
+    let mut reader = BufReader::new(stream);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
+        output.add(String::from_utf8_lossy(&line).trim_end().to_owned());
+        line.clear();
+    }
+}

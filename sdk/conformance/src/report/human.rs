@@ -1,0 +1,74 @@
+//! The report for people.
+
+use std::fmt::Write;
+
+use super::{CheckResult, Finding, Report, Verdict};
+use crate::check::Tier;
+
+/// One line; for a failure what helps to mend it.
+pub(super) fn result(result: &CheckResult) -> String {
+    let seconds = result.took.as_secs_f64();
+    let tier = if result.tier == Tier::Must {
+        String::new()
+    } else {
+        format!(" ({})", result.tier.word())
+    };
+    match &result.verdict {
+        Verdict::Passed => format!("✓ {}{tier}  {seconds:.1} s", result.name),
+        Verdict::Skipped { reason } => format!("– {}{tier}  skipped: {reason}", result.name),
+        Verdict::Failed(finding) => {
+            let mut text = format!("✗ {}{tier}  {seconds:.1} s\n", result.name);
+            explain(&mut text, &result.sentence, finding);
+            text
+        }
+    }
+}
+
+fn explain(text: &mut String, sentence: &str, finding: &Finding) {
+    let mut row = |name: &str, value: &str| {
+        let value = value.replace('\n', "\n             ");
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "    {name:<9}{value}");
+    };
+    row("rule", sentence);
+    row("did", &finding.did.join("\n"));
+    row("expected", &finding.expected);
+    row("came", &finding.came);
+    row("why", &finding.why);
+    row("see", &finding.manual);
+    if !finding.output.is_empty() {
+        row("driver", &finding.output.join("\n"));
+    }
+}
+
+/// What it comes to.
+pub(super) fn summary(report: &Report) -> String {
+    let counts = report.counts();
+    let mut text = String::new();
+    let mut names = |title: &str, wanted: fn(Tier) -> bool| {
+        let failed: Vec<&str> = report
+            .results
+            .iter()
+            .filter(|it| matches!(it.verdict, Verdict::Failed(_)) && wanted(it.tier))
+            .map(|it| it.name.as_str())
+            .collect();
+        if !failed.is_empty() {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{title}: {}", failed.join(", "));
+        }
+    };
+    names("broken", |tier| tier != Tier::Should);
+    names("should be better", |tier| tier == Tier::Should);
+    let verdict = if report.is_conformant() { "conformant" } else { "not conformant" };
+    let super::DriverName { provider, name, version } = &report.driver;
+    let _ = write!(
+        text,
+        "{provider} ({name} {version}) is {verdict}: {} passed, {} failed, {} warned, {} skipped in {:.0} s",
+        counts.passed,
+        counts.failed,
+        counts.warned,
+        counts.skipped,
+        report.took.as_secs_f64()
+    );
+    text
+}

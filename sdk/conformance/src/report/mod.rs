@@ -1,0 +1,155 @@
+//! What came out, for people and for programs.
+
+mod human;
+mod junit;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::check::Tier;
+
+/// The result of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Who was checked.
+    pub driver: DriverName,
+    /// One for each check that was wanted, in the order of the README.
+    pub results: Vec<CheckResult>,
+    /// In seconds.
+    #[serde(serialize_with = "seconds")]
+    pub took: Duration,
+}
+
+/// Who was checked, as its Hello says.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct DriverName {
+    /// The provider.
+    pub provider: String,
+    /// Name of the program.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+}
+
+/// The result of one check.
+#[derive(Debug, Clone, Serialize)]
+pub struct CheckResult {
+    /// `group/name`.
+    pub name: String,
+    /// How binding the rule is.
+    pub tier: Tier,
+    /// The rule.
+    pub sentence: String,
+    /// What came out.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// In seconds.
+    #[serde(serialize_with = "seconds")]
+    pub took: Duration,
+}
+
+/// What came out of a check.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "verdict", rename_all = "lowercase")]
+pub enum Verdict {
+    /// The rule holds.
+    Passed,
+    /// There was nothing to check.
+    Skipped {
+        /// Why.
+        reason: String,
+    },
+    /// The rule does not hold.
+    Failed(Box<Finding>),
+}
+
+/// A rule that does not hold, with all that helps to mend it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Finding {
+    /// What the suite did last, oldest first.
+    pub did: Vec<String>,
+    /// What the contract asks for.
+    pub expected: String,
+    /// What the driver did.
+    pub came: String,
+    /// What goes wrong when the rule does not hold.
+    pub why: String,
+    /// Where the contract says so.
+    pub manual: String,
+    /// The last lines that the driver printed.
+    pub output: Vec<String>,
+}
+
+/// How many checks came out how.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// The rule holds.
+    pub passed: usize,
+    /// A rule of tier MUST, or of a capability that is offered, does not hold.
+    pub failed: usize,
+    /// A rule of tier SHOULD does not hold.
+    pub warned: usize,
+    /// Nothing to check.
+    pub skipped: usize,
+}
+
+impl Report {
+    /// How many checks came out how.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for result in &self.results {
+            match (&result.verdict, result.tier) {
+                (Verdict::Passed, _) => counts.passed += 1,
+                (Verdict::Skipped { .. }, _) => counts.skipped += 1,
+                (Verdict::Failed(_), Tier::Should) => counts.warned += 1,
+                (Verdict::Failed(_), Tier::Must | Tier::Capability) => counts.failed += 1,
+            }
+        }
+        counts
+    }
+
+    /// Whether the driver may call itself conformant: every MUST holds, and every capability that
+    /// it offers.
+    pub fn is_conformant(&self) -> bool {
+        self.counts().failed == 0
+    }
+
+    /// The result of a check.
+    pub fn result(&self, name: &str) -> Option<&CheckResult> {
+        self.results.iter().find(|result| result.name == name)
+    }
+
+    /// The report as JSON.
+    pub fn json(&self) -> String {
+        let report = serde_json::json!({
+            "driver": self.driver,
+            "conformant": self.is_conformant(),
+            "counts": self.counts(),
+            "seconds": self.took.as_secs_f64(),
+            "checks": self.results,
+        });
+        format!("{report:#}\n")
+    }
+
+    /// The report as JUnit XML.
+    pub fn junit(&self) -> String {
+        junit::render(self)
+    }
+
+    /// The last lines for people.
+    pub fn summary(&self) -> String {
+        human::summary(self)
+    }
+}
+
+impl CheckResult {
+    /// The result for people: one line, and more if the check failed.
+    pub fn text(&self) -> String {
+        human::result(self)
+    }
+}
+
+fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}

@@ -1,0 +1,263 @@
+//! A run: the driver is started, the checks are done, what they made is deleted.
+
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use ostler_proto::v1alpha1::Hello;
+use thiserror::Error;
+use tokio::time::Instant;
+
+use crate::bench::Bench;
+use crate::check::{Check, Needs, Tier};
+use crate::checks;
+use crate::observation::Observations;
+use crate::options::{Options, Target};
+use crate::outcome::{Failure, Outcome, Trouble};
+use crate::report::{CheckResult, DriverName, Finding, Report, Verdict};
+use crate::stage::{Stage, Theatre};
+
+/// For one check, whatever it waits for.
+const CHECK: Duration = Duration::from_mins(4);
+/// For the end of a check's machines.
+const CLEAN_UP: Duration = Duration::from_mins(4);
+const STEPS_SHOWN: usize = 8;
+const OUTPUT_SHOWN: usize = 8;
+/// The check that nobody asks for.
+const LEFTOVERS: &str = "cleanup/nothing-left";
+
+/// Why there is no report.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// The driver did not start, dial in or become ready.
+    #[error("the driver did not come up: expected {expected}, came {came}")]
+    Driver {
+        /// What was waited for.
+        expected: String,
+        /// What happened.
+        came: String,
+        /// What it printed.
+        printed: Vec<String>,
+    },
+    /// The names of no check match.
+    #[error("no check has a name that --focus and --skip leave")]
+    NothingToDo,
+    /// The machine that runs the suite is in the way.
+    #[error("the suite cannot work here")]
+    Io(#[from] std::io::Error),
+}
+
+/// Checks a driver.
+pub async fn run(target: Target, options: Options) -> Result<Report, RunError> {
+    let wanted: Vec<Check> =
+        checks::all().into_iter().filter(|check| options.wants(check.name)).collect();
+    if wanted.is_empty() {
+        return Err(RunError::NothingToDo);
+    }
+    let began = Instant::now();
+    let place = tempfile::tempdir()?;
+    let theatre = Arc::new(theatre(place.path().join("token"), target, options)?);
+    let shared = Arc::new(Stage::open(&theatre).await?);
+    let hello = first_hello(&shared).await?;
+    let parallel = match theatre.target {
+        // There is one process, and checks that break the link must have it alone.
+        Target::Listen { .. } => 1,
+        Target::Command(_) | Target::InProcess(_) => theatre.options.parallel.max(1),
+    };
+    let runner = Runner { theatre, shared, hello };
+    let mut done: Vec<(usize, Done)> = futures::stream::iter(wanted.iter().enumerate())
+        .map(|(place, check)| runner.check(check).map(move |done| (place, done)))
+        .buffer_unordered(parallel)
+        .collect()
+        .await;
+    done.sort_by_key(|(place, _)| *place);
+    let mut results: Vec<CheckResult> = Vec::new();
+    let mut left = Vec::new();
+    for (_, done) in done {
+        left.extend(done.left);
+        results.push(done.result);
+    }
+    runner.add_observations(&mut results);
+    results.push(runner.leftovers(&left));
+    let driver = DriverName {
+        provider: runner.hello.provider.clone(),
+        name: runner.hello.driver_name.clone(),
+        version: runner.hello.driver_version.clone(),
+    };
+    Ok(Report { driver, results, took: began.elapsed() })
+}
+
+fn theatre(token_file: PathBuf, target: Target, options: Options) -> std::io::Result<Theatre> {
+    let (token, token_file) = match &target {
+        Target::Listen { token_file, .. } => {
+            (std::fs::read_to_string(token_file)?.trim().to_owned(), token_file.clone())
+        }
+        Target::Command(_) | Target::InProcess(_) => {
+            let token = uuid::Uuid::new_v4().to_string();
+            std::fs::write(&token_file, &token)?;
+            (token, token_file)
+        }
+    };
+    Ok(Theatre { options, target, token, token_file, observations: Observations::default() })
+}
+
+/// Starts the driver and hears who it is.
+async fn first_hello(stage: &Stage) -> Result<Hello, RunError> {
+    match stage.session().await {
+        Ok(session) => Ok(session.hello.clone()),
+        Err(trouble) => {
+            let (expected, came) = match trouble {
+                Trouble::Failed(Failure { expected, came }) => (expected, came),
+                Trouble::Skipped(reason) => ("a driver".to_owned(), reason),
+            };
+            Err(RunError::Driver { expected, came, printed: stage.output.tail(20) })
+        }
+    }
+}
+
+struct Runner {
+    theatre: Arc<Theatre>,
+    shared: Arc<Stage>,
+    hello: Hello,
+}
+
+/// A check that was done, and what it left behind.
+struct Done {
+    result: CheckResult,
+    left: Vec<String>,
+}
+
+impl Runner {
+    async fn check(&self, check: &Check) -> Done {
+        let began = Instant::now();
+        let (verdict, left) = Box::pin(self.verdict(check)).await;
+        let result = CheckResult {
+            name: check.name.to_owned(),
+            tier: check.tier,
+            sentence: check.sentence.to_owned(),
+            verdict,
+            took: began.elapsed(),
+        };
+        self.tell(&result);
+        Done { result, left }
+    }
+
+    fn tell(&self, result: &CheckResult) {
+        if let Some(observer) = &self.theatre.options.observer {
+            observer(result);
+        }
+    }
+
+    async fn verdict(&self, check: &Check) -> (Verdict, Vec<String>) {
+        let Theatre { options, target, .. } = &*self.theatre;
+        if let Some(reason) = check.skip(options, target, &self.hello) {
+            return (Verdict::Skipped { reason }, Vec::new());
+        }
+        if options.interrupt.is_cancelled() {
+            return (Verdict::Skipped { reason: "interrupted".to_owned() }, Vec::new());
+        }
+        let own = check.needs != Needs::Session && !matches!(target, Target::Listen { .. });
+        let stage = if own {
+            Stage::open(&self.theatre).await.map(Arc::new)
+        } else {
+            Ok(Arc::clone(&self.shared))
+        };
+        let stage = match stage {
+            Ok(stage) => stage,
+            Err(error) => {
+                let reason = format!("the suite cannot listen: {error}");
+                return (Verdict::Skipped { reason }, Vec::new());
+            }
+        };
+        let bench = Bench::new(stage);
+        let outcome = self.act(check, &bench).await;
+        // Before the cleaning up adds to them.
+        let finding = |failure: Failure| finding(check, &bench, failure);
+        let verdict = match outcome {
+            Ok(()) => Verdict::Passed,
+            Err(Trouble::Skipped(reason)) => Verdict::Skipped { reason },
+            Err(Trouble::Failed(failure)) => Verdict::Failed(Box::new(finding(failure))),
+        };
+        let limit = options.scaled(CLEAN_UP);
+        let left = tokio::time::timeout(limit, bench.clean_up()).await;
+        let left = left.unwrap_or_else(|_| vec!["deleting did not end in time".to_owned()]);
+        let left = left.into_iter().map(|what| format!("{}: {what}", check.name)).collect();
+        (verdict, left)
+    }
+
+    async fn act(&self, check: &Check, bench: &Bench) -> Outcome {
+        let limit = self.theatre.options.scaled(CHECK);
+        let acting = AssertUnwindSafe((check.run)(bench)).catch_unwind();
+        tokio::select! {
+            ended = tokio::time::timeout(limit, acting) => match ended {
+                Ok(Ok(outcome)) => outcome,
+                Ok(Err(_)) => Err(Trouble::Skipped("a defect of the suite: it panicked".to_owned())),
+                Err(_) => Err(crate::outcome::failed(
+                    "a check that ends",
+                    format_args!("it did not within {limit:?}"),
+                )),
+            },
+            () = self.theatre.options.interrupt.cancelled() => {
+                Err(Trouble::Skipped("interrupted".to_owned()))
+            }
+        }
+    }
+
+    /// Rules that hold in every session may have been broken while other checks ran.
+    fn add_observations(&self, results: &mut [CheckResult]) {
+        for result in results.iter_mut() {
+            let Some(came) = self.theatre.observations.of(&result.name) else { continue };
+            if !matches!(result.verdict, Verdict::Passed) {
+                continue;
+            }
+            let all = checks::all();
+            let Some(check) = all.iter().find(|check| check.name == result.name) else { continue };
+            result.verdict = Verdict::Failed(Box::new(Finding {
+                did: vec!["watched the streams of all checks".to_owned()],
+                expected: check.sentence.to_owned(),
+                came,
+                why: check.why.to_owned(),
+                manual: check.manual.to_owned(),
+                output: Vec::new(),
+            }));
+            self.tell(result);
+        }
+    }
+
+    fn leftovers(&self, left: &[String]) -> CheckResult {
+        let verdict = if left.is_empty() {
+            Verdict::Passed
+        } else {
+            Verdict::Failed(Box::new(Finding {
+                did: vec!["deleted every machine of the run, then listed".to_owned()],
+                expected: "empty lists".to_owned(),
+                came: left.join("\n"),
+                why: "what is left costs money, and nobody looks for it".to_owned(),
+                manual: "operation.proto, DeleteMachineRequest and ListMachinesRequest".to_owned(),
+                output: self.shared.output.tail(OUTPUT_SHOWN),
+            }))
+        };
+        let result = CheckResult {
+            name: LEFTOVERS.to_owned(),
+            tier: Tier::Must,
+            sentence: "after the run nothing is left of it".to_owned(),
+            verdict,
+            took: Duration::ZERO,
+        };
+        self.tell(&result);
+        result
+    }
+}
+
+fn finding(check: &Check, bench: &Bench, failure: Failure) -> Finding {
+    Finding {
+        did: bench.last_steps(STEPS_SHOWN),
+        expected: failure.expected,
+        came: failure.came,
+        why: check.why.to_owned(),
+        manual: check.manual.to_owned(),
+        output: bench.stage.output.tail(OUTPUT_SHOWN),
+    }
+}

@@ -1,0 +1,251 @@
+//! A core, a proxy before it, and one process of the driver behind that.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ostler_proto::v1alpha1::register_request::Frame;
+use ostler_proto::v1alpha1::{Readiness, RoleKind, Welcome};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::core::session::Session;
+use crate::core::{Core, Reign, within};
+use crate::observation::Observations;
+use crate::options::{Invitation, Options, Target};
+use crate::outcome::{Outcome, failed, skipped};
+use crate::process::{Output, Process};
+use crate::proxy::Proxy;
+
+/// For a driver to start and dial in.
+const DIAL_IN: Duration = Duration::from_secs(40);
+/// For an answer to Welcome.
+const READY: Duration = Duration::from_secs(10);
+/// For a Hello on a new stream.
+const HELLO: Duration = Duration::from_secs(10);
+
+/// What all stages of a run share.
+#[derive(Debug)]
+pub(crate) struct Theatre {
+    pub(crate) options: Options,
+    pub(crate) target: Target,
+    pub(crate) token: String,
+    pub(crate) token_file: PathBuf,
+    pub(crate) observations: Observations,
+}
+
+/// One core and one driver process. Both end with the value.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) theatre: Arc<Theatre>,
+    pub(crate) proxy: Proxy,
+    pub(crate) output: Output,
+    core: Mutex<Arc<Core>>,
+    driver: Mutex<Option<Arc<Running>>>,
+    /// One check at a time waits for the driver.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+/// A process of the driver.
+#[derive(Debug)]
+pub(crate) enum Running {
+    Command(Process),
+    InProcess { task: JoinHandle<()>, shutdown: CancellationToken },
+}
+
+impl Running {
+    /// Asks it to end.
+    pub(crate) fn terminate(&self) {
+        match self {
+            Self::Command(process) => process.terminate(),
+            Self::InProcess { shutdown, .. } => shutdown.cancel(),
+        }
+    }
+
+    /// Ends it as a crash would.
+    pub(crate) fn kill(&self) {
+        match self {
+            Self::Command(process) => process.kill(),
+            Self::InProcess { task, .. } => task.abort(),
+        }
+    }
+
+    /// How it ended, if it did.
+    pub(crate) fn exited(&self) -> Option<String> {
+        match self {
+            Self::Command(process) => process.exited(),
+            Self::InProcess { task, .. } => task.is_finished().then(|| "it returned".to_owned()),
+        }
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn exit(&self, limit: Duration) -> Option<String> {
+        match self {
+            Self::Command(process) => process.exit(limit).await,
+            Self::InProcess { .. } => {
+                let ended = async {
+                    while self.exited().is_none() {
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                    }
+                };
+                tokio::time::timeout(limit, ended).await.ok().and_then(|()| self.exited())
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Stage {
+    /// A core and a proxy; the driver is started by the first who needs it.
+    pub(crate) async fn open(theatre: &Arc<Theatre>) -> std::io::Result<Self> {
+        let reign = Reign { order: uuid::Uuid::new_v4().to_string(), term: 1 };
+        let core = Arc::new(new_core(theatre, reign).await?);
+        let listen = match &theatre.target {
+            Target::Listen { address, .. } => *address,
+            Target::Command(_) | Target::InProcess(_) => ([127, 0, 0, 1], 0).into(),
+        };
+        let proxy = Proxy::start(listen, core.address).await?;
+        Ok(Self {
+            theatre: Arc::clone(theatre),
+            proxy,
+            output: Output::default(),
+            core: Mutex::new(core),
+            driver: Mutex::new(None),
+            connecting: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// The core of now.
+    pub(crate) fn core(&self) -> Arc<Core> {
+        Arc::clone(&self.locked_core())
+    }
+
+    fn locked_core(&self) -> MutexGuard<'_, Arc<Core>> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn locked_driver(&self) -> MutexGuard<'_, Option<Arc<Running>>> {
+        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the core as a crash would, and starts another that remembers nothing.
+    pub(crate) async fn restart_core(&self) -> Outcome {
+        let Reign { order, term } = self.core().reign();
+        let core = new_core(&self.theatre, Reign { order, term: term + 1 }).await;
+        let core = core.map_err(|error| skipped(format_args!("no core: {error}")))?;
+        self.proxy.point_to(core.address);
+        *self.locked_core() = Arc::new(core);
+        self.proxy.cut();
+        Ok(())
+    }
+
+    /// The process of the driver, started if there is none.
+    pub(crate) fn driver(&self) -> Outcome<Option<Arc<Running>>> {
+        let mut driver = self.locked_driver();
+        if let Some(running) = driver.as_ref().filter(|running| running.exited().is_none()) {
+            return Ok(Some(Arc::clone(running)));
+        }
+        let Some(started) = self.start()? else { return Ok(None) };
+        let started = Arc::new(started);
+        *driver = Some(Arc::clone(&started));
+        Ok(Some(started))
+    }
+
+    /// The process of the driver; the check is skipped if the suite did not start it.
+    pub(crate) fn process(&self) -> Outcome<Arc<Running>> {
+        self.driver()?.ok_or_else(|| skipped("the suite did not start the driver"))
+    }
+
+    /// How the process ended, if it did.
+    pub(crate) fn exited(&self) -> Option<String> {
+        self.locked_driver().as_ref().and_then(|running| running.exited())
+    }
+
+    /// Forgets the process, so that the next use starts another. It is killed if it still runs.
+    pub(crate) fn forget_process(&self) {
+        if let Some(running) = self.locked_driver().take() {
+            running.kill();
+        }
+    }
+
+    fn start(&self) -> Outcome<Option<Running>> {
+        let url = format!("http://{}", self.proxy.address);
+        let token_file = self.theatre.token_file.clone();
+        match &self.theatre.target {
+            Target::Command(command) => Process::start(command, &url, &token_file, &self.output)
+                .map(|process| Some(Running::Command(process)))
+                .map_err(|error| failed("a driver that can be started", error)),
+            Target::InProcess(factory) => {
+                let shutdown = CancellationToken::new();
+                let invitation = Invitation { url, token_file, shutdown: shutdown.clone() };
+                let task = tokio::spawn(factory(invitation));
+                Ok(Some(Running::InProcess { task, shutdown }))
+            }
+            Target::Listen { .. } => Ok(None),
+        }
+    }
+
+    /// The next stream that says Hello; the driver is started if need be.
+    pub(crate) async fn arrival(&self) -> Outcome<Arc<Session>> {
+        self.arrival_within(DIAL_IN).await
+    }
+
+    /// As [`arrival`](Self::arrival), within this time.
+    pub(crate) async fn arrival_within(&self, limit: Duration) -> Outcome<Arc<Session>> {
+        self.driver()?;
+        let core = self.core();
+        let limit = self.theatre.options.scaled(limit);
+        let gone = async {
+            loop {
+                if let Some(how) = self.exited() {
+                    return how;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let expected = "a driver that dials in and sends Hello";
+        tokio::select! {
+            session = within(limit, expected, core.arrival()) => {
+                session?.ok_or_else(|| failed(expected, "the core is gone"))
+            }
+            how = gone => Err(failed(expected, format_args!("the driver ended: {how}"))),
+        }
+    }
+
+    /// A session that serves: the one there is, or the next that arrives.
+    pub(crate) async fn session(&self) -> Outcome<Arc<Session>> {
+        let _one_at_a_time = self.connecting.lock().await;
+        if let Some(session) = self.core().current() {
+            return Ok(session);
+        }
+        let session = self.arrival().await?;
+        let welcome = self.core().greeting(&session, RoleKind::Active);
+        self.admit(&session, welcome).await?;
+        Ok(session)
+    }
+
+    /// Welcomes a session and waits until the driver is ready.
+    pub(crate) async fn admit(&self, session: &Arc<Session>, welcome: Welcome) -> Outcome {
+        self.core().welcome(session, welcome)?;
+        let ready = session.log.find(0, |entry| match &entry.frame {
+            Some(Frame::State(state)) => {
+                (state.readiness() == Readiness::Ready && state.max_in_flight > 0).then_some(())
+            }
+            _ => None,
+        });
+        let expected = "DriverState READY with max_in_flight above 0 after Welcome";
+        let limit = self.theatre.options.scaled(READY);
+        let ready = within(limit, expected, ready).await?;
+        ready.map_err(|how| failed(expected, format_args!("the session ended: {how}")))
+    }
+}
+
+async fn new_core(theatre: &Theatre, reign: Reign) -> std::io::Result<Core> {
+    let hello = theatre.options.scaled(HELLO);
+    Core::start(&theatre.token, hello, theatre.observations.clone(), reign).await
+}
