@@ -1,6 +1,7 @@
 //! Tools that a test needs and a machine may not have.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Finds an executable on PATH.
 fn on_path(name: &str) -> Option<PathBuf> {
@@ -40,6 +41,18 @@ pub fn skip(what: &str) {
 /// kubectl, 1.32 or newer.
 pub fn kubectl() -> Option<PathBuf> {
     find("kubectl", &["kubectl.1.33", "kubectl.1.32", "kubectl"])
+}
+
+/// python3 with its module venv, which some distributions package apart.
+pub fn python_with_venv() -> Option<PathBuf> {
+    let what = "python3 with venv";
+    let python = find(what, &["python3"])?;
+    let works = Command::new(&python).args(["-c", "import ensurepip, venv"]).output();
+    if works.is_ok_and(|output| output.status.success()) {
+        return Some(python);
+    }
+    skip(what);
+    None
 }
 
 /// The root of the repository.
