@@ -157,9 +157,10 @@ class Driver:
             resume=s.Resume(session_id=self.session_id, operations=operations) if self.session_id else None)
 
     def on_welcome(self, welcome):
+        if not self.is_current(welcome):  # of a core that leads no longer: obey nothing, look for another
+            return self.call.cancel()
         self.session_id, self.standby = welcome.session_id, welcome.role == s.ROLE_KIND_STANDBY
         self.silence = 4 * seconds(welcome.heartbeat_interval) or None
-        self.is_current(welcome)
         self.classes.clear()  # while away, an invalidation may have been missed
         for held in welcome.verdicts:
             if held.verdict in (s.VERDICT_CANCEL, s.VERDICT_FORGET):
