@@ -98,6 +98,8 @@ class Driver:
                 await self.session()
             except (OSError, KeyError) as error:  # no token, no certificate: they may come
                 log.error("cannot dial: %s", error)
+            if self.ending:
+                return
             limit = 0.2 if time.monotonic() - begun > 60 else limit
             pause, limit = self.pause or random.uniform(0.1, limit), min(2 * limit, 30)
             log.info("dialing again in %.1f s", pause)
@@ -278,15 +280,18 @@ class Driver:
         self.send_live(state=self.state())
         for patience in (DRAIN, 2):
             with contextlib.suppress(asyncio.TimeoutError):
-                return await asyncio.wait_for(self.idle(), patience)
+                await asyncio.wait_for(self.idle(), patience)
+                break
             for x in self.held.values():
                 self.on_cancel(x.op)  # each completes with what it left behind
+        self.ending = True
 
     async def idle(self):
         while self.held:
             await asyncio.sleep(0.05)
         if self.live.is_set():
             await self.outbox.join()
+            self.ending = True
             await self.call.done_writing()
 
 
@@ -314,7 +319,6 @@ async def main(driver):
     serving = asyncio.create_task(driver.serve())
     await stop.wait()
     await driver.drain()
-    driver.ending = True
     await asyncio.wait([serving], timeout=0.5)  # for the core to end the stream
 
 
