@@ -10,8 +10,8 @@ PROVIDER, MAX_IN_FLIGHT = "python.ostler.dev", 64
 # The cloud. The statement that makes an instance also tags it with cluster and machine: no instance is ever without.
 cloud = sqlite3.connect(os.environ.get("CLOUD_FILE", Path(__file__).parent / "cloud.sqlite3"), isolation_level=None)
 cloud.row_factory = sqlite3.Row
-cloud.execute("CREATE TABLE IF NOT EXISTS instance (id PRIMARY KEY, cluster, uid, name, size, image, tags, user_data,"
-              " ready, initialized, UNIQUE (cluster, uid))")
+cloud.execute("CREATE TABLE IF NOT EXISTS instance (id PRIMARY KEY, cluster, uid, name, size, image, tags, own_tags,"
+              " user_data, ready, initialized, UNIQUE (cluster, uid))")
 THIS = "FROM instance WHERE cluster = ? AND (uid = ? OR (id = ? AND name = ?))"
 
 
@@ -84,9 +84,9 @@ async def create_machine(x):
     spec, row = await spec_of(x), find(x)  # look first: this may be the second try
     if row is None:
         values = (f"python:///{uuid.uuid4().hex}", x.op.cluster_id, x.op.target.uid, x.op.target.name, spec["size"],
-                  spec["image"], json.dumps({**spec["tags"], **x.request.tags}), x.request.bootstrap.user_data,
-                  time.time() + spec["bootSeconds"], False)
-        cloud.execute("INSERT INTO instance VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+                  spec["image"], json.dumps({**x.request.tags, **spec["tags"]}), json.dumps([*spec["tags"]]),
+                  x.request.bootstrap.user_data, time.time() + spec["bootSeconds"], False)
+        cloud.execute("INSERT INTO instance VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
     elif fixed(row, spec):
         raise Failed("ALREADY_EXISTS", "DOES_NOT_FIT", "an instance of this machine exists and was made differently")
     elif row["uid"] != x.op.target.uid:  # a restored cluster: the same machine under a new UID
@@ -109,10 +109,11 @@ async def update_machine(x):
     spec, row = await spec_of(x), need(x)
     if paths := fixed(row, spec):
         raise Failed("FAILED_PRECONDITION", "NOT_HOT_UPDATABLE", "this cannot change while it runs", paths=paths)
-    have, before = json.loads(row["tags"]), json.loads(x.request.last_applied_spec_json or "{}").get("tags", {})
-    want = {key: tag for key, tag in have.items() if key not in before} | spec["tags"]  # tags of others stay
+    have, own = json.loads(row["tags"]), json.loads(row["own_tags"])  # what is there, and what is there by us
+    want = {key: tag for key, tag in have.items() if key not in own} | spec["tags"]  # tags of others stay
     if want != have:
-        cloud.execute("UPDATE instance SET tags = ? WHERE id = ?", (json.dumps(want), row["id"]))
+        values = (json.dumps(want), json.dumps([*spec["tags"]]), row["id"])
+        cloud.execute("UPDATE instance SET tags = ?, own_tags = ? WHERE id = ?", values)
     return o.UpdateMachineResponse(applied_paths=["tags"] if want != have else [])
 
 

@@ -263,10 +263,12 @@ class Driver:
         """A call beside the stream; once more if the link broke or the session was over."""
         for again in (True, False):
             await self.live.wait()
-            try:
-                return await getattr(self.stub, method)(request(), metadata=token(), timeout=10)
-            except grpc.aio.AioRpcError as error:
-                status = error.code().name
+            call = asyncio.ensure_future(getattr(self.stub, method)(request(), metadata=token(), timeout=10))
+            await asyncio.wait([call])  # not `await call`: the end of the channel cancels it, and nothing else
+            error = asyncio.CancelledError() if call.cancelled() else call.exception()
+            if error is None:
+                return call.result()
+            status = error.code().name if isinstance(error, grpc.RpcError) else "CANCELLED"
             if status in ("NOT_FOUND", "FAILED_PRECONDITION", "INVALID_ARGUMENT"):
                 break
             await asyncio.sleep(0.5 if again else 0)
