@@ -1,11 +1,14 @@
 //! The driver contract: the `.proto` files and the code generated from them, with their `Debug`
-//! and, by the feature `json`, their JSON. Nothing else.
+//! and, by the feature `json`, their JSON; and [`scrub`], which keeps secrets out of texts.
 //!
 //! The comments of the `.proto` files are the driver author's manual.
 
 #[cfg(feature = "json")]
 pub mod json;
 mod redaction;
+mod scrub;
+
+pub use scrub::{scrub, scrub_bootstrap_tokens};
 
 /// The contract, version `v1alpha1`.
 #[expect(

@@ -134,13 +134,34 @@ pub enum ConnectError {
     /// A file that is needed for the connection cannot be read.
     #[error("cannot read {what} {}", path.display())]
     File {
-        /// `token file` or `CA file`.
+        /// `token file`, `CA file`, `certificate file` or `key file`.
         what: &'static str,
         /// Its path.
         path: PathBuf,
         /// The cause.
         #[source]
         source: std::io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{what} {} {problem}", path.display())]
+    Content {
+        /// As above.
+        what: &'static str,
+        /// Its path.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// TLS failed, and the remedy is known.
+    #[error("cannot connect to {endpoint}: {remedy}")]
+    Tls {
+        /// The endpoint as given.
+        endpoint: String,
+        /// What is wrong, and what to do.
+        remedy: &'static str,
+        /// The cause.
+        #[source]
+        source: tonic::transport::Error,
     },
     /// The token is no header text.
     #[error("the token contains characters that a header cannot carry")]

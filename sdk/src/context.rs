@@ -8,6 +8,7 @@ use ostler_proto::v1alpha1 as proto;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
 
 use crate::class::Class;
 use crate::error::DriverError;
@@ -34,6 +35,8 @@ struct Inner {
 struct Saved {
     checkpoint: Option<String>,
     secret: Option<Secret>,
+    /// What else must not be seen in any text.
+    user_data: Zeroizing<Vec<u8>>,
 }
 
 /// The fixed part of an operation.
@@ -175,7 +178,7 @@ impl Context {
     /// Saves what a later attempt for the same target needs, at most 4 KiB; longer ones are not
     /// saved. The core stores it and hands it back with the next operation, also when this one fails.
     pub fn save_checkpoint(&self, checkpoint: impl Into<String>) {
-        let checkpoint = checkpoint.into();
+        let checkpoint = self.scrub(&checkpoint.into());
         if checkpoint.len() > crate::session::limits::CHECKPOINT_BYTES {
             tracing::warn!(operation = %self.operation_id(), bytes = checkpoint.len(), "checkpoint is too long and was not saved");
             return;
@@ -208,12 +211,16 @@ impl Context {
         self.saved().checkpoint.clone()
     }
 
-    /// `text` without the values of the secret that the verb used.
+    /// Keeps the user data of the operation out of texts.
+    pub(crate) fn guard(&self, user_data: &[u8]) {
+        self.saved().user_data = Zeroizing::new(user_data.to_vec());
+    }
+
+    /// `text` without the values of the secret that the verb used, and without user data.
     pub(crate) fn scrub(&self, text: &str) -> String {
-        match &self.saved().secret {
-            Some(secret) => secret.scrub(text),
-            None => text.to_owned(),
-        }
+        let saved = self.saved();
+        let secret = saved.secret.iter().flat_map(Secret::values);
+        ostler_proto::scrub(text, secret.chain([saved.user_data.as_slice()]))
     }
 
     fn saved(&self) -> std::sync::MutexGuard<'_, Saved> {

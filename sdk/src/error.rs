@@ -205,8 +205,16 @@ impl DriverError {
         &self.details.violations
     }
 
-    pub(crate) fn map_message(mut self, map: impl Fn(&str) -> String) -> Self {
-        self.details.message = map(&self.details.message);
+    pub(crate) fn map_texts(mut self, map: impl Fn(&str) -> String) -> Self {
+        let details = &mut *self.details;
+        for text in [
+            &mut details.message,
+            &mut details.reason,
+            &mut details.provider_code,
+            &mut details.provider_request_id,
+        ] {
+            *text = map(text);
+        }
         for violation in &mut self.details.violations {
             violation.description = map(&violation.description);
         }

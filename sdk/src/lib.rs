@@ -79,6 +79,7 @@ mod cache;
 mod class;
 mod connect;
 mod context;
+mod diagnosis;
 mod driver;
 mod endpoint;
 mod error;

@@ -10,7 +10,7 @@ use crate::connect::{Connector, Cutter};
 /// The flags and variables of every driver; flatten them into your own with `#[command(flatten)]`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DriverArgs {
-    /// Where the core listens: http://HOST:PORT (loopback only), https://HOST:PORT or unix:PATH
+    /// Where the core listens: https://HOST:PORT, unix:PATH, or http://HOST:PORT on loopback
     #[arg(
         long,
         env = "OSTLER_ENDPOINT",
@@ -23,9 +23,27 @@ pub struct DriverArgs {
     #[arg(long, env = "OSTLER_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
-    /// File with the certificates (PEM) to trust for https
+    /// File with the certificates (PEM) to trust for https; read again for every connection
     #[arg(long, env = "OSTLER_CA_FILE", value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
+
+    /// File with a certificate (PEM) to show to the core instead of a token; read again for every connection
+    #[arg(long, env = "OSTLER_CERT_FILE", value_name = "FILE", requires = "key_file")]
+    pub cert_file: Option<PathBuf>,
+
+    /// File with the private key (PEM) of that certificate
+    #[arg(long, env = "OSTLER_KEY_FILE", value_name = "FILE", requires = "cert_file")]
+    pub key_file: Option<PathBuf>,
+
+    /// Dial http:// beyond loopback all the same, e.g. through an encrypting proxy: whoever is between reads token and
+    /// secrets
+    #[arg(
+        long,
+        env = "OSTLER_ALLOW_PLAINTEXT",
+        action = clap::ArgAction::SetTrue,
+        value_parser = clap::builder::BoolishValueParser::new()
+    )]
+    pub allow_plaintext: bool,
 
     /// How long to finish running operations after SIGTERM, e.g. 25s or 5m
     #[arg(

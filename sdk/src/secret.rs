@@ -41,16 +41,9 @@ impl Secret {
         self.data.keys().map(String::as_str)
     }
 
-    /// `text` with every value that occurs in it replaced.
-    pub(crate) fn scrub(&self, text: &str) -> String {
-        // Shorter values are ordinary words: replacing them would spoil messages and hide nothing.
-        const SHORTEST: usize = 6;
-        self.data
-            .values()
-            .filter_map(|value| std::str::from_utf8(value).ok())
-            .map(str::trim)
-            .filter(|value| value.len() >= SHORTEST)
-            .fold(text.to_owned(), |text, value| text.replace(value, "***"))
+    /// The values, to be kept out of texts.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &[u8]> {
+        self.data.values().map(|value| value.as_slice())
     }
 }
 
@@ -77,10 +70,5 @@ mod tests {
     fn a_missing_key_is_named() {
         let error = secret().text("user").unwrap_err();
         assert!(error.message().contains("user"), "{error}");
-    }
-
-    #[test]
-    fn values_are_scrubbed_from_texts() {
-        assert_eq!(secret().scrub("login canary-7f3a refused"), "login *** refused");
     }
 }

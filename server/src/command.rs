@@ -21,7 +21,7 @@ use tracing_subscriber::EnvFilter;
 use crate::health::{self, Health};
 use crate::listen::DriverListenArgs;
 use crate::signals::on_signal;
-use crate::{AdminAddress, AdminListener, Core, CoreOptions, DriverToken};
+use crate::{AdminAddress, AdminListener, Core, CoreOptions, DriverToken, TOKEN_AUDIENCE};
 
 /// The core of Ostler: machine controllers, and the gRPC service that drivers dial in to.
 ///
@@ -50,7 +50,25 @@ pub struct Args {
     /// /metrics, /healthz and /readyz (HTTP, loopback only)
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10259")]
     metrics_listen: SocketAddr,
-    /// A provider, and the file with the token of its driver; repeatable
+    /// Who may serve which provider, as ServiceAccount, client certificate, unix user or token file (YAML)
+    ///
+    /// Read again when it changes. One binding for each way to prove who one is:
+    ///
+    ///   bindings:
+    ///   - serviceAccount: NAMESPACE/NAME
+    ///     providers: [aws.example.com]
+    ///   - certificate: spiffe://example.com/driver/aws
+    ///     providers: [aws.example.com]
+    ///   - unixUser: 1000
+    ///     providers: [fake.ostler.dev]
+    ///   - tokenFile: /run/ostler/token
+    ///     providers: [fake.ostler.dev]
+    #[arg(long, value_name = "FILE", verbatim_doc_comment)]
+    driver_access: Option<PathBuf>,
+    /// The audience that a driver's ServiceAccount token must have
+    #[arg(long, value_name = "NAME", default_value = TOKEN_AUDIENCE)]
+    token_audience: String,
+    /// A provider, and the file with the token of its driver; repeatable. Short for a tokenFile in --driver-access
     #[arg(long = "driver-token", value_name = "PROVIDER=FILE")]
     driver_tokens: Vec<DriverToken>,
     /// Another name that classes use for a provider, e.g. AWS=aws.example.com; repeatable
@@ -162,8 +180,10 @@ fn check(args: &Args) -> anyhow::Result<()> {
             "leader election needs --leader-elect-retry-period < --leader-elect-renew-deadline < --leader-elect-lease-duration"
         );
     }
-    if args.driver_tokens.is_empty() {
-        tracing::warn!("no --driver-token is given, so no driver can connect");
+    if args.driver_tokens.is_empty() && args.driver_access.is_none() {
+        tracing::warn!(
+            "neither --driver-access nor --driver-token is given: no driver can connect"
+        );
     }
     Ok(())
 }
@@ -195,6 +215,8 @@ fn options(args: Args) -> CoreOptions {
         settings,
         cluster_id: args.cluster_id,
         tokens: args.driver_tokens,
+        access_file: args.driver_access,
+        token_audience: args.token_audience,
         ..CoreOptions::default()
     }
 }

@@ -1,6 +1,7 @@
 //! The core as one value: started, asked whether it is ready, stopped.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -16,9 +17,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::{Connected, TcpIncoming};
 
-use crate::DriverToken;
+use crate::access::{Access, DriverToken, TOKEN_AUDIENCE};
 use crate::admin::AdminListener;
-use crate::tokens::TokenFiles;
 
 /// What a core is made of.
 #[derive(Clone)]
@@ -27,8 +27,12 @@ pub struct CoreOptions {
     pub settings: Settings,
     /// See [`ostler_controllers::cluster_id`].
     pub cluster_id: Option<String>,
-    /// The drivers that may dial in.
+    /// Token files of drivers that may dial in.
     pub tokens: Vec<DriverToken>,
+    /// The file that binds other drivers to providers, see `--driver-access`.
+    pub access_file: Option<PathBuf>,
+    /// The audience that ServiceAccount tokens of drivers must have.
+    pub token_audience: String,
     /// What time it is.
     pub clock: Clock,
 }
@@ -39,6 +43,8 @@ impl Default for CoreOptions {
             settings: Settings::default(),
             cluster_id: None,
             tokens: Vec::new(),
+            access_file: None,
+            token_audience: TOKEN_AUDIENCE.to_owned(),
             clock: ostler_controllers::system_clock(),
         }
     }
@@ -50,6 +56,8 @@ impl fmt::Debug for CoreOptions {
             .field("settings", &self.settings)
             .field("cluster_id", &self.cluster_id)
             .field("tokens", &self.tokens)
+            .field("access_file", &self.access_file)
+            .field("token_audience", &self.token_audience)
             .finish_non_exhaustive()
     }
 }
@@ -88,7 +96,9 @@ impl Core {
         IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        let CoreOptions { settings, cluster_id, tokens, clock } = options;
+        let CoreOptions { settings, cluster_id, tokens, access_file, token_audience, clock } =
+            options;
+        let access = Access::open(client.clone(), token_audience, tokens, access_file).await?;
         let cluster_id = cluster_id.as_deref();
         let cluster_id =
             ostler_controllers::cluster_id(&client, &settings.namespace, cluster_id).await?;
@@ -100,11 +110,7 @@ impl Core {
             aliases: settings.aliases.clone(),
             ..SessionsOptions::default()
         };
-        let sessions = Sessions::new(
-            sessions_options,
-            Arc::new(classes.clone()),
-            Arc::new(TokenFiles(tokens)),
-        );
+        let sessions = Sessions::new(sessions_options, Arc::new(classes.clone()), Arc::new(access));
         sessions.register_metrics(registry);
         let controllers =
             Controllers::new(client, stores.clone(), sessions.clone(), settings, clock, registry);

@@ -392,7 +392,10 @@ const FIRST_PORT: u16 = 20_000;
 const PORTS: u16 = 25;
 
 /// A port that nobody listens on, and that no other test of this process gets.
-fn free_port() -> u16 {
+///
+/// # Panics
+/// If loopback has none left.
+pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let process = u16::try_from(std::process::id() % 400).expect("below 400");
     std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed))

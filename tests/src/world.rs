@@ -128,7 +128,7 @@ impl World {
             settings,
             tokens: vec![DriverToken {
                 name: "fake".to_owned(),
-                provider: Some(PROVIDER.to_owned()),
+                providers: Some([PROVIDER.to_owned()].into()),
                 file: self.directory.path().join("token"),
             }],
             clock: Arc::new(move || at(start)),

@@ -193,7 +193,7 @@ fn core_options(data: &DataDir, drivers: &[DriverChoice]) -> anyhow::Result<Core
     for driver in drivers {
         tokens.push(DriverToken {
             name: driver.name(),
-            provider: driver.provider().map(str::to_owned),
+            providers: driver.provider().map(|provider| [provider.to_owned()].into()),
             file: data.driver_token(&driver.name())?,
         });
     }
@@ -230,7 +230,7 @@ async fn install_crds(client: &Client) -> anyhow::Result<()> {
 async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     if flag == "--drivers-listen" && !address.ip().is_loopback() {
         bail!(
-            "{flag} {address} is not a loopback address, and drivers speak no TLS here yet; use 127.0.0.1"
+            "{flag} {address} is not a loopback address, and drivers speak plaintext here; use 127.0.0.1, or `ostler-server` with a certificate"
         );
     }
     let error = match TcpListener::bind(address).await {

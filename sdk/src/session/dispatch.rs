@@ -64,7 +64,7 @@ impl<D: Driver> Dispatcher<D> {
                 }
                 Err(_) => Err(DriverError::deadline_exceeded("the verb took too long")),
             };
-            let answer = answer.map_err(|error| error.map_message(|text| ctx.scrub(text)));
+            let answer = answer.map_err(|error| error.map_texts(|text| ctx.scrub(text)));
             Finished { operation_id, answer, checkpoint: ctx.saved_checkpoint() }
         }
     }
@@ -152,6 +152,7 @@ async fn create_machine<D: Driver>(
 ) -> Answer {
     let target = ctx.target().clone();
     let bootstrap = create.bootstrap.unwrap_or_default();
+    ctx.guard(&bootstrap.user_data);
     let request = CreateMachine {
         ctx,
         tags: create.tags.into_iter().collect(),

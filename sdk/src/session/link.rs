@@ -17,6 +17,7 @@ use super::backoff::Backoff;
 use super::limits::MAX_FRAME_BYTES;
 use super::protocol::Dial;
 use crate::connect::{ConnectError, Connection, Connector};
+use crate::diagnosis;
 use crate::library::Client;
 
 const DIAL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -335,11 +336,14 @@ fn dial(connector: &Connector) -> BoxFuture<'static, Result<Connection, ConnectE
 /// When to dial after the stream failed. Only a refusal has a meaning of its own: a broken link
 /// shows as any code.
 fn after(status: &Status) -> Dial {
-    if status.code() == Code::PermissionDenied {
+    // With a cause, it is not the core that speaks but the transport.
+    let cause = std::error::Error::source(status).map(super::chain);
+    if status.code() == Code::PermissionDenied && cause.is_none() {
         tracing::error!(message = %status.message(), "the core refuses this driver");
         return Dial::Refused;
     }
-    tracing::warn!(code = ?status.code(), message = %status.message(), "the session broke");
+    let (code, message, remedy) = (status.code(), status.message(), diagnosis::of(status));
+    tracing::warn!(?code, message, cause, remedy, "the session broke");
     Dial::Backoff
 }
 

@@ -104,11 +104,16 @@ impl fmt::Debug for Presented<'_> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
     /// The caller showed nothing.
-    #[error("the call has no bearer token; set OSTLER_TOKEN_FILE of the driver")]
+    #[error(
+        "the call shows no bearer token and no client certificate; set OSTLER_TOKEN_FILE, or OSTLER_CERT_FILE and OSTLER_KEY_FILE, of the driver"
+    )]
     Missing,
     /// What the caller showed is not valid.
     #[error("the bearer token is not valid; check OSTLER_TOKEN_FILE of the driver")]
     Invalid,
+    /// What the caller showed is not accepted, for this reason.
+    #[error("{0}")]
+    Refused(String),
     /// The caller is known, and may serve no provider.
     #[error("{0}")]
     Unbound(String),

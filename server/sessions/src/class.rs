@@ -69,6 +69,12 @@ pub trait ClassSource: Send + Sync + 'static {
     /// The merged secret of a class as it is now. [`ClassError::NotFound`] if the class is not
     /// there, names no secret, or names one that is not there.
     async fn secret(&self, namespace: &str, name: &str) -> Result<SecretContent, ClassError>;
+
+    /// Everything confidential that drivers get for a class: the values of its secret, and user
+    /// data. What drivers say is scrubbed for it. Answered from memory.
+    fn confidential(&self, _namespace: &str, _name: &str) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
 }
 
 #[cfg(test)]

@@ -67,6 +67,18 @@ impl ClassSource for StoreClassSource {
             MergedSecret::NotReferenced | MergedSecret::Missing(_) => Err(ClassError::NotFound),
         }
     }
+
+    fn confidential(&self, namespace: &str, name: &str) -> Vec<Vec<u8>> {
+        let Ok(class) = self.find(namespace, name) else { return Vec::new() };
+        match merge(&self.stores, &class) {
+            MergedSecret::Merged { data, user_data, .. } => {
+                data.into_values().chain(user_data).collect()
+            }
+            MergedSecret::NamespaceDenied(_)
+            | MergedSecret::NotReferenced
+            | MergedSecret::Missing(_) => Vec::new(),
+        }
+    }
 }
 
 impl Targets for StoreClassSource {
@@ -157,6 +169,8 @@ mod tests {
         let expected = [("both", "two"), ("key", "one")];
         let expected = expected.map(|(key, value)| (key.to_owned(), value.as_bytes().to_vec()));
         assert_eq!(secret.data, expected.into());
+        let confidential = source.confidential("default", "c");
+        assert_eq!(confidential, [&b"two"[..], b"one", b"one"], "with the user data");
     }
 
     #[tokio::test]

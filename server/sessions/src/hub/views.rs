@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ostler_proto::v1alpha1::ObjectRevision;
 use tokio::time::Instant;
 
-use super::operations::Place;
+use super::operations::{Op, Place};
+use super::session::Session;
 use super::{Hub, SessionKey};
 use crate::{Finished, InFlight, ProviderState, TargetView};
 
@@ -18,6 +19,26 @@ pub(crate) struct Scope {
     pub(crate) class: Option<ObjectRevision>,
     /// Whether the class is what the driver of an adopted operation says.
     pub(crate) claimed: bool,
+}
+
+impl Scope {
+    fn of(session: &Session, operation: &Op) -> Self {
+        Self {
+            provider: session.driver.provider.clone(),
+            class: operation.class.clone(),
+            claimed: operation.adopted,
+        }
+    }
+
+    /// Whether it entitles to a class of `provider`. Of an adopted operation only the driver knows
+    /// the class, if it says it at all: then it may be any of the provider that it serves.
+    pub(crate) fn covers(&self, class: &ObjectRevision, provider: Option<&str>) -> bool {
+        let named = match &self.class {
+            Some(own) => own.namespace == class.namespace && own.name == class.name,
+            None => self.claimed,
+        };
+        named && (!self.claimed || provider == Some(&self.provider))
+    }
 }
 
 impl Hub {
@@ -79,15 +100,33 @@ impl Hub {
         }
     }
 
+    /// Whether an operation in flight on a live session of `principal` entitles to a class of
+    /// `provider`.
+    pub(crate) fn may_see(
+        &self,
+        principal: &str,
+        class: &ObjectRevision,
+        provider: Option<&str>,
+    ) -> bool {
+        let own = self.sessions.values().filter(|session| session.principal == principal);
+        own.into_iter().any(|session| {
+            let mut operations = session.in_flight.iter().filter_map(|id| self.operations.get(id));
+            operations.any(|operation| Scope::of(session, operation).covers(class, provider))
+        })
+    }
+
+    /// The class that an operation of this stream is about.
+    pub(crate) fn class_of(&self, key: SessionKey, operation: &str) -> Option<ObjectRevision> {
+        let operation = self.operations.get(operation)?;
+        matches!(operation.place, Place::Sent(session) if session == key)
+            .then(|| operation.class.clone())?
+    }
+
     /// What `principal` may see for an operation that is in flight on its live session.
     pub(crate) fn scope(&self, principal: &str, session: &str, operation: &str) -> Option<Scope> {
         let operation = self.operations.get(operation)?;
         let Place::Sent(key) = operation.place else { return None };
         let live = self.sessions.get(&key)?;
-        (live.id == session && live.principal == principal).then(|| Scope {
-            provider: live.driver.provider.clone(),
-            class: operation.class.clone(),
-            claimed: operation.adopted,
-        })
+        (live.id == session && live.principal == principal).then(|| Scope::of(live, operation))
     }
 }

@@ -3,6 +3,7 @@
 mod health;
 mod reads;
 mod register;
+mod scrub;
 mod serve;
 
 use std::collections::HashMap;
@@ -88,7 +89,9 @@ fn peer<T>(request: &Request<T>) -> Peer {
 fn refusal(error: &AuthError) -> Status {
     let message = error.to_string();
     match error {
-        AuthError::Missing | AuthError::Invalid => Status::unauthenticated(message),
+        AuthError::Missing | AuthError::Invalid | AuthError::Refused(_) => {
+            Status::unauthenticated(message)
+        }
         AuthError::Unbound(_) => status(Code::PermissionDenied, "NOT_BOUND", message),
         AuthError::Unavailable(_) => Status::unavailable(message),
     }

@@ -15,25 +15,33 @@ use crate::session::frames;
 use crate::shell::Shell;
 use crate::{ClassContent, ClassError, Principal};
 
-/// A class of one of the principal's providers.
+/// The class of an operation that is in flight on a session of the caller.
 pub(super) fn machine_class(
     shell: &Arc<Shell>,
     principal: &Principal,
     wanted: ObjectRevision,
 ) -> Result<GetMachineClassResponse, Status> {
-    let found = shell.shelf.find(shell.classes.as_ref(), &wanted);
-    let class = match found {
+    let newest = shell.classes.class(&wanted.namespace, &wanted.name).ok();
+    let provider = newest.as_ref().map(|class| shell.options.canonical(&class.provider));
+    if !shell.with(|hub, _| hub.may_see(&principal.name, &wanted, provider)) {
+        tracing::warn!(principal = principal.name, class = named_by(&wanted), "class refused");
+        return Err(class_denied());
+    }
+    let gone = || {
+        let message = format!("class {} is not at that revision any more", named_by(&wanted));
+        status(Code::NotFound, "REVISION_GONE", message)
+    };
+    let class = match shell.shelf.find(shell.classes.as_ref(), &wanted) {
         Ok(Some(class)) => class,
-        Ok(None) => {
-            let message = format!("class {} is not at that revision any more", named_by(&wanted));
-            return Err(status(Code::NotFound, "REVISION_GONE", message));
+        Ok(None) | Err(ClassError::NotFound) => return Err(gone()),
+        Err(ClassError::NamespaceDenied) => return Err(class_denied()),
+        Err(error @ ClassError::Unavailable(_)) => {
+            return Err(unavailable(&error, "class", &wanted));
         }
-        Err(error) => return Err(refusal(&error, "class", &wanted)),
     };
     let provider = shell.options.canonical(&class.provider);
     if !principal.providers.allow(provider) {
-        let message = format!("class {} is of another provider", named_by(&wanted));
-        return Err(status(Code::PermissionDenied, "FOREIGN_CLASS", message));
+        return Err(class_denied());
     }
     if class.provider_spec_json.len() > PROVIDER_SPEC {
         let bytes = class.provider_spec_json.len();
@@ -93,7 +101,7 @@ pub(super) async fn secret(
         Ok(secret) => secret,
         Err(ClassError::NotFound | ClassError::NamespaceDenied) => return Err(denied()),
         Err(error @ ClassError::Unavailable(_)) => {
-            return Err(refusal(&error, "secret of class", &wanted));
+            return Err(unavailable(&error, "secret of class", &wanted));
         }
     };
     if !wanted.revision.is_empty() && wanted.revision != secret.revision {
@@ -119,17 +127,9 @@ fn may_read(
 ) -> bool {
     let scope = shell.with(|hub, _| hub.scope(&principal.name, session_id, operation_id));
     let Some(scope) = scope else { return false };
-    let named = scope.class.as_ref();
-    if named.is_some_and(|it| it.namespace != wanted.namespace || it.name != wanted.name) {
-        return false;
-    }
-    // Adopted: only the driver says for which class it works, if it says so. It may be any of its
-    // provider.
-    !scope.claimed
-        || shell
-            .classes
-            .class(&wanted.namespace, &wanted.name)
-            .is_ok_and(|class| shell.options.canonical(&class.provider) == scope.provider)
+    let newest = shell.classes.class(&wanted.namespace, &wanted.name).ok();
+    let provider = newest.as_ref().map(|class| shell.options.canonical(&class.provider));
+    scope.covers(wanted, provider)
 }
 
 /// The same for "not yours" and "not there", so that nothing can be learned by asking.
@@ -138,13 +138,15 @@ fn denied() -> Status {
     status(Code::PermissionDenied, "SECRET_DENIED", message)
 }
 
-fn refusal(error: &ClassError, what: &str, wanted: &ObjectRevision) -> Status {
+/// The same for "not yours" and "not there" here as well.
+fn class_denied() -> Status {
+    let message = "only the class of an operation in flight on a session of this driver";
+    status(Code::PermissionDenied, "CLASS_DENIED", message)
+}
+
+fn unavailable(error: &ClassError, what: &str, wanted: &ObjectRevision) -> Status {
     let message = format!("{what} {}: {error}", named_by(wanted));
-    match error {
-        ClassError::NotFound => status(Code::NotFound, "CLASS_NOT_FOUND", message),
-        ClassError::NamespaceDenied => status(Code::PermissionDenied, "NAMESPACE_DENIED", message),
-        ClassError::Unavailable(_) => status(Code::Unavailable, "CLASS_UNAVAILABLE", message),
-    }
+    status(Code::Unavailable, "CLASS_UNAVAILABLE", message)
 }
 
 fn named_by(wanted: &ObjectRevision) -> String {

@@ -7,6 +7,7 @@ use ostler_proto::v1alpha1::RegisterRequest;
 use ostler_proto::v1alpha1::register_request::Frame;
 use tonic::{Status, Streaming};
 
+use super::scrub;
 use crate::Principal;
 use crate::hub::SessionKey;
 use crate::session::Close;
@@ -42,8 +43,9 @@ async fn read(
             next = frames.message() => next,
         };
         match next {
-            Ok(Some(frame)) => {
+            Ok(Some(mut frame)) => {
                 let seq = frame.seq;
+                scrub::frame(&shell, key, &mut frame);
                 let skew = skew(&frame);
                 outbox.received(&frame);
                 shell.with(|hub, now| hub.frame(now, key, frame));

@@ -2,12 +2,14 @@
 
 use ostler_proto::v1alpha1::{
     GetMachineClassRequest, GetMachineClassResponse, HeldOperation, HeldState, ObjectRevision,
+    OperationError, OperationProgress, operation_completed,
 };
+use ostler_sessions::{Outcome, TargetView};
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 use crate::core::{Core, FOREIGN_TOKEN, SECOND_TOKEN, TOKEN, class, class_ref, create};
-use crate::driver::{Driver, Heard, authorized, created, held, holding};
+use crate::driver::{Driver, Heard, Said, authorized, created, held, holding};
 
 async fn class_of(
     core: &Core,
@@ -23,9 +25,18 @@ fn reason(status: &Status) -> String {
     status.get_details_error_info().unwrap().reason
 }
 
+/// A core that has sent `op-1` to a ready driver.
+async fn core_with_an_operation() -> (Core, Driver) {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.take().await;
+    (core, driver)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_class_comes_with_the_digest_of_its_spec_and_a_reference_to_its_secret() {
-    let core = Core::start();
+    let (core, _driver) = core_with_an_operation().await;
     let class = class_of(&core, TOKEN, class_ref("small", "")).await.unwrap();
     assert_eq!(class.r#ref, Some(class_ref("small", "7")));
     assert_eq!(class.secret, Some(class_ref("small", "1")));
@@ -34,21 +45,71 @@ async fn a_class_comes_with_the_digest_of_its_spec_and_a_reference_to_its_secret
 }
 
 #[tokio::test(start_paused = true)]
-async fn classes_that_are_not_there_foreign_or_out_of_scope_are_refused() {
-    let core = Core::start();
+async fn classes_that_are_not_there_foreign_or_not_needed_get_one_and_the_same_answer() {
+    let (core, mut driver) = core_with_an_operation().await;
+    core.classes.put("other", class("1", "1"));
     let elsewhere = ObjectRevision { namespace: "kube-system".into(), ..class_ref("small", "") };
     let cases = [
-        (TOKEN, class_ref("large", ""), Code::NotFound, "CLASS_NOT_FOUND"),
-        (TOKEN, class_ref("small", "6"), Code::NotFound, "REVISION_GONE"),
-        (TOKEN, elsewhere, Code::PermissionDenied, "NAMESPACE_DENIED"),
-        (FOREIGN_TOKEN, class_ref("small", ""), Code::PermissionDenied, "FOREIGN_CLASS"),
+        (TOKEN, class_ref("missing", "")),
+        (TOKEN, class_ref("other", "")),
+        (TOKEN, class_ref("other", "1")),
+        (TOKEN, elsewhere),
+        (FOREIGN_TOKEN, class_ref("small", "")),
+        (SECOND_TOKEN, class_ref("small", "7")),
     ];
-    for (token, wanted, code, expected) in cases {
-        let refused = class_of(&core, token, wanted).await.unwrap_err();
-        assert_eq!((refused.code(), reason(&refused).as_str()), (code, expected));
+    let mut answers = Vec::new();
+    for (token, wanted) in cases {
+        answers.push(class_of(&core, token, wanted).await.unwrap_err());
+    }
+    driver.complete("op-1", created("m")).await;
+    driver.handled().await;
+    answers.push(class_of(&core, TOKEN, class_ref("small", "7")).await.unwrap_err());
+    for refused in answers {
+        assert_eq!(
+            (refused.code(), reason(&refused).as_str()),
+            (Code::PermissionDenied, "CLASS_DENIED")
+        );
+        let message = "only the class of an operation in flight on a session of this driver";
+        assert_eq!(refused.message(), message);
     }
     let refused = class_of(&core, "wrong", class_ref("small", "")).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_that_is_gone_is_called_so_to_the_driver_that_works_on_it() {
+    let (core, _driver) = core_with_an_operation().await;
+    let refused = class_of(&core, TOKEN, class_ref("small", "6")).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::NotFound, "REVISION_GONE"));
+    core.classes.classes.lock().unwrap().clear();
+    let refused = class_of(&core, TOKEN, class_ref("small", "")).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::NotFound, "REVISION_GONE"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_driver_says_is_scrubbed_before_anybody_sees_it() {
+    let (mut core, mut driver) = core_with_an_operation().await;
+    let said = "canary-secret and abcdef.0123456789abcdef";
+    let progress = OperationProgress {
+        operation_id: "op-1".into(),
+        stage: "Boot".into(),
+        message: said.into(),
+        checkpoint: said.into(),
+        ..OperationProgress::default()
+    };
+    driver.say(Said::Progress(progress)).await;
+    driver.handled().await;
+    let TargetView::InFlight(flight) = core.sessions.view("uid-1") else { panic!("not in flight") };
+    let progress = flight.progress.unwrap();
+    assert_eq!((progress.stage.as_str(), progress.message.as_str()), ("Boot", "*** and ***"));
+    let error = OperationError { message: said.into(), ..OperationError::default() };
+    driver.complete("op-1", operation_completed::Outcome::Error(error)).await;
+    let finished = core.outcome("uid-1").await;
+    let Outcome::Error(failure) = &*finished.outcome else { panic!("a result") };
+    assert_eq!(
+        (failure.message.as_str(), finished.checkpoint.as_str()),
+        ("*** and ***", "*** and ***")
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -60,6 +60,11 @@ impl ClassSource for Classes {
         assert_eq!(namespace, "default");
         self.secrets.lock().unwrap().get(name).cloned().ok_or(ClassError::NotFound)
     }
+
+    fn confidential(&self, _namespace: &str, name: &str) -> Vec<Vec<u8>> {
+        let secrets = self.secrets.lock().unwrap();
+        secrets.get(name).map(|it| it.data.values().cloned().collect()).unwrap_or_default()
+    }
 }
 
 pub(crate) fn class(revision: &str, secret: &str) -> ClassContent {

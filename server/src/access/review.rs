@@ -1,0 +1,179 @@
+//! Tokens of ServiceAccounts: the API server is asked about each.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
+use kube::api::{Api, PostParams};
+use kube::{Client, Error};
+use ostler_sessions::AuthError;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+/// For one question.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Questions at once: a crowd of strangers must not become a load on the API server.
+const AT_ONCE: usize = 8;
+/// For how long a yes counts: a deleted ServiceAccount is shut out within this.
+const YES: Duration = Duration::from_secs(30);
+/// For how long a no counts, so that a driver that hammers costs little.
+const NO: Duration = Duration::from_secs(5);
+/// Answers that are kept; one for each token in use and some for wrong ones.
+const ANSWERS: usize = 1024;
+
+/// What the API server said of a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is the token of a ServiceAccount, for our audience.
+    Account {
+        /// `system:serviceaccount:NAMESPACE:NAME`.
+        name: String,
+        /// When it ends, in seconds since 1970, if it says so.
+        expires: Option<i64>,
+    },
+    /// It is not valid, or for another audience, or of somebody else.
+    Refused,
+}
+
+/// Asks, and remembers for a moment.
+pub(super) struct Reviewer {
+    client: Client,
+    audience: String,
+    answers: Mutex<HashMap<[u8; 32], (Verdict, Instant)>>,
+    questions: Semaphore,
+}
+
+impl fmt::Debug for Reviewer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reviewer").field("audience", &self.audience).finish_non_exhaustive()
+    }
+}
+
+impl Reviewer {
+    /// Tokens must be meant for `audience`.
+    pub(super) fn new(client: Client, audience: String) -> Self {
+        let questions = Semaphore::new(AT_ONCE);
+        Self { client, audience, answers: Mutex::default(), questions }
+    }
+
+    /// The audience that tokens must be meant for.
+    pub(super) fn audience(&self) -> &str {
+        &self.audience
+    }
+
+    /// Who a token stands for.
+    pub(super) async fn review(&self, token: &str) -> Result<Verdict, AuthError> {
+        let key: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        if let Some(verdict) = self.remembered(&key) {
+            return Ok(verdict);
+        }
+        let asked = tokio::time::timeout(PATIENCE, self.ask(token)).await;
+        let verdict = asked.unwrap_or_else(|_| {
+            Err(AuthError::Unavailable("the API server does not answer".to_owned()))
+        })?;
+        self.remember(key, verdict.clone());
+        Ok(verdict)
+    }
+
+    async fn ask(&self, token: &str) -> Result<Verdict, AuthError> {
+        // Never closed.
+        let _turn = self.questions.acquire().await;
+        let review = TokenReview {
+            spec: TokenReviewSpec {
+                audiences: Some(vec![self.audience.clone()]),
+                token: Some(token.to_owned()),
+            },
+            ..TokenReview::default()
+        };
+        let answer = Api::all(self.client.clone()).create(&PostParams::default(), &review).await;
+        match answer {
+            Ok(TokenReview { status, .. }) => Ok(self.judge(status, token)),
+            Err(error) => {
+                tracing::warn!(%error, "a token cannot be reviewed");
+                Err(AuthError::Unavailable(why(&error).to_owned()))
+            }
+        }
+    }
+
+    fn judge(&self, status: Option<TokenReviewStatus>, token: &str) -> Verdict {
+        let TokenReviewStatus { authenticated, audiences, user, error } =
+            status.unwrap_or_default();
+        // A server that knows no audiences names none: then the token is meant for that server.
+        let meant = audiences.is_some_and(|audiences| audiences.contains(&self.audience));
+        let name = user.and_then(|user| user.username).unwrap_or_default();
+        let is_account = name.starts_with("system:serviceaccount:");
+        if authenticated == Some(true) && meant && is_account {
+            return Verdict::Account { name, expires: expiry(token) };
+        }
+        tracing::warn!(user = name, meant, error, "a token was refused");
+        Verdict::Refused
+    }
+
+    fn remembered(&self, key: &[u8; 32]) -> Option<Verdict> {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let (verdict, until) = answers.get(key)?;
+        (Instant::now() < *until).then(|| verdict.clone())
+    }
+
+    fn remember(&self, key: [u8; 32], verdict: Verdict) {
+        let now = Instant::now();
+        let life = if verdict == Verdict::Refused { NO } else { YES };
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if answers.len() >= ANSWERS {
+            answers.retain(|_, (_, until)| now < *until);
+        }
+        if answers.len() < ANSWERS {
+            answers.insert(key, (verdict, now + life));
+        }
+    }
+}
+
+fn why(error: &Error) -> &'static str {
+    let denied = matches!(error, Error::Api(status) if status.code == 403);
+    if denied {
+        "the core may not create TokenReviews; bind its ServiceAccount to the ClusterRole system:auth-delegator"
+    } else {
+        "the API server cannot be asked"
+    }
+}
+
+/// Whether a token has the form of a signed one (JWT). Others are not shown to the API server.
+pub(super) fn is_signed(token: &str) -> bool {
+    let mut parts = token.split('.');
+    let mut part = || parts.next().is_some_and(|part| !part.is_empty());
+    part() && part() && part() && parts.next().is_none()
+}
+
+/// When a token says that it ends. Only for tokens that were found good.
+fn expiry(token: &str) -> Option<i64> {
+    let payload = token.split('.').nth(1)?;
+    let claims: serde_json::Value =
+        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
+    claims.get("exp")?.as_i64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_signed_tokens_are_shown_to_the_api_server() {
+        assert!(is_signed("a.b.c"));
+        for other in ["", "abc", "a.b", "a..c", "a.b.c.d", ".b.c"] {
+            assert!(!is_signed(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_token_is_read_from_its_claims() {
+        let token = |claims: &str| format!("h.{}.s", URL_SAFE_NO_PAD.encode(claims));
+        assert_eq!(expiry(&token(r#"{"exp":1700000000}"#)), Some(1_700_000_000));
+        assert_eq!(expiry(&token(r#"{"exp":"soon"}"#)), None);
+        assert_eq!(expiry("h.!.s"), None);
+    }
+}
