@@ -6,9 +6,12 @@ use protox::Compiler;
 
 const DRIVER: &str = "ostler/driver/v1alpha1/driver.proto";
 const DEBUG: &str = "ostler/driver/v1alpha1/debug.proto";
+/// The protocol of the first proposal, once for each of its two names.
+const LEGACY: [&str; 2] = ["legacy/infra/infra.proto", "legacy/service/service.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=ostler");
+    println!("cargo:rerun-if-changed=legacy");
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
     // Two sets: what drivers are told about has nothing of the admin listener. They are encoded by
     // the compiler, because the types of `prost` would lose `debug_redact`.
@@ -26,6 +29,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             "ostler.driver.v1alpha1.GetSecretResponse",
         ])
         .compile_fds_with_config(all.file_descriptor_set(), config)?;
+    tonic_prost_build::configure()
+        .skip_debug(["infra.Secret", "service.Secret"])
+        .compile_fds(protox::compile(LEGACY, ["."])?)?;
     Ok(())
 }
 

@@ -5,6 +5,7 @@
 
 #[cfg(feature = "json")]
 pub mod json;
+pub mod legacy;
 mod redaction;
 mod scrub;
 

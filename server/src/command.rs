@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use crate::health::{self, Health};
+use crate::legacy::LegacyArgs;
 use crate::listen::DriverListenArgs;
 use crate::signals::on_signal;
 use crate::{AdminAddress, AdminListener, Core, CoreOptions, DriverToken, TOKEN_AUDIENCE};
@@ -74,6 +75,8 @@ pub struct Args {
     /// Another name that classes use for a provider, e.g. AWS=aws.example.com; repeatable
     #[arg(long = "provider-alias", value_name = "NAME=PROVIDER", value_parser = alias)]
     provider_aliases: Vec<(String, String)>,
+    #[command(flatten)]
+    legacy: LegacyArgs,
     /// Reconciles that run at once
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
     concurrent_syncs: u16,
@@ -142,6 +145,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         }
         None => None,
     };
+    let legacy = args.legacy.clone().bind().await?;
     let client = client(args.kubeconfig.clone()).await?;
     ostler_controllers::check_schemas(&client).await?;
 
@@ -151,6 +155,9 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let mut core = Core::start(client, drivers.incoming(), options, &mut registry).await?;
     if let Some(admin) = admin {
         core.serve_admin(admin);
+    }
+    if let Some((listeners, options)) = legacy {
+        core.serve_legacy(listeners.incoming(), options);
     }
     let health = Health { registry: Arc::new(registry), ready: core.synced() };
     let end_metrics = CancellationToken::new();

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use futures::Stream;
 use kube::Client;
 use ostler_controllers::{Clock, Controllers, Settings, StoreClassSource, Stores};
-use ostler_sessions::{AdminOptions, Sessions, SessionsOptions};
+use ostler_sessions::{AdminOptions, LegacyOptions, Sessions, SessionsOptions};
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -144,6 +144,25 @@ impl Core {
             // The core works without.
             end.cancelled().await;
             Ok(())
+        });
+    }
+
+    /// Takes drivers of the first proposal from `incoming` while this core leads. They show no
+    /// credentials: give it connections from this host only.
+    pub fn serve_legacy<I, IO, E>(&mut self, incoming: I, options: LegacyOptions)
+    where
+        I: Stream<Item = Result<IO, E>> + Send + 'static,
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+    {
+        let (sessions, mut leading) = (self.sessions.clone(), self.leading.clone());
+        self.tasks.spawn(async move {
+            if leading.wait_for(|leads| *leads).await.is_err() {
+                return Ok(());
+            }
+            let over = async move { while leading.changed().await.is_ok() {} };
+            let served = sessions.serve_legacy(incoming, options, over).await;
+            served.context("legacy drivers cannot be served")
         });
     }
 

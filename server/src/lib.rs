@@ -7,6 +7,7 @@ mod admin;
 pub mod command;
 mod core;
 mod health;
+mod legacy;
 mod listen;
 mod signals;
 

@@ -8,6 +8,7 @@
 )]
 
 pub mod kubectl;
+pub mod legacy_driver;
 pub mod process;
 pub mod repository;
 pub mod stack;

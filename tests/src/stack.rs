@@ -39,6 +39,7 @@ pub struct Stack {
     api_port: u16,
     core_port: u16,
     metrics_port: u16,
+    core_args: Vec<String>,
     // Dropped in this order, so that nothing talks to what is gone.
     driver: Option<Process>,
     core: Option<Process>,
@@ -87,6 +88,7 @@ impl Stack {
             api_port: free_port(),
             core_port: free_port(),
             metrics_port: free_port(),
+            core_args: Vec::new(),
             api: None,
             core: None,
             driver: None,
@@ -278,6 +280,16 @@ impl Stack {
         self.core_port
     }
 
+    /// More arguments of the core, from its next start on.
+    pub fn core_args<'a>(&mut self, args: impl IntoIterator<Item = &'a str>) {
+        self.core_args = args.into_iter().map(str::to_owned).collect();
+    }
+
+    /// A port for a listener of the test's own.
+    pub fn another_port(&self) -> u16 {
+        free_port()
+    }
+
     /// Where the core shows its metrics.
     pub fn metrics_port(&self) -> u16 {
         self.metrics_port
@@ -355,6 +367,7 @@ impl Stack {
             "--leader-elect-retry-period",
             "500ms",
         ];
+        let args = args.into_iter().chain(self.core_args.iter().map(String::as_str));
         let mut process = Process::start("ostler-server", args, &[]);
         process.line("`ready`", |line| line.starts_with("ready"));
         process

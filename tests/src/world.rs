@@ -27,9 +27,10 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
+use crate::legacy_driver;
 use crate::tools::root;
 
 /// Bytes that one direction of a pipe holds.
@@ -49,6 +50,7 @@ pub struct World {
     driver: Option<Task>,
     kubelets: Option<Task>,
     calls: CallLog,
+    legacy: Wire,
     cores: AtomicU32,
     drivers: AtomicU32,
 }
@@ -79,6 +81,7 @@ impl World {
             api,
             core: None,
             wire: Wire::default(),
+            legacy: Wire::default(),
             driver: None,
             kubelets: None,
             calls: CallLog::in_memory(clock),
@@ -136,9 +139,12 @@ impl World {
         };
         let incoming = ReceiverStream::new(connections).map(Ok::<_, std::io::Error>);
         let mut registry = Registry::default();
-        let core = Core::start(self.client(), incoming, options, &mut registry)
+        let mut core = Core::start(self.client(), incoming, options, &mut registry)
             .await
             .expect("the core starts");
+        let connections = self.legacy.lead_to_a_new_core();
+        let incoming = ReceiverStream::new(connections).map(Ok::<_, std::io::Error>);
+        core.serve_legacy(incoming, legacy_driver::options());
         self.core = Some(core);
     }
 
@@ -153,6 +159,12 @@ impl World {
     pub fn crash_core(&mut self) {
         self.core = None;
         self.wire.cut();
+        self.legacy.cut();
+    }
+
+    /// The network between the core and drivers of the first proposal.
+    pub fn legacy(&self) -> Wire {
+        self.legacy.clone()
     }
 
     /// What runs inside the instances. It does not depend on a driver, as in a real cloud.
@@ -329,7 +341,7 @@ impl World {
 
 /// The network between driver and core: pipes that can be cut.
 #[derive(Clone, Debug, Default)]
-struct Wire {
+pub struct Wire {
     inner: Arc<Mutex<WireEnds>>,
 }
 
@@ -354,9 +366,25 @@ impl Wire {
     }
 
     /// Every connection ends; the core can still be dialled.
-    fn hang_up(&self) {
+    ///
+    /// # Panics
+    /// If somebody else did.
+    pub fn hang_up(&self) {
         let mut ends = self.inner.lock().expect("nobody panicked");
         ends.links.drain(..).for_each(|link| link.abort());
+    }
+
+    /// A gRPC connection.
+    ///
+    /// # Errors
+    /// Nobody listens.
+    pub async fn connect(&self) -> Result<Channel, tonic::transport::Error> {
+        let wire = self.clone();
+        let dial = service_fn(move |_| {
+            let wire = wire.clone();
+            async move { wire.dial().await.map(TokioIo::new) }
+        });
+        Endpoint::from_static("http://core").connect_with_connector(dial).await
     }
 
     async fn dial(&self) -> std::io::Result<DuplexStream> {

@@ -14,6 +14,7 @@
 //! | `service` | gRPC: Register, classes, secrets, health, reflection |
 //! | `listen` | where drivers dial in: loopback, TLS, unix sockets; who is at the other end |
 //! | `debug` | gRPC for people: sessions, operations and frames shown, one operation by hand |
+//! | `legacy` | drivers of the first proposal, each as a session of the hub |
 //! | `shelf` | revisions of classes that drivers may still ask for |
 
 mod auth;
@@ -21,6 +22,7 @@ mod class;
 mod debug;
 mod event;
 mod hub;
+mod legacy;
 mod listen;
 mod metrics;
 mod operation;
@@ -39,6 +41,7 @@ pub use auth::{
 pub use class::{ClassContent, ClassError, ClassSource, SecretContent};
 pub use debug::{AdminOptions, Caller, KnownMachine, Targets};
 pub use event::{ProviderState, SessionEvent};
+pub use legacy::{LegacyKind, LegacyOptions, NotALegacyKind, legacy_reasons};
 pub use listen::{
     Connection, Incoming, ListenAddress, ListenError, Listeners, ServerTls, TlsError, TlsFiles,
     UnixError,

@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 
 use crate::ProviderState;
 use crate::hub::Count;
+use crate::legacy::LegacyMetrics;
 use crate::shell::Shell;
 
 /// Seconds, from a fake driver to a slow cloud.
@@ -59,6 +60,7 @@ pub(crate) struct Metrics {
     unclaimed: Family<OfProvider, Counter>,
     ended: Family<OfEnd, Counter>,
     invocations: Family<OfInvocation, Counter>,
+    pub(crate) legacy: LegacyMetrics,
 }
 
 impl Default for Metrics {
@@ -71,6 +73,7 @@ impl Default for Metrics {
             unclaimed: Family::default(),
             ended: Family::default(),
             invocations: Family::default(),
+            legacy: LegacyMetrics::default(),
         }
     }
 }
@@ -120,6 +123,7 @@ impl Metrics {
             "Frames that a reader was too slow for",
             shell.tail.lost.clone(),
         );
+        metrics.legacy.register(registry);
         registry.register_collector(Box::new(Now(Arc::downgrade(shell))));
     }
 

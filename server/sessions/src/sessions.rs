@@ -114,6 +114,10 @@ impl Sessions {
         self.shell.with(Hub::stop);
     }
 
+    pub(crate) fn shell(&self) -> &Arc<Shell> {
+        &self.shell
+    }
+
     pub(crate) fn shutdown_time(&self) -> Duration {
         self.shell.options.timing.shutdown
     }

@@ -11,6 +11,7 @@ mod crash;
 mod drain;
 mod grpc;
 mod hot_update;
+mod legacy;
 mod manifests;
 mod rolling;
 mod story;

@@ -1,0 +1,361 @@
+//! One operation as questions to a driver of the first proposal: an answer in, the next question or
+//! the outcome out. Every operation begins with a list, because such a driver neither looks before
+//! it creates nor says whether it found what it deletes.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ostler_api::driver::{Certainty, ErrorCode};
+use ostler_proto::legacy::infra::driver_side::{
+    CreateResp, DeleteResp, ListResp, Machine, Response,
+};
+use ostler_proto::v1alpha1::{
+    CreateMachineResponse, DeleteMachineResponse, GetMachineStatusResponse, ListMachinesResponse,
+    MachineRecord, Operation, operation, operation_result,
+};
+use tokio::time::Instant;
+
+use super::fault::{Fault, failure, later, reasons, reported};
+use super::settling::Settling;
+use crate::operation::kind_of;
+
+/// What is asked of the driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// All instances.
+    List,
+    /// The instance of the machine.
+    Create,
+    /// One instance to go.
+    Delete {
+        /// Its id.
+        provider_id: String,
+    },
+}
+
+/// How an operation ended.
+pub(super) type Outcome = Result<Box<operation_result::Response>, Fault>;
+
+/// What comes next.
+#[derive(Debug, PartialEq)]
+pub(super) enum Turn {
+    /// Ask the driver.
+    Ask(Ask),
+    /// The operation ended.
+    Done(Outcome),
+}
+
+/// What an operation is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Create,
+    Delete,
+    Status,
+    List,
+}
+
+/// One operation.
+#[derive(Debug)]
+pub(super) struct Job {
+    verb: Verb,
+    machine: String,
+    uid: String,
+    provider_id: String,
+    /// Records that one list may have.
+    limit: usize,
+    asked: Ask,
+    /// Ids of the instances that are still to be deleted.
+    doomed: Vec<String>,
+    deleted: bool,
+}
+
+impl Job {
+    /// Begins an operation; the list is to be asked for. `limit` is how many records a list may
+    /// have.
+    pub(super) fn begin(operation: &Operation, limit: usize) -> Result<Self, Fault> {
+        use operation::Request;
+        let (verb, provider_id) = match &operation.request {
+            Some(Request::CreateMachine(create)) => (Verb::Create, create.provider_id.as_str()),
+            Some(Request::DeleteMachine(delete)) => (Verb::Delete, delete.provider_id.as_str()),
+            Some(Request::GetMachineStatus(read)) => (Verb::Status, read.provider_id.as_str()),
+            Some(Request::ListMachines(_)) => (Verb::List, ""),
+            Some(
+                other @ (Request::InitializeMachine(_)
+                | Request::UpdateMachine(_)
+                | Request::GetVolumeIds(_)
+                | Request::ValidateClass(_)),
+            ) => return Err(not_known(kind_of(other))),
+            None => return Err(not_known("the operation")),
+        };
+        let target = operation.target.clone().unwrap_or_default();
+        Ok(Self {
+            verb,
+            machine: target.name,
+            uid: target.uid,
+            provider_id: provider_id.to_owned(),
+            limit,
+            asked: Ask::List,
+            doomed: Vec::new(),
+            deleted: false,
+        })
+    }
+
+    /// The machine that it is about.
+    pub(super) fn machine(&self) -> &str {
+        &self.machine
+    }
+
+    /// What was asked last.
+    pub(super) fn asked(&self) -> &Ask {
+        &self.asked
+    }
+
+    /// The driver answered what was asked last.
+    pub(super) fn answered(
+        &mut self,
+        now: Instant,
+        settling: &mut Settling,
+        response: Option<Response>,
+    ) -> Turn {
+        let turn = match (&self.asked, response) {
+            (Ask::List, Some(Response::Listresponse(list))) => self.listed(now, settling, list),
+            (Ask::Create, Some(Response::Createresponse(made))) => {
+                Turn::Done(self.created(now, settling, made))
+            }
+            (Ask::Delete { .. }, Some(Response::Deleteresponse(gone))) => {
+                self.gone(settling, &gone)
+            }
+            (Ask::Create | Ask::Delete { .. }, None) => {
+                Turn::Done(Err(not_known(format_args!("`{}`", self.asked.word()))))
+            }
+            (Ask::List | Ask::Create | Ask::Delete { .. }, _) => {
+                let word = self.asked.word();
+                let message = format!("the answer to `{word}` is not one to it");
+                let why = (ErrorCode::Internal, reasons::WRONG_ANSWER);
+                Turn::Done(Err(self.broken_off(now, settling, why, &message)))
+            }
+        };
+        if let Turn::Ask(ask) = &turn {
+            self.asked = ask.clone();
+        }
+        turn
+    }
+
+    /// The driver does not answer what was asked last, or not so that it can be understood.
+    pub(super) fn broken_off(
+        &self,
+        now: Instant,
+        settling: &mut Settling,
+        (code, reason): (ErrorCode, &str),
+        message: &str,
+    ) -> Fault {
+        if self.asked == Ask::Create {
+            settling.unsettled(now, &self.uid);
+        }
+        failure(code, reason, message, self.certainty())
+    }
+
+    /// What the driver says went wrong. That something is not there, or not known, is nothing that
+    /// a text can say: the core would act on it. It is seen by a list.
+    fn reported(&self, text: &str) -> Fault {
+        let mut error = reported(text, self.certainty());
+        let code = ErrorCode::from_number(error.code);
+        let believed = match (code, &self.asked) {
+            (ErrorCode::NotFound, _) => ErrorCode::Aborted,
+            (ErrorCode::Unimplemented, _) => ErrorCode::Internal,
+            (ErrorCode::Uninitialized, Ask::List) => ErrorCode::Unknown,
+            _ => code,
+        };
+        error.code = believed.number();
+        error
+    }
+
+    /// What a failure now leaves behind.
+    fn certainty(&self) -> Certainty {
+        match self.asked {
+            Ask::List if self.deleted => Certainty::Partial,
+            Ask::List => Certainty::NotApplied,
+            Ask::Create | Ask::Delete { .. } => Certainty::Unknown,
+        }
+    }
+
+    fn listed(&mut self, now: Instant, settling: &mut Settling, answer: ListResp) -> Turn {
+        if !answer.error.is_empty() {
+            return Turn::Done(Err(self.reported(&answer.error)));
+        }
+        let list = distinct(answer.list);
+        if list.len() > self.limit {
+            let message =
+                format!("{} instances are listed, at most {} are read", list.len(), self.limit);
+            return Turn::Done(Err(failure(
+                ErrorCode::ResourceExhausted,
+                crate::reasons::LIST_TOO_LONG,
+                message,
+                self.certainty(),
+            )));
+        }
+        let mine = self.mine(&list);
+        if !mine.is_empty() {
+            settling.seen(&self.uid);
+        }
+        match self.verb {
+            Verb::Create => self.create_unless(now, settling, &mine),
+            Verb::Delete => self.delete_all(now, settling, &mine),
+            Verb::Status => Turn::Done(self.one(&mine).and_then(|found| {
+                let machine = Some(record(found.ok_or_else(|| self.absent())?, ""));
+                let read = GetMachineStatusResponse { machine };
+                Ok(Box::new(operation_result::Response::GetMachineStatus(read)))
+            })),
+            Verb::List => Turn::Done(every(&list)),
+        }
+    }
+
+    /// The instances of this machine. Those that have its name; else the one of its id, unless it
+    /// has the name of another machine. INV-5.
+    fn mine<'a>(&self, list: &'a [Machine]) -> Vec<&'a Machine> {
+        let named: Vec<&Machine> =
+            list.iter().filter(|it| it.machine_name == self.machine).collect();
+        if !named.is_empty() {
+            return named;
+        }
+        let nameless =
+            |it: &&Machine| it.machine_id == self.provider_id && it.machine_name.is_empty();
+        list.iter().filter(nameless).collect()
+    }
+
+    /// The instance of this machine, if there is at most one that can be meant.
+    fn one<'a>(&self, mine: &[&'a Machine]) -> Result<Option<&'a Machine>, Fault> {
+        let exact = mine.iter().find(|it| it.machine_id == self.provider_id);
+        match (exact, mine) {
+            (Some(exact), _) => Ok(Some(exact)),
+            (None, []) => Ok(None),
+            (None, [only]) => Ok(Some(only)),
+            (None, [_, _, ..]) => {
+                let message = format!("{} instances are named {}", mine.len(), self.machine);
+                let code = ErrorCode::OutOfRange;
+                Err(failure(code, reasons::SEVERAL, message, Certainty::NotApplied))
+            }
+        }
+    }
+
+    fn absent(&self) -> Fault {
+        let message = format!("no instance is listed for machine {}", self.machine);
+        failure(ErrorCode::NotFound, reasons::NOT_LISTED, message, Certainty::NotApplied)
+    }
+
+    fn create_unless(&self, now: Instant, settling: &mut Settling, mine: &[&Machine]) -> Turn {
+        match self.one(mine) {
+            Err(several) => Turn::Done(Err(several)),
+            Ok(Some(found)) => Turn::Done(Ok(created(record(found, "")))),
+            Ok(None) => match settling.may_create(now, &self.uid) {
+                Ok(()) => Turn::Ask(Ask::Create),
+                Err(wait) => {
+                    let message = "an earlier create may still show up in the list";
+                    Turn::Done(Err(later(reasons::UNSETTLED, message, wait)))
+                }
+            },
+        }
+    }
+
+    /// All that has the name: a create of unknown outcome that was sent twice is undone as well.
+    fn delete_all(&mut self, now: Instant, settling: &mut Settling, mine: &[&Machine]) -> Turn {
+        self.doomed = mine.iter().map(|it| it.machine_id.clone()).collect();
+        if let Some(provider_id) = self.doomed.pop() {
+            return Turn::Ask(Ask::Delete { provider_id });
+        }
+        match settling.is_gone(now, &self.uid) {
+            Ok(()) => Turn::Done(Ok(deleted())),
+            Err(wait) => Turn::Done(Err(later(
+                reasons::NOT_LISTED,
+                format!(
+                    "machine {} is not listed; it is gone if it is not listed again",
+                    self.machine
+                ),
+                wait,
+            ))),
+        }
+    }
+
+    fn created(&self, now: Instant, settling: &mut Settling, made: CreateResp) -> Outcome {
+        if !made.error.is_empty() {
+            settling.unsettled(now, &self.uid);
+            return Err(self.reported(&made.error));
+        }
+        // The id of a failed create is the literal `Error`, and not every driver sets the error.
+        if made.provider_id.is_empty() || made.provider_id == "Error" {
+            let message = "the driver created something and does not say what";
+            let why = (ErrorCode::Internal, reasons::WRONG_ANSWER);
+            return Err(self.broken_off(now, settling, why, message));
+        }
+        settling.seen(&self.uid);
+        let machine = Machine { machine_id: made.provider_id, machine_name: self.machine.clone() };
+        Ok(created(record(&machine, &made.nodename)))
+    }
+
+    fn gone(&mut self, settling: &mut Settling, answer: &DeleteResp) -> Turn {
+        if !answer.error.is_empty() {
+            return Turn::Done(Err(self.reported(&answer.error)));
+        }
+        self.deleted = true;
+        if let Some(provider_id) = self.doomed.pop() {
+            return Turn::Ask(Ask::Delete { provider_id });
+        }
+        settling.seen(&self.uid);
+        Turn::Done(Ok(deleted()))
+    }
+}
+
+impl Ask {
+    /// The word of the wire.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Create => "create",
+            Self::Delete { .. } => "delete",
+        }
+    }
+}
+
+fn not_known(what: impl std::fmt::Display) -> Fault {
+    let message = format!("drivers of the first proposal do not know {what}");
+    failure(ErrorCode::Unimplemented, reasons::NOT_KNOWN, message, Certainty::NotApplied)
+}
+
+/// Each instance once, and none without an id.
+fn distinct(list: Vec<Machine>) -> Vec<Machine> {
+    let mut seen = BTreeSet::new();
+    let new = |it: &Machine| !it.machine_id.is_empty() && seen.insert(it.machine_id.clone());
+    list.into_iter().filter(new).collect()
+}
+
+fn record(machine: &Machine, node_name: &str) -> MachineRecord {
+    MachineRecord {
+        provider_id: machine.machine_id.clone(),
+        machine_name: machine.machine_name.clone(),
+        node_name: node_name.to_owned(),
+        ..MachineRecord::default()
+    }
+}
+
+fn created(record: MachineRecord) -> Box<operation_result::Response> {
+    let machine = Some(record);
+    Box::new(operation_result::Response::CreateMachine(CreateMachineResponse { machine }))
+}
+
+fn deleted() -> Box<operation_result::Response> {
+    Box::new(operation_result::Response::DeleteMachine(DeleteMachineResponse {}))
+}
+
+/// A whole list. An empty one is no list: such drivers answer so when they could not look.
+fn every(list: &[Machine]) -> Outcome {
+    if list.is_empty() {
+        let message = "the driver lists nothing, which does not mean that there is nothing";
+        return Err(later(reasons::EMPTY_LIST, message, Duration::ZERO));
+    }
+    let machines = list.iter().map(|machine| record(machine, "")).collect();
+    let list = ListMachinesResponse { machines, pages: 0 };
+    Ok(Box::new(operation_result::Response::ListMachines(list)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! The service of the first proposal.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::channel::mpsc;
+use ostler_api::driver::OperationKind;
+use ostler_proto::legacy::infra::driver_side::Response as Answer;
+use ostler_proto::legacy::infra::infragrpc_server::Infragrpc;
+use ostler_proto::legacy::infra::{
+    DriverSide, MachineClass, MachineClassMeta, McMside, Secret, SecretMeta,
+};
+use ostler_proto::v1alpha1::{Hello, ObjectRevision};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::connection::{ConnectionId, Connections};
+use super::desk::{Desk, Paper};
+use super::link::Link;
+use super::session::{Parts, Session};
+use super::settling::Settling;
+use super::{LegacyKind, LegacyOptions, render};
+use crate::shell::Shell;
+use crate::{Principal, Providers};
+
+/// The id of the first thing that the core says.
+const REGISTER: i32 = 1;
+/// Questions that a driver has not read: registration and one more.
+const UNREAD: usize = 2;
+/// The same for "not yours" and "not there", so that nothing can be learned by asking.
+const DENIED: &str = "only the class and the secret of the operation in flight on this connection";
+/// The verbs that can be made of create, delete and list.
+const KINDS: [OperationKind; 4] = [
+    OperationKind::CreateMachine,
+    OperationKind::DeleteMachine,
+    OperationKind::GetMachineStatus,
+    OperationKind::ListMachines,
+];
+
+/// Serves all drivers of one listener; clones are the same.
+#[derive(Debug, Clone)]
+pub(super) struct Service {
+    shell: Arc<Shell>,
+    options: Arc<LegacyOptions>,
+    connections: Arc<Connections>,
+    /// By provider.
+    settling: Arc<BTreeMap<String, Arc<Mutex<Settling>>>>,
+    /// What ends the newest stream of each kind.
+    newest: Arc<Mutex<HashMap<LegacyKind, CancellationToken>>>,
+    end: CancellationToken,
+}
+
+impl Service {
+    pub(super) fn new(
+        shell: &Arc<Shell>,
+        options: LegacyOptions,
+        connections: Arc<Connections>,
+        end: CancellationToken,
+    ) -> Self {
+        let now = Instant::now();
+        let settling = |provider: &String| {
+            (provider.clone(), Arc::new(Mutex::new(Settling::new(now, options.settle))))
+        };
+        Self {
+            shell: Arc::clone(shell),
+            connections,
+            settling: Arc::new(options.drivers.values().map(settling).collect()),
+            options: Arc::new(options),
+            newest: Arc::default(),
+            end,
+        }
+    }
+
+    /// Talks with one driver until its stream is to end, and with what.
+    async fn serve(
+        self,
+        desk: Arc<Desk>,
+        out: mpsc::Sender<Result<McMside, Status>>,
+        mut answers: Streaming<DriverSide>,
+    ) -> Option<Status> {
+        let registered = tokio::select! {
+            () = self.end.cancelled() => return Some(Status::unavailable("the core stops")),
+            it = timeout(self.options.register, registration(&mut answers)) => it,
+        };
+        let kind = match registered {
+            Ok(Ok(kind)) => kind,
+            Ok(Err(status)) => return Some(status),
+            Err(_elapsed) => return Some(Status::deadline_exceeded("no registration in time")),
+        };
+        let found = self.options.drivers.get(&kind);
+        let found = found.and_then(|it| Some((it.clone(), self.settling.get(it).cloned()?)));
+        let Some((provider, settling)) = found else {
+            let message = format!(
+                "nothing says which provider {kind} serves; start the core with --legacy-driver {kind}=PROVIDER"
+            );
+            tracing::warn!(%kind, "legacy driver refused: {message}");
+            return Some(Status::permission_denied(message));
+        };
+        let end = self.supersede(&kind);
+        let link = match self.link(&kind, &provider) {
+            Ok(link) => link,
+            Err(status) => return Some(status),
+        };
+        tracing::warn!(
+            provider,
+            %kind,
+            "this driver speaks the protocol of the first proposal, whose support will end; see docs/legacy.md"
+        );
+        let _counted = self.shell.metrics.legacy.session(&provider);
+        let shell = self.shell;
+        let parts = Parts { shell, kind, provider, link, out, answers, desk, settling };
+        Session::new(parts).run(end).await
+    }
+
+    /// Ends the stream that a driver of this kind had before: it may be half open for hours.
+    fn supersede(&self, kind: &LegacyKind) -> CancellationToken {
+        let end = self.end.child_token();
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(older) = newest.insert(kind.clone(), end.clone()) {
+            older.cancel();
+        }
+        end
+    }
+
+    fn link(&self, kind: &LegacyKind, provider: &str) -> Result<Link, Status> {
+        let name = format!("legacy:{kind}");
+        let principal = Principal::new(name.clone(), Providers::named([provider]));
+        let hello = Hello {
+            provider: provider.to_owned(),
+            driver_name: "legacy".to_owned(),
+            driver_version: kind.to_string(),
+            instance_id: uuid::Uuid::new_v4().to_string(),
+            instance_name: name.clone(),
+            operation_kinds: KINDS.iter().map(|kind| kind.number()).collect(),
+            max_in_flight: 1,
+            ..Hello::default()
+        };
+        Link::open(&self.shell, principal, name, hello).map_err(|close| close.status())
+    }
+
+    /// What the caller may read now, if it is what it asks for.
+    fn paper<T>(
+        &self,
+        request: &Request<T>,
+        what: &str,
+        fits: impl FnOnce(&Paper) -> bool,
+    ) -> Option<Paper> {
+        let connection = request.extensions().get::<ConnectionId>();
+        let paper = connection.and_then(|id| self.connections.paper(*id));
+        let paper = paper.filter(fits);
+        if paper.is_none() {
+            self.shell.metrics.legacy.refused();
+            let asked = what.get(..what.floor_char_boundary(256)).unwrap_or_default();
+            tracing::warn!(asked, "legacy driver asked for what it may not have");
+        }
+        paper
+    }
+}
+
+/// Waits for the answer to `register`.
+async fn registration(answers: &mut Streaming<DriverSide>) -> Result<LegacyKind, Status> {
+    let answer = answers.message().await?;
+    let expected = || Status::failed_precondition("the first answer must be that to `register`");
+    let answer = answer.filter(|it| it.operation_id == REGISTER).ok_or_else(expected)?;
+    match answer.response {
+        Some(Answer::RegisterResp(it)) => {
+            Ok(LegacyKind { group: it.group, version: it.version, kind: it.kind })
+        }
+        Some(Answer::Createresponse(_) | Answer::Deleteresponse(_) | Answer::Listresponse(_))
+        | None => Err(expected()),
+    }
+}
+
+#[tonic::async_trait]
+impl Infragrpc for Service {
+    type RegisterStream = mpsc::Receiver<Result<McMside, Status>>;
+
+    /// The core speaks first: a driver says nothing before it is asked to register.
+    async fn register(
+        &self,
+        request: Request<Streaming<DriverSide>>,
+    ) -> Result<Response<Self::RegisterStream>, Status> {
+        let desk = Arc::new(Desk::default());
+        let connection = request.extensions().get::<ConnectionId>().copied();
+        let seat = connection.and_then(|id| self.connections.seat(id, &desk));
+        let Some(seat) = seat else {
+            return Err(Status::resource_exhausted("too many streams"));
+        };
+        let (mut out, stream) = mpsc::channel(UNREAD);
+        let register = McMside {
+            operation_id: REGISTER,
+            operation_type: "register".to_owned(),
+            operationparams: None,
+        };
+        let _there_is_room = out.try_send(Ok(register));
+        let (service, mut last) = (self.clone(), out.clone());
+        tokio::spawn(async move {
+            let status = service.serve(desk, out, request.into_inner()).await;
+            drop(seat);
+            if let Some(status) = status {
+                // The driver may be gone.
+                let _gone = last.try_send(Err(status));
+            }
+        });
+        Ok(Response::new(stream))
+    }
+
+    async fn get_machine_class(
+        &self,
+        request: Request<MachineClassMeta>,
+    ) -> Result<Response<MachineClass>, Status> {
+        let name = request.get_ref().name.clone();
+        // Nothing is taken apart: either it is the text that was sent, or it is nothing.
+        let paper = self.paper(&request, &name, |paper| paper.path == name);
+        Ok(Response::new(match paper {
+            Some(paper) => MachineClass { data: paper.json, error: String::new() },
+            None => MachineClass { data: String::new(), error: DENIED.to_owned() },
+        }))
+    }
+
+    async fn get_secret(&self, request: Request<SecretMeta>) -> Result<Response<Secret>, Status> {
+        let SecretMeta { secret_name, name_space, .. } = request.get_ref().clone();
+        let fits = |paper: &Paper| {
+            let ObjectRevision { namespace, name, .. } = &paper.class;
+            *name == secret_name && *namespace == name_space
+        };
+        let denied = || Secret { data: String::new(), error: DENIED.to_owned() };
+        let Some(paper) = self.paper(&request, &secret_name, fits) else {
+            return Ok(Response::new(denied()));
+        };
+        let found = self.shell.classes.secret(&paper.class.namespace, &paper.class.name).await;
+        Ok(Response::new(match found {
+            Ok(secret) => Secret {
+                data: render::secret(&paper.class, &secret, paper.user_data.as_deref()),
+                error: String::new(),
+            },
+            Err(_not_there) => denied(),
+        }))
+    }
+}
