@@ -285,11 +285,6 @@ impl Stack {
         self.core_args = args.into_iter().map(str::to_owned).collect();
     }
 
-    /// A port for a listener of the test's own.
-    pub fn another_port(&self) -> u16 {
-        free_port()
-    }
-
     /// Where the core shows its metrics.
     pub fn metrics_port(&self) -> u16 {
         self.metrics_port

@@ -2,7 +2,7 @@
 
 use ostler_tests::legacy_driver::{KIND, PROVIDER};
 use ostler_tests::process::Process;
-use ostler_tests::stack::{Part, Stack};
+use ostler_tests::stack::{Part, Stack, free_port};
 
 use crate::manifests::machine;
 
@@ -34,7 +34,7 @@ status: { conditions: [{ type: Ready, status: "True", reason: KubeletReady }] }
 #[test]
 fn a_driver_of_the_first_proposal_makes_and_deletes_the_instance_of_a_machine() {
     let Some(mut stack) = Stack::start() else { return };
-    let address = format!("127.0.0.1:{}", stack.another_port());
+    let address = format!("127.0.0.1:{}", free_port());
     let driver = format!("{}={PROVIDER}", KIND.join("/"));
     stack.kill(Part::Core);
     stack.core_args(["--legacy-listen", &address, "--legacy-driver", &driver]);
