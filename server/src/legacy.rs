@@ -11,14 +11,15 @@ pub(crate) struct LegacyArgs {
     /// Where drivers of the first proposal dial in, unencrypted: loopback or unix:PATH; off by default
     ///
     /// Whoever can connect can register as one of them. docs/legacy.md says what is safe about it.
-    #[arg(long = "legacy-listen", value_name = "ADDR:PORT|unix:PATH", value_parser = here)]
+    #[arg(id = "legacy", long = "legacy-listen", value_name = "ADDR:PORT|unix:PATH", value_parser = here)]
     listen: Option<ListenAddress>,
     /// What such a driver registers as, and the provider that it serves; repeatable
     #[arg(
+        id = "legacy_drivers",
         long = "legacy-driver",
         value_name = "GROUP/VERSION/KIND=PROVIDER",
         value_parser = driver,
-        requires = "listen"
+        requires = "legacy"
     )]
     drivers: Vec<(LegacyKind, String)>,
 }
