@@ -238,8 +238,9 @@ async fn bounded<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> 
     }
 }
 
+/// Whether the call may have been cut off: a link that breaks shows as any of these codes.
 fn is_cut_off(status: &Status) -> bool {
-    matches!(status.code(), Code::Cancelled | Code::Unavailable)
+    matches!(status.code(), Code::Cancelled | Code::Unavailable | Code::Unknown | Code::Internal)
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
