@@ -7,7 +7,7 @@ use super::status::same_instance;
 use crate::bench::Bench;
 use crate::check::{Check, Gate, Needs, Tier};
 use crate::driver::{ACCEPT, Driver, speaks_of};
-use crate::machine::again;
+use crate::machine::{Machine, again};
 use crate::outcome::{Outcome, ensure, skipped};
 
 const MANUAL: &str = "operation.proto, CreateMachineRequest";
@@ -276,12 +276,9 @@ async fn bad_secret(bench: &Bench) -> Outcome {
 
 async fn max_name(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
-    let named = |last: &str| {
-        let mut machine = bench.machine();
-        let fill = "x".repeat(62_usize.saturating_sub(machine.name.len() + 1));
-        machine.name = format!("{}-{fill}{last}", machine.name);
-        machine
-    };
+    let start = bench.machine().name;
+    let fill = "x".repeat(62_usize.saturating_sub(start.len() + 1));
+    let named = |last: &str| Machine { name: format!("{start}-{fill}{last}"), ..bench.machine() };
     let (one, two) = (named("1"), named("2"));
     let mut made: Vec<proto::MachineRecord> = Vec::new();
     for machine in [&one, &two] {
