@@ -40,7 +40,7 @@ macro_rules! breakages {
 }
 
 breakages! {
-    HelloFirst "session/hello-first" "says DriverState before Hello";
+    HelloFirst "session/hello-first" "leaves out a number after Hello";
     HelloValid "session/hello-valid" "has an instance id that is no UUID";
     HelloStable "session/hello-stable" "has the same instance id in every process";
     KindsHonest "session/kinds-honest" "advertises GetVolumeIds and answers UNIMPLEMENTED";
@@ -61,7 +61,7 @@ breakages! {
     PromotedServes "session/promoted-serves" "does not notice that it is promoted";
     StaleTerm "session/stale-term" "does what a core of an old term asks";
     NewOrder "session/new-order" "compares terms of different orders";
-    Superseded "session/superseded" "comes back at once when another stream took over";
+    Superseded "session/superseded" "takes another instance id when another stream took over";
     Basic "create/basic" "names another machine in the answer";
     SameIdTwice "create/same-id-twice" "makes a second instance when an operation is delivered again";
     SameKeyNewId "create/same-key-new-id" "makes a second instance for a create that is repeated";
@@ -70,7 +70,7 @@ breakages! {
     BadClass "create/bad-class" "answers INTERNAL without violations to a wrong class";
     BadSecret "create/bad-secret" "answers INTERNAL to refused credentials";
     MaxName "create/max-name" "cuts names after 40 characters";
-    TagsAtomic "create/tags-atomic" "makes instances without identity tags";
+    TagsAtomic "create/tags-atomic" "tags an instance only when it is done";
     Cancel "create/cancel" "says that a cancelled create left nothing, whatever it left";
     Timeout "create/timeout" "says that nothing was done when the time was over, whatever was done";
     UserDataIntact "create/user-data-intact" "changes user data on the way";
@@ -95,7 +95,7 @@ breakages! {
     ListOtherCluster "list/other-cluster" "lists the instances of all clusters";
     UpdateHot "update/hot" "says applied and changes nothing";
     UpdateIdempotent "update/idempotent" "fails when there is nothing to change";
-    UpdatePartialHeals "update/partial-heals" "takes a half applied update for done";
+    UpdatePartialHeals "update/partial-heals" "believes the spec that is said to be applied, and does not look";
     UpdateForeignTagsKept "update/foreign-tags-kept" "removes tags of others";
     UpdateRefusedWhole "update/refused-whole" "applies the tags of a change that it refuses";
     VolumeIds "volumes/ids" "leaves out volumes that are not its own";
@@ -105,9 +105,9 @@ breakages! {
     CoreRestart "resilience/core-restart" "keeps whatever the verdicts say";
     CrashMidCreate "resilience/crash-mid-create" "does not know the instances of the process before it";
     HalfOpen "resilience/half-open" "never notices that the core is gone";
-    CoreNotReading "resilience/core-not-reading" "drops what a slow core does not take";
+    CoreNotReading "resilience/core-not-reading" "drops results while eight are not acknowledged";
     AckLoss "resilience/ack-loss" "sends an unacknowledged result once more and then no more";
-    ResultResent "resilience/result-resent" "never sends a result a second time";
+    ResultResent "resilience/result-resent" "sends results only in the session of their operation";
     DuplicateFrames "resilience/duplicate-frames" "ends the session at a frame that it saw before";
     SecretScope "secret/scope" "asks for secrets without a live operation";
     SecretNotInOutput "secret/not-in-output" "logs credentials and user data";

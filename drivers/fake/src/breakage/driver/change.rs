@@ -1,8 +1,8 @@
 //! Changes that are not what they say.
 
 use ostler_driver_sdk::{
-    Certainty, Code, Context, DeleteMachine, Driver, DriverError, InitializeMachine, Instance,
-    UpdateMachine, Updated,
+    Code, Context, DeleteMachine, Driver, DriverError, InitializeMachine, Instance, UpdateMachine,
+    Updated,
 };
 
 use super::Broken;
@@ -62,21 +62,15 @@ impl Broken {
 
     pub(super) async fn update(&self, request: UpdateMachine) -> Result<Updated, DriverError> {
         let ctx = request.ctx.clone();
-        let uid = &ctx.target().uid;
         if self.breaks(Breakage::UpdateHot)
-            || (self.breaks(Breakage::UpdatePartialHeals) && self.memory().half.contains(uid))
+            || (self.breaks(Breakage::UpdatePartialHeals) && is_said_to_be_done(&request).await)
         {
             return Ok(Updated::default());
         }
         let answer = self.fake.update_machine(request).await;
-        if let Err(error) = &answer {
-            if error.certainty() == Certainty::Partial {
-                self.memory().half.insert(uid.clone());
-            }
-            if self.breaks(Breakage::UpdateRefusedWhole) && error.code() == Code::FailedPrecondition
-            {
-                self.apply_tags(&ctx).await?;
-            }
+        let refused = answer.as_ref().is_err_and(|error| error.code() == Code::FailedPrecondition);
+        if self.breaks(Breakage::UpdateRefusedWhole) && refused {
+            self.apply_tags(&ctx).await?;
         }
         let updated = answer?;
         if self.breaks(Breakage::UpdateIdempotent) && updated.applied_paths.is_empty() {
@@ -98,6 +92,14 @@ impl Broken {
         }
         Ok(())
     }
+}
+
+/// Whether the spec that is said to be applied is the one to apply.
+async fn is_said_to_be_done(request: &UpdateMachine) -> bool {
+    let said: Option<ProviderSpec> =
+        request.last_applied_spec_json.as_deref().and_then(|json| serde_json::from_str(json).ok());
+    let wanted = request.ctx.class().await.and_then(|class| class.spec::<ProviderSpec>());
+    said.is_some() && said == wanted.ok()
 }
 
 fn disk_of(vm: &Vm) -> Leftover {

@@ -1,5 +1,7 @@
 //! Creates that go wrong.
 
+use std::pin::pin;
+
 use ostler_driver_sdk::{Code, Context, CreateMachine, Driver, DriverError, Instance};
 
 use super::{Broken, identity, twin};
@@ -17,12 +19,47 @@ impl Broken {
         }
         let before = self.vms(&ctx);
         let alone = self.begin(&ctx);
-        let answer = self.fake.create_machine(self.asked(request)).await;
+        let answer = self.make(self.asked(request)).await;
         self.end(&ctx);
         match answer {
             Ok(made) => self.spoil_created(&ctx, made, (before, alone)),
             Err(error) => self.spoil_refused(&ctx, error),
         }
+    }
+
+    async fn make(&self, request: CreateMachine) -> Result<Instance, DriverError> {
+        if !self.breaks(Breakage::TagsAtomic) {
+            return self.fake.create_machine(request).await;
+        }
+        let ctx = request.ctx.clone();
+        let mut changes = self.fake.cloud().subscribe();
+        let mut making = pin!(self.fake.create_machine(request));
+        let mut tagged = None;
+        loop {
+            tokio::select! {
+                answer = &mut making => {
+                    if let Some(vm) = &tagged {
+                        self.plant(vm)?;
+                    }
+                    return answer;
+                }
+                _ = changes.changed() => tagged = tagged.or(self.take_tags(&ctx)?),
+            }
+        }
+    }
+
+    /// Takes the identity off an instance; as it was.
+    fn take_tags(&self, ctx: &Context) -> Result<Option<Vm>, DriverError> {
+        let Some(tagged) = self.vms(ctx).into_iter().next() else { return Ok(None) };
+        let mut bare = tagged.clone();
+        for tags in [&mut bare.vm, &mut bare.network, &mut bare.disk] {
+            tags.tags.retain(|key, _| tags.managed.contains(key));
+        }
+        if bare == tagged {
+            return Ok(None);
+        }
+        self.plant(&bare)?;
+        Ok(Some(tagged))
     }
 
     fn asked(&self, mut request: CreateMachine) -> CreateMachine {
@@ -64,7 +101,8 @@ impl Broken {
         let vms = self.vms(ctx);
         let Some(vm) = vms.first() else { return Ok(made) };
         if twice {
-            return self.plant(&twin(vm, vms.len()));
+            let second = twin(vm, vms.len());
+            return self.plant(&second).map(|()| self.answer(&second));
         }
         if self.breaks(Breakage::Cancel) && ctx.is_cancelled() {
             return Err(DriverError::canceled("the core cancelled the call").not_applied());
@@ -76,15 +114,13 @@ impl Broken {
             return Ok(made.machine(format!("{}-x", ctx.target().name), format!("{uid}-x")));
         }
         let mut tampered = vm.clone();
-        if self.breaks(Breakage::TagsAtomic) {
-            for tags in [&mut tampered.vm, &mut tampered.network, &mut tampered.disk] {
-                tags.tags.retain(|key, _| tags.managed.contains(key));
-            }
-        }
         if self.breaks(Breakage::UserDataIntact) {
             tampered.bootstrap.user_data = Some(UserData::new(b"something else"));
         }
-        if tampered == *vm { Ok(made) } else { self.plant(&tampered) }
+        if tampered != *vm {
+            self.plant(&tampered)?;
+        }
+        Ok(made)
     }
 
     fn spoil_refused(&self, ctx: &Context, error: DriverError) -> Result<Instance, DriverError> {

@@ -20,8 +20,11 @@ use crate::breakage::Breakage;
 
 /// Longer than the contract allows for accepting an operation.
 const LATE: Duration = Duration::from_secs(15);
+/// Results that a core may leave unacknowledged.
+const MOST_UNACKNOWLEDGED: usize = 8;
 /// One for all processes.
 const SAME_INSTANCE: &str = "0a0b0c0d-0000-4000-8000-000000000001";
+const OTHER_INSTANCE: &str = "0a0b0c0d-0000-4000-8000-000000000002";
 
 /// What outlives a session.
 #[derive(Debug, Default)]
@@ -33,6 +36,8 @@ pub(super) struct Memory {
     pub(super) kept: Option<proto::GetSecretResponse>,
     /// The core said that it drains.
     core_drained: bool,
+    /// The core said that another stream took over.
+    superseded: bool,
     highest_term: u64,
     /// How often each result was sent. Only for as many as a check can ask for.
     results: BTreeMap<String, u32>,
@@ -84,8 +89,10 @@ pub(super) struct Tap {
     core_seq: u64,
     /// Operations without a known arm.
     unknown: BTreeSet<String>,
-    /// Frames of this session that were seen.
+    /// Operations that were delivered in this session.
     seen: BTreeSet<String>,
+    /// Results that were sent and not acknowledged.
+    unacknowledged: BTreeSet<String>,
     late: VecDeque<(Instant, RegisterRequest)>,
 }
 
@@ -98,6 +105,7 @@ impl Tap {
             core_seq: 0,
             unknown: BTreeSet::new(),
             seen: BTreeSet::new(),
+            unacknowledged: BTreeSet::new(),
             late: VecDeque::new(),
         }
     }
@@ -160,6 +168,8 @@ impl Tap {
             }
             other => vec![other],
         };
+        let skips = self.breakage == Breakage::HelloFirst && self.seq == 1;
+        self.seq += u64::from(skips);
         let numbered = |frame| {
             self.seq += 1;
             RegisterRequest { seq: self.seq, ack_seq, frame: Some(frame) }
@@ -169,16 +179,11 @@ impl Tap {
 
     fn hello(&mut self, mut hello: proto::Hello) -> Vec<Sent> {
         match self.breakage {
-            Breakage::HelloFirst => {
-                let ready = proto::DriverState {
-                    readiness: proto::Readiness::Ready.into(),
-                    max_in_flight: hello.max_in_flight,
-                    ..Default::default()
-                };
-                return vec![Sent::State(ready), Sent::Hello(hello)];
-            }
             Breakage::HelloValid => "instance-1".clone_into(&mut hello.instance_id),
             Breakage::HelloStable => SAME_INSTANCE.clone_into(&mut hello.instance_id),
+            Breakage::Superseded if self.memory().superseded => {
+                OTHER_INSTANCE.clone_into(&mut hello.instance_id);
+            }
             Breakage::DrainCore if self.memory().core_drained => hello.resume = None,
             Breakage::CutMidCreate => {
                 if let Some(resume) = &mut hello.resume {
@@ -207,7 +212,10 @@ impl Tap {
             _ => None,
         };
         match (self.breakage, error) {
-            (Breakage::ResultResent, _) if times > 1 => return Vec::new(),
+            (Breakage::ResultResent, _) if !self.seen.contains(&id) => return Vec::new(),
+            (Breakage::CoreNotReading, _) if self.unacknowledged.len() > MOST_UNACKNOWLEDGED => {
+                return Vec::new();
+            }
             (Breakage::AckLoss, _) if times > 2 => return Vec::new(),
             (Breakage::Limits, error) => {
                 completed.checkpoint = "c".repeat(5 * 1024);
@@ -230,6 +238,7 @@ impl Tap {
             }
             _ => {}
         }
+        self.unacknowledged.insert(id);
         vec![Sent::Completed(completed)]
     }
 
@@ -250,7 +259,8 @@ impl Tap {
     /// What is done in place of handing a frame of the core to the driver.
     pub(super) fn incoming(&mut self, mut received: RegisterResponse) -> Vec<Step> {
         self.core_seq = received.seq;
-        if self.breakage == Breakage::DuplicateFrames && !self.is_new(&received) {
+        let is_new = self.is_new(&received);
+        if self.breakage == Breakage::DuplicateFrames && !is_new {
             return vec![Step::Close];
         }
         let mut calls = Vec::new();
@@ -258,6 +268,9 @@ impl Tap {
             None if self.breakage == Breakage::UnknownFrame => return vec![Step::Close],
             Some(Received::Welcome(welcome)) => calls.extend(self.welcome(welcome)),
             Some(Received::Operation(operation)) => calls.extend(self.operation(operation)),
+            Some(Received::ResultAck(ack)) => {
+                self.unacknowledged.remove(&ack.operation_id);
+            }
             Some(Received::Role(role)) => {
                 if self.breakage == Breakage::PromotedServes {
                     return Vec::new();
@@ -272,6 +285,7 @@ impl Tap {
             }
             Some(Received::ProtocolError(error)) => {
                 error.retry |= self.breakage == Breakage::RefusedForGood;
+                self.memory().superseded |= error.reason == "SUPERSEDED";
             }
             Some(Received::Invalidate(_)) if self.breakage == Breakage::SecretRefresh => {
                 return Vec::new();
@@ -282,7 +296,7 @@ impl Tap {
         calls.chain([Step::ToDriver(received)]).collect()
     }
 
-    /// Whether this frame of the core is the first of its kind and content.
+    /// Whether this is no operation that was delivered before.
     fn is_new(&mut self, received: &RegisterResponse) -> bool {
         match &received.frame {
             Some(Received::Operation(operation)) => {

@@ -7,7 +7,6 @@ use futures::future::OptionFuture;
 use ostler_proto::v1alpha1 as proto;
 use proto::driver_service_client::DriverServiceClient;
 use proto::driver_service_server::DriverService;
-use proto::register_request::Frame;
 use proto::{RegisterRequest, RegisterResponse};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -182,7 +181,7 @@ impl Relay {
         for step in steps {
             match step {
                 Step::ToDriver(frame) => ends.to_driver.send(Ok(frame)).await.map_err(|_| Over)?,
-                Step::ToCore(frame) => ends.core(frame, self.breakage).await?,
+                Step::ToCore(frame) => ends.to_core.send(frame).await.map_err(|_| Over)?,
                 Step::Call(call) => self.call(call, token).await,
                 Step::Close => return Err(Over),
             }
@@ -197,18 +196,6 @@ struct Over;
 struct Ends {
     to_core: mpsc::Sender<RegisterRequest>,
     to_driver: ToDriver,
-}
-
-impl Ends {
-    async fn core(&self, frame: RegisterRequest, breakage: Breakage) -> Result<(), Over> {
-        if breakage == Breakage::CoreNotReading
-            && matches!(frame.frame, Some(Frame::Completed(_)))
-            && self.to_core.capacity() < FRAMES / 2
-        {
-            return Ok(());
-        }
-        self.to_core.send(frame).await.map_err(|_| Over)
-    }
 }
 
 /// Carries frames until one side ends. A driver that never notices is not told of the core's end.

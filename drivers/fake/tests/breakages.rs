@@ -1,0 +1,106 @@
+//! Every conformance check can fail: with the rule of a check broken, this check fails, and no other
+//! rule does in the same run.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::path::{Path, PathBuf};
+
+use futures::StreamExt;
+use ostler_conformance::{
+    ClassManifest, Entry, Options, Report, SecretManifest, Target, Verdict, catalogue, run,
+};
+use ostler_driver_fake::Breakage;
+use regex::Regex;
+
+/// Runs at once. They wait far more than they work.
+const AT_ONCE: usize = 8;
+/// Limits of time are made for slow clouds. A broken driver is waited for to their end, hence:
+const IMPATIENT: f64 = 0.4;
+/// What a run always checks at its end.
+const CLEANUP: &str = "cleanup/nothing-left";
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance").join(name)
+}
+
+fn class(name: &str) -> ClassManifest {
+    ClassManifest::read(&file(name)).unwrap()
+}
+
+fn secret(name: &str) -> SecretManifest {
+    SecretManifest::read(&file(name)).unwrap()
+}
+
+fn options(probe: String) -> Options {
+    let mut options = Options::new(class("class.yaml"));
+    options.alt_class = Some(class("alt-class.yaml"));
+    options.bad_class = Some(class("bad-class.yaml"));
+    options.hot_class = Some(class("hot-class.yaml"));
+    options.slow_class = Some(class("slow-class.yaml"));
+    options.secret = Some(secret("secret.yaml"));
+    options.bad_secret = Some(secret("bad-secret.yaml"));
+    options.many = 1200;
+    options.probe_cmd = Some(probe);
+    options
+}
+
+/// Runs one check against the fake, with its rule broken if so asked.
+async fn sanity(check: &str, broken: bool) -> Report {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = env!("CARGO_BIN_EXE_ostler-driver-fake");
+    let state = dir.path().join("cloud");
+    let state = state.display();
+    let mut options = options(format!("{fake} probe --state-file {state}"));
+    options.focus = Some(Regex::new(&format!("^{check}$")).unwrap());
+    let mut command = format!("{fake} --drain-timeout 5s --state-file {state}");
+    if broken {
+        options.timeout_scale = IMPATIENT;
+        command = format!("{command} --break {check}");
+    }
+    run(Target::Command(command), options)
+        .await
+        .unwrap_or_else(|error| panic!("{check}, broken: {broken}: {error:?}"))
+}
+
+/// What is wrong with a check, if anything is: it must pass with a driver that keeps the rules, and
+/// fail with one that breaks its rule.
+async fn judged(check: Entry) -> Option<String> {
+    let name = check.name;
+    let whole = sanity(name, false).await;
+    let passes = matches!(whole.result(name).unwrap().verdict, Verdict::Passed);
+    if !passes || !whole.is_conformant() {
+        return Some(format!("{name} does not pass with a driver that keeps it: {}", whole.json()));
+    }
+    let broken = sanity(name, true).await;
+    let Verdict::Failed(finding) = &broken.result(name).unwrap().verdict else {
+        return Some(format!("{name} passes with a driver that breaks it: {}", broken.json()));
+    };
+    if finding.expected.is_empty() || finding.came.is_empty() || finding.why != check.why {
+        return Some(format!("{name} does not say what is wrong: {finding:?}"));
+    }
+    let others = broken.results.iter().filter(|it| it.name != name && it.name != CLEANUP);
+    let others: Vec<&str> = others
+        .filter(|it| matches!(it.verdict, Verdict::Failed(_)))
+        .map(|it| it.name.as_str())
+        .collect();
+    (!others.is_empty()).then(|| format!("{name} broken makes {others:?} fail, too"))
+}
+
+#[test]
+fn every_check_has_its_breakage_and_every_breakage_its_check() {
+    let mut checks: Vec<&str> = catalogue().iter().map(|check| check.name).collect();
+    let mut breakages: Vec<&str> = Breakage::ALL.iter().map(|breakage| breakage.name()).collect();
+    checks.sort_unstable();
+    breakages.sort_unstable();
+    assert_eq!(checks, breakages);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_check_passes_with_the_fake_and_fails_when_its_rule_is_broken() {
+    let wrong: Vec<String> = futures::stream::iter(catalogue())
+        .map(judged)
+        .buffer_unordered(AT_ONCE)
+        .filter_map(std::future::ready)
+        .collect()
+        .await;
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
