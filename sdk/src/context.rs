@@ -37,6 +37,15 @@ struct Saved {
     secret: Option<Secret>,
     /// What else must not be seen in any text.
     user_data: Zeroizing<Vec<u8>>,
+    word: Word,
+}
+
+/// What the verb last said of itself.
+#[derive(Debug, Clone, Default)]
+struct Word {
+    stage: String,
+    message: String,
+    percent: u32,
 }
 
 /// The fixed part of an operation.
@@ -68,6 +77,7 @@ pub(crate) struct Report {
     pub(crate) operation_id: String,
     pub(crate) stage: String,
     pub(crate) message: String,
+    pub(crate) percent: u32,
     pub(crate) checkpoint: String,
 }
 
@@ -169,10 +179,23 @@ impl Context {
 
     /// Says how far the operation is. Never waits; drops the word if the core is slow to read.
     ///
-    /// `stage` is a stable word, e.g. `ImagePull`; `message` is for people, without secrets.
+    /// `stage` is a stable word, e.g. `ImagePull`; `message` is for people, without secrets. The last
+    /// word is repeated by itself as often as the core wants to hear of the operation, for as long
+    /// as the verb does not block its thread.
     pub fn progress(&self, stage: impl Into<String>, message: impl Into<String>) {
-        let checkpoint = self.saved().checkpoint.clone().unwrap_or_default();
-        self.report(stage.into(), &message.into(), checkpoint);
+        self.progress_percent(stage, 0, message);
+    }
+
+    /// As [`progress`](Self::progress), with how much of the work is done: 1 to 100, 0 if not known.
+    pub fn progress_percent(
+        &self,
+        stage: impl Into<String>,
+        percent: u32,
+        message: impl Into<String>,
+    ) {
+        let word = Word { stage: stage.into(), message: message.into(), percent: percent.min(100) };
+        self.saved().word = word;
+        self.report();
     }
 
     /// Saves what a later attempt for the same target needs, at most 4 KiB; longer ones are not
@@ -183,15 +206,22 @@ impl Context {
             tracing::warn!(operation = %self.operation_id(), bytes = checkpoint.len(), "checkpoint is too long and was not saved");
             return;
         }
-        self.saved().checkpoint = Some(checkpoint.clone());
-        self.report(String::new(), "", checkpoint);
+        self.saved().checkpoint = Some(checkpoint);
+        self.report();
     }
 
-    fn report(&self, stage: String, message: &str, checkpoint: String) {
+    /// Says again what the verb last said, or that it works.
+    pub(crate) fn report(&self) {
         let Some(reports) = &self.inner.reports else { return };
-        let message = self.scrub(message);
+        let (Word { stage, message, percent }, checkpoint) = {
+            let saved = self.saved();
+            (saved.word.clone(), saved.checkpoint.clone().unwrap_or_default())
+        };
+        let stage = if stage.is_empty() { WORKING.to_owned() } else { stage };
+        let message = self.scrub(&message);
         let operation_id = self.operation_id().to_owned();
-        if reports.try_send(Report { operation_id, stage, message, checkpoint }).is_err() {
+        let report = Report { operation_id, stage, message, percent, checkpoint };
+        if reports.try_send(report).is_err() {
             tracing::debug!(operation = %self.operation_id(), "progress dropped");
         }
     }
@@ -228,6 +258,9 @@ impl Context {
         self.inner.saved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// The stage of a verb that has not named one.
+const WORKING: &str = "Working";
 
 fn no_secret() -> DriverError {
     DriverError::invalid_argument("the machine class names no secret: set its secretRef")

@@ -7,6 +7,7 @@ use ostler_proto::v1alpha1::OperationKind;
 
 use crate::error::DriverError;
 use crate::instance::Instance;
+use crate::readiness::Readiness;
 use crate::request::{
     ClassReview, CreateMachine, DeleteMachine, GetMachineStatus, GetVolumeIds, InitializeMachine,
     ListMachines, UpdateMachine, Updated, ValidateClass,
@@ -29,6 +30,12 @@ use crate::request::{
 pub trait Driver: Send + Sync + 'static {
     /// Who the driver is and what it offers. Must not change while the process runs.
     fn info(&self) -> DriverInfo;
+
+    /// The handle by which the driver says whether it can work; one that is left out always can.
+    /// Asked for once, at the start.
+    fn readiness(&self) -> Readiness {
+        Readiness::default()
+    }
 
     /// Makes the instance, or finds it if it is there already.
     ///

@@ -142,6 +142,13 @@ impl DriverError {
         Self::new(Code::Unimplemented, message).not_applied()
     }
 
+    /// The infrastructure limits the rate of calls: the core sends no creates to this provider for
+    /// [`retry_after`](Self::retry_after), or 30 s, so that not every machine has to find out. Add
+    /// [`not_applied`](Self::not_applied) if the very first call was refused.
+    pub fn throttled(message: impl Into<String>) -> Self {
+        Self::new(Code::ResourceExhausted, message).reason("THROTTLED")
+    }
+
     /// Nothing was changed. Say so only if you are sure.
     pub fn not_applied(mut self) -> Self {
         self.details.certainty = Certainty::NotApplied;

@@ -86,6 +86,7 @@ mod error;
 mod instance;
 mod library;
 mod options;
+mod readiness;
 mod request;
 mod run;
 mod secret;
@@ -99,6 +100,7 @@ pub use driver::{Driver, DriverInfo, OptionalOperation};
 pub use error::{Certainty, Code, DriverError, Violation};
 pub use instance::{Instance, PowerState};
 pub use options::{DriverArgs, Options};
+pub use readiness::Readiness;
 pub use request::{
     ClassReview, CreateMachine, DeleteMachine, GetMachineStatus, GetVolumeIds, InitializeMachine,
     ListMachines, Target, UpdateMachine, Updated, ValidateClass,

@@ -81,7 +81,7 @@ async fn an_operation_sent_twice_is_done_once_and_answered_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_is_sent_on_every_session_until_it_is_acknowledged() {
+async fn f03_a_result_is_sent_on_every_session_until_it_is_acknowledged() {
     let mut core = TinyCore::start();
     let _driver = Stable::default().run(&core);
     let (mut session, _) = core.welcomed().await;
@@ -161,7 +161,7 @@ async fn a_verb_goes_on_while_the_link_is_down_and_its_result_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_driver_does_not_know_is_answered_and_survived() {
+async fn f12_what_the_driver_does_not_know_is_answered_and_survived() {
     let mut core = TinyCore::start();
     let _driver = Stable::default().run(&core);
     let (mut session, _) = core.welcomed().await;
@@ -181,7 +181,7 @@ async fn what_the_driver_does_not_know_is_answered_and_survived() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operation_of_an_old_term_is_refused() {
+async fn f14_an_operation_of_an_old_term_is_refused() {
     let mut core = TinyCore::start();
     let stable = Stable::default();
     let _driver = stable.run(&core);
@@ -427,7 +427,7 @@ async fn a_secret_is_kept_no_longer_than_the_core_allows_and_never_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_was_replaced_since_its_class_was_read_is_fetched_as_the_newest() {
+async fn f16_a_secret_that_was_replaced_since_its_class_was_read_is_fetched_as_the_newest() {
     let mut core = TinyCore::start();
     let _driver = Stable::default().run(&core);
     let (mut session, _) = core.welcomed().await;
@@ -547,7 +547,7 @@ async fn a_core_that_drains_is_left_and_found_again_when_it_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_for_good_is_repeated_in_minutes_only() {
+async fn f08_a_refusal_for_good_is_repeated_in_minutes_only() {
     let mut core = TinyCore::start();
     let _driver = Stable::default().run(&core);
     let mut session = core.session().await;

@@ -14,6 +14,7 @@ use kube::{Client, Config};
 use ostler_api::timeout::Timeout;
 use ostler_controllers::Settings;
 use ostler_lifecycle::snapshot;
+use ostler_sessions::Rate;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -77,6 +78,9 @@ pub struct Args {
     provider_aliases: Vec<(String, String)>,
     #[command(flatten)]
     legacy: LegacyArgs,
+    /// At most so many operations a second for a provider, e.g. aws.example.com=20:50; no limit by default; repeatable
+    #[arg(long = "provider-rate", value_name = "PROVIDER=QPS[:BURST]", value_parser = rate)]
+    provider_rates: Vec<(String, Rate)>,
     /// Reconciles that run at once
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
     concurrent_syncs: u16,
@@ -224,6 +228,7 @@ fn options(args: Args) -> CoreOptions {
         tokens: args.driver_tokens,
         access_file: args.driver_access,
         token_audience: args.token_audience,
+        rates: args.provider_rates.into_iter().collect(),
         ..CoreOptions::default()
     }
 }
@@ -257,6 +262,13 @@ fn alias(text: &str) -> anyhow::Result<(String, String)> {
             Ok((name.to_owned(), provider.to_owned()))
         }
         _ => bail!("`{text}` is not NAME=PROVIDER, e.g. AWS=aws.example.com"),
+    }
+}
+
+fn rate(text: &str) -> anyhow::Result<(String, Rate)> {
+    match text.split_once('=') {
+        Some((provider, rate)) if !provider.is_empty() => Ok((provider.to_owned(), rate.parse()?)),
+        _ => bail!("`{text}` is not PROVIDER=QPS[:BURST], e.g. aws.example.com=20:50"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The core as one value: started, asked whether it is ready, stopped.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use anyhow::Context as _;
 use futures::Stream;
 use kube::Client;
 use ostler_controllers::{Clock, Controllers, Settings, StoreClassSource, Stores};
-use ostler_sessions::{AdminOptions, LegacyOptions, Sessions, SessionsOptions};
+use ostler_sessions::{AdminOptions, LegacyOptions, Rate, Sessions, SessionsOptions};
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -33,6 +34,8 @@ pub struct CoreOptions {
     pub access_file: Option<PathBuf>,
     /// The audience that ServiceAccount tokens of drivers must have.
     pub token_audience: String,
+    /// How many operations a second are sent, by provider or alias; without limit for others.
+    pub rates: BTreeMap<String, Rate>,
     /// What time it is.
     pub clock: Clock,
 }
@@ -45,6 +48,7 @@ impl Default for CoreOptions {
             tokens: Vec::new(),
             access_file: None,
             token_audience: TOKEN_AUDIENCE.to_owned(),
+            rates: BTreeMap::new(),
             clock: ostler_controllers::system_clock(),
         }
     }
@@ -58,6 +62,7 @@ impl fmt::Debug for CoreOptions {
             .field("tokens", &self.tokens)
             .field("access_file", &self.access_file)
             .field("token_audience", &self.token_audience)
+            .field("rates", &self.rates)
             .finish_non_exhaustive()
     }
 }
@@ -96,7 +101,7 @@ impl Core {
         IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        let CoreOptions { settings, cluster_id, tokens, access_file, token_audience, clock } =
+        let CoreOptions { settings, cluster_id, tokens, access_file, token_audience, rates, clock } =
             options;
         let access = Access::open(client.clone(), token_audience, tokens, access_file).await?;
         let cluster_id = cluster_id.as_deref();
@@ -108,6 +113,7 @@ impl Core {
             cluster_id,
             core_instance: settings.identity.clone(),
             aliases: settings.aliases.clone(),
+            rates,
             ..SessionsOptions::default()
         };
         let sessions = Sessions::new(sessions_options, Arc::new(classes.clone()), Arc::new(access));

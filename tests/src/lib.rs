@@ -9,7 +9,9 @@
 
 pub mod kubectl;
 pub mod legacy_driver;
+pub mod objects;
 pub mod process;
+pub mod proxy;
 pub mod repository;
 pub mod stack;
 pub mod tools;

@@ -16,7 +16,7 @@ use ostler_apiserver::serving::{ApiServer, Options as ApiOptions};
 use ostler_driver_fake::calls::{Call, CallLog};
 use ostler_driver_fake::cloud::{Clock, Cloud};
 use ostler_driver_fake::{FakeDriver, Kubelets, PROVIDER};
-use ostler_driver_sdk::{ConnectError, Connection, Connector, Options, run_with};
+use ostler_driver_sdk::{ConnectError, Connection, Connector, Driver, Options, run_with};
 use ostler_server::{Core, CoreOptions, DriverToken, Settings};
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
@@ -208,7 +208,21 @@ impl World {
         self.driver = Some(next);
     }
 
+    /// Starts another driver in the place of the fake one.
+    pub fn run_driver<D: Driver>(&mut self, driver: D) {
+        self.driver = Some(self.launch(driver));
+    }
+
+    /// Cuts every connection between driver and core; both live on.
+    pub fn cut_links(&self) {
+        self.wire.hang_up();
+    }
+
     fn launch_driver(&self) -> Task {
+        self.launch(FakeDriver::new(self.cloud.clone()).call_log(self.calls.clone()))
+    }
+
+    fn launch<D: Driver>(&self, driver: D) -> Task {
         let end = CancellationToken::new();
         let wire = self.wire.clone();
         let connector = Connector::new(move || {
@@ -225,7 +239,6 @@ impl World {
                 Connection::new(channel).with_token(TOKEN)
             }
         });
-        let driver = FakeDriver::new(self.cloud.clone()).call_log(self.calls.clone());
         let number = self.drivers.fetch_add(1, Ordering::Relaxed);
         let options =
             Options::new(connector).shutdown(end.clone()).instance_name(format!("driver-{number}"));

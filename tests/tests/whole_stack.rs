@@ -1,36 +1,15 @@
 //! The whole stack in one process on a paused clock: days of timeouts in milliseconds.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{Api, DeleteParams, ListParams};
+use kube::api::Api;
 use ostler_api::MachineClass;
-use ostler_api::machine::{FailureReason, Machine, MachinePhase, MachineStep, WaitReason};
+use ostler_api::machine::{FailureReason, Machine, MachinePhase, WaitReason};
+use ostler_tests::objects::{
+    class, delete, get, gone, in_phase, instances, machine, nodes, waits_for,
+};
 use ostler_tests::world::World;
 use serde_json::{Value, json};
-
-fn class(name: &str, spec: &Value) -> Value {
-    json!({
-        "apiVersion": "machine.sapcloud.io/v1alpha1",
-        "kind": "MachineClass",
-        "metadata": { "name": name, "namespace": "default" },
-        "provider": "fake.ostler.dev",
-        "providerSpec": spec,
-        "secretRef": { "name": "fake", "namespace": "default" },
-    })
-}
-
-fn machine(name: &str, class: &str) -> Value {
-    json!({
-        "apiVersion": "machine.sapcloud.io/v1alpha1",
-        "kind": "Machine",
-        "metadata": { "name": name, "namespace": "default" },
-        "spec": { "class": { "kind": "MachineClass", "name": class } },
-    })
-}
 
 fn pod(name: &str, node: &str) -> Value {
     json!({
@@ -43,45 +22,6 @@ fn pod(name: &str, node: &str) -> Value {
             "containers": [{ "name": "app", "image": "pause" }],
         },
     })
-}
-
-fn in_phase(phase: MachinePhase) -> impl Fn(Option<&Machine>) -> bool {
-    move |machine| machine.is_some_and(|machine| machine.phase() == phase)
-}
-
-fn at_step(step: MachineStep) -> impl Fn(Option<&Machine>) -> bool {
-    move |machine| {
-        let status = machine.and_then(|machine| machine.status.as_ref());
-        status.and_then(|status| status.step.as_ref()) == Some(&step)
-    }
-}
-
-fn waits_for(reason: WaitReason) -> impl Fn(Option<&Machine>) -> bool {
-    move |machine| {
-        let status = machine.and_then(|machine| machine.status.as_ref());
-        status.and_then(|status| status.waiting_for.as_ref()).is_some_and(|it| it.reason == reason)
-    }
-}
-
-fn gone(machine: Option<&Machine>) -> bool {
-    machine.is_none()
-}
-
-async fn delete(world: &World, name: &str) {
-    let api = Api::<Machine>::default_namespaced(world.client());
-    api.delete(name, &DeleteParams::default()).await.unwrap();
-}
-
-async fn get(world: &World, name: &str) -> Machine {
-    Api::<Machine>::default_namespaced(world.client()).get(name).await.unwrap()
-}
-
-fn instances(world: &World) -> usize {
-    world.cloud().instances().unwrap().len()
-}
-
-async fn nodes(world: &World) -> usize {
-    Api::<Node>::all(world.client()).list(&ListParams::default()).await.unwrap().items.len()
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,53 +111,6 @@ async fn a_machine_fails_after_its_node_was_unhealthy_for_the_health_timeout() {
     assert!(took.as_secs() >= 590 && took.as_secs() < 700, "{took}");
     let status = get(&world, "m").await.status.unwrap();
     assert_eq!(status.failure_reason, Some(FailureReason::HealthTimeout));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_core_that_crashes_while_an_instance_is_made_finds_it_again() {
-    let mut world = World::start().await;
-    let spec = json!({ "region": "local", "image": "fake-1.0", "latency": { "create": "10m" } });
-    world.apply::<MachineClass>(class("slow", &spec)).await;
-    world.apply::<Machine>(machine("m", "slow")).await;
-    world.until("m", "being made", at_step(MachineStep::CreateInstance)).await;
-    world.until("m", "asked for", waits_for(WaitReason::DriverWorking)).await;
-    world.crash_core();
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    world.start_core().await;
-    world.until("m", "Running", in_phase(MachinePhase::Running)).await;
-    assert_eq!(instances(&world), 1);
-    world.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_driver_that_crashes_while_an_instance_is_made_leaves_one() {
-    let mut world = World::start().await;
-    let spec = json!({ "region": "local", "image": "fake-1.0", "latency": { "create": "10m" } });
-    world.apply::<MachineClass>(class("slow", &spec)).await;
-    world.apply::<Machine>(machine("m", "slow")).await;
-    world.until("m", "asked for", waits_for(WaitReason::DriverWorking)).await;
-    world.crash_driver();
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    world.start_driver();
-    world.until("m", "Running", in_phase(MachinePhase::Running)).await;
-    assert_eq!(instances(&world), 1);
-    delete(&world, "m").await;
-    world.until("m", "gone", gone).await;
-    assert_eq!(instances(&world), 0);
-    world.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_machine_deleted_while_its_instance_is_made_leaves_nothing() {
-    let world = World::start().await;
-    let spec = json!({ "region": "local", "image": "fake-1.0", "latency": { "create": "10m" } });
-    world.apply::<MachineClass>(class("slow", &spec)).await;
-    world.apply::<Machine>(machine("m", "slow")).await;
-    world.until("m", "asked for", waits_for(WaitReason::DriverWorking)).await;
-    delete(&world, "m").await;
-    world.until("m", "gone", gone).await;
-    assert_eq!(instances(&world), 0);
-    world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -89,7 +89,8 @@ fn role(role: RoleKind) -> &'static str {
 
 fn readiness(session: &SessionInfo) -> &'static str {
     match session.readiness() {
-        Readiness::Ready if session.paused.is_some() => "paused",
+        Readiness::Ready if session.paused.is_some() => "throttled",
+        Readiness::Ready if session.slow => "slow",
         Readiness::Ready => "ready",
         Readiness::NotReady => "not-ready",
         Readiness::Draining => "draining",
@@ -118,7 +119,9 @@ fn state(operation: &OperationInfo) -> String {
         OperationState::Finished => "finished",
         OperationState::Unspecified => "",
     };
-    if operation.cancelled { format!("{state},cancelled") } else { state.to_owned() }
+    let words = [(operation.cancelled, "cancelled"), (operation.stalled, "stalled")];
+    let said = words.iter().filter(|(holds, _)| *holds);
+    said.fold(state.to_owned(), |state, (_, word)| format!("{state},{word}"))
 }
 
 fn progress(operation: &OperationInfo) -> String {

@@ -49,6 +49,8 @@ impl<D: Driver> Dispatcher<D> {
         let references = References::Core(Arc::clone(&self.library));
         let reports = Some(self.reports.clone());
         let operation_id = operation.operation_id.clone();
+        let interval = operation.progress_interval.and_then(|time| Duration::try_from(time).ok());
+        let interval = interval.filter(|interval| !interval.is_zero());
         let (facts, request) = split(operation);
         let ctx = Context::new(facts, references, cancelled.clone(), reports);
         async move {
@@ -56,6 +58,7 @@ impl<D: Driver> Dispatcher<D> {
             let _gone = cancelled.drop_guard();
             let verb = call(&*driver, request, ctx.clone());
             let verb = Box::pin(AssertUnwindSafe(verb).catch_unwind());
+            let verb = speaking(verb, &ctx, interval);
             let answer = match tokio::time::timeout_at(ctx.deadline(), verb).await {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(_panic)) => {
@@ -66,6 +69,30 @@ impl<D: Driver> Dispatcher<D> {
             };
             let answer = answer.map_err(|error| error.map_texts(|text| ctx.scrub(text)));
             Finished { operation_id, answer, checkpoint: ctx.saved_checkpoint() }
+        }
+    }
+}
+
+/// Whatever the core asks for, no more often than this.
+const MOST_OFTEN: Duration = Duration::from_millis(100);
+
+/// Repeats what the verb last said at least once in every `interval`. In the task of the verb, so that
+/// one that blocks its thread is not said to work.
+async fn speaking<T>(
+    verb: impl Future<Output = T> + Unpin,
+    ctx: &Context,
+    interval: Option<Duration>,
+) -> T {
+    let Some(interval) = interval else { return verb.await };
+    let interval = interval.max(MOST_OFTEN);
+    let mut turns = tokio::time::interval_at(Instant::now() + interval, interval);
+    turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut verb = verb;
+    loop {
+        tokio::select! {
+            biased;
+            answer = &mut verb => return answer,
+            _ = turns.tick() => ctx.report(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
-use proto::{HeldOperation, HeldState, OperationKind};
+use proto::{HeldOperation, HeldState, OperationKind, OperationProgress};
 use tokio::time::Instant;
 
 use super::completion::Completion;
@@ -27,6 +27,8 @@ pub(crate) struct Ledger {
 #[derive(Debug)]
 struct Running {
     held: HeldOperation,
+    /// The last word of the verb, which a new session has not heard.
+    progress: Option<OperationProgress>,
     /// The core does not want to hear of it any more.
     forgotten: bool,
 }
@@ -57,7 +59,8 @@ impl Ledger {
 
     pub(crate) fn start(&mut self, operation: &proto::Operation, kind: OperationKind) {
         let held = held(operation, kind);
-        self.running.insert(held.operation_id.clone(), Running { held, forgotten: false });
+        self.running
+            .insert(held.operation_id.clone(), Running { held, progress: None, forgotten: false });
     }
 
     /// Records the end of a running operation; the completion, unless it was forgotten.
@@ -118,6 +121,20 @@ impl Ledger {
         if let Some(running) = self.running.get_mut(operation_id) {
             running.forgotten = false;
         }
+    }
+
+    /// Keeps the last word of a running verb; whether anybody wants to hear it.
+    pub(crate) fn keep_progress(&mut self, progress: &OperationProgress) -> bool {
+        let running = self.running.get_mut(&progress.operation_id);
+        let Some(running) = running.filter(|running| !running.forgotten) else { return false };
+        running.progress = Some(progress.clone());
+        true
+    }
+
+    /// The last words of everything that runs and is wanted.
+    pub(crate) fn progress(&self) -> impl Iterator<Item = &OperationProgress> {
+        let wanted = self.running.values().filter(|running| !running.forgotten);
+        wanted.filter_map(|running| running.progress.as_ref())
     }
 
     /// Ids of what runs and is wanted.

@@ -28,6 +28,11 @@ pub(crate) fn cut(mut text: String, limit: usize) -> String {
     text
 }
 
+/// A text for people that goes where words go.
+pub(crate) fn cut_word(text: String) -> String {
+    cut(text, WORD_BYTES)
+}
+
 /// An error with every text in its limit.
 pub(crate) fn cut_error(mut error: proto::OperationError) -> proto::OperationError {
     error.message = cut(error.message, MESSAGE_BYTES);

@@ -34,6 +34,7 @@ use crate::driver::Driver;
 use crate::error::DriverError;
 use crate::library::{Client, Library, Session};
 use crate::options::Options;
+use crate::readiness::Readiness;
 
 /// Progress on its way from the verbs; more is dropped.
 const REPORTS: usize = 256;
@@ -46,7 +47,11 @@ pub(crate) async fn serve<D: Driver>(driver: D, options: Options) {
     let instance = Instance { id: uuid::Uuid::new_v4().to_string(), name: instance_name };
     let (session, sessions) = watch::channel(None);
     let (reports, inbox) = mpsc::channel(REPORTS);
-    let protocol = Protocol::new(driver.info(), instance);
+    let mut protocol = Protocol::new(driver.info(), instance);
+    let readiness = driver.readiness();
+    let mut lack = readiness.watch();
+    // There is no session yet that could be told.
+    let _unsaid = protocol.on_readiness(lack.borrow_and_update().clone());
     let library = Arc::new(Library::new(sessions));
     let dispatcher = Dispatcher { driver: Arc::new(driver), library, reports };
     let shell = Shell {
@@ -57,6 +62,8 @@ pub(crate) async fn serve<D: Driver>(driver: D, options: Options) {
         client: None,
         session,
         inbox,
+        _readiness: readiness,
+        lack,
         tasks: JoinSet::new(),
         cancels: HashMap::new(),
         drain: None,
@@ -72,6 +79,9 @@ struct Shell<D> {
     client: Option<Client>,
     session: watch::Sender<Option<Session>>,
     inbox: mpsc::Receiver<Report>,
+    /// Keeps `lack` open if the driver keeps no handle of its own.
+    _readiness: Readiness,
+    lack: watch::Receiver<Option<String>>,
     tasks: JoinSet<Finished>,
     /// One for each running operation.
     cancels: HashMap<String, CancellationToken>,
@@ -100,6 +110,7 @@ impl<D: Driver> Shell<D> {
                 }
                 Some(report) = self.inbox.recv() => self.on_report(report),
                 () = self.cutter.wanted() => self.cut(),
+                Ok(()) = self.lack.changed() => self.on_readiness(),
                 () = shutdown.cancelled(), if self.drain.is_none() => self.start_drain(drain_timeout),
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     self.end_drain();
@@ -160,10 +171,21 @@ impl<D: Driver> Shell<D> {
         self.apply(effects);
     }
 
+    fn on_readiness(&mut self) {
+        let lack = self.lack.borrow_and_update().clone();
+        if let Some(reason) = &lack {
+            tracing::warn!(reason, "the driver cannot work for now");
+        } else {
+            tracing::info!("the driver can work");
+        }
+        let effect = self.protocol.on_readiness(lack);
+        self.apply(effect);
+    }
+
     fn on_report(&mut self, report: Report) {
-        let Report { operation_id, stage, message, checkpoint } = report;
+        let Report { operation_id, stage, message, percent, checkpoint } = report;
         let progress =
-            proto::OperationProgress { operation_id, stage, message, percent: 0, checkpoint };
+            proto::OperationProgress { operation_id, stage, message, percent, checkpoint };
         let effect = self.protocol.on_progress(progress);
         self.apply(effect);
     }

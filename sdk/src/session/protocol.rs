@@ -58,6 +58,8 @@ pub(crate) struct Protocol {
     phase: Phase,
     fence: Fence,
     draining: Option<Duration>,
+    /// Why the driver cannot work, if it cannot.
+    lack: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -80,6 +82,7 @@ impl Protocol {
             phase: Phase::Unwelcome,
             fence: Fence::default(),
             draining: None,
+            lack: None,
         }
     }
 
@@ -153,6 +156,8 @@ impl Protocol {
                 }
             }
         }
+        let progress = self.ledger.progress().cloned();
+        effects.extend(progress.map(|progress| send(Sent::Progress(progress))));
         effects.extend(self.ledger.unacknowledged().flat_map(Completion::frames).map(send));
         effects.push(send(Sent::State(self.state())));
         effects
@@ -227,23 +232,32 @@ impl Protocol {
     }
 
     fn state(&self) -> DriverState {
-        let (readiness, max_in_flight) = match self.draining {
-            Some(_) => (Readiness::Draining, 0),
-            None => (Readiness::Ready, self.info.max_in_flight),
+        let (readiness, max_in_flight) = match (self.draining, &self.lack) {
+            (Some(_), _) => (Readiness::Draining, 0),
+            (None, Some(_)) => (Readiness::NotReady, self.info.max_in_flight),
+            (None, None) => (Readiness::Ready, self.info.max_in_flight),
         };
         DriverState {
             readiness: readiness.into(),
-            reason: String::new(),
+            reason: super::limits::cut_word(self.lack.clone().unwrap_or_default()),
             max_in_flight,
             drain_deadline: self.draining.and_then(|time| time.try_into().ok()),
         }
     }
 
     /// A verb said how far it is.
-    pub(crate) fn on_progress(&self, progress: proto::OperationProgress) -> Option<Effect> {
+    pub(crate) fn on_progress(&mut self, progress: proto::OperationProgress) -> Option<Effect> {
+        let progress = super::limits::cut_progress(progress);
         let live = matches!(self.phase, Phase::Live { .. });
-        let wanted = self.ledger.running().any(|id| id == progress.operation_id);
-        (live && wanted).then(|| send(Sent::Progress(super::limits::cut_progress(progress))))
+        let wanted = self.ledger.keep_progress(&progress);
+        (live && wanted).then(|| send(Sent::Progress(progress)))
+    }
+
+    /// The driver can work, or cannot for the reason given.
+    pub(crate) fn on_readiness(&mut self, lack: Option<String>) -> Option<Effect> {
+        self.lack = lack;
+        let live = matches!(self.phase, Phase::Live { .. });
+        live.then(|| send(Sent::State(self.state())))
     }
 
     /// A verb answered.

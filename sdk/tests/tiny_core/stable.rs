@@ -7,7 +7,7 @@ use std::time::Duration;
 use ostler_driver_sdk::{
     CancellationToken, Context, CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo,
     GetMachineStatus, InitializeMachine, Instance, ListMachines, OptionalOperation, Options,
-    run_with,
+    Readiness, run_with,
 };
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -21,6 +21,7 @@ pub(crate) struct Stable {
     /// Lets one machine named `waits…` go on.
     pub(crate) go: Arc<Notify>,
     pub(crate) listed: usize,
+    pub(crate) readiness: Readiness,
 }
 
 /// A driver that runs.
@@ -49,6 +50,15 @@ impl Stable {
             "cancels" => {
                 ctx.cancelled().await;
                 return Err(DriverError::canceled("stopped").not_applied());
+            }
+            "talks" => {
+                ctx.progress_percent("Copying", 40, "the disk");
+                ctx.save_checkpoint("disk-1");
+                self.go.notified().await;
+            }
+            "throttles" => {
+                let wait = Duration::from_secs(7);
+                return Err(DriverError::throttled("slow down").not_applied().retry_after(wait));
             }
             "checkpoints" => {
                 ctx.progress("Booting", "half way");
@@ -80,6 +90,10 @@ impl Driver for Stable {
         DriverInfo::new("stable.example.com")
             .max_in_flight(4)
             .offering([OptionalOperation::InitializeMachine])
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.readiness.clone()
     }
 
     async fn create_machine(&self, request: CreateMachine) -> Result<Instance, DriverError> {

@@ -126,6 +126,9 @@ pub mod reason {
     pub const NOT_HOT_UPDATABLE: &str = "NOT_HOT_UPDATABLE";
     /// With ABORTED: the revision of the class or secret is gone; the same again with the new one.
     pub const STALE_REVISION: &str = "STALE_REVISION";
+    /// With RESOURCE_EXHAUSTED or UNAVAILABLE: the infrastructure limits the rate of calls; all
+    /// creates of the provider pause.
+    pub const THROTTLED: &str = "THROTTLED";
     /// Made by the core: no session took the operation.
     pub const CORE_NO_SESSION: &str = "CORE_NO_SESSION";
     /// Made by the core: the session was lost while the operation was in flight.

@@ -381,6 +381,8 @@ open_enum! {
         DriverUnavailable = "DriverUnavailable",
         /// A driver works on an operation.
         DriverWorking = "DriverWorking",
+        /// A driver works on an operation and has said nothing about it for too long.
+        DriverStalled = "DriverStalled",
         /// The driver failed; the next attempt has its time.
         DriverRetry = "DriverRetry",
         /// The driver lacks a verb that is needed.

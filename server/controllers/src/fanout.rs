@@ -137,7 +137,9 @@ impl Fanout {
     pub(crate) fn session(&self, event: SessionEvent) {
         match event {
             SessionEvent::OutcomeReady { target_uid, .. }
-            | SessionEvent::Adopted { target_uid, .. } => {
+            | SessionEvent::Adopted { target_uid, .. }
+            | SessionEvent::Stalled { target_uid, .. }
+            | SessionEvent::Checkpoint { target_uid, .. } => {
                 let names = self.stores.machines.find_names(MachineIndex::Uid, &target_uid);
                 self.add_all(names, Lane::Change);
             }

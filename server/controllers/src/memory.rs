@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ostler_lifecycle::operation::Finished;
 use ostler_lifecycle::snapshot::{BootstrapToken, Observed, Refusal};
 use ostler_lifecycle::user_data::token_id;
 
@@ -21,6 +22,8 @@ struct Contents {
     refusals: HashMap<String, Refusal>,
     /// Operations that were cancelled, by UID of the machine.
     cancelled: HashMap<String, String>,
+    /// Operations that the sessions refused for good, by UID of the machine.
+    refused: HashMap<String, Finished>,
     /// UIDs of machines that we took our finalizer from and that the watch still shows.
     ended: HashSet<String>,
 }
@@ -65,6 +68,21 @@ impl Memory {
         self.lock().cancelled.remove(machine_uid);
     }
 
+    /// The operation of this machine that could not be sent and never will be, with its failure.
+    pub(crate) fn refused(&self, machine_uid: &str) -> Option<Finished> {
+        self.lock().refused.get(machine_uid).cloned()
+    }
+
+    /// This operation cannot be sent, however often it is tried.
+    pub(crate) fn keep_refused(&self, machine_uid: &str, operation: Finished) {
+        self.lock().refused.insert(machine_uid.to_owned(), operation);
+    }
+
+    /// The failure is recorded.
+    pub(crate) fn drop_refused(&self, machine_uid: &str) {
+        self.lock().refused.remove(machine_uid);
+    }
+
     /// Whether our finalizer was taken from this machine.
     pub(crate) fn has_ended(&self, machine_uid: &str) -> bool {
         self.lock().ended.contains(machine_uid)
@@ -85,6 +103,7 @@ impl Memory {
         let mut contents = self.lock();
         contents.tokens.remove(&token_id(machine_uid));
         contents.cancelled.remove(machine_uid);
+        contents.refused.remove(machine_uid);
         contents.ended.remove(machine_uid);
     }
 }

@@ -173,6 +173,10 @@ pub struct InFlight {
     pub cancelled: bool,
     /// What the driver last said about it, for people.
     pub progress: Option<String>,
+    /// Whether the driver has said nothing about it for too long.
+    pub stalled: bool,
+    /// What the driver wants handed back if this attempt comes to nothing; empty if it said nothing.
+    pub checkpoint: String,
 }
 
 /// An operation whose outcome is there.

@@ -1,6 +1,7 @@
 //! What the controllers are told.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 
@@ -32,6 +33,22 @@ pub enum SessionEvent {
         /// The operation.
         operation_id: String,
     },
+    /// The driver has not said for long how far an operation is, or does so again.
+    Stalled {
+        /// UID of the target.
+        target_uid: String,
+        /// The operation.
+        operation_id: String,
+        /// False: it goes on.
+        stalled: bool,
+    },
+    /// A running operation has a new checkpoint; [`crate::Sessions::view`] has it.
+    Checkpoint {
+        /// UID of the target.
+        target_uid: String,
+        /// The operation.
+        operation_id: String,
+    },
     /// A driver claimed a provider that it may not serve.
     ForeignProvider {
         /// Who claimed it.
@@ -48,6 +65,8 @@ pub struct ProviderState {
     pub provider: String,
     /// Whether operations are sent: a session is active and ready.
     pub ready: bool,
+    /// What the driver says of its readiness, for people; empty if it says nothing.
+    pub reason: String,
     /// Live sessions: the active one and its standbys.
     pub sessions: usize,
     /// Name of the principal of the active session; empty without one.
@@ -64,4 +83,10 @@ pub struct ProviderState {
     pub in_flight: usize,
     /// Operations that wait for credit.
     pub queued: usize,
+    /// For how long the oldest of these has waited that no pause holds back.
+    pub oldest_wait: Duration,
+    /// The driver is slow: an operation waits longer for its credit than it should.
+    pub slow: bool,
+    /// The infrastructure throttles: no create is sent for so long.
+    pub paused: Option<Duration>,
 }

@@ -27,6 +27,7 @@ mod listen;
 mod metrics;
 mod operation;
 mod options;
+mod rate;
 mod service;
 mod session;
 mod sessions;
@@ -51,6 +52,7 @@ pub use operation::{
     SubmitError, TargetView, reasons,
 };
 pub use options::{Limits, SessionsOptions, Timing};
+pub use rate::{Rate, RateError};
 pub use service::ServeError;
 pub use sessions::Sessions;
 pub use term::Term;

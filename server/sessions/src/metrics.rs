@@ -56,6 +56,9 @@ struct OfInvocation {
 pub(crate) struct Metrics {
     operations: Family<OfOutcome, Counter>,
     seconds: Family<OfOperation, Histogram, fn() -> Histogram>,
+    queue_seconds: Family<OfProvider, Histogram, fn() -> Histogram>,
+    stalled: Family<OfOperation, Counter>,
+    throttled: Family<OfProvider, Counter>,
     late: Family<OfProvider, Counter>,
     unclaimed: Family<OfProvider, Counter>,
     ended: Family<OfEnd, Counter>,
@@ -69,6 +72,9 @@ impl Default for Metrics {
         Self {
             operations: Family::default(),
             seconds: Family::new_with_constructor(histogram),
+            queue_seconds: Family::new_with_constructor(histogram),
+            stalled: Family::default(),
+            throttled: Family::default(),
             late: Family::default(),
             unclaimed: Family::default(),
             ended: Family::default(),
@@ -92,6 +98,21 @@ impl Metrics {
             "operation_seconds",
             "Time from submitting an operation to its outcome",
             metrics.seconds.clone(),
+        );
+        registry.register(
+            "queue_seconds",
+            "Time that operations waited for credit before they were sent",
+            metrics.queue_seconds.clone(),
+        );
+        registry.register(
+            "stalled_operations",
+            "Operations of which nothing was heard for too long",
+            metrics.stalled.clone(),
+        );
+        registry.register(
+            "throttled",
+            "Times that the infrastructure throttled and creates paused",
+            metrics.throttled.clone(),
         );
         registry.register(
             "late_results",
@@ -145,6 +166,17 @@ impl Metrics {
                 let of = OfOutcome { provider, kind: kind.name(), code };
                 self.operations.get_or_create(&of).inc();
             }
+            Count::Sent { provider, waited } => {
+                let of = OfProvider { provider };
+                self.queue_seconds.get_or_create(&of).observe(waited.as_secs_f64());
+            }
+            Count::Stalled { provider, kind } => {
+                let of = OfOperation { provider, kind: kind.name() };
+                self.stalled.get_or_create(&of).inc();
+            }
+            Count::Throttled { provider } => {
+                self.throttled.get_or_create(&OfProvider { provider }).inc();
+            }
             Count::Late { provider } => {
                 self.late.get_or_create(&OfProvider { provider }).inc();
             }
@@ -167,12 +199,20 @@ type Read = fn(&ProviderState) -> usize;
 impl Collector for Now {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let Some(shell) = self.0.upgrade() else { return Ok(()) };
-        let states = shell.with(|hub, _| hub.provider_states());
-        let gauges: [(&str, &str, Read); 4] = [
+        let states = shell.with(|hub, now| hub.provider_states(now));
+        let gauges: [(&str, &str, Read); 7] = [
             ("ready", "Whether operations are sent", |it| usize::from(it.ready)),
             ("sessions", "Live sessions, the active one and standbys", |it| it.sessions),
             ("in_flight", "Operations sent and not answered", |it| it.in_flight),
             ("queued", "Operations that wait for credit", |it| it.queued),
+            ("oldest_wait_seconds", "Wait of the oldest operation that nothing holds back", |it| {
+                usize::try_from(it.oldest_wait.as_secs()).unwrap_or(usize::MAX)
+            }),
+            ("slow", "Whether operations wait too long for credit", |it| usize::from(it.slow)),
+            ("paused_seconds", "For how long creates pause, since it throttles", |it| {
+                let left = it.paused.map_or(0, |left| left.as_secs().max(1));
+                usize::try_from(left).unwrap_or(usize::MAX)
+            }),
         ];
         for (name, help, read) in gauges {
             let gauge = ConstGauge::new(0_i64);

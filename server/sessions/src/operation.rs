@@ -237,6 +237,8 @@ pub struct InFlight {
     pub age: Duration,
     /// What the driver last said of it.
     pub progress: Option<Progress>,
+    /// The driver has not said anything of it for too long.
+    pub stalled: bool,
 }
 
 /// What a driver said of a running operation.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::Rate;
+
 /// How sessions behave. `Default` is what production uses.
 #[derive(Debug, Clone)]
 pub struct SessionsOptions {
@@ -13,6 +15,8 @@ pub struct SessionsOptions {
     /// Other names of a provider, e.g. `AWS` → `aws.example.com`. Keys are what classes say, values
     /// what drivers say.
     pub aliases: BTreeMap<String, String>,
+    /// How many operations a second are sent, by provider or alias; without limit for others.
+    pub rates: BTreeMap<String, Rate>,
     /// Limits on what is held.
     pub limits: Limits,
     /// Timers, all on tokio's clock.
@@ -25,6 +29,7 @@ impl Default for SessionsOptions {
             cluster_id: String::new(),
             core_instance: uuid::Uuid::new_v4().to_string(),
             aliases: BTreeMap::new(),
+            rates: BTreeMap::new(),
             limits: Limits::default(),
             timing: Timing::default(),
         }
@@ -35,6 +40,12 @@ impl SessionsOptions {
     /// The name that drivers use for a provider.
     pub(crate) fn canonical<'a>(&'a self, provider: &'a str) -> &'a str {
         self.aliases.get(provider).map_or(provider, String::as_str)
+    }
+
+    /// How many operations a second are sent to the driver of `provider`.
+    pub(crate) fn rate(&self, provider: &str) -> Option<Rate> {
+        let of = |name: &String| name == provider || self.canonical(name) == provider;
+        self.rates.iter().find(|(name, _)| of(name)).map(|(_, rate)| *rate)
     }
 }
 
@@ -47,6 +58,9 @@ pub struct Limits {
     pub queued: usize,
     /// Bytes of the operations that wait for credit, for each provider.
     pub queued_bytes: usize,
+    /// Bytes of the operations that one driver was sent and has not accepted. It accepts at once
+    /// what it reads, so this is what a driver that does not read can cost.
+    pub unaccepted_bytes: usize,
     /// Targets with an operation in flight or a result not acknowledged.
     pub targets: usize,
     /// Live sessions of one provider: the active one and its standbys.
@@ -73,6 +87,8 @@ impl Default for Limits {
             // With the work queue of the controllers bounded as well, more waiting only adds age.
             queued: 4096,
             queued_bytes: 64 << 20,
+            // A few frames of the largest kind; a round trip later there is room again.
+            unaccepted_bytes: 4 << 20,
             // Ten times the 10k machines that one core is measured with.
             targets: 100_000,
             sessions_per_provider: 8,
@@ -111,6 +127,18 @@ pub struct Timing {
     pub unclaimed: Duration,
     /// For how long an operation of an earlier core may still run.
     pub adopted: Duration,
+    /// How often a driver says how far a long operation is.
+    pub progress: Duration,
+    /// Intervals without progress after which an operation counts as stalled.
+    pub progress_missed: u32,
+    /// At most this often the controllers are told of a new checkpoint of one operation.
+    pub checkpoint: Duration,
+    /// For how long creates pause when the infrastructure throttles and the driver names no time.
+    pub throttled: Duration,
+    /// The longest pause that one answer of a driver can bring about.
+    pub throttled_longest: Duration,
+    /// A driver is slow when an operation waits longer than this for its credit.
+    pub slow: Duration,
     /// What a driver is told to wait before it reconnects when the core goes.
     pub reconnect_after: Duration,
     /// For how long connections may take to end when the core goes.
@@ -133,6 +161,12 @@ impl Default for Timing {
             unclaimed: Duration::from_mins(15),
             // Longer than the timeout of any operation.
             adopted: Duration::from_mins(30),
+            progress: Duration::from_secs(30),
+            progress_missed: 3,
+            checkpoint: Duration::from_secs(5),
+            throttled: Duration::from_secs(30),
+            throttled_longest: Duration::from_mins(15),
+            slow: Duration::from_secs(30),
             reconnect_after: Duration::ZERO,
             shutdown: Duration::from_secs(5),
             secret_cache: Duration::from_mins(5),

@@ -54,7 +54,7 @@ impl Sessions {
 
     /// The providers that have sessions here or operations that wait for one, by name.
     pub fn providers(&self) -> Vec<ProviderState> {
-        self.shell.with(|hub, _| hub.provider_states())
+        self.shell.with(|hub, now| hub.provider_states(now))
     }
 
     /// What happens from now on. A subscriber that lags loses events, see [`SessionEvent`].

@@ -18,7 +18,7 @@ use ostler_lifecycle::operation::Dispatch;
 use ostler_lifecycle::plan::{Action, Event, Next, Plan};
 use ostler_lifecycle::record::record;
 use ostler_lifecycle::snapshot::Snapshot;
-use ostler_sessions::Sessions;
+use ostler_sessions::{Sessions, SubmitError};
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
@@ -114,11 +114,12 @@ impl Machines {
         let recorded = record(&snapshot, &plan, &done.performed);
         self.write_status(&done.machine, recorded.status.as_ref()).await?;
         self.tell(&snapshot.machine, recorded.events);
-        let sent = !recorded.proceed || self.send(&snapshot, &plan);
-        let outcome = match (sent, done.failed) {
-            (true, false) => self.until(&recorded.next, snapshot.now),
-            (false, _) => Outcome::Again(LOOK_AGAIN),
-            (true, true) => Outcome::Failed,
+        let refused = if recorded.proceed { self.send(&snapshot, &plan) } else { None };
+        let sent = refused.is_none();
+        let outcome = match (refused, done.failed) {
+            (None, false) => self.until(&recorded.next, snapshot.now),
+            (Some(later), _) => later,
+            (None, true) => Outcome::Failed,
         };
         let over = recorded.next == Next::Done;
         Ok(Passed { changed: done.changed && sent && !done.failed && !over, outcome })
@@ -142,8 +143,8 @@ impl Machines {
         }
     }
 
-    /// Hands the sessions what was recorded. False: an operation was not taken, look again soon.
-    fn send(&self, snapshot: &Snapshot, plan: &Plan) -> bool {
+    /// Hands the sessions what was recorded. An operation that was not taken: when to look again.
+    fn send(&self, snapshot: &Snapshot, plan: &Plan) -> Option<Outcome> {
         let uid = snapshot.machine.uid();
         if let Some(id) = &plan.cancel {
             self.memory.keep_cancelled(uid, id);
@@ -151,21 +152,30 @@ impl Machines {
         }
         if let Some(id) = &plan.acknowledge {
             self.memory.drop_cancelled(uid);
+            self.memory.drop_refused(uid);
             self.metrics.answered(&snapshot.operation);
             self.sessions.acknowledge(id);
         }
-        plan.dispatch.as_ref().is_none_or(|dispatch| self.submit(&snapshot.machine, dispatch))
+        plan.dispatch.as_ref().and_then(|dispatch| self.submit(&snapshot.machine, dispatch))
     }
 
-    fn submit(&self, machine: &Machine, dispatch: &Dispatch) -> bool {
+    fn submit(&self, machine: &Machine, dispatch: &Dispatch) -> Option<Outcome> {
         let (kind, id) = (dispatch.kind(), dispatch.id.as_str());
         let submitted = self.sessions.submit(operation::submission(machine, dispatch));
-        let machine = machine.name();
-        match &submitted {
-            Ok(()) => debug!(machine, %kind, operation = id, "handed to the driver"),
-            Err(refused) => info!(machine, %kind, reason = %refused, "not handed to the driver"),
+        let (uid, machine) = (machine.uid(), machine.name());
+        let refused = match submitted {
+            Ok(()) => {
+                debug!(machine, %kind, operation = id, "handed to the driver");
+                return None;
+            }
+            Err(refused) => refused,
+        };
+        info!(machine, %kind, reason = %refused, "not handed to the driver");
+        if let Some(failed) = operation::never_sent(dispatch, &refused) {
+            self.memory.keep_refused(uid, failed);
+            return Some(Outcome::Again(Duration::ZERO));
         }
-        submitted.is_ok()
+        Some(when_refused(&refused))
     }
 
     fn until(&self, next: &Next, planned_at: Timestamp) -> Outcome {
@@ -190,6 +200,18 @@ impl Machines {
                 note: event.message,
             });
         }
+    }
+}
+
+/// When to try again what the sessions did not take. A queue that is full gets no fuller by trying
+/// often.
+fn when_refused(refused: &SubmitError) -> Outcome {
+    match refused {
+        SubmitError::QueueFull { .. } => Outcome::Failed,
+        SubmitError::NoDriver { .. }
+        | SubmitError::TargetBusy { .. }
+        | SubmitError::FrameTooLarge { .. }
+        | SubmitError::KindUnsupported { .. } => Outcome::Again(LOOK_AGAIN),
     }
 }
 

@@ -13,7 +13,7 @@ use ostler_proto::v1alpha1::{
     InitializeMachineRequest, MachineRecord, ObjectRevision, OperationError, Target,
     UpdateMachineRequest, operation, operation_result,
 };
-use ostler_sessions::{Lane, OperationFailure, Outcome, Sessions, TargetView};
+use ostler_sessions::{Lane, OperationFailure, Outcome, Sessions, SubmitError, TargetView};
 
 use crate::memory::Memory;
 
@@ -25,7 +25,9 @@ pub(super) fn view(
     now: Timestamp,
 ) -> OperationView {
     match sessions.view(uid) {
-        TargetView::Idle => OperationView::Idle,
+        TargetView::Idle => {
+            memory.refused(uid).map_or(OperationView::Idle, OperationView::Finished)
+        }
         TargetView::InFlight(flight) => OperationView::InFlight(InFlight {
             cancelled: memory.was_cancelled(uid, &flight.operation_id),
             id: flight.operation_id,
@@ -35,6 +37,12 @@ pub(super) fn view(
                 .ok()
                 .and_then(|age| now.checked_sub(age).ok())
                 .unwrap_or(now),
+            stalled: flight.stalled,
+            checkpoint: flight
+                .progress
+                .as_ref()
+                .map(|it| it.checkpoint.clone())
+                .unwrap_or_default(),
             progress: flight.progress.map(|progress| match progress.message.as_str() {
                 "" => progress.stage,
                 message => format!("{}: {message}", progress.stage),
@@ -74,6 +82,22 @@ fn outcome(outcome: &Outcome) -> Result<Success, Failure> {
             let text = "the driver answered with the result of another verb";
             Err(Failure::new(ErrorCode::Internal, Certainty::Unknown, text))
         }
+    }
+}
+
+/// An operation that the sessions did not take, as one that failed; `None`: it may be taken later.
+pub(super) fn never_sent(dispatch: &Dispatch, refused: &SubmitError) -> Option<Finished> {
+    match refused {
+        SubmitError::FrameTooLarge { .. } | SubmitError::KindUnsupported { .. } => Some(Finished {
+            id: dispatch.id.clone(),
+            kind: dispatch.kind(),
+            idempotency_key: dispatch.idempotency_key.clone(),
+            outcome: Err(self::refused(&refused.failure())),
+            checkpoint: Some(dispatch.checkpoint.clone()),
+        }),
+        SubmitError::NoDriver { .. }
+        | SubmitError::TargetBusy { .. }
+        | SubmitError::QueueFull { .. } => None,
     }
 }
 

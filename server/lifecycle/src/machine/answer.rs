@@ -20,7 +20,7 @@ use super::{
     updating,
 };
 use crate::{
-    operation::{Failure, Finished, InstanceRecord, Success},
+    operation::{Failure, Finished, InstanceRecord, OperationView, Success},
     plan::EventReason,
     snapshot::ClassView,
 };
@@ -31,7 +31,8 @@ const ODD_RECORD_RETRY: Duration = Duration::from_mins(1);
 /// Takes the result in the snapshot, if there is one, and moves the state on.
 pub(crate) fn settle(pass: &mut Pass<'_>, state: &mut State) {
     let finished = match pass.standing() {
-        Standing::Free | Standing::Working | Standing::Unresolved => return,
+        Standing::Working => return keep_early_checkpoint(pass),
+        Standing::Free | Standing::Unresolved => return,
         Standing::Stale(finished) => return stale(pass, finished),
         Standing::Answer(finished) => finished,
     };
@@ -52,6 +53,15 @@ fn stale(pass: &mut Pass<'_>, finished: &Finished) {
         && pass.provider_id().is_none()
     {
         adopt(pass, record, None);
+    }
+}
+
+/// What a driver wants handed back should this attempt come to nothing: core and driver may both be
+/// gone before there is an answer.
+fn keep_early_checkpoint(pass: &mut Pass<'_>) {
+    let OperationView::InFlight(flight) = &pass.snap.operation else { return };
+    if flight.kind.is_mutation() && !flight.checkpoint.is_empty() {
+        pass.status.last_known_state = Some(flight.checkpoint.clone());
     }
 }
 

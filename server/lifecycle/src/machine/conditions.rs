@@ -33,6 +33,16 @@ pub(crate) fn set(
     }
 }
 
+/// Since when one of ours holds; `None`: it does not.
+pub(crate) fn held_since(
+    status: &MachineStatus,
+    type_: &MachineConditionType,
+) -> Option<jiff::Timestamp> {
+    let mut all = status.conditions.iter();
+    let found = all.find(|condition| condition.type_ == type_.as_str())?;
+    found.last_transition_time.as_ref().filter(|_| found.status == "True").map(|time| time.0)
+}
+
 /// Removes one of ours.
 pub(crate) fn remove(status: &mut MachineStatus, type_: &MachineConditionType) {
     status.conditions.retain(|condition| condition.type_ != type_.as_str());

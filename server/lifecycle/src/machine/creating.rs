@@ -1,12 +1,14 @@
 //! There is no instance, or none is known: look it up by identity, and only if the driver says that
 //! there is none, make it.
 
-use jiff::SignedDuration;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
 use ostler_api::{
-    driver::OperationKind,
+    driver::{ErrorCode, OperationKind},
     machine::{
         FailureReason, MachineConditionType, MachineOperationType, MachinePhase, MachineState,
-        MachineStep, WaitReason,
+        MachineStep, Retry, WaitReason,
     },
 };
 
@@ -41,10 +43,44 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     }
     match pass.reading.take() {
         None if driver.has(OperationKind::GetMachineStatus) => pass.send_read(class),
+        Some(Reading::NotFound) if let Some(until) = catching_up(pass) => look_again(pass, until),
         None | Some(Reading::NotFound | Reading::CannotRead) => create(pass, class),
         Some(Reading::Failed(failure)) => read_failed(pass, &failure),
         Some(Reading::Found(_) | Reading::Uninitialized) => Turn::To(State::Initializing),
     }
+}
+
+/// How soon an instance is looked for again that the infrastructure does not show yet.
+const LOOK_AGAIN: Duration = Duration::from_secs(15);
+/// For how long an instance that a driver made may be missing in what it lists: the lists of many
+/// infrastructures lag behind.
+const CATCHING_UP: Duration = Duration::from_mins(2);
+
+/// Until when a driver that made the instance and does not find it may just be early. A second one
+/// is not made before.
+pub(crate) fn catching_up(pass: &Pass<'_>) -> Option<Timestamp> {
+    pass.provider_id()?;
+    let made = conditions::held_since(&pass.status, &MachineConditionType::InstanceCreated);
+    let until = after(made?, CATCHING_UP);
+    (pass.snap.now < until).then_some(until)
+}
+
+/// Waits a little for an instance that must be there.
+fn look_again(pass: &mut Pass<'_>, until: Timestamp) -> Turn {
+    let next = after(pass.snap.now, LOOK_AGAIN).min(until);
+    let what = "the driver does not see yet what it made".to_owned();
+    let failures = pass.status.retry.as_ref().map_or(1, |retry| retry.failures);
+    pass.status.retry = Some(Retry {
+        kind: OperationKind::GetMachineStatus.into(),
+        code: ErrorCode::NotFound.name().to_owned(),
+        reason: WaitReason::InstanceMissing,
+        message: Some(what.clone()),
+        failures,
+        not_before: Some(next.into()),
+        class_revision: None,
+        secret_revision: None,
+    });
+    pass.wait(WaitReason::InstanceMissing, Some(what), Some(next))
 }
 
 /// Nothing is asked of a driver for a Machine that could vanish unseen.

@@ -3,7 +3,8 @@
 use ostler_api::{
     driver::OperationKind,
     machine::{
-        FailureReason, MachineOperationType, MachinePhase, MachineState, MachineStep, WaitReason,
+        FailureReason, MachineConditionType, MachineOperationType, MachinePhase, MachineState,
+        MachineStep, WaitReason,
     },
     names,
 };
@@ -34,6 +35,12 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         // The driver spoke of an instance that it never named, and takes it back.
         return Turn::To(State::Creating);
     }
+    if matches!(pass.reading, Some(Reading::NotFound))
+        && matches!(pass.snap.node, NodeView::Absent)
+        && made_and_gone(pass)
+    {
+        return Turn::To(State::Creating);
+    }
     let (reason, message) = match &pass.snap.node {
         NodeView::Unknown => (WaitReason::NotObserved, "nodes were not looked up yet".to_owned()),
         NodeView::Ambiguous(nodes) => {
@@ -53,6 +60,13 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         return pass.fail(FailureReason::JoinTimeout, MachineOperationType::Create, &text);
     }
     wait(pass, reason, message)
+}
+
+/// The driver made the instance, does not find it, and had time enough to.
+fn made_and_gone(pass: &Pass<'_>) -> bool {
+    let type_ = MachineConditionType::InstanceCreated;
+    let made = conditions::held_since(&pass.status, &type_).is_some();
+    made && creating::catching_up(pass).is_none() && !pass.creation_overdue()
 }
 
 /// `None`: the Node is there and healthy.

@@ -312,7 +312,13 @@ impl<'a> Pass<'a> {
         if self.snap.now < until {
             return Turn::Rest(Next::Wait { reason: WaitReason::DriverWorking, until });
         }
-        self.wait(WaitReason::DriverWorking, Some(flight.kind.name().to_owned()), None)
+        let verb = flight.kind.name();
+        if flight.stalled {
+            let last = flight.progress.as_deref().unwrap_or("nothing");
+            let message = format!("{verb}: the driver last said {last}");
+            return self.wait(WaitReason::DriverStalled, Some(message), None);
+        }
+        self.wait(WaitReason::DriverWorking, Some(verb.to_owned()), None)
     }
 
     /// Gives the Machine up.

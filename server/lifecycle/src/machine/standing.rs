@@ -86,6 +86,8 @@ mod tests {
             since: jiff::Timestamp::UNIX_EPOCH,
             cancelled: false,
             progress: None,
+            stalled: false,
+            checkpoint: String::new(),
         })
     }
 

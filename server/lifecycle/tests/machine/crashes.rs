@@ -2,7 +2,7 @@
 
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind as Kind},
-    machine::{MachinePhase, MachineStep},
+    machine::{MachinePhase, MachineStep, WaitReason},
 };
 use ostler_lifecycle::operation::OperationView;
 
@@ -149,4 +149,41 @@ fn the_result_of_an_earlier_delivery_counts_for_the_intent() {
     world.pass();
     assert_eq!(world.machine().provider_id(), Some(crate::world::PROVIDER_ID));
     assert_eq!(world.count(Kind::CreateMachine), 1);
+}
+
+#[test]
+fn a_checkpoint_of_a_running_create_is_kept_and_comes_with_the_next_one_after_a_crash() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    let OperationView::InFlight(flight) = &mut world.operation else { panic!("nothing in flight") };
+    assert_eq!(flight.kind, Kind::CreateMachine);
+    flight.checkpoint = "disk-1".to_owned();
+    world.pass();
+    assert_eq!(world.status().last_known_state.as_deref(), Some("disk-1"));
+    world.lose_operation();
+    world.pass();
+    world.refuse(ErrorCode::NotFound);
+    world.pass();
+    let again = world.sent.last().unwrap();
+    assert_eq!((again.kind(), again.checkpoint.as_str()), (Kind::CreateMachine, "disk-1"));
+}
+
+#[test]
+fn a_driver_that_has_said_nothing_for_long_is_named_as_what_is_waited_for() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    world.later(120);
+    for stalled in [true, false] {
+        let OperationView::InFlight(flight) = &mut world.operation else { panic!() };
+        flight.stalled = stalled;
+        flight.progress = Some("Boot".to_owned());
+        world.pass();
+        let waits = world.status().waiting_for.unwrap();
+        assert_eq!(waits.reason == WaitReason::DriverStalled, stalled);
+        assert_eq!(waits.message.unwrap().contains("Boot"), stalled);
+    }
 }

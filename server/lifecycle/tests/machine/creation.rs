@@ -288,10 +288,52 @@ fn an_instance_that_vanished_before_its_initialization_is_made_again() {
     world.instances.clear();
     world.answer();
     world.pass();
-    world.later(5);
+    // Lists may lag behind: it is looked for again, and not made again.
+    for seconds in [5, 15, 90] {
+        world.later(seconds);
+        world.settle();
+        assert_eq!(world.creates, 1);
+        assert_eq!(world.waits_for(), Some(WaitReason::InstanceMissing));
+    }
+    world.later(15);
     world.settle();
     assert_eq!(world.creates, 2);
     assert_eq!(world.step(), Some(MachineStep::JoinNode));
+}
+
+#[test]
+fn an_instance_that_shows_up_late_is_not_made_twice() {
+    let mut world = initializing();
+    let late = std::mem::take(&mut world.instances);
+    world.answer();
+    world.pass();
+    world.later(5);
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::InstanceMissing));
+    world.instances = late;
+    world.later(15);
+    world.settle();
+    assert_eq!((world.creates, world.step()), (1, Some(MachineStep::JoinNode)));
+}
+
+#[test]
+fn an_instance_that_vanishes_before_its_node_comes_is_made_again_after_two_minutes() {
+    let mut world = initializing();
+    world.settle_no_node();
+    world.instances.clear();
+    let look = |world: &mut World| {
+        world.later(61);
+        world.pass();
+        assert_eq!(world.sent.last().unwrap().kind(), Kind::GetMachineStatus);
+        world.answer();
+        world.pass();
+    };
+    look(&mut world);
+    assert_eq!((world.creates, world.waits_for()), (1, Some(WaitReason::InstanceMissing)));
+    look(&mut world);
+    assert_eq!(world.sent.last().unwrap().kind(), Kind::CreateMachine);
+    world.settle_no_node();
+    assert_eq!((world.creates, world.waits_for()), (2, Some(WaitReason::NodeNotJoined)));
 }
 
 #[test]

@@ -273,6 +273,8 @@ impl World {
                     since: self.now,
                     cancelled: false,
                     progress: None,
+                    stalled: false,
+                    checkpoint: String::new(),
                 });
             }
             self.events.extend(recorded.events);

@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
+use ostler_api::driver::{Certainty, ErrorCode, OperationKind, reason};
 use ostler_proto::v1alpha1::{
-    OperationCompleted, OperationError, OperationPage, OperationProgress, OperationResult,
-    operation_completed, operation_result,
+    OperationCompleted, OperationError, OperationPage, OperationResult, operation_completed,
+    operation_result,
 };
 use tokio::time::Instant;
 
-use super::operations::{Op, Owner, Place};
+use super::operations::{Owner, Place};
 use super::pages::{PageFault, Pages};
 use super::timers::Timer;
 use super::{Count, Effect, Hub, OpId, SessionKey};
 use crate::session::outbox::Room;
 use crate::session::{Close, frames};
-use crate::{OperationFailure, Outcome, Progress, SessionEvent, reasons};
+use crate::{OperationFailure, Outcome, SessionEvent, reasons};
 
-const MESSAGE_BYTES: usize = 2 << 10;
+pub(super) const MESSAGE_BYTES: usize = 2 << 10;
 const CHECKPOINT_BYTES: usize = 4 << 10;
-const WORD_BYTES: usize = 256;
+pub(super) const WORD_BYTES: usize = 256;
 const VIOLATIONS: usize = 64;
 /// Operations in a row that may stay without acceptance before the session ends.
 const NOT_ACCEPTED: u32 = 3;
@@ -28,47 +28,22 @@ const NOT_ACCEPTED: u32 = 3;
 pub(super) type Why<'a> = (ErrorCode, &'a str, &'a str);
 
 impl Hub {
-    /// The operation of this id, if this session has it.
-    fn sent(&mut self, key: SessionKey, id: &str) -> Option<&mut Op> {
-        let operation = self.operations.get_mut(id)?.as_mut();
-        matches!(operation.place, Place::Sent(session) if session == key).then_some(operation)
-    }
-
-    /// The driver has an operation.
-    pub(super) fn accepted(&mut self, key: SessionKey, id: &str) {
-        if let Some(operation) = self.sent(key, id)
-            && operation.request.take().is_some()
-        {
-            self.timers.clear(&Timer::Accept(id.into()));
-            if let Some(session) = self.sessions.get_mut(&key) {
-                session.not_accepted = 0;
-            }
-        }
-    }
-
-    /// The driver says how far an operation is.
-    pub(super) fn progressed(&mut self, key: SessionKey, progress: OperationProgress) {
-        self.accepted(key, &progress.operation_id);
-        if let Some(operation) = self.sent(key, &progress.operation_id) {
-            let before = operation.progress.take().map(|before| before.checkpoint);
-            operation.progress = Some(Progress {
-                stage: cut(progress.stage, WORD_BYTES),
-                message: cut(progress.message, MESSAGE_BYTES),
-                percent: progress.percent.min(100),
-                checkpoint: checkpoint(progress.checkpoint, before.unwrap_or_default()),
-            });
-        }
-    }
-
     /// A slice of a list.
     pub(super) fn paged(&mut self, now: Instant, key: SessionKey, page: OperationPage) {
         let limits = self.options.limits.clone();
-        self.accepted(key, &page.operation_id);
+        self.accepted(now, key, &page.operation_id);
         let id: OpId = page.operation_id.as_str().into();
+        self.heard_of(now, &id);
         let Some(operation) = self.sent(key, &id) else { return };
+        if operation.kind != OperationKind::ListMachines {
+            let message = format!("operation {id} is no list and has no pages");
+            return self.close(now, key, Close::violation("PAGE_UNEXPECTED", message));
+        }
         match operation.pages.add(page, limits.list_records, limits.list_bytes) {
             Ok(()) => {}
-            Err(PageFault::Gap { expected }) => self.close(now, key, page_gap(&id, expected)),
+            Err(fault @ (PageFault::Gap { .. } | PageFault::Mixed)) => {
+                self.close(now, key, bad_pages(&id, fault));
+            }
             Err(PageFault::TooLong) => {
                 self.send_cancel(key, &id, reasons::LIST_TOO_LONG);
                 let message = "the list is longer than the core holds";
@@ -86,27 +61,45 @@ impl Hub {
         completed: OperationCompleted,
     ) {
         let OperationCompleted { operation_id, checkpoint: said, outcome } = completed;
+        self.accepted(now, key, &operation_id);
         let Some(operation) = self.sent(key, &operation_id) else {
             return self.repeated(key, &operation_id);
         };
         let before = operation.progress.take().map(|progress| progress.checkpoint);
         let said = checkpoint(said, before.unwrap_or_default());
         let pages = std::mem::take(&mut operation.pages);
-        let provider = operation.provider.clone();
-        let outcome = match outcome_of(operation.kind, outcome, pages) {
+        let (provider, kind) = (operation.provider.clone(), operation.kind);
+        let mut outcome = match outcome_of(operation.kind, outcome, pages) {
             Ok(outcome) => outcome,
-            Err(PageFault::Gap { expected }) => {
-                return self.close(now, key, page_gap(&operation_id, expected));
-            }
-            Err(PageFault::TooLong) => return,
+            Err(fault) => return self.close(now, key, bad_pages(&operation_id, fault)),
         };
         let id: OpId = operation_id.into();
         if let Some(session) = self.sessions.get_mut(&key) {
-            session.in_flight.remove(&id);
-            session.not_accepted = 0;
+            session.in_flight.remove(&id, kind);
         }
+        self.throttle(now, &provider, &mut outcome);
         self.finish(now, &id, outcome, said, Some(key));
         self.pump(now, &provider);
+    }
+
+    /// If the infrastructure throttles, all creates of the provider pause: a thousand machines need
+    /// not find out one by one.
+    fn throttle(&mut self, now: Instant, provider: &str, outcome: &mut Outcome) {
+        let Outcome::Error(failure) = outcome else { return };
+        let by_code = matches!(failure.code, ErrorCode::ResourceExhausted | ErrorCode::Unavailable);
+        if !by_code || failure.reason != reason::THROTTLED {
+            return;
+        }
+        let timing = &self.options.timing;
+        let wait = *failure.retry_after.get_or_insert(timing.throttled);
+        let wait = wait.min(timing.throttled_longest);
+        let Some(record) = self.providers.get_mut(provider) else { return };
+        record.pace.pause(now, wait);
+        if let Some(until) = record.pace.paused_until(now) {
+            self.timers.set(Timer::Pause(provider.to_owned()), until);
+        }
+        tracing::warn!(provider, ?wait, "the infrastructure throttles, creates pause");
+        self.count(Count::Throttled { provider: provider.to_owned() });
     }
 
     /// A result that is here already, or that nobody waits for any more.
@@ -136,6 +129,7 @@ impl Hub {
         let session = from.and_then(|key| self.sessions.get(&key));
         let holder = session.map(|session| session.driver.instance_id.clone());
         self.timers.clear(&Timer::Accept(Arc::clone(id)));
+        self.timers.clear(&Timer::Stall(Arc::clone(id)));
         let Some(operation) = self.operations.get_mut(id) else { return };
         self.effects.push(Effect::Count(Count::Ended {
             provider: operation.provider.clone(),
@@ -172,9 +166,12 @@ impl Hub {
 
     /// Stops waiting for an operation that a driver has: nobody knows what became of it.
     fn give_up(&mut self, now: Instant, key: SessionKey, id: &OpId, why: Why<'_>) {
-        let session = self.sessions.get_mut(&key);
-        let provider = session.map(|session| {
-            session.in_flight.remove(id);
+        let Some(operation) = self.operations.get(id) else { return };
+        let unread = if operation.accepted() { 0 } else { operation.bytes };
+        let kind = operation.kind;
+        let provider = self.sessions.get_mut(&key).map(|session| {
+            session.in_flight.remove(id, kind);
+            session.unaccepted = session.unaccepted.saturating_sub(unread);
             session.driver.provider.clone()
         });
         self.fail(now, id, why, Certainty::Unknown);
@@ -236,8 +233,20 @@ impl Hub {
     }
 }
 
-fn page_gap(id: &str, expected: u32) -> Close {
-    Close::violation("PAGE_GAP", format!("operation {id}: page {expected} is missing"))
+fn bad_pages(id: &str, fault: PageFault) -> Close {
+    match fault {
+        PageFault::Gap { expected } => {
+            Close::violation("PAGE_GAP", format!("operation {id}: page {expected} was due"))
+        }
+        PageFault::Mixed => {
+            let message =
+                format!("operation {id}: records come in pages or in the result, not both");
+            Close::violation("PAGE_MIX", message)
+        }
+        PageFault::TooLong => {
+            Close::violation("PAGE_OVERFLOW", format!("operation {id}: the list is too long"))
+        }
+    }
 }
 
 fn code_of(outcome: &Outcome) -> &'static str {
@@ -278,10 +287,8 @@ fn whole(
     let operation_result::Response::ListMachines(mut list) = response else {
         return Ok(response);
     };
-    if list.pages > 0 {
-        list.machines = pages.finish(list.pages)?;
-        list.pages = 0;
-    }
+    let whole = pages.finish(list.pages, list.machines)?;
+    (list.machines, list.pages) = (whole, 0);
     Ok(operation_result::Response::ListMachines(list))
 }
 
@@ -319,12 +326,12 @@ fn kind_of(response: &operation_result::Response) -> OperationKind {
 }
 
 /// The newer checkpoint, unless there is none or it is too long to be kept.
-fn checkpoint(said: String, before: String) -> String {
+pub(super) fn checkpoint(said: String, before: String) -> String {
     if said.is_empty() || said.len() > CHECKPOINT_BYTES { before } else { said }
 }
 
 /// At most so many bytes, ending between characters.
-fn cut(mut text: String, bytes: usize) -> String {
+pub(super) fn cut(mut text: String, bytes: usize) -> String {
     text.truncate(text.floor_char_boundary(bytes));
     text
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::operations::{Op, Order, Owner, Place};
 use super::pages::Pages;
 use super::timers::Timer;
-use super::{Hub, OpId, SessionKey, size};
+use super::{Count, Effect, Hub, OpId, SessionKey, size};
 use crate::session::frames;
 use crate::session::outbox::Room;
 use crate::{Dispatch, SubmitError, reasons};
@@ -54,6 +54,7 @@ impl Hub {
             pinned: class,
             adopted: false,
             since: now,
+            queued: now,
             timeout: dispatch.timeout,
             lane: dispatch.lane,
             owner,
@@ -62,6 +63,9 @@ impl Hub {
             bytes,
             pages: Pages::default(),
             progress: None,
+            interval: None,
+            stalled: false,
+            told: None,
             cancelled: false,
             delivery: 0,
         };
@@ -135,35 +139,41 @@ impl Hub {
         }
     }
 
-    /// Sends what waits for a provider, as far as the credit of its active session goes.
+    /// Sends what waits for a provider, as far as the credit of its active session and its rate go.
     pub(super) fn pump(&mut self, now: Instant, provider: &str) {
-        loop {
-            let Some(record) = self.providers.get_mut(provider) else { return };
-            let Some(key) = record.active else { return };
-            let Some(session) = self.sessions.get(&key).filter(|it| it.has_credit()) else {
-                return;
-            };
-            let Some(id) = record.queue.pop() else { return };
-            let supported = self
-                .operations
-                .get(&id)
-                .is_some_and(|operation| session.driver.kinds.contains(&operation.kind));
-            if supported {
+        while let Some((id, key)) = self.next_to_send(now, provider) {
+            let kind = self.operations.get(&id).map(|operation| operation.kind);
+            let session = self.sessions.get(&key);
+            if kind.zip(session).is_some_and(|(kind, session)| session.driver.kinds.contains(&kind))
+            {
                 self.send(now, id, key);
             } else {
                 // Another driver took over since the operation was accepted.
                 let message = "the driver that took over does not support the operation";
-                self.fail(
-                    now,
-                    &id,
-                    (ErrorCode::Unimplemented, reasons::KIND_UNSUPPORTED, message),
-                    Certainty::NotApplied,
-                );
+                let why = (ErrorCode::Unimplemented, reasons::KIND_UNSUPPORTED, message);
+                self.fail(now, &id, why, Certainty::NotApplied);
             }
         }
     }
 
+    fn next_to_send(&mut self, now: Instant, provider: &str) -> Option<(OpId, SessionKey)> {
+        let window = self.options.limits.unaccepted_bytes;
+        let record = self.providers.get_mut(provider)?;
+        let key = record.active?;
+        let session = self.sessions.get(&key).filter(|session| session.has_credit(window))?;
+        if let Some(next) = record.pace.next(now) {
+            if record.queue.len() > 0 {
+                self.timers.set(Timer::Rate(provider.to_owned()), next);
+            }
+            return None;
+        }
+        let held = record.held(now, session);
+        Some((record.queue.pop(held)?, key))
+    }
+
     fn send(&mut self, now: Instant, id: OpId, key: SessionKey) {
+        let kind = self.operations.get(&id).map(|operation| operation.kind);
+        let interval = kind.and_then(|kind| self.progress_interval(key, kind));
         let (Some(operation), Some(session)) =
             (self.operations.get_mut(&id), self.sessions.get_mut(&key))
         else {
@@ -172,9 +182,18 @@ impl Hub {
         let Some(request) = &mut operation.request else { return };
         request.delivery += 1;
         operation.delivery = request.delivery;
+        request.progress_interval = interval.map(frames::duration);
+        operation.interval = interval;
         let frame = frames::operation(request.as_ref().clone());
         operation.place = Place::Sent(key);
-        session.in_flight.insert(id.clone());
+        session.in_flight.insert(id.clone(), operation.kind);
+        session.unaccepted += operation.bytes;
+        let provider = operation.provider.clone();
+        let waited = now - operation.queued;
+        if let Some(record) = self.providers.get_mut(&provider) {
+            record.pace.sent(now);
+        }
+        self.effects.push(Effect::Count(Count::Sent { provider, waited }));
         let timing = &self.options.timing;
         self.timers.set(Timer::Accept(id.clone()), now + timing.accept);
         self.timers.set(Timer::Operation(id), now + operation.timeout + timing.grace);
@@ -232,6 +251,7 @@ impl Hub {
             self.slots.remove(&operation.target.uid);
         }
         self.timers.clear(&Timer::Accept(Arc::clone(id)));
+        self.timers.clear(&Timer::Stall(Arc::clone(id)));
         self.timers.clear(&Timer::Operation(Arc::clone(id)));
         self.ended.push(Arc::clone(id));
         Some(operation)

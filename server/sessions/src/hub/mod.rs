@@ -13,7 +13,9 @@ mod ended;
 #[cfg(test)]
 mod model;
 mod operations;
+mod pace;
 mod pages;
+mod progress;
 mod queue;
 mod registry;
 mod resume;
@@ -72,6 +74,12 @@ pub(crate) enum Effect {
 pub(crate) enum Count {
     /// An operation ended; `code` is `OK` or the name of an error code.
     Ended { provider: String, kind: OperationKind, code: &'static str, took: Duration },
+    /// An operation was sent after so much time in the queue.
+    Sent { provider: String, waited: Duration },
+    /// Nothing was heard of an operation for too long.
+    Stalled { provider: String, kind: OperationKind },
+    /// The infrastructure throttles.
+    Throttled { provider: String },
     /// A result came for an operation that nobody waits for.
     Late { provider: String },
     /// A result was dropped because nobody acknowledged it.
@@ -142,7 +150,10 @@ impl Hub {
                 Timer::Accept(id) => self.not_accepted(now, &id),
                 Timer::Operation(id) => self.overdue(now, &id),
                 Timer::Resume(key) => self.not_resumed(now, key),
-                Timer::NotReady(provider) => self.elect(now, &provider),
+                Timer::Stall(id) => self.stalled(&id),
+                Timer::NotReady(provider) | Timer::Rate(provider) | Timer::Pause(provider) => {
+                    self.elect(now, &provider);
+                }
                 Timer::Starved(provider) => self.starved(now, &provider),
             }
         }

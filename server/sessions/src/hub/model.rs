@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 use ostler_proto::v1alpha1::{
-    DeleteMachineRequest, DriverCapability, DriverState, GetMachineStatusRequest, HeldOperation,
-    HeldState, Hello, OperationAccepted, OperationCompleted, OperationError, Readiness,
-    RegisterRequest, Resume, Target, operation, operation_completed, register_request,
+    CreateMachineRequest, DeleteMachineRequest, DriverCapability, DriverState,
+    GetMachineStatusRequest, HeldOperation, HeldState, Hello, MachineErrorCode, OperationAccepted,
+    OperationCompleted, OperationError, OperationProgress, Readiness, RegisterRequest, Resume,
+    Target, operation, operation_completed, register_request,
 };
 use proptest::prelude::*;
 use tokio::sync::oneshot;
@@ -44,6 +45,12 @@ enum Action {
     Complete {
         session: u8,
         operation: u8,
+        throttled: bool,
+    },
+    Progress {
+        session: u8,
+        operation: u8,
+        checkpoint: u8,
     },
     Break {
         session: u8,
@@ -88,8 +95,12 @@ fn action() -> impl Strategy<Value = Action> {
             .prop_map(|(session, readiness, credit)| Action::State { session, readiness, credit }),
         4 => (any::<u8>(), any::<u8>())
             .prop_map(|(session, operation)| Action::Accept { session, operation }),
-        4 => (any::<u8>(), any::<u8>())
-            .prop_map(|(session, operation)| Action::Complete { session, operation }),
+        4 => (any::<u8>(), any::<u8>(), prop::bool::weighted(0.2)).prop_map(
+            |(session, operation, throttled)| Action::Complete { session, operation, throttled }
+        ),
+        1 => (any::<u8>(), any::<u8>(), any::<u8>()).prop_map(
+            |(session, operation, checkpoint)| Action::Progress { session, operation, checkpoint }
+        ),
         1 => any::<u8>().prop_map(|session| Action::Break { session }),
         5 => (0..TARGETS, any::<bool>())
             .prop_map(|(target, mutation)| Action::Submit { target, mutation }),
@@ -120,7 +131,7 @@ struct World {
 impl World {
     fn new() -> Self {
         Self {
-            hub: Hub::new(SessionsOptions::default()),
+            hub: Hub::new(options()),
             now: Instant::now(),
             streams: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -147,9 +158,15 @@ impl World {
                 let accepted = OperationAccepted { operation_id };
                 self.say(session, register_request::Frame::Accepted(accepted));
             }
-            Action::Complete { session, operation } => {
+            Action::Progress { session, operation, checkpoint } => {
                 let Some(operation_id) = self.operation(operation) else { return };
-                let error = OperationError::default();
+                let checkpoint = checkpoint.to_string();
+                let progress = OperationProgress { operation_id, checkpoint, ..<_>::default() };
+                self.say(session, register_request::Frame::Progress(progress));
+            }
+            Action::Complete { session, operation, throttled } => {
+                let Some(operation_id) = self.operation(operation) else { return };
+                let error = if throttled { throttling() } else { OperationError::default() };
                 let outcome = Some(operation_completed::Outcome::Error(error));
                 let completed =
                     OperationCompleted { operation_id, outcome, ..OperationCompleted::default() };
@@ -217,8 +234,11 @@ impl World {
                 vec![held(&id, HeldState::Running)]
             }
         };
-        let capabilities =
-            if retains { vec![DriverCapability::ResultRetention.into()] } else { Vec::new() };
+        let capabilities = if retains {
+            vec![DriverCapability::ResultRetention.into(), DriverCapability::Progress.into()]
+        } else {
+            Vec::new()
+        };
         let hello = Hello {
             provider: PROVIDER.to_owned(),
             instance_id: format!("00000000-0000-4000-8000-0000000000{instance:02x}"),
@@ -249,7 +269,10 @@ impl World {
         let id = format!("op-{}", self.next);
         self.next += 1;
         let request = if mutation {
-            operation::Request::DeleteMachine(DeleteMachineRequest::default())
+            match target {
+                0 => operation::Request::DeleteMachine(DeleteMachineRequest::default()),
+                _ => operation::Request::CreateMachine(CreateMachineRequest::default()),
+            }
         } else {
             operation::Request::GetMachineStatus(GetMachineStatusRequest::default())
         };
@@ -260,7 +283,7 @@ impl World {
             target: Target { uid: format!("uid-{target}"), ..Target::default() },
             class: None,
             request,
-            timeout: Duration::from_secs(30),
+            timeout: Duration::from_secs(150),
             checkpoint: String::new(),
             lane: Lane::User,
         };
@@ -302,6 +325,8 @@ impl World {
                 let Some((instance, _)) = self.streams.get(&key) else { return };
                 match *frame {
                     Frame::Operation(operation) => {
+                        let known = &self.hub.operations[operation.operation_id.as_str()];
+                        assert!(!known.cancelled, "{operation:?} was cancelled");
                         let held = (*instance, operation.operation_id);
                         self.held.insert(held, HeldState::Running);
                     }
@@ -328,6 +353,11 @@ impl World {
                 assert!(self.strange.contains(&operation_id), "{operation_id} was ours");
                 self.outcomes.insert(operation_id, 0);
             }
+            Effect::Publish(SessionEvent::Stalled { operation_id, .. }) => {
+                let known = self.hub.operations.get(operation_id.as_str());
+                let place = known.map(|operation| &operation.place);
+                assert!(matches!(place, Some(Place::Sent(_))), "{operation_id}: {place:?}");
+            }
             Effect::Publish(_) | Effect::CheckReading(_) | Effect::Count(_) => {}
             Effect::Answer(answer, outcome) => answer.send(*outcome).unwrap(),
         }
@@ -343,7 +373,8 @@ impl World {
                 Place::Queued(_) => queued += 1,
                 Place::Sent(key) => {
                     sent += 1;
-                    assert!(hub.sessions[key].in_flight.contains(id), "{id} is not sent");
+                    let work = &hub.sessions[key].in_flight;
+                    assert!(work.ids().any(|sent| sent == id), "{id} is not sent");
                 }
                 Place::Away(lost) => {
                     away += 1;
@@ -360,6 +391,7 @@ impl World {
             }
             assert!(hub.timers.is_set(&Timer::Operation(id.clone())), "{id} has no end");
         }
+        self.check_flow();
         let queues: usize = hub.providers.values().map(|provider| provider.queue.len()).sum();
         let in_flight: usize = hub.sessions.values().map(|session| session.in_flight.len()).sum();
         let lost: usize = hub.lost.values().map(|lost| lost.operations.len()).sum();
@@ -371,6 +403,40 @@ impl World {
             assert_eq!(provider.announced, active.is_some_and(super::Session::is_ready));
         }
         assert!(self.outcomes.values().all(|count| *count <= 1), "{:?}", self.outcomes);
+    }
+
+    /// No more is unread than may be, nothing waits without a reason, and only what runs is watched.
+    fn check_flow(&self) {
+        let hub = &self.hub;
+        let window = hub.options.limits.unaccepted_bytes;
+        for session in hub.sessions.values() {
+            let operations = session.in_flight.ids().map(|id| &hub.operations[id]);
+            let unread: Vec<usize> =
+                operations.filter(|it| !it.accepted()).map(|it| it.bytes).collect();
+            assert_eq!(unread.iter().sum::<usize>(), session.unaccepted);
+            let last = unread.iter().max().copied().unwrap_or_default();
+            assert!(session.unaccepted < window + last, "{unread:?}");
+        }
+        for (name, provider) in &hub.providers {
+            let active = provider.active.map(|key| &hub.sessions[&key]);
+            let free = active.is_some_and(|session| session.has_credit(window));
+            let held = active.map(|session| provider.held(self.now, session));
+            let waits = held.is_some_and(|held| provider.queue.peek_oldest(held).is_some());
+            let by_rate = provider.pace.next(self.now).is_some();
+            assert!(!(free && waits) || by_rate, "{name} has credit, and something waits");
+            if free && by_rate && provider.queue.len() > 0 {
+                assert!(hub.timers.is_set(&Timer::Rate(name.clone())), "{name} is never woken");
+            }
+            if provider.pace.paused_until(self.now).is_some() {
+                assert!(hub.timers.is_set(&Timer::Pause(name.clone())), "{name} pauses for ever");
+            }
+        }
+        for (id, operation) in &hub.operations {
+            let watched = hub.timers.is_set(&Timer::Stall(id.clone()));
+            let runs = matches!(operation.place, Place::Sent(_)) && operation.accepted();
+            let asked = operation.interval.is_some() && !operation.stalled;
+            assert!(watched == (runs && asked) || !runs && !watched, "{id}: {:?}", operation.place);
+        }
     }
 
     /// Everybody goes, and a long time passes.
@@ -390,6 +456,22 @@ impl World {
         assert!(self.hub.guests.is_empty() && self.hub.sessions.is_empty());
         assert_eq!(self.hub.next_deadline(), None);
         assert!(self.outcomes.values().all(|count| *count == 1), "{:?}", self.outcomes);
+    }
+}
+
+/// A slow provider, and room for one operation that was not accepted.
+fn options() -> SessionsOptions {
+    let rates = BTreeMap::from([(PROVIDER.to_owned(), "0.1:4".parse().unwrap())]);
+    let mut options = SessionsOptions { rates, ..SessionsOptions::default() };
+    options.limits.unaccepted_bytes = 1;
+    options
+}
+
+fn throttling() -> OperationError {
+    OperationError {
+        code: MachineErrorCode::ResourceExhausted.into(),
+        reason: "THROTTLED".to_owned(),
+        ..OperationError::default()
     }
 }
 

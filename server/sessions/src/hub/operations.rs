@@ -65,6 +65,8 @@ pub(crate) struct Op {
     /// Taken over from a driver; this core never saw the request.
     pub(crate) adopted: bool,
     pub(crate) since: Instant,
+    /// When it joined the queue in which it waits or last waited.
+    pub(crate) queued: Instant,
     pub(crate) timeout: Duration,
     pub(crate) lane: Lane,
     pub(crate) owner: Owner,
@@ -74,6 +76,12 @@ pub(crate) struct Op {
     pub(crate) bytes: usize,
     pub(crate) pages: Pages,
     pub(crate) progress: Option<Progress>,
+    /// How often the driver was asked to say how far it is.
+    pub(crate) interval: Option<Duration>,
+    /// Nothing was heard of it for too many of these.
+    pub(crate) stalled: bool,
+    /// The checkpoint that the controllers were told of last, and when.
+    pub(crate) told: Option<(Instant, String)>,
     pub(crate) cancelled: bool,
     /// How often it was sent.
     pub(crate) delivery: u32,

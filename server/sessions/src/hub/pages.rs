@@ -19,6 +19,8 @@ pub(crate) enum PageFault {
         /// The index that had to come.
         expected: u32,
     },
+    /// Records came in pages and in the result as well.
+    Mixed,
     /// The list is longer than the core holds.
     TooLong,
 }
@@ -47,12 +49,18 @@ impl Pages {
         Ok(())
     }
 
-    /// The whole list, if it has so many pages.
-    pub(crate) fn finish(self, pages: u32) -> Result<Vec<MachineRecord>, PageFault> {
-        if self.next == pages {
-            Ok(self.records)
-        } else {
-            Err(PageFault::Gap { expected: self.next })
+    /// The whole list: the records of so many pages, or without pages those of the result. A list
+    /// that lacks a part must never look like a short one.
+    pub(crate) fn finish(
+        self,
+        pages: u32,
+        of_result: Vec<MachineRecord>,
+    ) -> Result<Vec<MachineRecord>, PageFault> {
+        match (self.next == pages, pages, of_result.is_empty()) {
+            (false, _, _) => Err(PageFault::Gap { expected: self.next }),
+            (true, 0, _) => Ok(of_result),
+            (true, _, true) => Ok(self.records),
+            (true, _, false) => Err(PageFault::Mixed),
         }
     }
 }
@@ -78,8 +86,12 @@ mod tests {
         let mut pages = Pages::default();
         add(&mut pages, page(0, &["a", "b"])).unwrap();
         add(&mut pages, page(1, &["c"])).unwrap();
-        let names: Vec<_> =
-            pages.finish(2).unwrap().into_iter().map(|record| record.machine_name).collect();
+        let names: Vec<_> = pages
+            .finish(2, vec![])
+            .unwrap()
+            .into_iter()
+            .map(|record| record.machine_name)
+            .collect();
         assert_eq!(names, ["a", "b", "c"]);
     }
 
@@ -88,7 +100,7 @@ mod tests {
         let mut pages = Pages::default();
         add(&mut pages, page(0, &["a"])).unwrap();
         assert_eq!(add(&mut pages, page(2, &["c"])), Err(PageFault::Gap { expected: 1 }));
-        assert_eq!(pages.finish(2), Err(PageFault::Gap { expected: 1 }));
+        assert_eq!(pages.finish(2, vec![]), Err(PageFault::Gap { expected: 1 }));
     }
 
     #[test]
@@ -96,7 +108,27 @@ mod tests {
         let mut pages = Pages::default();
         add(&mut pages, page(0, &["a", "b"])).unwrap();
         add(&mut pages, page(0, &["c"])).unwrap();
-        assert_eq!(pages.finish(1).unwrap().len(), 1);
+        assert_eq!(pages.finish(1, vec![]).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_page_that_comes_twice_is_noticed() {
+        let mut pages = Pages::default();
+        add(&mut pages, page(0, &["a"])).unwrap();
+        add(&mut pages, page(1, &["b"])).unwrap();
+        assert_eq!(add(&mut pages, page(1, &["b"])), Err(PageFault::Gap { expected: 2 }));
+    }
+
+    #[test]
+    fn pages_that_the_result_does_not_count_are_no_empty_list() {
+        let mut pages = Pages::default();
+        add(&mut pages, page(0, &["a"])).unwrap();
+        assert_eq!(pages.finish(0, vec![]), Err(PageFault::Gap { expected: 1 }));
+        let mut pages = Pages::default();
+        add(&mut pages, page(0, &["a"])).unwrap();
+        assert_eq!(pages.finish(1, page(0, &["b"]).machines), Err(PageFault::Mixed));
+        let list = Pages::default().finish(0, page(0, &["b"]).machines).unwrap();
+        assert_eq!(list.len(), 1);
     }
 
     #[test]

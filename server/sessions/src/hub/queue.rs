@@ -38,6 +38,22 @@ pub(crate) struct Ticket {
     number: u64,
 }
 
+impl Ticket {
+    /// Its place by age alone.
+    fn age(self) -> (bool, u64) {
+        (self.rank == Rank::Create, self.number)
+    }
+}
+
+/// Which operations wait though there is credit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// None.
+    Nothing,
+    /// Those that make something new.
+    Creates,
+}
+
 /// One in so many goes by age alone, so that nothing waits for ever behind what is more urgent.
 const BY_AGE: u32 = 4;
 
@@ -45,7 +61,8 @@ const BY_AGE: u32 = 4;
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     waiting: BTreeMap<Ticket, (OpId, usize)>,
-    by_age: BTreeMap<u64, Ticket>,
+    /// Creates apart from the rest, each by number.
+    by_age: BTreeMap<(bool, u64), Ticket>,
     bytes: usize,
     next: u64,
     taken: u32,
@@ -63,24 +80,52 @@ impl Queue {
         let ticket = Ticket { lane, rank: Rank::of(kind), number: self.next };
         self.next += 1;
         self.bytes += bytes;
-        self.by_age.insert(ticket.number, ticket);
+        self.by_age.insert(ticket.age(), ticket);
         self.waiting.insert(ticket, (id, bytes));
         ticket
     }
 
     /// Takes the operation whose turn it is.
-    pub(crate) fn pop(&mut self) -> Option<OpId> {
-        let urgent = self.waiting.keys().next().copied()?;
-        let oldest = self.by_age.values().next().copied()?;
+    pub(crate) fn pop(&mut self, held: Held) -> Option<OpId> {
+        let urgent = self.urgent(held)?;
+        let oldest = self.oldest(held)?;
         self.taken = self.taken.wrapping_add(1);
         let by_age = self.taken.is_multiple_of(BY_AGE);
         self.remove(if by_age { oldest } else { urgent })
     }
 
+    /// The first by urgency.
+    fn urgent(&self, held: Held) -> Option<Ticket> {
+        let first = |lane| {
+            // Creates are last within a lane.
+            let of = |rank| Ticket { lane, rank, number: 0 };
+            self.waiting.range(of(Rank::Read)..of(Rank::Create)).next()
+        };
+        let found = match held {
+            Held::Nothing => self.waiting.iter().next(),
+            Held::Creates => [Lane::User, Lane::Background].into_iter().find_map(first),
+        };
+        found.map(|(ticket, _)| *ticket)
+    }
+
+    /// The first by age.
+    fn oldest(&self, held: Held) -> Option<Ticket> {
+        let others = self.by_age.range(..(true, 0)).next();
+        let creates = self.by_age.range((true, 0)..).next().filter(|_| held == Held::Nothing);
+        let found = others.into_iter().chain(creates).min_by_key(|((_, number), _)| *number);
+        found.map(|(_, ticket)| *ticket)
+    }
+
+    /// The one that has waited longest of those that are not held.
+    pub(crate) fn peek_oldest(&self, held: Held) -> Option<&OpId> {
+        let ticket = self.oldest(held)?;
+        self.waiting.get(&ticket).map(|(id, _)| id)
+    }
+
     /// Takes one operation out.
     pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<OpId> {
         let (id, bytes) = self.waiting.remove(&ticket)?;
-        self.by_age.remove(&ticket.number);
+        self.by_age.remove(&ticket.age());
         self.bytes = self.bytes.saturating_sub(bytes);
         Some(id)
     }
@@ -106,7 +151,8 @@ mod tests {
             queue.push((*id).into(), *lane, *kind, 10);
         }
         assert_eq!((queue.len(), queue.bytes()), (pushed.len(), 10 * pushed.len()));
-        let order = std::iter::from_fn(|| queue.pop()).map(|id| id.to_string()).collect();
+        let order =
+            std::iter::from_fn(|| queue.pop(Held::Nothing)).map(|id| id.to_string()).collect();
         assert_eq!((queue.len(), queue.bytes()), (0, 0));
         order
     }
@@ -121,6 +167,29 @@ mod tests {
             ("read", Lane::User, GetMachineStatus),
         ]);
         assert_eq!(order, ["read", "delete", "create", "background"]);
+    }
+
+    #[test]
+    fn while_creates_are_held_everything_else_goes_on_in_its_order() {
+        use OperationKind::{CreateMachine, DeleteMachine, GetMachineStatus};
+        let mut queue = Queue::default();
+        for (id, lane, kind) in [
+            ("create", Lane::User, CreateMachine),
+            ("old", Lane::Background, DeleteMachine),
+            ("later create", Lane::Background, CreateMachine),
+            ("1", Lane::User, GetMachineStatus),
+            ("2", Lane::User, GetMachineStatus),
+            ("3", Lane::User, GetMachineStatus),
+            ("4", Lane::User, GetMachineStatus),
+        ] {
+            queue.push(id.into(), lane, kind, 10);
+        }
+        assert_eq!(queue.peek_oldest(Held::Creates).map(|id| &**id), Some("old"));
+        let taken: Vec<_> = std::iter::from_fn(|| queue.pop(Held::Creates)).collect();
+        let taken: Vec<&str> = taken.iter().map(|id| &**id).collect();
+        assert_eq!(taken, ["1", "2", "3", "old", "4"]);
+        assert_eq!((queue.len(), queue.bytes()), (2, 20));
+        assert_eq!(queue.pop(Held::Nothing).as_deref(), Some("create"));
     }
 
     #[test]

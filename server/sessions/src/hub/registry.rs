@@ -1,6 +1,6 @@
 //! Streams come, introduce themselves, and go.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_proto::v1alpha1::{
@@ -9,7 +9,7 @@ use ostler_proto::v1alpha1::{
 use tokio::time::Instant;
 
 use super::operations::Place;
-use super::session::{Guest, Lost, Session};
+use super::session::{Guest, Lost, Provider, Session, Work};
 use super::timers::Timer;
 use super::{Count, Effect, Hub, OpId, SessionKey};
 use crate::session::frames::{self, FRAME_BYTES};
@@ -61,8 +61,8 @@ impl Hub {
                     self.close(now, key, close);
                 }
             }
-            Step::Accepted(id) => self.accepted(key, &id),
-            Step::Progress(progress) => self.progressed(key, progress),
+            Step::Accepted(id) => self.accepted(now, key, &id),
+            Step::Progress(progress) => self.progressed(now, key, progress),
             Step::Page(page) => self.paged(now, key, page),
             Step::Completed(completed) => self.completed(now, key, completed),
             Step::State(state) => self.state(now, key, &state),
@@ -91,7 +91,9 @@ impl Hub {
         if held.is_empty() {
             self.succeed(now, &driver, &principal.name);
         }
-        let active = &mut self.providers.entry(provider.clone()).or_default().active;
+        let rate = self.options.rate(&provider);
+        let record = self.providers.entry(provider.clone());
+        let active = &mut record.or_insert_with(|| Provider::at(rate)).active;
         let role = if active.is_none() { RoleKind::Active } else { RoleKind::Standby };
         active.get_or_insert(key);
         let id = uuid::Uuid::new_v4().to_string();
@@ -117,12 +119,14 @@ impl Hub {
                 driver,
                 role,
                 readiness: Readiness::NotReady,
+                reason: String::new(),
                 unready: None,
                 credit,
-                in_flight: HashSet::new(),
                 since: now,
                 heard: now,
                 clock_skew: None,
+                in_flight: Work::default(),
+                unaccepted: 0,
                 not_accepted: 0,
             },
         );
@@ -224,6 +228,7 @@ impl Hub {
         }
         session.readiness = readiness;
         session.credit = credit;
+        session.reason = hello::shortened(&state.reason);
         let provider = session.driver.provider.clone();
         self.elect(now, &provider);
     }
@@ -271,8 +276,9 @@ impl Hub {
         let Some(session) = self.sessions.remove(&key) else { return };
         let Introduction { provider, instance_id, .. } = session.driver;
         let mut operations = BTreeSet::new();
-        for id in session.in_flight {
+        for id in session.in_flight.ids().cloned() {
             self.timers.clear(&Timer::Accept(id.clone()));
+            self.timers.clear(&Timer::Stall(id.clone()));
             let Some(operation) = self.operations.get_mut(&id) else { continue };
             if operation.kind.is_mutation() {
                 operation.place = Place::Away(key);

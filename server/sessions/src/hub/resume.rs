@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ostler_api::driver::OperationKind;
+use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_proto::v1alpha1::{HeldOperation, HeldState, HeldVerdict, ResumeOutcome, Verdict};
 use tokio::time::Instant;
 
@@ -11,7 +11,7 @@ use super::operations::{Op, Owner, Place};
 use super::pages::Pages;
 use super::timers::Timer;
 use super::{Hub, OpId, SessionKey};
-use crate::{Lane, SessionEvent};
+use crate::{Lane, SessionEvent, reasons};
 
 /// What the core makes of a held operation.
 enum Ruling {
@@ -101,8 +101,10 @@ impl Hub {
             Place::Away(lost) if !self.lost.contains_key(lost) => {
                 operation.place = Place::Sent(key);
                 operation.request = None;
-                session.in_flight.insert(id);
-                Ruling::Kept(if operation.cancelled { Verdict::Cancel } else { Verdict::Keep })
+                session.in_flight.insert(Arc::clone(&id), operation.kind);
+                let cancelled = operation.cancelled;
+                self.heard_of(now, &id);
+                Ruling::Kept(if cancelled { Verdict::Cancel } else { Verdict::Keep })
             }
             Place::Finished { holder, .. }
                 if holder.as_ref() == Some(&session.driver.instance_id) =>
@@ -129,7 +131,7 @@ impl Hub {
         }
         let id: OpId = held.operation_id.into();
         let provider = session.driver.provider.clone();
-        session.in_flight.insert(Arc::clone(&id));
+        session.in_flight.insert(Arc::clone(&id), kind);
         let target_uid = target.uid.clone();
         self.slots.insert(target_uid.clone(), Arc::clone(&id));
         let op = Op {
@@ -141,6 +143,7 @@ impl Hub {
             pinned: None,
             adopted: true,
             since: now,
+            queued: now,
             timeout: self.options.timing.adopted,
             lane: Lane::User,
             owner: Owner::Target,
@@ -149,6 +152,9 @@ impl Hub {
             bytes: 0,
             pages: Pages::default(),
             progress: None,
+            interval: None,
+            stalled: false,
+            told: None,
             cancelled: false,
             delivery: 1,
         };
@@ -164,12 +170,18 @@ impl Hub {
     fn not_held(&mut self, now: Instant, key: SessionKey, id: &OpId) {
         let retains = self.sessions.get(&key).is_some_and(|session| session.driver.retains);
         let Some(operation) = self.operations.get_mut(id) else { return };
+        if retains && !operation.accepted() && operation.cancelled {
+            let message = "cancelled before it arrived";
+            let why = (ErrorCode::Canceled, reasons::CANCELED, message);
+            return self.fail(now, id, why, Certainty::NotApplied);
+        }
         let record = self.providers.get_mut(&operation.provider);
         match record {
             Some(record) if retains && !operation.accepted() => {
                 let Op { lane, kind, bytes, .. } = **operation;
                 operation.place =
                     Place::Queued(record.queue.push(Arc::clone(id), lane, kind, bytes));
+                operation.queued = now;
                 self.timers.set(Timer::Operation(Arc::clone(id)), now + operation.timeout);
             }
             Some(_) | None => self.fail_lost(now, id),

@@ -4,6 +4,7 @@ use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_proto::v1alpha1::RoleKind;
 use tokio::time::Instant;
 
+use super::queue::Held;
 use super::session::Session;
 use super::timers::Timer;
 use super::{Hub, SessionKey};
@@ -46,7 +47,7 @@ impl Hub {
             let at = now + self.options.timing.resume_window;
             self.timers.start(Timer::Starved(provider.to_owned()), at);
         } else {
-            self.drop_idle(provider);
+            self.drop_idle(now, provider);
         }
     }
 
@@ -97,18 +98,23 @@ impl Hub {
 
     /// A provider has had no driver for the resume window: what waits for it is given back.
     pub(super) fn starved(&mut self, now: Instant, provider: &str) {
-        while let Some(id) = self.providers.get_mut(provider).and_then(|it| it.queue.pop()) {
+        while let Some(id) =
+            self.providers.get_mut(provider).and_then(|it| it.queue.pop(Held::Nothing))
+        {
             let message = "the driver went away before the operation was sent";
             let why = (ErrorCode::Unavailable, reasons::NO_SESSION, message);
             self.fail(now, &id, why, Certainty::NotApplied);
         }
-        self.drop_idle(provider);
+        self.drop_idle(now, provider);
     }
 
-    /// A provider without sessions and operations is forgotten.
-    fn drop_idle(&mut self, provider: &str) {
+    /// A provider without sessions and operations is forgotten, once its creates do not pause any
+    /// more: a driver that restarts does not end the pause.
+    fn drop_idle(&mut self, now: Instant, provider: &str) {
         let lives = self.sessions.values().any(|session| session.driver.provider == provider);
-        if !lives {
+        let record = self.providers.get(provider);
+        let pauses = record.is_some_and(|record| record.pace.paused_until(now).is_some());
+        if !lives && !pauses {
             self.providers.remove(provider);
         }
     }

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use ostler_api::driver::OperationKind;
 use ostler_proto::v1alpha1::{Readiness, RoleKind};
 use tokio::time::Instant;
 
-use super::queue::Queue;
+use super::pace::Pace;
+use super::queue::{Held, Queue};
 use super::{OpId, SessionKey};
-use crate::Principal;
 use crate::session::hello::Introduction;
 use crate::session::machine::Machine;
+use crate::{Principal, Rate};
 
 /// A stream without a Hello.
 #[derive(Debug)]
@@ -31,19 +33,55 @@ pub(crate) struct Session {
     pub(crate) driver: Introduction,
     pub(crate) role: RoleKind,
     pub(crate) readiness: Readiness,
+    /// What the driver says of it, for people.
+    pub(crate) reason: String,
     /// Since when it is not ready any more; `None` if it never was.
     pub(crate) unready: Option<Instant>,
     /// How many operations may be in flight.
     pub(crate) credit: usize,
-    pub(crate) in_flight: HashSet<OpId>,
     pub(crate) since: Instant,
     /// When the driver last answered a heartbeat, or said Hello.
     pub(crate) heard: Instant,
     /// How far the clock of the driver was ahead at Hello, if it said its time.
     pub(crate) clock_skew: Option<prost_types::Duration>,
+    pub(crate) in_flight: Work,
+    /// Bytes of those that the driver has not accepted: it may not have read them.
+    pub(crate) unaccepted: usize,
     /// Operations in a row that were not accepted in time.
     pub(crate) not_accepted: u32,
 }
+
+/// What a driver works on.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    ids: HashSet<OpId>,
+    creates: usize,
+}
+
+impl Work {
+    pub(crate) fn insert(&mut self, id: OpId, kind: OperationKind) {
+        if self.ids.insert(id) && kind == OperationKind::CreateMachine {
+            self.creates += 1;
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: &OpId, kind: OperationKind) {
+        if self.ids.remove(id) && kind == OperationKind::CreateMachine {
+            self.creates -= 1;
+        }
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &OpId> {
+        self.ids.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ids.len()
+    }
+}
+
+/// Creates, which take long, leave one in so many of the credit to everything else.
+const NOT_FOR_CREATES: usize = 8;
 
 impl Session {
     pub(crate) fn is_ready(&self) -> bool {
@@ -54,8 +92,14 @@ impl Session {
         self.readiness == Readiness::Draining
     }
 
-    pub(crate) fn has_credit(&self) -> bool {
-        self.is_ready() && self.in_flight.len() < self.credit
+    /// Whether another operation may be sent, with at most `window` bytes unread.
+    pub(crate) fn has_credit(&self, window: usize) -> bool {
+        self.is_ready() && self.in_flight.len() < self.credit && self.unaccepted < window
+    }
+
+    /// Whether another create leaves enough of the credit to what is quick or urgent.
+    fn has_credit_for_creates(&self) -> bool {
+        self.in_flight.creates < self.credit - self.credit / NOT_FOR_CREATES
     }
 }
 
@@ -78,4 +122,21 @@ pub(crate) struct Provider {
     /// Whether the controllers were told that operations are sent.
     pub(crate) announced: bool,
     pub(crate) queue: Queue,
+    pub(crate) pace: Pace,
+}
+
+impl Provider {
+    /// One that is sent at most so many operations a second.
+    pub(crate) fn at(rate: Option<Rate>) -> Self {
+        Self { pace: Pace::new(rate), ..Self::default() }
+    }
+
+    /// What waits though `session` has credit.
+    pub(crate) fn held(&self, now: Instant, session: &Session) -> Held {
+        if self.pace.paused_until(now).is_some() || !session.has_credit_for_creates() {
+            Held::Creates
+        } else {
+            Held::Nothing
+        }
+    }
 }

@@ -45,7 +45,10 @@ impl Hub {
 
     fn session_info(&self, now: Instant, session: &Session) -> SessionInfo {
         let driver = &session.driver;
-        let queue = self.providers.get(&driver.provider).map(|record| record.queue.len());
+        let record = self.providers.get(&driver.provider);
+        let queue = record.map(|record| record.queue.len());
+        let active = session.role == RoleKind::Active;
+        let paused = record.filter(|_| active).and_then(|it| it.pace.paused_until(now));
         SessionInfo {
             provider: driver.provider.clone(),
             session_id: session.id.clone(),
@@ -65,7 +68,8 @@ impl Hub {
             operation_kinds: driver.kinds.iter().map(|kind| kind.number()).collect(),
             heartbeat_age: Some(duration(now - session.heard)),
             clock_skew: session.clock_skew,
-            paused: None,
+            paused: paused.map(|until| duration(until - now)),
+            slow: active && record.is_some_and(|record| self.is_slow(now, record, session)),
         }
     }
 
@@ -111,6 +115,7 @@ impl Hub {
             cancelled: it.cancelled,
             message: progress.map(|it| it.message).unwrap_or_default(),
             machine_class: it.class.clone(),
+            stalled: it.stalled,
         }
     }
 

@@ -19,6 +19,12 @@ pub(crate) enum Timer {
     Operation(OpId),
     /// The return of a driver that was lost.
     Resume(LostKey),
+    /// Progress of an operation.
+    Stall(OpId),
+    /// The next operation of a provider, by its rate.
+    Rate(String),
+    /// The end of the pause of the creates of a provider.
+    Pause(String),
     /// The readiness of the active session of a provider.
     NotReady(String),
     /// Any driver at all of a provider with operations in its queue.

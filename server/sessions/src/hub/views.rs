@@ -1,12 +1,14 @@
 //! What others may know.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ostler_proto::v1alpha1::ObjectRevision;
 use tokio::time::Instant;
 
 use super::operations::{Op, Place};
-use super::session::Session;
+use super::queue::Held;
+use super::session::{Provider, Session};
 use super::{Hub, SessionKey};
 use crate::{Finished, InFlight, ProviderState, TargetView};
 
@@ -63,6 +65,7 @@ impl Hub {
                 idempotency_key,
                 age: now - operation.since,
                 progress: operation.progress.clone(),
+                stalled: operation.stalled,
             }),
         }
     }
@@ -73,11 +76,11 @@ impl Hub {
     }
 
     /// Every provider that has sessions or operations that wait for one.
-    pub(crate) fn provider_states(&self) -> Vec<ProviderState> {
-        self.providers.keys().map(|provider| self.provider_state(provider)).collect()
+    pub(crate) fn provider_states(&self, now: Instant) -> Vec<ProviderState> {
+        self.providers.keys().map(|provider| self.provider_state(now, provider)).collect()
     }
 
-    fn provider_state(&self, provider: &str) -> ProviderState {
+    fn provider_state(&self, now: Instant, provider: &str) -> ProviderState {
         let record = self.providers.get(provider);
         let active = record.and_then(|record| record.active);
         let sessions = || {
@@ -86,9 +89,15 @@ impl Hub {
         };
         let active = active.and_then(|key: SessionKey| self.sessions.get(&key));
         let driver = active.map(|session| &session.driver);
+        let ready = active.is_some_and(Session::is_ready);
+        let wait = |(record, session)| self.oldest_wait(now, record, session);
+        let oldest_wait = record.zip(active).map(wait);
+        let oldest_wait = oldest_wait.unwrap_or_default();
+        let paused = record.and_then(|record| record.pace.paused_until(now));
         ProviderState {
             provider: provider.to_owned(),
-            ready: active.is_some_and(super::Session::is_ready),
+            ready,
+            reason: active.map(|it| it.reason.clone()).unwrap_or_default(),
             sessions: sessions().count(),
             principal: active.map(|it| it.principal.clone()).unwrap_or_default(),
             instance_id: driver.map(|it| it.instance_id.clone()).unwrap_or_default(),
@@ -97,6 +106,9 @@ impl Hub {
             kinds: driver.map(|it| it.kinds.clone()).unwrap_or_default(),
             in_flight: sessions().map(|(_, session)| session.in_flight.len()).sum(),
             queued: record.map_or(0, |record| record.queue.len()),
+            oldest_wait,
+            slow: record.zip(active).is_some_and(|(it, session)| self.is_slow(now, it, session)),
+            paused: paused.map(|until| until - now),
         }
     }
 
@@ -110,7 +122,7 @@ impl Hub {
     ) -> bool {
         let own = self.sessions.values().filter(|session| session.principal == principal);
         own.into_iter().any(|session| {
-            let mut operations = session.in_flight.iter().filter_map(|id| self.operations.get(id));
+            let mut operations = session.in_flight.ids().filter_map(|id| self.operations.get(id));
             operations.any(|operation| Scope::of(session, operation).covers(class, provider))
         })
     }
@@ -120,6 +132,20 @@ impl Hub {
         let operation = self.operations.get(operation)?;
         matches!(operation.place, Place::Sent(session) if session == key)
             .then(|| operation.class.clone())?
+    }
+
+    /// Whether operations wait longer for their credit than they should.
+    pub(super) fn is_slow(&self, now: Instant, record: &Provider, session: &Session) -> bool {
+        self.oldest_wait(now, record, session) > self.options.timing.slow
+    }
+
+    /// For how long the oldest operation has waited that is not held back.
+    fn oldest_wait(&self, now: Instant, record: &Provider, session: &Session) -> Duration {
+        let pauses = record.pace.paused_until(now).is_some();
+        let held = if pauses { Held::Creates } else { Held::Nothing };
+        let oldest = record.queue.peek_oldest(held).filter(|_| session.is_ready());
+        let operation = oldest.and_then(|id| self.operations.get(id));
+        operation.map_or(Duration::ZERO, |operation| now - operation.queued)
     }
 
     /// What `principal` may see for an operation that is in flight on its live session.

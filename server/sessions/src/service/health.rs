@@ -50,12 +50,14 @@ async fn follow(reporter: HealthReporter, shell: Weak<Shell>, mut events: Receiv
             Ok(
                 SessionEvent::Adopted { .. }
                 | SessionEvent::OutcomeReady { .. }
+                | SessionEvent::Stalled { .. }
+                | SessionEvent::Checkpoint { .. }
                 | SessionEvent::ForeignProvider { .. },
             ) => continue,
             Err(RecvError::Closed) => return,
         }
         let Some(shell) = shell.upgrade() else { return };
-        let states = shell.with(|hub, _| hub.provider_states());
+        let states = shell.with(|hub, now| hub.provider_states(now));
         drop(shell);
         let now: BTreeSet<String> =
             states.into_iter().filter(|it| it.ready).map(|it| it.provider).collect();

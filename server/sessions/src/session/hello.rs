@@ -39,6 +39,8 @@ pub(crate) struct Introduction {
     pub(crate) capabilities: Vec<i32>,
     /// Whether results are kept until acknowledged, over a loss of the stream.
     pub(crate) retains: bool,
+    /// Whether it says how far operations are.
+    pub(crate) progresses: bool,
     /// Everything the driver accepted that was not acknowledged.
     pub(crate) held: Vec<HeldOperation>,
 }
@@ -64,7 +66,9 @@ pub(crate) fn check(hello: Hello, held: usize) -> Result<Introduction, Close> {
         Err(_) => return Err(Close::violation("BAD_MODE", "mode must be ACTIVE_STANDBY")),
     }
     let kinds = kinds(&hello.operation_kinds)?;
-    let retains = hello.capabilities.contains(&DriverCapability::ResultRetention.into());
+    let offers = |capability: DriverCapability| hello.capabilities.contains(&capability.into());
+    let retains = offers(DriverCapability::ResultRetention);
+    let progresses = offers(DriverCapability::Progress);
     let operations = hello.resume.map(|resume| resume.operations).unwrap_or_default();
     check_held(&operations, held)?;
     Ok(Introduction {
@@ -83,6 +87,7 @@ pub(crate) fn check(hello: Hello, held: usize) -> Result<Introduction, Close> {
             theirs => theirs.min(FRAME_BYTES),
         },
         retains,
+        progresses,
         held: operations,
     })
 }
@@ -127,7 +132,7 @@ fn is_provider_name(name: &str) -> bool {
     name.len() <= 63 && name.split('.').all(label)
 }
 
-fn shortened(text: &str) -> String {
+pub(crate) fn shortened(text: &str) -> String {
     text.chars().take(NAME_BYTES / 4).collect()
 }
 

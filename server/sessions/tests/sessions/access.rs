@@ -113,7 +113,7 @@ async fn what_a_driver_says_is_scrubbed_before_anybody_sees_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_revision_of_an_operation_is_served_though_the_class_was_edited_or_deleted() {
+async fn f17_the_revision_of_an_operation_is_served_though_the_class_was_edited_or_deleted() {
     let mut core = Core::start();
     let mut driver = Driver::ready(&mut core, 1).await;
     core.sessions.submit(create("op-1", "uid-1")).unwrap();
@@ -215,7 +215,7 @@ async fn an_adopted_operation_gets_the_secret_of_no_other_class() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rotated_secret_is_announced_before_the_next_operation() {
+async fn f16_a_rotated_secret_is_announced_before_the_next_operation() {
     let mut core = Core::start();
     let mut driver = Driver::ready(&mut core, 1).await;
     core.sessions.submit(create("op-1", "uid-1")).unwrap();

@@ -128,7 +128,7 @@ async fn what_cannot_be_sent_is_refused_with_its_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_too_large_is_refused_and_the_session_lives() {
+async fn f11_what_is_too_large_is_refused_and_the_session_lives() {
     let mut core = Core::start();
     let mut driver = Driver::ready(&mut core, 1).await;
     let mut user_data = create("op-1", "uid-1");

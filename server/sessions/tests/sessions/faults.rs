@@ -18,7 +18,7 @@ async fn a_wrong_token_and_no_token_are_refused_before_anything_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_of_another_provider_is_refused_and_reported() {
+async fn f08_a_driver_of_another_provider_is_refused_and_reported() {
     let mut core = Core::start();
     let mut driver = Driver::open(&core, FOREIGN_TOKEN).await.unwrap();
     driver.say(Said::Hello(hello(1))).await;
@@ -43,7 +43,7 @@ async fn a_stream_without_hello_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frame_before_hello_and_a_gap_in_the_numbers_end_the_stream() {
+async fn f12_a_frame_before_hello_and_a_gap_in_the_numbers_end_the_stream() {
     let core = Core::start();
     let mut driver = Driver::open(&core, crate::core::TOKEN).await.unwrap();
     driver.say(Said::Heartbeat(Heartbeat::default())).await;
@@ -59,7 +59,7 @@ async fn a_frame_before_hello_and_a_gap_in_the_numbers_end_the_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_frame_is_answered_and_the_session_lives() {
+async fn f12_an_unknown_frame_is_answered_and_the_session_lives() {
     let mut core = Core::start();
     let mut driver = Driver::ready(&mut core, 1).await;
     driver.say_as(3, None).await;
@@ -72,7 +72,7 @@ async fn an_unknown_frame_is_answered_and_the_session_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_that_does_not_answer_heartbeats_is_lost() {
+async fn f05_a_driver_that_does_not_answer_heartbeats_is_lost() {
     let mut core = Core::start();
     let before = tokio::time::Instant::now();
     let mut driver = Driver::ready(&mut core, 1).await;
@@ -103,7 +103,7 @@ async fn a_driver_that_answers_heartbeats_lives_on_without_operations() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_that_does_not_read_is_closed_and_holds_up_nobody() {
+async fn f10_a_driver_that_does_not_read_is_closed_and_holds_up_nobody() {
     let mut core = Core::start();
     let mut deaf = Driver::ready_with(&mut core, 1, 64).await;
     // More than the connection takes up: most of it stays with the core.
@@ -151,7 +151,7 @@ async fn a_driver_that_calls_for_answers_and_does_not_read_them_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frame_over_the_limit_ends_the_stream_with_a_reason() {
+async fn f11_a_frame_over_the_limit_ends_the_stream_with_a_reason() {
     let mut core = Core::start();
     let mut driver = Driver::ready(&mut core, 1).await;
     let message = "x".repeat(2 << 20);

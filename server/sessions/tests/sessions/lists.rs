@@ -5,7 +5,7 @@ use ostler_proto::v1alpha1::{ListMachinesResponse, OperationPage, operation_resu
 use ostler_sessions::{Outcome, SessionsOptions, reasons};
 use tokio::task::JoinHandle;
 
-use crate::core::{Core, list};
+use crate::core::{Core, create, list};
 use crate::driver::{Driver, Said, record, result};
 
 fn listing(core: &Core) -> JoinHandle<Outcome> {
@@ -42,23 +42,36 @@ async fn pages_become_one_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_page_ends_the_session_and_never_gives_a_short_list() {
-    for missing_at_end in [false, true] {
+async fn f12_a_missing_or_repeated_page_ends_the_session_and_never_gives_a_short_list() {
+    for (next, pages) in [(Some(2), 0), (None, 2), (None, 0), (Some(1), 0)] {
         let mut core = Core::start();
         let mut driver = Driver::ready(&mut core, 1).await;
         let listing = listing(&core);
         driver.take().await;
         page(&mut driver, 0, &["a"]).await;
-        if missing_at_end {
-            end(&mut driver, 2).await;
-        } else {
-            page(&mut driver, 2, &["c"]).await;
+        match next {
+            Some(1) => {
+                page(&mut driver, 1, &["b"]).await;
+                page(&mut driver, 1, &["b"]).await;
+            }
+            Some(index) => page(&mut driver, index, &["c"]).await,
+            None => end(&mut driver, pages).await,
         }
         let (error, _) = driver.closed().await;
         assert_eq!((error.reason.as_str(), error.retry), ("PAGE_GAP", false));
         let Outcome::Error(failure) = listing.await.unwrap() else { panic!("a list") };
         assert_eq!(failure.reason, reasons::SESSION_LOST);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_of_what_is_no_list_end_the_session() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.take().await;
+    page(&mut driver, 0, &["a"]).await;
+    assert_eq!(driver.closed().await.0.reason, "PAGE_UNEXPECTED");
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,6 +16,7 @@ mod debug;
 mod dispatch;
 mod driver;
 mod faults;
+mod flow;
 mod lists;
 mod resume;
 mod roles;

@@ -246,7 +246,7 @@ async fn what_waits_for_a_driver_goes_to_the_next_one_or_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn results_of_operations_that_were_never_known_are_acknowledged() {
+async fn f12_results_of_operations_that_were_never_known_are_acknowledged() {
     let mut core = Core::start();
     let mut driver = Driver::ready(&mut core, 1).await;
     driver.complete("unheard-of", deleted()).await;

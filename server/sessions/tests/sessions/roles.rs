@@ -26,7 +26,7 @@ async fn pair(core: &mut Core) -> (Driver, Driver) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_is_active_and_the_second_stands_by_until_the_first_goes() {
+async fn f06_the_first_is_active_and_the_second_stands_by_until_the_first_goes() {
     let mut core = Core::start();
     let (mut active, mut standby) = pair(&mut core).await;
     core.sessions.submit(create("op-1", "uid-1")).unwrap();
@@ -90,18 +90,25 @@ async fn an_active_driver_that_stays_not_ready_gives_way_to_one_that_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_process_replaces_its_own_stream_at_once() {
+async fn f07_a_second_session_with_the_same_instance_id_replaces_the_first() {
     let mut core = Core::start();
     let mut old = Driver::ready(&mut core, 1).await;
-    let new = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    old.take().await;
+    old.handled().await;
+    let held = crate::driver::held("op-1", "uid-1", ostler_proto::v1alpha1::HeldState::Running);
+    let (mut new, welcome) = Driver::dial(&core, crate::driver::holding(1, vec![held])).await;
+    assert_eq!(welcome.role(), RoleKind::Active);
     let (error, _) = old.closed().await;
     assert_eq!((error.reason.as_str(), error.retry), ("SUPERSEDED", true));
     assert_eq!(core.sessions.providers()[0].sessions, 1);
-    drop(new);
+    // What ran goes on, in the new session.
+    new.complete("op-1", created("m")).await;
+    assert!(matches!(*core.outcome("uid-1").await.outcome, Outcome::Result(_)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_principal_cannot_take_over_an_instance() {
+async fn f08_another_principal_cannot_take_over_an_instance() {
     let mut core = Core::start();
     let _driver = Driver::ready(&mut core, 1).await;
     let mut thief = Driver::open(&core, SECOND_TOKEN).await.unwrap();
@@ -132,4 +139,26 @@ async fn a_provider_is_ready_only_once_its_driver_says_so() {
     drop(driver);
     core.provider_gone().await;
     assert_eq!(core.sessions.providers(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f05_when_a_driver_hangs_its_standby_takes_over_and_its_operation_waits_for_its_return() {
+    let mut core = Core::start();
+    let (mut hung, mut standby) = pair(&mut core).await;
+    let mut patient = create("op-1", "uid-1");
+    patient.timeout = std::time::Duration::from_mins(20);
+    core.sessions.submit(patient).unwrap();
+    hung.take().await;
+    hung.handled().await;
+    // It holds the connection and answers nothing; the standby answers its heartbeats meanwhile.
+    promoted(&mut standby).await;
+    assert!(matches!(core.sessions.view("uid-1"), TargetView::InFlight(_)));
+    core.sessions.submit(create("op-2", "uid-2")).unwrap();
+    assert_eq!(standby.take().await.operation_id, "op-2");
+    let listening = tokio::spawn(async move { standby.hear().await });
+    let finished = core.outcome("uid-1").await;
+    let Outcome::Error(failure) = &*finished.outcome else { panic!("a result") };
+    assert_eq!(failure.reason, ostler_sessions::reasons::SESSION_LOST);
+    assert_eq!(failure.certainty, ostler_api::driver::Certainty::Unknown);
+    listening.abort();
 }

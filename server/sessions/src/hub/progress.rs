@@ -1,0 +1,137 @@
+//! Operations that run: accepted, how far they are, and those of which nothing is heard.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_api::driver::OperationKind;
+use ostler_proto::v1alpha1::OperationProgress;
+use tokio::time::Instant;
+
+use super::answers::{MESSAGE_BYTES, WORD_BYTES, checkpoint, cut};
+use super::operations::{Op, Owner, Place};
+use super::timers::Timer;
+use super::{Count, Hub, OpId, SessionKey};
+use crate::{Progress, SessionEvent};
+
+/// Whether an operation may take so long that somebody wants to know how far it is.
+pub(super) fn is_long(kind: OperationKind) -> bool {
+    match kind {
+        OperationKind::CreateMachine
+        | OperationKind::InitializeMachine
+        | OperationKind::UpdateMachine
+        | OperationKind::DeleteMachine
+        | OperationKind::ListMachines => true,
+        OperationKind::GetMachineStatus
+        | OperationKind::GetVolumeIds
+        | OperationKind::ValidateClass => false,
+    }
+}
+
+impl Hub {
+    /// The operation of this id, if this session has it.
+    pub(super) fn sent(&mut self, key: SessionKey, id: &str) -> Option<&mut Op> {
+        let operation = self.operations.get_mut(id)?.as_mut();
+        matches!(operation.place, Place::Sent(session) if session == key).then_some(operation)
+    }
+
+    /// The driver has an operation.
+    pub(super) fn accepted(&mut self, now: Instant, key: SessionKey, id: &str) {
+        let Some(operation) = self.sent(key, id) else { return };
+        if operation.request.take().is_none() {
+            return;
+        }
+        let bytes = operation.bytes;
+        let id: OpId = id.into();
+        self.timers.clear(&Timer::Accept(Arc::clone(&id)));
+        self.heard_of(now, &id);
+        let limit = self.options.limits.unaccepted_bytes;
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        session.not_accepted = 0;
+        let was_full = session.unaccepted >= limit;
+        session.unaccepted = session.unaccepted.saturating_sub(bytes);
+        if was_full {
+            let provider = session.driver.provider.clone();
+            self.pump(now, &provider);
+        }
+    }
+
+    /// The driver says how far an operation is.
+    pub(super) fn progressed(
+        &mut self,
+        now: Instant,
+        key: SessionKey,
+        progress: OperationProgress,
+    ) {
+        self.accepted(now, key, &progress.operation_id);
+        let id: OpId = progress.operation_id.as_str().into();
+        let pause = self.options.timing.checkpoint;
+        let Some(operation) = self.sent(key, &id) else { return };
+        let before = operation.progress.take().map(|before| before.checkpoint).unwrap_or_default();
+        let said = checkpoint(progress.checkpoint, before);
+        let told = operation.told.as_ref();
+        let news = !said.is_empty()
+            && told.is_none_or(|(at, told)| *told != said && now.duration_since(*at) >= pause);
+        if news {
+            operation.told = Some((now, said.clone()));
+        }
+        operation.progress = Some(Progress {
+            stage: cut(progress.stage, WORD_BYTES),
+            message: cut(progress.message, MESSAGE_BYTES),
+            percent: progress.percent.min(100),
+            checkpoint: said,
+        });
+        if news && let Some(target_uid) = operation.watched() {
+            let operation_id = id.to_string();
+            self.publish(SessionEvent::Checkpoint { target_uid, operation_id });
+        }
+        self.heard_of(now, &id);
+    }
+
+    /// The driver works on an operation: it is not stalled, or not any more.
+    pub(super) fn heard_of(&mut self, now: Instant, id: &OpId) {
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        let Some(interval) = operation.interval else { return };
+        let missed = self.options.timing.progress_missed;
+        let patience = interval.saturating_mul(missed.max(1));
+        self.timers.set(Timer::Stall(Arc::clone(id)), now + patience);
+        if std::mem::replace(&mut operation.stalled, false) {
+            self.tell_stall(id, false);
+        }
+    }
+
+    /// Nothing was heard of an operation for too long. It is not sent again: it may be under way.
+    pub(super) fn stalled(&mut self, id: &OpId) {
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        operation.stalled = true;
+        let (provider, kind) = (operation.provider.clone(), operation.kind);
+        let target = operation.target.name.clone();
+        tracing::warn!(operation = %id, provider, %kind, target, "no progress for long");
+        self.count(Count::Stalled { provider, kind });
+        self.tell_stall(id, true);
+    }
+
+    fn tell_stall(&mut self, id: &OpId, stalled: bool) {
+        let watched = self.operations.get(id).and_then(|operation| operation.watched());
+        if let Some(target_uid) = watched {
+            let operation_id = id.to_string();
+            self.publish(SessionEvent::Stalled { target_uid, operation_id, stalled });
+        }
+    }
+
+    /// How often the driver of a session has to say how far an operation is, if at all.
+    pub(super) fn progress_interval(
+        &self,
+        key: SessionKey,
+        kind: OperationKind,
+    ) -> Option<Duration> {
+        let session = self.sessions.get(&key)?;
+        (session.driver.progresses && is_long(kind)).then_some(self.options.timing.progress)
+    }
+}
+
+impl Op {
+    /// UID of the target, if somebody looks at the target and not at a call.
+    fn watched(&self) -> Option<String> {
+        matches!(self.owner, Owner::Target).then(|| self.target.uid.clone())
+    }
+}

@@ -1,0 +1,219 @@
+//! Faults of the catalogue in `docs/protocol.md` that need the whole stack: what the core does, what
+//! the driver does, and what is left behind.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kube::api::{Api, Patch, PatchParams};
+use ostler_api::MachineClass;
+use ostler_api::machine::{Machine, MachinePhase, MachineStep, WaitReason};
+use ostler_driver_sdk::{
+    CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo, GetMachineStatus, Instance,
+    ListMachines,
+};
+use ostler_tests::objects::{
+    at_step, class, delete, gone, in_phase, instances, machine, nodes, waits_for,
+};
+use ostler_tests::world::World;
+use serde_json::{Value, json};
+
+/// A class whose creates take ten minutes.
+fn slow() -> Value {
+    json!({ "region": "local", "image": "fake-1.0", "latency": { "create": "10m" } })
+}
+
+async fn until_running(world: &World, name: &str) {
+    world.until(name, "Running", in_phase(MachinePhase::Running)).await;
+}
+
+async fn assert_goes_and_leaves_nothing(world: &World, name: &str) {
+    delete(world, name).await;
+    world.until(name, "gone", gone).await;
+    assert_eq!((instances(world), nodes(world).await), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn f01_a_driver_that_crashes_while_an_instance_is_made_leaves_one() {
+    let mut world = World::start().await;
+    world.apply::<MachineClass>(class("slow", &slow())).await;
+    world.apply::<Machine>(machine("m", "slow")).await;
+    world.until("m", "asked for", waits_for(WaitReason::DriverWorking)).await;
+    world.crash_driver();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    world.start_driver();
+    until_running(&world, "m").await;
+    assert_eq!(instances(&world), 1);
+    assert_goes_and_leaves_nothing(&world, "m").await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn f02_a_core_that_crashes_while_an_instance_is_made_finds_it_again() {
+    let mut world = World::start().await;
+    world.apply::<MachineClass>(class("slow", &slow())).await;
+    world.apply::<Machine>(machine("m", "slow")).await;
+    world.until("m", "being made", at_step(MachineStep::CreateInstance)).await;
+    world.until("m", "asked for", waits_for(WaitReason::DriverWorking)).await;
+    world.crash_core();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    world.start_core().await;
+    until_running(&world, "m").await;
+    assert_eq!(instances(&world), 1);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn f02_when_core_and_driver_crash_while_an_instance_is_made_there_is_one_in_the_end() {
+    let mut world = World::start().await;
+    world.apply::<MachineClass>(class("slow", &slow())).await;
+    world.apply::<Machine>(machine("m", "slow")).await;
+    world.until("m", "asked for", waits_for(WaitReason::DriverWorking)).await;
+    world.crash_core();
+    world.crash_driver();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    world.start_driver();
+    world.start_core().await;
+    until_running(&world, "m").await;
+    assert_eq!(instances(&world), 1);
+    assert_goes_and_leaves_nothing(&world, "m").await;
+    world.stop().await;
+}
+
+/// A driver whose first create gets as far as a disk.
+#[derive(Clone, Default)]
+struct Careful {
+    /// The checkpoint of each create.
+    creates: Arc<Mutex<Vec<Option<String>>>>,
+}
+
+impl Driver for Careful {
+    fn info(&self) -> DriverInfo {
+        DriverInfo::new(ostler_driver_fake::PROVIDER)
+    }
+
+    async fn create_machine(&self, request: CreateMachine) -> Result<Instance, DriverError> {
+        let before = request.ctx.checkpoint().map(str::to_owned);
+        self.creates.lock().unwrap().push(before.clone());
+        if before.is_none() {
+            request.ctx.progress_percent("Disk", 50, "made");
+            request.ctx.save_checkpoint("disk-1");
+            std::future::pending::<()>().await;
+        }
+        let target = request.ctx.target();
+        Ok(Instance::new("fake:///careful").machine(&target.name, &target.uid))
+    }
+
+    async fn delete_machine(&self, _: DeleteMachine) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    async fn get_machine_status(&self, _: GetMachineStatus) -> Result<Instance, DriverError> {
+        Err(DriverError::not_found("there is none"))
+    }
+
+    async fn list_machines(&self, _: ListMachines) -> Result<Vec<Instance>, DriverError> {
+        Ok(Vec::new())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn f02_a_checkpoint_outlives_the_crash_of_core_and_driver_and_comes_with_the_next_create() {
+    let mut world = World::start().await;
+    world.stop_driver().await;
+    let driver = Careful::default();
+    world.run_driver(driver.clone());
+    world.apply::<Machine>(machine("m", "fake")).await;
+    let known = |machine: Option<&Machine>| {
+        let status = machine.and_then(|machine| machine.status.as_ref());
+        status.and_then(|status| status.last_known_state.as_deref()) == Some("disk-1")
+    };
+    world.until("m", "known by its checkpoint", known).await;
+    world.crash_core();
+    world.crash_driver();
+    world.run_driver(driver.clone());
+    world.start_core().await;
+    let has_id = |machine: Option<&Machine>| {
+        machine.is_some_and(|machine| machine.provider_id() == Some("fake:///careful"))
+    };
+    world.until("m", "made", has_id).await;
+    let creates = driver.creates.lock().unwrap().clone();
+    assert_eq!(creates, [None, Some("disk-1".to_owned())]);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn f03_results_that_are_lost_with_the_link_are_brought_again_and_nothing_is_made_twice() {
+    let world = World::start().await;
+    let spec = json!({ "region": "local", "image": "fake-1.0", "latency": { "create": "3s" } });
+    world.apply::<MachineClass>(class("quick", &spec)).await;
+    for index in 0..20 {
+        world.apply::<Machine>(machine(&format!("m-{index}"), "quick")).await;
+    }
+    // Now and then in the middle of everything.
+    for millis in [2990, 11, 500, 3010, 700] {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        world.cut_links();
+    }
+    for index in 0..20 {
+        until_running(&world, &format!("m-{index}")).await;
+    }
+    assert_eq!((instances(&world), nodes(&world).await), (20, 20));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn f17_a_class_edited_while_an_instance_is_made_reaches_it_by_an_update() {
+    let world = World::start().await;
+    world.apply::<MachineClass>(class("edited", &slow())).await;
+    world.apply::<Machine>(machine("m", "edited")).await;
+    world.until("m", "asked for", waits_for(WaitReason::DriverWorking)).await;
+    let api = Api::<MachineClass>::default_namespaced(world.client());
+    let tags = json!({ "providerSpec": { "tags": { "vm": { "team": "blue" } } } });
+    api.patch("edited", &PatchParams::default(), &Patch::Merge(tags)).await.unwrap();
+    until_running(&world, "m").await;
+    let updated = |machine: Option<&Machine>| {
+        let key = ostler_api::names::annotation::LAST_APPLIED_PROVIDER_SPEC;
+        let applied = machine.and_then(|machine| machine.annotation(key));
+        applied.is_some_and(|spec| spec.contains("blue"))
+    };
+    world.until("m", "updated", updated).await;
+    assert_eq!(instances(&world), 1);
+    let instance = world.cloud().instances().unwrap().remove(0);
+    assert!(format!("{instance:?}").contains("blue"), "{instance:?}");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn f18_a_machine_deleted_while_its_instance_is_made_leaves_nothing() {
+    let world = World::start().await;
+    world.apply::<MachineClass>(class("slow", &slow())).await;
+    world.apply::<Machine>(machine("m", "slow")).await;
+    world.until("m", "asked for", waits_for(WaitReason::DriverWorking)).await;
+    assert_goes_and_leaves_nothing(&world, "m").await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn f19_an_instance_that_is_gone_after_a_success_is_made_again_but_not_within_two_minutes() {
+    let world = World::start().await;
+    let latency = json!({ "boot": "30m" });
+    let spec = json!({ "region": "local", "image": "fake-1.0", "latency": latency });
+    world.apply::<MachineClass>(class("sleepy", &spec)).await;
+    world.apply::<Machine>(machine("m", "sleepy")).await;
+    world.until("m", "made", at_step(MachineStep::JoinNode)).await;
+    let made = world.now();
+    let first = world.cloud().instances().unwrap().remove(0);
+    world.cloud().remove(std::slice::from_ref(&first.provider_id)).unwrap();
+    world.until("m", "missed", waits_for(WaitReason::InstanceMissing)).await;
+    assert_eq!(instances(&world), 0);
+    let another = |machine: Option<&Machine>| {
+        machine.and_then(Machine::provider_id).is_some_and(|id| id != first.provider_id)
+    };
+    world.until("m", "made again", another).await;
+    assert!(world.now().duration_since(made).as_secs() >= 120);
+    assert_eq!(instances(&world), 1);
+    assert_goes_and_leaves_nothing(&world, "m").await;
+    world.stop().await;
+}
