@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::answer::{Answer, collect};
 use crate::bench::Bench;
+use crate::core::library::CallKind;
 use crate::core::session::Session;
 use crate::core::{Reign, within};
 use crate::machine::{self, Machine, in_time, is_mutation, title};
@@ -172,6 +173,36 @@ impl Asked<'_> {
         let at = within(self.bench.scaled(ACCEPT), &expected, accepted).await?;
         let at = at.map_err(|how| failed(&expected, format_args!("the session ended: {how}")))?;
         Ok(at.saturating_duration_since(self.sent))
+    }
+
+    /// Waits until the driver accepted the operation and has fetched the class and the secret for it:
+    /// from here on it needs the core no more. A driver that has them cached is not waited for long.
+    pub(crate) async fn under_way(&self) -> Outcome {
+        const FETCH: Duration = Duration::from_millis(500);
+        const LOOK: Duration = Duration::from_millis(20);
+        self.accepted().await?;
+        let fetched = async {
+            while !self.has_fetched() && !self.is_completed() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        // Cached: nothing is fetched.
+        drop(tokio::time::timeout(FETCH, fetched).await);
+        // The last answer is on its way.
+        tokio::time::sleep(LOOK * 2).await;
+        Ok(())
+    }
+
+    fn has_fetched(&self) -> bool {
+        let core = self.bench.stage.core();
+        let library = core.library();
+        let class = self.operation.machine_class.as_ref().map(|class| class.name.as_str());
+        let class = class.unwrap_or_default();
+        let calls = || library.calls().iter().filter(|call| call.wanted.name == class);
+        let secret = CallKind::Secret { operation_id: self.operation.operation_id.clone() };
+        let needs_secret = library.has_secret(class);
+        calls().any(|call| call.kind == CallKind::Class)
+            && (!needs_secret || calls().any(|call| call.kind == secret))
     }
 
     /// Waits for the end.

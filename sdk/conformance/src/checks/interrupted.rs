@@ -9,9 +9,10 @@ use proto::{MachineErrorCode, OperationCancel, OutcomeCertainty};
 
 use crate::answer::{Answer, shown};
 use crate::bench::Bench;
-use crate::driver::Driver;
+use crate::driver::{Asked, Driver};
 use crate::machine::{Machine, in_time};
 use crate::outcome::{Outcome, ensure};
+use crate::probe::Probe;
 
 /// After a cancel.
 const CANCELLED: Duration = Duration::from_secs(30);
@@ -24,6 +25,7 @@ pub(super) async fn tags_atomic(bench: &Bench) -> Outcome {
         Some(probe) => ids(probe.instances().await?),
         None => BTreeSet::new(),
     };
+    let mut machines = Vec::new();
     for wait in [0, 10, 40, 120] {
         let driver = bench.connect().await?;
         let machine = bench.slow_machine();
@@ -32,27 +34,38 @@ pub(super) async fn tags_atomic(bench: &Bench) -> Outcome {
         tokio::time::sleep(Duration::from_millis(wait)).await;
         bench.step(format_args!("killed the driver {wait} ms after it accepted"));
         bench.stage.forget_process();
-        let driver = bench.reconnected().await?;
         if let Some(probe) = &probe {
-            for seen in probe.instances().await? {
-                let known = before.contains(&seen.provider_id);
-                ensure(
-                    known
-                        || !(seen.uid.is_empty()
-                            || seen.cluster_id.is_empty()
-                            || seen.name.is_empty()),
-                    "no new instance without the tags of cluster, name and UID",
-                    format_args!("{}: {:?}", seen.provider_id, seen.tags),
-                )?;
-            }
+            all_tagged(probe, &before).await?;
         }
+        let driver = bench.reconnected().await?;
         found_or_absent(&driver, &machine).await?;
-        driver.create(&machine).await?;
-        driver.has_one(&machine).await?;
+        machines.push(machine);
+    }
+    let driver = bench.connect().await?;
+    bench.step("created all of them again");
+    let asked: Vec<Asked<'_>> =
+        machines.iter().map(|machine| driver.start(machine.create())).collect::<Outcome<_>>()?;
+    for (machine, asked) in machines.iter().zip(asked) {
+        asked.answer().await?.machine()?;
+        driver.has_one(machine).await?;
         if let Some(probe) = &probe {
             let count = probe.instances_of(&machine.uid).await?.len();
             ensure(count == 1, "one instance of the machine in the cloud", count)?;
         }
+    }
+    Ok(())
+}
+
+/// Every instance that was not there before carries its identity.
+async fn all_tagged(probe: &Probe, before: &BTreeSet<String>) -> Outcome {
+    for seen in probe.instances().await? {
+        let known = before.contains(&seen.provider_id);
+        let tagged = !(seen.uid.is_empty() || seen.cluster_id.is_empty() || seen.name.is_empty());
+        ensure(
+            known || tagged,
+            "no new instance without the tags of cluster, name and UID",
+            format_args!("{}: {:?}", seen.provider_id, seen.tags),
+        )?;
     }
     Ok(())
 }

@@ -157,7 +157,7 @@ async fn cut_mid_create(bench: &Bench) -> Outcome {
     let machine = bench.slow_machine();
     driver.session.acknowledge(false);
     let asked = driver.start(machine.create())?;
-    asked.accepted().await?;
+    asked.under_way().await?;
     bench.step("cut the link after it accepted");
     bench.stage.proxy.cut();
     let session = bench.stage.arrival().await?;
@@ -205,7 +205,7 @@ async fn core_restart(bench: &Bench) -> Outcome {
     let kept = unacknowledged(&driver).await?;
     let forgotten = unacknowledged(&driver).await?;
     let running = driver.start(machine.create())?;
-    running.accepted().await?;
+    running.under_way().await?;
     bench.restart_core().await?;
     let session = bench.stage.arrival().await?;
     must_hold(&session, &kept, OperationKind::GetMachineStatus)?;
@@ -251,6 +251,7 @@ async fn core_restart(bench: &Bench) -> Outcome {
 }
 
 async fn crash_mid_create(bench: &Bench) -> Outcome {
+    let mut crashed = Vec::new();
     for wait in [0, 20, 200] {
         let driver = bench.connect().await?;
         let machine = bench.slow_machine();
@@ -265,11 +266,20 @@ async fn crash_mid_create(bench: &Bench) -> Outcome {
         if before.is_none() {
             answer.error_of(&[MachineErrorCode::NotFound])?;
         }
-        let made = driver.ask(again(&asked.operation)).await?.machine()?;
+        crashed.push((machine, again(&asked.operation), before));
+    }
+    let driver = bench.connect().await?;
+    bench.step("created all of them again");
+    let asked: Vec<Asked<'_>> = crashed
+        .iter()
+        .map(|(_, create, _)| driver.start(create.clone()))
+        .collect::<Outcome<_>>()?;
+    for ((machine, _, before), asked) in crashed.iter().zip(asked) {
+        let made = asked.answer().await?.machine()?;
         if let Some(before) = before {
-            super::status::same_instance(&before, &made)?;
+            super::status::same_instance(before, &made)?;
         }
-        driver.has_one(&machine).await?;
+        driver.has_one(machine).await?;
     }
     Ok(())
 }
@@ -279,7 +289,7 @@ async fn half_open(bench: &Bench) -> Outcome {
     driver.session.acknowledge(false);
     let machine = bench.slow_machine();
     let asked = driver.start(machine.create())?;
-    asked.accepted().await?;
+    asked.under_way().await?;
     bench.step("swallowed everything on the link, which stays open");
     bench.stage.proxy.black_hole();
     let session = bench.stage.arrival_within(HALF_OPEN).await?;
@@ -364,7 +374,7 @@ async fn result_resent(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     let machine = bench.slow_machine();
     let asked = driver.start(machine.create())?;
-    asked.accepted().await?;
+    asked.under_way().await?;
     bench.step(format_args!("took the core away for {AWAY:?}"));
     bench.stage.proxy.refuse(true);
     bench.stage.proxy.cut();

@@ -73,6 +73,11 @@ impl Library {
         }
     }
 
+    /// Whether a class names a secret.
+    pub(crate) fn has_secret(&self, name: &str) -> bool {
+        self.classes.get(name).is_some_and(|shelf| shelf.secret.is_some())
+    }
+
     pub(crate) fn calls(&self) -> &[Call] {
         &self.calls
     }
