@@ -17,7 +17,7 @@ use crate::log::{self, say};
 /// Checks a driver against the contract. Ends with 0 if it keeps every MUST and every capability that
 /// it offers, with 1 if not, and with 2 if it could not be checked at all.
 #[derive(Debug, Parser)]
-pub struct Args {
+pub(crate) struct Args {
     /// Command line of the driver; the suite sets OSTLER_ENDPOINT and OSTLER_TOKEN_FILE, starts and ends it
     #[arg(long, value_name = "COMMAND", conflicts_with = "listen")]
     driver_cmd: Option<String>,
