@@ -14,7 +14,7 @@ use kube::{Client, Config};
 use ostler_api::timeout::Timeout;
 use ostler_controllers::Settings;
 use ostler_lifecycle::snapshot;
-use ostler_sessions::Rate;
+use ostler_sessions::{ListenAddress, Rate};
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -23,7 +23,7 @@ use crate::health::{self, Health};
 use crate::legacy::LegacyArgs;
 use crate::listen::DriverListenArgs;
 use crate::signals::on_signal;
-use crate::{AdminAddress, AdminListener, Core, CoreOptions, DriverToken, TOKEN_AUDIENCE};
+use crate::{AdminListener, Core, CoreOptions, DriverToken, TOKEN_AUDIENCE};
 
 /// The core of Ostler: machine controllers, and the gRPC service that drivers dial in to.
 ///
@@ -45,7 +45,7 @@ pub struct Args {
     drivers: DriverListenArgs,
     /// Where people look into the core (gRPC: DriverDebugService), unix:PATH or an address on loopback; nowhere by default
     #[arg(long, value_name = "unix:PATH|ADDR")]
-    admin_listen: Option<AdminAddress>,
+    admin_listen: Option<ListenAddress>,
     /// The token that callers of an admin listener on loopback must show
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,

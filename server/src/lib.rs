@@ -12,7 +12,7 @@ mod listen;
 mod signals;
 
 pub use access::{DriverToken, TOKEN_AUDIENCE};
-pub use admin::{AdminAddress, AdminListener};
+pub use admin::AdminListener;
 pub use core::{Core, CoreOptions, tcp};
 pub use ostler_controllers::Settings;
 pub use ostler_sessions::{ListenAddress, Listeners};

@@ -11,7 +11,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::conditions::is_crd_established;
 use kube::runtime::wait::await_condition;
 use ostler_apiserver::serving::{ApiServer, Options as ApiOptions};
-use ostler_server::{AdminAddress, AdminListener, Core, CoreOptions, DriverToken, Settings, tcp};
+use ostler_server::{AdminListener, Core, CoreOptions, DriverToken, ListenAddress, Settings, tcp};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -177,7 +177,7 @@ async fn start_api(
 /// Lets `ostler drivers` and grpcurl look into the core. Machines do not need it, so a path that is too long for a
 /// socket is no reason to stop.
 async fn open_admin(core: &mut Core, data: &DataDir, story: Story) {
-    let address = AdminAddress::Unix(data.admin_socket());
+    let address = ListenAddress::Unix { path: data.admin_socket(), mode: 0o600 };
     match AdminListener::bind(&address, None).await {
         Ok(listener) => {
             core.serve_admin(listener);

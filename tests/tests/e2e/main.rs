@@ -8,6 +8,7 @@
 
 mod bad_input;
 mod crash;
+mod debugging;
 mod drain;
 mod grpc;
 mod hot_update;

@@ -86,7 +86,7 @@ impl Hub {
             let target = &wanted.target;
             (provider.is_empty() || it.provider == provider)
                 && (target.is_empty() || it.target.uid == *target || it.target.name == *target)
-                && (wanted.session_id.is_empty() || self.session_of(it) == wanted.session_id)
+                && (wanted.session_id.is_empty() || self.holder_of(it) == wanted.session_id)
         };
         let mut found: Vec<_> = self.operations.iter().filter(|(_, it)| fits(it)).collect();
         found.sort_by_key(|(id, it)| (it.since, *id));
@@ -105,7 +105,7 @@ impl Hub {
             kind: OperationKind::try_from(it.kind.number()).unwrap_or_default().into(),
             target: Some(it.target.clone()),
             provider: it.provider.clone(),
-            session_id: self.session_of(it).to_owned(),
+            session_id: self.holder_of(it).to_owned(),
             state: state(it).into(),
             age: Some(duration(now - it.since)),
             timeout_left: Some(duration(left)),
@@ -120,7 +120,7 @@ impl Hub {
     }
 
     /// The id of the session that has an operation; empty if none has.
-    fn session_of(&self, operation: &Op) -> &str {
+    fn holder_of(&self, operation: &Op) -> &str {
         match operation.place {
             Place::Sent(key) => self.sessions.get(&key).map(|it| it.id.as_str()),
             Place::Queued(_) | Place::Away(_) | Place::Finished { .. } => None,
