@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod admin;
 mod bad_input;
 mod crash;
 mod debugging;

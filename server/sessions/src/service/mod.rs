@@ -53,6 +53,8 @@ fn reflection(contract: &[u8]) -> tonic_reflection::server::Builder<'_> {
     tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(contract)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        // So that grpcurl can show the reason of a refusal.
+        .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
 }
 
 struct Service {
