@@ -13,7 +13,7 @@ use super::request::{Prepared, prepare};
 use super::{Caller, Debug};
 use crate::service::status;
 use crate::session::frames;
-use crate::{Dispatch, OperationFailure, Outcome, SubmitError, reasons};
+use crate::{Dispatch, OperationFailure, Outcome, SessionEvent, SubmitError, reasons};
 
 pub(super) async fn invoke(
     debug: &Debug,
@@ -138,7 +138,13 @@ impl<'a> Audit<'a> {
 
     fn record(&mut self, result: &str) {
         self.ended = true;
-        self.debug.sessions.shell.metrics.invoked(&self.provider, self.kind, result);
+        let shell = &self.debug.sessions.shell;
+        shell.metrics.invoked(&self.provider, self.kind, result);
+        if self.kind.is_mutation() {
+            // A controller may have waited for the target, and should look at it again.
+            let (target_uid, operation_id) = (self.uid.clone(), self.operation_id.clone());
+            drop(shell.events.send(SessionEvent::OutcomeReady { target_uid, operation_id }));
+        }
         self.say(result);
     }
 
