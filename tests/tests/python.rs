@@ -48,8 +48,8 @@ fn set_up() -> Option<PathBuf> {
 /// The first block of commands on the page that has `mark` in it.
 fn page_commands(mark: &str) -> String {
     let page = fs::read_to_string(tools::root().join("sdk/python/README.md")).unwrap();
-    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
-    blocks.into_iter().find(|block| block.contains(mark)).unwrap().to_owned()
+    let mut blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.find(|block| block.contains(mark)).unwrap().to_owned()
 }
 
 /// Runs commands of the page; whether they succeeded, and what they said.
