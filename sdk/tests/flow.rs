@@ -7,11 +7,12 @@ mod tiny_core;
 use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
+use proto::operation::Request as Asked;
 use proto::register_request::Frame as FromDriver;
 use proto::register_response::Frame as ToDriver;
 use proto::{DriverState, OperationProgress, Readiness};
 use tiny_core::stable::Stable;
-use tiny_core::{CoreSession, TinyCore, create, welcome};
+use tiny_core::{CoreSession, TinyCore, create, operation, welcome};
 use tokio::time::Instant;
 
 fn long(id: &str, name: &str, interval: u64) -> proto::Operation {
@@ -141,4 +142,25 @@ async fn a_throttled_call_has_a_word_that_the_core_knows() {
     let error = session.failed().await;
     assert_eq!((error.reason.as_str(), error.retry_after.unwrap().seconds), ("THROTTLED", 7));
     assert_eq!(error.code(), proto::MachineErrorCode::ResourceExhausted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_that_does_not_read_loses_no_result() {
+    let mut core = TinyCore::start();
+    let stable = Stable { listed: 30_000, ..Stable::default() };
+    let _driver = stable.run(&core);
+    let (mut session, _) = core.welcomed().await;
+    for id in 0..4 {
+        let list = Asked::ListMachines(proto::ListMachinesRequest::default());
+        session.operate(operation(&id.to_string(), "", list)).await;
+    }
+    // All these records are more than the transport holds; the driver still hears.
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let mut completed = 0;
+    while completed < 4 {
+        if let Some(FromDriver::Completed(_)) = session.receive().await {
+            completed += 1;
+        }
+    }
+    session.echo().await;
 }

@@ -579,24 +579,3 @@ async fn a_core_that_falls_silent_is_left_after_four_heartbeats() {
     assert_eq!(session.receive().await, None);
     assert_eq!(start.elapsed().as_secs(), 70);
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_core_that_does_not_read_loses_no_result() {
-    let mut core = TinyCore::start();
-    let stable = Stable { listed: 30_000, ..Stable::default() };
-    let _driver = stable.run(&core);
-    let (mut session, _) = core.welcomed().await;
-    for id in 0..4 {
-        let list = Asked::ListMachines(proto::ListMachinesRequest::default());
-        session.operate(operation(&id.to_string(), "", list)).await;
-    }
-    // All these records are more than the transport holds; the driver still hears.
-    tokio::time::sleep(Duration::from_mins(1)).await;
-    let mut completed = 0;
-    while completed < 4 {
-        if let Some(FromDriver::Completed(_)) = session.receive().await {
-            completed += 1;
-        }
-    }
-    session.echo().await;
-}

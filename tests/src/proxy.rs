@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 
 /// Bytes that are moved at once.
@@ -45,6 +45,8 @@ struct Shared {
     links: Mutex<Vec<Link>>,
     up: Arc<AtomicU64>,
     down: Arc<AtomicU64>,
+    /// Something passed.
+    moved: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -79,6 +81,7 @@ impl Proxy {
             links: Mutex::default(),
             up: Arc::default(),
             down: Arc::default(),
+            moved: Arc::default(),
         });
         let accepting = tokio::spawn(accept(listener, upstream, Arc::clone(&shared)));
         Self { address, shared, accepting }
@@ -112,6 +115,17 @@ impl Proxy {
         self.shared.up.load(Ordering::SeqCst)
     }
 
+    /// Waits until so many bytes passed from those who dial.
+    pub async fn until_up(&self, bytes: u64) {
+        loop {
+            let moved = self.shared.moved.notified();
+            if self.bytes_up() >= bytes {
+                return;
+            }
+            moved.await;
+        }
+    }
+
     /// Bytes that passed to those who dial.
     pub fn bytes_down(&self) -> u64 {
         self.shared.down.load(Ordering::SeqCst)
@@ -130,18 +144,27 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, shared: Arc<Shared>
         let (near_in, near_out) = near.into_split();
         let (far_in, far_out) = far.into_split();
         let (flow, watched) = watch::channel(*lock(&shared.next));
-        let up = tokio::spawn(pump(near_in, far_out, watched.clone(), Arc::clone(&shared.up)));
-        let down = tokio::spawn(pump(far_in, near_out, watched, Arc::clone(&shared.down)));
+        let count = |bytes: &Arc<AtomicU64>| Count {
+            bytes: Arc::clone(bytes),
+            moved: Arc::clone(&shared.moved),
+        };
+        let up = tokio::spawn(pump(near_in, far_out, watched.clone(), count(&shared.up)));
+        let down = tokio::spawn(pump(far_in, near_out, watched, count(&shared.down)));
         let tasks = [up.abort_handle(), down.abort_handle()];
         lock(&shared.links).push(Link { flow, tasks });
     }
+}
+
+struct Count {
+    bytes: Arc<AtomicU64>,
+    moved: Arc<Notify>,
 }
 
 async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut flow: watch::Receiver<Flow>,
-    count: Arc<AtomicU64>,
+    count: Count,
 ) {
     let mut piece = vec![0; PIECE];
     loop {
@@ -167,7 +190,10 @@ async fn pump(
         if to.write_all(&piece[..bytes]).await.is_err() {
             return;
         }
-        count.fetch_add(u64::try_from(bytes).expect("a piece is small"), Ordering::SeqCst);
+        let moved = u64::try_from(bytes).expect("a piece is small");
+        count.bytes.fetch_add(moved, Ordering::SeqCst);
+        // One waits at most; a permit is kept for it.
+        count.moved.notify_one();
     }
 }
 

@@ -14,7 +14,7 @@ use ostler_driver_sdk::{
     ListMachines,
 };
 use ostler_tests::objects::{
-    at_step, class, delete, gone, in_phase, instances, machine, nodes, waits_for,
+    at_step, class, delete, get, gone, in_phase, instances, machine, nodes, waits_for,
 };
 use ostler_tests::world::World;
 use serde_json::{Value, json};
@@ -215,5 +215,22 @@ async fn f19_an_instance_that_is_gone_after_a_success_is_made_again_but_not_with
     assert!(world.now().duration_since(made).as_secs() >= 120);
     assert_eq!(instances(&world), 1);
     assert_goes_and_leaves_nothing(&world, "m").await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn f20_without_a_driver_a_machine_waits_without_a_write_and_goes_on_when_one_comes() {
+    let mut world = World::start().await;
+    world.stop_driver().await;
+    world.apply::<Machine>(machine("m", "fake")).await;
+    world.until("m", "without a driver", waits_for(WaitReason::DriverUnavailable)).await;
+    let before = get(&world, "m").await;
+    tokio::time::sleep(Duration::from_mins(30)).await;
+    let after = get(&world, "m").await;
+    assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
+    assert_eq!(after.phase(), before.phase(), "nobody fails for want of a driver");
+    world.start_driver();
+    until_running(&world, "m").await;
+    assert_eq!(instances(&world), 1);
     world.stop().await;
 }

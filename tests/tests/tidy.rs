@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, reason = "tests")]
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -201,4 +202,33 @@ fn the_readme_names_every_command() {
         text(&files, ".ci/run").contains("cargo test --workspace"),
         ".ci/run must call the test command of the README"
     );
+}
+
+/// Whether this is the name of a test of a fault: `f07_…`.
+fn is_fault(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next() == Some('f')
+        && chars.by_ref().take(2).all(|it| it.is_ascii_digit())
+        && chars.next() == Some('_')
+}
+
+#[test]
+fn every_fault_names_its_tests_and_they_exist() {
+    let files = files().unwrap();
+    let page = text(&files, "docs/protocol.md");
+    let named: BTreeSet<&str> = page.split('`').filter(|word| is_fault(word)).collect();
+    let names = rust_sources(&files)
+        .flat_map(|file| file.text.lines())
+        .filter_map(|line| line.trim_start().strip_prefix("async fn "))
+        .filter_map(|line| line.split('(').next());
+    let written: BTreeSet<&str> = names.filter(|name| is_fault(name)).collect();
+    let missing: Vec<_> = named.difference(&written).collect();
+    assert!(missing.is_empty(), "docs/protocol.md names tests that do not exist: {missing:?}");
+    let forgotten: Vec<_> = written.difference(&named).collect();
+    assert!(forgotten.is_empty(), "docs/protocol.md, Faults, does not name {forgotten:?}");
+    for number in 1..=20 {
+        let row = page.lines().find(|line| line.starts_with(&format!("| F{number} ")));
+        let tests = row.is_some_and(|row| row.contains(&format!("`f{number:02}_")));
+        assert!(tests, "docs/protocol.md, Faults, has no row for F{number} with a test");
+    }
 }

@@ -22,6 +22,7 @@ use tokio::sync::{Notify, broadcast};
 use tonic::transport::Endpoint;
 
 pub(crate) const PROVIDER: &str = "links.example.com";
+pub(crate) const OTHER: &str = "other.example.com";
 pub(crate) const TOKEN: &str = "a token of the tests";
 
 /// No class is asked for here.
@@ -42,18 +43,25 @@ impl ClassSource for NoClasses {
 pub(crate) struct Ground {
     pub(crate) sessions: Sessions,
     pub(crate) proxy: Proxy,
+    pub(crate) direct: SocketAddr,
     events: broadcast::Receiver<SessionEvent>,
 }
 
 impl Ground {
     pub(crate) async fn start() -> Self {
-        let timing = Timing {
-            heartbeat: Duration::from_millis(200),
-            not_reading: Duration::from_secs(1),
-            ..Timing::default()
-        };
+        Self::beating(Duration::from_secs(2)).await
+    }
+
+    /// A core that notices soon when nothing is heard.
+    pub(crate) async fn impatient() -> Self {
+        Self::beating(Duration::from_millis(200)).await
+    }
+
+    async fn beating(heartbeat: Duration) -> Self {
+        let not_reading = Duration::from_secs(5);
+        let timing = Timing { heartbeat, not_reading, ..Timing::default() };
         let options = SessionsOptions { timing, ..SessionsOptions::default() };
-        let principal = Principal::new("links", Providers::named([PROVIDER]));
+        let principal = Principal::new("links", Providers::named([PROVIDER, OTHER]));
         let tokens = StaticTokens::new().with(TOKEN, principal);
         let sessions = Sessions::new(options, Arc::new(NoClasses), Arc::new(tokens));
         sessions.lead(Term { order: "a".to_owned(), number: 3 });
@@ -62,7 +70,7 @@ impl Ground {
         let serving = sessions.clone();
         tokio::spawn(async move { serving.serve_tcp(listener, std::future::pending()).await });
         let events = sessions.subscribe();
-        Self { sessions, proxy: Proxy::start(direct).await, events }
+        Self { sessions, proxy: Proxy::start(direct).await, direct, events }
     }
 
     /// The next event that `wanted` accepts.

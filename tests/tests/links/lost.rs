@@ -46,7 +46,7 @@ async fn f03_a_result_that_was_made_while_the_link_was_down_arrives_and_nothing_
 
 #[tokio::test]
 async fn f04_both_ends_of_a_half_open_link_leave_it_and_the_operation_goes_on() {
-    let mut ground = Ground::start().await;
+    let mut ground = Ground::impatient().await;
     let driver = Patient::of(PROVIDER);
     let end = driver.run(ground.proxy.address());
     ground.ready(PROVIDER).await;

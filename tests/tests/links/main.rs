@@ -6,3 +6,4 @@
 mod ground;
 mod lists;
 mod lost;
+mod unread;

@@ -1,11 +1,13 @@
 //! Drivers that do what they should not.
 
-use ostler_proto::v1alpha1::{Heartbeat, OperationProgress, Readiness};
-use ostler_sessions::{SessionEvent, SessionsOptions};
+use std::time::Duration;
+
+use ostler_proto::v1alpha1::{Heartbeat, Hello, OperationProgress, Readiness};
+use ostler_sessions::{Outcome, SessionEvent, SessionsOptions};
 use tonic::Code;
 
 use crate::core::{Core, FOREIGN_TOKEN, create};
-use crate::driver::{Driver, Heard, Said, hello};
+use crate::driver::{Driver, Heard, Said, created, hello};
 
 #[tokio::test(start_paused = true)]
 async fn a_wrong_token_and_no_token_are_refused_before_anything_else() {
@@ -163,7 +165,7 @@ async fn f11_a_frame_over_the_limit_ends_the_stream_with_a_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_without_readiness_and_too_many_drivers_are_refused() {
+async fn f15_too_many_drivers_and_one_without_readiness_are_refused() {
     let mut options = SessionsOptions::default();
     options.limits.sessions_per_provider = 1;
     options.limits.sessions = 2;
@@ -176,4 +178,26 @@ async fn a_driver_without_readiness_and_too_many_drivers_are_refused() {
     assert_eq!(second.closed().await.0.reason, "TOO_MANY_SESSIONS");
     driver.state(Readiness::Unspecified, 4).await;
     assert_eq!(driver.closed().await.0.reason, "BAD_STATE");
+}
+
+#[tokio::test(start_paused = true)]
+async fn f13_a_clock_that_is_years_off_changes_nothing() {
+    for seconds in [0, 32_503_680_000] {
+        let mut core = Core::start();
+        let driver_time = Some(prost_types::Timestamp { seconds, nanos: 0 });
+        let (mut driver, _) = Driver::dial(&core, Hello { driver_time, ..hello(1) }).await;
+        driver.state(Readiness::Ready, 4).await;
+        core.provider_ready().await;
+        core.sessions.submit(create("op-1", "uid-1")).unwrap();
+        let operation = driver.take().await;
+        assert_eq!(operation.timeout.unwrap().seconds, 60, "times are durations");
+        let beats = async {
+            let heard = driver.hear().await;
+            panic!("{heard:?}");
+        };
+        assert!(tokio::time::timeout(Duration::from_secs(45), beats).await.is_err());
+        driver.complete("op-1", created("m")).await;
+        let finished = core.outcome("uid-1").await;
+        assert!(matches!(&*finished.outcome, Outcome::Result(_)), "{finished:?}");
+    }
 }
