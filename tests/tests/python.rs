@@ -3,7 +3,7 @@
 //!
 //! Without python3 and its venv module, or without the packages, these tests say `skipped`.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::unwrap_in_result, reason = "tests")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
