@@ -75,6 +75,7 @@ pub struct DriverArgs {
 pub struct Options {
     pub(crate) connector: Connector,
     pub(crate) shutdown: CancellationToken,
+    pub(crate) hurry: CancellationToken,
     pub(crate) drain_timeout: Duration,
     pub(crate) instance_name: String,
     pub(crate) cutter: Cutter,
@@ -86,6 +87,7 @@ impl Options {
         Self {
             connector,
             shutdown: CancellationToken::new(),
+            hurry: CancellationToken::new(),
             drain_timeout: Duration::from_secs(25),
             instance_name: String::new(),
             cutter: Cutter::default(),
@@ -95,6 +97,12 @@ impl Options {
     /// Cancel it to drain and end.
     pub fn shutdown(mut self, token: CancellationToken) -> Self {
         self.shutdown = token;
+        self
+    }
+
+    /// Cancel it to cut the drain: what still runs is given up, and the core is told so.
+    pub fn hurry(mut self, token: CancellationToken) -> Self {
+        self.hurry = token;
         self
     }
 

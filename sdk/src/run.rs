@@ -43,7 +43,7 @@ struct Cli {
 /// Runs `driver` as the whole process: flags, environment, logs, signals.
 ///
 /// Ends with success after SIGTERM or SIGINT once everything that ran is finished and acknowledged,
-/// or its time ([`DriverArgs::drain_timeout`]) is over.
+/// or its time ([`DriverArgs::drain_timeout`]) is over, or a second signal came.
 pub async fn run<D: Driver>(driver: D) -> ExitCode {
     run_with_args(driver, Cli::parse().args).await
 }
@@ -85,13 +85,14 @@ async fn until_signalled<D: Driver>(
     args: &DriverArgs,
     adjust: impl FnOnce(Options) -> Options,
 ) -> Result<(), RunError> {
-    let shutdown = CancellationToken::new();
-    cancel_on_signal(shutdown.clone()).map_err(RunError::Signals)?;
+    let (shutdown, hurry) = (CancellationToken::new(), CancellationToken::new());
+    cancel_on_signal(shutdown.clone(), hurry.clone()).map_err(RunError::Signals)?;
     if args.exit_on_stdin_eof {
         cancel_on_stdin_eof(shutdown.clone());
     }
     let options = Options::new(Connector::from_args(args)?)
         .shutdown(shutdown)
+        .hurry(hurry)
         .drain_timeout(args.drain_timeout)
         .instance_name(args.instance_name.clone());
     run_with(driver, adjust(options)).await
@@ -108,16 +109,19 @@ fn init_logs() {
     let _already = logs.try_init();
 }
 
-fn cancel_on_signal(shutdown: CancellationToken) -> std::io::Result<()> {
+/// The first signal drains, the second cuts the drain.
+fn cancel_on_signal(shutdown: CancellationToken, hurry: CancellationToken) -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+        for token in [shutdown, hurry] {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            token.cancel();
         }
-        shutdown.cancel();
     });
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::Stream;
@@ -15,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::{Connected, TcpIncoming};
 
@@ -66,6 +68,9 @@ impl fmt::Debug for CoreOptions {
             .finish_non_exhaustive()
     }
 }
+
+/// For an orderly end: less than the 30 s that Kubernetes gives a process.
+const STOP: Duration = Duration::from_secs(20);
 
 /// A running core. Dropping it ends it where it stands, as a crash would.
 #[derive(Debug)]
@@ -220,20 +225,28 @@ impl Core {
         }
     }
 
-    /// Stops in order: no new work, the work in hand, the sessions, the Lease.
+    /// Stops in order: no new work, the work in hand, the sessions, the Lease. At the latest after [`STOP`].
     pub async fn stop(mut self) {
         self.stop.cancel();
-        while let Some(ended) = self.tasks.join_next().await {
-            match ended {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(%error, "a part of the core ended with an error"),
-                Err(panicked) => tracing::warn!(error = %panicked, "a part of the core broke off"),
-            }
+        if timeout(STOP, join_all(&mut self.tasks)).await.is_err() {
+            tracing::warn!(limit = ?STOP, "the core did not stop in time; it breaks off");
+            self.tasks.shutdown().await;
         }
     }
 }
 
-/// Takes no driver before this process leads: one that connects elsewhere would wait there for nothing.
+async fn join_all(tasks: &mut JoinSet<anyhow::Result<()>>) {
+    while let Some(ended) = tasks.join_next().await {
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "a part of the core ended with an error"),
+            Err(panicked) => tracing::warn!(error = %panicked, "a part of the core broke off"),
+        }
+    }
+}
+
+/// Listens whether or not this process leads: a driver that comes to the wrong one is told so, and need
+/// not find out by waiting. Ends when leadership does.
 async fn serve_drivers<I, IO, E, T>(
     sessions: Sessions,
     incoming: I,
@@ -246,15 +259,15 @@ where
     IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
     E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
 {
-    tokio::select! {
-        leads = leadership.wait_for(Option::is_some) => {
-            if leads.is_err() { return Ok(()) }
-        }
-        () = stop.cancelled() => return Ok(()),
-    }
-    told.send_replace(true);
     let over = async move {
-        let _gone = leadership.wait_for(Option::is_none).await;
+        let leads = tokio::select! {
+            leads = leadership.wait_for(Option::is_some) => leads.is_ok(),
+            () = stop.cancelled() => false,
+        };
+        if leads {
+            told.send_replace(true);
+            let _gone = leadership.wait_for(Option::is_none).await;
+        }
     };
     sessions.serve(incoming, over).await.context("drivers cannot be served")
 }

@@ -53,6 +53,7 @@ pub struct World {
     legacy: Wire,
     cores: AtomicU32,
     drivers: AtomicU32,
+    core_number: u32,
 }
 
 /// Something that runs until it is told to end.
@@ -87,6 +88,7 @@ impl World {
             calls: CallLog::in_memory(clock),
             cores: AtomicU32::new(0),
             drivers: AtomicU32::new(0),
+            core_number: 0,
         };
         for crd in ostler_api::crds() {
             world.create(&crd).await;
@@ -119,14 +121,35 @@ impl World {
     /// # Panics
     /// If it does not start.
     pub async fn start_core(&mut self) {
-        let connections = self.wire.lead_to_a_new_core();
-        let start = self.start;
         let number = self.cores.fetch_add(1, Ordering::Relaxed);
-        let settings = Settings {
-            identity: format!("core-{number}"),
-            predecessor: number.checked_sub(1).map(|last| format!("core-{last}")),
-            ..Settings::default()
-        };
+        self.core_number = number;
+        self.wire.cut();
+        let predecessor = number.checked_sub(1).map(|last| format!("core-{last}"));
+        let mut core = self.new_core(number, predecessor).await;
+        // Else the driver would meet a core that does not lead yet, and dial again a little later.
+        core.ready().await.expect("the core leads");
+        self.legacy.cut();
+        let connections = self.legacy.lead_to(number);
+        let incoming = ReceiverStream::new(connections).map(Ok::<_, std::io::Error>);
+        core.serve_legacy(incoming, legacy_driver::options());
+        self.core = Some(core);
+    }
+
+    /// Starts another core beside the one that runs. Drivers meet them in turn.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start_replica(&self) -> Replica {
+        let number = self.cores.fetch_add(1, Ordering::Relaxed);
+        let core = self.new_core(number, None).await;
+        Replica { core, number, wire: self.wire.clone() }
+    }
+
+    async fn new_core(&self, number: u32, predecessor: Option<String>) -> Core {
+        let connections = self.wire.lead_to(number);
+        let start = self.start;
+        let settings =
+            Settings { identity: format!("core-{number}"), predecessor, ..Settings::default() };
         let options = CoreOptions {
             settings,
             tokens: vec![DriverToken {
@@ -139,18 +162,15 @@ impl World {
         };
         let incoming = ReceiverStream::new(connections).map(Ok::<_, std::io::Error>);
         let mut registry = Registry::default();
-        let mut core = Core::start(self.client(), incoming, options, &mut registry)
-            .await
-            .expect("the core starts");
-        let connections = self.legacy.lead_to_a_new_core();
-        let incoming = ReceiverStream::new(connections).map(Ok::<_, std::io::Error>);
-        core.serve_legacy(incoming, legacy_driver::options());
-        self.core = Some(core);
+        Core::start(self.client(), incoming, options, &mut registry).await.expect("the core starts")
     }
 
     /// Stops the core in an orderly way.
     pub async fn stop_core(&mut self) {
         if let Some(core) = self.core.take() {
+            // Drivers that come back meanwhile find the other replicas, if there are any.
+            let number = self.core_number;
+            self.wire.forget(number);
             core.stop().await;
         }
     }
@@ -352,6 +372,23 @@ impl World {
     }
 }
 
+/// A core beside the first one.
+#[derive(Debug)]
+pub struct Replica {
+    /// The core.
+    pub core: Core,
+    number: u32,
+    wire: Wire,
+}
+
+impl Replica {
+    /// Stops it in an orderly way; drivers do not meet it any more.
+    pub async fn stop(self) {
+        self.wire.forget(self.number);
+        self.core.stop().await;
+    }
+}
+
 /// The network between driver and core: pipes that can be cut.
 #[derive(Clone, Debug, Default)]
 pub struct Wire {
@@ -360,21 +397,29 @@ pub struct Wire {
 
 #[derive(Debug, Default)]
 struct WireEnds {
-    core: Option<mpsc::Sender<DuplexStream>>,
+    /// Cores that can be dialled, by number.
+    doors: Vec<(u32, mpsc::Sender<DuplexStream>)>,
+    dialled: usize,
     links: Vec<AbortHandle>,
 }
 
 impl Wire {
-    /// From now on dialling ends at whoever listens here.
-    fn lead_to_a_new_core(&self) -> mpsc::Receiver<DuplexStream> {
+    /// From now on dialling may end at whoever listens here.
+    fn lead_to(&self, number: u32) -> mpsc::Receiver<DuplexStream> {
         let (door, connections) = mpsc::channel(8);
-        self.inner.lock().expect("nobody panicked").core = Some(door);
+        self.inner.lock().expect("nobody panicked").doors.push((number, door));
         connections
     }
 
-    /// Every connection ends, as if the process at the other end were gone.
+    /// Dialling does not end there any more; connections stay.
+    fn forget(&self, number: u32) {
+        let mut ends = self.inner.lock().expect("nobody panicked");
+        ends.doors.retain(|(door, _)| *door != number);
+    }
+
+    /// Every connection ends, as if the processes at the other end were gone.
     fn cut(&self) {
-        self.inner.lock().expect("nobody panicked").core = None;
+        self.inner.lock().expect("nobody panicked").doors.clear();
         self.hang_up();
     }
 
@@ -402,7 +447,12 @@ impl Wire {
 
     async fn dial(&self) -> std::io::Result<DuplexStream> {
         let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        let door = self.inner.lock().expect("nobody panicked").core.clone().ok_or_else(refused)?;
+        let door = {
+            let mut ends = self.inner.lock().expect("nobody panicked");
+            ends.dialled += 1;
+            let next = ends.dialled % ends.doors.len().max(1);
+            ends.doors.get(next).map(|(_, door)| door.clone()).ok_or_else(refused)?
+        };
         let (ours, mut near) = tokio::io::duplex(PIPE);
         let (mut far, theirs) = tokio::io::duplex(PIPE);
         door.send(theirs).await.map_err(|_gone| refused())?;

@@ -12,8 +12,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Response, Status, Streaming};
+use tonic_types::StatusExt as _;
 
-use super::backoff::Backoff;
+use super::backoff::{Backoff, LONGEST, SEARCH};
 use super::limits::MAX_FRAME_BYTES;
 use super::protocol::Dial;
 use crate::connect::{ConnectError, Connection, Connector};
@@ -53,6 +54,8 @@ pub(crate) enum Event {
 pub(crate) struct Link {
     connector: Connector,
     backoff: Backoff,
+    /// While a core that leads is looked for.
+    search: Backoff,
     state: State,
     queue: VecDeque<RegisterRequest>,
     /// Number of the last frame that was queued.
@@ -65,6 +68,8 @@ pub(crate) struct Link {
     heard: Instant,
     /// When and how to leave, once the core said so.
     leaving: Option<(Instant, Dial)>,
+    /// It was said that the core that was reached does not lead.
+    looking: bool,
 }
 
 enum State {
@@ -90,7 +95,8 @@ impl Link {
         let now = Instant::now();
         Self {
             connector,
-            backoff: Backoff::default(),
+            backoff: Backoff::up_to(LONGEST),
+            search: Backoff::up_to(SEARCH),
             state: State::Waiting { until: now },
             queue: VecDeque::new(),
             seq: 0,
@@ -99,6 +105,7 @@ impl Link {
             silence: None,
             heard: now,
             leaving: None,
+            looking: false,
         }
     }
 
@@ -214,8 +221,18 @@ impl Link {
             Dial::Backoff => self.backoff.next(lived, rand::random()),
             Dial::After(time) => time.max(SOONEST),
             Dial::Refused => REFUSED_WAIT,
+            Dial::Elsewhere => self.search.next(lived, rand::random()),
+            Dial::NotBefore(time) => time + self.backoff.next(lived, rand::random()),
         };
-        tracing::info!(?wait, "dialing again");
+        match dial {
+            Dial::Elsewhere if std::mem::replace(&mut self.looking, true) => {}
+            Dial::Elsewhere => {
+                tracing::info!("this core does not lead; looking for the one that does");
+            }
+            Dial::Backoff | Dial::After(_) | Dial::Refused | Dial::NotBefore(_) => {
+                tracing::info!(?wait, "dialing again");
+            }
+        }
         self.state = State::Waiting { until: now + wait };
         self.queue.clear();
         self.silence = None;
@@ -260,6 +277,8 @@ impl Link {
     /// The core answered the Hello; from now on it must be heard every heartbeat.
     pub(crate) fn welcomed(&mut self, heartbeat: Option<Duration>) {
         self.live_since = Some(Instant::now());
+        self.looking = false;
+        self.search = Backoff::up_to(SEARCH);
         self.silence = heartbeat
             .filter(|interval| !interval.is_zero())
             .map(|interval| interval.saturating_mul(MISSED_HEARTBEATS));
@@ -292,6 +311,11 @@ impl Link {
 
     /// Lets the connection go within `close_in`, or when the core ends it.
     pub(crate) fn leave(&mut self, close_in: Duration, dial: Dial) {
+        let dial = match (self.leaving, dial) {
+            // The core has said when to come back; that it closes now changes nothing about it.
+            (Some((_, before)), Dial::Backoff) => before,
+            _ => dial,
+        };
         self.leaving = Some((Instant::now() + close_in, dial));
     }
 
@@ -342,9 +366,14 @@ fn after(status: &Status) -> Dial {
         tracing::error!(message = %status.message(), "the core refuses this driver");
         return Dial::Refused;
     }
+    let details = status.get_error_details();
+    if details.error_info().is_some_and(|info| info.reason == "NOT_LEADER") {
+        return Dial::Elsewhere;
+    }
     let (code, message, remedy) = (status.code(), status.message(), diagnosis::of(status));
     tracing::warn!(?code, message, cause, remedy, "the session broke");
-    Dial::Backoff
+    let delay = details.retry_info().and_then(|info| info.retry_delay);
+    delay.map_or(Dial::Backoff, |delay| Dial::NotBefore(delay.min(LONGEST)))
 }
 
 async fn at(time: Option<Instant>) {

@@ -43,7 +43,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Serves until `options.shutdown` is cancelled and the drain is over.
 pub(crate) async fn serve<D: Driver>(driver: D, options: Options) {
-    let Options { connector, shutdown, drain_timeout, instance_name, cutter } = options;
+    let Options { connector, shutdown, hurry, drain_timeout, instance_name, cutter } = options;
     let instance = Instance { id: uuid::Uuid::new_v4().to_string(), name: instance_name };
     let (session, sessions) = watch::channel(None);
     let (reports, inbox) = mpsc::channel(REPORTS);
@@ -68,7 +68,7 @@ pub(crate) async fn serve<D: Driver>(driver: D, options: Options) {
         cancels: HashMap::new(),
         drain: None,
     };
-    shell.serve(shutdown, drain_timeout).await;
+    shell.serve(shutdown, hurry, drain_timeout).await;
 }
 
 struct Shell<D> {
@@ -98,7 +98,12 @@ enum Drain {
 }
 
 impl<D: Driver> Shell<D> {
-    async fn serve(mut self, shutdown: CancellationToken, drain_timeout: Duration) {
+    async fn serve(
+        mut self,
+        shutdown: CancellationToken,
+        hurry: CancellationToken,
+        drain_timeout: Duration,
+    ) {
         while !self.is_over() {
             let deadline = self.drain.map(Drain::until);
             tokio::select! {
@@ -112,6 +117,9 @@ impl<D: Driver> Shell<D> {
                 () = self.cutter.wanted() => self.cut(),
                 Ok(()) = self.lack.changed() => self.on_readiness(),
                 () = shutdown.cancelled(), if self.drain.is_none() => self.start_drain(drain_timeout),
+                () = hurry.cancelled(), if matches!(self.drain, Some(Drain::Finishing { .. })) => {
+                    self.end_drain();
+                }
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     self.end_drain();
                 }

@@ -46,6 +46,10 @@ pub(crate) enum Dial {
     After(Duration),
     /// In minutes: the same would happen again.
     Refused,
+    /// Soon: another core leads.
+    Elsewhere,
+    /// By the usual backoff after this time.
+    NotBefore(Duration),
 }
 
 /// Everything a driver must remember of its sessions.
@@ -228,7 +232,8 @@ impl Protocol {
 
     fn echo(&self, heartbeat: &proto::Heartbeat) -> proto::Heartbeat {
         let running = self.ledger.running().map(str::to_owned).collect();
-        proto::Heartbeat { sent_at: heartbeat.sent_at, running }
+        let driver_time = Some(SystemTime::now().into());
+        proto::Heartbeat { sent_at: heartbeat.sent_at, running, driver_time }
     }
 
     fn state(&self) -> DriverState {

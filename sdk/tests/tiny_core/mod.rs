@@ -2,6 +2,7 @@
 
 pub(crate) mod stable;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,7 +21,8 @@ use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Endpoint, Server};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
+use tonic_types::{ErrorDetails, StatusExt as _};
 
 pub(crate) const TOKEN: &str = "canary-token";
 pub(crate) const PASSWORD: &str = "canary-password";
@@ -128,6 +130,16 @@ impl CoreSession {
         let frame = frame.into();
         let sent = RegisterResponse { seq: self.seq, ack_seq: self.heard, frame };
         self.outbound.send(Ok(sent)).await.unwrap();
+    }
+
+    /// Ends the stream with a status of this reason.
+    pub(crate) async fn refuse(self, reason: &str, after: Option<Duration>) {
+        let mut details = ErrorDetails::with_error_info(reason, "ostler.dev", HashMap::new());
+        if after.is_some() {
+            details.set_retry_info(after);
+        }
+        let status = Status::with_error_details(Code::Unavailable, reason, details);
+        self.outbound.send(Err(status)).await.unwrap();
     }
 
     pub(crate) async fn operate(&mut self, operation: proto::Operation) {

@@ -27,18 +27,20 @@ pub(crate) struct Stable {
 /// A driver that runs.
 pub(crate) struct Running {
     pub(crate) shutdown: CancellationToken,
+    pub(crate) hurry: CancellationToken,
     pub(crate) ended: JoinHandle<()>,
 }
 
 impl Stable {
     pub(crate) fn run(&self, core: &TinyCore) -> Running {
-        let shutdown = CancellationToken::new();
+        let (shutdown, hurry) = (CancellationToken::new(), CancellationToken::new());
         let options = Options::new(core.connector())
             .shutdown(shutdown.clone())
+            .hurry(hurry.clone())
             .drain_timeout(Duration::from_secs(25));
         let driver = self.clone();
         let ended = tokio::spawn(async move { run_with(driver, options).await.unwrap() });
-        Running { shutdown, ended }
+        Running { shutdown, hurry, ended }
     }
 
     async fn act(&self, ctx: &Context) -> Result<(), DriverError> {

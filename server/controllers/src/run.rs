@@ -149,11 +149,14 @@ impl Core {
         self.sessions.lead(ostler_sessions::Term { order, number: number.into() });
         let workers = self.start_workers(term.clone(), &no_more_work);
         self.leading.send_replace(Some(term));
-        let held = leadership.hold(&idle);
+        let held = leadership.hold(&idle, |until| self.sessions.lease_until(until));
         tokio::pin!(held);
         let ended = tokio::select! {
-            // Dropping the workers ends them where they are.
-            lost = &mut held => lost,
+            lost = &mut held => {
+                // Before anything else. Dropping the workers ends them where they are.
+                self.sessions.stop();
+                lost
+            }
             () = self.finish(stop, &no_more_work, workers) => {
                 idle.cancel();
                 held.await
@@ -174,7 +177,7 @@ impl Core {
         self.leading.send_replace(None);
         no_more_work.cancel();
         while workers.join_next().await.is_some() {}
-        self.sessions.stop().await;
+        self.sessions.stop();
         info!("stopped");
     }
 

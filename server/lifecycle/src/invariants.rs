@@ -76,7 +76,7 @@ fn sends(plan: &Plan, kind: OperationKind) -> bool {
 const fn finished(snapshot: &Snapshot) -> Option<&Finished> {
     match &snapshot.operation {
         OperationView::Finished(finished) => Some(finished),
-        OperationView::Idle | OperationView::InFlight(_) => None,
+        OperationView::Idle | OperationView::Expected | OperationView::InFlight(_) => None,
     }
 }
 
@@ -95,7 +95,7 @@ pub fn inv_1_one_instance(snapshot: &Snapshot, plan: &Plan) -> bool {
         DriverView::Unavailable => return false,
     };
     match &snapshot.operation {
-        OperationView::InFlight(_) => false,
+        OperationView::InFlight(_) | OperationView::Expected => false,
         OperationView::Idle => cannot_read,
         OperationView::Finished(finished) => match &finished.outcome {
             Ok(_) => false,

@@ -152,6 +152,9 @@ pub enum OperationView {
     /// None is queued or in flight, and no result waits to be acknowledged.
     #[default]
     Idle,
+    /// None is known here, but this core leads only since a moment: a driver may still come back
+    /// with one that an earlier core sent.
+    Expected,
     /// Queued, sent, or with a session that was lost and may come back.
     InFlight(InFlight),
     /// Finished; the result is kept until it is acknowledged.

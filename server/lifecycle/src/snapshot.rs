@@ -62,6 +62,8 @@ pub struct Snapshot {
     pub provider_id_holder: Option<String>,
     /// Leadership term of this core.
     pub term: i64,
+    /// Within what terms are compared.
+    pub order: String,
     /// Values that a decision may use and cannot make itself.
     pub fresh: Fresh,
     /// Defaults of this core.

@@ -46,7 +46,19 @@ async fn measure() {
     let started = Instant::now();
     let mut connecting = JoinSet::new();
     for (number, channel) in channels.into_iter().enumerate() {
-        connecting.spawn(async move { connect(channel, number).await });
+        connecting.spawn(async move {
+            loop {
+                match connect(channel.clone(), number).await {
+                    Ok(held) => return held,
+                    // Too many at once: each comes back at a time of its own, as drivers do.
+                    Err(status) => {
+                        assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
+                        let spread = u64::try_from(number % 100).unwrap();
+                        tokio::time::sleep(Duration::from_millis(1000 + 5 * spread)).await;
+                    }
+                }
+            }
+        });
     }
     let sessions = connecting.join_all().await;
     println!("{DRIVERS} drivers connected at once: all welcomed after {:.2?}", started.elapsed());
@@ -80,7 +92,7 @@ type Held =
     (mpsc::Sender<RegisterRequest>, tonic::Streaming<ostler_proto::v1alpha1::RegisterResponse>);
 
 /// A driver of a provider of its own; returns once it is welcome.
-async fn connect(channel: Channel, number: usize) -> Held {
+async fn connect(channel: Channel, number: usize) -> Result<Held, tonic::Status> {
     use register_request::Frame;
     let (out, frames) = mpsc::channel(4);
     let hello = Hello {
@@ -106,10 +118,10 @@ async fn connect(channel: Channel, number: usize) -> Held {
     let token = format!("Bearer token-{number}");
     request.metadata_mut().insert("authorization", token.parse().unwrap());
     let mut client = DriverServiceClient::new(channel);
-    let mut heard = client.register(request).await.unwrap().into_inner();
+    let mut heard = client.register(request).await?.into_inner();
     let welcome = heard.message().await.unwrap().unwrap();
     assert!(matches!(welcome.frame, Some(register_response::Frame::Welcome(_))), "{welcome:?}");
-    (out, heard)
+    Ok((out, heard))
 }
 
 /// The core, seen from outside.

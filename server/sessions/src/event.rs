@@ -89,4 +89,7 @@ pub struct ProviderState {
     pub slow: bool,
     /// The infrastructure throttles: no create is sent for so long.
     pub paused: Option<Duration>,
+    /// By how many milliseconds the clock of the active session's driver is ahead of ours; `None`
+    /// if it does not say what time it has.
+    pub clock_ahead: Option<i64>,
 }

@@ -51,6 +51,11 @@ struct OfInvocation {
     result: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfReason {
+    reason: &'static str,
+}
+
 /// The counters; those of one process.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -64,6 +69,8 @@ pub(crate) struct Metrics {
     ended: Family<OfEnd, Counter>,
     invocations: Family<OfInvocation, Counter>,
     pub(crate) legacy: LegacyMetrics,
+    lost: Family<OfProvider, Counter>,
+    turned_away: Family<OfReason, Counter>,
 }
 
 impl Default for Metrics {
@@ -80,6 +87,8 @@ impl Default for Metrics {
             ended: Family::default(),
             invocations: Family::default(),
             legacy: LegacyMetrics::default(),
+            lost: Family::default(),
+            turned_away: Family::default(),
         }
     }
 }
@@ -145,6 +154,16 @@ impl Metrics {
             shell.tail.lost.clone(),
         );
         metrics.legacy.register(registry);
+        registry.register(
+            "lost_operations",
+            "Operations that a driver accepted and did not know any more",
+            metrics.lost.clone(),
+        );
+        registry.register(
+            "turned_away",
+            "Streams that were refused because too many came at once, by reason",
+            metrics.turned_away.clone(),
+        );
         registry.register_collector(Box::new(Now(Arc::downgrade(shell))));
     }
 
@@ -183,6 +202,12 @@ impl Metrics {
             Count::Unclaimed { provider } => {
                 self.unclaimed.get_or_create(&OfProvider { provider }).inc();
             }
+            Count::Lost { provider } => {
+                self.lost.get_or_create(&OfProvider { provider }).inc();
+            }
+            Count::TurnedAway { reason } => {
+                self.turned_away.get_or_create(&OfReason { reason }).inc();
+            }
             Count::Closed { provider, reason } => {
                 self.ended.get_or_create(&OfEnd { provider, reason }).inc();
             }
@@ -190,28 +215,35 @@ impl Metrics {
     }
 }
 
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
 /// What is true now, looked up when somebody asks.
 #[derive(Debug)]
 struct Now(Weak<Shell>);
 
-type Read = fn(&ProviderState) -> usize;
+type Read = fn(&ProviderState) -> i64;
 
 impl Collector for Now {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let Some(shell) = self.0.upgrade() else { return Ok(()) };
         let states = shell.with(|hub, now| hub.provider_states(now));
-        let gauges: [(&str, &str, Read); 7] = [
-            ("ready", "Whether operations are sent", |it| usize::from(it.ready)),
-            ("sessions", "Live sessions, the active one and standbys", |it| it.sessions),
-            ("in_flight", "Operations sent and not answered", |it| it.in_flight),
-            ("queued", "Operations that wait for credit", |it| it.queued),
+        let gauges: [(&str, &str, Read); 8] = [
+            ("ready", "Whether operations are sent", |it| i64::from(it.ready)),
+            ("sessions", "Live sessions, the active one and standbys", |it| count(it.sessions)),
+            ("in_flight", "Operations sent and not answered", |it| count(it.in_flight)),
+            ("queued", "Operations that wait for credit", |it| count(it.queued)),
             ("oldest_wait_seconds", "Wait of the oldest operation that nothing holds back", |it| {
-                usize::try_from(it.oldest_wait.as_secs()).unwrap_or(usize::MAX)
+                i64::try_from(it.oldest_wait.as_secs()).unwrap_or(i64::MAX)
             }),
-            ("slow", "Whether operations wait too long for credit", |it| usize::from(it.slow)),
+            ("slow", "Whether operations wait too long for credit", |it| i64::from(it.slow)),
+            ("clock_ahead_milliseconds", "By how much the driver's clock is ahead", |it| {
+                it.clock_ahead.unwrap_or(0)
+            }),
             ("paused_seconds", "For how long creates pause, since it throttles", |it| {
                 let left = it.paused.map_or(0, |left| left.as_secs().max(1));
-                usize::try_from(left).unwrap_or(usize::MAX)
+                i64::try_from(left).unwrap_or(i64::MAX)
             }),
         ];
         for (name, help, read) in gauges {
@@ -219,8 +251,7 @@ impl Collector for Now {
             let mut family = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
             for state in &states {
                 let labels = [("provider", state.provider.as_str())];
-                let value = i64::try_from(read(state)).unwrap_or(i64::MAX);
-                ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+                ConstGauge::new(read(state)).encode(family.encode_family(&labels)?)?;
             }
         }
         Ok(())

@@ -197,6 +197,8 @@ pub mod reasons {
     pub const TIMEOUT: &str = "CORE_TIMEOUT";
     /// The driver did not accept the operation in time.
     pub const ACCEPT_TIMEOUT: &str = "CORE_ACCEPT_TIMEOUT";
+    /// The driver accepted the operation and does not know it any more.
+    pub const OPERATION_LOST: &str = "CORE_OPERATION_LOST";
     /// Too much waits for the provider.
     pub const QUEUE_FULL: &str = "CORE_QUEUE_FULL";
     /// The operation is too large.

@@ -67,6 +67,10 @@ pub struct Limits {
     pub sessions_per_provider: usize,
     /// Live and lost sessions of all providers.
     pub sessions: usize,
+    /// Drivers between dialing and Hello at once; the others are told to come later.
+    pub arrivals: usize,
+    /// Streams that one principal may open at once; then one in [`Timing::connect_interval`].
+    pub connect_burst: u32,
     /// Held operations that one Hello may list.
     pub held: usize,
     /// Records of one paged list.
@@ -94,6 +98,10 @@ impl Default for Limits {
             sessions_per_provider: 8,
             // A thousand providers, each with a standby.
             sessions: 2048,
+            // Each may ask the API server who the driver is; the Hello follows within milliseconds.
+            arrivals: 256,
+            // All sessions of a provider, twice.
+            connect_burst: 16,
             // What a driver may retain.
             held: 1000,
             list_records: 100_000,
@@ -113,6 +121,11 @@ pub struct Timing {
     pub accept: Duration,
     /// Added to the timeout of an operation before the core gives up on it.
     pub grace: Duration,
+    /// How often one principal may open a stream in the long run.
+    pub connect_interval: Duration,
+    /// For how long after the start of leadership drivers may come back with operations of the
+    /// core that led before.
+    pub adoption: Duration,
     /// Between two heartbeats of the core.
     pub heartbeat: Duration,
     /// Unanswered heartbeats after which a session is lost.
@@ -139,8 +152,18 @@ pub struct Timing {
     pub throttled_longest: Duration,
     /// A driver is slow when an operation waits longer than this for its credit.
     pub slow: Duration,
-    /// What a driver is told to wait before it reconnects when the core goes.
-    pub reconnect_after: Duration,
+    /// Over which drivers spread their return when the core goes.
+    pub reconnect_spread: Duration,
+    /// For how long a session lives, give or take a tenth; then its driver shows again who it is.
+    pub max_age: Duration,
+    /// How long before the end of its token a session ends.
+    pub token_margin: Duration,
+    /// For how long a session that is too old may go on with what runs.
+    pub aged_close: Duration,
+    /// For how long a session that is drained by hand may go on with what runs.
+    pub drain: Duration,
+    /// Added to the time that a driver gives itself to end.
+    pub drain_grace: Duration,
     /// For how long connections may take to end when the core goes.
     pub shutdown: Duration,
     /// For how long a driver may keep a secret.
@@ -153,6 +176,9 @@ impl Default for Timing {
             hello: Duration::from_secs(10),
             accept: Duration::from_secs(10),
             grace: Duration::from_secs(15),
+            connect_interval: Duration::from_secs(1),
+            // The longest wait of a driver between two attempts.
+            adoption: Duration::from_secs(30),
             heartbeat: Duration::from_secs(10),
             heartbeats_missed: 3,
             resume_window: Duration::from_mins(1),
@@ -167,7 +193,13 @@ impl Default for Timing {
             throttled: Duration::from_secs(30),
             throttled_longest: Duration::from_mins(15),
             slow: Duration::from_secs(30),
-            reconnect_after: Duration::ZERO,
+            reconnect_spread: Duration::from_secs(3),
+            max_age: Duration::from_hours(1),
+            token_margin: Duration::from_mins(2),
+            // Its driver comes back at once, and resumes.
+            aged_close: Duration::from_secs(5),
+            drain: Duration::from_secs(30),
+            drain_grace: Duration::from_secs(5),
             shutdown: Duration::from_secs(5),
             secret_cache: Duration::from_mins(5),
         }

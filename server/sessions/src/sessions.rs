@@ -6,9 +6,10 @@ use std::time::Duration;
 use ostler_proto::v1alpha1::ObjectRevision;
 use prometheus_client::registry::Registry;
 use tokio::sync::{broadcast, oneshot};
+use tokio::time::Instant;
 use tonic::service::Routes;
 
-use crate::hub::{Hub, Order, Owner};
+use crate::hub::{Order, Owner};
 use crate::metrics::Metrics;
 use crate::service::{self, Health};
 use crate::shell::Shell;
@@ -42,9 +43,30 @@ impl Sessions {
         service::routes(&self.shell, &self.health)
     }
 
-    /// This core leads from now on, in this term: what it sends carries it.
+    /// This core leads from now on, in this term: drivers are taken, and what is sent to them
+    /// carries the term. Before, drivers are told `NOT_LEADER`.
     pub fn lead(&self, term: Term) {
-        self.shell.with(|hub, _| hub.lead(term));
+        self.shell.lead(term);
+    }
+
+    /// The Lease is ours until then: without another word, nothing is sent after it.
+    pub fn lease_until(&self, end: Instant) {
+        self.shell.with(|hub, _| hub.lease_until(end));
+    }
+
+    /// Whether drivers may still come back with operations that this core does
+    /// not know, because it began to lead only lately. Until then nobody knows what still runs for
+    /// a target with an intent of an earlier term, nor whom an instance belongs to.
+    pub fn adoption_open(&self) -> bool {
+        self.shell.with(|hub, _| hub.adoption_open())
+    }
+
+    /// Asks the driver of a session to dial again. A ready standby takes over at once; what runs
+    /// may finish on the old session for `close_after` ([`crate::Timing::drain`] by default).
+    /// `false`: there is no session of this id.
+    pub fn drain_session(&self, session_id: &str, close_after: Option<Duration>) -> bool {
+        let close_after = close_after.unwrap_or(self.shell.options.timing.drain);
+        self.shell.with(|hub, now| hub.drain_session(now, session_id, close_after))
     }
 
     /// Registers the metrics, once.
@@ -108,10 +130,10 @@ impl Sessions {
         Ok(outcome.await.unwrap_or_else(|_| Outcome::Error(OperationFailure::unanswered())))
     }
 
-    /// Tells every driver that this core stops, and ends its session. No new sessions are taken.
-    pub async fn stop(&self) {
-        self.health.stop().await;
-        self.shell.with(Hub::stop);
+    /// Sends nothing more from here on, tells every driver, and ends its session. No new sessions
+    /// are taken. The first thing to do when leadership is lost.
+    pub fn stop(&self) {
+        self.shell.stop();
     }
 
     pub(crate) fn shell(&self) -> &Arc<Shell> {

@@ -4,16 +4,16 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tokio::time::Instant;
 
 use crate::debug::{Tail, Tap};
-use crate::hub::{Effect, Hub, SessionKey};
+use crate::hub::{Count, Effect, Hub, SessionKey};
 use crate::metrics::Metrics;
 use crate::session::Close;
 use crate::session::outbox::Outbox;
 use crate::shelf::Shelf;
-use crate::{Authenticator, ClassSource, Principal, SessionEvent, SessionsOptions};
+use crate::{Authenticator, ClassSource, Principal, SessionEvent, SessionsOptions, Term};
 
 /// Events that a subscriber may lag behind before it has to look for itself.
 const EVENTS: usize = 4096;
@@ -30,6 +30,10 @@ pub(crate) struct Shell {
     pub(crate) events: broadcast::Sender<SessionEvent>,
     pub(crate) metrics: Metrics,
     pub(crate) tail: Arc<Tail>,
+    /// Whether this core leads.
+    pub(crate) leading: watch::Sender<bool>,
+    /// Drivers that may be between dialing and Hello at once.
+    arrivals: Arc<Semaphore>,
     state: Mutex<State>,
     /// Rings when the next deadline is earlier than the clock knows, and when the shell is gone.
     alarm: Arc<Notify>,
@@ -59,14 +63,16 @@ impl Shell {
         };
         let shell = Arc::new(Self {
             shelf: Shelf::new(options.limits.class_revisions),
-            options,
             classes,
             tokens,
             events: broadcast::channel(EVENTS).0,
             metrics: Metrics::default(),
             tail: Arc::default(),
+            leading: watch::Sender::new(false),
+            arrivals: Arc::new(Semaphore::new(options.limits.arrivals)),
             state: Mutex::new(state),
             alarm: Arc::new(Notify::new()),
+            options,
         });
         shell.start_clock();
         shell
@@ -77,17 +83,39 @@ impl Shell {
         self.locked(|state, now| act(&mut state.hub, now))
     }
 
+    /// This core leads from now on.
+    pub(crate) fn lead(&self, term: Term) {
+        self.with(|hub, now| hub.lead(now, term));
+        self.leading.send_replace(true);
+    }
+
+    /// Nothing is sent any more, and every stream ends.
+    pub(crate) fn stop(&self) {
+        self.with(Hub::stop);
+        self.leading.send_replace(false);
+    }
+
     /// Opens a stream: its key, and where its frames come out.
     pub(crate) fn open(
         &self,
         principal: Principal,
         peer: String,
+        arrival: Option<OwnedSemaphorePermit>,
     ) -> Result<(SessionKey, Outbox), Close> {
         let outbox = Outbox::tapped(self.options.limits.outbox, Tap::new(&self.tail));
         self.locked(|state, now| {
-            let key = state.hub.open(now, principal, peer)?;
+            let key = state.hub.open(now, principal, peer, arrival)?;
             state.outboxes.insert(key, outbox.clone());
             Ok((key, outbox))
+        })
+    }
+
+    /// A place for a driver that dials in, until its Hello is checked.
+    pub(crate) fn arrive(&self) -> Result<OwnedSemaphorePermit, Close> {
+        Arc::clone(&self.arrivals).try_acquire_owned().map_err(|_| {
+            let close = Close::too_many_arrivals();
+            self.metrics.count(Count::TurnedAway { reason: close.reason });
+            close
         })
     }
 

@@ -145,5 +145,5 @@ impl Session {
 /// A heartbeat that can be told from others by its time.
 pub(crate) fn heartbeat() -> Frame {
     let sent_at = Some(SystemTime::now().into());
-    Frame::Heartbeat(proto::Heartbeat { sent_at, running: Vec::new() })
+    Frame::Heartbeat(proto::Heartbeat { sent_at, ..proto::Heartbeat::default() })
 }

@@ -136,11 +136,17 @@ impl Leadership {
 
     /// Renews the lease until `stop`, then releases it, so that the next one need not wait.
     /// Cancel `stop` only when nothing acts as the leader any more. An error means that somebody
-    /// else may lead: everything that acts as the leader must end at once.
-    pub async fn hold(mut self, stop: &CancellationToken) -> Result<(), ElectionError> {
+    /// else may lead: everything that acts as the leader must end at once. `until` is told when
+    /// that is at the latest, now and after every renewal.
+    pub async fn hold(
+        mut self,
+        stop: &CancellationToken,
+        until: impl Fn(Instant),
+    ) -> Result<(), ElectionError> {
         let settings = &self.elector.settings;
         let (deadline, period) = (settings.renew_deadline, settings.retry_period);
         loop {
+            until(self.renewed_at + deadline);
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = sleep(period) => {}

@@ -92,7 +92,7 @@ async fn a_released_lease_is_taken_over_as_a_later_term() {
     let term = first.term();
     let stop = CancellationToken::new();
     stop.cancel();
-    first.hold(&stop).await.unwrap();
+    first.hold(&stop, |_| {}).await.unwrap();
     assert_eq!(server.lock().unwrap().holder(), "");
     let before = Instant::now();
     let second = leader(&server, "b").await;
@@ -119,7 +119,7 @@ async fn a_lease_that_is_renewed_is_not_taken() {
     let first = leader(&server, "a").await;
     let hold = tokio::spawn({
         let stop = stop.clone();
-        async move { first.hold(&stop).await }
+        async move { first.hold(&stop, |_| {}).await }
     });
     let patience = timeout(Duration::from_mins(2), leader(&server, "b")).await;
     assert!(patience.is_err());
@@ -134,7 +134,7 @@ async fn a_leader_that_cannot_renew_gives_up_before_another_may_take_over() {
     let first = leader(&server, "a").await;
     let before = Instant::now();
     server.lock().unwrap().down = true;
-    let ended = first.hold(&CancellationToken::new()).await;
+    let ended = first.hold(&CancellationToken::new(), |_| {}).await;
     assert!(matches!(ended, Err(ElectionError::Lost(_))), "{ended:?}");
     assert!(before.elapsed() < Duration::from_secs(15), "{:?}", before.elapsed());
 }
@@ -149,7 +149,7 @@ async fn a_leader_whose_lease_was_taken_gives_up_at_once() {
         lease.spec.as_mut().unwrap().holder_identity = Some("b".to_owned());
         server.store(lease);
     }
-    let ended = first.hold(&CancellationToken::new()).await;
+    let ended = first.hold(&CancellationToken::new(), |_| {}).await;
     assert!(matches!(ended, Err(ElectionError::Taken(by)) if by == "b"));
 }
 
@@ -159,7 +159,7 @@ async fn a_deleted_lease_ends_leadership_and_the_next_one_starts_a_new_order() {
     let first = leader(&server, "a").await;
     let term = first.term();
     server.lock().unwrap().lease = None;
-    let ended = first.hold(&CancellationToken::new()).await;
+    let ended = first.hold(&CancellationToken::new(), |_| {}).await;
     assert!(matches!(ended, Err(ElectionError::Taken(_))), "{ended:?}");
     let second = leader(&server, "b").await;
     assert_ne!(second.term().order, term.order);
@@ -177,7 +177,7 @@ async fn an_edit_by_hand_that_keeps_the_holder_does_not_end_leadership() {
         server.store(lease);
     }
     let stop = CancellationToken::new();
-    let hold = first.hold(&stop);
+    let hold = first.hold(&stop, |_| {});
     let held = timeout(Duration::from_mins(1), hold).await;
     assert!(held.is_err(), "still held");
 }

@@ -30,7 +30,9 @@ impl Machines {
         }
         let (secret, node) = (self.secret_view(class.as_deref()), self.node_view(&machine));
         let now = (self.clock.0)();
-        let operation = operation::view(&self.sessions, &self.memory, machine.uid(), now);
+        let known = operation::view(&self.sessions, &self.memory, machine.uid(), now);
+        let expected = known == OperationView::Idle && self.may_come_back(&machine);
+        let operation = if expected { OperationView::Expected } else { known };
         let bootstrap_token = self.token_of(&machine, &secret).await?;
         Ok(Some(Snapshot {
             now,
@@ -47,10 +49,21 @@ impl Machines {
             provider_id_holder: self.other_holder(&machine, &operation),
             operation,
             term: self.term.number.into(),
+            order: self.term.order.clone(),
             fresh: fresh(),
             settings: self.settings.lifecycle.clone(),
             machine,
         }))
+    }
+
+    /// Whether a driver may still come back with an operation that an earlier core sent for this
+    /// machine. One without an intent of an earlier term has none, and need not wait.
+    fn may_come_back(&self, machine: &Machine) -> bool {
+        let intent = machine.status.as_ref().and_then(|status| status.operation.as_ref());
+        let Some(intent) = intent else { return false };
+        let ours = intent.term == i64::from(self.term.number)
+            && intent.order.as_deref() == Some(self.term.order.as_str());
+        !ours && self.sessions.adoption_open()
     }
 
     /// None also for a machine that names another kind: that class would never be held for it.

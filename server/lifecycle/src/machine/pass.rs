@@ -247,6 +247,7 @@ impl<'a> Pass<'a> {
             class_revision: Some(class.revision.clone()),
             spec_digest: Some(class.spec_digest.clone()),
             term: dispatch.term,
+            order: Some(self.snap.order.clone()).filter(|order| !order.is_empty()),
             attempt,
             started_at: Some(self.now()),
             outcome_unknown: false,
@@ -305,8 +306,15 @@ impl<'a> Pass<'a> {
     /// Rests while a driver works. Only a wait that lasts is worth a write.
     pub(crate) fn wait_for_driver(&mut self) -> Turn {
         const WORTH_SAYING: Duration = Duration::from_secs(5);
-        let OperationView::InFlight(flight) = &self.snap.operation else {
-            return Turn::Rest(Next::OnChange);
+        let flight = match &self.snap.operation {
+            OperationView::InFlight(flight) => flight,
+            OperationView::Expected => {
+                let what = "a driver may still work for the core that led before".to_owned();
+                return self.wait(WaitReason::DriverWorking, Some(what), None);
+            }
+            OperationView::Idle | OperationView::Finished(_) => {
+                return Turn::Rest(Next::OnChange);
+            }
         };
         let until = after(flight.since, WORTH_SAYING);
         if self.snap.now < until {

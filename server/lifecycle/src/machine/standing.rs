@@ -28,8 +28,10 @@ pub(crate) fn standing<'a>(
 ) -> Standing<'a> {
     match view {
         OperationView::InFlight(_) => Standing::Working,
+        // Without an intent nothing was ever sent that could come back.
+        OperationView::Expected if intent.is_some() => Standing::Working,
         OperationView::Idle if intent.is_some() => Standing::Unresolved,
-        OperationView::Idle => Standing::Free,
+        OperationView::Idle | OperationView::Expected => Standing::Free,
         OperationView::Finished(finished) => {
             if !finished.kind.is_mutation() || intent.is_some_and(|intent| fits(intent, finished)) {
                 Standing::Answer(finished)
@@ -62,6 +64,7 @@ mod tests {
             class_revision: None,
             spec_digest: None,
             term: 1,
+            order: None,
             attempt: 1,
             started_at: None,
             outcome_unknown: false,
@@ -89,6 +92,12 @@ mod tests {
             stalled: false,
             checkpoint: String::new(),
         })
+    }
+
+    #[test]
+    fn only_an_intent_waits_for_drivers_that_may_come_back() {
+        assert_eq!(standing(Some(&intent()), &OperationView::Expected), Standing::Working);
+        assert_eq!(standing(None, &OperationView::Expected), Standing::Free);
     }
 
     #[test]

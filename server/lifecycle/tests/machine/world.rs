@@ -233,6 +233,7 @@ impl World {
             operation: self.operation.clone(),
             provider_id_holder: self.holder.clone(),
             term: 1,
+            order: "lease".to_owned(),
             fresh: Fresh {
                 operation_id: format!("op-{}", self.ids),
                 token_secret: SecretText::new("0123456789abcdef".to_owned()),

@@ -81,7 +81,7 @@ struct Debug {
 impl Debug {
     fn core(&self) -> CoreState {
         let shell = &self.sessions.shell;
-        let term = shell.with(|hub, _| hub.term().clone());
+        let term = shell.with(|hub, _| hub.term());
         CoreState {
             instance: shell.options.core_instance.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

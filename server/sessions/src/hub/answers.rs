@@ -165,7 +165,7 @@ impl Hub {
     }
 
     /// Stops waiting for an operation that a driver has: nobody knows what became of it.
-    fn give_up(&mut self, now: Instant, key: SessionKey, id: &OpId, why: Why<'_>) {
+    pub(super) fn give_up(&mut self, now: Instant, key: SessionKey, id: &OpId, why: Why<'_>) {
         let Some(operation) = self.operations.get(id) else { return };
         let unread = if operation.accepted() { 0 } else { operation.bytes };
         let kind = operation.kind;

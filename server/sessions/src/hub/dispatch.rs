@@ -110,12 +110,13 @@ impl Hub {
 
     /// What a driver would be sent.
     pub(crate) fn request_of(&self, dispatch: &Dispatch) -> Operation {
+        let term = self.term();
         Operation {
             operation_id: dispatch.operation_id.clone(),
             idempotency_key: dispatch.idempotency_key.clone(),
             target: Some(dispatch.target.clone()),
-            fencing_term: self.term.number,
-            fencing_order: self.term.order.clone(),
+            fencing_term: term.number,
+            fencing_order: term.order,
             delivery: 0,
             timeout: Some(frames::duration(dispatch.timeout)),
             progress_interval: None,
@@ -141,7 +142,9 @@ impl Hub {
 
     /// Sends what waits for a provider, as far as the credit of its active session and its rate go.
     pub(super) fn pump(&mut self, now: Instant, provider: &str) {
-        while let Some((id, key)) = self.next_to_send(now, provider) {
+        while self.may_send(now)
+            && let Some((id, key)) = self.next_to_send(now, provider)
+        {
             let kind = self.operations.get(&id).map(|operation| operation.kind);
             let session = self.sessions.get(&key);
             if kind.zip(session).is_some_and(|(kind, session)| session.driver.kinds.contains(&kind))

@@ -7,9 +7,18 @@
 //! target has at most one slot, so never two mutations (INV-1). Everything here is bounded by
 //! [`crate::Limits`] (INV-10). `model.rs` checks all of it after every step of generated histories.
 
+mod adoption;
 mod answers;
+mod arrivals;
+#[cfg(test)]
+mod diagram;
 mod dispatch;
+#[cfg(test)]
+mod docs;
+mod drain;
 mod ended;
+mod heartbeat;
+mod leadership;
 #[cfg(test)]
 mod model;
 mod operations;
@@ -34,7 +43,9 @@ use ostler_api::driver::OperationKind;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use self::arrivals::Arrivals;
 use self::ended::Ended;
+use self::leadership::Leadership;
 use self::operations::Op;
 pub(crate) use self::operations::{Order, Owner};
 use self::session::{Guest, Lost, Provider, Session};
@@ -43,7 +54,7 @@ pub(crate) use self::size::PROVIDER_SPEC;
 use self::timers::{Timer, Timers};
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame};
-use crate::{Outcome, SessionEvent, SessionsOptions, Term};
+use crate::{Outcome, SessionEvent, SessionsOptions};
 
 /// One Register stream; grows with every stream.
 pub(crate) type SessionKey = u64;
@@ -84,6 +95,10 @@ pub(crate) enum Count {
     Late { provider: String },
     /// A result was dropped because nobody acknowledged it.
     Unclaimed { provider: String },
+    /// A driver accepted an operation and does not know it any more.
+    Lost { provider: String },
+    /// A stream was turned away before it said anything.
+    TurnedAway { reason: &'static str },
     /// A session ended; `reason` is that of the core, or `STREAM_ENDED`.
     Closed { provider: String, reason: &'static str },
 }
@@ -92,9 +107,8 @@ pub(crate) enum Count {
 #[derive(Debug)]
 pub(crate) struct Hub {
     options: SessionsOptions,
-    /// In which term this core leads; what it sends carries it.
-    term: Term,
-    stopping: bool,
+    leadership: Leadership,
+    arrivals: Arrivals,
     next: SessionKey,
     /// Streams without a Hello.
     guests: HashMap<SessionKey, Guest>,
@@ -113,10 +127,12 @@ pub(crate) struct Hub {
 impl Hub {
     /// Nothing is known.
     pub(crate) fn new(options: SessionsOptions) -> Self {
+        let timing = &options.timing;
+        let arrivals = Arrivals::new(timing.connect_interval, options.limits.connect_burst);
         Self {
-            term: Term::default(),
+            leadership: Leadership::Waiting,
+            arrivals,
             options,
-            stopping: false,
             next: 1,
             guests: HashMap::new(),
             sessions: BTreeMap::new(),
@@ -155,6 +171,9 @@ impl Hub {
                     self.elect(now, &provider);
                 }
                 Timer::Starved(provider) => self.starved(now, &provider),
+                Timer::Adoption => self.adoption_over(),
+                Timer::Age(key) => self.aged(now, key),
+                Timer::Drained(key) => self.drained(now, key),
             }
         }
     }

@@ -7,18 +7,20 @@ use std::time::Duration;
 use ostler_api::driver::OperationKind;
 use ostler_proto::v1alpha1::{
     CreateMachineRequest, DeleteMachineRequest, DriverCapability, DriverState,
-    GetMachineStatusRequest, HeldOperation, HeldState, Hello, MachineErrorCode, OperationAccepted,
-    OperationCompleted, OperationError, OperationProgress, Readiness, RegisterRequest, Resume,
-    Target, operation, operation_completed, register_request,
+    GetMachineStatusRequest, Heartbeat, HeldOperation, HeldState, Hello, MachineErrorCode,
+    OperationAccepted, OperationCompleted, OperationError, OperationProgress, Readiness,
+    RegisterRequest, Resume, Target, operation, operation_completed, register_request,
 };
 use proptest::prelude::*;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::diagram::{Stage, leads_to};
 use super::operations::Place;
 use super::timers::Timer;
 use super::{Effect, Hub, Order, Owner, SessionKey};
-use crate::{Dispatch, Lane, Outcome, Principal, Providers, SessionEvent, SessionsOptions};
+use crate::session::Close;
+use crate::{Dispatch, Lane, Outcome, Principal, Providers, SessionEvent, SessionsOptions, Term};
 
 const PROVIDER: &str = "fake.ostler.dev";
 const TARGETS: u8 = 3;
@@ -72,6 +74,21 @@ enum Action {
     Pass {
         seconds: u16,
     },
+    /// The driver answers a heartbeat, and lists what it works on or nothing at all.
+    Beat {
+        session: u8,
+        honest: bool,
+    },
+    /// Somebody asks a session to dial again, or ends it.
+    Retire {
+        session: u8,
+        at_once: bool,
+    },
+    /// The driver ends in so many seconds.
+    Leave {
+        session: u8,
+        seconds: u8,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -109,6 +126,12 @@ fn action() -> impl Strategy<Value = Action> {
         1 => any::<u8>().prop_map(|operation| Action::Cancel { operation }),
         2 => any::<u8>().prop_map(|operation| Action::Acknowledge { operation }),
         2 => (0..90_u16).prop_map(|seconds| Action::Pass { seconds }),
+        2 => (any::<u8>(), any::<bool>())
+            .prop_map(|(session, honest)| Action::Beat { session, honest }),
+        1 => (any::<u8>(), any::<bool>())
+            .prop_map(|(session, at_once)| Action::Retire { session, at_once }),
+        1 => (any::<u8>(), 1..60_u8)
+            .prop_map(|(session, seconds)| Action::Leave { session, seconds }),
     ]
 }
 
@@ -126,19 +149,31 @@ struct World {
     strange: HashSet<String>,
     calls: Vec<(String, oneshot::Receiver<Outcome>)>,
     next: u32,
+    /// Where each stream stood after the last step.
+    stages: BTreeMap<SessionKey, Stage>,
+    /// What each session did not list in its last answer to a heartbeat.
+    unlisted: BTreeMap<SessionKey, HashSet<String>>,
 }
 
 impl World {
     fn new() -> Self {
+        let mut options = options();
+        options.timing.max_age = Duration::from_mins(3);
+        options.limits.connect_burst = 1000;
+        let mut hub = Hub::new(options);
+        let now = Instant::now();
+        hub.lead(now, Term::default());
         Self {
-            hub: Hub::new(options()),
-            now: Instant::now(),
+            hub,
+            now,
             streams: BTreeMap::new(),
             held: BTreeMap::new(),
             outcomes: HashMap::new(),
             strange: HashSet::new(),
             calls: Vec::new(),
             next: 0,
+            stages: BTreeMap::new(),
+            unlisted: BTreeMap::new(),
         }
     }
 
@@ -151,6 +186,14 @@ impl World {
                     max_in_flight: credit.into(),
                     ..DriverState::default()
                 };
+                self.say(session, register_request::Frame::State(state));
+            }
+            Action::Beat { session, honest } => self.beat(session, honest),
+            Action::Retire { session, at_once } => self.retire(session, at_once),
+            Action::Leave { session, seconds } => {
+                let drain_deadline = Duration::from_secs(seconds.into()).try_into().ok();
+                let readiness = Readiness::Draining.into();
+                let state = DriverState { readiness, drain_deadline, ..DriverState::default() };
                 self.say(session, register_request::Frame::State(state));
             }
             Action::Accept { session, operation } => {
@@ -201,6 +244,41 @@ impl World {
         self.settle();
     }
 
+    fn beat(&mut self, session: u8, honest: bool) {
+        let Some(key) = self.stream(session) else { return };
+        let Some((instance, _)) = self.streams.get(&key) else { return };
+        let own = self.own(*instance).into_iter().map(|held| held.operation_id);
+        let running: Vec<String> = if honest { own.collect() } else { Vec::new() };
+        let sent = |hub: &Hub| -> HashSet<String> {
+            let session = hub.sessions.get(&key);
+            let ids = session.into_iter().flat_map(|it| it.in_flight.ids());
+            let accepted = ids.filter(|id| hub.operations[*id].accepted());
+            accepted.map(ToString::to_string).collect()
+        };
+        let before = sent(&self.hub);
+        let heartbeat = Heartbeat { running: running.clone(), ..Heartbeat::default() };
+        self.say(session, register_request::Frame::Heartbeat(heartbeat));
+        let after = sent(&self.hub);
+        let listed: HashSet<String> = running.into_iter().collect();
+        let unlisted: HashSet<String> = before.difference(&listed).cloned().collect();
+        let last = self.unlisted.insert(key, unlisted.clone()).unwrap_or_default();
+        let expected: HashSet<String> = unlisted.intersection(&last).cloned().collect();
+        let lost: HashSet<String> = before.difference(&after).cloned().collect();
+        assert_eq!(lost, expected, "only what was not listed twice is lost");
+    }
+
+    fn retire(&mut self, session: u8, at_once: bool) {
+        let Some(key) = self.stream(session) else { return };
+        let Some(id) = self.hub.sessions.get(&key).map(|session| session.id.clone()) else {
+            return;
+        };
+        if at_once {
+            self.hub.close(self.now, key, Close::by_hand("no"));
+        } else {
+            assert!(self.hub.drain_session(self.now, &id, Duration::from_secs(30)));
+        }
+    }
+
     fn stream(&self, pick: u8) -> Option<SessionKey> {
         let index = usize::from(pick) % self.streams.len().max(1);
         self.streams.keys().nth(index).copied()
@@ -249,7 +327,7 @@ impl World {
             ..Hello::default()
         };
         let principal = Principal::new("fake", Providers::named([PROVIDER]));
-        let key = self.hub.open(self.now, principal, String::new()).unwrap();
+        let key = self.hub.open(self.now, principal, String::new(), None).unwrap();
         self.streams.insert(key, (instance, 1));
         let frame = Some(register_request::Frame::Hello(hello));
         self.hub.frame(self.now, key, RegisterRequest { seq: 1, ack_seq: 0, frame });
@@ -316,6 +394,16 @@ impl World {
             }
         }
         self.check();
+        self.check_stages();
+    }
+
+    /// Every stream went the way of the diagram.
+    fn check_stages(&mut self) {
+        for key in 1..self.hub.next {
+            let now = self.hub.stage(key);
+            let before = self.stages.insert(key, now).unwrap_or(Stage::Connected);
+            assert!(leads_to(before, now), "{before:?} leads to {now:?}");
+        }
     }
 
     fn run(&mut self, effect: Effect) {
@@ -392,6 +480,11 @@ impl World {
             assert!(hub.timers.is_set(&Timer::Operation(id.clone())), "{id} has no end");
         }
         self.check_flow();
+        for (key, session) in &hub.sessions {
+            let ages = hub.timers.is_set(&Timer::Age(*key)) || session.retired;
+            assert!(ages == session.driver.retains || session.retired, "{key} never ends");
+            assert!(!session.retired || hub.timers.is_set(&Timer::Drained(*key)), "{key} drains");
+        }
         let queues: usize = hub.providers.values().map(|provider| provider.queue.len()).sum();
         let in_flight: usize = hub.sessions.values().map(|session| session.in_flight.len()).sum();
         let lost: usize = hub.lost.values().map(|lost| lost.operations.len()).sum();

@@ -1,11 +1,13 @@
 //! Streams come, introduce themselves, and go.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_proto::v1alpha1::{
     CoreCapability, DriverState, Hello, Readiness, RegisterRequest, RoleKind, Welcome,
 };
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::operations::Place;
@@ -26,9 +28,13 @@ impl Hub {
         now: Instant,
         principal: Principal,
         peer: String,
+        arrival: Option<OwnedSemaphorePermit>,
     ) -> Result<SessionKey, Close> {
-        if self.stopping {
-            return Err(Close::core_stopping());
+        self.leads()?;
+        if let Err(wait) = self.arrivals.enter(now, &principal.name) {
+            let close = Close::too_many_connects(wait);
+            self.count(Count::TurnedAway { reason: close.reason });
+            return Err(close);
         }
         if self.guests.len() + self.sessions.len() >= self.options.limits.sessions {
             return Err(Close::crowded("too many drivers are connected"));
@@ -36,7 +42,7 @@ impl Hub {
         let key = self.next;
         self.next += 1;
         let machine = Machine::new(self.options.timing.heartbeats_missed);
-        self.guests.insert(key, Guest { machine, principal, peer });
+        self.guests.insert(key, Guest { machine, principal, peer, arrival });
         self.timers.set(Timer::Hello(key), now + self.options.timing.hello);
         Ok(key)
     }
@@ -66,11 +72,8 @@ impl Hub {
             Step::Page(page) => self.paged(now, key, page),
             Step::Completed(completed) => self.completed(now, key, completed),
             Step::State(state) => self.state(now, key, &state),
-            Step::Heard => {
-                if let Some(session) = self.sessions.get_mut(&key) {
-                    session.heard = now;
-                }
-            }
+            Step::Alive(running) => self.heard(now, key, &running),
+            Step::Heard => {}
             Step::Unsupported { seq } => {
                 self.send_frame(key, frames::unsupported(seq), Room::Limited);
             }
@@ -83,6 +86,7 @@ impl Hub {
         let principal = guest.principal.clone();
         self.may_claim(&principal, &driver)?;
         let Some(guest) = self.guests.remove(&key) else { return Ok(()) };
+        drop(guest.arrival);
         self.timers.clear(&Timer::Hello(key));
 
         let held = std::mem::take(&mut driver.held);
@@ -109,6 +113,7 @@ impl Hub {
             "driver registered"
         );
         let credit = self.credit(driver.max_in_flight);
+        let retains = driver.retains;
         self.sessions.insert(
             key,
             Session {
@@ -124,32 +129,45 @@ impl Hub {
                 credit,
                 since: now,
                 heard: now,
-                clock_skew: None,
                 in_flight: Work::default(),
                 unaccepted: 0,
+                retired: false,
+                unlisted: HashSet::new(),
+                clock_ahead: None,
+                ends: None,
                 not_accepted: 0,
             },
         );
+        let max_age = self.max_age(&id, principal.expires_in, retains);
         let (resume_outcome, verdicts) = self.resume(now, key, held);
         let welcome = Welcome {
             session_id: id,
             resume_outcome: resume_outcome.into(),
             verdicts,
             role: role.into(),
+            session_max_age: max_age.map(frames::duration),
             ..self.welcome()
         };
         self.send_frame(key, Frame::Welcome(welcome), Room::Reserved);
-        self.timers.set(Timer::Heartbeat(key), now + self.options.timing.heartbeat);
+        self.start_timers(now, key, max_age);
         self.elect(now, &provider);
         Ok(())
+    }
+
+    fn start_timers(&mut self, now: Instant, key: SessionKey, max_age: Option<Duration>) {
+        if let Some(max_age) = max_age {
+            self.timers.set(Timer::Age(key), now + max_age);
+        }
+        self.timers.set(Timer::Heartbeat(key), now + self.options.timing.heartbeat);
     }
 
     /// What every driver is told.
     fn welcome(&self) -> Welcome {
         let timing = &self.options.timing;
+        let term = self.term();
         Welcome {
-            fencing_term: self.term.number,
-            fencing_order: self.term.order.clone(),
+            fencing_term: term.number,
+            fencing_order: term.order,
             capabilities: vec![
                 CoreCapability::Resume.into(),
                 CoreCapability::CacheInvalidation.into(),
@@ -223,31 +241,21 @@ impl Hub {
         }
         let credit = self.credit(state.max_in_flight);
         let Some(session) = self.sessions.get_mut(&key) else { return };
+        let provider = session.driver.provider.clone();
         if session.is_ready() && readiness != Readiness::Ready {
             session.unready = Some(now);
         }
         session.readiness = readiness;
         session.credit = credit;
         session.reason = hello::shortened(&state.reason);
-        let provider = session.driver.provider.clone();
+        if readiness == Readiness::Draining {
+            self.driver_drains(now, key, state);
+        }
         self.elect(now, &provider);
     }
 
     fn credit(&self, theirs: u32) -> usize {
         usize::try_from(theirs.min(self.options.limits.in_flight)).unwrap_or(usize::MAX)
-    }
-
-    /// A heartbeat is due.
-    pub(super) fn beat(&mut self, now: Instant, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(&key) else { return };
-        match session.machine.beat() {
-            Ok(()) => {
-                self.effects.push(Effect::CheckReading(key));
-                self.send_frame(key, frames::heartbeat(), Room::Limited);
-                self.timers.set(Timer::Heartbeat(key), now + self.options.timing.heartbeat);
-            }
-            Err(close) => self.close(now, key, close),
-        }
     }
 
     /// Ends a stream.
@@ -272,6 +280,8 @@ impl Hub {
     fn gone(&mut self, now: Instant, key: SessionKey, reason: &'static str, stream_ended: bool) {
         self.timers.clear(&Timer::Hello(key));
         self.timers.clear(&Timer::Heartbeat(key));
+        self.timers.clear(&Timer::Age(key));
+        self.timers.clear(&Timer::Drained(key));
         self.guests.remove(&key);
         let Some(session) = self.sessions.remove(&key) else { return };
         let Introduction { provider, instance_id, .. } = session.driver;
@@ -296,7 +306,10 @@ impl Hub {
         );
         self.count(Count::Closed { provider: provider.clone(), reason });
         if !operations.is_empty() {
-            self.timers.set(Timer::Resume(key), now + self.options.timing.resume_window);
+            let window = now + self.options.timing.resume_window;
+            // One that ends does not come back after its end.
+            let until = session.ends.map_or(window, |ends| ends.min(window));
+            self.timers.set(Timer::Resume(key), until);
             let principal = session.principal;
             let provider = provider.clone();
             let lost = Lost { provider, principal, instance_id, operations, stream_ended };
@@ -320,20 +333,5 @@ impl Hub {
         let message = "the session of the driver was lost";
         let why = (ErrorCode::Unavailable, reasons::SESSION_LOST, message);
         self.fail(now, id, why, Certainty::Unknown);
-    }
-
-    /// This core stops: drivers are told, and every stream ends.
-    pub(crate) fn stop(&mut self, now: Instant) {
-        self.stopping = true;
-        let reconnect_after = self.options.timing.reconnect_after;
-        let sessions: Vec<SessionKey> = self.sessions.keys().copied().collect();
-        for key in sessions {
-            self.send_frame(key, frames::draining(reconnect_after), Room::Reserved);
-            self.close(now, key, Close::core_stopping());
-        }
-        let guests: Vec<SessionKey> = self.guests.keys().copied().collect();
-        for key in guests {
-            self.close(now, key, Close::core_stopping());
-        }
     }
 }

@@ -10,14 +10,9 @@ use super::timers::Timer;
 use super::{Hub, SessionKey};
 use crate::session::frames;
 use crate::session::outbox::Room;
-use crate::{SessionEvent, Term, reasons};
+use crate::{SessionEvent, reasons};
 
 impl Hub {
-    /// This core leads, in this term.
-    pub(crate) fn lead(&mut self, term: Term) {
-        self.term = term;
-    }
-
     /// Settles who is active, tells drivers and controllers, and sends what waits.
     ///
     /// The first that is ready is active, and stays while it can: another takes over when its
@@ -58,7 +53,7 @@ impl Hub {
         active: Option<SessionKey>,
     ) -> Option<SessionKey> {
         self.timers.clear(&Timer::NotReady(provider.to_owned()));
-        if self.stopping {
+        if self.leads().is_err() {
             return None;
         }
         let candidates = || {
@@ -93,7 +88,7 @@ impl Hub {
         session.role = role;
         let provider = &session.driver.provider;
         tracing::info!(provider, session = session.id, role = role.as_str_name(), "role changed");
-        self.send_frame(key, frames::role(role, &self.term), Room::Limited);
+        self.send_frame(key, frames::role(role, self.term()), Room::Limited);
     }
 
     /// A provider has had no driver for the resume window: what waits for it is given back.

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use ostler_api::driver::OperationKind;
 use ostler_proto::v1alpha1::{Readiness, RoleKind};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::pace::Pace;
@@ -19,6 +20,8 @@ pub(crate) struct Guest {
     pub(crate) machine: Machine,
     pub(crate) principal: Principal,
     pub(crate) peer: String,
+    /// Given back with the Hello.
+    pub(crate) arrival: Option<OwnedSemaphorePermit>,
 }
 
 /// A live session.
@@ -42,11 +45,17 @@ pub(crate) struct Session {
     pub(crate) since: Instant,
     /// When the driver last answered a heartbeat, or said Hello.
     pub(crate) heard: Instant,
-    /// How far the clock of the driver was ahead at Hello, if it said its time.
-    pub(crate) clock_skew: Option<prost_types::Duration>,
     pub(crate) in_flight: Work,
     /// Bytes of those that the driver has not accepted: it may not have read them.
     pub(crate) unaccepted: usize,
+    /// Asked by the core to dial again; gets nothing new.
+    pub(crate) retired: bool,
+    /// When the process of the driver has ended, if it said so.
+    pub(crate) ends: Option<Instant>,
+    /// Accepted operations that the driver did not list last time.
+    pub(crate) unlisted: HashSet<OpId>,
+    /// By how many milliseconds its clock is ahead of ours, if it says what time it has.
+    pub(crate) clock_ahead: Option<i64>,
     /// Operations in a row that were not accepted in time.
     pub(crate) not_accepted: u32,
 }
@@ -85,11 +94,11 @@ const NOT_FOR_CREATES: usize = 8;
 
 impl Session {
     pub(crate) fn is_ready(&self) -> bool {
-        self.readiness == Readiness::Ready
+        self.readiness == Readiness::Ready && !self.retired
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.readiness == Readiness::Draining
+        self.retired || self.readiness == Readiness::Draining
     }
 
     /// Whether another operation may be sent, with at most `window` bytes unread.

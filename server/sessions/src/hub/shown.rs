@@ -12,7 +12,6 @@ use super::operations::{Op, Place};
 use super::session::Session;
 use super::timers::Timer;
 use super::{Hub, OpId, SessionKey};
-use crate::Term;
 use crate::session::frames::duration;
 
 /// A session that somebody named.
@@ -26,13 +25,6 @@ pub(crate) struct Selected {
 }
 
 impl Hub {
-    /// What Hello told of the clock of a driver.
-    pub(crate) fn skewed(&mut self, key: SessionKey, skew: prost_types::Duration) {
-        if let Some(session) = self.sessions.get_mut(&key) {
-            session.clock_skew = Some(skew);
-        }
-    }
-
     /// Every live session, by provider, the active one first.
     pub(crate) fn session_infos(&self, now: Instant, provider: &str) -> Vec<SessionInfo> {
         let provider = self.options.canonical(provider);
@@ -67,7 +59,7 @@ impl Hub {
             capabilities: driver.capabilities.clone(),
             operation_kinds: driver.kinds.iter().map(|kind| kind.number()).collect(),
             heartbeat_age: Some(duration(now - session.heard)),
-            clock_skew: session.clock_skew,
+            clock_skew: session.clock_ahead.map(skew),
             paused: paused.map(|until| duration(until - now)),
             slow: active && record.is_some_and(|record| self.is_slow(now, record, session)),
         }
@@ -147,11 +139,6 @@ impl Hub {
             serves: session.role == RoleKind::Active && session.is_ready(),
         })
     }
-
-    /// In which term this core leads.
-    pub(crate) fn term(&self) -> &Term {
-        &self.term
-    }
 }
 
 fn state(operation: &Op) -> OperationState {
@@ -162,6 +149,11 @@ fn state(operation: &Op) -> OperationState {
         Place::Away(_) => OperationState::Away,
         Place::Finished { .. } => OperationState::Finished,
     }
+}
+
+fn skew(ahead: i64) -> prost_types::Duration {
+    let nanos = i32::try_from(ahead % 1000).unwrap_or_default() * 1_000_000;
+    prost_types::Duration { seconds: ahead / 1000, nanos }
 }
 
 fn count(of: usize) -> u32 {

@@ -29,6 +29,12 @@ pub(crate) enum Timer {
     NotReady(String),
     /// Any driver at all of a provider with operations in its queue.
     Starved(String),
+    /// The return of drivers with operations of an earlier core.
+    Adoption,
+    /// The end of the age of a session.
+    Age(SessionKey),
+    /// The end of a session that drains.
+    Drained(SessionKey),
 }
 
 /// At most one time for each timer.
@@ -67,7 +73,6 @@ impl Timers {
     }
 
     /// Whether `timer` is due some time.
-    #[cfg(test)]
     pub(crate) fn is_set(&self, timer: &Timer) -> bool {
         self.due.contains_key(timer)
     }

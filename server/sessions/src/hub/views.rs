@@ -1,5 +1,6 @@
 //! What others may know.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,16 +78,26 @@ impl Hub {
 
     /// Every provider that has sessions or operations that wait for one.
     pub(crate) fn provider_states(&self, now: Instant) -> Vec<ProviderState> {
-        self.providers.keys().map(|provider| self.provider_state(now, provider)).collect()
+        // One look at the sessions for all providers: there may be a thousand of both.
+        let mut counts: HashMap<&str, (usize, usize)> = HashMap::new();
+        for session in self.sessions.values() {
+            let (sessions, in_flight) = counts.entry(&session.driver.provider).or_default();
+            *sessions += 1;
+            *in_flight += session.in_flight.len();
+        }
+        let count = |provider: &str| counts.get(provider).copied().unwrap_or_default();
+        let states = self.providers.keys();
+        states.map(|provider| self.provider_state(now, provider, count(provider))).collect()
     }
 
-    fn provider_state(&self, now: Instant, provider: &str) -> ProviderState {
+    fn provider_state(
+        &self,
+        now: Instant,
+        provider: &str,
+        (sessions, in_flight): (usize, usize),
+    ) -> ProviderState {
         let record = self.providers.get(provider);
         let active = record.and_then(|record| record.active);
-        let sessions = || {
-            let all = self.sessions.iter();
-            all.filter(|(_, session)| session.driver.provider == provider)
-        };
         let active = active.and_then(|key: SessionKey| self.sessions.get(&key));
         let driver = active.map(|session| &session.driver);
         let ready = active.is_some_and(Session::is_ready);
@@ -98,17 +109,18 @@ impl Hub {
             provider: provider.to_owned(),
             ready,
             reason: active.map(|it| it.reason.clone()).unwrap_or_default(),
-            sessions: sessions().count(),
+            sessions,
             principal: active.map(|it| it.principal.clone()).unwrap_or_default(),
             instance_id: driver.map(|it| it.instance_id.clone()).unwrap_or_default(),
             instance_name: driver.map(|it| it.instance_name.clone()).unwrap_or_default(),
             driver: driver.map(|it| it.driver.clone()).unwrap_or_default(),
             kinds: driver.map(|it| it.kinds.clone()).unwrap_or_default(),
-            in_flight: sessions().map(|(_, session)| session.in_flight.len()).sum(),
+            in_flight,
             queued: record.map_or(0, |record| record.queue.len()),
             oldest_wait,
             slow: record.zip(active).is_some_and(|(it, session)| self.is_slow(now, it, session)),
             paused: paused.map(|until| until - now),
+            clock_ahead: active.and_then(|session| session.clock_ahead),
         }
     }
 

@@ -30,7 +30,7 @@ impl Link {
         peer: String,
         hello: Hello,
     ) -> Result<Self, Close> {
-        let (key, outbox) = shell.open(principal, peer)?;
+        let (key, outbox) = shell.open(principal, peer, None)?;
         let frames = OutboxStream(outbox.clone());
         let mut link = Self { shell: Arc::clone(shell), key, outbox, frames, seq: 0 };
         link.send(register_request::Frame::Hello(hello));

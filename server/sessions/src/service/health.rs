@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use ostler_proto::v1alpha1::driver_service_server::SERVICE_NAME;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
@@ -24,6 +25,7 @@ impl Health {
     pub(crate) fn start(shell: &Arc<Shell>) -> Self {
         let reporter = HealthReporter::new();
         tokio::spawn(follow(reporter.clone(), Arc::downgrade(shell), shell.events.subscribe()));
+        tokio::spawn(lead(reporter.clone(), shell.leading.subscribe()));
         Self { reporter }
     }
 
@@ -31,17 +33,22 @@ impl Health {
     pub(crate) fn service(&self) -> HealthServer<HealthService> {
         HealthServer::new(HealthService::from_health_reporter(self.reporter.clone()))
     }
+}
 
-    /// This core does not serve drivers any more.
-    pub(crate) async fn stop(&self) {
-        for service in ["", SERVICE_NAME] {
-            self.reporter.set_service_status(service, ServingStatus::NotServing).await;
+/// The service is there for drivers while this core leads. The process as a whole (``) is healthy
+/// all along: a rollout that waited for leadership would never end.
+async fn lead(reporter: HealthReporter, mut leading: watch::Receiver<bool>) {
+    loop {
+        let leads = *leading.borrow_and_update();
+        let status = if leads { ServingStatus::Serving } else { ServingStatus::NotServing };
+        reporter.set_service_status(SERVICE_NAME, status).await;
+        if leading.changed().await.is_err() {
+            return;
         }
     }
 }
 
 async fn follow(reporter: HealthReporter, shell: Weak<Shell>, mut events: Receiver<SessionEvent>) {
-    reporter.set_service_status(SERVICE_NAME, ServingStatus::Serving).await;
     let mut ready = BTreeSet::new();
     loop {
         match events.recv().await {
@@ -56,6 +63,8 @@ async fn follow(reporter: HealthReporter, shell: Weak<Shell>, mut events: Receiv
             ) => continue,
             Err(RecvError::Closed) => return,
         }
+        // Whatever else happened meanwhile is seen in the same look.
+        while events.try_recv().is_ok() {}
         let Some(shell) = shell.upgrade() else { return };
         let states = shell.with(|hub, now| hub.provider_states(now));
         drop(shell);

@@ -20,6 +20,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 pub(crate) use self::health::Health;
 pub use self::serve::ServeError;
+use crate::session::DOMAIN;
 use crate::session::frames::FRAME_BYTES;
 use crate::session::outbox::OutboxStream;
 use crate::shell::Shell;
@@ -64,6 +65,8 @@ struct Service {
 impl Service {
     /// Who calls, and from where.
     async fn caller<T>(&self, request: &Request<T>) -> Result<(Principal, String), Status> {
+        // Before anything is looked up for a driver that is to go elsewhere.
+        self.shell.with(|hub, _| hub.leads()).map_err(|close| close.status())?;
         let peer = peer(request);
         let header = request.metadata().get("authorization");
         let token = header
@@ -107,8 +110,10 @@ impl DriverService for Service {
         &self,
         request: Request<Streaming<RegisterRequest>>,
     ) -> Result<Response<OutboxStream>, Status> {
+        let arrival = self.shell.arrive().map_err(|close| close.status())?;
         let (principal, peer) = self.caller(&request).await?;
-        let stream = register::open(&self.shell, principal, peer, request.into_inner())?;
+        let frames = request.into_inner();
+        let stream = register::open(&self.shell, principal, peer, frames, arrival)?;
         Ok(Response::new(stream))
     }
 
@@ -140,6 +145,6 @@ fn named(reference: Option<v1alpha1::ObjectRevision>) -> Result<v1alpha1::Object
 
 /// A status whose reason programs can read.
 pub(crate) fn status(code: Code, reason: &str, message: impl Into<String>) -> Status {
-    let details = ErrorDetails::with_error_info(reason, "ostler.dev", HashMap::new());
+    let details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
     Status::with_error_details(code, message, details)
 }

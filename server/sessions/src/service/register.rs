@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use ostler_proto::v1alpha1::RegisterRequest;
-use ostler_proto::v1alpha1::register_request::Frame;
+use ostler_proto::v1alpha1::{RegisterRequest, register_request};
+use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Status, Streaming};
 
 use super::scrub;
@@ -14,8 +14,6 @@ use crate::session::Close;
 use crate::session::outbox::{Outbox, OutboxStream};
 use crate::shell::Shell;
 
-const NANOS_PER_SECOND: i128 = 1_000_000_000;
-
 /// Opens a stream. Answers before the driver has said anything: a client may wait for the head of
 /// the answer before it sends its Hello.
 pub(super) fn open(
@@ -23,8 +21,10 @@ pub(super) fn open(
     principal: Principal,
     peer: String,
     frames: Streaming<RegisterRequest>,
+    arrival: OwnedSemaphorePermit,
 ) -> Result<OutboxStream, Status> {
-    let (key, outbox) = shell.open(principal, peer).map_err(|close| close.status())?;
+    let (key, outbox) =
+        shell.open(principal, peer, Some(arrival)).map_err(|close| close.status())?;
     tokio::spawn(read(Arc::clone(shell), key, outbox.clone(), frames));
     Ok(OutboxStream(outbox))
 }
@@ -46,12 +46,14 @@ async fn read(
             Ok(Some(mut frame)) => {
                 let seq = frame.seq;
                 scrub::frame(&shell, key, &mut frame);
-                let skew = skew(&frame);
+                let ahead = clock_ahead(&frame, SystemTime::now());
                 outbox.received(&frame);
-                shell.with(|hub, now| hub.frame(now, key, frame));
-                if let Some(skew) = skew {
-                    shell.with(|hub, _| hub.skewed(key, skew));
-                }
+                shell.with(|hub, now| {
+                    hub.frame(now, key, frame);
+                    if let Some(ahead) = ahead {
+                        hub.clock_is_off(key, ahead);
+                    }
+                });
                 outbox.handled(seq);
             }
             Err(status) if is_unreadable(&status) => {
@@ -66,18 +68,23 @@ async fn read(
     }
 }
 
-/// How far the clock of a driver is ahead, if this is a Hello that says so.
-fn skew(frame: &RegisterRequest) -> Option<prost_types::Duration> {
-    let Some(Frame::Hello(hello)) = &frame.frame else { return None };
-    let theirs = hello.driver_time?;
-    let ours = prost_types::Timestamp::from(SystemTime::now());
-    let nanos = |it: &prost_types::Timestamp| {
-        i128::from(it.seconds) * NANOS_PER_SECOND + i128::from(it.nanos)
+/// By how many milliseconds the clock of a driver is ahead, if it says what time it has.
+fn clock_ahead(frame: &RegisterRequest, now: SystemTime) -> Option<i64> {
+    use register_request::Frame;
+    let theirs = match frame.frame.as_ref()? {
+        Frame::Hello(hello) => hello.driver_time,
+        Frame::Heartbeat(heartbeat) => heartbeat.driver_time,
+        Frame::Accepted(_)
+        | Frame::Progress(_)
+        | Frame::Page(_)
+        | Frame::Completed(_)
+        | Frame::State(_)
+        | Frame::Unsupported(_) => None,
     };
-    let ahead = nanos(&theirs) - nanos(&ours);
-    let seconds = i64::try_from(ahead / NANOS_PER_SECOND).ok()?;
-    let nanos = i32::try_from(ahead % NANOS_PER_SECOND).ok()?;
-    Some(prost_types::Duration { seconds, nanos })
+    let millis = |time: prost_types::Timestamp| {
+        time.seconds.saturating_mul(1000).saturating_add(i64::from(time.nanos / 1_000_000))
+    };
+    theirs.map(|theirs| millis(theirs).saturating_sub(millis(now.into())))
 }
 
 /// Whether a frame came but could not be read. An error with a cause is one of the connection:

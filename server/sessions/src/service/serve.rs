@@ -58,7 +58,7 @@ impl Sessions {
             () = shutdown => {}
         }
         // The streams must end first: the server waits for them without a limit.
-        self.stop().await;
+        self.stop();
         stop.cancel();
         if let Ok(ended) = tokio::time::timeout(self.shutdown_time(), server).await {
             return Ok(ended?);

@@ -1,7 +1,14 @@
 //! Why the core ends a session.
 
+use std::collections::HashMap;
+use std::time::Duration;
+
 use ostler_proto::v1alpha1::ProtocolError;
 use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+/// In whose name the reasons of statuses are.
+pub(crate) const DOMAIN: &str = "ostler.dev";
 
 /// Why the core ends a session: the last frame and the status of the stream are made from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,11 +25,21 @@ pub(crate) struct Close {
     pub(crate) seq: u64,
     /// Whether frames that were not written yet are thrown away.
     pub(crate) discard: bool,
+    /// When to dial again at the earliest, if the driver was not even taken.
+    pub(crate) retry_after: Option<Duration>,
 }
 
 impl Close {
     fn new(reason: &'static str, code: Code, retry: bool, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), code, retry, seq: 0, discard: false }
+        Self {
+            reason,
+            message: message.into(),
+            code,
+            retry,
+            seq: 0,
+            discard: false,
+            retry_after: None,
+        }
     }
 
     /// The driver broke the protocol; it will again, so it is told to wait for minutes.
@@ -90,6 +107,31 @@ impl Close {
         Self::new("CORE_STOPPING", Code::Unavailable, true, "this core stops; connect again")
     }
 
+    /// Another core leads, and takes the drivers.
+    pub(crate) fn not_leader() -> Self {
+        let message = "this core does not lead; connect again to reach the one that does";
+        Self::new("NOT_LEADER", Code::Unavailable, true, message)
+    }
+
+    /// Too many drivers are between dialing and Hello.
+    pub(crate) fn too_many_arrivals() -> Self {
+        let message = "too many drivers dial in at once; connect again later";
+        let retry_after = Some(Duration::from_secs(1));
+        Self { retry_after, ..Self::new("TOO_MANY_ARRIVALS", Code::Unavailable, true, message) }
+    }
+
+    /// The principal dials in too often.
+    pub(crate) fn too_many_connects(wait: Duration) -> Self {
+        let message = "this principal dials in too often; connect again later";
+        let retry_after = Some(wait);
+        Self { retry_after, ..Self::new("TOO_MANY_CONNECTS", Code::Unavailable, true, message) }
+    }
+
+    /// The time that a drain was given is over.
+    pub(crate) fn drained() -> Self {
+        Self::new("DRAINED", Code::Unavailable, true, "the time to drain is over; connect again")
+    }
+
     /// The same, with the frame that is at fault.
     pub(crate) fn at(self, seq: u64) -> Self {
         Self { seq, ..self }
@@ -107,6 +149,10 @@ impl Close {
 
     /// The status of the stream.
     pub(crate) fn status(&self) -> Status {
-        Status::new(self.code, format!("{}: {}", self.reason, self.message))
+        let mut details = ErrorDetails::with_error_info(self.reason, DOMAIN, HashMap::new());
+        if let Some(delay) = self.retry_after {
+            details.set_retry_info(Some(delay));
+        }
+        Status::with_error_details(self.code, format!("{}: {}", self.reason, self.message), details)
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ostler_proto::v1alpha1::{
-    CacheInvalidation, CoreDraining, Heartbeat, ObjectRevision, Operation, OperationCancel,
-    OperationResultAck, RoleKind, SessionRole, UnsupportedFrame, register_response,
+    CacheInvalidation, Heartbeat, ObjectRevision, Operation, OperationCancel, OperationResultAck,
+    RoleKind, SessionRole, UnsupportedFrame, register_response,
 };
 
 use crate::Term;
@@ -30,11 +30,11 @@ pub(crate) fn result_ack(operation_id: &str) -> Frame {
     Frame::ResultAck(OperationResultAck { operation_id: operation_id.to_owned() })
 }
 
-pub(crate) fn role(role: RoleKind, term: &Term) -> Frame {
+pub(crate) fn role(role: RoleKind, term: Term) -> Frame {
     Frame::Role(SessionRole {
         role: role.into(),
         fencing_term: term.number,
-        fencing_order: term.order.clone(),
+        fencing_order: term.order,
     })
 }
 
@@ -50,12 +50,10 @@ pub(crate) fn unsupported(seq: u64) -> Frame {
     Frame::Unsupported(UnsupportedFrame { seq })
 }
 
-pub(crate) fn draining(reconnect_after: Duration) -> Frame {
-    Frame::Draining(CoreDraining {
-        reason: "core stops".to_owned(),
-        reconnect_after: Some(duration(reconnect_after)),
-        close_after: None,
-    })
+/// A part between 0 and 1 that is another for every session: the id of a session is random.
+pub(crate) fn part_of(session_id: &str) -> f64 {
+    let random = uuid::Uuid::try_parse(session_id).map_or(0, |id| id.as_fields().0);
+    f64::from(random) / f64::from(u32::MAX)
 }
 
 /// A duration on the wire.

@@ -24,7 +24,9 @@ pub(crate) enum Step {
     Completed(OperationCompleted),
     /// Readiness, credit, drain.
     State(DriverState),
-    /// Nothing to do; the driver lives.
+    /// The driver answers a heartbeat, and works on these operations.
+    Alive(Vec<String>),
+    /// Nothing to do.
     Heard,
     /// A frame that this core does not know.
     Unsupported {
@@ -80,9 +82,9 @@ impl Machine {
             Frame::Page(page) => Step::Page(page),
             Frame::Completed(completed) => Step::Completed(completed),
             Frame::State(state) => Step::State(state),
-            Frame::Heartbeat(_) => {
+            Frame::Heartbeat(heartbeat) => {
                 self.unanswered = 0;
-                Step::Heard
+                Step::Alive(heartbeat.running)
             }
             Frame::Unsupported(_) => Step::Heard,
         })
@@ -173,7 +175,7 @@ mod tests {
         assert_eq!(machine.frame(unknown), Ok(Step::Unsupported { seq: 2 }));
         assert_eq!(
             machine.frame(frame(3, Frame::Heartbeat(Heartbeat::default()))),
-            Ok(Step::Heard)
+            Ok(Step::Alive(Vec::new()))
         );
     }
 

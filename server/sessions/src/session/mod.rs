@@ -6,5 +6,5 @@ pub(crate) mod hello;
 pub(crate) mod machine;
 pub(crate) mod outbox;
 
-pub(crate) use close::Close;
+pub(crate) use close::{Close, DOMAIN};
 pub(crate) use frames::Frame;

@@ -25,6 +25,8 @@ pub(crate) const PROVIDER: &str = "fake.ostler.dev";
 pub(crate) const TOKEN: &str = "token-of-fake";
 /// Another principal with the same rights.
 pub(crate) const SECOND_TOKEN: &str = "token-of-second";
+/// Good for ten minutes.
+pub(crate) const EXPIRING_TOKEN: &str = "token-that-expires";
 /// A principal of another provider.
 pub(crate) const FOREIGN_TOKEN: &str = "token-of-foreign";
 
@@ -101,10 +103,22 @@ impl Core {
         let tokens = StaticTokens::new()
             .with(TOKEN, principal("fake", PROVIDER))
             .with(SECOND_TOKEN, principal("second", PROVIDER))
-            .with(FOREIGN_TOKEN, principal("foreign", "foreign.ostler.dev"));
+            .with(FOREIGN_TOKEN, principal("foreign", "foreign.ostler.dev"))
+            .with(
+                EXPIRING_TOKEN,
+                Principal {
+                    expires_in: Some(Duration::from_mins(10)),
+                    ..principal("expiring", PROVIDER)
+                },
+            );
         let source: Arc<Classes> = Arc::clone(&classes);
         let sessions = Sessions::new(options, source, Arc::new(tokens));
         sessions.lead(Term { order: "lease".to_owned(), number: 3 });
+        Self::serving(sessions, classes)
+    }
+
+    /// Sessions that may not lead yet.
+    pub(crate) fn serving(sessions: Sessions, classes: Arc<Classes>) -> Self {
         let (dial, incoming) = mpsc::channel(8);
         let (stop, stopped) = oneshot::channel::<()>();
         let incoming = ReceiverStream::new(incoming).map(Ok::<_, std::io::Error>);

@@ -48,13 +48,13 @@ fn client(core: &Core) -> Client {
     DriverDebugServiceClient::new(routes(core))
 }
 
-fn named(name: &str) -> Option<Target> {
-    Some(Target { name: name.to_owned(), ..Target::default() })
+fn named(name: &str) -> Target {
+    Target { name: name.to_owned(), ..Target::default() }
 }
 
 fn asks(request: operation::Request) -> InvokeRequest {
     let operation =
-        Operation { target: named("m-1"), request: Some(request), ..Operation::default() };
+        Operation { target: Some(named("m-1")), request: Some(request), ..Operation::default() };
     InvokeRequest { operation: Some(operation), ..InvokeRequest::default() }
 }
 
@@ -225,7 +225,7 @@ async fn what_cannot_be_sent_is_refused_with_what_to_do() {
     };
     let cases = [
         (InvokeRequest::default(), Code::InvalidArgument, ""),
-        (with(|it| it.target = named("m-2")), Code::NotFound, ""),
+        (with(|it| it.target = Some(named("m-2"))), Code::NotFound, ""),
         (with(|it| it.machine_class = Some(class_ref("huge", ""))), Code::NotFound, ""),
         (with(|it| it.target = None), Code::InvalidArgument, ""),
         (selector("", "no-such-session"), Code::NotFound, ""),

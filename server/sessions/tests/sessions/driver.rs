@@ -3,10 +3,11 @@
 use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
 use ostler_proto::v1alpha1::{
     CreateMachineResponse, DeleteMachineResponse, DriverCapability, DriverState,
-    GetMachineStatusResponse, GetSecretRequest, HeldOperation, HeldState, Hello, MachineRecord,
-    Operation, OperationAccepted, OperationCompleted, OperationKind, OperationResult,
-    ProtocolError, Readiness, RegisterRequest, RegisterResponse, Resume, SessionMode, Welcome,
-    operation_completed, operation_result, register_request, register_response,
+    GetMachineStatusResponse, GetSecretRequest, Heartbeat, HeldOperation, HeldState, Hello,
+    MachineRecord, Operation, OperationAccepted, OperationCompleted, OperationKind,
+    OperationResult, ProtocolError, Readiness, RegisterRequest, RegisterResponse, Resume,
+    SessionMode, Welcome, operation_completed, operation_result, register_request,
+    register_response,
 };
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -69,6 +70,8 @@ pub(crate) struct Driver {
     heard: Streaming<RegisterResponse>,
     seq: u64,
     last_seq: u64,
+    /// What it says that it works on.
+    pub(crate) running: Vec<String>,
     /// Aborted, it takes the connection away, as the death of the process does.
     pub(crate) link: AbortHandle,
 }
@@ -81,7 +84,8 @@ impl Driver {
         let (said, frames) = mpsc::channel(64);
         let request = authorized(ReceiverStream::new(frames), token);
         let heard = client.register(request).await?.into_inner();
-        Ok(Self { client, session_id: String::new(), said, heard, seq: 0, last_seq: 0, link })
+        let (session_id, running) = (String::new(), Vec::new());
+        Ok(Self { client, session_id, said, heard, seq: 0, last_seq: 0, running, link })
     }
 
     /// Opens a stream and introduces itself.
@@ -92,6 +96,8 @@ impl Driver {
     }
 
     pub(crate) async fn greet(&mut self, hello: Hello) -> Welcome {
+        let held = hello.resume.iter().flat_map(|resume| &resume.operations);
+        self.running = held.map(|held| held.operation_id.clone()).collect();
         self.say(Said::Hello(hello)).await;
         let Heard::Welcome(welcome) = self.hear().await else { panic!("no welcome") };
         self.session_id.clone_from(&welcome.session_id);
@@ -143,7 +149,10 @@ impl Driver {
         loop {
             let frame = self.item().await.unwrap().expect("stream ended").frame.unwrap();
             match frame {
-                Heard::Heartbeat(heartbeat) => self.say(Said::Heartbeat(heartbeat)).await,
+                Heard::Heartbeat(heartbeat) => {
+                    let running = self.running.clone();
+                    self.say(Said::Heartbeat(Heartbeat { running, ..heartbeat })).await;
+                }
                 other => return other,
             }
         }
@@ -165,6 +174,7 @@ impl Driver {
     }
 
     pub(crate) async fn accept(&mut self, id: &str) {
+        self.running.push(id.to_owned());
         self.say(Said::Accepted(OperationAccepted { operation_id: id.to_owned() })).await;
     }
 
@@ -194,6 +204,7 @@ impl Driver {
     }
 
     pub(crate) async fn complete(&mut self, id: &str, outcome: operation_completed::Outcome) {
+        self.running.retain(|running| running != id);
         let operation_id = id.to_owned();
         let outcome = Some(outcome);
         self.say(Said::Completed(OperationCompleted {

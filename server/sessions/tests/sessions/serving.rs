@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ostler_proto::v1alpha1::Readiness;
+use ostler_proto::v1alpha1::{BootstrapData, CreateMachineRequest, Readiness, operation};
 use ostler_sessions::{Outcome, Sessions, SessionsOptions, StaticTokens, Term};
 use prometheus_client::registry::Registry;
 use tonic::Code;
@@ -14,7 +14,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-use crate::core::{Classes, Core, TOKEN, create, status};
+use crate::core::{Classes, Core, TOKEN, create, dispatch, status};
 use crate::driver::{Driver, Heard, created, hello};
 
 async fn health(core: &Core, service: &str) -> Result<ServingStatus, Code> {
@@ -83,6 +83,23 @@ async fn a_driver_that_does_not_go_holds_the_core_up_for_a_bounded_time() {
     core.stop().await;
     assert!(before.elapsed().as_secs() <= 5);
     drop(driver);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_stops_in_time_though_its_streams_are_full_and_nobody_reads() {
+    let mut core = Core::start();
+    let _driver = Driver::ready(&mut core, 1).await;
+    for number in 0..4 {
+        let user_data = vec![0; 200 << 10];
+        let bootstrap = Some(BootstrapData { user_data, ..BootstrapData::default() });
+        let create = CreateMachineRequest { bootstrap, ..CreateMachineRequest::default() };
+        let request = operation::Request::CreateMachine(create);
+        let id = number.to_string();
+        core.sessions.submit(dispatch(&id, &id, request)).unwrap();
+    }
+    let before = tokio::time::Instant::now();
+    core.stop().await;
+    assert!(before.elapsed().as_secs() <= 5);
 }
 
 #[tokio::test]

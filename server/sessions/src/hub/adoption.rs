@@ -1,0 +1,39 @@
+//! The time after a core began to lead, in which drivers come back with what they did for the one
+//! before it.
+//!
+//! The danger is an operation of the earlier core that still runs in a driver which is not back
+//! yet, while another instance of that driver is: asked by a read, that one finds no instance, and
+//! a second create would follow. Every mutation has its intent written down before it is sent, so
+//! only targets with an intent of an earlier term are in that danger. For them the controllers
+//! decide nothing while the window is open and nobody has come with the operation; once somebody
+//! has, it is adopted, and there is nothing left to wait for. All other targets go on at once.
+//!
+//! The window ends by time, not with the first session of the provider: of two instances the one
+//! that holds the operation may be the second.
+
+use tokio::time::Instant;
+
+use super::Hub;
+use super::timers::Timer;
+use crate::SessionEvent;
+
+impl Hub {
+    /// Drivers may still come back with operations that this core does not know.
+    pub(crate) fn adoption_open(&self) -> bool {
+        self.timers.is_set(&Timer::Adoption)
+    }
+
+    /// A core begins to lead.
+    pub(super) fn open_adoption(&mut self, now: Instant) {
+        self.timers.set(Timer::Adoption, now + self.options.timing.adoption);
+    }
+
+    /// Whoever is not back by now is not waited for: those that waited look again.
+    pub(super) fn adoption_over(&mut self) {
+        let ready = self.providers.iter().filter(|(_, record)| record.announced);
+        let ready: Vec<String> = ready.map(|(provider, _)| provider.clone()).collect();
+        for provider in ready {
+            self.publish(SessionEvent::ProviderReady { provider });
+        }
+    }
+}

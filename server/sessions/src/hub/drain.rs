@@ -1,0 +1,99 @@
+//! A session ends in band: it gets nothing new, what runs may finish, and then it goes.
+
+use std::time::Duration;
+
+use ostler_api::driver::ErrorCode;
+use ostler_proto::v1alpha1::{CoreDraining, DriverState, Readiness};
+use tokio::time::Instant;
+
+use super::timers::Timer;
+use super::{Hub, OpId, SessionKey};
+use crate::reasons;
+use crate::session::outbox::Room;
+use crate::session::{Close, Frame, frames};
+
+impl Hub {
+    /// Asks the driver of this session to dial again. A ready standby takes over at once; what
+    /// runs may finish here for `close_after`, and is resumed by the driver's next session then.
+    /// `false`: there is no such session.
+    pub(crate) fn drain_session(&mut self, now: Instant, id: &str, close_after: Duration) -> bool {
+        let key = self.key_of(id);
+        if let Some(key) = key {
+            self.retire(now, key, "asked for", close_after);
+        }
+        key.is_some()
+    }
+
+    fn key_of(&self, id: &str) -> Option<SessionKey> {
+        self.sessions.iter().find(|(_, session)| session.id == id).map(|(key, _)| *key)
+    }
+
+    /// For how long a session may live: what it was opened with must be good all the time, and
+    /// not all sessions of a core may end in the same moment. `None`: nothing ends it; a driver
+    /// that does not keep what it has over a loss would pay for a new session with its operations.
+    pub(super) fn max_age(
+        &self,
+        id: &str,
+        expires_in: Option<Duration>,
+        retains: bool,
+    ) -> Option<Duration> {
+        let timing = &self.options.timing;
+        let tenth = timing.max_age / 10;
+        let age = timing.max_age.saturating_sub(tenth) + (2 * tenth).mul_f64(frames::part_of(id));
+        let Some(expires_in) = expires_in else { return retains.then_some(age) };
+        // A token that ends within the margin is used for half of what is left.
+        let usable = expires_in.saturating_sub(timing.token_margin).max(expires_in / 2);
+        Some(age.min(usable).max(MIN_AGE))
+    }
+
+    /// A session is old: its driver is to show again who it is.
+    pub(super) fn aged(&mut self, now: Instant, key: SessionKey) {
+        self.retire(now, key, "session max age", self.options.timing.aged_close);
+    }
+
+    fn retire(&mut self, now: Instant, key: SessionKey, reason: &str, close_after: Duration) {
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        if std::mem::replace(&mut session.retired, true) {
+            return;
+        }
+        let provider = session.driver.provider.clone();
+        tracing::info!(provider, session = session.id, reason, "session drains");
+        let draining = Frame::Draining(CoreDraining {
+            reason: reason.to_owned(),
+            reconnect_after: Some(frames::duration(Duration::ZERO)),
+            close_after: Some(frames::duration(close_after)),
+        });
+        self.send_frame(key, draining, Room::Reserved);
+        self.timers.clear(&Timer::Age(key));
+        self.timers.start(Timer::Drained(key), now + close_after);
+        self.elect(now, &provider);
+    }
+
+    /// The driver says that it ends, and when.
+    pub(super) fn driver_drains(&mut self, now: Instant, key: SessionKey, state: &DriverState) {
+        let deadline = state.drain_deadline.and_then(|time| Duration::try_from(time).ok());
+        let Some(deadline) = deadline.filter(|time| !time.is_zero()) else { return };
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        let ends = now + deadline + self.options.timing.drain_grace;
+        session.ends = Some(ends);
+        self.timers.set(Timer::Drained(key), ends);
+    }
+
+    /// The time of a drain is over. A driver that ends takes what it did not finish with it, and
+    /// nobody knows how far that came; one that was asked to go comes back with it.
+    pub(super) fn drained(&mut self, now: Instant, key: SessionKey) {
+        let Some(session) = self.sessions.get(&key) else { return };
+        if session.readiness == Readiness::Draining && session.ends.is_some() {
+            let unfinished: Vec<OpId> = session.in_flight.ids().cloned().collect();
+            for id in unfinished {
+                let message = "the driver ended before the operation did";
+                let why = (ErrorCode::Unavailable, reasons::SESSION_LOST, message);
+                self.give_up(now, key, &id, why);
+            }
+        }
+        self.close(now, key, Close::drained());
+    }
+}
+
+/// However soon the token ends: a driver needs time to do anything at all.
+const MIN_AGE: Duration = Duration::from_secs(1);

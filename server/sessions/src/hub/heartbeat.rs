@@ -1,0 +1,71 @@
+//! Proofs of life, and what else a driver says with them: what it works on, and what time it has.
+
+use std::collections::HashSet;
+
+use ostler_api::driver::ErrorCode;
+use tokio::time::Instant;
+
+use super::timers::Timer;
+use super::{Count, Effect, Hub, OpId, SessionKey};
+use crate::reasons;
+use crate::session::frames;
+use crate::session::outbox::Room;
+
+/// Clocks that differ by more are spoken of, in milliseconds.
+const SKEW: i64 = 5_000;
+
+impl Hub {
+    /// A heartbeat is due.
+    pub(super) fn beat(&mut self, now: Instant, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        match session.machine.beat() {
+            Ok(()) => {
+                self.effects.push(Effect::CheckReading(key));
+                self.send_frame(key, frames::heartbeat(), Room::Limited);
+                self.timers.set(Timer::Heartbeat(key), now + self.options.timing.heartbeat);
+            }
+            Err(close) => self.close(now, key, close),
+        }
+    }
+
+    /// The driver answered a heartbeat with what it works on.
+    ///
+    /// What it accepted, did not complete and does not list twice in a row is lost: a completion
+    /// that was under way came before the answer, on the same stream. Twice, because a driver may
+    /// take an operation off its list a moment before it sends the completion.
+    pub(super) fn heard(&mut self, now: Instant, key: SessionKey, running: &[String]) {
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        session.heard = now;
+        let running: HashSet<&str> = running.iter().map(String::as_str).collect();
+        let accepted = |id: &OpId| self.operations.get(id).is_some_and(|it| it.accepted());
+        let silent = session.in_flight.ids().filter(|id| !running.contains(&***id));
+        let silent: HashSet<OpId> = silent.filter(|id| accepted(id)).cloned().collect();
+        let before = std::mem::replace(&mut session.unlisted, silent);
+        let lost: Vec<OpId> = session.unlisted.intersection(&before).cloned().collect();
+        let provider = session.driver.provider.clone();
+        for id in lost {
+            tracing::warn!(provider, operation = %id, "the driver does not know the operation");
+            self.send_cancel(key, &id, reasons::OPERATION_LOST);
+            let message = "the driver accepted the operation and does not work on it any more";
+            let why = (ErrorCode::Unavailable, reasons::OPERATION_LOST, message);
+            self.give_up(now, key, &id, why);
+            self.count(Count::Lost { provider: provider.clone() });
+        }
+    }
+
+    /// By how many milliseconds the clock of the driver is ahead. Nothing is timed by it; but
+    /// tokens and certificates are, and people compare logs.
+    pub(crate) fn clock_is_off(&mut self, key: SessionKey, ahead: i64) {
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        let known = session.clock_ahead.replace(ahead).is_some_and(|it| it.abs() > SKEW);
+        if ahead.abs() > SKEW && !known {
+            let (provider, session) = (&session.driver.provider, &session.id);
+            tracing::warn!(
+                provider,
+                session,
+                milliseconds = ahead,
+                "the clock of the driver is off"
+            );
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Cores that lead, do not lead yet, and do not lead any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
+use ostler_proto::v1alpha1::{GetMachineClassRequest, GetSecretRequest};
+use ostler_sessions::{Sessions, SessionsOptions, StaticTokens, SubmitError, TargetView, Term};
+use tokio::time::Instant;
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+use crate::core::{Classes, Core, TOKEN, class_ref, create};
+use crate::driver::{Driver, Heard, authorized, created, hello};
+
+fn reason(status: &Status) -> (Code, String) {
+    (status.code(), status.get_details_error_info().unwrap().reason)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_that_does_not_lead_sends_drivers_on_until_it_does() {
+    let sessions =
+        Sessions::new(SessionsOptions::default(), Arc::new(Classes::default()), Arc::new(tokens()));
+    let mut core = Core::serving(sessions, Arc::default());
+    let mut client = core.client().await;
+    let not_leader = (Code::Unavailable, "NOT_LEADER".to_owned());
+    let refused = Driver::open(&core, TOKEN).await.err().unwrap();
+    assert_eq!(reason(&refused), not_leader);
+    let class = GetMachineClassRequest { r#ref: Some(class_ref("small", "")) };
+    let refused = client.get_machine_class(authorized(class, TOKEN)).await.unwrap_err();
+    assert_eq!(reason(&refused), not_leader);
+    let secret = GetSecretRequest { r#ref: Some(class_ref("small", "")), ..<_>::default() };
+    let refused = client.get_secret(authorized(secret, TOKEN)).await.unwrap_err();
+    assert_eq!(reason(&refused), not_leader);
+
+    core.sessions.lead(Term { order: "lease".to_owned(), number: 4 });
+    let (mut driver, welcome) = Driver::dial(&core, hello(1)).await;
+    assert_eq!((welcome.fencing_order.as_str(), welcome.fencing_term), ("lease", 4));
+    driver.state(ostler_proto::v1alpha1::Readiness::Ready, 4).await;
+    core.provider_ready().await;
+}
+
+fn tokens() -> StaticTokens {
+    let providers = ostler_sessions::Providers::named([crate::core::PROVIDER]);
+    StaticTokens::new().with(TOKEN, ostler_sessions::Principal::new("fake", providers))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_sent_carries_the_term_and_its_order() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    let operation = driver.take().await;
+    assert_eq!((operation.fencing_order.as_str(), operation.fencing_term), ("lease", 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_after_the_loss_of_leadership_and_drivers_are_told() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready_with(&mut core, 1, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    core.sessions.submit(create("op-2", "uid-2")).unwrap();
+    driver.take().await;
+    core.sessions.stop();
+    driver.complete("op-1", created("m")).await;
+    let Heard::Draining(draining) = driver.hear().await else { panic!("not told first") };
+    let after = Duration::try_from(draining.reconnect_after.unwrap()).unwrap();
+    assert!(after <= Duration::from_secs(3), "{after:?}");
+    let (error, status) = driver.closed().await;
+    assert_eq!((error.reason.as_str(), error.retry), ("CORE_STOPPING", true));
+    assert_eq!(status.code(), Code::Unavailable);
+    let refused = core.sessions.submit(create("op-3", "uid-3"));
+    assert!(matches!(refused, Err(SubmitError::NoDriver { .. })), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_after_the_end_of_the_lease_though_nobody_said_that_it_is_lost() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.lease_until(Instant::now() + Duration::from_secs(10));
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.take().await;
+    tokio::time::advance(Duration::from_secs(10)).await;
+    core.sessions.submit(create("op-2", "uid-2")).unwrap();
+    driver.handled().await;
+    assert!(matches!(core.sessions.view("uid-2"), TargetView::InFlight(_)), "queued");
+    core.sessions.lease_until(Instant::now() + Duration::from_secs(10));
+    core.sessions.submit(create("op-3", "uid-3")).unwrap();
+    assert_eq!(driver.take().await.operation_id, "op-2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_that_stopped_takes_nobody() {
+    let core = Core::start();
+    core.sessions.stop();
+    let refused = Driver::open(&core, TOKEN).await.err().unwrap();
+    assert_eq!(reason(&refused), (Code::Unavailable, "CORE_STOPPING".to_owned()));
+    let mut client: DriverServiceClient<_> = core.client().await;
+    let class = GetMachineClassRequest { r#ref: Some(class_ref("small", "")) };
+    assert!(client.get_machine_class(authorized(class, TOKEN)).await.is_err());
+}
