@@ -188,11 +188,22 @@ impl Bench {
     pub(crate) async fn restart_core(&self) -> Outcome {
         self.step("restarted the core, which forgot everything");
         self.stage.restart_core().await?;
+        self.serve_all();
+        Ok(())
+    }
+
+    /// A core that nobody has broken yet, with the same classes.
+    pub(crate) async fn renew(&self) -> Outcome {
+        self.stage.renew().await?;
+        self.serve_all();
+        Ok(())
+    }
+
+    fn serve_all(&self) {
         let published: Vec<Published> = self.facts().classes.values().cloned().collect();
         for published in &published {
             self.serve(published);
         }
-        Ok(())
     }
 
     // Machines.

@@ -172,7 +172,12 @@ impl Runner {
             }
         };
         let bench = Bench::new(stage);
-        let outcome = self.act(check, &bench).await;
+        // Such a check breaks what other checks share when there is only one process.
+        let breaks = !own && check.needs == Needs::Link;
+        let outcome = match if breaks { bench.stage.renew().await } else { Ok(()) } {
+            Ok(()) => self.act(check, &bench).await,
+            Err(trouble) => Err(trouble),
+        };
         // Before the cleaning up adds to them.
         let finding = |failure: Failure| finding(check, &bench, failure);
         let verdict = match outcome {
@@ -180,10 +185,13 @@ impl Runner {
             Err(Trouble::Skipped(reason)) => Verdict::Skipped { reason },
             Err(Trouble::Failed(failure)) => Verdict::Failed(Box::new(finding(failure))),
         };
+        let renewed = if breaks { bench.renew().await } else { Ok(()) };
         let limit = options.scaled(CLEAN_UP);
         let left = tokio::time::timeout(limit, bench.clean_up()).await;
         let left = left.unwrap_or_else(|_| vec!["deleting did not end in time".to_owned()]);
-        let left = left.into_iter().map(|what| format!("{}: {what}", check.name)).collect();
+        let stuck = renewed.is_err().then(|| "the core could not be started anew".to_owned());
+        let left =
+            left.into_iter().chain(stuck).map(|what| format!("{}: {what}", check.name)).collect();
         (verdict, left)
     }
 

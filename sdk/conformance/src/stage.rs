@@ -103,8 +103,7 @@ impl Drop for Running {
 impl Stage {
     /// A core and a proxy; the driver is started by the first who needs it.
     pub(crate) async fn open(theatre: &Arc<Theatre>) -> std::io::Result<Self> {
-        let reign = Reign { order: uuid::Uuid::new_v4().to_string(), term: 1 };
-        let core = Arc::new(new_core(theatre, reign).await?);
+        let core = Arc::new(new_core(theatre, fresh_reign()).await?);
         let listen = match &theatre.target {
             Target::Listen { address, .. } => *address,
             Target::Command(_) | Target::InProcess(_) => ([127, 0, 0, 1], 0).into(),
@@ -136,7 +135,18 @@ impl Stage {
     /// Ends the core as a crash would, and starts another that remembers nothing.
     pub(crate) async fn restart_core(&self) -> Outcome {
         let Reign { order, term } = self.core().reign();
-        let core = new_core(&self.theatre, Reign { order, term: term + 1 }).await;
+        self.replace_core(Reign { order, term: term + 1 }).await
+    }
+
+    /// Begins anew with a driver that cannot be started anew: another core, another order of terms,
+    /// a healthy link.
+    pub(crate) async fn renew(&self) -> Outcome {
+        self.proxy.heal();
+        self.replace_core(fresh_reign()).await
+    }
+
+    async fn replace_core(&self, reign: Reign) -> Outcome {
+        let core = new_core(&self.theatre, reign).await;
         let core = core.map_err(|error| skipped(format_args!("no core: {error}")))?;
         self.proxy.point_to(core.address);
         *self.locked_core() = Arc::new(core);
@@ -243,6 +253,10 @@ impl Stage {
         let ready = within(limit, expected, ready).await?;
         ready.map_err(|how| failed(expected, format_args!("the session ended: {how}")))
     }
+}
+
+fn fresh_reign() -> Reign {
+    Reign { order: uuid::Uuid::new_v4().to_string(), term: 1 }
 }
 
 async fn new_core(theatre: &Theatre, reign: Reign) -> std::io::Result<Core> {

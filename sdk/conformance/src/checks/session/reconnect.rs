@@ -46,7 +46,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "session/refused-for-good",
         tier: Tier::Must,
-        needs: Needs::Link,
+        needs: Needs::Process,
         gates: &[],
         sentence: "stays away for minutes when the core refuses it with retry=false",
         why: "the same refusal would come again and again, in the logs of both sides",
