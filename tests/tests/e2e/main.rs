@@ -16,5 +16,6 @@ mod hot_update;
 mod legacy;
 mod manifests;
 mod rolling;
+mod sanity;
 mod story;
 mod up;
