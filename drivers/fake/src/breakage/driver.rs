@@ -81,6 +81,17 @@ impl Broken {
     }
 }
 
+/// Machines that are remembered, more than any check makes; then all are forgotten.
+const MOST_REMEMBERED: usize = 10_000;
+
+/// Whether `uid` is new.
+fn remember(uids: &mut BTreeSet<String>, uid: String) -> bool {
+    if uids.len() >= MOST_REMEMBERED {
+        uids.clear();
+    }
+    uids.insert(uid)
+}
+
 /// One running operation.
 struct Entered<'a>(&'a Broken);
 

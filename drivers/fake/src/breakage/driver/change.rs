@@ -5,7 +5,7 @@ use ostler_driver_sdk::{
     Updated,
 };
 
-use super::Broken;
+use super::{Broken, remember};
 use crate::breakage::Breakage;
 use crate::cloud::{Instance as Vm, Leftover};
 use crate::driver::cloud_error;
@@ -56,7 +56,7 @@ impl Broken {
             let disks = vms.iter().map(disk_of).collect();
             self.fake.cloud().leave_behind(disks).map_err(cloud_error)?;
         }
-        self.memory().deleted.insert(uid);
+        remember(&mut self.memory().deleted, uid);
         Ok(())
     }
 

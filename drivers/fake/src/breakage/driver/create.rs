@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use ostler_driver_sdk::{Code, Context, CreateMachine, Driver, DriverError, Instance};
 
-use super::{Broken, identity, twin};
+use super::{Broken, identity, remember, twin};
 use crate::breakage::Breakage;
 use crate::cloud::{Instance as Vm, UserData};
 
@@ -93,7 +93,7 @@ impl Broken {
         (before, alone): (Vec<Vm>, bool),
     ) -> Result<Instance, DriverError> {
         let uid = ctx.target().uid.clone();
-        let known = !self.memory().made.insert(uid.clone());
+        let known = !remember(&mut self.memory().made, uid.clone());
         let twice = (self.breaks(Breakage::SameIdTwice) && ctx.delivery() > 1)
             || (self.breaks(Breakage::SameKeyNewId) && !before.is_empty() && alone)
             || (self.breaks(Breakage::ParallelSameTarget) && !alone)

@@ -20,6 +20,8 @@ use crate::breakage::Breakage;
 
 /// Longer than the contract allows for accepting an operation.
 const LATE: Duration = Duration::from_secs(15);
+/// Operations that are remembered, more than any check sends; then all are forgotten.
+const MOST_REMEMBERED: usize = 10_000;
 /// Results that a core may leave unacknowledged.
 const MOST_UNACKNOWLEDGED: usize = 8;
 /// One for all processes.
@@ -39,7 +41,7 @@ pub(super) struct Memory {
     /// The core said that another stream took over.
     superseded: bool,
     highest_term: u64,
-    /// How often each result was sent. Only for as many as a check can ask for.
+    /// How often each result was sent.
     results: BTreeMap<String, u32>,
     /// Operations that were delivered.
     delivered: BTreeSet<String>,
@@ -155,7 +157,9 @@ impl Tap {
                 if self.breakage == Breakage::AcceptFast {
                     let frame = Some(Sent::Completed(completed));
                     let late = RegisterRequest { seq: 0, ack_seq, frame };
-                    self.late.push_back((Instant::now() + LATE, late));
+                    if self.late.len() < MOST_REMEMBERED {
+                        self.late.push_back((Instant::now() + LATE, late));
+                    }
                     return Vec::new();
                 }
                 self.completed(completed)
@@ -238,13 +242,16 @@ impl Tap {
             }
             _ => {}
         }
-        self.unacknowledged.insert(id);
+        remember(&mut self.unacknowledged, id);
         vec![Sent::Completed(completed)]
     }
 
     /// How often this result went out, this time included.
     fn count(&self, id: &str) -> u32 {
         let mut memory = self.memory();
+        if memory.results.len() >= MOST_REMEMBERED {
+            memory.results.clear();
+        }
         let times = memory.results.entry(id.to_owned()).or_default();
         *times += 1;
         *times
@@ -300,7 +307,7 @@ impl Tap {
     fn is_new(&mut self, received: &RegisterResponse) -> bool {
         match &received.frame {
             Some(Received::Operation(operation)) => {
-                self.seen.insert(operation.operation_id.clone())
+                remember(&mut self.seen, operation.operation_id.clone())
             }
             _ => true,
         }
@@ -324,7 +331,7 @@ impl Tap {
     fn operation(&mut self, operation: &mut proto::Operation) -> Option<Call> {
         self.order(&mut operation.fencing_order);
         if operation.request.is_none() {
-            self.unknown.insert(operation.operation_id.clone());
+            remember(&mut self.unknown, operation.operation_id.clone());
         }
         let mut memory = self.memory();
         memory.highest_term = memory.highest_term.max(operation.fencing_term);
@@ -345,13 +352,24 @@ impl Tap {
     }
 }
 
+/// Whether `id` is new.
+fn remember(ids: &mut BTreeSet<String>, id: String) -> bool {
+    if ids.len() >= MOST_REMEMBERED {
+        ids.clear();
+    }
+    ids.insert(id)
+}
+
 /// Makes an operation that is delivered again look like a new one.
 fn rename_if_known(memory: &mut Memory, operation: &mut proto::Operation) {
     let id = operation.operation_id.clone();
-    if memory.delivered.insert(id.clone()) {
+    if remember(&mut memory.delivered, id.clone()) {
         return;
     }
     operation.delivery = operation.delivery.max(2);
     operation.operation_id = format!("{id}-{}", memory.renamed.len());
+    if memory.renamed.len() >= MOST_REMEMBERED {
+        memory.renamed.clear();
+    }
     memory.renamed.insert(operation.operation_id.clone(), id);
 }
