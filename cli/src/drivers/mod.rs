@@ -13,7 +13,8 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use ostler_proto::json;
 use ostler_proto::v1alpha1::{
-    CloseSessionRequest, CoreState, ListOperationsRequest, ListSessionsRequest, SessionSelector,
+    CloseSessionRequest, CoreState, DrainSessionRequest, ListOperationsRequest,
+    ListSessionsRequest, SessionSelector,
 };
 
 use self::client::{Admin, Client, told};
@@ -27,6 +28,7 @@ Examples:
   ostler drivers ops                                                 what is under way
   ostler drivers invoke fake.ostler.dev getMachineStatus --machine fake-1
   ostler drivers tail                                                frames as they pass
+  ostler drivers drain fake.ostler.dev                               ask its driver to dial again
   ostler drivers close fake.ostler.dev                               cut the connection; the driver dials again
 
 Without --admin they ask the `ostler up` of this folder.")]
@@ -85,6 +87,10 @@ enum Command {
     Invoke(invoke::Args),
     /// Show the frames between core and drivers as they pass, without user data and secrets
     Tail(tail::Args),
+    /// Ask the driver of a session to dial again; a ready standby takes over at once
+    ///
+    /// Example: ostler drivers drain fake.ostler.dev
+    Drain(Which),
     /// End a session at once; its driver dials again and resumes
     ///
     /// Example: ostler drivers close fake.ostler.dev
@@ -97,7 +103,7 @@ struct Which {
     /// A session, as `ls` prints it, or a provider: its active session
     #[arg(value_name = "SESSION|PROVIDER")]
     session: String,
-    /// Why, for the logs of both sides
+    /// Why, for the log of the core
     #[arg(long, default_value = "")]
     reason: String,
 }
@@ -133,6 +139,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         }
         Command::Invoke(wanted) => invoke::run(client, wanted, args.output).await,
         Command::Tail(wanted) => tail::run(client, wanted, args.output).await,
+        Command::Drain(which) => drain(client, which, args.output).await,
         Command::Close(which) => close(client, which, args.output).await,
     }
 }
@@ -163,6 +170,20 @@ async fn ops(
     log::say(table::render(&show::operations(&answer.operations)));
     if answer.left_out > 0 {
         log::note(format_args!("and {} more; --target and --session narrow it", answer.left_out));
+    }
+    Ok(())
+}
+
+async fn drain(mut client: Client, which: Which, output: Output) -> anyhow::Result<()> {
+    let session = Some(which.selector());
+    let request = DrainSessionRequest { session, reason: which.reason };
+    let answer = client.drain_session(request).await.map_err(told)?.into_inner();
+    match output {
+        Output::Json => print(&json::to_json(&answer)),
+        Output::Table => log::say(format_args!(
+            "session {} drains; its driver was asked to dial again",
+            answer.session_id
+        )),
     }
     Ok(())
 }

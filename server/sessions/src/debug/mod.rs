@@ -13,9 +13,10 @@ use ostler_proto::v1alpha1::driver_debug_service_server::{
     DriverDebugService, DriverDebugServiceServer,
 };
 use ostler_proto::v1alpha1::{
-    ADMIN_FILE_DESCRIPTOR_SET, CloseSessionRequest, CloseSessionResponse, CoreState, InvokeRequest,
-    InvokeResponse, ListOperationsRequest, ListOperationsResponse, ListSessionsRequest,
-    ListSessionsResponse, SessionSelector, TailFramesRequest,
+    ADMIN_FILE_DESCRIPTOR_SET, CloseSessionRequest, CloseSessionResponse, CoreState,
+    DrainSessionRequest, DrainSessionResponse, InvokeRequest, InvokeResponse,
+    ListOperationsRequest, ListOperationsResponse, ListSessionsRequest, ListSessionsResponse,
+    SessionSelector, TailFramesRequest,
 };
 use tokio::sync::watch;
 use tonic::service::Routes;
@@ -150,6 +151,21 @@ impl DriverDebugService for Debug {
         let wanted = TailFramesRequest { provider, ..asked };
         tracing::info!(caller, provider = wanted.provider, "reads frames along");
         shell.tail.read(wanted).map(Response::new)
+    }
+
+    async fn drain_session(
+        &self,
+        request: Request<DrainSessionRequest>,
+    ) -> Result<Response<DrainSessionResponse>, Status> {
+        let Caller(caller) = caller(&request);
+        let DrainSessionRequest { session, reason } = request.into_inner();
+        let Selected { id, provider, .. } = self.select(session)?;
+        let reason = shortened(reason);
+        tracing::warn!(caller, provider, session = id, reason, "session drained by hand");
+        if !self.sessions.drain_session(&id, None) {
+            return Err(request::no_session());
+        }
+        Ok(Response::new(DrainSessionResponse { core: Some(self.core()), session_id: id }))
     }
 
     async fn close_session(

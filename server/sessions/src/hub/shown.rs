@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ostler_proto::v1alpha1::{
-    ListOperationsRequest, OperationInfo, OperationKind, OperationState, RoleKind, SessionInfo,
-    SessionSelector,
+    ListOperationsRequest, OperationInfo, OperationKind, OperationState, Readiness, RoleKind,
+    SessionInfo, SessionSelector,
 };
 use tokio::time::Instant;
 
@@ -51,7 +51,7 @@ impl Hub {
             principal: session.principal.clone(),
             peer: session.peer.clone(),
             role: session.role.into(),
-            readiness: session.readiness.into(),
+            readiness: readiness(session).into(),
             age: Some(duration(now - session.since)),
             credit: count(session.credit),
             in_flight: count(session.in_flight.len()),
@@ -139,6 +139,11 @@ impl Hub {
             serves: session.role == RoleKind::Active && session.is_ready(),
         })
     }
+}
+
+/// One that was asked to dial again drains, whatever its driver last said.
+fn readiness(session: &Session) -> Readiness {
+    if session.is_draining() { Readiness::Draining } else { session.readiness }
 }
 
 fn state(operation: &Op) -> OperationState {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use ostler_proto::v1alpha1::driver_debug_service_client::DriverDebugServiceClient;
 use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
 use ostler_proto::v1alpha1::{
-    BootstrapData, CloseSessionRequest, CreateMachineRequest, DeleteMachineRequest, FrameDirection,
-    GetMachineStatusRequest, GetSecretRequest, InvokeRequest, InvokeResponse, ListMachinesRequest,
-    ListOperationsRequest, ListSessionsRequest, MachineErrorCode, ObjectRevision, Operation,
-    OperationError, OperationKind, OperationState, Readiness, RoleKind, SessionSelector,
-    TailFramesRequest, Target, invoke_response, operation, operation_completed,
+    BootstrapData, CloseSessionRequest, CreateMachineRequest, DeleteMachineRequest,
+    DrainSessionRequest, FrameDirection, GetMachineStatusRequest, GetSecretRequest, InvokeRequest,
+    InvokeResponse, ListMachinesRequest, ListOperationsRequest, ListSessionsRequest,
+    MachineErrorCode, ObjectRevision, Operation, OperationError, OperationKind, OperationState,
+    Readiness, RoleKind, SessionSelector, TailFramesRequest, Target, invoke_response, operation,
+    operation_completed,
 };
 use ostler_sessions::{AdminOptions, KnownMachine, SubmitError, Targets};
 use tokio::sync::watch;
@@ -306,6 +307,26 @@ async fn a_session_is_closed_by_hand_and_its_driver_may_come_back() {
     assert_eq!((error.reason.as_str(), error.retry), ("CLOSED_BY_OPERATOR", true));
     assert!(error.message.contains("looks stuck"), "{}", error.message);
     Driver::dial(&core, hello(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_drained_by_hand_gives_way_to_a_standby_and_shows_it() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    let (mut standby, _) = Driver::dial(&core, hello(2)).await;
+    standby.state(Readiness::Ready, 4).await;
+    standby.handled().await;
+    let session = Some(SessionSelector { provider: PROVIDER.to_owned(), ..<_>::default() });
+    let drain = DrainSessionRequest { session, reason: "my turn".to_owned() };
+    let drained = client(&core).drain_session(drain).await.unwrap().into_inner();
+    assert_eq!(drained.session_id, driver.session_id);
+    assert!(matches!(driver.hear().await, Heard::Draining(_)));
+    let Heard::Role(role) = standby.hear().await else { panic!("not promoted") };
+    assert_eq!(role.role(), RoleKind::Active);
+    let listed = client(&core).list_sessions(ListSessionsRequest::default()).await.unwrap();
+    let shown: Vec<_> = listed.into_inner().sessions;
+    let old = shown.iter().find(|it| it.session_id == driver.session_id).unwrap();
+    assert_eq!(old.readiness(), Readiness::Draining);
 }
 
 #[tokio::test(start_paused = true)]
