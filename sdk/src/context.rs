@@ -246,11 +246,15 @@ impl Context {
         self.saved().user_data = Zeroizing::new(user_data.to_vec());
     }
 
-    /// `text` without the values of the secret that the verb used, and without user data.
+    /// `text` without the values of the secrets that the process holds, and without user data.
     pub(crate) fn scrub(&self, text: &str) -> String {
+        let held = match &self.inner.references {
+            References::Core(library) => library.held_secrets(),
+            References::Given { secret, .. } => secret.iter().cloned().collect(),
+        };
         let saved = self.saved();
-        let secret = saved.secret.iter().flat_map(Secret::values);
-        ostler_proto::scrub(text, secret.chain([saved.user_data.as_slice()]))
+        let secrets = held.iter().chain(&saved.secret).flat_map(Secret::values);
+        ostler_proto::scrub(text, secrets.chain([saved.user_data.as_slice()]))
     }
 
     fn saved(&self) -> std::sync::MutexGuard<'_, Saved> {

@@ -151,6 +151,17 @@ impl Library {
         }
     }
 
+    /// The secrets that this process holds now, to be kept out of texts: a verb may have learned one
+    /// in an earlier operation.
+    pub(crate) fn held_secrets(&self) -> Vec<Secret> {
+        let mut held = Vec::new();
+        locked(&self.secrets).retain(|_, cell| {
+            held.extend(cell.get().map(|lease| lease.secret.clone()));
+            true
+        });
+        held
+    }
+
     fn secret_cell(&self, wanted: &ObjectRevision) -> Arc<OnceCell<Lease>> {
         let mut secrets = locked(&self.secrets);
         let now = Instant::now();
