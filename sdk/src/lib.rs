@@ -93,6 +93,9 @@ mod secret;
 mod session;
 pub mod testing;
 
+#[cfg(fuzzing)]
+pub use session::fuzz;
+
 pub use class::{Class, Shape};
 pub use connect::{ConnectError, Connection, Connector, Cutter};
 pub use context::Context;

@@ -8,6 +8,8 @@ mod backoff;
 mod completion;
 mod dispatch;
 mod fence;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod hello;
 mod ledger;
 pub(crate) mod limits;

@@ -21,6 +21,8 @@ mod auth;
 mod class;
 mod debug;
 mod event;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod hub;
 mod legacy;
 mod listen;

@@ -98,3 +98,20 @@ mod tests {
         }
     }
 }
+
+/// Answers an operation until it is done; for the fuzz target.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(
+    operation: &ostler_proto::v1alpha1::Operation,
+    answers: Vec<Option<ostler_proto::legacy::infra::driver_side::Response>>,
+) {
+    let now = tokio::time::Instant::now();
+    let mut settling = settling::Settling::new(now, Duration::from_mins(1));
+    let Ok(mut job) = job::Job::begin(operation, 100) else { return };
+    for answer in answers {
+        if let job::Turn::Done(outcome) = job.answered(now, &mut settling, answer) {
+            drop(outcome);
+            return;
+        }
+    }
+}

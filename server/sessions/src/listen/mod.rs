@@ -168,3 +168,10 @@ impl Stream for Incoming {
         self.connections.poll_recv(cx).map(|connection| connection.map(Ok))
     }
 }
+
+/// Reads a certificate; for the fuzz target.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(der: &[u8]) {
+    drop(certificate::peer(der));
+    let _times = certificate::validity(der);
+}

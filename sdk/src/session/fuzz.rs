@@ -1,0 +1,40 @@
+//! What the fuzz target drives; built with `--cfg fuzzing` only.
+
+use std::time::{Duration, SystemTime};
+
+use ostler_proto::v1alpha1::RegisterResponse;
+use prost::Message as _;
+use tokio::time::Instant;
+
+use super::hello::Instance;
+use super::protocol::Protocol;
+use crate::driver::DriverInfo;
+
+/// Frames of a core, each behind a byte that says what happens first, and two that are its length. No
+/// frame breaks the driver, whatever came before it.
+pub fn driver_hears(mut data: &[u8]) {
+    let info = DriverInfo::new("fuzz.ostler.dev").max_in_flight(4);
+    let mut protocol = Protocol::new(info, Instance { id: "fuzz".to_owned(), name: String::new() });
+    let mut now = Instant::now();
+    drop(protocol.hello(SystemTime::UNIX_EPOCH));
+    let mut seq = 0;
+    while let [what, low, high, rest @ ..] = data {
+        let length = usize::from(u16::from_le_bytes([*low, *high])).min(rest.len());
+        let (frame, rest) = rest.split_at(length);
+        data = rest;
+        match what % 8 {
+            0 => {
+                protocol.on_disconnected();
+                drop(protocol.hello(SystemTime::UNIX_EPOCH));
+                seq = 0;
+            }
+            1 => now += Duration::from_secs(u64::from(*what)),
+            2 => drop(protocol.drain(Duration::from_secs(1))),
+            _ => {}
+        }
+        let Ok(response) = RegisterResponse::decode(frame) else { continue };
+        seq += 1;
+        drop(protocol.on_frame(seq, response.frame, now));
+        assert!(protocol.running().len() <= 4, "more operations run than were agreed");
+    }
+}

@@ -1,0 +1,115 @@
+//! What the fuzz targets drive; built with `--cfg fuzzing` only.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ostler_proto::legacy::infra::{DriverSide, driver_side};
+use ostler_proto::v1alpha1::{
+    DeleteMachineRequest, GetMachineStatusRequest, ListMachinesRequest, Operation, RegisterRequest,
+    Target, operation,
+};
+use prost::Message as _;
+use tokio::time::Instant;
+
+use crate::hub::{Effect, Hub, Order, Owner};
+use crate::{Dispatch, Lane, Principal, Providers, SessionsOptions, Term};
+
+/// Streams that drivers may have open at once.
+const STREAMS: usize = 4;
+
+/// A step is a byte that says what happens, a byte that says to whom, two bytes that are the length of a
+/// frame, and the frame of a driver. No frame breaks the core, whatever came before it, and nothing grows
+/// past its limits.
+pub fn core_hears(mut data: &[u8]) {
+    let mut hub = Hub::new(SessionsOptions::default());
+    let mut now = Instant::now();
+    hub.lead(now, Term { order: "fuzz".to_owned(), number: 1 });
+    let mut streams = BTreeMap::new();
+    let mut effects = Vec::new();
+    let mut next = 0_u32;
+    while let [what, whom, low, high, rest @ ..] = data {
+        let length = usize::from(u16::from_le_bytes([*low, *high])).min(rest.len());
+        let (frame, rest) = rest.split_at(length);
+        data = rest;
+        let slot = usize::from(*whom) % STREAMS;
+        match what % 10 {
+            0 => {
+                if let Some(key) = streams.remove(&slot) {
+                    hub.ended(now, key);
+                }
+            }
+            1 => now += Duration::from_secs(u64::from(*whom)),
+            2..=4 => {
+                next += 1;
+                let order = Order { dispatch: dispatch(next, *what, *whom), class: None, stale: Vec::new() };
+                drop(hub.submit(now, order, Owner::Target));
+            }
+            5 => hub.cancel(now, &format!("operation-{}", u32::from(*whom) % (next + 1)), "fuzz"),
+            6 => hub.acknowledge(&format!("operation-{}", u32::from(*whom) % (next + 1))),
+            _ => {}
+        }
+        if !streams.contains_key(&slot) {
+            let principal = Principal::new(format!("fuzz-{slot}"), Providers::Any);
+            if let Ok(key) = hub.open(now, principal, String::new(), None) {
+                streams.insert(slot, key);
+            }
+        }
+        if let (Some(key), Ok(frame)) = (streams.get(&slot), RegisterRequest::decode(frame)) {
+            hub.frame(now, *key, frame);
+        }
+        hub.expire(now);
+        hub.swap_effects(&mut effects);
+        for effect in effects.drain(..) {
+            if let Effect::Close(closed, _) = effect {
+                streams.retain(|_, key| *key != closed);
+            }
+        }
+    }
+}
+
+fn dispatch(number: u32, what: u8, whom: u8) -> Dispatch {
+    let request = match what % 3 {
+        0 => operation::Request::DeleteMachine(DeleteMachineRequest::default()),
+        1 => operation::Request::GetMachineStatus(GetMachineStatusRequest::default()),
+        _ => operation::Request::ListMachines(ListMachinesRequest::default()),
+    };
+    Dispatch {
+        provider: "fuzz.ostler.dev".to_owned(),
+        operation_id: format!("operation-{number}"),
+        idempotency_key: format!("{whom}:f"),
+        target: Target { uid: format!("uid-{}", whom % 8), ..Target::default() },
+        class: None,
+        request,
+        timeout: Duration::from_mins(1),
+        checkpoint: String::new(),
+        lane: Lane::User,
+    }
+}
+
+/// A byte that says which operation runs, and the frames of a driver of the first proposal, each behind its
+/// length. No answer breaks the core.
+pub fn legacy_hears(data: &[u8]) {
+    let Some((what, mut data)) = data.split_first() else { return };
+    let request = match what % 3 {
+        0 => operation::Request::DeleteMachine(DeleteMachineRequest::default()),
+        1 => operation::Request::GetMachineStatus(GetMachineStatusRequest::default()),
+        _ => operation::Request::ListMachines(ListMachinesRequest::default()),
+    };
+    let target = Target { name: "m".to_owned(), uid: "uid".to_owned(), ..Target::default() };
+    let operation = Operation { request: Some(request), target: Some(target), ..Operation::default() };
+    let mut answers = Vec::<Option<driver_side::Response>>::new();
+    while let [low, high, rest @ ..] = data {
+        let length = usize::from(u16::from_le_bytes([*low, *high])).min(rest.len());
+        let (frame, rest) = rest.split_at(length);
+        data = rest;
+        if let Ok(frame) = DriverSide::decode(frame) {
+            answers.push(frame.response);
+        }
+    }
+    crate::legacy::fuzz(&operation, answers);
+}
+
+/// A client certificate, as DER.
+pub fn certificate(data: &[u8]) {
+    crate::listen::fuzz(data);
+}
