@@ -185,7 +185,7 @@ async fn a_core_replaced_again_and_again_loses_no_operation() {
 
 #[tokio::test(start_paused = true)]
 async fn cores_and_drivers_replaced_in_turn_lose_no_operation() {
-    nothing_is_even_repeated(&[Upgrade::Driver, Upgrade::Core]).await;
+    nothing_is_even_repeated(&[Upgrade::Driver, Upgrade::Core, Upgrade::CoreCrash]).await;
 }
 
 #[tokio::test(start_paused = true)]
