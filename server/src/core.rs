@@ -225,7 +225,7 @@ impl Core {
         }
     }
 
-    /// Stops in order: no new work, the work in hand, the sessions, the Lease. At the latest after [`STOP`].
+    /// Stops in order: no new work, the work in hand, the sessions, the Lease. At the latest after 20 s.
     pub async fn stop(mut self) {
         self.stop.cancel();
         if timeout(STOP, join_all(&mut self.tasks)).await.is_err() {

@@ -1,7 +1,5 @@
 //! Several cores on one cluster, of which one leads. On a paused clock.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use std::time::Duration;
 
 use ostler_api::machine::{Machine, MachinePhase};

@@ -1,7 +1,5 @@
 //! Many drivers at once, with the waits between their attempts that real ones make. On a paused clock.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

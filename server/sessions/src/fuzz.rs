@@ -41,7 +41,11 @@ pub fn core_hears(mut data: &[u8]) {
             1 => now += Duration::from_secs(u64::from(*whom)),
             2..=4 => {
                 next += 1;
-                let order = Order { dispatch: dispatch(next, *what, *whom), class: None, stale: Vec::new() };
+                let order = Order {
+                    dispatch: dispatch(next, *what, *whom),
+                    class: None,
+                    stale: Vec::new(),
+                };
                 drop(hub.submit(now, order, Owner::Target));
             }
             5 => hub.cancel(now, &format!("operation-{}", u32::from(*whom) % (next + 1)), "fuzz"),
@@ -96,7 +100,8 @@ pub fn legacy_hears(data: &[u8]) {
         _ => operation::Request::ListMachines(ListMachinesRequest::default()),
     };
     let target = Target { name: "m".to_owned(), uid: "uid".to_owned(), ..Target::default() };
-    let operation = Operation { request: Some(request), target: Some(target), ..Operation::default() };
+    let operation =
+        Operation { request: Some(request), target: Some(target), ..Operation::default() };
     let mut answers = Vec::<Option<driver_side::Response>>::new();
     while let [low, high, rest @ ..] = data {
         let length = usize::from(u16::from_le_bytes([*low, *high])).min(rest.len());

@@ -9,7 +9,8 @@ use ostler_tests::tools::root;
 fn documented(readme: &Path) -> String {
     let text = std::fs::read_to_string(readme).unwrap();
     let command = text.lines().find(|line| line.starts_with("ostler sanity "));
-    command.unwrap_or_else(|| panic!("{} has no such line", readme.display())).to_owned()
+    assert!(command.is_some(), "{} has no such line", readme.display());
+    command.unwrap_or_default().to_owned()
 }
 
 fn copy(from: &Path, to: &Path) {
