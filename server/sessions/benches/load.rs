@@ -109,8 +109,12 @@ async fn connect(channel: Channel, number: usize) -> Result<Held, tonic::Status>
         max_in_flight: 16,
         ..Hello::default()
     };
-    // Not ready: what is sent to it waits.
-    let state = DriverState { readiness: Readiness::NotReady.into(), ..DriverState::default() };
+    // Ready for sixteen, and answers none: what else is sent to it waits.
+    let state = DriverState {
+        readiness: Readiness::Ready.into(),
+        max_in_flight: 16,
+        ..DriverState::default()
+    };
     for (seq, frame) in [(1, Frame::Hello(hello)), (2, Frame::State(state))] {
         out.send(RegisterRequest { seq, ack_seq: 0, frame: Some(frame) }).await.unwrap();
     }

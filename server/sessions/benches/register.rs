@@ -5,8 +5,8 @@
 //! outcome → acknowledgement; two frames each way. A bare round trip is one frame each way, echoed.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
@@ -37,19 +37,49 @@ const ROUNDS: usize = 5;
 #[tokio::main]
 async fn main() {
     println!("round trips per second, median of {ROUNDS} rounds of {ROUND:?}, TCP loopback\n");
-    println!("{:<24}{:>14}{:>14}{:>10}", "", "bare stream", "session", "ratio");
+    println!(
+        "{:<16}{:>12}{:>12}{:>8}{:>16}{:>16}",
+        "", "bare", "session", "ratio", "bare p99", "session p99"
+    );
     for in_flight in [1, 64] {
-        let bare = bare(in_flight).await;
-        let session = session(in_flight).await;
+        let (bare, bare_p99) = bare(in_flight).await;
+        let (session, session_p99) = session(in_flight).await;
         let ratio = session / bare;
-        println!("{in_flight:>3} in flight{bare:>25.0}{session:>14.0}{ratio:>10.2}");
+        println!(
+            "{in_flight:>3} in flight{bare:>15.0}{session:>12.0}{ratio:>8.2}{bare_p99:>16.1?}{session_p99:>16.1?}"
+        );
+    }
+}
+
+/// Round trips that ended, and how long they took, in nanoseconds.
+#[derive(Default)]
+struct Trips {
+    count: AtomicU64,
+    times: Mutex<Vec<u64>>,
+}
+
+impl Trips {
+    fn ended(&self, began: Instant) {
+        let nanoseconds = u64::try_from(began.elapsed().as_nanos()).unwrap();
+        // One in sixteen is enough for a percentile, and costs the rate little.
+        if self.count.fetch_add(1, Ordering::Relaxed).is_multiple_of(16) {
+            self.times.lock().unwrap().push(nanoseconds);
+        }
+    }
+
+    fn p99(&self) -> Duration {
+        let mut times = self.times.lock().unwrap();
+        times.sort_unstable();
+        Duration::from_nanos(times.get(times.len() * 99 / 100).copied().unwrap_or_default())
     }
 }
 
 /// Counts rounds; the median of their rates.
-async fn rate(done: &AtomicU64) -> f64 {
+async fn rate(trips: &Trips) -> f64 {
+    let done = &trips.count;
     // The first moments warm up.
     tokio::time::sleep(ROUND / 4).await;
+    trips.times.lock().unwrap().clear();
     let mut rates = Vec::new();
     for _ in 0..ROUNDS {
         let (before, start) = (done.load(Ordering::Relaxed), Instant::now());
@@ -111,7 +141,7 @@ impl DriverService for Echo {
     }
 }
 
-async fn bare(in_flight: usize) -> f64 {
+async fn bare(in_flight: usize) -> (f64, Duration) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut client = client(&listener);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
@@ -123,22 +153,25 @@ async fn bare(in_flight: usize) -> f64 {
         ack_seq: seq,
         frame: Some(register_request::Frame::Heartbeat(Heartbeat::default())),
     };
+    let mut began = vec![Instant::now(); in_flight];
     for seq in 0..in_flight {
         out.send(frame(seq as u64)).await.unwrap();
     }
-    let done = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&done);
+    let trips = Arc::new(Trips::default());
+    let counted = Arc::clone(&trips);
     let echo = tokio::spawn(async move {
         let mut answers = client.register(ReceiverStream::new(frames)).await.unwrap().into_inner();
         while let Ok(Some(answer)) = answers.message().await {
-            counted.fetch_add(1, Ordering::Relaxed);
+            let began = began.get_mut(usize::try_from(answer.seq).unwrap()).unwrap();
+            counted.ended(*began);
+            *began = Instant::now();
             out.send(frame(answer.seq)).await.unwrap();
         }
     });
-    let rate = rate(&done).await;
+    let rate = rate(&trips).await;
     echo.abort();
     server.abort();
-    rate
+    (rate, trips.p99())
 }
 
 struct NoClasses;
@@ -154,7 +187,7 @@ impl ClassSource for NoClasses {
     }
 }
 
-async fn session(in_flight: usize) -> f64 {
+async fn session(in_flight: usize) -> (f64, Duration) {
     let principal = Principal::new("bench", Providers::Any);
     let tokens = StaticTokens::new().with(TOKEN, principal);
     let options = SessionsOptions::default();
@@ -169,23 +202,24 @@ async fn session(in_flight: usize) -> f64 {
     });
     let driver = tokio::spawn(drive(client));
     while !matches!(events.recv().await, Ok(SessionEvent::ProviderReady { .. })) {}
-    let done = Arc::new(AtomicU64::new(0));
+    let trips = Arc::new(Trips::default());
     let callers: Vec<_> = (0..in_flight)
         .map(|caller| {
-            let (sessions, done) = (sessions.clone(), Arc::clone(&done));
+            let (sessions, trips) = (sessions.clone(), Arc::clone(&trips));
             tokio::spawn(async move {
                 for number in 0_u64.. {
+                    let began = Instant::now();
                     sessions.call(read(&format!("{caller}-{number}"))).await;
-                    done.fetch_add(1, Ordering::Relaxed);
+                    trips.ended(began);
                 }
             })
         })
         .collect();
-    let rate = rate(&done).await;
+    let rate = rate(&trips).await;
     callers.iter().for_each(tokio::task::JoinHandle::abort);
     driver.abort();
     server.abort();
-    rate
+    (rate, trips.p99())
 }
 
 fn read(id: &str) -> Dispatch {
