@@ -86,7 +86,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            // Half of what a driver retains: the rest is for results that nobody acknowledged yet.
+            // Half of what a driver retains. More than a Hello can list, some 200: what a driver comes
+            // back with beyond that is UNKNOWN, and read before it is repeated.
             in_flight: 512,
             // With the work queue of the controllers bounded as well, more waiting only adds age.
             queued: 4096,
