@@ -10,6 +10,7 @@ pub mod machine_class;
 mod machine_status;
 pub mod names;
 mod open_enum;
+mod reasons;
 pub mod timeout;
 
 pub use crds::crds;

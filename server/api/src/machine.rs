@@ -7,11 +7,13 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use crate::machine_status::{
-    CurrentStatus, DrainProgress, FailureReason, HotUpdate, HotUpdateState, LastOperation,
-    LifecyclePhase, MachineAddress, MachineConditionType, MachineOperationType, MachinePhase,
-    MachineState, MachineStatus, MachineStep, OperationIntent, OperationVerb, Retry, WaitReason,
-    WaitingFor,
+pub use crate::{
+    machine_status::{
+        CurrentStatus, DrainProgress, HotUpdate, HotUpdateState, LastOperation, LifecyclePhase,
+        MachineAddress, MachineConditionType, MachineOperationType, MachinePhase, MachineState,
+        MachineStatus, MachineStep, OperationIntent, OperationVerb, Retry, WaitingFor,
+    },
+    reasons::{FailureReason, WaitReason},
 };
 use crate::{names, timeout::Timeout};
 

@@ -1,0 +1,101 @@
+//! Why a Machine waits, and why it is given up.
+
+use crate::open_enum::open_enum;
+
+open_enum! {
+    /// What a Machine waits for.
+    pub enum WaitReason {
+        /// `spec.class` does not name a MachineClass.
+        ClassRefInvalid = "ClassRefInvalid",
+        /// The class does not exist.
+        ClassMissing = "ClassMissing",
+        /// The class is of another namespace.
+        ClassNamespaceDenied = "ClassNamespaceDenied",
+        /// A secret of the class does not exist.
+        SecretMissing = "SecretMissing",
+        /// A secret of the class is of another namespace.
+        SecretNamespaceDenied = "SecretNamespaceDenied",
+        /// The user data is over 256 KiB.
+        UserDataTooLarge = "UserDataTooLarge",
+        /// The provider spec is over 128 KiB.
+        ProviderSpecTooLarge = "ProviderSpecTooLarge",
+        /// No driver for the provider of the class is connected and ready.
+        DriverUnavailable = "DriverUnavailable",
+        /// A driver works on an operation.
+        DriverWorking = "DriverWorking",
+        /// A driver works on an operation and has said nothing about it for too long.
+        DriverStalled = "DriverStalled",
+        /// The driver failed; the next attempt has its time.
+        DriverRetry = "DriverRetry",
+        /// The driver lacks a verb that is needed.
+        DriverLacksVerb = "DriverLacksVerb",
+        /// The driver refused the spec; it waits for a change of the class.
+        InvalidSpec = "InvalidSpec",
+        /// The driver refused the credentials.
+        CredentialsRefused = "CredentialsRefused",
+        /// Quota or capacity is short.
+        CapacityExhausted = "CapacityExhausted",
+        /// The infrastructure needs a hand first.
+        ActionNeeded = "ActionNeeded",
+        /// The driver reports more than one instance for this Machine.
+        SeveralInstances = "SeveralInstances",
+        /// The driver reported an instance without a provider id.
+        EmptyProviderId = "EmptyProviderID",
+        /// Another Machine has the same provider id.
+        DuplicateProviderId = "DuplicateProviderID",
+        /// The driver does not know the instance any more.
+        InstanceMissing = "InstanceMissing",
+        /// The infrastructure reports the instance as broken.
+        InstanceFaulty = "InstanceFaulty",
+        /// The instance is not initialized.
+        InstanceNotInitialized = "InstanceNotInitialized",
+        /// No Node with this provider id has joined.
+        NodeNotJoined = "NodeNotJoined",
+        /// More than one Node has this provider id or machine name.
+        NodeAmbiguous = "NodeAmbiguous",
+        /// The Node is there and not healthy.
+        NodeNotReady = "NodeNotReady",
+        /// The Node still has the taint of its critical components.
+        CriticalComponentsNotReady = "CriticalComponentsNotReady",
+        /// The Node was healthy and is not any more.
+        NodeUnhealthy = "NodeUnhealthy",
+        /// The Node was there and is not any more.
+        NodeMissing = "NodeMissing",
+        /// The Node is not cordoned yet.
+        NodeNotCordoned = "NodeNotCordoned",
+        /// Pods are terminating.
+        PodsTerminating = "PodsTerminating",
+        /// A PodDisruptionBudget refuses evictions.
+        PodDisruptionBudget = "PodDisruptionBudget",
+        /// Evictions fail.
+        EvictionFailing = "EvictionFailing",
+        /// Volumes are still attached to the Node.
+        VolumesAttached = "VolumesAttached",
+        /// The API server refused or did not answer a write.
+        ApiWriteFailed = "ApiWriteFailed",
+        /// Something could not be observed yet.
+        NotObserved = "NotObserved",
+        /// Given up; somebody, or a MachineSet, has to replace it.
+        Failed = "Failed",
+        /// The driver refuses to change the running instance.
+        HotUpdateRefused = "HotUpdateRefused",
+    }
+}
+
+open_enum! {
+    /// Why a Machine is Failed.
+    pub enum FailureReason {
+        /// No instance within the creation timeout.
+        CreationTimeout = "CreationTimeout",
+        /// The instance was not initialized within the creation timeout.
+        InitializationTimeout = "InitializationTimeout",
+        /// No healthy Node within the creation timeout.
+        JoinTimeout = "JoinTimeout",
+        /// The Node was unhealthy for longer than the health timeout.
+        HealthTimeout = "HealthTimeout",
+        /// Another instance holds the name.
+        InstanceConflict = "InstanceConflict",
+        /// The infrastructure lost something for good.
+        DataLoss = "DataLoss",
+    }
+}
