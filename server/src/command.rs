@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Parser;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use ostler_api::timeout::Timeout;
 use ostler_controllers::Settings;
 use ostler_lifecycle::snapshot;
@@ -19,6 +17,7 @@ use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
+use crate::clusters::ClusterArgs;
 use crate::health::{self, Health};
 use crate::legacy::LegacyArgs;
 use crate::listen::DriverListenArgs;
@@ -32,9 +31,8 @@ use crate::{AdminListener, Core, CoreOptions, DriverToken, TOKEN_AUDIENCE};
 #[derive(Debug, Parser)]
 #[command(name = "ostler-server", version, max_term_width = 110)]
 pub struct Args {
-    /// How to reach the API server; in-cluster credentials by default
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    clusters: ClusterArgs,
     /// The namespace whose machines, classes and secrets are served
     #[arg(long, default_value = "default")]
     namespace: String,
@@ -150,11 +148,11 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         None => None,
     };
     let legacy = args.legacy.clone().bind().await?;
-    let client = client(args.kubeconfig.clone()).await?;
+    let (client, target) = args.clusters.connect().await?;
     ostler_controllers::check_schemas(&client).await?;
 
     let mut registry = Registry::default();
-    let options = options(args);
+    let options = CoreOptions { target, ..options(args) };
     drivers.register_metrics(&mut registry);
     let mut core = Core::start(client, drivers.incoming(), options, &mut registry).await?;
     if let Some(admin) = admin {
@@ -231,23 +229,6 @@ fn options(args: Args) -> CoreOptions {
         rates: args.provider_rates.into_iter().collect(),
         ..CoreOptions::default()
     }
-}
-
-async fn client(kubeconfig: Option<PathBuf>) -> anyhow::Result<Client> {
-    let mut config = match kubeconfig {
-        Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(&path)
-                .with_context(|| format!("--kubeconfig {} cannot be used", path.display()))?;
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("--kubeconfig {} cannot be used", path.display()))?
-        }
-        None => Config::incluster()
-            .context("there are no in-cluster credentials here; give --kubeconfig")?,
-    };
-    // A refused eviction must come back at once; the work queue tries again.
-    config.default_retry = false;
-    Client::try_from(config).context("the API server's address or credentials cannot be used")
 }
 
 fn duration(text: &str) -> anyhow::Result<Duration> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures::Stream;
 use kube::Client;
-use ostler_controllers::{Clock, Controllers, Settings, StoreClassSource, Stores};
+use ostler_controllers::{Clock, Controllers, Settings, StoreClassSource, Stores, Targets};
 use ostler_sessions::{AdminOptions, LegacyOptions, Rate, Sessions, SessionsOptions};
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -40,6 +40,30 @@ pub struct CoreOptions {
     pub rates: BTreeMap<String, Rate>,
     /// What time it is.
     pub clock: Clock,
+    /// Which cluster the Nodes of Machines join.
+    pub target: TargetCluster,
+}
+
+/// Which cluster the Nodes of Machines join.
+#[derive(Clone, Default)]
+pub enum TargetCluster {
+    /// The one that has the Machines.
+    #[default]
+    Control,
+    /// Another one. The client must not retry by itself, see [`Controllers::new`].
+    Other(Client),
+    /// None: Machines are Available once their instances are initialized.
+    None,
+}
+
+impl fmt::Debug for TargetCluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Control => "Control",
+            Self::Other(_) => "Other",
+            Self::None => "None",
+        })
+    }
 }
 
 impl Default for CoreOptions {
@@ -52,6 +76,7 @@ impl Default for CoreOptions {
             token_audience: TOKEN_AUDIENCE.to_owned(),
             rates: BTreeMap::new(),
             clock: ostler_controllers::system_clock(),
+            target: TargetCluster::Control,
         }
     }
 }
@@ -65,6 +90,7 @@ impl fmt::Debug for CoreOptions {
             .field("access_file", &self.access_file)
             .field("token_audience", &self.token_audience)
             .field("rates", &self.rates)
+            .field("target", &self.target)
             .finish_non_exhaustive()
     }
 }
@@ -106,13 +132,25 @@ impl Core {
         IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        let CoreOptions { settings, cluster_id, tokens, access_file, token_audience, rates, clock } =
-            options;
+        let CoreOptions {
+            settings,
+            cluster_id,
+            tokens,
+            access_file,
+            token_audience,
+            rates,
+            clock,
+            target,
+        } = options;
         let access = Access::open(client.clone(), token_audience, tokens, access_file).await?;
         let cluster_id = cluster_id.as_deref();
         let cluster_id =
             ostler_controllers::cluster_id(&client, &settings.namespace, cluster_id).await?;
-        let stores = Stores::new();
+        let stores = Stores::new(match target {
+            TargetCluster::Control => Targets::one(client.clone()),
+            TargetCluster::Other(target) => Targets::one(target),
+            TargetCluster::None => Targets::None,
+        });
         let classes = StoreClassSource::new(stores.clone(), &settings.namespace);
         let sessions_options = SessionsOptions {
             cluster_id,

@@ -4,6 +4,7 @@
 
 mod access;
 mod admin;
+mod clusters;
 pub mod command;
 mod core;
 mod health;
@@ -13,7 +14,7 @@ mod signals;
 
 pub use access::{DriverToken, TOKEN_AUDIENCE};
 pub use admin::AdminListener;
-pub use core::{Core, CoreOptions, tcp};
+pub use core::{Core, CoreOptions, TargetCluster, tcp};
 pub use ostler_controllers::Settings;
 pub use ostler_sessions::{ListenAddress, Listeners};
 pub use signals::on_signal;

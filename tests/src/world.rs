@@ -54,6 +54,58 @@ pub struct World {
     cores: AtomicU32,
     drivers: AtomicU32,
     core_number: u32,
+    setup: Setup,
+}
+
+/// What differs from the usual world.
+#[derive(Clone)]
+#[expect(missing_debug_implementations, reason = "a client cannot be shown")]
+pub struct Setup {
+    /// The cluster that instances join: the one with the machines, if none.
+    pub joins: Option<Client>,
+    /// Changes the options of every core.
+    pub tune: Arc<dyn Fn(&mut CoreOptions) + Send + Sync>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { joins: None, tune: Arc::new(|_| {}) }
+    }
+}
+
+impl Setup {
+    /// Cores whose options were changed.
+    pub fn tuned(tune: impl Fn(&mut CoreOptions) + Send + Sync + 'static) -> Self {
+        Self { tune: Arc::new(tune), ..Self::default() }
+    }
+}
+
+/// A cluster beside that of the world: an embedded API without anything in it.
+#[derive(Debug)]
+pub struct Cluster {
+    api: ApiServer,
+}
+
+impl Cluster {
+    /// Starts it. Make it before the world: both count time from here.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start() -> Self {
+        let start = (epoch(), Instant::now());
+        let options = ApiOptions { clock: Arc::new(move || at(start)), ..ApiOptions::memory() };
+        Self { api: ApiServer::open(options).await.expect("the API server opens") }
+    }
+
+    /// A client of its API.
+    pub fn client(&self) -> Client {
+        Client::new(self.api.local_service(), "default")
+    }
+
+    /// Ends it.
+    pub async fn stop(self) {
+        self.api.close().await;
+    }
 }
 
 /// Something that runs until it is told to end.
@@ -65,6 +117,14 @@ impl World {
     /// # Panics
     /// If a part does not start.
     pub async fn start() -> Self {
+        Self::start_with(Setup::default()).await
+    }
+
+    /// Starts all of it with something different.
+    ///
+    /// # Panics
+    /// If a part does not start.
+    pub async fn start_with(setup: Setup) -> Self {
         let start = (epoch(), Instant::now());
         let now: Arc<dyn Fn() -> Timestamp + Send + Sync> = Arc::new(move || at(start));
         let options = ApiOptions { clock: now.clone(), ..ApiOptions::memory() };
@@ -89,6 +149,7 @@ impl World {
             cores: AtomicU32::new(0),
             drivers: AtomicU32::new(0),
             core_number: 0,
+            setup,
         };
         for crd in ostler_api::crds() {
             world.create(&crd).await;
@@ -150,7 +211,7 @@ impl World {
         let start = self.start;
         let settings =
             Settings { identity: format!("core-{number}"), predecessor, ..Settings::default() };
-        let options = CoreOptions {
+        let mut options = CoreOptions {
             settings,
             tokens: vec![DriverToken {
                 name: "fake".to_owned(),
@@ -160,6 +221,7 @@ impl World {
             clock: Arc::new(move || at(start)),
             ..CoreOptions::default()
         };
+        (self.setup.tune)(&mut options);
         let incoming = ReceiverStream::new(connections).map(Ok::<_, std::io::Error>);
         let mut registry = Registry::default();
         Core::start(self.client(), incoming, options, &mut registry).await.expect("the core starts")
@@ -190,7 +252,10 @@ impl World {
     /// What runs inside the instances. It does not depend on a driver, as in a real cloud.
     fn start_kubelets(&mut self) {
         let end = CancellationToken::new();
-        let kubelets = Kubelets::new(self.cloud.clone(), self.client());
+        let kubelets = Kubelets::new(
+            self.cloud.clone(),
+            self.setup.joins.clone().unwrap_or_else(|| self.client()),
+        );
         let task = tokio::spawn({
             let end = end.clone();
             async move { kubelets.run(end).await.expect("the kubelets end in an orderly way") }

@@ -49,6 +49,16 @@ open_enum! {
         InstanceFaulty = "InstanceFaulty",
         /// The instance is not initialized.
         InstanceNotInitialized = "InstanceNotInitialized",
+        /// The Machine does not say which target cluster its Node joins.
+        TargetUnnamed = "TargetUnnamed",
+        /// The secret with the kubeconfig of the target cluster does not exist.
+        TargetSecretMissing = "TargetSecretMissing",
+        /// The secret of the target cluster holds no kubeconfig that can be used.
+        TargetSecretInvalid = "TargetSecretInvalid",
+        /// The target cluster was not reached yet.
+        TargetNotReached = "TargetNotReached",
+        /// So many target clusters are watched that there is no room for another one.
+        TooManyTargets = "TooManyTargets",
         /// No Node with this provider id has joined.
         NodeNotJoined = "NodeNotJoined",
         /// More than one Node has this provider id or machine name.

@@ -14,6 +14,7 @@ use crate::memory::Memory;
 use crate::queue::{Lane, Queue};
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, Stores, differs};
+use crate::target::Target;
 use crate::watch::{Change, ObjectName};
 
 /// The queues of all controllers.
@@ -89,7 +90,7 @@ impl Fanout {
     }
 
     /// A Node changed in more than its heartbeat: look at the machines that it may be of.
-    pub(crate) fn node(&self, change: &Change<Node>) {
+    pub(crate) fn node(&self, _target: &Target, change: &Change<Node>) {
         if let (Some(old), Some(new)) = (&change.old, &change.new)
             && !differs(old, new)
         {
@@ -101,7 +102,7 @@ impl Fanout {
     }
 
     /// A pod changed: look at the machine that is being drained of it.
-    pub(crate) fn pod(&self, change: &Change<Pod>) {
+    pub(crate) fn pod(&self, target: &Target, change: &Change<Pod>) {
         if let (Some(old), None) = (&change.old, &change.new) {
             self.memory.forget_pod(old.metadata.uid.as_deref().unwrap_or_default());
         }
@@ -111,7 +112,7 @@ impl Fanout {
         };
         let node = ObjectName::cluster(node);
         let by_label = self.stores.machines.find_names(MachineIndex::Node, &node.name);
-        let by_node = self.stores.nodes.get(&node).map(|node| self.machines_of(&node));
+        let by_node = target.nodes.get(&node).map(|node| self.machines_of(&node));
         let deleting = |name: &ObjectName| {
             self.stores.machines.get(name).is_some_and(|machine| machine.is_deleting())
         };

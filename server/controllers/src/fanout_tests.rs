@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::events::EventMetrics;
 use crate::queue::{Outcome, QueueMetrics, QueueSettings};
+use crate::target::Targets;
 use crate::watch::Mirror;
 
 fn fanout() -> Fanout {
@@ -25,13 +26,18 @@ fn fanout() -> Fanout {
     });
     let clock = Arc::new(|| Timestamp::UNIX_EPOCH);
     let client = Client::new(nobody, "default");
-    let (recorder, _) = Recorder::new(client, "test", clock, EventMetrics::default());
+    let (recorder, _) = Recorder::new(client.clone(), "test", clock, EventMetrics::default());
     let settings = Settings {
         aliases: [("AWS".to_owned(), "aws.example.com".to_owned())].into(),
         ..Settings::default()
     };
-    let (stores, memory) = (Stores::new(), Arc::new(Memory::default()));
+    let stores = Stores::new(Targets::one(client));
+    let memory = Arc::new(Memory::default());
     Fanout { queues, stores, settings: Arc::new(settings), memory, recorder }
+}
+
+fn target(fanout: &Fanout) -> Arc<Target> {
+    fanout.stores.targets.all().remove(0)
 }
 
 /// Everything that waits in a queue, by name.
@@ -120,6 +126,7 @@ async fn an_outcome_reaches_its_machine_by_uid() {
 #[tokio::test(start_paused = true)]
 async fn a_node_reaches_its_machine_by_label_and_a_heartbeat_reaches_nobody() {
     let fanout = fanout();
+    let target = target(&fanout);
     put(&fanout.stores.machines, machine("m", "c", &json!({ "node": "n" })));
     let node = |version: &str, beat: &str| {
         json!({
@@ -129,15 +136,16 @@ async fn a_node_reaches_its_machine_by_label_and_a_heartbeat_reaches_nobody() {
             ] }
         })
     };
-    fanout.node(&put(&fanout.stores.nodes, node("1", "2026-01-01T00:00:00Z")));
+    fanout.node(&target, &put(&target.nodes, node("1", "2026-01-01T00:00:00Z")));
     assert_eq!(machines(&fanout).await, ["m"]);
-    fanout.node(&put(&fanout.stores.nodes, node("2", "2026-01-01T00:05:00Z")));
+    fanout.node(&target, &put(&target.nodes, node("2", "2026-01-01T00:05:00Z")));
     assert!(machines(&fanout).await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_reaches_only_a_machine_that_is_being_deleted() {
     let fanout = fanout();
+    let target = target(&fanout);
     put(&fanout.stores.machines, machine("m", "c", &json!({ "node": "n" })));
     let pod = |version: &str| {
         json!({
@@ -145,12 +153,12 @@ async fn a_pod_reaches_only_a_machine_that_is_being_deleted() {
             "spec": { "nodeName": "n", "containers": [] }
         })
     };
-    fanout.pod(&put(&fanout.stores.pods, pod("1")));
+    fanout.pod(&target, &put(&target.pods, pod("1")));
     assert!(machines(&fanout).await.is_empty());
     let mut deleting = machine("m", "c", &json!({ "node": "n" }));
     deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     put(&fanout.stores.machines, deleting);
-    fanout.pod(&put(&fanout.stores.pods, pod("2")));
+    fanout.pod(&target, &put(&target.pods, pod("2")));
     assert_eq!(machines(&fanout).await, ["m"]);
 }
 

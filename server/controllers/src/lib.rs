@@ -19,6 +19,7 @@ mod run;
 mod schema_check;
 mod settings;
 mod stores;
+mod target;
 pub mod watch;
 mod writes;
 
@@ -28,3 +29,4 @@ pub use run::Controllers;
 pub use schema_check::{PrunedField, SchemaError, check_schemas};
 pub use settings::Settings;
 pub use stores::{ClassIndex, MachineIndex, NodeIndex, PodIndex, StoreClassSource, Stores};
+pub use target::{Target, TargetOf, Targets};

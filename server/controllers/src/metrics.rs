@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_is_gone_leaves_no_series_behind() {
-        let (mut registry, stores) = (Registry::default(), Stores::new());
+        let (mut registry, stores) = (Registry::default(), Stores::default());
         register_machines(&mut registry, &stores);
         let machine: Machine = serde_json::from_value(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",

@@ -24,6 +24,7 @@ use crate::metrics::{ReconcileMetrics, register_machines};
 use crate::queue::{Lane, Queue, QueueMetrics, QueueSettings};
 use crate::settings::Settings;
 use crate::stores::Stores;
+use crate::target::Target;
 use crate::watch::{self, Change, Feed, Mirror, Mirrored, WatchMetrics};
 use crate::writes::{WriteMetrics, Writer};
 
@@ -233,9 +234,21 @@ impl Core {
         );
         self.watch(to, Api::namespaced(client.clone(), namespace), &stores.classes, Fanout::class);
         self.watch(to, Api::namespaced(client.clone(), namespace), &stores.secrets, Fanout::secret);
-        self.watch(to, Api::all(client.clone()), &stores.nodes, Fanout::node);
-        self.watch(to, Api::all(client.clone()), &stores.pods, Fanout::pod);
+        for target in stores.targets.all() {
+            self.watch_target(to, &target);
+        }
         watches
+    }
+
+    fn watch_target(&self, watches: &mut JoinSet<()>, target: &Arc<Target>) {
+        let (client, of) = (&target.client, Arc::clone(target));
+        self.watch(watches, Api::all(client.clone()), &target.nodes, move |fanout, change| {
+            fanout.node(&of, change);
+        });
+        let of = Arc::clone(target);
+        self.watch(watches, Api::all(client.clone()), &target.pods, move |fanout, change| {
+            fanout.pod(&of, change);
+        });
     }
 
     fn watch<K>(
@@ -243,7 +256,7 @@ impl Core {
         watches: &mut JoinSet<()>,
         api: Api<K>,
         mirror: &Arc<Mirror<K>>,
-        on_change: fn(&Fanout, &Change<K>),
+        on_change: impl Fn(&Fanout, &Change<K>) + Send + Sync + 'static,
     ) where
         K: Mirrored + fmt::Debug + DeserializeOwned,
     {

@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::target::Target;
 use crate::watch::{Mirrored, ObjectName};
 
 /// Longest wait for an answer. A worker that waits longer is worth less than a second try.
@@ -90,6 +91,11 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn new(client: Client, metrics: WriteMetrics) -> Self {
         Self { client, metrics }
+    }
+
+    /// Writes to a target cluster.
+    pub(crate) fn to(&self, target: &Target) -> Self {
+        Self { client: target.client.clone(), metrics: self.metrics.clone() }
     }
 
     /// The API of a kind; of one namespace, or of the cluster if `namespace` is empty.

@@ -228,6 +228,8 @@ pub enum EventReason {
     InstanceInitializeFailed,
     /// The Node is healthy.
     NodeJoined,
+    /// The instance is there, and there is no target cluster to join.
+    Available,
     /// The Node is not healthy any more.
     NodeUnhealthy,
     /// The Machine is given up.
@@ -264,6 +266,7 @@ impl EventReason {
             Self::InstanceInitialized => "InstanceInitialized",
             Self::InstanceInitializeFailed => "InstanceInitializeFailed",
             Self::NodeJoined => "NodeJoined",
+            Self::Available => "Available",
             Self::NodeUnhealthy => "NodeUnhealthy",
             Self::MachineFailed => "MachineFailed",
             Self::NodeDeleted => "NodeDeleted",

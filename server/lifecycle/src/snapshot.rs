@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use ostler_api::{Machine, MachineClass, driver::OperationKind, names};
+use ostler_api::{Machine, MachineClass, driver::OperationKind, machine::WaitReason, names};
 use serde_json::{Value, json};
 
 use crate::{
@@ -45,6 +45,8 @@ pub struct Snapshot {
     pub class: ClassView,
     /// The secrets of its class, merged.
     pub secret: SecretView,
+    /// The cluster that its Node joins.
+    pub target: TargetView,
     /// Its Node: by label `node` if that is set, else by provider id, else by machine name label.
     pub node: NodeView,
     /// All pods whose `spec.nodeName` is the Node. Needed only while the Machine is being deleted.
@@ -150,6 +152,23 @@ pub struct SecretFacts {
     pub revision: String,
     /// The user data, with its placeholders.
     pub user_data: Option<UserData>,
+}
+
+/// The cluster that the Node of a Machine joins: it has its pods and its bootstrap token too.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum TargetView {
+    /// It is watched: Node and pods are what was seen there.
+    #[default]
+    Watched,
+    /// There is none. No Node is waited for; Node, pods and token are absent.
+    None,
+    /// There is to be one and it cannot be looked into. Node, pods and token are unknown.
+    Lacking {
+        /// Why.
+        reason: WaitReason,
+        /// For people.
+        message: String,
+    },
 }
 
 /// The Node of a Machine.

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use tracing::info;
 
 use super::{Broken, Machines};
+use crate::target::{Target, TargetOf};
 use crate::watch::ObjectName;
 use crate::writes::{Deletion, WriteError};
 
@@ -82,10 +83,16 @@ impl Machines {
             Action::PatchMachine(patch) => {
                 self.patch_machine(done, |_| machine_change(patch)).await
             }
-            Action::EnsureBootstrapToken(request) => self.ensure_token(request).await,
-            Action::DeleteBootstrapToken { id } => self.delete_token(id).await,
+            Action::EnsureBootstrapToken(request) => match self.target(snapshot) {
+                Ok(target) => self.ensure_token(&target, request).await,
+                Err(lacking) => Err(lacking),
+            },
+            Action::DeleteBootstrapToken { id } => match self.target(snapshot) {
+                Ok(target) => self.delete_token(&target, id).await,
+                Err(lacking) => Err(lacking),
+            },
             Action::PatchNode(patch) => self.patch_node(snapshot, done, patch).await,
-            Action::DeleteNode { name, uid } => self.delete_node(name, uid).await,
+            Action::DeleteNode { name, uid } => self.delete_node(snapshot, name, uid).await,
             Action::DeleteMachine => self.delete_machine(&done.machine).await,
             // Performed by `send_away`.
             Action::Evict(_) | Action::DeletePod(_) => Ok(()),
@@ -129,6 +136,15 @@ impl Machines {
         Ok(())
     }
 
+    /// The cluster that everything is written to that belongs to the Node.
+    fn target(&self, snapshot: &Snapshot) -> Result<Arc<Target>, WriteError> {
+        match self.stores.targets.of(&snapshot.machine) {
+            TargetOf::Cluster(target) => Ok(target),
+            TargetOf::Lacking { message, .. } => Err(WriteError::Other(message)),
+            TargetOf::None => Err(WriteError::NotFound),
+        }
+    }
+
     async fn patch_node(
         &self,
         snapshot: &Snapshot,
@@ -139,16 +155,24 @@ impl Machines {
         let NodeView::Known(node) = &snapshot.node else { return Err(WriteError::NotFound) };
         let change = node_change(node, patch, snapshot.machine.name());
         let change = change.on_condition(node.metadata.resource_version.as_deref());
-        let api: Api<Node> = self.writer.cluster_api();
-        let written = self.writer.patch(&api, &patch.name, &change).await?;
-        self.stores.nodes.absorb(written);
+        let target = self.target(snapshot)?;
+        let writer = self.writer.to(&target);
+        let api: Api<Node> = writer.cluster_api();
+        let written = writer.patch(&api, &patch.name, &change).await?;
+        target.nodes.absorb(written);
         done.changed = true;
         Ok(())
     }
 
-    async fn delete_node(&self, name: &str, uid: &str) -> Result<(), WriteError> {
-        let api: Api<Node> = self.writer.cluster_api();
-        self.writer.delete(&api, name, Deletion { uid: Some(uid), at_once: false }).await
+    async fn delete_node(
+        &self,
+        snapshot: &Snapshot,
+        name: &str,
+        uid: &str,
+    ) -> Result<(), WriteError> {
+        let writer = self.writer.to(self.target(snapshot)?.as_ref());
+        let api: Api<Node> = writer.cluster_api();
+        writer.delete(&api, name, Deletion { uid: Some(uid), at_once: false }).await
     }
 
     async fn delete_machine(&self, machine: &Machine) -> Result<(), WriteError> {
@@ -167,12 +191,16 @@ impl Machines {
     async fn send_one_away(&self, snapshot: &Snapshot, action: &Action) -> Performed {
         let Some(pod) = pod_of(action) else { return Performed::Skipped };
         let name = ObjectName::new(&pod.namespace, &pod.name);
+        let writer = match self.target(snapshot) {
+            Ok(target) => self.writer.to(&target),
+            Err(lacking) => return Performed::Failed(lacking.to_string()),
+        };
         let result = if matches!(action, Action::Evict(_)) {
-            self.writer.evict(&name, &pod.uid).await
+            writer.evict(&name, &pod.uid).await
         } else {
-            let api: Api<Pod> = self.writer.api(&pod.namespace);
+            let api: Api<Pod> = writer.api(&pod.namespace);
             let at_once = Deletion { uid: Some(&pod.uid), at_once: true };
-            self.writer.delete(&api, &pod.name, at_once).await
+            writer.delete(&api, &pod.name, at_once).await
         };
         let in_vain = |by_budget| {
             let refusal = Refusal { at: snapshot.now, by_budget };

@@ -15,6 +15,7 @@ use rand::RngExt;
 
 use super::{Broken, Machines, operation, token};
 use crate::stores::{MachineIndex, MergedSecret, NodeIndex, PodIndex, merge};
+use crate::target::TargetOf;
 use crate::watch::ObjectName;
 
 impl Machines {
@@ -28,12 +29,14 @@ impl Machines {
         if class.as_ref().is_some_and(|class| is_not_held(class)) {
             return Ok(None);
         }
-        let (secret, node) = (self.secret_view(class.as_deref()), self.node_view(&machine));
+        let secret = self.secret_view(class.as_deref());
+        let target = self.stores.targets.of(&machine);
+        let node = node_view(&machine, &target);
         let now = (self.clock.0)();
         let known = operation::view(&self.sessions, &self.memory, machine.uid(), now);
         let expected = known == OperationView::Idle && self.may_come_back(&machine);
         let operation = if expected { OperationView::Expected } else { known };
-        let bootstrap_token = self.token_of(&machine, &secret).await?;
+        let bootstrap_token = self.token_of(&machine, &secret, &target).await?;
         Ok(Some(Snapshot {
             now,
             driver: self.driver_view(class.as_deref()),
@@ -42,8 +45,9 @@ impl Machines {
                 None => ClassView::Missing,
             },
             secret,
-            pods: self.pods_on(&machine, &node),
+            pods: self.pods_on(&machine, &target, &node),
             attached_volumes: attached_volumes(&node),
+            target: target.view(),
             node,
             bootstrap_token,
             provider_id_holder: self.other_holder(&machine, &operation),
@@ -87,29 +91,18 @@ impl Machines {
         }
     }
 
-    /// By label, else by provider id, else by the name of the machine on the Node.
-    fn node_view(&self, machine: &Machine) -> NodeView {
-        let nodes = &self.stores.nodes;
-        if let Some(name) = machine.node_name() {
-            return nodes.get(&ObjectName::cluster(name)).map_or(NodeView::Absent, NodeView::Known);
-        }
-        let by_id = machine.provider_id().map(|id| nodes.find(NodeIndex::ProviderId, id));
-        let found = by_id
-            .filter(|found| !found.is_empty())
-            .unwrap_or_else(|| nodes.find(NodeIndex::MachineName, machine.name()));
-        match found.as_slice() {
-            [] => NodeView::Absent,
-            [node] => NodeView::Known(Arc::clone(node)),
-            several => NodeView::Ambiguous(several.iter().map(|node| name_of(node)).collect()),
-        }
-    }
-
-    fn pods_on(&self, machine: &Machine, node: &NodeView) -> Observed<Vec<PodView>> {
+    fn pods_on(
+        &self,
+        machine: &Machine,
+        target: &TargetOf,
+        node: &NodeView,
+    ) -> Observed<Vec<PodView>> {
+        let TargetOf::Cluster(target) = target else { return nothing_there(target) };
         if !machine.is_deleting() {
             return Observed::Unknown;
         }
         let NodeView::Known(node) = node else { return Observed::Known(Vec::new()) };
-        let pods = self.stores.pods.find(PodIndex::Node, &name_of(node));
+        let pods = target.pods.find(PodIndex::Node, &name_of(node));
         let view = |pod: &k8s_openapi::api::core::v1::Pod| {
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
             PodView::of(pod, self.memory.refusal(uid))
@@ -134,6 +127,35 @@ impl Machines {
         let holders = self.stores.machines.find(MachineIndex::ProviderId, id);
         let other = holders.iter().find(|holder| holder.uid() != machine.uid());
         other.map(|holder| holder.name().to_owned())
+    }
+}
+
+/// What of a cluster that may not be there: the same answer for Node, pods and token.
+fn nothing_there<T>(target: &TargetOf) -> Observed<T> {
+    match target {
+        TargetOf::None => Observed::Absent,
+        TargetOf::Cluster(_) | TargetOf::Lacking { .. } => Observed::Unknown,
+    }
+}
+
+/// By label, else by provider id, else by the name of the machine on the Node.
+fn node_view(machine: &Machine, target: &TargetOf) -> NodeView {
+    let nodes = match target {
+        TargetOf::None => return NodeView::Absent,
+        TargetOf::Lacking { .. } => return NodeView::Unknown,
+        TargetOf::Cluster(target) => &target.nodes,
+    };
+    if let Some(name) = machine.node_name() {
+        return nodes.get(&ObjectName::cluster(name)).map_or(NodeView::Absent, NodeView::Known);
+    }
+    let by_id = machine.provider_id().map(|id| nodes.find(NodeIndex::ProviderId, id));
+    let found = by_id
+        .filter(|found| !found.is_empty())
+        .unwrap_or_else(|| nodes.find(NodeIndex::MachineName, machine.name()));
+    match found.as_slice() {
+        [] => NodeView::Absent,
+        [node] => NodeView::Known(Arc::clone(node)),
+        several => NodeView::Ambiguous(several.iter().map(|node| name_of(node)).collect()),
     }
 }
 

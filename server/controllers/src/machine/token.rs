@@ -16,7 +16,8 @@ use ostler_lifecycle::snapshot::{BootstrapToken, Observed, SecretView};
 use ostler_lifecycle::user_data::{token_id, wants_token};
 
 use super::{Broken, Machines};
-use crate::writes::{Deletion, WriteError};
+use crate::target::{Target, TargetOf};
+use crate::writes::{Deletion, WriteError, Writer};
 
 /// Characters of a token.
 pub(super) const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
@@ -28,7 +29,13 @@ impl Machines {
         &self,
         machine: &Machine,
         secret: &SecretView,
+        target: &TargetOf,
     ) -> Result<Observed<BootstrapToken>, Broken> {
+        let target = match target {
+            TargetOf::None => return Ok(Observed::Absent),
+            TargetOf::Lacking { .. } => return Ok(Observed::Unknown),
+            TargetOf::Cluster(target) => target,
+        };
         let id = token_id(machine.uid());
         let known = self.memory.token(&id);
         if known != Observed::Unknown {
@@ -40,7 +47,8 @@ impl Machines {
         if !joins(machine) || !may_want_token(secret) {
             return Ok(Observed::Unknown);
         }
-        let found = self.writer.get(&self.tokens(), &secret_name(&id)).await;
+        let writer = self.writer.to(target);
+        let found = writer.get(&tokens(&writer), &secret_name(&id)).await;
         let found =
             found.map_err(|source| Broken::Api { what: "cannot read the token", source })?;
         let found = found.as_ref().and_then(read).map_or(Observed::Absent, Observed::Known);
@@ -48,16 +56,17 @@ impl Machines {
         Ok(found)
     }
 
-    fn tokens(&self) -> Api<Secret> {
-        self.writer.api(bootstrap::NAMESPACE)
-    }
-
-    pub(super) async fn ensure_token(&self, request: &TokenRequest) -> Result<(), WriteError> {
+    pub(super) async fn ensure_token(
+        &self,
+        target: &Target,
+        request: &TokenRequest,
+    ) -> Result<(), WriteError> {
+        let writer = self.writer.to(target);
         let secret = self.write(request);
         let name = secret_name(&request.id);
-        match self.writer.create(&self.tokens(), &secret).await {
+        match writer.create(&tokens(&writer), &secret).await {
             Err(WriteError::Conflict) => {
-                self.writer.replace(&self.tokens(), &name, &secret).await?;
+                writer.replace(&tokens(&writer), &name, &secret).await?;
             }
             other => drop(other?),
         }
@@ -67,8 +76,9 @@ impl Machines {
         Ok(())
     }
 
-    pub(super) async fn delete_token(&self, id: &str) -> Result<(), WriteError> {
-        match self.writer.delete(&self.tokens(), &secret_name(id), Deletion::default()).await {
+    pub(super) async fn delete_token(&self, target: &Target, id: &str) -> Result<(), WriteError> {
+        let writer = self.writer.to(target);
+        match writer.delete(&tokens(&writer), &secret_name(id), Deletion::default()).await {
             Ok(()) | Err(WriteError::NotFound) => {
                 self.memory.keep_token(id, Observed::Absent);
                 Ok(())
@@ -101,6 +111,10 @@ impl Machines {
             ..Secret::default()
         }
     }
+}
+
+fn tokens(writer: &Writer) -> Api<Secret> {
+    writer.api(bootstrap::NAMESPACE)
 }
 
 /// Nothing was ever sent for this machine, so nobody made a token for it.

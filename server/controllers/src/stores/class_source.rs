@@ -146,7 +146,7 @@ mod tests {
     }
 
     fn source(refs: &Value) -> StoreClassSource {
-        let stores = Stores::new();
+        let stores = Stores::default();
         stores.classes.apply(Event::Init);
         stores.classes.apply(Event::InitApply(class(refs)));
         stores.classes.apply(Event::InitDone);
@@ -210,7 +210,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_served_before_the_mirrors_are_complete() {
-        let source = StoreClassSource::new(Stores::new(), "default");
+        let source = StoreClassSource::new(Stores::default(), "default");
         assert!(matches!(source.class("default", "c"), Err(ClassError::Unavailable(_))));
     }
 }

@@ -12,9 +12,10 @@ pub(crate) use node_change::differs;
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use ostler_api::{Machine, MachineClass};
 
+use crate::target::Targets;
 use crate::watch::{Mirror, ObjectName};
 
 /// Everything that is watched. Cheap to clone; every clone is the same.
@@ -26,16 +27,14 @@ pub struct Stores {
     pub classes: Arc<Mirror<MachineClass>>,
     /// Secrets of the namespace that is served.
     pub secrets: Arc<Mirror<Secret>>,
-    /// All Nodes.
-    pub nodes: Arc<Mirror<Node>>,
-    /// All pods, as little of them as a drain needs.
-    pub pods: Arc<Mirror<Pod>>,
+    /// The clusters that Nodes join: Nodes and pods.
+    pub targets: Targets,
 }
 
 impl Stores {
     /// Empty mirrors, filled once the controllers run.
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(targets: Targets) -> Self {
+        Self { targets, ..Self::default() }
     }
 
     /// Waits until every mirror holds its first complete list.
@@ -44,8 +43,7 @@ impl Stores {
             self.machines.synced(),
             self.classes.synced(),
             self.secrets.synced(),
-            self.nodes.synced(),
-            self.pods.synced(),
+            self.targets.synced(),
         );
     }
 
@@ -54,8 +52,7 @@ impl Stores {
         self.machines.is_synced()
             && self.classes.is_synced()
             && self.secrets.is_synced()
-            && self.nodes.is_synced()
-            && self.pods.is_synced()
+            && self.targets.are_synced()
     }
 
     /// Machines that use a class, by name.

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     operation::{Failure, Finished, InstanceRecord, OperationView, Success},
     plan::EventReason,
-    snapshot::ClassView,
+    snapshot::{ClassView, TargetView},
 };
 
 /// How soon an instance is looked at again that was reported in a way that cannot be right.
@@ -260,7 +260,8 @@ fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
     if pass.machine.provider_id() != Some(record.provider_id.as_str()) {
         pass.patch.provider_id = Some(record.provider_id.clone());
     }
-    if pass.machine.node_name().is_none() && !record.node_name.is_empty() {
+    let joins = pass.snap.target != TargetView::None;
+    if joins && pass.machine.node_name().is_none() && !record.node_name.is_empty() {
         pass.patch.labels.insert(names::label::NODE.to_owned(), record.node_name.clone());
     }
     if pass.machine.annotation(names::annotation::PRIORITY).is_none() {

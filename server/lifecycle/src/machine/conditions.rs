@@ -48,6 +48,11 @@ pub(crate) fn remove(status: &mut MachineStatus, type_: &MachineConditionType) {
     status.conditions.retain(|condition| condition.type_ != type_.as_str());
 }
 
+/// Whether a Node was ever seen whose conditions were taken over.
+pub(crate) fn has_any_of_a_node(status: &MachineStatus) -> bool {
+    status.conditions.iter().any(|one| !MachineConditionType::is_ours(&one.type_))
+}
+
 /// Takes over the conditions of the Node. A heartbeat alone is no change, so that it does not cost
 /// a write.
 pub(crate) fn copy_from_node(status: &mut MachineStatus, node: &[NodeCondition]) {

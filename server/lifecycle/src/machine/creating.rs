@@ -21,7 +21,7 @@ use super::{
 use crate::{
     operation::{Failure, Request, SecretText, UserData},
     plan::{Action, EventReason, TokenRequest},
-    snapshot::{ClassFacts, Observed, SecretView},
+    snapshot::{ClassFacts, Observed, SecretView, TargetView},
     user_data::{self, MAX_USER_DATA},
 };
 
@@ -34,6 +34,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         Ok(both) => both,
         Err(lack) => return pass.lack(lack),
     };
+    if let Err(lack) = preconditions::target(pass.snap) {
+        return pass.lack(lack);
+    }
     if pass.creation_overdue() {
         let text = "no instance within the creation timeout";
         return pass.fail(FailureReason::CreationTimeout, MachineOperationType::Create, text);
@@ -119,7 +122,10 @@ fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Turn {
 fn user_data(pass: &mut Pass<'_>) -> Result<Option<UserData>, Turn> {
     let SecretView::Known(secret) = &pass.snap.secret else { return Ok(None) };
     let Some(template) = &secret.user_data else { return Ok(None) };
-    let token = if user_data::wants_token(template) { Some(token(pass)?) } else { None };
+    // Without a target cluster there is nothing to join, and no place for a token.
+    let joins = pass.snap.target != TargetView::None;
+    let wanted = joins && user_data::wants_token(template);
+    let token = if wanted { Some(token(pass)?) } else { None };
     let filled = user_data::fill(template, pass.name(), token.as_ref());
     if filled.len() > MAX_USER_DATA {
         let message =

@@ -13,7 +13,7 @@ const TABLE: &[(State, State, &str)] = &[
     (State::Initializing, State::Joining, "initialized, or nothing to initialize"),
     (State::Initializing, State::Creating, "instance vanished"),
     (State::Initializing, State::Failed, "creation timeout"),
-    (State::Joining, State::Running, "node healthy"),
+    (State::Joining, State::Running, "node healthy, or no target cluster"),
     (State::Joining, State::Initializing, "driver says uninitialized"),
     (State::Joining, State::Creating, "instance vanished before it was named"),
     (State::Joining, State::Failed, "creation timeout"),

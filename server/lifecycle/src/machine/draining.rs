@@ -17,10 +17,11 @@ use ostler_api::{
 use super::{
     State, conditions, health,
     pass::{Pass, Turn, after},
+    preconditions,
 };
 use crate::{
     plan::{Action, EventReason, PodRef},
-    snapshot::{NodeView, Observed, PodView, Snapshot},
+    snapshot::{NodeView, Observed, PodView, Snapshot, TargetView},
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
@@ -28,9 +29,10 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         return Turn::To(State::Detaching);
     }
     match &pass.snap.node {
+        NodeView::Unknown if is_unseen_for_good(pass.snap) => return Turn::To(State::Deleting),
         NodeView::Unknown => {
-            let what = "nodes were not looked up yet".to_owned();
-            return pass.wait(WaitReason::NotObserved, Some(what), None);
+            let lack = preconditions::unseen(pass.snap, "nodes");
+            return pass.wait(lack.reason, Some(lack.message), deadline(pass.snap));
         }
         NodeView::Ambiguous(nodes) if !overdue(pass.snap) && !pass.machine.wants_force() => {
             let text = format!("nodes {} claim to be it", nodes.join(", "));
@@ -90,6 +92,16 @@ pub(crate) fn overdue(snap: &Snapshot) -> bool {
 /// Whether pods are to be deleted without grace and without waiting.
 pub(crate) fn must_force(snap: &Snapshot, node: &Node) -> bool {
     snap.machine.wants_force() || overdue(snap) || is_lost(snap, node)
+}
+
+/// Whether the target cluster cannot be looked into and is not waited for any longer: a cluster
+/// that is gone must not keep its machines. One whose secret is gone is not waited for at all by a
+/// machine that no Node was ever seen of.
+pub(crate) fn is_unseen_for_good(snap: &Snapshot) -> bool {
+    let TargetView::Lacking { reason, .. } = &snap.target else { return false };
+    let gone = matches!(reason, WaitReason::TargetUnnamed | WaitReason::TargetSecretMissing);
+    let node_seen = snap.machine.status.as_ref().is_some_and(conditions::has_any_of_a_node);
+    overdue(snap) || snap.machine.wants_force() || (gone && !node_seen)
 }
 
 fn is_lost(snap: &Snapshot, node: &Node) -> bool {

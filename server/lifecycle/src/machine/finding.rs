@@ -6,7 +6,7 @@ use ostler_api::{
 };
 
 use super::{
-    State,
+    State, draining,
     pass::{Pass, Reading, Turn},
     preconditions, retry,
     standing::Standing,
@@ -112,9 +112,10 @@ fn look(pass: &mut Pass<'_>) -> Turn {
     if !driver.has(OperationKind::GetMachineStatus) {
         return Turn::To(State::Draining);
     }
-    if let NodeView::Unknown = pass.snap.node {
-        let what = "nodes were not looked up yet".to_owned();
-        return pass.wait(WaitReason::NotObserved, Some(what), None);
+    if let (NodeView::Unknown, false) = (&pass.snap.node, draining::is_unseen_for_good(pass.snap)) {
+        let lack = preconditions::unseen(pass.snap, "nodes");
+        let until = draining::deadline(pass.snap);
+        return pass.wait(lack.reason, Some(lack.message), until);
     }
     retry::gate(pass).unwrap_or_else(|| pass.send_read(class))
 }

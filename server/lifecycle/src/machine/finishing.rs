@@ -1,12 +1,11 @@
 //! Deletion ends: the Node, the bootstrap token, and the Machine itself.
 
-use ostler_api::machine::{
-    MachineConditionType, MachineOperationType, MachineState, MachineStep, WaitReason,
-};
+use ostler_api::machine::{MachineConditionType, MachineOperationType, MachineState, MachineStep};
 
 use super::{
-    conditions,
+    conditions, draining,
     pass::{Pass, Turn},
+    preconditions,
 };
 use crate::{
     plan::{Action, EventReason, Next},
@@ -15,9 +14,10 @@ use crate::{
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
-    if let NodeView::Unknown = pass.snap.node {
-        let what = "nodes were not looked up yet".to_owned();
-        return pass.wait(WaitReason::NotObserved, Some(what), None);
+    let blind = draining::is_unseen_for_good(pass.snap);
+    if let (NodeView::Unknown, false) = (&pass.snap.node, blind) {
+        let lack = preconditions::unseen(pass.snap, "nodes");
+        return pass.wait(lack.reason, Some(lack.message), draining::deadline(pass.snap));
     }
     if let Some(node) = pass.node() {
         pass.node_patch.remove_finalizer = true;
@@ -25,7 +25,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         let uid = node.metadata.uid.clone().unwrap_or_default();
         pass.act_last(Action::DeleteNode { name, uid });
     }
-    if !matches!(pass.snap.bootstrap_token, Observed::Absent) {
+    if !blind && !matches!(pass.snap.bootstrap_token, Observed::Absent) {
         let id = user_data::token_id(pass.machine.uid());
         pass.act_last(Action::DeleteBootstrapToken { id });
     }

@@ -15,7 +15,10 @@ use super::{
     preconditions, running,
     standing::Standing,
 };
-use crate::{operation::InstanceRecord, snapshot::NodeView};
+use crate::{
+    operation::InstanceRecord,
+    snapshot::{NodeView, TargetView},
+};
 
 /// Writes down that the instance is there.
 pub(crate) fn enter(pass: &mut Pass<'_>) {
@@ -41,8 +44,15 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     {
         return Turn::To(State::Creating);
     }
+    if pass.snap.target == TargetView::None {
+        running::enter_without_node(pass);
+        return Turn::To(State::Running);
+    }
     let (reason, message) = match &pass.snap.node {
-        NodeView::Unknown => (WaitReason::NotObserved, "nodes were not looked up yet".to_owned()),
+        NodeView::Unknown => {
+            let lack = preconditions::unseen(pass.snap, "nodes");
+            (lack.reason, lack.message)
+        }
         NodeView::Ambiguous(nodes) => {
             (WaitReason::NodeAmbiguous, format!("nodes {} claim to be it", nodes.join(", ")))
         }

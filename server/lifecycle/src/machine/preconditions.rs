@@ -3,7 +3,7 @@
 use ostler_api::{machine::WaitReason, names};
 
 use crate::{
-    snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView, Snapshot},
+    snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView, Snapshot, TargetView},
     user_data::MAX_PROVIDER_SPEC,
 };
 
@@ -30,6 +30,23 @@ pub(crate) fn check(snap: &Snapshot) -> Result<(&ClassFacts, &DriverFacts), Lack
         );
     };
     Ok((class, driver))
+}
+
+/// The target cluster, or why it cannot be looked into. An instance is made only for a cluster that
+/// its Node can join.
+pub(crate) fn target(snap: &Snapshot) -> Result<(), Lack> {
+    match &snap.target {
+        TargetView::Watched | TargetView::None => Ok(()),
+        TargetView::Lacking { reason, message } => lack(reason.clone(), message.clone()),
+    }
+}
+
+/// What a wait is for that has to see the Node, or `what` else of the target cluster.
+pub(crate) fn unseen(snap: &Snapshot, what: &str) -> Lack {
+    target(snap).err().unwrap_or_else(|| Lack {
+        reason: WaitReason::NotObserved,
+        message: format!("{what} were not looked up yet"),
+    })
 }
 
 /// The class, if it exists and can be sent.

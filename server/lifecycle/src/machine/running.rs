@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     plan::{Action, EventReason, Next},
-    snapshot::{NodeView, Observed},
+    snapshot::{NodeView, Observed, TargetView},
     user_data,
 };
 
@@ -38,6 +38,16 @@ pub(crate) fn enter(pass: &mut Pass<'_>) {
     pass.status.retry = None;
 }
 
+/// The instance is there, and there is no cluster for a Node of it.
+pub(crate) fn enter_without_node(pass: &mut Pass<'_>) {
+    let text = "the instance exists, and there is no target cluster to join";
+    pass.last_operation(MachineOperationType::Create, MachineState::Successful, text, None);
+    pass.event(false, EventReason::Available, text.to_owned());
+    pass.machine_phase(&MachinePhase::Available);
+    pass.step(None);
+    pass.status.retry = None;
+}
+
 /// Everything that the Node of a Machine carries, as one write.
 pub(crate) fn keep_node(pass: &mut Pass<'_>, node: &Node) {
     let name = node.metadata.name.as_deref().unwrap_or_default();
@@ -55,6 +65,13 @@ pub(crate) fn keep_node(pass: &mut Pass<'_>, node: &Node) {
 }
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+    match &pass.snap.target {
+        TargetView::None => return without_node(pass),
+        TargetView::Lacking { reason, message } => {
+            return pass.wait(reason.clone(), Some(message.clone()), None);
+        }
+        TargetView::Watched => {}
+    }
     match &pass.snap.node {
         NodeView::Unknown => return Turn::Rest(Next::OnChange),
         NodeView::Ambiguous(nodes) => {
@@ -83,6 +100,25 @@ pub(crate) fn follow_node(pass: &mut Pass<'_>, node: &Node) -> Turn {
     pass.event(false, EventReason::NodeDeleted, format!("node {name} was deleted"));
     pass.act_last(Action::DeleteMachine);
     Turn::Rest(Next::OnChange)
+}
+
+/// Nobody can say more about the machine than its driver.
+fn without_node(pass: &mut Pass<'_>) -> Turn {
+    match pass.status.machine_phase() {
+        MachinePhase::Available => {}
+        // It had a target cluster before.
+        MachinePhase::Running | MachinePhase::Unknown => enter_without_node(pass),
+        MachinePhase::New
+        | MachinePhase::Pending
+        | MachinePhase::Terminating
+        | MachinePhase::Failed
+        | MachinePhase::CrashLoopBackOff
+        | MachinePhase::InPlaceUpdating
+        | MachinePhase::InPlaceUpdateSuccessful
+        | MachinePhase::InPlaceUpdateFailed
+        | MachinePhase::Other(_) => return Turn::Rest(Next::OnChange),
+    }
+    updating::plan(pass)
 }
 
 fn healthy(pass: &mut Pass<'_>, node: &Node) -> Turn {

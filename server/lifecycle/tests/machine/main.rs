@@ -18,4 +18,5 @@ mod health;
 mod hot_update;
 mod life;
 mod retry;
+mod target;
 mod world;

@@ -23,7 +23,7 @@ use ostler_lifecycle::{
     record::record,
     snapshot::{
         BootstrapToken, ClassFacts, ClassView, DriverFacts, DriverView, Fresh, NodeView, Observed,
-        PodView, Refusal, SecretFacts, SecretView, Settings, Snapshot,
+        PodView, Refusal, SecretFacts, SecretView, Settings, Snapshot, TargetView,
     },
 };
 use serde_json::json;
@@ -45,6 +45,7 @@ pub struct World {
     pub class: Option<MachineClass>,
     pub class_view: Option<ClassView>,
     pub secret: SecretView,
+    pub target: TargetView,
     pub node: NodeView,
     pub pods: Observed<Vec<PodView>>,
     pub volumes: Observed<Vec<String>>,
@@ -88,6 +89,7 @@ impl World {
             class: Some(class(&json!({ "size": 1, "tags": { "a": "1" } }))),
             class_view: None,
             secret: secret(b"#!/bin/sh\njoin <<BOOTSTRAP_TOKEN>> as <<MACHINE_NAME>>"),
+            target: TargetView::Watched,
             node: NodeView::Absent,
             pods: Observed::Known(Vec::new()),
             volumes: Observed::Absent,
@@ -218,6 +220,7 @@ impl World {
                     .map_or(ClassView::Missing, |class| ClassView::Known(ClassFacts::of(class)))
             }),
             secret: self.secret.clone(),
+            target: self.target.clone(),
             node: self.node.clone(),
             pods: self.pods.clone(),
             attached_volumes: self.volumes.clone(),

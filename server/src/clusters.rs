@@ -1,0 +1,166 @@
+//! Which clusters the core works with, and how it reaches them.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::Context as _;
+use clap::Args;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use crate::core::TargetCluster;
+
+/// How a cluster is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// By the credentials that Kubernetes gives to a pod.
+    InCluster,
+    /// By a kubeconfig.
+    File(PathBuf),
+}
+
+/// What stands for [`Access::InCluster`] on the command line; upstream's word.
+const IN_CLUSTER: &str = "inClusterConfig";
+
+impl FromStr for Access {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // Upstream takes an empty value for the credentials of the pod.
+        Ok(match text {
+            "" | IN_CLUSTER => Self::InCluster,
+            path => Self::File(PathBuf::from(path)),
+        })
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InCluster => f.write_str(IN_CLUSTER),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Which cluster Nodes join.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// None.
+    None,
+    /// This one.
+    Cluster(Access),
+}
+
+impl FromStr for Wanted {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "none" => Ok(Self::None),
+            other => other.parse().map(Self::Cluster),
+        }
+    }
+}
+
+/// The options about clusters.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ClusterArgs {
+    /// The cluster with Machines, classes, their secrets, leases and events
+    ///
+    /// A kubeconfig, or inClusterConfig for the credentials of the pod. The target cluster by default, and
+    /// inClusterConfig if that is not given either.
+    #[arg(long, visible_alias = "kubeconfig", value_name = "FILE")]
+    control_kubeconfig: Option<Access>,
+    /// The cluster that Nodes join: Nodes, pods, volumes, bootstrap tokens
+    ///
+    /// A kubeconfig, or inClusterConfig for the credentials of the pod. The control cluster by default. With none,
+    /// machines join no cluster: they are Available once their instances are initialized.
+    #[arg(long, value_name = "FILE|none")]
+    target_kubeconfig: Option<Wanted>,
+}
+
+impl ClusterArgs {
+    /// Clients of the control and of the target cluster.
+    ///
+    /// # Errors
+    /// A kubeconfig cannot be used, or this is no pod.
+    pub(crate) async fn connect(&self) -> anyhow::Result<(Client, TargetCluster)> {
+        let control = client(&self.control(), "--control-kubeconfig").await?;
+        let target = match &self.target_kubeconfig {
+            None => TargetCluster::Control,
+            Some(Wanted::None) => TargetCluster::None,
+            Some(Wanted::Cluster(access)) if *access == self.control() => TargetCluster::Control,
+            Some(Wanted::Cluster(access)) => {
+                TargetCluster::Other(client(access, "--target-kubeconfig").await?)
+            }
+        };
+        Ok((control, target))
+    }
+
+    fn control(&self) -> Access {
+        match (&self.control_kubeconfig, &self.target_kubeconfig) {
+            (Some(control), _) => control.clone(),
+            (None, Some(Wanted::Cluster(target))) => target.clone(),
+            (None, Some(Wanted::None) | None) => Access::InCluster,
+        }
+    }
+}
+
+async fn client(access: &Access, flag: &str) -> anyhow::Result<Client> {
+    let unusable = || format!("{flag} {access} cannot be used");
+    let mut config = match access {
+        Access::File(path) => {
+            let kubeconfig = Kubeconfig::read_from(path).with_context(unusable)?;
+            let options = KubeConfigOptions::default();
+            Config::from_custom_kubeconfig(kubeconfig, &options).await.with_context(unusable)?
+        }
+        Access::InCluster => Config::incluster()
+            .with_context(|| format!("there are no in-cluster credentials here; give {flag}"))?,
+    };
+    // A refused eviction must come back at once; the work queue tries again.
+    config.default_retry = false;
+    Client::try_from(config).with_context(unusable)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        clusters: ClusterArgs,
+    }
+
+    fn clusters(args: &[&str]) -> ClusterArgs {
+        let line = [&["x"], args].concat();
+        Line::try_parse_from(line).unwrap().clusters
+    }
+
+    #[test]
+    fn the_control_cluster_is_the_target_cluster_unless_it_is_given() {
+        let file = |path: &str| Access::File(PathBuf::from(path));
+        assert_eq!(clusters(&[]).control(), Access::InCluster);
+        assert_eq!(clusters(&["--kubeconfig", "a"]).control(), file("a"));
+        assert_eq!(clusters(&["--target-kubeconfig", "b"]).control(), file("b"));
+        let both = clusters(&["--control-kubeconfig=inClusterConfig", "--target-kubeconfig=b"]);
+        assert_eq!(both.control(), Access::InCluster);
+        assert_eq!(both.target_kubeconfig, Some(Wanted::Cluster(file("b"))));
+    }
+
+    #[test]
+    fn none_is_no_file_of_that_name() {
+        let none = clusters(&["--target-kubeconfig=none", "--control-kubeconfig=a"]);
+        assert_eq!(none.target_kubeconfig, Some(Wanted::None));
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_is_not_there_is_named_with_its_flag() {
+        let error = clusters(&["--control-kubeconfig=/nowhere"]).connect().await.err().unwrap();
+        assert_eq!(error.to_string(), "--control-kubeconfig /nowhere cannot be used");
+    }
+}
