@@ -33,15 +33,19 @@ const fn wide(name: &'static str, type_: &'static str, path: &'static str) -> Co
     Column { name, type_, path, wide: true }
 }
 
-/// Status, Node, Age and ProviderID are upstream's; the others say where a Machine is and why.
+/// Status, Age, Node and ProviderID are upstream's, by name, path and order; the others say where a
+/// Machine is and why. What is shown with `-o wide` only comes after ProviderID.
 const MACHINE_COLUMNS: &[Column] = &[
     column("Status", "string", ".status.currentStatus.phase"),
-    column("Phase", "string", ".status.phase"),
+    column("Age", "date", ".metadata.creationTimestamp"),
+    column("Node", "string", ".metadata.labels.node"),
     column("Step", "string", ".status.step"),
     column("Waiting", "string", ".status.waitingFor.reason"),
-    column("Node", "string", ".metadata.labels.node"),
-    column("Age", "date", ".metadata.creationTimestamp"),
     wide("ProviderID", "string", ".spec.providerID"),
+    wide("Phase", "string", ".status.phase"),
+    wide("Bootstrap", "string", ".status.bootstrapPhase"),
+    wide("Infrastructure", "string", ".status.infrastructurePhase"),
+    wide("Version", "string", ".status.version"),
     wide("Class", "string", ".spec.class.name"),
 ];
 

@@ -1,8 +1,10 @@
 //! API types of Ostler: the kinds, their names and the closed enums that all parts share.
 //!
 //! No I/O here. Start at [`machine`] for the Machine, [`machine_class`] for what its instance looks
-//! like, [`driver`] for what drivers answer and [`names`] for the strings that others depend on.
+//! like, [`bootstrap`] for how
+//! it becomes a Node, [`driver`] for what drivers answer and [`names`] for the strings that others depend on.
 
+pub mod bootstrap;
 pub mod crds;
 pub mod driver;
 pub mod machine;

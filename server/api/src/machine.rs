@@ -7,6 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::{bootstrap::Bootstrap, names, timeout::Timeout};
 pub use crate::{
     machine_status::{
         CurrentStatus, DrainProgress, HotUpdate, HotUpdateState, LastOperation, LifecyclePhase,
@@ -15,7 +16,6 @@ pub use crate::{
     },
     reasons::{FailureReason, WaitReason},
 };
-use crate::{names, timeout::Timeout};
 
 /// What a Machine is to be.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -40,6 +40,12 @@ pub struct MachineSpec {
     /// The instance, once there is one. May be given for an instance that exists already.
     #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
+    /// Where the user data come from; absent: from the secrets of the class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<Bootstrap>,
+    /// The Kubernetes version that the Node is to have; for bootstrap providers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// Labels, annotations and taints of the Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_template: Option<NodeTemplate>,

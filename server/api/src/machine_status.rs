@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    bootstrap::{BootstrapPhase, InfrastructurePhase, NodeRef},
     driver::OperationKind,
     open_enum::open_enum,
     reasons::{FailureReason, WaitReason},
@@ -62,6 +63,28 @@ pub struct MachineStatus {
     /// Why the Machine is Failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<FailureReason>,
+    /// Why the Machine is Failed, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_message: Option<String>,
+    /// Whether the data are there that the instance becomes a Node with; absent: they are those of
+    /// the class. Once true, it stays true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap_ready: Option<bool>,
+    /// How far the bootstrap is, in the word of the bootstrap provider if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap_phase: Option<BootstrapPhase>,
+    /// Whether the instance exists and is initialized.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub infrastructure_ready: Option<bool>,
+    /// How far the instance is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub infrastructure_phase: Option<InfrastructurePhase>,
+    /// The Node, or the one that was there last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_ref: Option<NodeRef>,
+    /// Version of the kubelet of that Node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// A hot update that has not succeeded yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot_update: Option<HotUpdate>,
@@ -322,13 +345,13 @@ open_enum! {
 open_enum! {
     /// Where in its life a Machine is.
     pub enum LifecyclePhase {
-        /// Nothing was asked of the infrastructure yet.
+        /// The data are missing, or nothing was asked of the infrastructure yet.
         Pending = "Pending",
         /// The instance is being made.
         Provisioning = "Provisioning",
         /// The instance is made and is to become a Node.
         Provisioned = "Provisioned",
-        /// The Node is there.
+        /// The Node is there and was Ready.
         Running = "Running",
         /// Being deleted.
         Deleting = "Deleting",

@@ -107,6 +107,8 @@ pub mod bootstrap {
     pub const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
     /// Key of the user data in the secret of a class.
     pub const USER_DATA_KEY: &str = "userData";
+    /// Key of the user data in the secret that `spec.bootstrap.dataSecretName` names.
+    pub const DATA_KEY: &str = "value";
     /// Stands for the bootstrap token in user data.
     pub const TOKEN_PLACEHOLDER: &str = "<<BOOTSTRAP_TOKEN>>";
     /// Stands for the name of the Machine in user data.

@@ -19,6 +19,26 @@ open_enum! {
         UserDataTooLarge = "UserDataTooLarge",
         /// The provider spec is over 128 KiB.
         ProviderSpecTooLarge = "ProviderSpecTooLarge",
+        /// `spec.bootstrap` has neither data nor the name of a secret, and nobody brings them.
+        BootstrapDataMissing = "BootstrapDataMissing",
+        /// `spec.bootstrap.configRef` names nothing that a Machine can own.
+        BootstrapConfigInvalid = "BootstrapConfigInvalid",
+        /// `spec.bootstrap.configRef` names an object in another namespace.
+        BootstrapNamespaceDenied = "BootstrapNamespaceDenied",
+        /// The API server does not serve the kind of the bootstrap config.
+        BootstrapKindMissing = "BootstrapKindMissing",
+        /// The kind of the bootstrap config cannot be watched.
+        BootstrapKindUnreadable = "BootstrapKindUnreadable",
+        /// The bootstrap config does not exist.
+        BootstrapConfigMissing = "BootstrapConfigMissing",
+        /// The bootstrap config belongs to somebody else.
+        BootstrapConfigOwned = "BootstrapConfigOwned",
+        /// The bootstrap provider has not made the data yet.
+        BootstrapNotReady = "BootstrapNotReady",
+        /// The secret with the bootstrap data does not exist.
+        BootstrapSecretMissing = "BootstrapSecretMissing",
+        /// The secret with the bootstrap data has no key `value`.
+        BootstrapSecretInvalid = "BootstrapSecretInvalid",
         /// No driver for the provider of the class is connected and ready.
         DriverUnavailable = "DriverUnavailable",
         /// A driver works on an operation.
@@ -107,5 +127,7 @@ open_enum! {
         InstanceConflict = "InstanceConflict",
         /// The infrastructure lost something for good.
         DataLoss = "DataLoss",
+        /// The bootstrap provider gave up and named no reason of its own.
+        BootstrapFailed = "BootstrapFailed",
     }
 }

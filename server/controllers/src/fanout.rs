@@ -9,6 +9,7 @@ use ostler_api::{Machine, MachineClass};
 use ostler_sessions::SessionEvent;
 use tracing::debug;
 
+use crate::bootstrap::Configs;
 use crate::events::{Occurrence, Recorder, Severity};
 use crate::memory::Memory;
 use crate::queue::{Lane, Queue};
@@ -32,6 +33,7 @@ pub(crate) struct Fanout {
     pub(crate) stores: Stores,
     pub(crate) settings: Arc<Settings>,
     pub(crate) memory: Arc<Memory>,
+    pub(crate) configs: Arc<Configs>,
     pub(crate) recorder: Recorder,
 }
 
@@ -44,6 +46,7 @@ impl Fanout {
     /// machines that had to share its provider id.
     pub(crate) fn machine(&self, change: &Change<Machine>) {
         let lane = lane(change);
+        self.configs.machine(change);
         let key = |machine: &Arc<Machine>| ObjectName::of(machine.as_ref());
         if let Some(machine) = &change.new {
             self.queues.machines.add(key(machine), lane);
@@ -78,7 +81,8 @@ impl Fanout {
         self.queues.classes.add(name, lane);
     }
 
-    /// A secret changed: look at it and at the machines of the classes that name it.
+    /// A secret changed: look at it, at the machines of the classes that name it, and at those that
+    /// take their user data from it.
     pub(crate) fn secret(&self, change: &Change<Secret>) {
         let lane = lane(change);
         let Some(secret) = change.latest() else { return };
@@ -86,6 +90,9 @@ impl Fanout {
         for class in self.stores.namers(&name) {
             self.add_all(self.stores.users(&class), lane);
         }
+        let booting =
+            self.stores.machines.find_names(MachineIndex::BootstrapSecret, &name.to_string());
+        self.add_all(booting, lane);
         self.queues.secrets.add(name, lane);
     }
 

@@ -14,7 +14,7 @@ use super::*;
 use crate::events::EventMetrics;
 use crate::queue::{Outcome, QueueMetrics, QueueSettings};
 use crate::target::Targets;
-use crate::watch::Mirror;
+use crate::watch::{Mirror, WatchMetrics};
 
 fn fanout() -> Fanout {
     let metrics = QueueMetrics::register(&mut Registry::default());
@@ -31,9 +31,13 @@ fn fanout() -> Fanout {
         aliases: [("AWS".to_owned(), "aws.example.com".to_owned())].into(),
         ..Settings::default()
     };
-    let stores = Stores::new(Targets::one(client));
+    let stores = Stores::new(Targets::one(client.clone()));
     let memory = Arc::new(Memory::default());
-    Fanout { queues, stores, settings: Arc::new(settings), memory, recorder }
+    let (machines, registry) = (Arc::clone(&queues.machines), &mut Registry::default());
+    let watches = WatchMetrics::register(registry);
+    let configs = Configs::new(client, stores.clone(), machines, watches, registry);
+    let (configs, settings) = (Arc::new(configs), Arc::new(settings));
+    Fanout { queues, stores, settings, memory, configs, recorder }
 }
 
 fn target(fanout: &Fanout) -> Arc<Target> {

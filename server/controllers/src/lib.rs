@@ -5,6 +5,7 @@
 //! [leads](election) take them: the Machine controller (observe, plan, execute, record), and a
 //! smaller one that holds classes and secrets in use. Decisions are made by `ostler-lifecycle`.
 
+mod bootstrap;
 mod clock;
 mod cluster_id;
 pub mod election;

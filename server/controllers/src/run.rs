@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::bootstrap::Configs;
 use crate::clock::{Clock, DebugClock};
 use crate::election::{ElectionError, Elector, Term};
 use crate::events::{EventMetrics, EventWriter, Recorder};
@@ -79,16 +80,26 @@ impl Controllers {
             Recorder::new(client.clone(), &settings.identity, Arc::clone(&clock), counted);
         register_machines(registry, &stores);
         let memory = Arc::new(Memory::default());
+        let watch_metrics = WatchMetrics::register(registry);
+        let queues = queues(&settings, &QueueMetrics::register(registry));
+        let configs = Configs::new(
+            client.clone(),
+            stores.clone(),
+            Arc::clone(&queues.machines),
+            watch_metrics.clone(),
+            registry,
+        );
         let fanout = Fanout {
-            queues: queues(&settings, &QueueMetrics::register(registry)),
+            queues,
             stores: stores.clone(),
             settings: Arc::clone(&settings),
             memory: Arc::clone(&memory),
+            configs: Arc::new(configs),
             recorder,
         };
         let core = Core {
             writer: Writer::new(client.clone(), WriteMetrics::register(registry)),
-            watch_metrics: WatchMetrics::register(registry),
+            watch_metrics,
             reconcile_metrics: ReconcileMetrics::register(registry),
             leading: channel::Sender::new(None),
             fanout: Arc::new(fanout),
@@ -191,6 +202,7 @@ impl Core {
             clock: DebugClock(Arc::clone(&self.clock)),
             recorder: self.fanout.recorder.clone(),
             memory: Arc::clone(&self.memory),
+            configs: Arc::clone(&self.fanout.configs),
             metrics: self.reconcile_metrics.clone(),
             term,
         });

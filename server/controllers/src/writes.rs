@@ -9,8 +9,9 @@ use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     DeleteOptions, ObjectMeta, Preconditions, Status,
 };
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
+use ostler_lifecycle::bootstrap::ConfigName;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -157,6 +158,19 @@ impl Writer {
     {
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
         self.run(K::KIND, "patch_status", api.patch_status(name, &params, &patch)).await
+    }
+
+    /// Merge-patches an object of a bootstrap provider; `patch` as in [`Self::patch`].
+    pub(crate) async fn patch_config(
+        &self,
+        resource: &ApiResource,
+        config: &ConfigName,
+        patch: &Value,
+    ) -> Result<DynamicObject, WriteError> {
+        let namespace = &config.kind.namespace;
+        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, resource);
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        self.run("BootstrapConfig", "patch", api.patch(&config.name, &params, &patch)).await
     }
 
     /// Creates an object.

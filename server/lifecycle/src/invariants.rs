@@ -136,6 +136,7 @@ fn patches(plan: &Plan) -> impl Iterator<Item = &crate::plan::MachinePatch> {
     plan.actions.iter().filter_map(|action| match action {
         Action::PatchMachine(patch) => Some(patch),
         Action::AddFinalizer
+        | Action::OwnConfig(_)
         | Action::EnsureBootstrapToken(_)
         | Action::DeleteBootstrapToken { .. }
         | Action::PatchNode(_)

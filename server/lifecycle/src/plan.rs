@@ -3,9 +3,16 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use ostler_api::machine::{MachineStatus, WaitReason};
+use ostler_api::{
+    bootstrap::BootstrapText,
+    machine::{MachineStatus, WaitReason},
+};
+use serde_json::Value;
 
-use crate::operation::{Dispatch, SecretText};
+use crate::{
+    bootstrap::ConfigName,
+    operation::{Dispatch, SecretText},
+};
 
 /// The answer to a snapshot. Executed in this order: actions, one status write, then, only if that
 /// was accepted, cancel, acknowledge and dispatch. See [`record`](crate::record::record).
@@ -51,6 +58,8 @@ pub enum Action {
     AddFinalizer,
     /// Change the Machine outside its status.
     PatchMachine(MachinePatch),
+    /// Make the Machine the owner of the object of its bootstrap provider.
+    OwnConfig(OwnConfig),
     /// Make the bootstrap token, or replace the one that is there.
     EnsureBootstrapToken(TokenRequest),
     /// Delete the bootstrap token; fine if it is gone.
@@ -85,6 +94,7 @@ impl Action {
             Self::Evict(_) | Self::DeletePod(_) => true,
             Self::AddFinalizer
             | Self::PatchMachine(_)
+            | Self::OwnConfig(_)
             | Self::EnsureBootstrapToken(_)
             | Self::DeleteBootstrapToken { .. }
             | Self::PatchNode(_)
@@ -99,6 +109,7 @@ impl Action {
         match self {
             Self::AddFinalizer => "AddFinalizer",
             Self::PatchMachine(_) => "PatchMachine",
+            Self::OwnConfig(_) => "OwnConfig",
             Self::EnsureBootstrapToken(_) => "EnsureBootstrapToken",
             Self::DeleteBootstrapToken { .. } => "DeleteBootstrapToken",
             Self::PatchNode(_) => "PatchNode",
@@ -120,6 +131,28 @@ pub struct MachinePatch {
     pub labels: BTreeMap<String, String>,
     /// Annotations to set, or with `None` to remove.
     pub annotations: BTreeMap<String, Option<String>>,
+    /// What its bootstrap provider made for it.
+    pub bootstrap: Option<BootstrapPatch>,
+}
+
+/// Data of a bootstrap provider that are taken over into `spec.bootstrap`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BootstrapPatch {
+    /// The new `dataSecretName`.
+    DataSecretName(String),
+    /// The new `data`.
+    Data(BootstrapText),
+}
+
+/// The owners that an object of a bootstrap provider is to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnConfig {
+    /// The object.
+    pub config: ConfigName,
+    /// The version of it that was observed, as a precondition.
+    pub resource_version: String,
+    /// All of its owner references, as JSON.
+    pub owner_references: Value,
 }
 
 impl MachinePatch {

@@ -8,6 +8,7 @@ use ostler_api::{Machine, MachineClass, driver::OperationKind, machine::WaitReas
 use serde_json::{Value, json};
 
 use crate::{
+    bootstrap::BootstrapView,
     digest,
     operation::{OperationView, SecretText, UserData},
 };
@@ -45,6 +46,8 @@ pub struct Snapshot {
     pub class: ClassView,
     /// The secrets of its class, merged.
     pub secret: SecretView,
+    /// What it is to become a Node with, if that does not come from its class.
+    pub bootstrap: BootstrapView,
     /// The cluster that its Node joins.
     pub target: TargetView,
     /// Its Node: by label `node` if that is set, else by provider id, else by machine name label.

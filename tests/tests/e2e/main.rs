@@ -15,6 +15,7 @@ mod grpc;
 mod hot_update;
 mod legacy;
 mod manifests;
+mod preboot;
 mod rolling;
 mod sanity;
 mod story;

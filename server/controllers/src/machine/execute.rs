@@ -7,7 +7,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use ostler_api::Machine;
 use ostler_api::names::{finalizer, label, taint};
-use ostler_lifecycle::plan::{Action, MachinePatch, NodePatch, Performed, Plan, PodRef};
+use ostler_lifecycle::plan::{
+    Action, BootstrapPatch, MachinePatch, NodePatch, OwnConfig, Performed, Plan, PodRef,
+};
 use ostler_lifecycle::snapshot::{NodeView, Refusal, Snapshot};
 use serde_json::{Map, Value, json};
 use tracing::info;
@@ -83,6 +85,7 @@ impl Machines {
             Action::PatchMachine(patch) => {
                 self.patch_machine(done, |_| machine_change(patch)).await
             }
+            Action::OwnConfig(own) => self.own_config(done, own).await,
             Action::EnsureBootstrapToken(request) => match self.target(snapshot) {
                 Ok(target) => self.ensure_token(&target, request).await,
                 Err(lacking) => Err(lacking),
@@ -123,6 +126,19 @@ impl Machines {
         let written: Machine = self.writer.patch(&api, done.machine.name(), &patch).await?;
         self.stores.machines.absorb(written.clone());
         done.machine = Arc::new(written);
+        done.changed = true;
+        Ok(())
+    }
+
+    async fn own_config(&self, done: &mut Executed, own: &OwnConfig) -> Result<(), WriteError> {
+        let kind = &own.config.kind;
+        let Some(resource) = self.configs.resource(kind) else { return Err(WriteError::NotFound) };
+        let patch = json!({ "metadata": {
+            "resourceVersion": own.resource_version,
+            "ownerReferences": own.owner_references,
+        } });
+        let written = self.writer.patch_config(&resource, &own.config, &patch).await?;
+        self.configs.absorb(kind, &written);
         done.changed = true;
         Ok(())
     }
@@ -226,6 +242,7 @@ fn pod_of(action: &Action) -> Option<&PodRef> {
         Action::Evict(pod) | Action::DeletePod(pod) => Some(pod),
         Action::AddFinalizer
         | Action::PatchMachine(_)
+        | Action::OwnConfig(_)
         | Action::EnsureBootstrapToken(_)
         | Action::DeleteBootstrapToken { .. }
         | Action::PatchNode(_)
@@ -284,6 +301,13 @@ fn machine_change(patch: &MachinePatch) -> Change {
     if !patch.annotations.is_empty() {
         change = change.metadata("annotations", json!(patch.annotations));
     }
+    change = match &patch.bootstrap {
+        Some(BootstrapPatch::DataSecretName(name)) => {
+            change.spec("bootstrap", json!({ "dataSecretName": name }))
+        }
+        Some(BootstrapPatch::Data(text)) => change.spec("bootstrap", json!({ "data": text })),
+        None => change,
+    };
     match &patch.provider_id {
         Some(id) => change.spec("providerID", json!(id)),
         None => change,

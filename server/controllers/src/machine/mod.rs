@@ -22,6 +22,7 @@ use ostler_sessions::{Sessions, SubmitError};
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
+use crate::bootstrap::Configs;
 use crate::clock::DebugClock;
 use crate::election::Term;
 use crate::events::{Occurrence, Recorder, Severity};
@@ -47,6 +48,7 @@ pub(crate) struct Machines {
     pub(crate) clock: DebugClock,
     pub(crate) recorder: Recorder,
     pub(crate) memory: Arc<Memory>,
+    pub(crate) configs: Arc<Configs>,
     pub(crate) metrics: ReconcileMetrics,
     pub(crate) term: Term,
 }

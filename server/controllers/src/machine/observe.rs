@@ -36,7 +36,8 @@ impl Machines {
         let known = operation::view(&self.sessions, &self.memory, machine.uid(), now);
         let expected = known == OperationView::Idle && self.may_come_back(&machine);
         let operation = if expected { OperationView::Expected } else { known };
-        let bootstrap_token = self.token_of(&machine, &secret, &target).await?;
+        let bootstrap = self.configs.view(&machine);
+        let bootstrap_token = self.token_of(&machine, &secret, &bootstrap, &target).await?;
         Ok(Some(Snapshot {
             now,
             driver: self.driver_view(class.as_deref()),
@@ -45,6 +46,7 @@ impl Machines {
                 None => ClassView::Missing,
             },
             secret,
+            bootstrap,
             pods: self.pods_on(&machine, &target, &node),
             attached_volumes: attached_volumes(&node),
             target: target.view(),

@@ -10,10 +10,11 @@ use kube::Api;
 use ostler_api::Machine;
 use ostler_api::machine::MachinePhase;
 use ostler_api::names::bootstrap;
+use ostler_lifecycle::bootstrap::{BootstrapView, may_want_token};
 use ostler_lifecycle::operation::SecretText;
 use ostler_lifecycle::plan::TokenRequest;
 use ostler_lifecycle::snapshot::{BootstrapToken, Observed, SecretView};
-use ostler_lifecycle::user_data::{token_id, wants_token};
+use ostler_lifecycle::user_data::token_id;
 
 use super::{Broken, Machines};
 use crate::target::{Target, TargetOf};
@@ -29,6 +30,7 @@ impl Machines {
         &self,
         machine: &Machine,
         secret: &SecretView,
+        bootstrap: &BootstrapView,
         target: &TargetOf,
     ) -> Result<Observed<BootstrapToken>, Broken> {
         let target = match target {
@@ -44,7 +46,7 @@ impl Machines {
         if never_asked_for_an_instance(machine) {
             return Ok(Observed::Absent);
         }
-        if !joins(machine) || !may_want_token(secret) {
+        if !joins(machine) || !may_want_token(machine, secret, bootstrap) {
             return Ok(Observed::Unknown);
         }
         let writer = self.writer.to(target);
@@ -134,14 +136,6 @@ fn joins(machine: &Machine) -> bool {
     !machine.is_deleting() && joining.contains(&phase)
 }
 
-fn may_want_token(secret: &SecretView) -> bool {
-    match secret {
-        SecretView::Known(facts) => facts.user_data.as_ref().is_some_and(wants_token),
-        SecretView::NotReferenced => false,
-        SecretView::Unknown | SecretView::Missing(_) | SecretView::NamespaceDenied(_) => true,
-    }
-}
-
 fn secret_name(id: &str) -> String {
     format!("{}{id}", bootstrap::SECRET_PREFIX)
 }
@@ -186,9 +180,12 @@ mod tests {
             let user_data = Some(UserData::new(user_data.as_bytes().to_vec()));
             SecretView::Known(SecretFacts { revision: "1".to_owned(), user_data })
         };
-        assert!(may_want_token(&view("--token=<<BOOTSTRAP_TOKEN>>")));
-        assert!(!may_want_token(&view("no token")) && !may_want_token(&SecretView::NotReferenced));
-        assert!(may_want_token(&SecretView::Unknown), "not knowing is no reason not to look");
+        let wants = |secret: &SecretView| {
+            may_want_token(&phase("Pending"), secret, &BootstrapView::default())
+        };
+        assert!(wants(&view("--token=<<BOOTSTRAP_TOKEN>>")));
+        assert!(!wants(&view("no token")) && !wants(&SecretView::NotReferenced));
+        assert!(wants(&SecretView::Unknown), "not knowing is no reason not to look");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, PodStatus, Secret};
 use ostler_api::names::{annotation, label};
 use ostler_api::{Machine, MachineClass};
+use ostler_lifecycle::bootstrap::{config_of, data_secret};
 
 use crate::watch::{Mirrored, ObjectName};
 
@@ -17,6 +18,12 @@ pub enum MachineIndex {
     ProviderId,
     /// `metadata.uid`.
     Uid,
+    /// The object that `spec.bootstrap.configRef` names.
+    BootstrapConfig,
+    /// The kind of that object.
+    BootstrapKind,
+    /// `namespace/name` of the Secret with the user data.
+    BootstrapSecret,
 }
 
 impl Mirrored for Machine {
@@ -29,8 +36,25 @@ impl Mirrored for Machine {
         let mut keys = vec![(MachineIndex::Class, class), (MachineIndex::Uid, self.uid().into())];
         keys.extend(self.node_name().map(|name| (MachineIndex::Node, name.to_owned())));
         keys.extend(self.provider_id().map(|id| (MachineIndex::ProviderId, id.to_owned())));
+        keys.extend(bootstrap_keys(self));
         keys
     }
+}
+
+fn bootstrap_keys(machine: &Machine) -> Vec<(MachineIndex, String)> {
+    if machine.spec.bootstrap.is_none() {
+        return Vec::new();
+    }
+    let mut keys = Vec::new();
+    if let Ok(Some(config)) = config_of(machine) {
+        keys.push((MachineIndex::BootstrapConfig, config.key()));
+        keys.push((MachineIndex::BootstrapKind, config.kind.key()));
+    }
+    if let Some(name) = data_secret(machine) {
+        let namespace = machine.metadata.namespace.clone().unwrap_or_default();
+        keys.push((MachineIndex::BootstrapSecret, ObjectName::new(namespace, name).to_string()));
+    }
+    keys
 }
 
 /// What classes can be found by.

@@ -13,6 +13,7 @@ pub(crate) fn differs(old: &Node, new: &Node) -> bool {
         || old.spec != new.spec
         || conditions(old) != conditions(new)
         || volumes(old) != volumes(new)
+        || version(old) != version(new)
 }
 
 fn conditions(node: &Node) -> Vec<(&str, &str, Option<&str>)> {
@@ -23,6 +24,10 @@ fn conditions(node: &Node) -> Vec<(&str, &str, Option<&str>)> {
 fn volumes(node: &Node) -> Vec<&str> {
     let volumes = node.status.iter().flat_map(|status| status.volumes_attached.iter().flatten());
     volumes.map(|volume| volume.name.as_str()).collect()
+}
+
+fn version(node: &Node) -> Option<&str> {
+    Some(node.status.as_ref()?.node_info.as_ref()?.kubelet_version.as_str())
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl WatchMetrics {
         metrics
     }
 
-    pub(super) fn of(&self, kind: &'static str) -> KindMetrics {
+    pub(crate) fn of(&self, kind: &'static str) -> KindMetrics {
         let label = KindLabel { kind };
         KindMetrics {
             events: self.events.get_or_create(&label).clone(),
@@ -59,10 +59,10 @@ impl WatchMetrics {
 
 /// The series of one watch.
 #[derive(Debug, Clone)]
-pub(super) struct KindMetrics {
-    pub(super) events: Counter<u64, AtomicU64>,
-    pub(super) errors: Counter<u64, AtomicU64>,
-    pub(super) relists: Counter<u64, AtomicU64>,
-    pub(super) last_event: Gauge,
-    pub(super) objects: Gauge,
+pub(crate) struct KindMetrics {
+    pub(crate) events: Counter<u64, AtomicU64>,
+    pub(crate) errors: Counter<u64, AtomicU64>,
+    pub(crate) relists: Counter<u64, AtomicU64>,
+    pub(crate) last_event: Gauge,
+    pub(crate) objects: Gauge,
 }

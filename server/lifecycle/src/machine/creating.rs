@@ -13,7 +13,7 @@ use ostler_api::{
 };
 
 use super::{
-    State, conditions,
+    State, bootstrapping, conditions,
     pass::{Pass, Reading, Turn, after},
     preconditions, retry,
     standing::Standing,
@@ -21,7 +21,7 @@ use super::{
 use crate::{
     operation::{Failure, Request, SecretText, UserData},
     plan::{Action, EventReason, TokenRequest},
-    snapshot::{ClassFacts, Observed, SecretView, TargetView},
+    snapshot::{ClassFacts, Observed, TargetView},
     user_data::{self, MAX_USER_DATA},
 };
 
@@ -29,6 +29,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     keep_finalizer(pass);
     if pass.standing() == Standing::Working {
         return pass.wait_for_driver();
+    }
+    if let Some(turn) = bootstrapping::gate(pass) {
+        return turn;
     }
     let (class, driver) = match preconditions::check(pass.snap) {
         Ok(both) => both,
@@ -120,13 +123,12 @@ fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Turn {
 
 /// The user data with its placeholders replaced. Makes the bootstrap token if it asks for one.
 fn user_data(pass: &mut Pass<'_>) -> Result<Option<UserData>, Turn> {
-    let SecretView::Known(secret) = &pass.snap.secret else { return Ok(None) };
-    let Some(template) = &secret.user_data else { return Ok(None) };
+    let Some(template) = bootstrapping::template(pass)? else { return Ok(None) };
     // Without a target cluster there is nothing to join, and no place for a token.
     let joins = pass.snap.target != TargetView::None;
-    let wanted = joins && user_data::wants_token(template);
+    let wanted = joins && user_data::wants_token(&template);
     let token = if wanted { Some(token(pass)?) } else { None };
-    let filled = user_data::fill(template, pass.name(), token.as_ref());
+    let filled = user_data::fill(&template, pass.name(), token.as_ref());
     if filled.len() > MAX_USER_DATA {
         let message =
             format!("user data has {} bytes, at most {MAX_USER_DATA} can be sent", filled.len());

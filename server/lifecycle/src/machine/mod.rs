@@ -5,6 +5,7 @@
 //! nothing to do.
 
 mod answer;
+mod bootstrapping;
 mod conditions;
 mod creating;
 mod deleting;
@@ -18,6 +19,7 @@ mod initializing;
 mod joining;
 pub(crate) mod pass;
 mod phase;
+mod preboot;
 mod preconditions;
 mod retry;
 mod running;
@@ -26,7 +28,7 @@ mod updating;
 mod volumes;
 
 pub use diagram::mermaid;
-pub use phase::lifecycle_phase;
+pub use phase::{Life, lifecycle_phase};
 pub use retry::{First, Move, Rule, rule};
 
 use ostler_api::machine::{Machine, MachinePhase, MachineStep};

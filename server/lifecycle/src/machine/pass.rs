@@ -13,7 +13,7 @@ use ostler_api::{
 };
 
 use super::{
-    State, phase,
+    State, preboot,
     preconditions::Lack,
     standing::{Standing, standing},
 };
@@ -195,6 +195,9 @@ impl<'a> Pass<'a> {
         }
         let preserve = self.status.current_status.take().and_then(|old| old.preserve_expiry_time);
         let kept = preserve.filter(|_| *phase != MachinePhase::Terminating);
+        if !matches!(phase, MachinePhase::Failed | MachinePhase::Terminating) {
+            (self.status.failure_reason, self.status.failure_message) = (None, None);
+        }
         self.status.current_status = Some(CurrentStatus {
             phase: Some(phase.clone()),
             timeout_active: Some(*phase == MachinePhase::Pending),
@@ -341,6 +344,7 @@ impl<'a> Pass<'a> {
         self.last_operation(type_, MachineState::Failed, description, code.as_deref());
         self.event(true, EventReason::MachineFailed, format!("{reason}: {description}"));
         self.status.failure_reason = Some(reason);
+        self.status.failure_message = Some(description.to_owned());
         self.status.retry = None;
         self.step(None);
         Turn::To(State::Failed)
@@ -356,12 +360,7 @@ impl<'a> Pass<'a> {
         let quiet = (reads_only || works) && !self.waits && self.acknowledge.is_none();
         let quiet = quiet && differs_only_in_frills(&before, &self.status);
         self.status.observed_generation = self.machine.metadata.generation;
-        self.status.phase = Some(phase::lifecycle_phase(
-            &self.status,
-            self.machine.is_deleting(),
-            self.provider_id().is_some(),
-            next == Next::Done,
-        ));
+        preboot::derive(&mut self, next == Next::Done);
         let status = if quiet { before } else { self.status };
         let mut actions = self.before;
         if !self.patch.is_empty() {

@@ -1,70 +1,132 @@
-//! `status.phase`: the lifecycle word, derived from the rest of the status.
+//! `status.phase`: the lifecycle word of the preboot proposal, derived from the rest of the status.
 
-use ostler_api::machine::{LifecyclePhase, MachinePhase, MachineStatus, MachineStep};
+use ostler_api::machine::{LifecyclePhase, MachinePhase, MachineStatus};
 
-/// The lifecycle word for a status. Nothing decides by it.
-pub fn lifecycle_phase(
-    status: &MachineStatus,
-    deleting: bool,
-    has_instance: bool,
-    gone: bool,
-) -> LifecyclePhase {
-    if deleting {
-        return if gone { LifecyclePhase::Deleted } else { LifecyclePhase::Deleting };
-    }
-    match status.machine_phase() {
-        MachinePhase::Failed => LifecyclePhase::Failed,
-        MachinePhase::Running
-        | MachinePhase::Unknown
-        | MachinePhase::Available
-        | MachinePhase::InPlaceUpdating
-        | MachinePhase::InPlaceUpdateSuccessful
-        | MachinePhase::InPlaceUpdateFailed => LifecyclePhase::Running,
-        MachinePhase::Terminating => LifecyclePhase::Deleting,
-        MachinePhase::New
-        | MachinePhase::Pending
-        | MachinePhase::CrashLoopBackOff
-        | MachinePhase::Other(_) => word_of_creation(status, has_instance),
-    }
+/// Whether somebody asked for the end of a Machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// Nobody did.
+    Lives,
+    /// Somebody did; something of it is left.
+    Deleting,
+    /// Nothing is left but the object.
+    Gone,
 }
 
-fn word_of_creation(status: &MachineStatus, has_instance: bool) -> LifecyclePhase {
-    if has_instance && status.step == Some(MachineStep::JoinNode) {
+/// The lifecycle word for a status: the last one whose conditions hold. Nothing decides by it.
+///
+/// `node_ready`: there is a Node with the provider id of the Machine, and its condition Ready is True.
+pub fn lifecycle_phase(
+    status: &MachineStatus,
+    life: Life,
+    has_provider_id: bool,
+    node_ready: bool,
+) -> LifecyclePhase {
+    match life {
+        Life::Gone => return LifecyclePhase::Deleted,
+        Life::Deleting => return LifecyclePhase::Deleting,
+        Life::Lives => {}
+    }
+    if has_failed(status) {
+        LifecyclePhase::Failed
+    } else if has_joined(status) || (has_provider_id && node_ready) {
+        LifecyclePhase::Running
+    } else if has_provider_id && status.infrastructure_ready == Some(true) {
         LifecyclePhase::Provisioned
-    } else if has_instance || status.creation_started_at.is_some() {
+    } else if status.bootstrap_ready != Some(false)
+        && (has_provider_id || status.creation_started_at.is_some())
+    {
         LifecyclePhase::Provisioning
     } else {
         LifecyclePhase::Pending
     }
 }
 
+fn has_failed(status: &MachineStatus) -> bool {
+    status.machine_phase() == MachinePhase::Failed
+        || status.failure_reason.is_some()
+        || status.failure_message.is_some()
+}
+
+/// The Node was ready once; that it is not now is told by its conditions.
+fn has_joined(status: &MachineStatus) -> bool {
+    match status.machine_phase() {
+        MachinePhase::Running
+        | MachinePhase::Unknown
+        | MachinePhase::InPlaceUpdating
+        | MachinePhase::InPlaceUpdateSuccessful
+        | MachinePhase::InPlaceUpdateFailed => true,
+        MachinePhase::New
+        | MachinePhase::Pending
+        | MachinePhase::Available
+        | MachinePhase::Terminating
+        | MachinePhase::Failed
+        | MachinePhase::CrashLoopBackOff
+        | MachinePhase::Other(_) => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use ostler_api::machine::CurrentStatus;
+    use jiff::Timestamp;
+    use ostler_api::machine::{CurrentStatus, FailureReason};
 
     use super::*;
 
-    fn status(phase: MachinePhase, step: Option<MachineStep>) -> MachineStatus {
+    fn status(phase: MachinePhase) -> MachineStatus {
         MachineStatus {
             current_status: Some(CurrentStatus { phase: Some(phase), ..CurrentStatus::default() }),
-            step,
+            ..MachineStatus::default()
+        }
+    }
+
+    fn asked() -> MachineStatus {
+        MachineStatus {
+            creation_started_at: Some(Timestamp::UNIX_EPOCH.into()),
             ..MachineStatus::default()
         }
     }
 
     #[test]
-    fn each_part_of_a_life_has_its_word() {
-        let new = status(MachinePhase::New, None);
-        assert_eq!(lifecycle_phase(&new, false, false, false), LifecyclePhase::Pending);
-        let init = status(MachinePhase::New, Some(MachineStep::InitializeInstance));
-        assert_eq!(lifecycle_phase(&init, false, true, false), LifecyclePhase::Provisioning);
-        let join = status(MachinePhase::Pending, Some(MachineStep::JoinNode));
-        assert_eq!(lifecycle_phase(&join, false, true, false), LifecyclePhase::Provisioned);
-        let running = status(MachinePhase::Unknown, None);
-        assert_eq!(lifecycle_phase(&running, false, true, false), LifecyclePhase::Running);
-        assert_eq!(lifecycle_phase(&running, true, true, false), LifecyclePhase::Deleting);
-        assert_eq!(lifecycle_phase(&running, true, true, true), LifecyclePhase::Deleted);
-        let failed = status(MachinePhase::Failed, None);
-        assert_eq!(lifecycle_phase(&failed, false, true, false), LifecyclePhase::Failed);
+    fn a_machine_is_pending_until_its_data_are_there_and_a_driver_is_asked() {
+        let word = |status: &MachineStatus| lifecycle_phase(status, Life::Lives, false, false);
+        assert_eq!(word(&MachineStatus::default()), LifecyclePhase::Pending);
+        let waits = MachineStatus { bootstrap_ready: Some(false), ..asked() };
+        assert_eq!(word(&waits), LifecyclePhase::Pending);
+        let ready = MachineStatus { bootstrap_ready: Some(true), ..asked() };
+        assert_eq!(word(&ready), LifecyclePhase::Provisioning);
+        assert_eq!(word(&asked()), LifecyclePhase::Provisioning);
+    }
+
+    #[test]
+    fn provisioned_needs_ready_infrastructure_and_a_provider_id() {
+        let ready = MachineStatus { infrastructure_ready: Some(true), ..asked() };
+        let word = |id| lifecycle_phase(&ready, Life::Lives, id, false);
+        assert_eq!(word(true), LifecyclePhase::Provisioned);
+        assert_eq!(word(false), LifecyclePhase::Provisioning);
+    }
+
+    #[test]
+    fn running_needs_a_ready_node_with_the_provider_id_and_lasts_while_it_is_unhealthy() {
+        let ready = MachineStatus { infrastructure_ready: Some(true), ..asked() };
+        let word = |id, node| lifecycle_phase(&ready, Life::Lives, id, node);
+        assert_eq!(word(true, true), LifecyclePhase::Running);
+        assert_eq!(word(true, false), LifecyclePhase::Provisioned);
+        let unknown = status(MachinePhase::Unknown);
+        assert_eq!(lifecycle_phase(&unknown, Life::Lives, true, false), LifecyclePhase::Running);
+    }
+
+    #[test]
+    fn a_failure_wins_over_everything_but_deletion() {
+        for failed in [
+            status(MachinePhase::Failed),
+            MachineStatus { failure_reason: Some(FailureReason::DataLoss), ..asked() },
+            MachineStatus { failure_message: Some("lost".to_owned()), ..asked() },
+        ] {
+            let word = |life| lifecycle_phase(&failed, life, true, true);
+            assert_eq!(word(Life::Lives), LifecyclePhase::Failed);
+            assert_eq!(word(Life::Deleting), LifecyclePhase::Deleting);
+            assert_eq!(word(Life::Gone), LifecyclePhase::Deleted);
+        }
     }
 }

@@ -9,6 +9,7 @@
 )]
 
 mod bad_input;
+mod bootstrap;
 mod chaos;
 mod crashes;
 mod creation;

@@ -40,7 +40,7 @@ fn without_a_target_cluster_a_machine_is_available_once_its_instance_is_initiali
     world.settle();
     assert_eq!(world.phase(), MachinePhase::Available);
     let status = world.status();
-    assert_eq!(status.phase, Some(LifecyclePhase::Running));
+    assert_eq!(status.phase, Some(LifecyclePhase::Provisioned));
     assert_eq!(status.waiting_for, None);
     assert_eq!(world.machine().node_name(), None, "whatever the driver says");
     assert_eq!(status.last_operation.unwrap().state, Some(MachineState::Successful));

@@ -14,12 +14,16 @@ use ostler_api::{
     names,
 };
 use ostler_lifecycle::{
+    bootstrap::{BootstrapView, ConfigFacts, ConfigView},
     invariants, machine,
     operation::{
         Dispatch, Failure, Finished, InFlight, InstanceRecord, OperationView, Request, SecretText,
         Success, UserData,
     },
-    plan::{Action, Event, EventReason, Next, Performed, Plan},
+    plan::{
+        Action, BootstrapPatch, Event, EventReason, MachinePatch, Next, NodePatch, OwnConfig,
+        Performed, Plan,
+    },
     record::record,
     snapshot::{
         BootstrapToken, ClassFacts, ClassView, DriverFacts, DriverView, Fresh, NodeView, Observed,
@@ -45,6 +49,7 @@ pub struct World {
     pub class: Option<MachineClass>,
     pub class_view: Option<ClassView>,
     pub secret: SecretView,
+    pub bootstrap: BootstrapView,
     pub target: TargetView,
     pub node: NodeView,
     pub pods: Observed<Vec<PodView>>,
@@ -89,6 +94,7 @@ impl World {
             class: Some(class(&json!({ "size": 1, "tags": { "a": "1" } }))),
             class_view: None,
             secret: secret(b"#!/bin/sh\njoin <<BOOTSTRAP_TOKEN>> as <<MACHINE_NAME>>"),
+            bootstrap: BootstrapView::default(),
             target: TargetView::Watched,
             node: NodeView::Absent,
             pods: Observed::Known(Vec::new()),
@@ -220,6 +226,7 @@ impl World {
                     .map_or(ClassView::Missing, |class| ClassView::Known(ClassFacts::of(class)))
             }),
             secret: self.secret.clone(),
+            bootstrap: self.bootstrap.clone(),
             target: self.target.clone(),
             node: self.node.clone(),
             pods: self.pods.clone(),
@@ -400,20 +407,8 @@ impl World {
                 let name = names::finalizer::MACHINE.to_owned();
                 self.machine_mut().metadata.finalizers.get_or_insert_default().push(name);
             }
-            Action::PatchMachine(patch) => {
-                let machine = self.machine_mut();
-                if let Some(id) = &patch.provider_id {
-                    machine.spec.provider_id = Some(id.clone());
-                }
-                machine.metadata.labels.get_or_insert_default().extend(patch.labels.clone());
-                let annotations = machine.metadata.annotations.get_or_insert_default();
-                for (key, value) in &patch.annotations {
-                    match value {
-                        Some(value) => annotations.insert(key.clone(), value.clone()),
-                        None => annotations.remove(key),
-                    };
-                }
-            }
+            Action::PatchMachine(patch) => self.patch_machine(patch),
+            Action::OwnConfig(own) => self.own_config(own),
             Action::EnsureBootstrapToken(request) => {
                 self.token = Observed::Known(BootstrapToken {
                     secret: request.secret.clone(),
@@ -421,29 +416,7 @@ impl World {
                 });
             }
             Action::DeleteBootstrapToken { .. } => self.token = Observed::Absent,
-            Action::PatchNode(patch) => {
-                let mut node = self.node().clone();
-                let ours = names::finalizer::NODE;
-                let finalizers = node.metadata.finalizers.get_or_insert_default();
-                if patch.add_finalizer {
-                    finalizers.push(ours.to_owned());
-                }
-                if patch.remove_finalizer {
-                    finalizers.retain(|name| name != ours);
-                }
-                let spec = node.spec.get_or_insert_default();
-                if patch.remove_not_ready_taint {
-                    spec.taints = None;
-                }
-                if patch.cordon {
-                    spec.unschedulable = Some(true);
-                }
-                if patch.label_machine {
-                    let labels = node.metadata.labels.get_or_insert_default();
-                    labels.insert(names::label::MACHINE_NAME.to_owned(), "m1".to_owned());
-                }
-                self.node = NodeView::Known(Arc::new(node));
-            }
+            Action::PatchNode(patch) => self.patch_node(patch),
             Action::Evict(pod) => {
                 let Observed::Known(pods) = &mut self.pods else { panic!("no pods") };
                 let found = pods.iter_mut().find(|one| one.uid == pod.uid);
@@ -463,6 +436,62 @@ impl World {
             Action::RemoveFinalizer => self.machine = None,
         }
         Performed::Done
+    }
+
+    fn patch_machine(&mut self, patch: &MachinePatch) {
+        let machine = self.machine_mut();
+        if let Some(id) = &patch.provider_id {
+            machine.spec.provider_id = Some(id.clone());
+        }
+        machine.metadata.labels.get_or_insert_default().extend(patch.labels.clone());
+        match &patch.bootstrap {
+            Some(BootstrapPatch::Data(text)) => {
+                machine.spec.bootstrap.as_mut().unwrap().data = Some(text.clone());
+            }
+            Some(BootstrapPatch::DataSecretName(name)) => {
+                let bootstrap = machine.spec.bootstrap.as_mut().unwrap();
+                bootstrap.data_secret_name = Some(name.clone());
+            }
+            None => {}
+        }
+        let annotations = machine.metadata.annotations.get_or_insert_default();
+        for (key, value) in &patch.annotations {
+            match value {
+                Some(value) => annotations.insert(key.clone(), value.clone()),
+                None => annotations.remove(key),
+            };
+        }
+    }
+
+    fn own_config(&mut self, own: &OwnConfig) {
+        let ConfigView::Known(facts) = &self.bootstrap.config else { panic!("no config") };
+        let owners = serde_json::from_value(own.owner_references.clone()).unwrap();
+        let owned = ConfigFacts { owner_references: owners, ..facts.as_ref().clone() };
+        self.bootstrap.config = ConfigView::Known(Arc::new(owned));
+    }
+
+    fn patch_node(&mut self, patch: &NodePatch) {
+        let mut node = self.node().clone();
+        let ours = names::finalizer::NODE;
+        let finalizers = node.metadata.finalizers.get_or_insert_default();
+        if patch.add_finalizer {
+            finalizers.push(ours.to_owned());
+        }
+        if patch.remove_finalizer {
+            finalizers.retain(|name| name != ours);
+        }
+        let spec = node.spec.get_or_insert_default();
+        if patch.remove_not_ready_taint {
+            spec.taints = None;
+        }
+        if patch.cordon {
+            spec.unschedulable = Some(true);
+        }
+        if patch.label_machine {
+            let labels = node.metadata.labels.get_or_insert_default();
+            labels.insert(names::label::MACHINE_NAME.to_owned(), "m1".to_owned());
+        }
+        self.node = NodeView::Known(Arc::new(node));
     }
 
     /// Terminating pods end.

@@ -11,7 +11,10 @@ use ostler_api::{
     machine::Retry,
 };
 
-use super::pass::{Pass, Turn, after};
+use super::{
+    bootstrapping,
+    pass::{Pass, Turn, after},
+};
 use crate::{
     operation::Failure,
     snapshot::{ClassView, SecretView},
@@ -115,7 +118,14 @@ fn class_revision(pass: &Pass<'_>) -> Option<String> {
     }
 }
 
+/// Of the secrets of the class, and of the data that the Machine has instead of theirs.
 fn secret_revision(pass: &Pass<'_>) -> Option<String> {
+    let of_class = class_secret_revision(pass);
+    let Some(own) = bootstrapping::revision(pass.snap) else { return of_class };
+    Some(format!("{}/{own}", of_class.unwrap_or_default()))
+}
+
+fn class_secret_revision(pass: &Pass<'_>) -> Option<String> {
     match &pass.snap.secret {
         SecretView::Known(secret) => Some(secret.revision.clone()),
         SecretView::Unknown

@@ -1,0 +1,229 @@
+//! What is known of one kind and its objects.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::watcher::Event;
+use ostler_lifecycle::bootstrap::{ConfigFacts, ConfigView};
+
+use crate::watch::Revision;
+
+/// Whether the objects of a kind can be looked up.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) enum Standing {
+    /// Not asked yet, or not listed yet.
+    #[default]
+    Looking,
+    /// The API server does not serve the kind.
+    Missing,
+    /// Its objects have no namespace.
+    WithoutNamespace,
+    /// The API server does not let us: what it said.
+    Unreadable(String),
+    /// All of them are here.
+    Synced,
+}
+
+/// What is known of one kind and its objects. Bounded by the objects that exist, of which only what
+/// the contract speaks of is kept.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    inner: Mutex<Inner>,
+}
+
+type Objects = HashMap<String, Arc<ConfigFacts>>;
+
+#[derive(Debug, Default)]
+struct Inner {
+    standing: Standing,
+    resource: Option<ApiResource>,
+    objects: Objects,
+    /// The list being read, until it is complete.
+    listing: Option<Objects>,
+}
+
+impl Contents {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn view(&self, name: &str) -> ConfigView {
+        let inner = self.lock();
+        match &inner.standing {
+            Standing::Looking => ConfigView::Unknown,
+            Standing::Missing => ConfigView::KindMissing,
+            Standing::WithoutNamespace => ConfigView::KindWithoutNamespace,
+            Standing::Unreadable(why) => ConfigView::Unreadable(why.clone()),
+            Standing::Synced => {
+                let found = inner.objects.get(name).map(Arc::clone);
+                found.map_or(ConfigView::Absent, ConfigView::Known)
+            }
+        }
+    }
+
+    pub(super) fn resource(&self) -> Option<ApiResource> {
+        self.lock().resource.clone()
+    }
+
+    pub(super) fn found(&self, resource: ApiResource) {
+        self.lock().resource = Some(resource);
+    }
+
+    /// The objects cannot be looked up any more, or not yet. True: that is new.
+    pub(super) fn stand(&self, standing: Standing) -> bool {
+        let mut inner = self.lock();
+        inner.objects.clear();
+        inner.listing = None;
+        let new = inner.standing != standing;
+        inner.standing = standing;
+        new
+    }
+
+    pub(super) fn is_synced(&self) -> bool {
+        self.lock().standing == Standing::Synced
+    }
+
+    /// Takes in the answer to a write of our own.
+    pub(super) fn absorb(&self, object: &DynamicObject) {
+        let (name, facts) = read(object);
+        let mut inner = self.lock();
+        if inner.objects.contains_key(&name) {
+            inner.put(name, facts);
+        }
+    }
+
+    /// Takes in an event of the watch: the names of the objects that changed by it, and whether it
+    /// is the end of the first list.
+    pub(super) fn apply(&self, event: Event<DynamicObject>) -> (Vec<String>, bool) {
+        let mut inner = self.lock();
+        match event {
+            Event::Apply(object) => {
+                let (name, facts) = read(&object);
+                (inner.put(name.clone(), facts).then_some(name).into_iter().collect(), false)
+            }
+            Event::Delete(object) => {
+                let (name, _) = read(&object);
+                (inner.objects.remove(&name).map(|_| name).into_iter().collect(), false)
+            }
+            Event::Init => {
+                inner.listing = Some(HashMap::new());
+                (Vec::new(), false)
+            }
+            Event::InitApply(object) => {
+                let (name, facts) = read(&object);
+                inner.listing.get_or_insert_default().insert(name, facts);
+                (Vec::new(), false)
+            }
+            Event::InitDone => inner.finish_listing(),
+        }
+    }
+}
+
+impl Inner {
+    /// True: it is not what is here already, and not older.
+    fn put(&mut self, name: String, facts: Arc<ConfigFacts>) -> bool {
+        if let Some(here) = self.objects.get(&name)
+            && (**here == *facts || revision(&facts).is_older_than(revision(here)))
+        {
+            return false;
+        }
+        self.objects.insert(name, facts);
+        true
+    }
+
+    fn finish_listing(&mut self) -> (Vec<String>, bool) {
+        let listing = self.listing.take().unwrap_or_default();
+        let mut changed: Vec<_> =
+            self.objects.keys().filter(|name| !listing.contains_key(*name)).cloned().collect();
+        self.objects.retain(|name, _| listing.contains_key(name));
+        for (name, facts) in listing {
+            if self.put(name.clone(), facts) {
+                changed.push(name);
+            }
+        }
+        let first = self.standing != Standing::Synced;
+        self.standing = Standing::Synced;
+        (changed, first)
+    }
+}
+
+fn revision(facts: &ConfigFacts) -> Revision {
+    Revision::of(Some(&facts.resource_version))
+}
+
+fn read(object: &DynamicObject) -> (String, Arc<ConfigFacts>) {
+    let name = object.metadata.name.clone().unwrap_or_default();
+    (name, Arc::new(ConfigFacts::of(&object.metadata, &object.data)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object(name: &str, version: &str, status: &Value) -> DynamicObject {
+        serde_json::from_value(json!({
+            "apiVersion": "a.example/v1", "kind": "Config",
+            "metadata": { "name": name, "resourceVersion": version }, "status": status
+        }))
+        .unwrap()
+    }
+
+    fn listed(objects: Vec<DynamicObject>) -> Contents {
+        let contents = Contents::default();
+        list(&contents, objects);
+        contents
+    }
+
+    fn list(contents: &Contents, objects: Vec<DynamicObject>) -> (Vec<String>, bool) {
+        contents.apply(Event::Init);
+        for object in objects {
+            contents.apply(Event::InitApply(object));
+        }
+        contents.apply(Event::InitDone)
+    }
+
+    #[test]
+    fn nothing_is_absent_before_the_first_list_is_complete() {
+        let contents = Contents::default();
+        contents.apply(Event::Init);
+        contents.apply(Event::InitApply(object("a", "1", &json!({ "ready": true }))));
+        assert_eq!(contents.view("a"), ConfigView::Unknown);
+        assert_eq!(contents.apply(Event::InitDone), (vec!["a".to_owned()], true));
+        assert!(matches!(contents.view("a"), ConfigView::Known(facts) if facts.ready));
+        assert_eq!(contents.view("b"), ConfigView::Absent);
+    }
+
+    #[test]
+    fn a_second_list_tells_what_is_gone_and_what_is_new_and_nothing_else() {
+        let contents = listed(vec![object("a", "1", &json!({})), object("b", "2", &json!({}))]);
+        let (mut changed, first) =
+            list(&contents, vec![object("b", "2", &json!({})), object("c", "3", &json!({}))]);
+        changed.sort();
+        assert_eq!((changed, first), (vec!["a".to_owned(), "c".to_owned()], false));
+        assert_eq!(contents.view("a"), ConfigView::Absent);
+    }
+
+    #[test]
+    fn an_event_older_than_our_own_write_changes_nothing() {
+        let contents = listed(vec![object("a", "5", &json!({}))]);
+        contents.absorb(&object("a", "7", &json!({ "ready": true })));
+        let old = Event::Apply(object("a", "6", &json!({})));
+        assert_eq!(contents.apply(old), (Vec::new(), false));
+        assert!(matches!(contents.view("a"), ConfigView::Known(facts) if facts.ready));
+        contents.absorb(&object("z", "9", &json!({})));
+        assert_eq!(contents.view("z"), ConfigView::Absent, "what is gone is not brought back");
+    }
+
+    #[test]
+    fn a_kind_that_goes_takes_its_objects_with_it() {
+        let contents = listed(vec![object("a", "1", &json!({}))]);
+        assert!(contents.stand(Standing::Missing));
+        assert!(!contents.stand(Standing::Missing));
+        assert_eq!(contents.view("a"), ConfigView::KindMissing);
+        let (changed, first) = list(&contents, vec![object("a", "1", &json!({}))]);
+        assert_eq!((changed.len(), first), (1, true));
+    }
+}

@@ -1,0 +1,155 @@
+//! The watch of one kind.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::discovery::{Scope, oneshot};
+use kube::error::DiscoveryError;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client};
+use ostler_lifecycle::bootstrap::{ConfigKind, ConfigName};
+use tokio::time::{sleep, timeout};
+use tracing::warn;
+
+use super::contents::{Contents, Standing};
+use crate::queue::{Backoff, Lane, Queue};
+use crate::stores::{MachineIndex, Stores};
+use crate::watch::{ObjectName, WatchMetrics};
+
+/// What the metrics of all watches over bootstrap configs are labelled with: there is no bound on
+/// how kinds may be called.
+const LABEL: &str = "BootstrapConfig";
+/// Longest wait for what kinds a group has.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// A kind that is installed after its first object was named is noticed within this.
+const AGAIN: Backoff = Backoff { base: Duration::from_millis(500), cap: Duration::from_secs(10) };
+
+/// What a watch of one kind needs.
+pub(super) struct Follower {
+    pub(super) client: Client,
+    pub(super) kind: ConfigKind,
+    pub(super) contents: Arc<Contents>,
+    pub(super) stores: Stores,
+    pub(super) machines: Arc<Queue<ObjectName>>,
+    pub(super) metrics: WatchMetrics,
+}
+
+impl Follower {
+    /// Until it is aborted.
+    pub(super) async fn run(self) {
+        let mut failures = 0_u32;
+        loop {
+            match self.discover().await {
+                Ok(resource) => {
+                    self.contents.found(resource.clone());
+                    failures = 0;
+                    self.watch(&resource).await;
+                    self.stand(Standing::Missing);
+                }
+                Err(standing) => self.stand(standing),
+            }
+            failures = failures.saturating_add(1);
+            sleep(AGAIN.delay(failures)).await;
+        }
+    }
+
+    /// Asks the API server for the resource of the kind.
+    async fn discover(&self) -> Result<ApiResource, Standing> {
+        let kind = GroupVersionKind::gvk(&self.kind.group, &self.kind.version, &self.kind.kind);
+        let asked = timeout(PATIENCE, oneshot::pinned_kind(&self.client, &kind)).await;
+        let found = asked.map_err(|_late| Standing::Unreadable("no answer".to_owned()))?;
+        match found {
+            Ok((resource, capabilities)) if capabilities.scope == Scope::Namespaced => Ok(resource),
+            Ok(_) => Err(Standing::WithoutNamespace),
+            Err(kube::Error::Discovery(DiscoveryError::MissingKind(_))) => Err(Standing::Missing),
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(Standing::Missing),
+            Err(failure) => Err(Standing::Unreadable(failure.to_string())),
+        }
+    }
+
+    /// Until the kind is gone.
+    async fn watch(&self, resource: &ApiResource) {
+        let api = Api::<DynamicObject>::namespaced_with(
+            self.client.clone(),
+            &self.kind.namespace,
+            resource,
+        );
+        let metrics = self.metrics.of(LABEL);
+        let mut stream = pin!(watcher(api, watcher::Config::default()));
+        let mut failures = 0_u32;
+        while let Some(item) = stream.next().await {
+            match item {
+                Ok(event) => {
+                    if !matches!(event, watcher::Event::Init) {
+                        failures = 0;
+                    }
+                    metrics.events.inc();
+                    self.take_in(event);
+                }
+                Err(failure) if is_gone(&failure) => return,
+                Err(failure) => {
+                    metrics.errors.inc();
+                    failures = failures.saturating_add(1);
+                    self.failed(&failure);
+                    sleep(AGAIN.delay(failures)).await;
+                }
+            }
+        }
+    }
+
+    fn take_in(&self, event: watcher::Event<DynamicObject>) {
+        let (changed, first) = self.contents.apply(event);
+        if first {
+            return self.wake_all();
+        }
+        for name in changed {
+            let config = ConfigName { kind: self.kind.clone(), name };
+            let machines = &self.stores.machines;
+            self.add(machines.find_names(MachineIndex::BootstrapConfig, &config.key()));
+        }
+    }
+
+    /// What was listed once is believed until it can be watched again.
+    fn failed(&self, failure: &watcher::Error) {
+        warn!(kind = %self.kind, error = %failure, "watch failed; trying again");
+        if !self.contents.is_synced() {
+            self.stand(Standing::Unreadable(failure.to_string()));
+        }
+    }
+
+    fn stand(&self, standing: Standing) {
+        if self.contents.stand(standing) {
+            self.wake_all();
+        }
+    }
+
+    fn wake_all(&self) {
+        let machines = &self.stores.machines;
+        self.add(machines.find_names(MachineIndex::BootstrapKind, &self.kind.key()));
+    }
+
+    fn add(&self, machines: Vec<ObjectName>) {
+        for name in machines {
+            self.machines.add(name, Lane::Change);
+        }
+    }
+}
+
+/// The API server does not serve the kind any more.
+fn is_gone(failure: &watcher::Error) -> bool {
+    use watcher::Error;
+    match failure {
+        Error::InitialListFailed(kube::Error::Api(status))
+        | Error::WatchStartFailed(kube::Error::Api(status))
+        | Error::WatchFailed(kube::Error::Api(status))
+        | Error::WatchError(status) => status.code == 404,
+        Error::InitialListFailed(_)
+        | Error::WatchStartFailed(_)
+        | Error::WatchFailed(_)
+        | Error::NoResourceVersion => false,
+    }
+}

@@ -1,0 +1,210 @@
+//! Objects of bootstrap providers: kinds that nobody knows before a Machine names them.
+//!
+//! Each kind that a Machine names has one watch, a task with a backoff of its own, for as long as a
+//! Machine names it. A kind that the API server does not serve yet is asked for again and again.
+
+mod contents;
+mod follow;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use kube::api::{ApiResource, DynamicObject};
+use ostler_api::Machine;
+use ostler_api::names::bootstrap::DATA_KEY;
+use ostler_lifecycle::bootstrap::{
+    BootstrapView, ConfigKind, ConfigName, ConfigView, DataSecretView, config_of, data_secret,
+};
+use ostler_lifecycle::operation::UserData;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tokio::task::AbortHandle;
+use tracing::{info, warn};
+
+use self::contents::Contents;
+use self::follow::Follower;
+use crate::queue::{Lane, Queue};
+use crate::stores::{MachineIndex, Stores};
+use crate::watch::{Change, ObjectName, WatchMetrics};
+
+/// Kinds that are watched at the same time. There is a handful of bootstrap providers in the world;
+/// whoever names more kinds than this wants to keep the core busy.
+const MAX_KINDS: usize = 16;
+
+/// Watches the kinds that Machines name.
+#[derive(Debug)]
+pub(crate) struct Configs {
+    client: DebugClient,
+    stores: Stores,
+    machines: Arc<Queue<ObjectName>>,
+    metrics: WatchMetrics,
+    kinds: Gauge,
+    watched: Mutex<HashMap<ConfigKind, Watched>>,
+}
+
+/// A client in a struct that derives `Debug`.
+struct DebugClient(Client);
+
+impl std::fmt::Debug for DebugClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+#[derive(Debug)]
+struct Watched {
+    contents: Arc<Contents>,
+    task: AbortHandle,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Configs {
+    pub(crate) fn new(
+        client: Client,
+        stores: Stores,
+        machines: Arc<Queue<ObjectName>>,
+        metrics: WatchMetrics,
+        registry: &mut Registry,
+    ) -> Self {
+        let kinds = Gauge::default();
+        let help = "Kinds of bootstrap configs that are watched";
+        registry.register("ostler_bootstrap_kinds", help, kinds.clone());
+        let (client, watched) = (DebugClient(client), Mutex::default());
+        Self { client, stores, machines, metrics, kinds, watched }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ConfigKind, Watched>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A machine changed: begins to watch the kind that it names now, and ends the watch of a kind
+    /// that no machine names any more.
+    pub(crate) fn machine(&self, change: &Change<Machine>) {
+        let kind = |machine: &Option<Arc<Machine>>| {
+            let config = config_of(machine.as_ref()?).ok()??;
+            Some(config.kind)
+        };
+        let (old, new) = (kind(&change.old), kind(&change.new));
+        if old == new {
+            return;
+        }
+        if let Some(kind) = old {
+            self.end_if_unused(&kind);
+        }
+        if let Some(kind) = new {
+            self.begin(&kind);
+        }
+    }
+
+    /// False: there is no room.
+    fn begin(&self, kind: &ConfigKind) -> bool {
+        let mut watched = self.lock();
+        if watched.contains_key(kind) {
+            return true;
+        }
+        if watched.len() >= MAX_KINDS {
+            warn!(%kind, most = MAX_KINDS, "too many kinds of bootstrap configs to watch another");
+            return false;
+        }
+        info!(%kind, namespace = kind.namespace, "watching a kind of bootstrap configs");
+        let contents = Arc::new(Contents::default());
+        let follower = Follower {
+            client: self.client.0.clone(),
+            kind: kind.clone(),
+            contents: Arc::clone(&contents),
+            stores: self.stores.clone(),
+            machines: Arc::clone(&self.machines),
+            metrics: self.metrics.clone(),
+        };
+        let task = tokio::spawn(follower.run()).abort_handle();
+        watched.insert(kind.clone(), Watched { contents, task });
+        self.count(&watched);
+        true
+    }
+
+    fn end_if_unused(&self, kind: &ConfigKind) {
+        let used = self.stores.machines.find_names(MachineIndex::BootstrapKind, &kind.key());
+        if !used.is_empty() {
+            return;
+        }
+        let was_full = {
+            let mut watched = self.lock();
+            let was_full = watched.len() >= MAX_KINDS;
+            if watched.remove(kind).is_none() {
+                return;
+            }
+            self.count(&watched);
+            was_full
+        };
+        info!(%kind, "no machine names this kind of bootstrap configs any more");
+        if was_full {
+            // Somebody may have waited for the room.
+            for name in self.stores.machines.names() {
+                self.machines.add(name, Lane::Background);
+            }
+        }
+    }
+
+    fn count(&self, watched: &HashMap<ConfigKind, Watched>) {
+        self.kinds.set(i64::try_from(watched.len()).unwrap_or(i64::MAX));
+    }
+
+    /// What is known of the bootstrap of a machine.
+    pub(crate) fn view(&self, machine: &Machine) -> BootstrapView {
+        if machine.spec.bootstrap.is_none() {
+            return BootstrapView::default();
+        }
+        let config = config_of(machine).ok().flatten();
+        BootstrapView {
+            config: config.map_or(ConfigView::Unknown, |config| self.config(&config)),
+            secret: self.secret(machine),
+        }
+    }
+
+    fn config(&self, config: &ConfigName) -> ConfigView {
+        if !self.begin(&config.kind) {
+            return ConfigView::TooManyKinds;
+        }
+        let watched = self.lock();
+        let contents = watched.get(&config.kind).map(|watched| Arc::clone(&watched.contents));
+        drop(watched);
+        contents.map_or(ConfigView::Unknown, |contents| contents.view(&config.name))
+    }
+
+    /// By name, in the namespace of the machine, and only while an instance may have to be made.
+    fn secret(&self, machine: &Machine) -> DataSecretView {
+        let Some(name) = data_secret(machine).filter(|_| !machine.is_deleting()) else {
+            return DataSecretView::Unknown;
+        };
+        let namespace = machine.metadata.namespace.clone().unwrap_or_default();
+        let secret = self.stores.secrets.get(&ObjectName::new(namespace, name));
+        secret.map_or(DataSecretView::Missing, |secret| data_of(&secret))
+    }
+
+    /// The resource of a kind, once it is known.
+    pub(crate) fn resource(&self, kind: &ConfigKind) -> Option<ApiResource> {
+        self.lock().get(kind)?.contents.resource()
+    }
+
+    /// Takes in the answer to a write of our own.
+    pub(crate) fn absorb(&self, kind: &ConfigKind, object: &DynamicObject) {
+        if let Some(watched) = self.lock().get(kind) {
+            watched.contents.absorb(object);
+        }
+    }
+}
+
+fn data_of(secret: &Secret) -> DataSecretView {
+    let value = secret.data.as_ref().and_then(|data| data.get(DATA_KEY));
+    value.map_or(DataSecretView::WithoutValue, |value| DataSecretView::Known {
+        revision: secret.metadata.resource_version.clone().unwrap_or_default(),
+        data: UserData::new(value.0.clone()),
+    })
+}

@@ -1,0 +1,284 @@
+//! Before there is an instance: the data that it is to become a Node with.
+//!
+//! A Machine without `spec.bootstrap` takes the user data of its class. With it, the Machine stays
+//! Pending until its data are there, put there by somebody or by the object that it names.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use ostler_api::{
+    Machine,
+    bootstrap::{Bootstrap, BootstrapConfigRef, BootstrapText},
+    machine::{FailureReason, MachineOperationType, WaitReason},
+    names,
+};
+use serde_json::json;
+
+use super::{
+    pass::{Pass, Turn},
+    preconditions::Lack,
+};
+use crate::{
+    bootstrap::{self, ConfigFacts, ConfigView, DataSecretView},
+    operation::UserData,
+    plan::{Action, BootstrapPatch, Next, OwnConfig},
+    snapshot::Snapshot,
+    user_data::MAX_USER_DATA,
+};
+
+/// Where the bootstrap of a Machine stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// The Machine says nothing: the user data of its class are taken.
+    OfClass,
+    /// No data are needed.
+    NotNeeded,
+    /// The data are there.
+    Ready,
+    /// The data are there and have to be taken over into the Machine first.
+    Copy(BootstrapPatch),
+    /// Something is missing.
+    Lacking(Lack),
+    /// Whoever makes the data gave up.
+    Failed(FailureReason, String),
+}
+
+fn lacking(reason: WaitReason, message: String) -> Standing {
+    Standing::Lacking(Lack { reason, message })
+}
+
+/// Where the bootstrap of a Machine stands.
+pub(crate) fn standing(snap: &Snapshot) -> Standing {
+    let Some(bootstrap) = &snap.machine.spec.bootstrap else { return Standing::OfClass };
+    let of_config = if was_ready(&snap.machine) { None } else { of_config(snap, bootstrap) };
+    of_config.unwrap_or_else(|| of_data(snap, bootstrap))
+}
+
+/// Once the data were there, the object that they came from may change or go.
+pub(crate) fn was_ready(machine: &Machine) -> bool {
+    machine.status.as_ref().and_then(|status| status.bootstrap_ready) == Some(true)
+}
+
+/// What the object that the Machine names has to say; `None`: nothing against going on.
+fn of_config(snap: &Snapshot, bootstrap: &Bootstrap) -> Option<Standing> {
+    let wanted = bootstrap.config_ref.as_ref()?;
+    let kind = match bootstrap::config_of(&snap.machine) {
+        Ok(name) => name?.kind,
+        Err(fault) => return Some(lacking(fault.reason, fault.message)),
+    };
+    let facts = match &snap.bootstrap.config {
+        ConfigView::Known(facts) => facts,
+        ConfigView::Unknown => {
+            let message = format!("{wanted} was not looked up yet");
+            return Some(lacking(WaitReason::NotObserved, message));
+        }
+        ConfigView::KindMissing => {
+            let message = format!("the API server does not serve {kind}");
+            return Some(lacking(WaitReason::BootstrapKindMissing, message));
+        }
+        ConfigView::KindWithoutNamespace => {
+            let message = format!("{kind} has no namespace, so no machine can own {wanted}");
+            return Some(lacking(WaitReason::BootstrapConfigInvalid, message));
+        }
+        ConfigView::Unreadable(why) => {
+            let message = format!("{kind} cannot be watched: {why}");
+            return Some(lacking(WaitReason::BootstrapKindUnreadable, message));
+        }
+        ConfigView::TooManyKinds => {
+            let message = format!("{kind} is one kind too many to be watched");
+            return Some(lacking(WaitReason::BootstrapKindUnreadable, message));
+        }
+        ConfigView::Absent => {
+            let message = format!("{wanted} does not exist");
+            return Some(lacking(WaitReason::BootstrapConfigMissing, message));
+        }
+    };
+    of_facts(&snap.machine, bootstrap, wanted, facts)
+}
+
+fn of_facts(
+    machine: &Machine,
+    bootstrap: &Bootstrap,
+    wanted: &BootstrapConfigRef,
+    facts: &ConfigFacts,
+) -> Option<Standing> {
+    if let Some(other) = other_owner(machine, facts) {
+        let message = format!(
+            "{wanted} belongs to {} {}; every machine needs one of its own",
+            other.kind, other.name
+        );
+        return Some(lacking(WaitReason::BootstrapConfigOwned, message));
+    }
+    if facts.failure_reason.is_some() || facts.failure_message.is_some() {
+        let reason = facts.failure_reason.as_deref();
+        let reason = reason.map_or(FailureReason::BootstrapFailed, FailureReason::from);
+        let text = facts.failure_message.as_deref().unwrap_or("it gives no message");
+        return Some(Standing::Failed(reason, format!("{wanted} failed: {text}")));
+    }
+    if !facts.ready {
+        let message = format!("{wanted} is not ready");
+        return Some(lacking(WaitReason::BootstrapNotReady, message));
+    }
+    if bootstrap.data.is_some() || bootstrap.data_secret_name.is_some() {
+        return None;
+    }
+    Some(copy(wanted, facts))
+}
+
+fn copy(wanted: &BootstrapConfigRef, facts: &ConfigFacts) -> Standing {
+    if let Some(name) = &facts.data_secret_name {
+        return Standing::Copy(BootstrapPatch::DataSecretName(name.clone()));
+    }
+    match &facts.data {
+        Some(text) if text.expose().len() > MAX_USER_DATA => {
+            let message = format!(
+                "status.bootstrapData of {wanted} has more than {MAX_USER_DATA} bytes, which is \
+                 the most that can be sent"
+            );
+            lacking(WaitReason::UserDataTooLarge, message)
+        }
+        Some(text) => Standing::Copy(BootstrapPatch::Data(text.clone())),
+        None => {
+            let message = format!(
+                "{wanted} is ready, and has neither status.dataSecretName nor status.bootstrapData"
+            );
+            lacking(WaitReason::BootstrapDataMissing, message)
+        }
+    }
+}
+
+fn of_data(snap: &Snapshot, bootstrap: &Bootstrap) -> Standing {
+    if let Some(text) = &bootstrap.data {
+        return of_text(text);
+    }
+    let Some(name) = &bootstrap.data_secret_name else {
+        let message = "spec.bootstrap has neither data nor dataSecretName".to_owned();
+        return lacking(WaitReason::BootstrapDataMissing, message);
+    };
+    if name.is_empty() {
+        return Standing::NotNeeded;
+    }
+    let what = format!("secret {name:?}, which spec.bootstrap.dataSecretName names,");
+    match &snap.bootstrap.secret {
+        DataSecretView::Unknown => {
+            lacking(WaitReason::NotObserved, format!("{what} was not looked up yet"))
+        }
+        DataSecretView::Missing => {
+            lacking(WaitReason::BootstrapSecretMissing, format!("{what} does not exist"))
+        }
+        DataSecretView::WithoutValue => {
+            lacking(WaitReason::BootstrapSecretInvalid, format!("{what} has no key value"))
+        }
+        DataSecretView::Known { data, .. } if data.len() > MAX_USER_DATA => {
+            let (what, length) = (format!("key value of secret {name:?}"), data.len());
+            lacking(WaitReason::UserDataTooLarge, too_large(&what, length))
+        }
+        DataSecretView::Known { .. } => Standing::Ready,
+    }
+}
+
+fn of_text(text: &BootstrapText) -> Standing {
+    match text.expose().len() {
+        0 => Standing::NotNeeded,
+        length if length > MAX_USER_DATA => {
+            lacking(WaitReason::UserDataTooLarge, too_large("spec.bootstrap.data", length))
+        }
+        _ => Standing::Ready,
+    }
+}
+
+fn too_large(what: &str, length: usize) -> String {
+    format!("{what} has {length} bytes, at most {MAX_USER_DATA} can be sent")
+}
+
+/// Follows the bootstrap of the Machine. `None`: nothing is in the way of asking a driver, who may
+/// have been asked already; then only a create has to wait for the data.
+pub(crate) fn gate(pass: &mut Pass<'_>) -> Option<Turn> {
+    own(pass);
+    let standing = standing(pass.snap);
+    if let Standing::Copy(patch) = standing {
+        pass.patch.bootstrap = Some(patch);
+        return Some(Turn::Rest(Next::OnChange));
+    }
+    if pass.ever_asked() { None } else { obstacle(pass, standing) }
+}
+
+/// The user data, with their placeholders. Else how the pass ends.
+pub(crate) fn template<'a>(pass: &mut Pass<'a>) -> Result<Option<Cow<'a, UserData>>, Turn> {
+    let snap: &'a Snapshot = pass.snap;
+    if let Some(turn) = obstacle(pass, standing(snap)) {
+        return Err(turn);
+    }
+    Ok(bootstrap::template(&snap.machine, &snap.secret, &snap.bootstrap))
+}
+
+fn obstacle(pass: &mut Pass<'_>, standing: Standing) -> Option<Turn> {
+    match standing {
+        Standing::OfClass | Standing::NotNeeded | Standing::Ready | Standing::Copy(_) => None,
+        // The usual course of things, and nobody has to do anything about it.
+        Standing::Lacking(lack) if lack.reason == WaitReason::BootstrapNotReady => {
+            Some(pass.wait(lack.reason, Some(lack.message), None))
+        }
+        Standing::Lacking(lack) => Some(pass.lack(lack)),
+        Standing::Failed(reason, text) => {
+            Some(pass.fail(reason, MachineOperationType::Create, &text))
+        }
+    }
+}
+
+/// Makes the Machine the owner of the object that it names, so that one goes with the other.
+fn own(pass: &mut Pass<'_>) {
+    let ConfigView::Known(facts) = &pass.snap.bootstrap.config else { return };
+    let Ok(Some(config)) = bootstrap::config_of(pass.machine) else { return };
+    let mut owners = facts.owner_references.clone();
+    if owners.iter().any(|owner| is_ours(pass.machine, owner))
+        || other_owner(pass.machine, facts).is_some()
+    {
+        return;
+    }
+    owners.retain(|owner| !was_ours(pass.machine, owner));
+    owners.push(OwnerReference {
+        api_version: names::API_VERSION.to_owned(),
+        kind: names::MACHINE.to_owned(),
+        name: pass.machine.name().to_owned(),
+        uid: pass.machine.uid().to_owned(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    });
+    pass.act(Action::OwnConfig(OwnConfig {
+        config,
+        resource_version: facts.resource_version.clone(),
+        owner_references: json!(owners),
+    }));
+}
+
+fn is_ours(machine: &Machine, owner: &OwnerReference) -> bool {
+    owner.uid == machine.uid() && owner.controller == Some(true)
+}
+
+/// A reference of this very Machine without control, or of one of its name that was there before a
+/// restore.
+fn was_ours(machine: &Machine, owner: &OwnerReference) -> bool {
+    owner.uid == machine.uid()
+        || (owner.api_version == names::API_VERSION
+            && owner.kind == names::MACHINE
+            && owner.name == machine.name())
+}
+
+/// Another controller of the object.
+fn other_owner<'a>(machine: &Machine, facts: &'a ConfigFacts) -> Option<&'a OwnerReference> {
+    let mut owners = facts.owner_references.iter();
+    owners.find(|owner| owner.controller == Some(true) && !was_ours(machine, owner))
+}
+
+/// What an answer to the data depends on; other data may succeed where these failed. `None`: the
+/// data are those of the class.
+pub(crate) fn revision(snap: &Snapshot) -> Option<String> {
+    snap.machine.spec.bootstrap.as_ref()?;
+    let secret = match &snap.bootstrap.secret {
+        DataSecretView::Known { revision, .. } => revision.as_str(),
+        DataSecretView::Unknown | DataSecretView::Missing | DataSecretView::WithoutValue => "",
+    };
+    let generation = snap.machine.metadata.generation.unwrap_or_default();
+    Some(format!("{generation}/{secret}"))
+}

@@ -1,0 +1,216 @@
+//! What the status says in the words of the preboot proposal: bootstrap, infrastructure, Node, phase.
+//! All of it is derived from the rest; of all of it only `bootstrapReady` is ever read by a decision.
+
+use k8s_openapi::api::core::v1::Node;
+use ostler_api::{
+    bootstrap::{BootstrapPhase, InfrastructurePhase, NodeRef},
+    machine::{MachineConditionType, MachinePhase, MachineStatus, MachineStep},
+};
+
+use super::{
+    bootstrapping::{self, Standing},
+    conditions, health,
+    pass::Pass,
+    phase::{Life, lifecycle_phase},
+};
+use crate::{bootstrap::ConfigView, snapshot::Snapshot};
+
+/// Brings the derived part of the status up to date. `gone`: the finalizer goes with this pass.
+pub(crate) fn derive(pass: &mut Pass<'_>, gone: bool) {
+    let node = pass.node();
+    let has_provider_id = pass.provider_id().is_some();
+    let node_ready = node.is_some_and(|node| is_ready(node, pass.provider_id()));
+    let life = match (gone, pass.machine.is_deleting()) {
+        (true, _) => Life::Gone,
+        (false, true) => Life::Deleting,
+        (false, false) => Life::Lives,
+    };
+    derive_bootstrap(&mut pass.status, pass.snap);
+    derive_infrastructure(&mut pass.status, life, has_provider_id);
+    derive_node(&mut pass.status, node);
+    pass.status.phase = Some(lifecycle_phase(&pass.status, life, has_provider_id, node_ready));
+}
+
+fn derive_bootstrap(status: &mut MachineStatus, snap: &Snapshot) {
+    if snap.machine.spec.bootstrap.is_none() {
+        (status.bootstrap_ready, status.bootstrap_phase) = (None, None);
+        return;
+    }
+    let standing = bootstrapping::standing(snap);
+    let ready = bootstrapping::was_ready(&snap.machine)
+        || matches!(standing, Standing::NotNeeded | Standing::Ready | Standing::Copy(_));
+    let theirs = match &snap.bootstrap.config {
+        ConfigView::Known(facts) => facts.phase.as_deref().map(BootstrapPhase::from),
+        ConfigView::Unknown
+        | ConfigView::KindMissing
+        | ConfigView::KindWithoutNamespace
+        | ConfigView::Unreadable(_)
+        | ConfigView::TooManyKinds
+        | ConfigView::Absent => None,
+    };
+    status.bootstrap_ready = Some(ready);
+    status.bootstrap_phase = Some(theirs.unwrap_or(match standing {
+        Standing::Failed(..) => BootstrapPhase::Failed,
+        Standing::NotNeeded => BootstrapPhase::NotNeeded,
+        _ if ready => BootstrapPhase::Ready,
+        Standing::OfClass | Standing::Ready | Standing::Copy(_) | Standing::Lacking(_) => {
+            BootstrapPhase::Pending
+        }
+    }));
+}
+
+fn derive_infrastructure(status: &mut MachineStatus, life: Life, has_provider_id: bool) {
+    let was_ready = status.infrastructure_ready == Some(true);
+    let phase = infrastructure_phase(status, life, has_provider_id, was_ready);
+    let ready = match phase {
+        InfrastructurePhase::Ready => true,
+        InfrastructurePhase::Deleting => was_ready,
+        InfrastructurePhase::Pending
+        | InfrastructurePhase::Creating
+        | InfrastructurePhase::Initializing
+        | InfrastructurePhase::Failing
+        | InfrastructurePhase::Deleted
+        | InfrastructurePhase::Other(_) => false,
+    };
+    status.infrastructure_ready = Some(ready);
+    status.infrastructure_phase = Some(phase);
+}
+
+fn infrastructure_phase(
+    status: &MachineStatus,
+    life: Life,
+    has_provider_id: bool,
+    was_ready: bool,
+) -> InfrastructurePhase {
+    let instance_gone =
+        conditions::held_since(status, &MachineConditionType::InstanceDeleted).is_some();
+    match (life, status.machine_phase()) {
+        (Life::Gone, _) => InfrastructurePhase::Deleted,
+        (Life::Deleting, _) | (_, MachinePhase::Terminating) if instance_gone => {
+            InfrastructurePhase::Deleted
+        }
+        (Life::Deleting, _) | (_, MachinePhase::Terminating) => InfrastructurePhase::Deleting,
+        (Life::Lives, MachinePhase::Failed) if was_ready => InfrastructurePhase::Ready,
+        (Life::Lives, MachinePhase::Failed | MachinePhase::CrashLoopBackOff) => {
+            InfrastructurePhase::Failing
+        }
+        (
+            Life::Lives,
+            MachinePhase::Pending
+            | MachinePhase::Running
+            | MachinePhase::Unknown
+            | MachinePhase::Available
+            | MachinePhase::InPlaceUpdating
+            | MachinePhase::InPlaceUpdateSuccessful
+            | MachinePhase::InPlaceUpdateFailed,
+        ) if has_provider_id && !is_being_made(status) => InfrastructurePhase::Ready,
+        (Life::Lives, _) if status.step == Some(MachineStep::InitializeInstance) => {
+            InfrastructurePhase::Initializing
+        }
+        (Life::Lives, _) if has_provider_id || status.creation_started_at.is_some() => {
+            InfrastructurePhase::Creating
+        }
+        (Life::Lives, _) => InfrastructurePhase::Pending,
+    }
+}
+
+fn is_being_made(status: &MachineStatus) -> bool {
+    matches!(status.step, Some(MachineStep::CreateInstance | MachineStep::InitializeInstance))
+}
+
+/// The Node that was there last stays in the status: whoever looks for the Machine of a Node that is
+/// gone finds it.
+fn derive_node(status: &mut MachineStatus, node: Option<&Node>) {
+    if status.step == Some(MachineStep::CreateInstance) {
+        (status.node_ref, status.version) = (None, None);
+    }
+    let Some(node) = node else { return };
+    status.node_ref = Some(NodeRef {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Node".to_owned()),
+        name: node.metadata.name.clone().unwrap_or_default(),
+        uid: node.metadata.uid.clone(),
+    });
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    status.version = info.map(|info| info.kubelet_version.clone()).filter(|text| !text.is_empty());
+}
+
+/// The Node has the provider id of the Machine, and is Ready.
+fn is_ready(node: &Node, provider_id: Option<&str>) -> bool {
+    let theirs = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+    let ready = |condition: &k8s_openapi::api::core::v1::NodeCondition| {
+        condition.type_ == "Ready" && condition.status == "True"
+    };
+    provider_id.is_some() && theirs == provider_id && health::conditions(node).iter().any(ready)
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_api::machine::CurrentStatus;
+
+    use super::*;
+
+    fn infrastructure(
+        phase: MachinePhase,
+        step: Option<MachineStep>,
+        before: Option<bool>,
+        life: Life,
+    ) -> (InfrastructurePhase, bool) {
+        let mut status = MachineStatus {
+            current_status: Some(CurrentStatus { phase: Some(phase), ..CurrentStatus::default() }),
+            step,
+            infrastructure_ready: before,
+            ..MachineStatus::default()
+        };
+        derive_infrastructure(&mut status, life, true);
+        (status.infrastructure_phase.unwrap(), status.infrastructure_ready.unwrap())
+    }
+
+    #[test]
+    fn the_infrastructure_is_ready_when_the_instance_is_made_and_initialized() {
+        use InfrastructurePhase as Word;
+        use MachinePhase as Phase;
+        use MachineStep as Step;
+        let table = [
+            (Phase::New, Some(Step::CreateInstance), None, Life::Lives, (Word::Creating, false)),
+            (
+                Phase::New,
+                Some(Step::InitializeInstance),
+                None,
+                Life::Lives,
+                (Word::Initializing, false),
+            ),
+            (
+                Phase::CrashLoopBackOff,
+                Some(Step::InitializeInstance),
+                None,
+                Life::Lives,
+                (Word::Failing, false),
+            ),
+            (Phase::Pending, Some(Step::JoinNode), None, Life::Lives, (Word::Ready, true)),
+            (Phase::Available, None, None, Life::Lives, (Word::Ready, true)),
+            (Phase::Unknown, None, Some(true), Life::Lives, (Word::Ready, true)),
+            (Phase::Failed, None, Some(true), Life::Lives, (Word::Ready, true)),
+            (Phase::Failed, None, None, Life::Lives, (Word::Failing, false)),
+            (
+                Phase::Pending,
+                Some(Step::CreateInstance),
+                Some(true),
+                Life::Lives,
+                (Word::Creating, false),
+            ),
+            (
+                Phase::Terminating,
+                Some(Step::DrainNode),
+                Some(true),
+                Life::Deleting,
+                (Word::Deleting, true),
+            ),
+            (Phase::Terminating, None, Some(true), Life::Gone, (Word::Deleted, false)),
+        ];
+        for (phase, step, before, life, expected) in table {
+            let row = format!("{phase} at {step:?} {life:?}");
+            assert_eq!(infrastructure(phase, step, before, life), expected, "{row}");
+        }
+    }
+}
