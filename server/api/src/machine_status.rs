@@ -60,6 +60,14 @@ pub struct MachineStatus {
     /// in which case nobody can say which spec the instance has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_spec_digest: Option<String>,
+    /// UID of the Machine that the instance is tagged with. Another one than its own: the Machine was
+    /// restored or migrated, and its instance is still to be adopted.
+    #[serde(rename = "instanceUID", default, skip_serializing_if = "Option::is_none")]
+    pub instance_uid: Option<String>,
+    /// Id of the bootstrap token that was made for the Machine and still exists; its Secret is
+    /// `kube-system/bootstrap-token-<id>`.
+    #[serde(rename = "bootstrapTokenID", default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap_token_id: Option<String>,
     /// Why the Machine is Failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<FailureReason>,
@@ -193,6 +201,9 @@ pub struct OperationIntent {
     /// When it was decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
+    /// The instance that a create named, to be adopted.
+    #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
     /// True: its outcome was lost or the driver could not tell. A read decides.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outcome_unknown: bool,
@@ -438,6 +449,9 @@ open_enum! {
     pub enum MachineConditionType {
         /// Whether the instance was made; False carries the driver's text.
         InstanceCreated = "InstanceCreated",
+        /// False: an instance that was there before is not tagged with the UID of this Machine;
+        /// carries the driver's text.
+        InstanceAdopted = "InstanceAdopted",
         /// Whether the instance was initialized; False carries the driver's text.
         InstanceInitialized = "InstanceInitialized",
         /// True: a change of the class cannot reach the running instance.

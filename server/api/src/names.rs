@@ -74,6 +74,8 @@ pub mod annotation {
     pub const PRESERVE: &str = "node.machine.sapcloud.io/preserve";
     /// Ours, on a MachineClass, `true`: adopt instances that carry the machine's name and no UID.
     pub const ADOPT_BY_NAME: &str = "ostler.dev/adopt-by-name";
+    /// Ours, on the Secret of a bootstrap token: UID of the Machine that it was made for.
+    pub const TOKEN_OF: &str = "ostler.dev/machine-uid";
     /// On a Pod: made by the kubelet itself, cannot be evicted.
     pub const MIRROR_POD: &str = "kubernetes.io/config.mirror";
 }

@@ -81,6 +81,8 @@ open_enum! {
         TooManyTargets = "TooManyTargets",
         /// No Node with this provider id has joined.
         NodeNotJoined = "NodeNotJoined",
+        /// The Node of that name is of another or an older instance. It is not taken.
+        NodeStale = "NodeStale",
         /// More than one Node has this provider id or machine name.
         NodeAmbiguous = "NodeAmbiguous",
         /// The Node is there and not healthy.
@@ -121,6 +123,8 @@ open_enum! {
         InitializationTimeout = "InitializationTimeout",
         /// No healthy Node within the creation timeout.
         JoinTimeout = "JoinTimeout",
+        /// The Node of that name is of another or an older instance, and did not go.
+        StaleNode = "StaleNode",
         /// The Node was unhealthy for longer than the health timeout.
         HealthTimeout = "HealthTimeout",
         /// Another instance holds the name.

@@ -5,7 +5,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ostler_lifecycle::operation::Finished;
 use ostler_lifecycle::snapshot::{BootstrapToken, Observed, Refusal};
-use ostler_lifecycle::user_data::token_id;
 
 /// Bounded by the machines that exist and the pods on Nodes being drained: the watches report what
 /// is gone.
@@ -16,8 +15,8 @@ pub(crate) struct Memory {
 
 #[derive(Debug, Default)]
 struct Contents {
-    /// Bootstrap tokens that exist, or are known not to, by id.
-    tokens: HashMap<String, Observed<BootstrapToken>>,
+    /// The bootstrap token that was looked at last, by UID of the machine: its id, and what is there.
+    tokens: HashMap<String, (String, Observed<BootstrapToken>)>,
     /// Evictions in vain, by UID of the pod.
     refusals: HashMap<String, Refusal>,
     /// Operations that were cancelled, by UID of the machine.
@@ -33,14 +32,16 @@ impl Memory {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of the token of this id.
-    pub(crate) fn token(&self, id: &str) -> Observed<BootstrapToken> {
-        self.lock().tokens.get(id).cloned().unwrap_or_default()
+    /// What is known of the token of this id, which the machine has or would take.
+    pub(crate) fn token(&self, machine_uid: &str, id: &str) -> Observed<BootstrapToken> {
+        let contents = self.lock();
+        let known = contents.tokens.get(machine_uid).filter(|(of, _)| of == id);
+        known.map(|(_, token)| token.clone()).unwrap_or_default()
     }
 
     /// What was learned of the token of this id.
-    pub(crate) fn keep_token(&self, id: &str, token: Observed<BootstrapToken>) {
-        self.lock().tokens.insert(id.to_owned(), token);
+    pub(crate) fn keep_token(&self, machine_uid: &str, id: &str, token: Observed<BootstrapToken>) {
+        self.lock().tokens.insert(machine_uid.to_owned(), (id.to_owned(), token));
     }
 
     /// When the eviction of this pod was last tried in vain.
@@ -101,7 +102,7 @@ impl Memory {
     /// A machine is gone.
     pub(crate) fn forget_machine(&self, machine_uid: &str) {
         let mut contents = self.lock();
-        contents.tokens.remove(&token_id(machine_uid));
+        contents.tokens.remove(machine_uid);
         contents.cancelled.remove(machine_uid);
         contents.refused.remove(machine_uid);
         contents.ended.remove(machine_uid);

@@ -14,8 +14,8 @@ use ostler_api::{
 };
 
 use crate::{
-    digest,
-    operation::{Finished, OperationView, Success},
+    digest, node,
+    operation::{Finished, InstanceRecord, OperationView, Request, Success},
     plan::{Action, Plan},
     snapshot::{DriverView, NodeView, Snapshot},
 };
@@ -85,7 +85,8 @@ fn status(snapshot: &Snapshot) -> Option<&MachineStatus> {
 }
 
 /// INV-1: a create is sent only right after a driver said that there is no instance, or to a driver
-/// that cannot say so and finds the instance by identity; and never while something is in flight.
+/// that cannot say so and finds the instance by identity, or to name the instance of another
+/// identity that was just found; and never while something is in flight.
 pub fn inv_1_one_instance(snapshot: &Snapshot, plan: &Plan) -> bool {
     if !sends(plan, OperationKind::CreateMachine) {
         return true;
@@ -98,6 +99,7 @@ pub fn inv_1_one_instance(snapshot: &Snapshot, plan: &Plan) -> bool {
         OperationView::InFlight(_) | OperationView::Expected => false,
         OperationView::Idle => cannot_read,
         OperationView::Finished(finished) => match &finished.outcome {
+            Ok(Success::Read(record)) => is_adoption(snapshot, plan, record),
             Ok(_) => false,
             Err(failure) => {
                 cannot_read
@@ -106,6 +108,16 @@ pub fn inv_1_one_instance(snapshot: &Snapshot, plan: &Plan) -> bool {
             }
         },
     }
+}
+
+/// Whether the create that is sent names the instance that a read found, which carries no identity
+/// or that of a life before.
+fn is_adoption(snapshot: &Snapshot, plan: &Plan, record: &InstanceRecord) -> bool {
+    let named = plan.dispatch.as_ref().map(|dispatch| &dispatch.request);
+    let Some(Request::Create { provider_id, .. }) = named else { return false };
+    !provider_id.is_empty()
+        && *provider_id == record.provider_id
+        && record.machine_uid != snapshot.machine.uid()
 }
 
 /// INV-2: who acknowledges a created instance has its id in the Machine, or the intent in its
@@ -178,11 +190,8 @@ pub fn inv_4_drain_first(snapshot: &Snapshot, plan: &Plan) -> bool {
     if !sends(plan, OperationKind::DeleteMachine) {
         return true;
     }
-    let theirs = |node: &k8s_openapi::api::core::v1::Node| {
-        node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).filter(|id| !id.is_empty())
-    };
     let NodeView::Known(node) = &snapshot.node else { return true };
-    let ours = theirs(node).is_none_or(|id| Some(id.as_str()) == snapshot.machine.provider_id());
+    let ours = node::is_ours(&snapshot.machine, snapshot.machine.provider_id(), node);
     let drained = plan.status.drain.as_ref().is_some_and(|drain| drain.finished);
     !ours || drained || snapshot.machine.wants_force() || is_overdue(plan, snapshot.now)
 }

@@ -10,6 +10,7 @@ pub mod class;
 pub mod digest;
 pub mod invariants;
 pub mod machine;
+pub mod node;
 pub mod operation;
 pub mod plan;
 pub mod record;

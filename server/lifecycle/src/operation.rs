@@ -86,6 +86,9 @@ pub struct Dispatch {
     pub attempt: i32,
     /// How long the driver may take, from receipt.
     pub timeout: Duration,
+    /// Whether an instance without UID is found by the name of the machine, see
+    /// [`ADOPT_BY_NAME`](ostler_api::names::annotation::ADOPT_BY_NAME).
+    pub adopt_by_name: bool,
     /// What the driver reported last, handed back to it.
     pub checkpoint: String,
     /// The verb and what goes with it.
@@ -106,7 +109,7 @@ pub enum Request {
     Create {
         /// User data with its placeholders replaced; `None`: the class has none.
         user_data: Option<UserData>,
-        /// Not empty: look this instance up first and adopt it.
+        /// Not empty: look this instance up first and adopt it: put the UID of the Machine on it.
         provider_id: String,
     },
     /// Initialize the instance.
@@ -220,6 +223,8 @@ pub enum Success {
 pub struct InstanceRecord {
     /// Equal to `Node.spec.providerID`.
     pub provider_id: String,
+    /// UID of the Machine that its tags name; empty if they name none.
+    pub machine_uid: String,
     /// Name of the Node it becomes; may be empty.
     pub node_name: String,
     /// `None`: the driver has no such notion.

@@ -60,9 +60,9 @@ pub enum Action {
     PatchMachine(MachinePatch),
     /// Make the Machine the owner of the object of its bootstrap provider.
     OwnConfig(OwnConfig),
-    /// Make the bootstrap token, or replace the one that is there.
+    /// Make the bootstrap token, or replace the one that is there for this Machine.
     EnsureBootstrapToken(TokenRequest),
-    /// Delete the bootstrap token; fine if it is gone.
+    /// Delete the bootstrap token; fine if it is gone or somebody else's.
     DeleteBootstrapToken {
         /// Its id.
         id: String,
@@ -167,6 +167,8 @@ impl MachinePatch {
 pub struct TokenRequest {
     /// Its id; the Secret is `kube-system/bootstrap-token-<id>`.
     pub id: String,
+    /// UID of the Machine that it is for. A token of anybody else is never replaced.
+    pub machine_uid: String,
     /// Its secret half.
     pub secret: SecretText,
     /// When it stops working.
@@ -251,8 +253,12 @@ pub struct Event {
 pub enum EventReason {
     /// A wait began that somebody may have to end; the message starts with its reason.
     Waiting,
-    /// The instance was made or adopted.
+    /// The instance was made.
     InstanceCreated,
+    /// An instance that was there before carries the identity of the Machine now.
+    InstanceAdopted,
+    /// The driver did not adopt the instance.
+    InstanceAdoptFailed,
     /// The driver could not make the instance.
     InstanceCreateFailed,
     /// The instance was initialized.
@@ -295,6 +301,8 @@ impl EventReason {
         match self {
             Self::Waiting => "Waiting",
             Self::InstanceCreated => "InstanceCreated",
+            Self::InstanceAdopted => "InstanceAdopted",
+            Self::InstanceAdoptFailed => "InstanceAdoptFailed",
             Self::InstanceCreateFailed => "InstanceCreateFailed",
             Self::InstanceInitialized => "InstanceInitialized",
             Self::InstanceInitializeFailed => "InstanceInitializeFailed",

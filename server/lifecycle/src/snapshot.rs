@@ -50,13 +50,14 @@ pub struct Snapshot {
     pub bootstrap: BootstrapView,
     /// The cluster that its Node joins.
     pub target: TargetView,
-    /// Its Node: by label `node` if that is set, else by provider id, else by machine name label.
+    /// Its Node, see [`choose`](crate::node::choose).
     pub node: NodeView,
     /// All pods whose `spec.nodeName` is the Node. Needed only while the Machine is being deleted.
     pub pods: Observed<Vec<PodView>>,
     /// Names of volumes that are attached to the Node. Needed only while it is being deleted.
     pub attached_volumes: Observed<Vec<String>>,
-    /// The bootstrap token of this Machine, see [`token_id`](crate::user_data::token_id).
+    /// The bootstrap token of the id that this Machine has or would take, see
+    /// [`token_id_of`](crate::user_data::token_id_of).
     pub bootstrap_token: Observed<BootstrapToken>,
     /// The driver that serves the provider of the class.
     pub driver: DriverView,
@@ -105,6 +106,8 @@ pub struct ClassFacts {
     pub name: String,
     /// Provider: which driver serves it.
     pub provider: String,
+    /// Instances without a UID are adopted by the name of their machine.
+    pub adopt_by_name: bool,
     /// The provider spec as canonical JSON.
     pub provider_spec: String,
     /// Digest of `provider_spec`.
@@ -125,11 +128,18 @@ impl ClassFacts {
         Self {
             name: class.metadata.name.clone().unwrap_or_default(),
             provider: class.provider().to_owned(),
+            adopt_by_name: adopts_by_name(class),
             spec_digest: digest::of_text(&provider_spec),
             provider_spec,
             revision: digest::of_text(&digest::canonical(&content)),
         }
     }
+}
+
+fn adopts_by_name(class: &MachineClass) -> bool {
+    let annotations = class.metadata.annotations.as_ref();
+    let value = annotations.and_then(|all| all.get(names::annotation::ADOPT_BY_NAME));
+    value.is_some_and(|value| value == "true")
 }
 
 /// The secrets of a class, merged.
@@ -246,9 +256,11 @@ impl PodView {
     }
 }
 
-/// The bootstrap token of a Machine.
+/// A bootstrap token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootstrapToken {
+    /// UID of the Machine that it was made for; `None`: it is none of ours.
+    pub machine_uid: Option<String>,
     /// The secret half.
     pub secret: SecretText,
     /// When it stops working; `None`: never, or not readable.

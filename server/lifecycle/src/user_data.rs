@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use ostler_api::names::bootstrap::{NAME_PLACEHOLDER, TOKEN_PLACEHOLDER};
+use ostler_api::{
+    Machine,
+    names::bootstrap::{NAME_PLACEHOLDER, TOKEN_PLACEHOLDER},
+};
 use sha2::{Digest as _, Sha256};
 
 use crate::operation::{SecretText, UserData};
@@ -16,8 +19,26 @@ const TOKEN_ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 
 /// The id of the bootstrap token of the Machine with this UID: six characters, so that the Secret
 /// is `bootstrap-token-<id>`. Made from the UID, because names of machines are alike.
+///
+/// There are 36^6 ids. Among 5,000 machines that create at once, two want the same one about once in
+/// 200 times; the second of them takes the next id, see [`token_id_after`].
 pub fn token_id(machine_uid: &str) -> String {
-    Sha256::digest(machine_uid.as_bytes())
+    id_from(machine_uid)
+}
+
+/// The id to try when `taken` belongs to somebody else.
+pub fn token_id_after(machine_uid: &str, taken: &str) -> String {
+    id_from(&format!("{machine_uid}/{taken}"))
+}
+
+/// The id of the bootstrap token that a Machine has or, if it has none, would take.
+pub fn token_id_of(machine: &Machine) -> String {
+    let recorded = machine.status.as_ref().and_then(|status| status.bootstrap_token_id.clone());
+    recorded.unwrap_or_else(|| token_id(machine.uid()))
+}
+
+fn id_from(text: &str) -> String {
+    Sha256::digest(text.as_bytes())
         .iter()
         .take(6)
         .filter_map(|byte| TOKEN_ALPHABET.get(usize::from(*byte) % TOKEN_ALPHABET.len()))
@@ -127,6 +148,8 @@ mod tests {
         assert_ne!(one, two);
         assert_eq!(one.len(), 6);
         assert!(one.bytes().all(|byte| TOKEN_ALPHABET.contains(&byte)));
+        let next = token_id_after("0f0e0d0c-0000-4000-8000-000000000001", &one);
+        assert!(next.len() == 6 && next != one);
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Machines {
                 Err(lacking) => Err(lacking),
             },
             Action::DeleteBootstrapToken { id } => match self.target(snapshot) {
-                Ok(target) => self.delete_token(&target, id).await,
+                Ok(target) => self.delete_token(&target, done.machine.uid(), id).await,
                 Err(lacking) => Err(lacking),
             },
             Action::PatchNode(patch) => self.patch_node(snapshot, done, patch).await,

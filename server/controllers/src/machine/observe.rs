@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::class::uses_class;
+use ostler_lifecycle::node;
 use ostler_lifecycle::operation::{OperationView, SecretText, UserData};
 use ostler_lifecycle::snapshot::{
     ClassFacts, ClassView, DriverFacts, DriverView, Fresh, NodeView, Observed, PodView,
@@ -140,25 +141,20 @@ fn nothing_there<T>(target: &TargetOf) -> Observed<T> {
     }
 }
 
-/// By label, else by provider id, else by the name of the machine on the Node.
 fn node_view(machine: &Machine, target: &TargetOf) -> NodeView {
     let nodes = match target {
         TargetOf::None => return NodeView::Absent,
         TargetOf::Lacking { .. } => return NodeView::Unknown,
         TargetOf::Cluster(target) => &target.nodes,
     };
-    if let Some(name) = machine.node_name() {
-        return nodes.get(&ObjectName::cluster(name)).map_or(NodeView::Absent, NodeView::Known);
-    }
-    let by_id = machine.provider_id().map(|id| nodes.find(NodeIndex::ProviderId, id));
-    let found = by_id
-        .filter(|found| !found.is_empty())
-        .unwrap_or_else(|| nodes.find(NodeIndex::MachineName, machine.name()));
-    match found.as_slice() {
-        [] => NodeView::Absent,
-        [node] => NodeView::Known(Arc::clone(node)),
-        several => NodeView::Ambiguous(several.iter().map(|node| name_of(node)).collect()),
-    }
+    let with_id = machine.provider_id().map(|id| nodes.find(NodeIndex::ProviderId, id));
+    let name = node::expected_name(machine).map(ObjectName::cluster);
+    let found = node::Candidates {
+        with_id: with_id.unwrap_or_default(),
+        named: name.and_then(|name| nodes.get(&name)),
+        labelled: nodes.find(NodeIndex::MachineName, machine.name()),
+    };
+    node::choose(machine, &found)
 }
 
 /// A class is held by a finalizer before anything is made with it: without the class, nobody could

@@ -121,6 +121,7 @@ fn record(record: &MachineRecord) -> InstanceRecord {
     };
     InstanceRecord {
         provider_id: record.provider_id.clone(),
+        machine_uid: record.machine_uid.clone(),
         node_name: record.node_name.clone(),
         initialized: record.initialized,
         addresses: addresses.map(address).collect(),

@@ -9,12 +9,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use ostler_api::Machine;
 use ostler_api::machine::MachinePhase;
-use ostler_api::names::bootstrap;
+use ostler_api::names::{annotation, bootstrap};
 use ostler_lifecycle::bootstrap::{BootstrapView, may_want_token};
 use ostler_lifecycle::operation::SecretText;
 use ostler_lifecycle::plan::TokenRequest;
 use ostler_lifecycle::snapshot::{BootstrapToken, Observed, SecretView};
-use ostler_lifecycle::user_data::token_id;
+use ostler_lifecycle::user_data::token_id_of;
 
 use super::{Broken, Machines};
 use crate::target::{Target, TargetOf};
@@ -38,8 +38,8 @@ impl Machines {
             TargetOf::Lacking { .. } => return Ok(Observed::Unknown),
             TargetOf::Cluster(target) => target,
         };
-        let id = token_id(machine.uid());
-        let known = self.memory.token(&id);
+        let (id, uid) = (token_id_of(machine), machine.uid());
+        let known = self.memory.token(uid, &id);
         if known != Observed::Unknown {
             return Ok(known);
         }
@@ -49,44 +49,63 @@ impl Machines {
         if !joins(machine) || !may_want_token(machine, secret, bootstrap) {
             return Ok(Observed::Unknown);
         }
-        let writer = self.writer.to(target);
-        let found = writer.get(&tokens(&writer), &secret_name(&id)).await;
+        let found = look_up(&self.writer.to(target), &id).await;
         let found =
             found.map_err(|source| Broken::Api { what: "cannot read the token", source })?;
-        let found = found.as_ref().and_then(read).map_or(Observed::Absent, Observed::Known);
-        self.memory.keep_token(&id, found.clone());
+        let found = found.as_ref().map(read).filter(|token| is_whole(token, uid));
+        let found = found.map_or(Observed::Absent, Observed::Known);
+        self.memory.keep_token(uid, &id, found.clone());
         Ok(found)
     }
 
+    /// Makes the token, or replaces the one of the same machine. One of somebody else is left
+    /// alone: the next pass knows of it, and takes another id.
     pub(super) async fn ensure_token(
         &self,
         target: &Target,
         request: &TokenRequest,
     ) -> Result<(), WriteError> {
         let writer = self.writer.to(target);
-        let secret = self.write(request);
-        let name = secret_name(&request.id);
+        let (id, uid) = (request.id.as_str(), request.machine_uid.as_str());
+        let mut secret = self.write(request);
         match writer.create(&tokens(&writer), &secret).await {
             Err(WriteError::Conflict) => {
-                writer.replace(&tokens(&writer), &name, &secret).await?;
+                let Some(there) = look_up(&writer, id).await? else {
+                    return Err(WriteError::Conflict);
+                };
+                let token = read(&there);
+                if token.machine_uid.as_deref() != Some(uid) {
+                    self.memory.keep_token(uid, id, Observed::Known(token));
+                    return Err(WriteError::Conflict);
+                }
+                secret.metadata.resource_version = there.metadata.resource_version;
+                writer.replace(&tokens(&writer), &secret_name(id), &secret).await?;
             }
             other => drop(other?),
         }
-        let token =
-            BootstrapToken { secret: request.secret.clone(), expires: Some(request.expires) };
-        self.memory.keep_token(&request.id, Observed::Known(token));
+        self.memory.keep_token(uid, id, Observed::Known(read(&secret)));
         Ok(())
     }
 
-    pub(super) async fn delete_token(&self, target: &Target, id: &str) -> Result<(), WriteError> {
+    /// Deletes the token if it was made for the machine.
+    pub(super) async fn delete_token(
+        &self,
+        target: &Target,
+        uid: &str,
+        id: &str,
+    ) -> Result<(), WriteError> {
         let writer = self.writer.to(target);
-        match writer.delete(&tokens(&writer), &secret_name(id), Deletion::default()).await {
-            Ok(()) | Err(WriteError::NotFound) => {
-                self.memory.keep_token(id, Observed::Absent);
-                Ok(())
+        let there = look_up(&writer, id).await?;
+        let ours = there.filter(|there| read(there).machine_uid.as_deref() == Some(uid));
+        if let Some(there) = ours {
+            let only = Deletion { uid: there.metadata.uid.as_deref(), at_once: false };
+            match writer.delete(&tokens(&writer), &secret_name(id), only).await {
+                Ok(()) | Err(WriteError::NotFound | WriteError::Conflict) => {}
+                Err(failure) => return Err(failure),
             }
-            Err(failure) => Err(failure),
         }
+        self.memory.keep_token(uid, id, Observed::Absent);
+        Ok(())
     }
 
     fn write(&self, request: &TokenRequest) -> Secret {
@@ -106,6 +125,9 @@ impl Machines {
             metadata: ObjectMeta {
                 name: Some(secret_name(&request.id)),
                 namespace: Some(bootstrap::NAMESPACE.to_owned()),
+                annotations: Some(
+                    [(annotation::TOKEN_OF.to_owned(), request.machine_uid.clone())].into(),
+                ),
                 ..ObjectMeta::default()
             },
             type_: Some(bootstrap::SECRET_TYPE.to_owned()),
@@ -117,6 +139,10 @@ impl Machines {
 
 fn tokens(writer: &Writer) -> Api<Secret> {
     writer.api(bootstrap::NAMESPACE)
+}
+
+async fn look_up(writer: &Writer, id: &str) -> Result<Option<Secret>, WriteError> {
+    writer.get(&tokens(writer), &secret_name(id)).await
 }
 
 /// Nothing was ever sent for this machine, so nobody made a token for it.
@@ -140,10 +166,20 @@ fn secret_name(id: &str) -> String {
     format!("{}{id}", bootstrap::SECRET_PREFIX)
 }
 
-fn read(secret: &Secret) -> Option<BootstrapToken> {
+/// A token of ours without its secret half is as good as none.
+fn is_whole(token: &BootstrapToken, uid: &str) -> bool {
+    token.machine_uid.as_deref() != Some(uid) || !token.secret.expose().is_empty()
+}
+
+fn read(secret: &Secret) -> BootstrapToken {
+    let annotations = secret.metadata.annotations.as_ref();
     let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
     let expires = text("expiration").and_then(|text| text.parse::<Timestamp>().ok());
-    Some(BootstrapToken { secret: SecretText::new(text("token-secret")?), expires })
+    BootstrapToken {
+        machine_uid: annotations.and_then(|all| all.get(annotation::TOKEN_OF).cloned()),
+        secret: SecretText::new(text("token-secret").unwrap_or_default()),
+        expires,
+    }
 }
 
 #[cfg(test)]
@@ -192,6 +228,10 @@ mod tests {
     fn a_token_reads_as_it_was_written() {
         let data = |value: &str| ByteString(value.as_bytes().to_vec());
         let secret = Secret {
+            metadata: ObjectMeta {
+                annotations: Some([(annotation::TOKEN_OF.to_owned(), "u".to_owned())].into()),
+                ..ObjectMeta::default()
+            },
             data: Some(
                 [
                     ("token-secret".to_owned(), data("abcdefghijklmnop")),
@@ -201,10 +241,11 @@ mod tests {
             ),
             ..Secret::default()
         };
-        let token = read(&secret).unwrap();
+        let token = read(&secret);
+        assert_eq!(token.machine_uid.as_deref(), Some("u"));
         assert_eq!(token.secret.expose(), "abcdefghijklmnop");
         assert_eq!(token.expires.unwrap().to_string(), "2026-01-01T00:20:00Z");
         assert!(!format!("{token:?}").contains("abcdef"));
-        assert_eq!(read(&Secret::default()), None);
+        assert_eq!(read(&Secret::default()).machine_uid, None, "somebody else's");
     }
 }

@@ -13,13 +13,14 @@ use ostler_api::{
 };
 
 use super::{
-    State, conditions, creating, initializing, joining,
+    State, adoption, conditions, creating, initializing, joining,
     pass::{Pass, Reading, after},
     retry::{self, First, Move, Rule},
     standing::Standing,
     updating,
 };
 use crate::{
+    node,
     operation::{Failure, Finished, InstanceRecord, OperationView, Success},
     plan::EventReason,
     snapshot::{ClassView, TargetView},
@@ -65,13 +66,17 @@ fn keep_early_checkpoint(pass: &mut Pass<'_>) {
     }
 }
 
-/// What a driver wants handed back. A read that brings nothing takes nothing away.
+/// What a driver wants handed back. Only a mutation that is done needs nothing handed back: a
+/// failure, a lost session or a read that brings nothing takes nothing away.
 fn keep_checkpoint(pass: &mut Pass<'_>, finished: &Finished) {
-    let Some(checkpoint) = &finished.checkpoint else { return };
-    if !checkpoint.is_empty() {
-        pass.status.last_known_state = Some(checkpoint.clone());
-    } else if finished.kind.is_mutation() {
-        pass.status.last_known_state = None;
+    match finished.checkpoint.as_deref() {
+        Some(checkpoint) if !checkpoint.is_empty() => {
+            pass.status.last_known_state = Some(checkpoint.to_owned());
+        }
+        Some(_) if finished.kind.is_mutation() && finished.outcome.is_ok() => {
+            pass.status.last_known_state = None;
+        }
+        Some(_) | None => {}
     }
 }
 
@@ -163,15 +168,19 @@ fn found(
     if !adopt(pass, record, intent) {
         return state;
     }
+    if adoption::is_needed(pass, record) {
+        let creation = matches!(state, State::Creating | State::Initializing | State::Joining);
+        return if creation { State::Creating } else { state };
+    }
+    adoption::note(pass);
     if state == State::Joining && record.initialized == Some(false) {
         return State::Initializing;
     }
     if state != State::Creating {
         return state;
     }
-    // A create whose outcome was lost may have left the instance without initialization; an
-    // instance that was there before has been initialized unless the driver says otherwise.
-    if record.initialized.unwrap_or(!was_create) {
+    // An instance that was there before has been initialized unless the driver says otherwise.
+    if record.initialized.unwrap_or_else(|| !was_create && !initializing::is_owed(pass)) {
         joining::enter(pass);
         return State::Joining;
     }
@@ -181,21 +190,31 @@ fn found(
 fn created(pass: &mut Pass<'_>, record: &InstanceRecord, state: State) -> State {
     let intent = pass.status.operation.take();
     let digest = intent.as_ref().and_then(|intent| intent.spec_digest.clone());
+    let known = adoption::was_known(intent.as_ref(), record);
+    let owed = !known || initializing::is_owed(pass);
     if !adopt(pass, record, intent) {
         return state;
     }
+    adoption::note(pass);
     // An earlier create with another spec may be the one that made it.
-    if pass.status.creation_spec_digest.take() == digest {
-        note_applied(pass, digest.as_deref());
+    let one_spec = pass.status.creation_spec_digest.take() == digest;
+    if known {
+        adoption::done(pass, record);
+    } else {
+        pass.event(false, EventReason::InstanceCreated, record.provider_id.clone());
+        if one_spec {
+            note_applied(pass, digest.as_deref());
+        }
     }
-    pass.event(false, EventReason::InstanceCreated, record.provider_id.clone());
-    if pass.is_over() {
+    if pass.is_over() || state == State::Running {
         return state;
     }
-    let now = pass.now();
-    let type_ = MachineConditionType::InstanceCreated;
-    conditions::set(&mut pass.status, &now, &type_, true, "Created", "");
-    if record.initialized == Some(true) {
+    if !known {
+        let now = pass.now();
+        let type_ = MachineConditionType::InstanceCreated;
+        conditions::set(&mut pass.status, &now, &type_, true, node::MADE, "");
+    }
+    if record.initialized.unwrap_or(!owed) {
         joining::enter(pass);
         return State::Joining;
     }
@@ -268,7 +287,10 @@ fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
         let value = names::annotation::DEFAULT_PRIORITY.to_owned();
         pass.patch.annotations.insert(names::annotation::PRIORITY.to_owned(), Some(value));
     }
-    let mut addresses: Vec<MachineAddress> = pass.status.addresses.clone();
+    // Those of an instance that is no more are nobody's.
+    let same = pass.machine.provider_id().is_none_or(|id| id == record.provider_id);
+    let known = if same { std::mem::take(&mut pass.status.addresses) } else { Vec::new() };
+    let mut addresses: Vec<MachineAddress> = known;
     addresses.extend(record.addresses.iter().cloned());
     addresses.sort();
     addresses.dedup();
@@ -312,6 +334,9 @@ fn lose(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failure) -> Rule {
 }
 
 fn creation_failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -> State {
+    if state == State::Running {
+        return adoption_failed(pass, failure);
+    }
     let first = pass.status.operation.as_ref().is_some_and(|intent| intent.attempt == 1);
     if first && failure.certainty == Certainty::NotApplied {
         pass.status.creation_spec_digest = None;
@@ -326,6 +351,16 @@ fn creation_failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -> Stat
         return State::Failed;
     }
     state
+}
+
+/// The Machine runs, and goes on running.
+fn adoption_failed(pass: &mut Pass<'_>, failure: &Failure) -> State {
+    let rule = lose(pass, OperationKind::CreateMachine, failure);
+    adoption::failed(pass, failure);
+    if matches!(rule.then, Move::GiveUp(_)) {
+        pass.status.retry = None;
+    }
+    State::Running
 }
 
 fn initialization_failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -> State {

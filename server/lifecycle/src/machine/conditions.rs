@@ -43,6 +43,15 @@ pub(crate) fn held_since(
     found.last_transition_time.as_ref().filter(|_| found.status == "True").map(|time| time.0)
 }
 
+/// The reason of one of ours, if it is there.
+pub(crate) fn reason<'a>(
+    status: &'a MachineStatus,
+    type_: &MachineConditionType,
+) -> Option<&'a str> {
+    let mut all = status.conditions.iter();
+    all.find(|condition| condition.type_ == type_.as_str())?.reason.as_deref()
+}
+
 /// Removes one of ours.
 pub(crate) fn remove(status: &mut MachineStatus, type_: &MachineConditionType) {
     status.conditions.retain(|condition| condition.type_ != type_.as_str());

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use ostler_api::{
     driver::{ErrorCode, OperationKind},
     machine::{
@@ -13,21 +13,23 @@ use ostler_api::{
 };
 
 use super::{
-    State, bootstrapping, conditions,
+    State, adoption, bootstrapping, conditions,
     pass::{Pass, Reading, Turn, after},
     preconditions, retry,
     standing::Standing,
+    token,
 };
 use crate::{
-    operation::{Failure, Request, SecretText, UserData},
-    plan::{Action, EventReason, TokenRequest},
-    snapshot::{ClassFacts, Observed, TargetView},
+    operation::{Failure, Request, UserData},
+    plan::{Action, EventReason},
+    snapshot::{ClassFacts, TargetView},
     user_data::{self, MAX_USER_DATA},
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     keep_finalizer(pass);
     if pass.standing() == Standing::Working {
+        token::keep_alive(pass);
         return pass.wait_for_driver();
     }
     if let Some(turn) = bootstrapping::gate(pass) {
@@ -52,6 +54,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         Some(Reading::NotFound) if let Some(until) = catching_up(pass) => look_again(pass, until),
         None | Some(Reading::NotFound | Reading::CannotRead) => create(pass, class),
         Some(Reading::Failed(failure)) => read_failed(pass, &failure),
+        Some(Reading::Found(record)) if adoption::is_needed(pass, &record) => create(pass, class),
         Some(Reading::Found(_) | Reading::Uninitialized) => Turn::To(State::Initializing),
     }
 }
@@ -117,7 +120,7 @@ fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Turn {
         "creating the instance",
         None,
     );
-    let provider_id = pass.machine.provider_id().unwrap_or_default().to_owned();
+    let provider_id = pass.provider_id().unwrap_or_default().to_owned();
     pass.send(class, Request::Create { user_data, provider_id })
 }
 
@@ -127,7 +130,7 @@ fn user_data(pass: &mut Pass<'_>) -> Result<Option<UserData>, Turn> {
     // Without a target cluster there is nothing to join, and no place for a token.
     let joins = pass.snap.target != TargetView::None;
     let wanted = joins && user_data::wants_token(&template);
-    let token = if wanted { Some(token(pass)?) } else { None };
+    let token = if wanted { Some(token::for_create(pass)?) } else { None };
     let filled = user_data::fill(&template, pass.name(), token.as_ref());
     if filled.len() > MAX_USER_DATA {
         let message =
@@ -136,38 +139,6 @@ fn user_data(pass: &mut Pass<'_>) -> Result<Option<UserData>, Turn> {
         return Err(pass.lack(lack));
     }
     Ok(Some(filled))
-}
-
-/// The bootstrap token, `<id>.<secret>`. One that will not live long enough is replaced: no instance
-/// can have it yet, since the driver just said that there is none.
-fn token(pass: &mut Pass<'_>) -> Result<SecretText, Turn> {
-    let id = user_data::token_id(pass.machine.uid());
-    let lifetime = pass.machine.creation_timeout(pass.snap.settings.creation_timeout);
-    let enough = after(pass.snap.now, lifetime / 2);
-    let secret = match &pass.snap.bootstrap_token {
-        Observed::Unknown => {
-            let what = "the bootstrap token was not looked up yet".to_owned();
-            return Err(pass.wait(WaitReason::NotObserved, Some(what), None));
-        }
-        Observed::Known(token) if token.expires.is_none_or(|time| time >= enough) => {
-            token.secret.clone()
-        }
-        Observed::Known(_) | Observed::Absent => {
-            let secret = pass.snap.fresh.token_secret.clone();
-            // A little longer than the timeout, so that a late joiner fails by the timeout and not
-            // by a token that is no more.
-            let slack = SignedDuration::from_mins(5);
-            let end = after(pass.snap.now, lifetime);
-            pass.act(Action::EnsureBootstrapToken(TokenRequest {
-                id: id.clone(),
-                secret: secret.clone(),
-                expires: end.checked_add(slack).unwrap_or(end),
-                description: format!("Bootstrap token of machine {}", pass.name()),
-            }));
-            secret
-        }
-    };
-    Ok(SecretText::new(format!("{id}.{}", secret.expose())))
 }
 
 fn read_failed(pass: &mut Pass<'_>, failure: &Failure) -> Turn {

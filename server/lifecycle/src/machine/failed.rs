@@ -5,13 +5,14 @@ use ostler_api::machine::WaitReason;
 
 use super::{
     pass::{Pass, Turn},
-    running,
+    running, token,
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     if let Some(node) = pass.node().filter(|node| node.metadata.deletion_timestamp.is_some()) {
         return running::follow_node(pass, node);
     }
+    token::delete(pass);
     let why = pass.status.failure_reason.as_ref().map(ToString::to_string);
     pass.wait(WaitReason::Failed, why, None)
 }

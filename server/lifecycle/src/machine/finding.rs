@@ -10,6 +10,7 @@ use super::{
     pass::{Pass, Reading, Turn},
     preconditions, retry,
     standing::Standing,
+    token,
 };
 use crate::{
     operation::OperationView,
@@ -29,6 +30,7 @@ pub(crate) fn begin(pass: &mut Pass<'_>) {
     pass.step(Some(MachineStep::FindInstance));
     pass.status.retry = None;
     pass.status.hot_update = None;
+    token::delete(pass);
     let text = "the machine is being deleted";
     pass.last_operation(MachineOperationType::Delete, MachineState::Processing, text, None);
 }

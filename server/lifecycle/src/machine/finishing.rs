@@ -26,7 +26,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         pass.act_last(Action::DeleteNode { name, uid });
     }
     if !blind && !matches!(pass.snap.bootstrap_token, Observed::Absent) {
-        let id = user_data::token_id(pass.machine.uid());
+        let id = user_data::token_id_of(pass.machine);
         pass.act_last(Action::DeleteBootstrapToken { id });
     }
     pass.act_last(Action::RemoveFinalizer);

@@ -4,15 +4,16 @@ use ostler_api::{
     driver::{ErrorCode, OperationKind},
     machine::{
         FailureReason, MachineConditionType, MachineOperationType, MachinePhase, MachineState,
-        MachineStep,
+        MachineStatus, MachineStep,
     },
 };
 
 use super::{
-    State, conditions, creating, joining,
+    State, adoption, conditions, creating, joining,
     pass::{Pass, Reading, Turn},
     preconditions, retry,
     standing::Standing,
+    token,
 };
 use crate::{
     operation::{Failure, Request},
@@ -26,6 +27,7 @@ pub(crate) const DESCRIPTION: &str = "InstanceInitialization";
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     creating::keep_finalizer(pass);
     pass.step(Some(MachineStep::InitializeInstance));
+    token::keep_alive(pass);
     if pass.standing() == Standing::Working {
         return pass.wait_for_driver();
     }
@@ -73,6 +75,24 @@ fn initialize(pass: &mut Pass<'_>, looked: bool) -> Turn {
     }
     let provider_id = pass.provider_id().unwrap_or_default().to_owned();
     pass.send(class, Request::Initialize { provider_id })
+}
+
+/// Whether the instance, if there is one, was made for this Machine and never initialized. A driver
+/// that knows nothing of initialization in its records is asked for it all the same: a later read
+/// that succeeds proves nothing.
+pub(crate) fn is_owed(pass: &Pass<'_>) -> bool {
+    let status = &pass.status;
+    let done = conditions::held_since(status, &MachineConditionType::InstanceInitialized).is_some();
+    let asked_for = adoption::was_made(pass) || status.creation_spec_digest.is_some();
+    !done && (asked_for || is_shown_as_failed(status))
+}
+
+/// Whether the last thing that was written is a failed initialization, by whichever controller.
+pub(crate) fn is_shown_as_failed(status: &MachineStatus) -> bool {
+    let last = status.last_operation.as_ref();
+    let code = last.and_then(|last| last.error_code.as_deref()).and_then(ErrorCode::from_name);
+    code == Some(ErrorCode::Uninitialized)
+        && status.machine_phase() == MachinePhase::CrashLoopBackOff
 }
 
 /// Shows that initialization failed, in the words that upstream's consumers know.

@@ -1,5 +1,8 @@
 //! The instance exists and is initialized; its Node has to come and be healthy.
 
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
     driver::OperationKind,
     machine::{
@@ -14,9 +17,12 @@ use super::{
     pass::{Pass, Reading, Turn, after},
     preconditions, running,
     standing::Standing,
+    token,
 };
 use crate::{
+    node,
     operation::InstanceRecord,
+    plan::EventReason,
     snapshot::{NodeView, TargetView},
 };
 
@@ -34,12 +40,13 @@ pub(crate) fn enter(pass: &mut Pass<'_>) {
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     creating::keep_finalizer(pass);
+    token::keep_alive(pass);
     if matches!(pass.reading, Some(Reading::NotFound)) && pass.machine.provider_id().is_none() {
         // The driver spoke of an instance that it never named, and takes it back.
         return Turn::To(State::Creating);
     }
     if matches!(pass.reading, Some(Reading::NotFound))
-        && matches!(pass.snap.node, NodeView::Absent)
+        && pass.node().is_none()
         && made_and_gone(pass)
     {
         return Turn::To(State::Creating);
@@ -48,7 +55,8 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         running::enter_without_node(pass);
         return Turn::To(State::Running);
     }
-    let (reason, message) = match &pass.snap.node {
+    let snap = pass.snap;
+    let (reason, message) = match &snap.node {
         NodeView::Unknown => {
             let lack = preconditions::unseen(pass.snap, "nodes");
             (lack.reason, lack.message)
@@ -57,7 +65,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
             (WaitReason::NodeAmbiguous, format!("nodes {} claim to be it", nodes.join(", ")))
         }
         NodeView::Absent => (WaitReason::NodeNotJoined, "no node has joined".to_owned()),
-        NodeView::Known(_) => match joined(pass) {
+        NodeView::Known(node) => match joined(pass, node) {
             None => {
                 running::enter(pass);
                 return Turn::To(State::Running);
@@ -65,6 +73,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
             Some(complaint) => complaint,
         },
     };
+    if reason == WaitReason::NodeStale && stale_for_long(pass) {
+        return pass.fail(FailureReason::StaleNode, MachineOperationType::Create, &message);
+    }
     if pass.creation_overdue() && pass.standing() != Standing::Working {
         let text = format!("no healthy node within the creation timeout: {message}");
         return pass.fail(FailureReason::JoinTimeout, MachineOperationType::Create, &text);
@@ -74,17 +85,40 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
 
 /// The driver made the instance, does not find it, and had time enough to.
 fn made_and_gone(pass: &Pass<'_>) -> bool {
+    if matches!(pass.snap.node, NodeView::Unknown | NodeView::Ambiguous(_)) {
+        return false;
+    }
     let type_ = MachineConditionType::InstanceCreated;
     let made = conditions::held_since(&pass.status, &type_).is_some();
     made && creating::catching_up(pass).is_none() && !pass.creation_overdue()
 }
 
-/// `None`: the Node is there and healthy.
-fn joined(pass: &mut Pass<'_>) -> Option<(WaitReason, String)> {
-    let Some(node) = pass.node() else {
-        let message = "the node of that name has another provider id".to_owned();
-        return Some((WaitReason::NodeNotJoined, message));
+/// How long a Node that an older instance left behind may take to go. While it is there, the new
+/// instance cannot register.
+const STALE_NODE: Duration = Duration::from_mins(5);
+
+/// What stands against a Node of the right name.
+fn stale(node: &Node) -> (WaitReason, String) {
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    let whose = match node::provider_id(node) {
+        Some(id) => format!("is of instance {id}"),
+        None => "was there before this machine".to_owned(),
     };
+    let message = format!("node {name} {whose} and is not taken; delete it if nobody needs it");
+    (WaitReason::NodeStale, message)
+}
+
+fn stale_for_long(pass: &Pass<'_>) -> bool {
+    let waiting = pass.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
+    let since = waiting.filter(|waiting| waiting.reason == WaitReason::NodeStale);
+    let since = since.and_then(|waiting| waiting.since.as_ref());
+    since.is_some_and(|since| pass.snap.now >= after(since.0, STALE_NODE))
+        && pass.standing() != Standing::Working
+}
+
+/// `None`: the Node is there and healthy.
+fn joined(pass: &mut Pass<'_>, there: &Node) -> Option<(WaitReason, String)> {
+    let Some(node) = pass.node() else { return Some(stale(there)) };
     running::keep_node(pass, node);
     conditions::copy_from_node(&mut pass.status, health::conditions(node));
     if let Some(complaint) = health::complaint(node, pass.machine, &pass.snap.settings) {
@@ -124,7 +158,16 @@ fn wait(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Turn {
             (reason, message)
         }
     };
+    say_once(pass, &reason, &message);
     let check = after(pass.snap.now, every);
     let until = deadline.map_or(check, |deadline| deadline.min(check));
     pass.wait(reason, Some(message), Some(until))
+}
+
+/// A Node that is in the way is a matter for somebody: they are told when it begins.
+fn say_once(pass: &mut Pass<'_>, reason: &WaitReason, message: &str) {
+    let before = pass.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
+    if *reason == WaitReason::NodeStale && before.is_none_or(|before| before.reason != *reason) {
+        pass.event(true, EventReason::Waiting, format!("{reason}: {message}"));
+    }
 }

@@ -4,6 +4,7 @@
 //! rests: because something was sent, because something has to be waited for, or because there is
 //! nothing to do.
 
+mod adoption;
 mod answer;
 mod bootstrapping;
 mod conditions;
@@ -24,6 +25,7 @@ mod preconditions;
 mod retry;
 mod running;
 mod standing;
+mod token;
 mod updating;
 mod volumes;
 
@@ -95,8 +97,15 @@ impl State {
             None if machine.phase() == MachinePhase::Pending && machine.provider_id().is_some() => {
                 Self::Joining
             }
+            None if Self::is_to_initialize(machine) => Self::Initializing,
             None | Some(_) => Self::Creating,
         }
+    }
+
+    /// Another controller made the instance and did not get it initialized.
+    fn is_to_initialize(machine: &Machine) -> bool {
+        machine.provider_id().is_some()
+            && machine.status.as_ref().is_some_and(initializing::is_shown_as_failed)
     }
 
     fn of_deletion(step: Option<&MachineStep>) -> Self {

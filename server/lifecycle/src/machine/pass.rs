@@ -18,6 +18,7 @@ use super::{
     standing::{Standing, standing},
 };
 use crate::{
+    node,
     operation::{Dispatch, Failure, InstanceRecord, OperationView, Request},
     plan::{Action, Event, EventReason, MachinePatch, Next, NodePatch, Plan},
     snapshot::{ClassFacts, NodeView, Snapshot},
@@ -132,11 +133,7 @@ impl<'a> Pass<'a> {
     pub(crate) fn node(&self) -> Option<&'a Node> {
         let snap: &'a Snapshot = self.snap;
         let NodeView::Known(node) = &snap.node else { return None };
-        let theirs = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        match theirs.filter(|id| !id.is_empty()) {
-            Some(id) if Some(id) != self.provider_id() => None,
-            Some(_) | None => Some(node),
-        }
+        node::is_ours(self.machine, self.provider_id(), node).then_some(node)
     }
 
     /// When the creation is given up; `None`: it has not begun. A Machine that another controller
@@ -242,6 +239,16 @@ impl<'a> Pass<'a> {
         let kind = request.kind();
         debug_assert!(kind.is_mutation(), "{kind} needs no intent");
         let attempt = self.status.retry.as_ref().map_or(0, |retry| retry.failures) + 1;
+        let named = match &request {
+            Request::Create { provider_id, .. } if !provider_id.is_empty() => {
+                Some(provider_id.clone())
+            }
+            Request::Create { .. }
+            | Request::Initialize { .. }
+            | Request::Update { .. }
+            | Request::Delete { .. }
+            | Request::Status { .. } => None,
+        };
         let dispatch = self.dispatch_of(class, request, attempt);
         self.status.operation = Some(OperationIntent {
             id: dispatch.id.clone(),
@@ -253,6 +260,7 @@ impl<'a> Pass<'a> {
             order: Some(self.snap.order.clone()).filter(|order| !order.is_empty()),
             attempt,
             started_at: Some(self.now()),
+            provider_id: named,
             outcome_unknown: false,
         });
         self.dispatch = Some(dispatch);
@@ -270,6 +278,7 @@ impl<'a> Pass<'a> {
             term: self.snap.term,
             attempt,
             timeout: timeout(kind),
+            adopt_by_name: class.adopt_by_name,
             checkpoint: self.status.last_known_state.clone().unwrap_or_default(),
             request,
         }

@@ -8,14 +8,13 @@ use ostler_api::{
 };
 
 use super::{
-    conditions, health,
+    adoption, conditions, health,
     pass::{Pass, Turn, after},
-    updating,
+    token, updating,
 };
 use crate::{
     plan::{Action, EventReason, Next},
-    snapshot::{NodeView, Observed, TargetView},
-    user_data,
+    snapshot::{NodeView, TargetView},
 };
 
 /// The Node is healthy for the first time, or again.
@@ -118,6 +117,10 @@ fn without_node(pass: &mut Pass<'_>) -> Turn {
         | MachinePhase::InPlaceUpdateFailed
         | MachinePhase::Other(_) => return Turn::Rest(Next::OnChange),
     }
+    token::delete(pass);
+    if let Some(turn) = adoption::plan(pass) {
+        return turn;
+    }
     updating::plan(pass)
 }
 
@@ -139,9 +142,9 @@ fn healthy(pass: &mut Pass<'_>, node: &Node) -> Turn {
     if health::has_taint(node, names::taint::INSTANCE_NOT_READY) {
         pass.node_patch.remove_not_ready_taint = true;
     }
-    if matches!(pass.snap.bootstrap_token, Observed::Known(_)) {
-        let id = user_data::token_id(pass.machine.uid());
-        pass.act_last(Action::DeleteBootstrapToken { id });
+    token::delete(pass);
+    if let Some(turn) = adoption::plan(pass) {
+        return turn;
     }
     updating::plan(pass)
 }

@@ -67,6 +67,7 @@ mod tests {
             order: None,
             attempt: 1,
             started_at: None,
+            provider_id: None,
             outcome_unknown: false,
         }
     }

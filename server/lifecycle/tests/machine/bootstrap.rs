@@ -344,7 +344,7 @@ fn once_the_data_were_there_the_config_may_fail_or_go() {
 #[test]
 fn an_instance_that_is_there_already_needs_no_data() {
     let mut world = world(json!({ "configRef": config_ref() }));
-    world.instances.push(crate::world::Instance { initialized: true, spec: String::new() });
+    world.instances.push(crate::world::Instance { initialized: true, ..Default::default() });
     world.machine_mut().spec.provider_id = Some(crate::world::PROVIDER_ID.to_owned());
     world.bootstrap.config = ConfigView::KindMissing;
     world.join();

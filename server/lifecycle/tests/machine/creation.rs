@@ -12,7 +12,6 @@ use ostler_lifecycle::{
     machine::{Move, rule},
     operation::{Failure, OperationView, Request, Success},
     plan::EventReason,
-    snapshot::{BootstrapToken, Observed},
 };
 
 use crate::world::{PROVIDER_ID, World, looks_again, minutes};
@@ -208,7 +207,7 @@ fn the_creation_timeout_does_not_count_while_class_or_driver_are_missing() {
 #[test]
 fn an_instance_that_is_there_already_is_adopted_without_a_create() {
     let mut world = World::new();
-    world.instances.push(crate::world::Instance { initialized: true, spec: String::new() });
+    world.instances.push(crate::world::Instance { initialized: true, ..Default::default() });
     world.settle();
     assert_eq!(world.creates, 0);
     assert_eq!(world.machine().provider_id(), Some(PROVIDER_ID));
@@ -398,25 +397,6 @@ fn a_node_with_the_taint_of_its_critical_components_is_waited_for() {
     world.join();
     world.pass();
     assert_eq!(world.phase(), MachinePhase::Running);
-}
-
-#[test]
-fn a_token_that_ends_too_soon_is_replaced_and_one_that_does_not_is_used_again() {
-    for (left, replaced) in [(60, true), (15 * 60, false)] {
-        let mut world = World::new();
-        world.token = Observed::Known(BootstrapToken {
-            secret: ostler_lifecycle::operation::SecretText::new("old".to_owned()),
-            expires: world.now.checked_add(jiff::SignedDuration::from_secs(left)).ok(),
-        });
-        world.pass();
-        world.answer();
-        world.pass();
-        let Request::Create { user_data: Some(data), .. } = &world.sent[1].request else {
-            panic!()
-        };
-        let text = String::from_utf8(data.bytes().to_vec()).unwrap();
-        assert_eq!(text.contains(".old "), !replaced, "{left}: {text}");
-    }
 }
 
 #[test]

@@ -8,6 +8,7 @@
     reason = "tests"
 )]
 
+mod adoption;
 mod bad_input;
 mod bootstrap;
 mod chaos;
@@ -17,7 +18,10 @@ mod deletion;
 mod drain;
 mod health;
 mod hot_update;
+mod initialization;
 mod life;
 mod retry;
+mod stale_node;
 mod target;
+mod tokens;
 mod world;

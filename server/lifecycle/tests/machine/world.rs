@@ -41,6 +41,19 @@ pub const NODE: &str = "node-1";
 pub struct Instance {
     pub initialized: bool,
     pub spec: String,
+    /// The UID on it, if that is not the one of the machine; empty: there is none on it.
+    pub foreign: Option<String>,
+}
+
+impl Instance {
+    /// Whether a driver takes it for the one that is asked for.
+    fn is_meant(&self, named: &str, by_name: bool) -> bool {
+        match self.foreign.as_deref() {
+            None => true,
+            Some("") => by_name,
+            Some(_) => named == PROVIDER_ID,
+        }
+    }
 }
 
 pub struct World {
@@ -355,14 +368,23 @@ impl World {
 
     /// The effect of the operation in flight.
     pub fn carry_out(&mut self) -> Result<Success, Failure> {
-        let request = self.sent.last().unwrap().request.clone();
+        let sent = self.sent.last().unwrap();
+        let (request, by_name) = (sent.request.clone(), sent.adopt_by_name);
         let spec = self.spec_sent.clone();
         let missing = || Err(Failure::new(ErrorCode::NotFound, Certainty::NotApplied, "none"));
+        let there = |named: &str| {
+            self.instances.first().is_some_and(|instance| instance.is_meant(named, by_name))
+        };
         match request {
-            Request::Create { .. } => {
+            Request::Create { provider_id, .. } => {
+                let there = there(&provider_id);
                 self.creates += 1;
-                if self.instances.is_empty() {
-                    self.instances.push(Instance { initialized: false, spec });
+                match self.instances.first_mut() {
+                    Some(instance) if there => instance.foreign = None,
+                    Some(_) | None => {
+                        let made = Instance { spec, ..Instance::default() };
+                        self.instances.insert(0, made);
+                    }
                 }
                 Ok(Success::Created(self.record()))
             }
@@ -380,14 +402,18 @@ impl World {
                 self.instances.clear();
                 Ok(Success::Deleted)
             }
-            Request::Status { .. } if self.instances.is_empty() => missing(),
-            Request::Status { .. } => Ok(Success::Read(self.record())),
+            Request::Status { provider_id } if there(&provider_id) => {
+                Ok(Success::Read(self.record()))
+            }
+            Request::Status { .. } => missing(),
         }
     }
 
     pub fn record(&self) -> InstanceRecord {
+        let foreign = self.instances.first().and_then(|instance| instance.foreign.clone());
         InstanceRecord {
             provider_id: PROVIDER_ID.to_owned(),
+            machine_uid: foreign.unwrap_or_else(|| UID.to_owned()),
             node_name: NODE.to_owned(),
             initialized: self.instances.first().map(|instance| instance.initialized),
             ..InstanceRecord::default()
@@ -411,6 +437,7 @@ impl World {
             Action::OwnConfig(own) => self.own_config(own),
             Action::EnsureBootstrapToken(request) => {
                 self.token = Observed::Known(BootstrapToken {
+                    machine_uid: Some(request.machine_uid.clone()),
                     secret: request.secret.clone(),
                     expires: Some(request.expires),
                 });

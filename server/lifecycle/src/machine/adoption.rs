@@ -1,0 +1,158 @@
+//! An instance that was there before its Machine: restored with its cluster, migrated with its
+//! control plane, or made by machine-controller-manager. It is made the Machine's own by a create
+//! that names it: the driver finds it by that id and puts the identity of this Machine on it.
+
+use ostler_api::{
+    driver::{Certainty, ErrorCode, OperationKind},
+    machine::{MachineConditionType, OperationIntent},
+};
+
+use super::{
+    conditions,
+    pass::{Pass, Reading, Turn},
+    preconditions,
+    retry::{self, Move, rule},
+    standing::Standing,
+};
+use crate::{
+    node,
+    operation::{Failure, InstanceRecord, Request},
+    plan::{EventReason, Next},
+    snapshot::{ClassFacts, ClassView},
+};
+
+/// Reason of condition `InstanceCreated` for an instance that was there before.
+const ADOPTED: &str = "Adopted";
+/// The driver does not know the instance by its name either.
+const NOT_FOUND_BY_NAME: &str = "NotFoundByName";
+
+/// Whether an instance that a read found carries another identity than that of this Machine. One
+/// without any UID is that of another controller, and is taken only where the class says so.
+pub(crate) fn is_needed(pass: &Pass<'_>, record: &InstanceRecord) -> bool {
+    match record.machine_uid.as_str() {
+        "" => by_name(pass) && !is_own(pass),
+        uid => uid != pass.machine.uid(),
+    }
+}
+
+fn by_name(pass: &Pass<'_>) -> bool {
+    matches!(&pass.snap.class, ClassView::Known(class) if class.adopt_by_name)
+}
+
+/// Whether the instance is known to carry the UID of this Machine.
+fn is_own(pass: &Pass<'_>) -> bool {
+    pass.status.instance_uid.as_deref() == Some(pass.machine.uid())
+}
+
+/// From now on the instance carries the UID of this Machine.
+pub(crate) fn note(pass: &mut Pass<'_>) {
+    pass.status.instance_uid = Some(pass.machine.uid().to_owned());
+    conditions::remove(&mut pass.status, &MachineConditionType::InstanceAdopted);
+}
+
+/// Writes down that a create found the instance that the Machine had before.
+pub(crate) fn done(pass: &mut Pass<'_>, record: &InstanceRecord) {
+    let type_ = MachineConditionType::InstanceCreated;
+    let now = pass.now();
+    if conditions::held_since(&pass.status, &type_).is_none() {
+        conditions::set(&mut pass.status, &now, &type_, true, ADOPTED, "");
+    }
+    pass.event(false, EventReason::InstanceAdopted, record.provider_id.clone());
+}
+
+/// Whether a create that returned this instance was sent for that very one.
+pub(crate) fn was_known(intent: Option<&OperationIntent>, record: &InstanceRecord) -> bool {
+    let named = intent.and_then(|intent| intent.provider_id.as_deref());
+    named == Some(record.provider_id.as_str())
+}
+
+/// Whether the instance was made for this Machine.
+pub(crate) fn was_made(pass: &Pass<'_>) -> bool {
+    let type_ = MachineConditionType::InstanceCreated;
+    conditions::reason(&pass.status, &type_) == Some(node::MADE)
+}
+
+/// Adopts the instance of a Machine that runs already. `None`: there is nothing to adopt, or it has
+/// to wait for something else.
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Option<Turn> {
+    let standing = pass.standing();
+    let ours_in_doubt = standing == Standing::Unresolved && is_intended(pass);
+    if pass.provider_id().is_none() || is_own(pass) || given_up(pass) {
+        return None;
+    }
+    if standing != Standing::Free && !ours_in_doubt {
+        return None;
+    }
+    let snap = pass.snap;
+    let (class, driver) = preconditions::check(snap).ok()?;
+    if !driver.has(OperationKind::GetMachineStatus) {
+        return None;
+    }
+    match pass.reading.take() {
+        Some(Reading::Found(record)) => {
+            let (needed, id) = (is_needed(pass, &record), record.provider_id.clone());
+            pass.reading = Some(Reading::Found(record));
+            needed.then(|| adopt(pass, class, id))
+        }
+        Some(Reading::Failed(failure)) => {
+            retry::remember(pass, OperationKind::GetMachineStatus, &failure);
+            Some(retry::gate(pass).unwrap_or(Turn::Rest(Next::OnChange)))
+        }
+        Some(Reading::NotFound) => {
+            refuse(pass, class);
+            None
+        }
+        Some(other @ (Reading::Uninitialized | Reading::CannotRead)) => {
+            pass.reading = Some(other);
+            None
+        }
+        None => Some(retry::gate(pass).unwrap_or_else(|| pass.send_read(class))),
+    }
+}
+
+fn is_intended(pass: &Pass<'_>) -> bool {
+    let intent = pass.status.operation.as_ref();
+    intent.is_some_and(|it| it.operation_kind() == Some(OperationKind::CreateMachine))
+}
+
+/// It joined long ago: its user data is of no use any more, and a token in it would be for nobody.
+fn adopt(pass: &mut Pass<'_>, class: &ClassFacts, provider_id: String) -> Turn {
+    pass.send(class, Request::Create { user_data: None, provider_id })
+}
+
+/// The driver knows of no instance that could be this Machine's. Nothing is done to the Machine for
+/// that: its Node is there.
+fn refuse(pass: &mut Pass<'_>, class: &ClassFacts) {
+    let code = if class.adopt_by_name { NOT_FOUND_BY_NAME } else { ErrorCode::NotFound.name() };
+    let text = "the driver finds no instance of this cluster and machine by that id; was it made by \
+                another controller, set annotation ostler.dev/adopt-by-name on the class";
+    show(pass, code, text);
+}
+
+/// The driver did not adopt it. Shown beside a Machine that goes on as it is.
+pub(crate) fn failed(pass: &mut Pass<'_>, failure: &Failure) {
+    show(pass, failure.code.name(), &failure.text());
+}
+
+fn show(pass: &mut Pass<'_>, code: &str, text: &str) {
+    let (now, type_) = (pass.now(), MachineConditionType::InstanceAdopted);
+    if conditions::reason(&pass.status, &type_) != Some(code) {
+        pass.event(true, EventReason::InstanceAdoptFailed, format!("{code}: {text}"));
+    }
+    conditions::set(&mut pass.status, &now, &type_, false, code, text);
+}
+
+/// Whether adoption was tried in vain. A class that says more since is a reason to try again.
+fn given_up(pass: &Pass<'_>) -> bool {
+    let shown = conditions::reason(&pass.status, &MachineConditionType::InstanceAdopted);
+    match shown.map(ErrorCode::from_name) {
+        None => false,
+        Some(Some(ErrorCode::NotFound)) => !by_name(pass),
+        Some(Some(code)) => {
+            let rule = rule(OperationKind::CreateMachine, code, "", Certainty::NotApplied);
+            matches!(rule.then, Move::GiveUp(_))
+        }
+        // Not found by its name either.
+        Some(None) => true,
+    }
+}

@@ -1,0 +1,99 @@
+//! The bootstrap token of a Machine: made before the create that carries it, kept alive while the
+//! instance may still join with it, and deleted as soon as nobody may.
+
+use jiff::{SignedDuration, Timestamp};
+use ostler_api::machine::WaitReason;
+
+use super::pass::{Pass, Turn, after};
+use crate::{
+    operation::SecretText,
+    plan::{Action, TokenRequest},
+    snapshot::{BootstrapToken, Observed, TargetView},
+    user_data,
+};
+
+/// A token lives this much longer than the creation may last, so that a late joiner fails by the
+/// timeout and not by a token that is no more. Covers clocks that differ, too.
+const SLACK: SignedDuration = SignedDuration::from_mins(5);
+
+/// The token for the user data of a create, `<id>.<secret>`. One that is there is used again, with
+/// more time if it needs that: an instance that the driver does not see yet may have it.
+pub(crate) fn for_create(pass: &mut Pass<'_>) -> Result<SecretText, Turn> {
+    let id = user_data::token_id_of(pass.machine);
+    let snap = pass.snap;
+    let secret = match &snap.bootstrap_token {
+        Observed::Unknown => {
+            let what = "the bootstrap token was not looked up yet".to_owned();
+            return Err(pass.wait(WaitReason::NotObserved, Some(what), None));
+        }
+        Observed::Known(token) if !is_ours(pass, token) => return Err(take_next(pass, &id)),
+        Observed::Known(token) => {
+            renew(pass, &id, token);
+            &token.secret
+        }
+        Observed::Absent => {
+            ensure(pass, &id, &snap.fresh.token_secret);
+            &snap.fresh.token_secret
+        }
+    };
+    let token = SecretText::new(format!("{id}.{}", secret.expose()));
+    pass.status.bootstrap_token_id = Some(id);
+    Ok(token)
+}
+
+/// Somebody else has the id. The next one is written down and looked up before it is used.
+fn take_next(pass: &mut Pass<'_>, taken: &str) -> Turn {
+    let next = user_data::token_id_after(pass.machine.uid(), taken);
+    pass.status.bootstrap_token_id = Some(next);
+    let what = format!("bootstrap token {taken} is somebody else's; another id is looked up");
+    pass.wait(WaitReason::NotObserved, Some(what), None)
+}
+
+/// Sees to it that the token lasts for as long as the instance may still join: the time for that may
+/// have been prolonged since it was made.
+pub(crate) fn keep_alive(pass: &mut Pass<'_>) {
+    let Some(id) = pass.status.bootstrap_token_id.clone() else { return };
+    let snap = pass.snap;
+    if let Observed::Known(token) = &snap.bootstrap_token
+        && is_ours(pass, token)
+    {
+        renew(pass, &id, token);
+    }
+}
+
+/// Nobody may join with the token any more.
+pub(crate) fn delete(pass: &mut Pass<'_>) {
+    if matches!(pass.snap.target, TargetView::Lacking { .. }) {
+        // It cannot be reached. The id stays written down for when it can.
+        return;
+    }
+    if let Some(id) = pass.status.bootstrap_token_id.take() {
+        pass.act_last(Action::DeleteBootstrapToken { id });
+    }
+}
+
+fn is_ours(pass: &Pass<'_>, token: &BootstrapToken) -> bool {
+    token.machine_uid.as_deref() == Some(pass.machine.uid())
+}
+
+fn renew(pass: &mut Pass<'_>, id: &str, token: &BootstrapToken) {
+    if token.expires.is_some_and(|end| end < needed_until(pass)) {
+        ensure(pass, id, &token.secret);
+    }
+}
+
+fn needed_until(pass: &Pass<'_>) -> Timestamp {
+    let lifetime = pass.machine.creation_timeout(pass.snap.settings.creation_timeout);
+    pass.creation_deadline().unwrap_or_else(|| after(pass.snap.now, lifetime))
+}
+
+fn ensure(pass: &mut Pass<'_>, id: &str, secret: &SecretText) {
+    let end = needed_until(pass);
+    pass.act(Action::EnsureBootstrapToken(TokenRequest {
+        id: id.to_owned(),
+        machine_uid: pass.machine.uid().to_owned(),
+        secret: secret.clone(),
+        expires: end.checked_add(SLACK).unwrap_or(end),
+        description: format!("Bootstrap token of machine {}", pass.name()),
+    }));
+}

@@ -1,0 +1,172 @@
+//! Which Node is that of a Machine. A Node is a Machine's only if its provider id is empty or equal.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use ostler_api::{Machine, machine::MachineConditionType};
+
+use crate::snapshot::NodeView;
+
+/// Reason of condition `InstanceCreated` for an instance that was made for this very Machine.
+pub(crate) const MADE: &str = "Created";
+
+/// Nodes that may be that of a Machine, by how they were found.
+#[derive(Debug, Clone, Default)]
+pub struct Candidates {
+    /// With its provider id.
+    pub with_id: Vec<Arc<Node>>,
+    /// With the name that is [expected](expected_name).
+    pub named: Option<Arc<Node>>,
+    /// With the label that names the Machine.
+    pub labelled: Vec<Arc<Node>>,
+}
+
+/// The name that the Node is to have, if one is known: that of the driver or, for a driver that
+/// names none, that of the Machine. Before there is an instance, a name proves nothing.
+pub fn expected_name(machine: &Machine) -> Option<&str> {
+    machine.node_name().or_else(|| machine.provider_id().map(|_| machine.name()))
+}
+
+/// The Node: first of all the one with the provider id, then one without any. One of another
+/// instance is shown only so that somebody can be told.
+pub fn choose(machine: &Machine, found: &Candidates) -> NodeView {
+    if let Some(view) = unless_none(&found.with_id) {
+        return view;
+    }
+    let free = |node: &&Arc<Node>| provider_id(node).is_none();
+    if let Some(node) = found.named.iter().find(free) {
+        return NodeView::Known(Arc::clone(node));
+    }
+    let free_ones: Vec<_> = found.labelled.iter().filter(free).cloned().collect();
+    unless_none(&free_ones)
+        .or_else(|| found.named.clone().map(NodeView::Known))
+        .or_else(|| machine.provider_id().and_then(|_| unless_none(&found.labelled)))
+        .unwrap_or(NodeView::Absent)
+}
+
+fn unless_none(nodes: &[Arc<Node>]) -> Option<NodeView> {
+    match nodes {
+        [] => None,
+        [node] => Some(NodeView::Known(Arc::clone(node))),
+        several => {
+            let name = |node: &Arc<Node>| node.metadata.name.clone().unwrap_or_default();
+            Some(NodeView::Ambiguous(several.iter().map(name).collect()))
+        }
+    }
+}
+
+/// The provider id of a Node, if it has one.
+pub(crate) fn provider_id(node: &Node) -> Option<&str> {
+    let spec = node.spec.as_ref()?;
+    spec.provider_id.as_deref().filter(|id| !id.is_empty())
+}
+
+/// Whether a Node is that of the Machine, whose instance has this provider id.
+pub(crate) fn is_ours(machine: &Machine, instance: Option<&str>, node: &Node) -> bool {
+    match provider_id(node) {
+        Some(id) => Some(id) == instance,
+        None => !is_older(machine, node),
+    }
+}
+
+/// Whether a Node was there before a Machine whose instance was made for it: an older instance left
+/// it behind. Both times are the API server's.
+fn is_older(machine: &Machine, node: &Node) -> bool {
+    let conditions = machine.status.iter().flat_map(|status| &status.conditions);
+    let made = conditions.into_iter().any(|condition| {
+        condition.type_ == MachineConditionType::InstanceCreated.as_str()
+            && condition.status == "True"
+            && condition.reason.as_deref() == Some(MADE)
+    });
+    made && node.metadata.creation_timestamp < machine.metadata.creation_timestamp
+        && node.metadata.creation_timestamp.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn node(name: &str, id: Option<&str>) -> Arc<Node> {
+        let spec = id.map_or_else(|| json!({}), |id| json!({ "providerID": id }));
+        let node = json!({ "metadata": { "name": name }, "spec": spec });
+        Arc::new(serde_json::from_value(node).unwrap())
+    }
+
+    fn machine(spec: &Value) -> Machine {
+        serde_json::from_value(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": { "name": "m" }, "spec": spec
+        }))
+        .unwrap()
+    }
+
+    fn ours() -> Machine {
+        machine(&json!({ "providerID": "i-1" }))
+    }
+
+    fn chosen(found: &Candidates) -> Option<String> {
+        match choose(&ours(), found) {
+            NodeView::Known(node) => node.metadata.name.clone(),
+            NodeView::Absent | NodeView::Unknown | NodeView::Ambiguous(_) => None,
+        }
+    }
+
+    #[test]
+    fn the_provider_id_counts_more_than_a_name_and_a_name_more_than_a_label() {
+        let mut found = Candidates {
+            with_id: vec![node("a", Some("i-1"))],
+            named: Some(node("b", None)),
+            labelled: vec![node("c", None)],
+        };
+        assert_eq!(chosen(&found).as_deref(), Some("a"));
+        found.with_id.clear();
+        assert_eq!(chosen(&found).as_deref(), Some("b"));
+        found.named = Some(node("b", Some("i-2")));
+        assert_eq!(chosen(&found).as_deref(), Some("c"), "b is of another instance");
+        found.labelled.clear();
+        assert_eq!(chosen(&found).as_deref(), Some("b"), "shown, to say that it is another's");
+        assert!(!is_ours(&ours(), Some("i-1"), found.named.as_ref().unwrap()));
+    }
+
+    #[test]
+    fn a_node_without_provider_id_is_expected_under_the_name_of_the_machine() {
+        assert_eq!(expected_name(&ours()), Some("m"));
+        assert!(is_ours(&ours(), Some("i-1"), &node("m", None)));
+        let nothing_made_yet = machine(&json!({}));
+        assert_eq!(expected_name(&nothing_made_yet), None, "a name alone proves nothing");
+    }
+
+    #[test]
+    fn two_nodes_of_one_provider_id_are_a_question() {
+        let found = Candidates {
+            with_id: vec![node("a", Some("i-1")), node("b", Some("i-1"))],
+            ..Candidates::default()
+        };
+        let view = choose(&ours(), &found);
+        assert!(matches!(view, NodeView::Ambiguous(names) if names == ["a", "b"]));
+    }
+
+    #[test]
+    fn a_node_that_was_there_before_a_fresh_machine_is_left_behind_by_an_older_one() {
+        let mut machine = ours();
+        let time = |second| {
+            let at = jiff::Timestamp::from_second(second).unwrap();
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at))
+        };
+        machine.metadata.creation_timestamp = time(100);
+        for (made, created, expected) in
+            [(true, 99, false), (true, 100, true), (false, 99, true), (true, 200, true)]
+        {
+            let reason = if made { MADE } else { "Adopted" };
+            machine.status = serde_json::from_value(json!({ "conditions": [
+                { "type": "InstanceCreated", "status": "True", "reason": reason }
+            ] }))
+            .unwrap();
+            let mut node = Node::clone(&node("m", None));
+            node.metadata.creation_timestamp = time(created);
+            assert_eq!(is_ours(&machine, Some("i-1"), &node), expected, "{reason} {created}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Nodes that look as if they were that of a Machine.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
+use ostler_api::machine::{FailureReason, MachinePhase, WaitReason};
+use ostler_lifecycle::{plan::EventReason, snapshot::NodeView};
+
+use crate::world::{World, node};
+
+fn joining() -> World {
+    let mut world = World::new();
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Pending);
+    world
+}
+
+/// Time passes, and the driver is asked whether the instance is still there.
+fn look(world: &mut World, seconds: i64) {
+    world.later(seconds);
+    world.pass();
+    world.answer();
+    world.pass();
+}
+
+fn of_another_instance(world: &World) -> Node {
+    let mut node = node("True", world.now);
+    node.spec.as_mut().unwrap().provider_id = Some("fake:///someone-else".to_owned());
+    node
+}
+
+fn without_id(world: &World, age: i64) -> Node {
+    let mut node = node("True", world.now);
+    node.spec.as_mut().unwrap().provider_id = None;
+    let born = world.machine().metadata.creation_timestamp.as_ref().unwrap().0;
+    node.metadata.creation_timestamp =
+        Some(Time(born.checked_sub(SignedDuration::from_secs(age)).unwrap()));
+    node
+}
+
+#[test]
+fn a_node_of_another_instance_is_said_and_never_touched() {
+    let mut world = joining();
+    world.node = NodeView::Known(Arc::new(of_another_instance(&world)));
+    let plan = world.pass();
+    assert!(plan.actions.is_empty(), "{plan:#?}");
+    assert_eq!(world.phase(), MachinePhase::Pending);
+    assert_eq!(world.waits_for(), Some(WaitReason::NodeStale));
+    let message = world.status().waiting_for.unwrap().message.unwrap();
+    assert!(message.contains("fake:///someone-else"), "{message}");
+    let said = world.events.iter().filter(|event| event.reason == EventReason::Waiting).count();
+    look(&mut world, 61);
+    let again = world.events.iter().filter(|event| event.reason == EventReason::Waiting).count();
+    assert_eq!((said, again), (1, 1), "once");
+}
+
+#[test]
+fn a_stale_node_that_goes_in_time_makes_room_for_the_right_one() {
+    let mut world = joining();
+    world.node = NodeView::Known(Arc::new(of_another_instance(&world)));
+    world.settle();
+    look(&mut world, 4 * 60);
+    assert_eq!(world.phase(), MachinePhase::Pending);
+    world.join();
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
+}
+
+#[test]
+fn a_stale_node_that_stays_fails_the_machine_whose_deletion_does_not_touch_it() {
+    let mut world = joining();
+    let stale = Arc::new(of_another_instance(&world));
+    world.node = NodeView::Known(Arc::clone(&stale));
+    world.settle();
+    world.later(5 * 60);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+    assert_eq!(world.status().failure_reason, Some(FailureReason::StaleNode));
+    world.delete();
+    world.settle();
+    assert!(world.machine.is_none() && world.instances.is_empty());
+    assert!(matches!(&world.node, NodeView::Known(node) if *node == stale));
+}
+
+#[test]
+fn a_node_without_provider_id_is_taken_unless_it_is_older_than_the_machine() {
+    let mut world = joining();
+    world.node = NodeView::Known(Arc::new(without_id(&world, 1)));
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::NodeStale));
+    world.node = NodeView::Known(Arc::new(without_id(&world, -1)));
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
+}
+
+#[test]
+fn a_node_that_is_older_than_a_machine_that_adopted_its_instance_is_taken() {
+    let mut world = World::new();
+    world.instances.push(crate::world::Instance { initialized: true, ..Default::default() });
+    world.settle();
+    assert_eq!(world.creates, 0);
+    world.node = NodeView::Known(Arc::new(without_id(&world, 3600)));
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
+}
+
+#[test]
+fn an_instance_that_vanished_is_made_again_although_a_stale_node_is_there() {
+    let mut world = joining();
+    world.node = NodeView::Known(Arc::new(of_another_instance(&world)));
+    world.instances.clear();
+    look(&mut world, 61);
+    look(&mut world, 61);
+    world.answer();
+    world.pass();
+    assert_eq!(world.creates, 2);
+}

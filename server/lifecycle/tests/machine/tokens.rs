@@ -1,0 +1,182 @@
+//! Bootstrap tokens: of one machine alone, for as long as it may join, and not longer.
+
+use jiff::SignedDuration;
+use ostler_api::{machine::MachinePhase, names};
+use ostler_lifecycle::{
+    operation::{Request, SecretText},
+    plan::{Action, TokenRequest},
+    snapshot::{BootstrapToken, Observed},
+    user_data::{token_id, token_id_after},
+};
+
+use crate::world::{UID, World};
+
+/// A world in which a create is in flight.
+fn creating() -> World {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    world
+}
+
+/// A world in which the instance is made and its Node has to come.
+fn joining() -> World {
+    let mut world = World::new();
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Pending);
+    world
+}
+
+fn token(world: &World) -> &BootstrapToken {
+    world.token.known().expect("there is a token")
+}
+
+fn seconds_left(world: &World) -> i64 {
+    token(world).expires.unwrap().duration_since(world.now).as_secs()
+}
+
+fn of(uid: &str, secret: &str, expires: jiff::Timestamp) -> Observed<BootstrapToken> {
+    Observed::Known(BootstrapToken {
+        machine_uid: Some(uid.to_owned()),
+        secret: SecretText::new(secret.to_owned()),
+        expires: Some(expires),
+    })
+}
+
+fn user_data(world: &World) -> String {
+    let Request::Create { user_data: Some(data), .. } = &world.sent.last().unwrap().request else {
+        panic!("no create with user data was sent")
+    };
+    String::from_utf8(data.bytes().to_vec()).unwrap()
+}
+
+fn asks_for(actions: &[Action]) -> Option<&TokenRequest> {
+    actions.iter().find_map(|action| match action {
+        Action::EnsureBootstrapToken(request) => Some(request),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_token_is_written_down_with_the_create_that_carries_it_and_outlives_the_creation_timeout() {
+    let world = creating();
+    let id = token_id(UID);
+    assert_eq!(world.status().bootstrap_token_id.as_ref(), Some(&id));
+    assert!(user_data(&world).contains(&format!("{id}.0123456789abcdef")));
+    assert_eq!(token(&world).machine_uid.as_deref(), Some(UID));
+    assert_eq!(seconds_left(&world), 25 * 60, "20 minutes and a little more");
+}
+
+#[test]
+fn a_token_covers_the_timeout_of_its_machine() {
+    let mut world = World::new();
+    let key = names::annotation::EFFECTIVE_CREATION_TIMEOUT.to_owned();
+    world.machine_mut().metadata.annotations = Some([(key, "90m".to_owned())].into());
+    world.settle();
+    assert_eq!(seconds_left(&world), 95 * 60);
+}
+
+#[test]
+fn an_id_that_somebody_else_has_is_left_alone_and_the_next_one_is_taken() {
+    let strangers = [Some("another machine".to_owned()), None];
+    for stranger in strangers {
+        let mut world = World::new();
+        world.token = Observed::Known(BootstrapToken {
+            machine_uid: stranger,
+            secret: SecretText::new("theirs".to_owned()),
+            expires: None,
+        });
+        world.pass();
+        world.answer();
+        let plan = world.pass();
+        assert_eq!(asks_for(&plan.actions), None, "{plan:#?}");
+        assert_eq!(plan.dispatch, None);
+        let next = token_id_after(UID, &token_id(UID));
+        assert_eq!(world.status().bootstrap_token_id.as_ref(), Some(&next));
+        // The shell looks the next one up.
+        world.token = Observed::Absent;
+        world.settle();
+        assert_eq!(world.status().bootstrap_token_id.as_ref(), Some(&next));
+        let created = world.sent.iter().find_map(|one| match &one.request {
+            Request::Create { user_data: Some(data), .. } => Some(data.bytes().to_vec()),
+            _ => None,
+        });
+        let text = String::from_utf8(created.unwrap()).unwrap();
+        assert!(text.contains(&format!("{next}.0123456789abcdef")), "{text}");
+    }
+}
+
+#[test]
+fn a_token_that_an_instance_may_have_keeps_its_secret_and_gets_the_time_that_it_needs() {
+    for (left, renewed) in [(60, true), (21 * 60, false)] {
+        let mut world = World::new();
+        let expires = world.now.checked_add(SignedDuration::from_secs(left)).unwrap();
+        world.token = of(UID, "old", expires);
+        world.pass();
+        world.answer();
+        let plan = world.pass();
+        assert!(user_data(&world).contains(".old "), "{}", user_data(&world));
+        assert_eq!(asks_for(&plan.actions).is_some(), renewed, "{left} s left");
+    }
+}
+
+#[test]
+fn a_token_is_renewed_when_the_machine_gets_more_time_to_join() {
+    let mut world = joining();
+    world.later(60);
+    assert_eq!(asks_for(&world.pass().actions), None);
+    world.machine_mut().spec.creation_timeout = Some("3h".into());
+    let plan = world.pass();
+    let renewed = asks_for(&plan.actions).expect("the token is renewed");
+    assert_eq!(renewed.secret.expose(), "0123456789abcdef", "the instance has this one");
+    assert_eq!(seconds_left(&world), 3 * 3600 + 4 * 60);
+    world.later(1);
+    assert_eq!(asks_for(&world.pass().actions), None, "once is enough");
+}
+
+#[test]
+fn a_token_is_renewed_while_the_driver_works_too() {
+    let mut world = creating();
+    world.machine_mut().spec.creation_timeout = Some("3h".into());
+    assert!(asks_for(&world.pass().actions).is_some());
+}
+
+#[test]
+fn a_token_goes_when_its_node_has_joined() {
+    let mut world = joining();
+    world.join();
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
+    assert_eq!((&world.token, world.status().bootstrap_token_id), (&Observed::Absent, None));
+}
+
+#[test]
+fn a_token_goes_when_its_machine_has_failed() {
+    let mut world = joining();
+    world.later(20 * 60);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+    assert_eq!((&world.token, world.status().bootstrap_token_id), (&Observed::Absent, None));
+}
+
+#[test]
+fn a_token_goes_as_soon_as_its_machine_is_deleted() {
+    for mut world in [creating(), joining()] {
+        world.delete();
+        world.pass();
+        assert_eq!((&world.token, world.status().bootstrap_token_id), (&Observed::Absent, None));
+    }
+}
+
+#[test]
+fn a_token_that_was_made_and_never_written_down_goes_with_its_machine() {
+    let mut world = creating();
+    // The core died between the token and the status.
+    world.machine_mut().status = None;
+    world.lose_operation();
+    world.delete();
+    world.settle();
+    assert!(world.machine.is_none());
+    assert_eq!(world.token, Observed::Absent);
+}
