@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use clap::Parser;
 use ostler_api::timeout::Timeout;
-use ostler_controllers::Settings;
+use ostler_controllers::{ApiCheck, Settings};
 use ostler_lifecycle::snapshot;
 use ostler_sessions::{ListenAddress, Rate};
 use prometheus_client::registry::Registry;
@@ -94,6 +94,12 @@ pub struct Args {
     /// How long a deletion waits for volumes to be detached
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
     machine_pv_detach_timeout: Duration,
+    /// An API server that is silent for this long freezes health timeouts, as machine-controller-manager does
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    machine_safety_apiserver_statuscheck_timeout: Duration,
+    /// Between two checks of API servers that answer
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
+    machine_safety_apiserver_statuscheck_period: Duration,
     /// Node conditions that must be False
     #[arg(
         long,
@@ -189,6 +195,12 @@ fn check(args: &Args) -> anyhow::Result<()> {
             "leader election needs --leader-elect-retry-period < --leader-elect-renew-deadline < --leader-elect-lease-duration"
         );
     }
+    let check = args.machine_safety_apiserver_statuscheck_timeout;
+    if check.is_zero() || check > args.machine_safety_apiserver_statuscheck_period {
+        bail!(
+            "--machine-safety-apiserver-statuscheck-timeout must be over 0s and at most --machine-safety-apiserver-statuscheck-period"
+        );
+    }
     if args.driver_tokens.is_empty() && args.driver_access.is_none() {
         tracing::warn!(
             "neither --driver-access nor --driver-token is given: no driver can connect"
@@ -215,6 +227,10 @@ fn options(args: Args) -> CoreOptions {
             args.leader_elect_retry_period,
         ),
         concurrent_syncs: usize::from(args.concurrent_syncs),
+        api_check: ApiCheck {
+            timeout: args.machine_safety_apiserver_statuscheck_timeout,
+            period: args.machine_safety_apiserver_statuscheck_period,
+        },
         lifecycle,
         aliases: args.provider_aliases.into_iter().collect(),
         bootstrap_token_groups: args.bootstrap_token_auth_extra_groups,

@@ -93,6 +93,11 @@ open_enum! {
         NodeUnhealthy = "NodeUnhealthy",
         /// The Node was there and is not any more.
         NodeMissing = "NodeMissing",
+        /// The health timeout is over, and another Machine of the same MachineDeployment is being
+        /// replaced.
+        ReplacementBudget = "ReplacementBudget",
+        /// An API server does not answer, or did not until now: the health of Nodes is not known.
+        ApiServerUnreachable = "ApiServerUnreachable",
         /// The Node is not cordoned yet.
         NodeNotCordoned = "NodeNotCordoned",
         /// Pods are terminating.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Secret};
 use kube::Resource;
-use ostler_api::names::label;
+use ostler_api::machine::MachinePhase;
+use ostler_api::names::{LEADER_LEASE, label};
 use ostler_api::{Machine, MachineClass};
 use ostler_sessions::SessionEvent;
 use tracing::debug;
@@ -13,6 +14,7 @@ use crate::bootstrap::Configs;
 use crate::events::{Occurrence, Recorder, Severity};
 use crate::memory::Memory;
 use crate::queue::{Lane, Queue};
+use crate::reachability::Turn;
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, Stores, differs};
 use crate::target::Target;
@@ -52,6 +54,11 @@ impl Fanout {
             self.queues.machines.add(key(machine), lane);
         } else if let Some(gone) = &change.old {
             self.memory.forget_machine(gone.uid());
+        }
+        if let Some(old) = &change.old {
+            let next =
+                self.stores.next_in_line(old, change.new.as_deref(), &self.settings.lifecycle);
+            self.add_all(next, lane);
         }
         let class = |machine: &Arc<Machine>| {
             ObjectName::new(key(machine).namespace, &machine.spec.class.name)
@@ -174,6 +181,40 @@ impl Fanout {
     /// Everything may have changed.
     pub(crate) fn everything(&self, lane: Lane) {
         self.add_all(self.stores.machines.names(), lane);
+    }
+
+    /// The API servers went silent, or are back: every machine with an unhealthy Node waits for
+    /// that, and it is told once, of the Lease that this core leads by.
+    pub(crate) fn reach(&self, turn: Turn) {
+        let (severity, reason, note) = match turn {
+            Turn::Back => return self.unhealthy(),
+            Turn::Frozen => (
+                Severity::Warning,
+                "MachineHealthFrozen",
+                "an API server does not answer; no machine is given up meanwhile",
+            ),
+            Turn::Thawed => (
+                Severity::Normal,
+                "MachineHealthThawed",
+                "the API servers answer; the outage is added to every health timeout",
+            ),
+        };
+        let regarding = ObjectReference {
+            api_version: Some("coordination.k8s.io/v1".to_owned()),
+            kind: Some("Lease".to_owned()),
+            name: Some(LEADER_LEASE.to_owned()),
+            namespace: Some(self.settings.namespace.clone()),
+            ..ObjectReference::default()
+        };
+        let note = note.to_owned();
+        self.recorder.record(Occurrence { regarding, severity, reason, action: "Check", note });
+        self.unhealthy();
+    }
+
+    fn unhealthy(&self) {
+        let machines = self.stores.machines.all();
+        let unhealthy = machines.iter().filter(|one| one.phase() == MachinePhase::Unknown);
+        self.add_all(unhealthy.map(|one| ObjectName::of(one.as_ref())), Lane::Background);
     }
 
     fn served_by(&self, provider: &str, lane: Lane) {

@@ -16,6 +16,7 @@ mod machine;
 mod memory;
 mod metrics;
 pub mod queue;
+mod reachability;
 mod run;
 mod schema_check;
 mod settings;
@@ -26,6 +27,7 @@ mod writes;
 
 pub use clock::{Clock, system as system_clock};
 pub use cluster_id::{ClusterIdError, cluster_id};
+pub use reachability::ApiCheck;
 pub use run::Controllers;
 pub use schema_check::{PrunedField, SchemaError, check_schemas};
 pub use settings::Settings;

@@ -3,8 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use jiff::{SignedDuration, Timestamp};
 use ostler_lifecycle::operation::Finished;
 use ostler_lifecycle::snapshot::{BootstrapToken, Observed, Refusal};
+
+/// For how long a failure is remembered: longer than any creation may take.
+const FAILURES_KEPT: SignedDuration = SignedDuration::from_hours(24);
 
 /// Bounded by the machines that exist and the pods on Nodes being drained: the watches report what
 /// is gone.
@@ -23,6 +27,8 @@ struct Contents {
     cancelled: HashMap<String, String>,
     /// Operations that the sessions refused for good, by UID of the machine.
     refused: HashMap<String, Finished>,
+    /// When a machine of a MachineDeployment last failed its health.
+    health_failures: HashMap<String, Timestamp>,
     /// UIDs of machines that we took our finalizer from and that the watch still shows.
     ended: HashSet<String>,
 }
@@ -82,6 +88,38 @@ impl Memory {
     /// The failure is recorded.
     pub(crate) fn drop_refused(&self, machine_uid: &str) {
         self.lock().refused.remove(machine_uid);
+    }
+
+    /// When a machine of this MachineDeployment last failed its health.
+    pub(crate) fn health_failure(&self, deployment: &str) -> Option<Timestamp> {
+        self.lock().health_failures.get(deployment).copied()
+    }
+
+    /// A machine of this MachineDeployment fails its health now. False: another one did so since
+    /// `seen`, and this one has to look again.
+    pub(crate) fn claim_replacement(
+        &self,
+        deployment: &str,
+        seen: Option<Timestamp>,
+        now: Timestamp,
+    ) -> bool {
+        let mut contents = self.lock();
+        if contents.health_failures.get(deployment).copied() != seen {
+            return false;
+        }
+        // What is older decides nothing any more.
+        contents.health_failures.retain(|_, at| now.duration_since(*at) < FAILURES_KEPT);
+        contents.health_failures.insert(deployment.to_owned(), now);
+        true
+    }
+
+    /// The machine did not fail after all.
+    pub(crate) fn return_claim(&self, deployment: &str, seen: Option<Timestamp>) {
+        let mut contents = self.lock();
+        match seen {
+            Some(seen) => contents.health_failures.insert(deployment.to_owned(), seen),
+            None => contents.health_failures.remove(deployment),
+        };
     }
 
     /// Whether our finalizer was taken from this machine.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use ostler_sessions::{SessionEvent, Sessions};
@@ -23,6 +24,7 @@ use crate::machine::Machines;
 use crate::memory::Memory;
 use crate::metrics::{ReconcileMetrics, register_machines};
 use crate::queue::{Lane, Queue, QueueMetrics, QueueSettings};
+use crate::reachability::{Probes, Reach};
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::target::Target;
@@ -48,6 +50,7 @@ struct Core {
     writer: Writer,
     fanout: Arc<Fanout>,
     memory: Arc<Memory>,
+    reach: Arc<Reach>,
     watch_metrics: WatchMetrics,
     reconcile_metrics: ReconcileMetrics,
     leading: channel::Sender<Option<Term>>,
@@ -106,6 +109,7 @@ impl Controllers {
             client,
             stores,
             sessions,
+            reach: Arc::new(Reach::new(settings.api_check, Arc::clone(&clock), registry)),
             settings,
             clock,
             memory,
@@ -159,7 +163,8 @@ impl Core {
         let term = leadership.term();
         let Term { order, number } = term.clone();
         self.sessions.lead(ostler_sessions::Term { order, number: number.into() });
-        let workers = self.start_workers(term.clone(), &no_more_work);
+        let mut workers = self.start_workers(term.clone(), &no_more_work);
+        workers.spawn(self.ask_api_servers(leadership.before(), &no_more_work));
         self.leading.send_replace(Some(term));
         let held = leadership.hold(&idle, |until| self.sessions.lease_until(until));
         tokio::pin!(held);
@@ -205,6 +210,8 @@ impl Core {
             configs: Arc::clone(&self.fanout.configs),
             metrics: self.reconcile_metrics.clone(),
             term,
+            reach: Arc::clone(&self.reach),
+            queue: Arc::clone(&self.fanout.queues.machines),
         });
         let holder = Arc::new(Holder { writer: self.writer.clone(), stores: self.stores.clone() });
         let queues = &self.fanout.queues;
@@ -231,6 +238,33 @@ impl Core {
             }
         });
         workers
+    }
+
+    fn ask_api_servers(
+        &self,
+        before: Option<Timestamp>,
+        stop: &CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let namespace = &self.settings.namespace;
+        let probes = Probes {
+            control: Api::namespaced(self.client.clone(), namespace),
+            targets: self
+                .stores
+                .targets
+                .all()
+                .iter()
+                .map(|it| Api::all(it.client.clone()))
+                .collect(),
+        };
+        let fanout = Arc::clone(&self.fanout);
+        let asked = Arc::clone(&self.reach).run(probes, before, move |turn| fanout.reach(turn));
+        let stop = stop.clone();
+        async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = asked => {}
+            }
+        }
     }
 
     fn start_watches(&self) -> JoinSet<()> {
@@ -272,12 +306,13 @@ impl Core {
     ) where
         K: Mirrored + fmt::Debug + DeserializeOwned,
     {
-        let fanout = Arc::clone(&self.fanout);
+        let (fanout, reach) = (Arc::clone(&self.fanout), Arc::clone(&self.reach));
         let feed = Feed {
             api,
             config: watcher::Config::default(),
             mirror: Arc::clone(mirror),
             on_change: Box::new(move |change| on_change(&fanout, change)),
+            on_failure: Box::new(move || reach.doubt()),
         };
         let (metrics, clock) = (self.watch_metrics.clone(), Arc::clone(&self.clock));
         watches.spawn(async move { watch::run(feed, &metrics, clock).await });

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ostler_lifecycle::snapshot;
 
 use crate::election::ElectionSettings;
+use crate::reachability::ApiCheck;
 
 /// How the controllers behave. `Default` is what production uses.
 #[derive(Debug, Clone)]
@@ -22,6 +23,8 @@ pub struct Settings {
     pub concurrent_syncs: usize,
     /// Every machine is looked at this often though nothing happened.
     pub resync: Duration,
+    /// When the API servers are asked whether they answer.
+    pub api_check: ApiCheck,
     /// Timeouts and node conditions; a Machine's own values win.
     pub lifecycle: snapshot::Settings,
     /// Other names of a provider, e.g. `AWS` → `aws.example.com`; as in
@@ -42,6 +45,7 @@ impl Default for Settings {
             lease: (lease.lease_duration, lease.renew_deadline, lease.retry_period),
             concurrent_syncs: 50,
             resync: Duration::from_mins(10),
+            api_check: ApiCheck::default(),
             lifecycle: snapshot::Settings::default(),
             aliases: BTreeMap::new(),
             bootstrap_token_groups: String::new(),

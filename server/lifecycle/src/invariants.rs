@@ -147,7 +147,9 @@ fn is_odd(snapshot: &Snapshot) -> bool {
 fn patches(plan: &Plan) -> impl Iterator<Item = &crate::plan::MachinePatch> {
     plan.actions.iter().filter_map(|action| match action {
         Action::PatchMachine(patch) => Some(patch),
-        Action::AddFinalizer
+        Action::ConfirmNode { .. }
+        | Action::ClaimReplacement { .. }
+        | Action::AddFinalizer
         | Action::OwnConfig(_)
         | Action::EnsureBootstrapToken(_)
         | Action::DeleteBootstrapToken { .. }

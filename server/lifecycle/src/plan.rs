@@ -54,6 +54,22 @@ pub enum Next {
 /// A write to the API. Every one may be repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
+    /// Look at the Node in the API itself: it must still be as it was observed, or the plan is
+    /// outdated. Changes nothing.
+    ConfirmNode {
+        /// Its name.
+        name: String,
+        /// The resource version that was observed; `None`: it was not there.
+        version: Option<String>,
+    },
+    /// Take the turn of a MachineDeployment to replace a Machine, unless another one took it since.
+    /// Given back if the pass comes to nothing. Nothing of it is in the API.
+    ClaimReplacement {
+        /// The value of the label `name`.
+        deployment: String,
+        /// When somebody took it last, as observed.
+        seen: Option<Timestamp>,
+    },
     /// Put our finalizer on the Machine.
     AddFinalizer,
     /// Change the Machine outside its status.
@@ -92,7 +108,9 @@ impl Action {
     pub const fn may_fail(&self) -> bool {
         match self {
             Self::Evict(_) | Self::DeletePod(_) => true,
-            Self::AddFinalizer
+            Self::ConfirmNode { .. }
+            | Self::ClaimReplacement { .. }
+            | Self::AddFinalizer
             | Self::PatchMachine(_)
             | Self::OwnConfig(_)
             | Self::EnsureBootstrapToken(_)
@@ -107,6 +125,8 @@ impl Action {
     /// A word for logs, metrics and messages.
     pub const fn name(&self) -> &'static str {
         match self {
+            Self::ConfirmNode { .. } => "ConfirmNode",
+            Self::ClaimReplacement { .. } => "ClaimReplacement",
             Self::AddFinalizer => "AddFinalizer",
             Self::PatchMachine(_) => "PatchMachine",
             Self::OwnConfig(_) => "OwnConfig",

@@ -11,6 +11,8 @@ use crate::{
     bootstrap::BootstrapView,
     digest,
     operation::{OperationView, SecretText, UserData},
+    outage::ApiView,
+    replacement::Siblings,
 };
 
 /// Something that was looked for. `Unknown` is not `Absent`: that is how instances leak.
@@ -50,6 +52,10 @@ pub struct Snapshot {
     pub bootstrap: BootstrapView,
     /// The cluster that its Node joins.
     pub target: TargetView,
+    /// The API servers.
+    pub api: ApiView,
+    /// The other members of its MachineDeployment. Needed only while it is unhealthy.
+    pub siblings: Siblings,
     /// Its Node, see [`choose`](crate::node::choose).
     pub node: NodeView,
     /// All pods whose `spec.nodeName` is the Node. Needed only while the Machine is being deleted.

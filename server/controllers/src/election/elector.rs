@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -39,6 +40,7 @@ pub struct Leadership {
     elector: Elector,
     lease: Lease,
     renewed_at: Instant,
+    before: Option<Timestamp>,
 }
 
 impl Elector {
@@ -59,11 +61,11 @@ impl Elector {
                 attempt = self.attempt(&mut observed) => attempt,
             };
             match attempt {
-                Some(Attempt::Leads(lease)) => {
+                Some(Attempt::Leads(lease, before)) => {
                     let (lease, identity) = (*lease, &self.settings.identity);
                     let Term { order, number } = Term::of(&lease);
                     info!(identity, order, term = number, "leads");
-                    return Some(Leadership { elector: self, lease, renewed_at: started });
+                    return Some(Leadership { elector: self, lease, renewed_at: started, before });
                 }
                 Some(Attempt::HeldBy(holder)) => tell_once(&mut waiting_for, holder),
                 None => {}
@@ -87,12 +89,14 @@ impl Elector {
 
     async fn try_acquire(&self, observed: &mut Observed) -> kube::Result<Attempt> {
         let wall = (self.clock.0)();
+        let mut before = None;
         let written = match self.api.get_opt(LEASE).await? {
             None => {
                 let lease = record::new_lease(&self.settings, wall);
                 self.api.create(&PostParams::default(), &lease).await
             }
             Some(lease) => {
+                before = record::renewed_at(&lease);
                 match observed.decide(lease.clone(), &self.settings, Instant::now(), wall) {
                     Move::Wait => return Ok(Attempt::HeldBy(holder(&lease))),
                     Move::Take(lease) => {
@@ -102,7 +106,7 @@ impl Elector {
             }
         };
         match written {
-            Ok(lease) => Ok(Attempt::Leads(Box::new(lease))),
+            Ok(lease) => Ok(Attempt::Leads(Box::new(lease), before)),
             // Somebody was faster.
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 Ok(Attempt::HeldBy("another process".to_owned()))
@@ -120,7 +124,7 @@ fn tell_once(waiting_for: &mut Option<String>, holder: String) {
 }
 
 enum Attempt {
-    Leads(Box<Lease>),
+    Leads(Box<Lease>, Option<Timestamp>),
     HeldBy(String),
 }
 
@@ -132,6 +136,11 @@ impl Leadership {
     /// The term we lead in.
     pub fn term(&self) -> Term {
         Term::of(&self.lease)
+    }
+
+    /// When the leader before us last renewed, as it said; `None`: there was none.
+    pub const fn before(&self) -> Option<Timestamp> {
+        self.before
     }
 
     /// Renews the lease until `stop`, then releases it, so that the next one need not wait.

@@ -2,7 +2,6 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use http::{Method, Request, Response, StatusCode};
-use jiff::Timestamp;
 use kube::client::Body;
 
 use super::*;

@@ -100,6 +100,11 @@ fn taken(mut lease: Lease, settings: &ElectionSettings, wall: Timestamp) -> Leas
     lease
 }
 
+/// When the holder last said that it leads.
+pub(super) fn renewed_at(lease: &Lease) -> Option<Timestamp> {
+    lease.spec.as_ref()?.renew_time.as_ref().map(|time| time.0)
+}
+
 /// The same term, renewed.
 pub(super) fn renewed(mut lease: Lease, wall: Timestamp) -> Lease {
     lease.spec.get_or_insert_default().renew_time = Some(MicroTime(wall));

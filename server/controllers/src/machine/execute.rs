@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use ostler_api::Machine;
@@ -15,6 +16,7 @@ use serde_json::{Map, Value, json};
 use tracing::info;
 
 use super::{Broken, Machines};
+use crate::stores::deployment;
 use crate::target::{Target, TargetOf};
 use crate::watch::ObjectName;
 use crate::writes::{Deletion, WriteError};
@@ -80,6 +82,10 @@ impl Machines {
         action: &Action,
     ) -> Result<Performed, Broken> {
         let result = match action {
+            Action::ConfirmNode { name, version } => {
+                self.confirm_node(snapshot, name, version.as_deref()).await
+            }
+            Action::ClaimReplacement { seen, .. } => self.claim(snapshot, *seen),
             Action::AddFinalizer => self.patch_machine(done, with_finalizer).await,
             Action::RemoveFinalizer => self.let_go(done).await,
             Action::PatchMachine(patch) => {
@@ -180,6 +186,29 @@ impl Machines {
         Ok(())
     }
 
+    /// The one read that no mirror can answer.
+    async fn confirm_node(
+        &self,
+        snapshot: &Snapshot,
+        name: &str,
+        version: Option<&str>,
+    ) -> Result<(), WriteError> {
+        let writer = self.writer.to(self.target(snapshot)?.as_ref());
+        let api: Api<Node> = writer.cluster_api();
+        let node = writer.get(&api, name).await?;
+        let same = match &node {
+            Some(node) => version.is_some() && node.metadata.resource_version.as_deref() == version,
+            None => version.is_none(),
+        };
+        if same { Ok(()) } else { Err(WriteError::Conflict) }
+    }
+
+    fn claim(&self, snapshot: &Snapshot, seen: Option<Timestamp>) -> Result<(), WriteError> {
+        let Some(deployment) = deployment(&snapshot.machine) else { return Ok(()) };
+        let ours = self.memory.claim_replacement(&deployment, seen, snapshot.now);
+        if ours { Ok(()) } else { Err(WriteError::Conflict) }
+    }
+
     async fn delete_node(
         &self,
         snapshot: &Snapshot,
@@ -240,7 +269,9 @@ impl Machines {
 fn pod_of(action: &Action) -> Option<&PodRef> {
     match action {
         Action::Evict(pod) | Action::DeletePod(pod) => Some(pod),
-        Action::AddFinalizer
+        Action::ConfirmNode { .. }
+        | Action::ClaimReplacement { .. }
+        | Action::AddFinalizer
         | Action::PatchMachine(_)
         | Action::OwnConfig(_)
         | Action::EnsureBootstrapToken(_)

@@ -28,9 +28,10 @@ use crate::election::Term;
 use crate::events::{Occurrence, Recorder, Severity};
 use crate::memory::Memory;
 use crate::metrics::ReconcileMetrics;
-use crate::queue::Outcome;
+use crate::queue::{Lane, Outcome, Queue};
+use crate::reachability::Reach;
 use crate::settings::Settings;
-use crate::stores::Stores;
+use crate::stores::{Stores, deployment};
 use crate::watch::ObjectName;
 use crate::writes::{WriteError, Writer};
 
@@ -51,6 +52,8 @@ pub(crate) struct Machines {
     pub(crate) configs: Arc<Configs>,
     pub(crate) metrics: ReconcileMetrics,
     pub(crate) term: Term,
+    pub(crate) reach: Arc<Reach>,
+    pub(crate) queue: Arc<Queue<ObjectName>>,
 }
 
 /// Why a pass broke off. Nothing was sent.
@@ -100,6 +103,7 @@ impl Machines {
             Broken::Outdated => self.metrics.broken("outdated"),
             Broken::Api { what, source } => {
                 warn!(machine = %name, error = %source, "{what}");
+                self.reach.doubt();
                 self.metrics.broken("api")
             }
         }
@@ -114,7 +118,10 @@ impl Machines {
         debug!(machine = %name, ?actions, next = ?plan.next, "planned");
         let done = self.execute(&snapshot, &plan).await?;
         let recorded = record(&snapshot, &plan, &done.performed);
-        self.write_status(&done.machine, recorded.status.as_ref()).await?;
+        let written = self.write_status(&done.machine, recorded.status.as_ref()).await;
+        self.settle_claim(&snapshot, &plan, recorded.proceed, written.as_ref().err());
+        written?;
+        self.call_next(&snapshot);
         self.tell(&snapshot.machine, recorded.events);
         let refused = if recorded.proceed { self.send(&snapshot, &plan) } else { None };
         let sent = refused.is_none();
@@ -142,6 +149,38 @@ impl Machines {
             Err(WriteError::Conflict) => Err(Broken::Outdated),
             Err(WriteError::NotFound) => Err(Broken::Gone),
             Err(source) => Err(Broken::Api { what: "cannot write the status", source }),
+        }
+    }
+
+    /// A machine that did not fail after all gives its turn back. One of which nobody knows keeps
+    /// it: it may have failed.
+    fn settle_claim(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        proceed: bool,
+        broken: Option<&Broken>,
+    ) {
+        let claim = plan.actions.iter().find_map(|action| {
+            if let Action::ClaimReplacement { seen, .. } = action { Some(*seen) } else { None }
+        });
+        let unknown = matches!(broken, Some(Broken::Api { source: WriteError::NoAnswer, .. }));
+        let failed = proceed && broken.is_none();
+        if let (Some(seen), Some(deployment)) = (claim, deployment(&snapshot.machine))
+            && !failed
+            && !unknown
+        {
+            self.memory.return_claim(&deployment, seen);
+        }
+    }
+
+    /// Our own writes are no news to the watch: whoever waits for this machine is told here.
+    fn call_next(&self, snapshot: &Snapshot) {
+        let before = snapshot.machine.as_ref();
+        let Some(after) = self.stores.machines.get(&ObjectName::of(before)) else { return };
+        let settings = &self.settings.lifecycle;
+        if let Some(next) = self.stores.next_in_line(before, Some(&after), settings) {
+            self.queue.add(next, Lane::Change);
         }
     }
 

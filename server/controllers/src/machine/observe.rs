@@ -4,10 +4,12 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
+use ostler_api::machine::MachinePhase;
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::class::uses_class;
 use ostler_lifecycle::node;
 use ostler_lifecycle::operation::{OperationView, SecretText, UserData};
+use ostler_lifecycle::replacement::Siblings;
 use ostler_lifecycle::snapshot::{
     ClassFacts, ClassView, DriverFacts, DriverView, Fresh, NodeView, Observed, PodView,
     SecretFacts, SecretView, Snapshot,
@@ -15,7 +17,7 @@ use ostler_lifecycle::snapshot::{
 use rand::RngExt;
 
 use super::{Broken, Machines, operation, token};
-use crate::stores::{MachineIndex, MergedSecret, NodeIndex, PodIndex, merge};
+use crate::stores::{MachineIndex, MergedSecret, NodeIndex, PodIndex, deployment, merge};
 use crate::target::TargetOf;
 use crate::watch::ObjectName;
 
@@ -51,6 +53,8 @@ impl Machines {
             pods: self.pods_on(&machine, &target, &node),
             attached_volumes: attached_volumes(&node),
             target: target.view(),
+            api: self.reach.view(now),
+            siblings: self.siblings_of(&machine),
             node,
             bootstrap_token,
             provider_id_holder: self.other_holder(&machine, &operation),
@@ -61,6 +65,16 @@ impl Machines {
             settings: self.settings.lifecycle.clone(),
             machine,
         }))
+    }
+
+    /// Of a machine that may soon be given up.
+    fn siblings_of(&self, machine: &Machine) -> Siblings {
+        let deployment = deployment(machine).filter(|_| machine.phase() == MachinePhase::Unknown);
+        let Some(deployment) = deployment else { return Siblings::default() };
+        Siblings {
+            last_failure: self.memory.health_failure(&deployment),
+            in_flight: self.stores.siblings(machine, &self.settings.lifecycle),
+        }
     }
 
     /// Whether a driver may still come back with an operation that an earlier core sent for this

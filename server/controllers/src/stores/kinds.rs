@@ -5,6 +5,7 @@ use ostler_api::names::{annotation, label};
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::bootstrap::{config_of, data_secret};
 
+use super::deployment;
 use crate::watch::{Mirrored, ObjectName};
 
 /// What Machines can be found by.
@@ -12,6 +13,8 @@ use crate::watch::{Mirrored, ObjectName};
 pub enum MachineIndex {
     /// `namespace/name` of the class.
     Class,
+    /// `namespace/name` of the MachineDeployment, by the label that names it.
+    Deployment,
     /// Name of the Node.
     Node,
     /// `spec.providerID`.
@@ -34,6 +37,7 @@ impl Mirrored for Machine {
         let namespace = self.metadata.namespace.clone().unwrap_or_default();
         let class = ObjectName::new(namespace, &self.spec.class.name).to_string();
         let mut keys = vec![(MachineIndex::Class, class), (MachineIndex::Uid, self.uid().into())];
+        keys.extend(deployment(self).map(|name| (MachineIndex::Deployment, name)));
         keys.extend(self.node_name().map(|name| (MachineIndex::Node, name.to_owned())));
         keys.extend(self.provider_id().map(|id| (MachineIndex::ProviderId, id.to_owned())));
         keys.extend(bootstrap_keys(self));

@@ -28,6 +28,8 @@ pub struct Feed<K: Mirrored> {
     pub mirror: Arc<Mirror<K>>,
     /// Where changes go.
     pub on_change: OnChange<K>,
+    /// Told of every failure. Must not block.
+    pub on_failure: Box<dyn Fn() + Send + Sync>,
 }
 
 impl<K: Mirrored> Debug for Feed<K> {
@@ -50,6 +52,7 @@ where
             Ok(event) => event,
             Err(failure) => {
                 metrics.errors.inc();
+                (feed.on_failure)();
                 warn!(kind = K::KIND, error = %failure, "watch failed; trying again");
                 continue;
             }

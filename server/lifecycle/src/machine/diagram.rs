@@ -18,6 +18,7 @@ const TABLE: &[(State, State, &str)] = &[
     (State::Joining, State::Creating, "instance vanished before it was named"),
     (State::Joining, State::Failed, "creation timeout"),
     (State::Running, State::Failed, "health timeout"),
+    (State::Failed, State::Running, "node healthy after all"),
     (State::Finding, State::Draining, "node known, or none"),
     (State::Finding, State::Deleting, "nothing was ever asked of a driver"),
     (State::Finding, State::Finishing, "gone already, or never asked for"),

@@ -1,16 +1,25 @@
 //! Given up. Nothing is done for it any more until somebody deletes it; replacing it is the work of
-//! its MachineSet.
+//! its MachineSet. Only where it was given up for its Node, and nobody has replaced it when the Node
+//! is healthy again, it runs on.
 
 use ostler_api::machine::WaitReason;
 
 use super::{
+    State, conditions, health,
     pass::{Pass, Turn},
-    running, token,
+    running, token, unhealthy,
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
-    if let Some(node) = pass.node().filter(|node| node.metadata.deletion_timestamp.is_some()) {
-        return running::follow_node(pass, node);
+    if let Some(node) = pass.node() {
+        if node.metadata.deletion_timestamp.is_some() {
+            return running::follow_node(pass, node);
+        }
+        conditions::copy_from_node(&mut pass.status, health::conditions(node));
+        if unhealthy::has_recovered(pass, node) {
+            running::enter(pass);
+            return Turn::To(State::Running);
+        }
     }
     token::delete(pass);
     let why = pass.status.failure_reason.as_ref().map(ToString::to_string);

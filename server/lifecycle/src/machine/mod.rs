@@ -26,6 +26,7 @@ mod retry;
 mod running;
 mod standing;
 mod token;
+mod unhealthy;
 mod updating;
 mod volumes;
 

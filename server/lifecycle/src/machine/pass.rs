@@ -142,7 +142,8 @@ impl<'a> Pass<'a> {
         let begun = self.status.machine_phase() != MachinePhase::New;
         let born = self.machine.metadata.creation_timestamp.as_ref().filter(|_| begun);
         let from = self.status.creation_started_at.as_ref().or(born)?.0;
-        Some(after(from, self.machine.creation_timeout(self.snap.settings.creation_timeout)))
+        let limit = self.machine.creation_timeout(self.snap.settings.creation_timeout);
+        Some(after(after(from, limit), self.snap.api.lost(from, self.snap.now)))
     }
 
     pub(crate) fn creation_overdue(&self) -> bool {

@@ -2,15 +2,14 @@
 
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
-    machine::{FailureReason, MachineOperationType, MachinePhase, MachineState, WaitReason},
+    machine::{MachineOperationType, MachinePhase, MachineState, WaitReason},
     names,
-    timeout::Timeout,
 };
 
 use super::{
     adoption, conditions, health,
-    pass::{Pass, Turn, after},
-    token, updating,
+    pass::{Pass, Turn},
+    token, unhealthy, updating,
 };
 use crate::{
     plan::{Action, EventReason, Next},
@@ -19,10 +18,7 @@ use crate::{
 
 /// The Node is healthy for the first time, or again.
 pub(crate) fn enter(pass: &mut Pass<'_>) {
-    let first = pass.status.last_operation.as_ref().is_some_and(|last| {
-        last.type_ == Some(MachineOperationType::Create)
-            && last.state != Some(MachineState::Successful)
-    });
+    let first = !has_run(pass);
     let name = pass.name();
     let (type_, text) = if first {
         (MachineOperationType::Create, format!("Machine {name} successfully joined the cluster"))
@@ -35,6 +31,15 @@ pub(crate) fn enter(pass: &mut Pass<'_>) {
     pass.machine_phase(&MachinePhase::Running);
     pass.step(None);
     pass.status.retry = None;
+    pass.status.failure_reason = None;
+}
+
+/// Whether the Node was healthy before.
+pub(crate) fn has_run(pass: &Pass<'_>) -> bool {
+    pass.status.last_operation.as_ref().is_none_or(|last| {
+        last.type_ != Some(MachineOperationType::Create)
+            || last.state == Some(MachineState::Successful)
+    })
 }
 
 /// The instance is there, and there is no cluster for a Node of it.
@@ -80,7 +85,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         NodeView::Absent | NodeView::Known(_) => {}
     }
     let Some(node) = pass.node() else {
-        return unhealthy(pass, WaitReason::NodeMissing, "the node is gone");
+        return unhealthy::plan(pass, WaitReason::NodeMissing, "the node is gone");
     };
     if node.metadata.deletion_timestamp.is_some() {
         return follow_node(pass, node);
@@ -88,7 +93,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     keep_node(pass, node);
     conditions::copy_from_node(&mut pass.status, health::conditions(node));
     match health::complaint(node, pass.machine, &pass.snap.settings) {
-        Some(complaint) => unhealthy(pass, WaitReason::NodeUnhealthy, &complaint),
+        Some(complaint) => unhealthy::plan(pass, WaitReason::NodeUnhealthy, &complaint),
         None => healthy(pass, node),
     }
 }
@@ -147,39 +152,4 @@ fn healthy(pass: &mut Pass<'_>, node: &Node) -> Turn {
         return turn;
     }
     updating::plan(pass)
-}
-
-fn unhealthy(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> Turn {
-    match pass.status.machine_phase() {
-        MachinePhase::Running => {
-            pass.machine_phase(&MachinePhase::Unknown);
-            let text = format!("Machine {} is unhealthy: {complaint}", pass.name());
-            let type_ = MachineOperationType::HealthCheck;
-            pass.last_operation(type_, MachineState::Processing, &text, None);
-            pass.event(true, EventReason::NodeUnhealthy, text);
-        }
-        MachinePhase::Unknown => {}
-        MachinePhase::New
-        | MachinePhase::Pending
-        | MachinePhase::Available
-        | MachinePhase::Terminating
-        | MachinePhase::Failed
-        | MachinePhase::CrashLoopBackOff
-        | MachinePhase::InPlaceUpdating
-        | MachinePhase::InPlaceUpdateSuccessful
-        | MachinePhase::InPlaceUpdateFailed
-        | MachinePhase::Other(_) => return Turn::Rest(Next::OnChange),
-    }
-    if pass.machine.spec.disable_health_timeout == Some(true) {
-        return pass.wait(reason, Some(complaint.to_owned()), None);
-    }
-    let limit = pass.machine.spec.health_timeout.as_ref().and_then(Timeout::duration);
-    let limit = limit.unwrap_or(pass.snap.settings.health_timeout);
-    let since = pass.status.current_status.as_ref().and_then(|now| now.last_update_time.as_ref());
-    let deadline = after(since.map_or(pass.snap.now, |time| time.0), limit);
-    if pass.snap.now >= deadline {
-        let text = format!("unhealthy for longer than the health timeout: {complaint}");
-        return pass.fail(FailureReason::HealthTimeout, MachineOperationType::HealthCheck, &text);
-    }
-    pass.wait(reason, Some(complaint.to_owned()), Some(deadline))
 }

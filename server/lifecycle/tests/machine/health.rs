@@ -1,7 +1,15 @@
-use ostler_api::machine::{FailureReason, LifecyclePhase, MachinePhase, MachineState, WaitReason};
-use ostler_lifecycle::{plan::EventReason, snapshot::NodeView};
+use std::{sync::Arc, time::Duration};
 
-use crate::world::{World, looks_again};
+use k8s_openapi::api::core::v1::Taint;
+use ostler_api::{
+    machine::{
+        FailureReason, LifecyclePhase, MachineOperationType, MachinePhase, MachineState, WaitReason,
+    },
+    names,
+};
+use ostler_lifecycle::{outage::Reachability, plan::EventReason, snapshot::NodeView};
+
+use crate::world::{self, World, looks_again, seconds};
 
 #[test]
 fn a_machine_whose_node_is_lost_is_unknown_and_then_failed() {
@@ -20,9 +28,54 @@ fn a_machine_whose_node_is_lost_is_unknown_and_then_failed() {
     world.pass();
     assert_eq!(world.phase(), MachinePhase::Failed);
     assert_eq!(world.status().failure_reason, Some(FailureReason::HealthTimeout));
+}
+
+#[test]
+fn a_failed_machine_that_nobody_replaced_runs_on_when_its_node_is_healthy_again() {
+    let mut world = World::running();
+    world.node_is("Unknown");
+    world.pass();
+    world.later(600);
+    world.pass();
+    assert_eq!(world.phase(), MachinePhase::Failed);
     world.node_is("True");
     world.settle();
-    assert_eq!(world.phase(), MachinePhase::Failed, "failed machines stay failed");
+    assert_eq!(world.phase(), MachinePhase::Running);
+    assert_eq!(world.status().failure_reason, None);
+    let last = world.status().last_operation.unwrap();
+    assert_eq!(last.type_, Some(MachineOperationType::HealthCheck));
+}
+
+#[test]
+fn a_machine_that_failed_for_its_instance_stays_failed_whatever_its_node_says() {
+    let mut world = World::running();
+    world.node_is("Unknown");
+    world.pass();
+    world.later(600);
+    world.pass();
+    world.machine_mut().status.as_mut().unwrap().failure_reason = Some(FailureReason::DataLoss);
+    world.node_is("True");
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+}
+
+#[test]
+fn a_node_that_joins_late_is_welcome_once_its_critical_components_run() {
+    let mut world = World::new();
+    world.settle();
+    world.later(1200);
+    world.settle();
+    assert_eq!(world.status().failure_reason, Some(FailureReason::JoinTimeout));
+    let mut node = world::node("True", world.now);
+    let taint = names::taint::CRITICAL_COMPONENTS_NOT_READY.to_owned();
+    let taints = node.spec.as_mut().unwrap().taints.as_mut().unwrap();
+    taints.push(Taint { key: taint, effect: "NoSchedule".to_owned(), ..Taint::default() });
+    world.node = NodeView::Known(Arc::new(node));
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+    world.join();
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
 }
 
 #[test]
@@ -86,4 +139,92 @@ fn a_taint_that_comes_back_is_taken_away_again() {
     world.join();
     world.settle();
     assert_eq!(world.node().spec.as_ref().unwrap().taints, None);
+}
+
+/// What a core that has always been there knows after `outages`, in seconds from now.
+fn api(world: &World, outages: &[(i64, i64)]) -> Reachability {
+    let start = world.now;
+    let mut api = Reachability::new(Duration::from_secs(30), Some(start), start);
+    for (from, to) in outages {
+        api.answered(seconds(start, *from));
+        api.silent(seconds(start, *from + 2));
+        api.answered(seconds(start, *to));
+    }
+    api
+}
+
+#[test]
+fn nobody_fails_while_an_api_server_is_down_and_the_outage_is_added_to_the_timeout() {
+    let mut world = World::running();
+    world.later(60);
+    world.node_is("Unknown");
+    world.pass();
+    let mut down = api(&world, &[]);
+    down.silent(world.now);
+    world.later(3600);
+    world.api = down.view(world.now);
+    world.pass();
+    assert_eq!(world.phase(), MachinePhase::Unknown);
+    assert_eq!(world.waits_for(), Some(WaitReason::ApiServerUnreachable));
+    down.answered(world.now);
+    world.api = down.view(world.now);
+    let plan = world.pass();
+    assert_eq!(world.waits_for(), Some(WaitReason::ApiServerUnreachable));
+    assert_eq!(looks_again(&world, &plan), Some(10), "nodes get time to report");
+    world.later(10);
+    world.api = down.view(world.now);
+    let plan = world.pass();
+    assert_eq!(world.waits_for(), Some(WaitReason::NodeUnhealthy));
+    assert_eq!(looks_again(&world, &plan), Some(600), "the whole outage is given back");
+    world.later(600);
+    world.api = down.view(world.now);
+    world.pass();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+}
+
+#[test]
+fn an_api_server_that_flaps_slows_a_health_timeout_down_and_does_not_stop_it() {
+    let mut world = World::running();
+    world.node_is("Unknown");
+    world.pass();
+    // Every minute 20 s up, of which nodes get 10 s to report, and 40 s down.
+    let flaps: Vec<_> = (0..60).map(|minute| (minute * 60 + 20, minute * 60 + 60)).collect();
+    let (start, flapping) = (world.now, api(&world, &flaps));
+    let mut look = |second: i64| {
+        world.now = seconds(start, second);
+        world.api = flapping.view(world.now);
+        let past = world.api.outages.iter().copied().filter(|outage| outage.to <= world.now);
+        world.api.outages = past.collect();
+        world.pass();
+        world.phase()
+    };
+    assert_eq!(look(59 * 60 + 15), MachinePhase::Unknown);
+    assert_eq!(look(60 * 60 + 15), MachinePhase::Failed, "an hour of flapping is ten minutes");
+}
+
+#[test]
+fn a_node_that_could_not_join_during_an_outage_has_its_time_afterwards() {
+    let mut world = World::new();
+    world.settings.join_check = Duration::from_hours(24);
+    world.settle();
+    let outage = api(&world, &[(60, 960)]);
+    world.later(1200);
+    world.api = outage.view(world.now);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Pending);
+    world.later(920);
+    world.settle();
+    assert_eq!(world.status().failure_reason, Some(FailureReason::JoinTimeout));
+}
+
+#[test]
+fn a_health_failure_is_confirmed_by_the_api_itself() {
+    let mut world = World::running();
+    world.node_is("Unknown");
+    world.pass();
+    world.later(600);
+    let snapshot = world.snapshot();
+    let plan = ostler_lifecycle::machine::plan(&snapshot);
+    let first = plan.actions.first().map(ostler_lifecycle::plan::Action::name);
+    assert_eq!(first, Some("ConfirmNode"));
 }

@@ -20,11 +20,12 @@ use ostler_lifecycle::{
         Dispatch, Failure, Finished, InFlight, InstanceRecord, OperationView, Request, SecretText,
         Success, UserData,
     },
+    outage::ApiView,
     plan::{
-        Action, BootstrapPatch, Event, EventReason, MachinePatch, Next, NodePatch, OwnConfig,
-        Performed, Plan,
+        Action, BootstrapPatch, Event, EventReason, MachinePatch, Next, OwnConfig, Performed, Plan,
     },
     record::record,
+    replacement::Siblings,
     snapshot::{
         BootstrapToken, ClassFacts, ClassView, DriverFacts, DriverView, Fresh, NodeView, Observed,
         PodView, Refusal, SecretFacts, SecretView, Settings, Snapshot, TargetView,
@@ -65,6 +66,8 @@ pub struct World {
     pub bootstrap: BootstrapView,
     pub target: TargetView,
     pub node: NodeView,
+    pub api: ApiView,
+    pub siblings: Siblings,
     pub pods: Observed<Vec<PodView>>,
     pub volumes: Observed<Vec<String>>,
     pub token: Observed<BootstrapToken>,
@@ -110,6 +113,8 @@ impl World {
             bootstrap: BootstrapView::default(),
             target: TargetView::Watched,
             node: NodeView::Absent,
+            api: ApiView::default(),
+            siblings: Siblings::default(),
             pods: Observed::Known(Vec::new()),
             volumes: Observed::Absent,
             token: Observed::Absent,
@@ -242,6 +247,8 @@ impl World {
             bootstrap: self.bootstrap.clone(),
             target: self.target.clone(),
             node: self.node.clone(),
+            api: self.api.clone(),
+            siblings: self.siblings.clone(),
             pods: self.pods.clone(),
             attached_volumes: self.volumes.clone(),
             bootstrap_token: self.token.clone(),
@@ -270,7 +277,7 @@ impl World {
         let snapshot = self.snapshot();
         let plan = machine::plan(&snapshot);
         assert_eq!(invariants::check(&snapshot, &plan), Ok(()), "{plan:#?}");
-        let performed: Vec<_> = plan.actions.iter().map(|action| self.perform(action)).collect();
+        let performed = self.perform_all(&plan);
         let recorded = record(&snapshot, &plan, &performed);
         if let (Some(patch), Some(machine)) = (&recorded.status, &mut self.machine) {
             let mut status =
@@ -425,10 +432,21 @@ impl World {
         self.operation = OperationView::Idle;
     }
 
+    pub fn perform_all(&mut self, plan: &Plan) -> Vec<Performed> {
+        plan.actions.iter().map(|action| self.perform(action)).collect()
+    }
+
     fn perform(&mut self, action: &Action) -> Performed {
         let now = self.now;
         let protected = self.protected.clone();
         match action {
+            Action::ConfirmNode { .. } => {}
+            Action::ClaimReplacement { seen, .. } => {
+                if *seen != self.siblings.last_failure {
+                    return Performed::Conflict;
+                }
+                self.siblings.last_failure = Some(now);
+            }
             Action::AddFinalizer => {
                 let name = names::finalizer::MACHINE.to_owned();
                 self.machine_mut().metadata.finalizers.get_or_insert_default().push(name);
@@ -495,30 +513,6 @@ impl World {
         let owners = serde_json::from_value(own.owner_references.clone()).unwrap();
         let owned = ConfigFacts { owner_references: owners, ..facts.as_ref().clone() };
         self.bootstrap.config = ConfigView::Known(Arc::new(owned));
-    }
-
-    fn patch_node(&mut self, patch: &NodePatch) {
-        let mut node = self.node().clone();
-        let ours = names::finalizer::NODE;
-        let finalizers = node.metadata.finalizers.get_or_insert_default();
-        if patch.add_finalizer {
-            finalizers.push(ours.to_owned());
-        }
-        if patch.remove_finalizer {
-            finalizers.retain(|name| name != ours);
-        }
-        let spec = node.spec.get_or_insert_default();
-        if patch.remove_not_ready_taint {
-            spec.taints = None;
-        }
-        if patch.cordon {
-            spec.unschedulable = Some(true);
-        }
-        if patch.label_machine {
-            let labels = node.metadata.labels.get_or_insert_default();
-            labels.insert(names::label::MACHINE_NAME.to_owned(), "m1".to_owned());
-        }
-        self.node = NodeView::Known(Arc::new(node));
     }
 
     /// Terminating pods end.
@@ -588,6 +582,11 @@ pub fn looks_again(world: &World, plan: &Plan) -> Option<i64> {
         Next::Wait { until, .. } => Some(until.duration_since(world.now).as_secs()),
         Next::OnChange | Next::Done => None,
     }
+}
+
+/// A time so many seconds after another.
+pub fn seconds(from: Timestamp, count: i64) -> Timestamp {
+    from.checked_add(SignedDuration::from_secs(count)).unwrap()
 }
 
 pub fn minutes(count: u64) -> Duration {

@@ -1,0 +1,192 @@
+//! Whether the API servers answer. While one of them does not, the health of Nodes is not known and
+//! no Machine is given up for it; what that means is decided in [`ostler_lifecycle::outage`].
+//!
+//! A watch that breaks or a write that fails is a reason to ask at once; otherwise they are asked
+//! every now and then.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use ostler_api::Machine;
+use ostler_lifecycle::outage::{ApiView, Reachability};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use crate::clock::{Clock, DebugClock};
+
+/// Name of an object that is not there: "not found" is an answer.
+const NOBODY: &str = "ostler-api-check";
+
+/// When the API servers are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ApiCheck {
+    /// For how long they may be silent before that is said aloud. While they are, they are asked
+    /// every fifteenth of this.
+    pub timeout: Duration,
+    /// How often they are asked while all is well.
+    pub period: Duration,
+}
+
+impl Default for ApiCheck {
+    /// Upstream's 30 s and 1 min.
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(30), period: Duration::from_mins(1) }
+    }
+}
+
+impl ApiCheck {
+    fn when_down(self) -> Duration {
+        self.timeout / 15
+    }
+}
+
+/// Which APIs are asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Probes {
+    /// Where the Machines are.
+    pub(crate) control: Api<Machine>,
+    /// Where the Nodes are.
+    pub(crate) targets: Vec<Api<Node>>,
+}
+
+impl Probes {
+    async fn answer(&self, patience: Duration) -> bool {
+        let targets = join_all(self.targets.iter().map(|target| target.get_opt(NOBODY)));
+        let (control, targets) = tokio::join!(
+            timeout(patience, self.control.get_opt(NOBODY)),
+            timeout(patience, targets),
+        );
+        let all_there = |answers: Vec<kube::Result<_>>| answers.iter().all(Result::is_ok);
+        matches!(control, Ok(Ok(_))) && targets.is_ok_and(all_there)
+    }
+}
+
+/// What came of a check that somebody has to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// They answer again.
+    Back,
+    /// They were silent for long enough to say so.
+    Frozen,
+    /// They answer, and Nodes had time to report.
+    Thawed,
+}
+
+/// What is known of the API servers. One for all controllers.
+#[derive(Debug)]
+pub(crate) struct Reach {
+    check: ApiCheck,
+    clock: DebugClock,
+    known: Mutex<Reachability>,
+    doubted: Notify,
+    frozen: Gauge,
+    outages: Counter,
+}
+
+impl Reach {
+    /// Nothing is known before it [runs](Self::run).
+    pub(crate) fn new(check: ApiCheck, clock: Clock, registry: &mut Registry) -> Self {
+        let (frozen, outages) = (Gauge::default(), Counter::default());
+        registry.register(
+            "mcm_machine_controller_frozen",
+            "1 while no machine is given up because an API server does not answer",
+            frozen.clone(),
+        );
+        registry.register(
+            "ostler_api_outages",
+            "How often an API server did not answer a check",
+            outages.clone(),
+        );
+        let known = Mutex::new(Reachability::new(check.timeout, None, clock()));
+        Self { check, clock: DebugClock(clock), known, doubted: Notify::new(), frozen, outages }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Reachability> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a decision needs.
+    pub(crate) fn view(&self, now: Timestamp) -> ApiView {
+        self.known().view(now)
+    }
+
+    /// Something was not answered: ask at once.
+    pub(crate) fn doubt(&self) {
+        self.doubted.notify_one();
+    }
+
+    /// Asks for ever, and tells of every turn. `before`: when the core before this one was last
+    /// known to be served.
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        probes: Probes,
+        before: Option<Timestamp>,
+        told: impl Fn(Turn),
+    ) {
+        *self.known() = Reachability::new(self.check.timeout, before, (self.clock.0)());
+        let mut frozen = false;
+        loop {
+            self.pause().await;
+            let asked = (self.clock.0)();
+            let answer = probes.answer(self.check.timeout).await;
+            let now = (self.clock.0)();
+            if self.learn(answer, asked, now) {
+                told(Turn::Back);
+            }
+            let view = self.view(now);
+            if view.frozen != frozen {
+                frozen = view.frozen;
+                self.frozen.set(i64::from(frozen));
+                told(if frozen { Turn::Frozen } else { Turn::Thawed });
+            }
+        }
+    }
+
+    /// Until the next check. Doubts are heard at most as often as a silent server is asked.
+    async fn pause(&self) {
+        sleep(self.check.when_down()).await;
+        if self.known().is_down() {
+            return;
+        }
+        let now = (self.clock.0)();
+        let settled = self.view(now).settles_at(now).map(|until| until.duration_since(now));
+        let rest = settled.and_then(|rest| Duration::try_from(rest).ok());
+        tokio::select! {
+            () = sleep(rest.unwrap_or(self.check.period)) => {}
+            () = self.doubted.notified() => {}
+        }
+    }
+
+    /// True: an outage has ended.
+    fn learn(&self, answer: bool, asked: Timestamp, now: Timestamp) -> bool {
+        let mut known = self.known();
+        let was_down = known.is_down();
+        if answer {
+            known.answered(now);
+        } else {
+            known.silent(asked);
+        }
+        drop(known);
+        match (was_down, answer) {
+            (false, false) => {
+                self.outages.inc();
+                warn!("an API server does not answer; no machine is given up meanwhile");
+            }
+            (true, true) => info!("the API servers answer again"),
+            (false, true) | (true, false) => {}
+        }
+        was_down && answer
+    }
+}
+
+#[cfg(test)]
+#[path = "reachability_tests.rs"]
+mod tests;

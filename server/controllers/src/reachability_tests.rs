@@ -1,0 +1,123 @@
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::*;
+
+/// An API server that can be switched off: then it fails, or says nothing at all.
+#[derive(Debug, Default)]
+struct Server {
+    down: AtomicBool,
+    mute: AtomicBool,
+    asked: AtomicUsize,
+}
+
+impl Server {
+    async fn answer(&self) -> Result<Response<Body>, std::io::Error> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        if self.mute.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        if self.down.load(Ordering::Relaxed) {
+            return Err(std::io::Error::other("down"));
+        }
+        let status = serde_json::json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "code": 404, "reason": "NotFound", "message": "no"
+        });
+        let body = Body::from(serde_json::to_vec(&status)?);
+        Ok(Response::builder().status(404).body(body).unwrap())
+    }
+}
+
+struct Run {
+    server: Arc<Server>,
+    reach: Arc<Reach>,
+    turns: mpsc::UnboundedReceiver<Turn>,
+    start: Instant,
+}
+
+impl Run {
+    fn start() -> Self {
+        let server = Arc::new(Server::default());
+        let start = Instant::now();
+        let clock: Clock = Arc::new(move || Timestamp::UNIX_EPOCH + start.elapsed());
+        let mut registry = Registry::default();
+        let reach = Arc::new(Reach::new(ApiCheck::default(), clock, &mut registry));
+        let asked = Arc::clone(&server);
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let server = Arc::clone(&asked);
+            async move { server.answer().await }
+        });
+        let client = Client::new(service, "default");
+        let probes = Probes {
+            control: Api::namespaced(client.clone(), "default"),
+            targets: vec![Api::all(client)],
+        };
+        let (told, turns) = mpsc::unbounded_channel();
+        let before = Some(Timestamp::UNIX_EPOCH);
+        tokio::spawn(Arc::clone(&reach).run(probes, before, move |turn| {
+            told.send(turn).unwrap();
+        }));
+        Self { server, reach, turns, start }
+    }
+
+    fn down(&self, down: bool) {
+        self.server.down.store(down, Ordering::Relaxed);
+    }
+
+    async fn until(&self, second: u64) {
+        tokio::time::sleep_until(self.start + Duration::from_secs(second)).await;
+    }
+
+    fn view(&self) -> ApiView {
+        self.reach.view(Timestamp::UNIX_EPOCH + self.start.elapsed())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_that_somebody_noticed_is_found_at_once_and_told_when_it_lasts() {
+    let mut run = Run::start();
+    run.until(300).await;
+    run.down(true);
+    run.reach.doubt();
+    run.until(303).await;
+    assert!(run.view().down_since.is_some());
+    assert!(!run.view().frozen);
+    assert_eq!(run.turns.recv().await, Some(Turn::Frozen));
+    assert!(run.start.elapsed().as_secs() <= 332, "{:?}", run.start.elapsed());
+    run.until(900).await;
+    run.down(false);
+    assert_eq!(run.turns.recv().await, Some(Turn::Back));
+    assert!(run.start.elapsed().as_secs() <= 902);
+    assert!(run.view().frozen, "nodes have no word in yet");
+    assert_eq!(run.turns.recv().await, Some(Turn::Thawed));
+    assert!(run.start.elapsed().as_secs() <= 915, "{:?}", run.start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_says_nothing_is_down_as_well() {
+    let mut run = Run::start();
+    run.until(100).await;
+    run.server.mute.store(true, Ordering::Relaxed);
+    assert_eq!(run.turns.recv().await, Some(Turn::Frozen));
+    let waited = run.start.elapsed().as_secs();
+    assert!(waited <= 100 + 62 + 30, "{waited}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn doubts_cost_few_requests() {
+    let run = Run::start();
+    run.until(100).await;
+    let before = run.server.asked.load(Ordering::Relaxed);
+    for tenth in 0..600 {
+        run.reach.doubt();
+        tokio::time::sleep_until(run.start + Duration::from_millis(100_000 + tenth * 100)).await;
+    }
+    let asked = run.server.asked.load(Ordering::Relaxed) - before;
+    assert!(asked <= 2 * 31, "{asked} in a minute");
+}

@@ -1,0 +1,126 @@
+//! The Node is not healthy, or not there: wait for it, and give up when it had time enough. Time in
+//! which nobody could have known better does not count, and no two Machines of a MachineDeployment
+//! are given up at once.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use ostler_api::{
+    machine::{FailureReason, MachineOperationType, MachinePhase, MachineState, WaitReason},
+    names,
+    timeout::Timeout,
+};
+
+use super::{
+    health,
+    pass::{Pass, Turn, after},
+    running,
+};
+use crate::{
+    plan::{Action, EventReason, Next},
+    replacement,
+    snapshot::NodeView,
+};
+
+pub(crate) fn plan(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> Turn {
+    match pass.status.machine_phase() {
+        MachinePhase::Running => enter(pass, complaint),
+        MachinePhase::Unknown => {}
+        MachinePhase::New
+        | MachinePhase::Pending
+        | MachinePhase::Available
+        | MachinePhase::Terminating
+        | MachinePhase::Failed
+        | MachinePhase::CrashLoopBackOff
+        | MachinePhase::InPlaceUpdating
+        | MachinePhase::InPlaceUpdateSuccessful
+        | MachinePhase::InPlaceUpdateFailed
+        | MachinePhase::Other(_) => return Turn::Rest(Next::OnChange),
+    }
+    if let Some(turn) = frozen(pass, complaint) {
+        return turn;
+    }
+    if pass.machine.spec.disable_health_timeout == Some(true) {
+        return pass.wait(reason, Some(complaint.to_owned()), None);
+    }
+    let due = due(pass);
+    if pass.snap.now < due {
+        return pass.wait(reason, Some(complaint.to_owned()), Some(due));
+    }
+    if pass.snap.api.down_since.is_some() {
+        // Not for long enough to speak of it; the next check wakes this Machine.
+        return pass.wait(reason, Some(complaint.to_owned()), None);
+    }
+    if let Some(until) = pass.snap.api.settles_at(pass.snap.now) {
+        return pass.wait(reason, Some(complaint.to_owned()), Some(until));
+    }
+    let (siblings, patience) = (&pass.snap.siblings, pass.snap.settings.creation_timeout);
+    if let Some(held) = replacement::held(siblings, due, pass.snap.now, patience) {
+        let text = format!("{complaint}; it fails when its turn comes: {}", held.message);
+        return pass.wait(WaitReason::ReplacementBudget, Some(text), Some(held.until));
+    }
+    give_up(pass, complaint)
+}
+
+fn enter(pass: &mut Pass<'_>, complaint: &str) {
+    pass.machine_phase(&MachinePhase::Unknown);
+    let text = format!("Machine {} is unhealthy: {complaint}", pass.name());
+    let type_ = MachineOperationType::HealthCheck;
+    pass.last_operation(type_, MachineState::Processing, &text, None);
+    pass.event(true, EventReason::NodeUnhealthy, text);
+}
+
+fn frozen(pass: &mut Pass<'_>, complaint: &str) -> Option<Turn> {
+    if !pass.snap.api.frozen {
+        return None;
+    }
+    let text = format!("{complaint}; nobody is given up while an API server does not answer");
+    let until = pass.snap.api.settles_at(pass.snap.now);
+    Some(pass.wait(WaitReason::ApiServerUnreachable, Some(text), until))
+}
+
+/// When the health timeout ends, with the time that was lost to outages.
+fn due(pass: &Pass<'_>) -> Timestamp {
+    let own = pass.machine.spec.health_timeout.as_ref().and_then(Timeout::duration);
+    let limit = own.unwrap_or(pass.snap.settings.health_timeout);
+    let current = pass.status.current_status.as_ref();
+    let since = current.and_then(|current| current.last_update_time.as_ref());
+    let since = since.map_or(pass.snap.now, |time| time.0);
+    after(after(since, limit), pass.snap.api.lost(since, pass.snap.now))
+}
+
+/// The last look is at the API itself: a watch that hangs shows a Node as it was.
+fn give_up(pass: &mut Pass<'_>, complaint: &str) -> Turn {
+    if let Some((name, version)) = last_look(pass) {
+        pass.act(Action::ConfirmNode { name, version });
+    }
+    if let Some(deployment) = pass.machine.label(names::label::DEPLOYMENT_NAME) {
+        let (deployment, seen) = (deployment.to_owned(), pass.snap.siblings.last_failure);
+        pass.act_last(Action::ClaimReplacement { deployment, seen });
+    }
+    let text = format!("unhealthy for longer than the health timeout: {complaint}");
+    pass.fail(FailureReason::HealthTimeout, MachineOperationType::HealthCheck, &text)
+}
+
+/// Name of the Node and the version that was seen, `None` for none.
+fn last_look(pass: &Pass<'_>) -> Option<(String, Option<String>)> {
+    match &pass.snap.node {
+        NodeView::Known(node) => {
+            let meta = &node.metadata;
+            Some((meta.name.clone()?, meta.resource_version.clone()))
+        }
+        NodeView::Absent => Some((pass.machine.node_name()?.to_owned(), None)),
+        NodeView::Unknown | NodeView::Ambiguous(_) => None,
+    }
+}
+
+/// Whether a Failed Machine is fine after all: it was given up for its Node, and the Node is
+/// healthy. Without a reason it was another controller that gave it up, which does so for the Node.
+pub(crate) fn has_recovered(pass: &Pass<'_>, node: &Node) -> bool {
+    let for_its_node = pass.status.failure_reason.as_ref().is_none_or(|reason| {
+        matches!(reason, FailureReason::HealthTimeout | FailureReason::JoinTimeout)
+    });
+    for_its_node
+        && health::complaint(node, pass.machine, &pass.snap.settings).is_none()
+        && (running::has_run(pass)
+            || !health::has_taint(node, names::taint::CRITICAL_COMPONENTS_NOT_READY))
+}
