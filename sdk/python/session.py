@@ -8,7 +8,7 @@ import grpc
 sys.path.insert(0, str(Path(__file__).parent / "stubs"))
 from ostler.driver.v1alpha1 import driver_pb2 as d, driver_pb2_grpc, operation_pb2 as o, session_pb2 as s
 
-RESULTS, QUEUE, HELD_IN_HELLO, PAGE, CLASSES = 1000, 2000, 200, 150, 100  # limits
+RESULTS, QUEUE, HELD_IN_HELLO, PAGE, CLASSES = 1000, 2000, 1000, 150, 100  # limits
 DRAIN = int(os.environ.get("OSTLER_DRAIN_TIMEOUT", "25s").removesuffix("s"))
 TIMEOUTS = {"create_machine": 1200, "initialize_machine": 300, "update_machine": 600, "delete_machine": 1200,
             "get_machine_status": 60, "list_machines": 300, "get_volume_ids": 60, "validate_class": 15}

@@ -13,8 +13,9 @@ use super::completion::Completion;
 const RESULTS: usize = 1000;
 const RESULTS_AGE: Duration = Duration::from_mins(15);
 const RESULTS_BYTES: usize = 64 * 1024 * 1024;
-/// So many fit the Hello; the others are found out when the core sends them again.
-const HELD_IN_HELLO: usize = 200;
+/// What the core takes in a Hello. With the longest names that Kubernetes allows one is below 900 bytes,
+/// so all of them fit the largest frame.
+const HELD_IN_HELLO: usize = 1000;
 
 /// The operations of a process, over all its sessions.
 #[derive(Debug, Default)]
@@ -236,14 +237,14 @@ mod tests {
     #[test]
     fn the_hello_lists_what_runs_before_what_is_done() {
         let mut ledger = Ledger::default();
-        for index in 0..300 {
+        for index in 0..RESULTS {
             run(&mut ledger, &format!("done-{index}"), Instant::now());
         }
         ledger.start(&operation("runs"), OperationKind::CreateMachine);
         let held = ledger.held();
         assert_eq!(held.len(), HELD_IN_HELLO);
         assert_eq!((held[0].operation_id.as_str(), held[0].state()), ("runs", HeldState::Running));
-        assert_eq!(held[1].operation_id, "done-299");
+        assert_eq!(held[1].operation_id, "done-999");
         assert_eq!(held[1].state(), HeldState::Completed);
     }
 }

@@ -77,7 +77,8 @@ pub struct Limits {
     pub list_records: usize,
     /// Bytes of the records of one paged list.
     pub list_bytes: usize,
-    /// Frames that wait for a driver to read them.
+    /// Frames of one sort that wait for a driver to read them: what the core says by itself, and
+    /// answers that the driver called for.
     pub outbox: usize,
     /// Served revisions of classes that are kept though no operation needs them.
     pub class_revisions: usize,
@@ -86,9 +87,9 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            // Half of what a driver retains. More than a Hello can list, some 200: what a driver comes
-            // back with beyond that is UNKNOWN, and read before it is repeated.
-            in_flight: 512,
+            // With as many results that wait for their acknowledgement again at most half, a Hello lists
+            // all of it.
+            in_flight: 640,
             // With the work queue of the controllers bounded as well, more waiting only adds age.
             queued: 4096,
             queued_bytes: 64 << 20,
@@ -103,7 +104,7 @@ impl Default for Limits {
             arrivals: 256,
             // All sessions of a provider, twice.
             connect_burst: 16,
-            // What a driver may retain.
+            // What a driver may retain. A Hello with so many has room in the largest frame.
             held: 1000,
             list_records: 100_000,
             list_bytes: 64 << 20,

@@ -19,8 +19,8 @@ use ostler_tests::tools::root;
 
 /// How often each thing is done.
 const TIMES: usize = 10;
-/// Operations that a driver holds while the core is away: creates take at most seven eighths of its 512.
-const HELD: usize = 440;
+/// Operations that a driver holds while the core is away: creates take at most seven eighths of its 640.
+const HELD: usize = 500;
 
 fn main() {
     let Some(mut stack) = Stack::start() else { return };
@@ -69,7 +69,7 @@ fn users(kubectl: Kubectl, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<()>
 fn recovery(stack: &mut Stack) {
     let names = (0..HELD).map(|index| format!("held-{index:04}"));
     stack.kubectl().apply(&machines(names, "slow"));
-    let all = |count: f64| count >= 440.0;
+    let all = |count: f64| count >= 500.0;
     stack.wait_for_metric("ostler_driver_in_flight{", all);
     let mut times = Vec::new();
     for _ in 0..TIMES {

@@ -16,7 +16,7 @@ use crate::fault::{Action, Verb};
 use crate::spec::{ProviderSpec, Resource, fixed_paths_changed};
 
 /// Nearly nothing is done in this process while the cloud takes its time.
-const MAX_IN_FLIGHT: u32 = 512;
+const MAX_IN_FLIGHT: u32 = 640;
 
 impl Driver for FakeDriver {
     fn info(&self) -> DriverInfo {

@@ -113,7 +113,7 @@ impl Hub {
             return; // acknowledged once it is recorded
         }
         let provider = session.driver.provider.clone();
-        self.send_frame(key, frames::result_ack(id), Room::Limited);
+        self.send_frame(key, frames::result_ack(id), Room::Answer);
         self.count(Count::Late { provider });
     }
 

@@ -75,7 +75,7 @@ impl Hub {
             Step::Alive(running) => self.heard(now, key, &running),
             Step::Heard => {}
             Step::Unsupported { seq } => {
-                self.send_frame(key, frames::unsupported(seq), Room::Limited);
+                self.send_frame(key, frames::unsupported(seq), Room::Answer);
             }
         }
     }

@@ -37,6 +37,7 @@ async fn read(
     mut frames: Streaming<RegisterRequest>,
 ) {
     loop {
+        outbox.room().await;
         let next = tokio::select! {
             biased;
             () = outbox.closed() => return,

@@ -18,8 +18,11 @@ use crate::debug::Tap;
 /// What bounds the number of frames of a sort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// The limit of the outbox: the driver can call for such frames as often as it likes.
+    /// The limit of the outbox: the core says such things by itself, now and then.
     Limited,
+    /// The limit of the outbox: the driver can call for such frames as often as it likes. At the limit
+    /// nothing more of the driver is read, see [`Outbox::room`].
+    Answer,
     /// Something else: the credit of the session for operations and cancels, the number of
     /// targets for acknowledgements.
     Reserved,
@@ -38,6 +41,7 @@ pub(crate) struct Outbox {
 struct State {
     waiting: VecDeque<(Frame, Room)>,
     limited: usize,
+    answers: usize,
     limit: usize,
     /// `seq` of the last frame that was taken.
     seq: u64,
@@ -47,6 +51,8 @@ struct State {
     since: Instant,
     end: End,
     reader: Option<Waker>,
+    /// Who waits for room for answers.
+    writer: Option<Waker>,
 }
 
 #[derive(Debug)]
@@ -57,17 +63,19 @@ enum End {
 }
 
 impl Outbox {
-    /// An empty outbox for at most `limit` frames of [`Room::Limited`].
+    /// An empty outbox for at most `limit` frames of [`Room::Limited`], and about as many answers.
     pub(crate) fn new(limit: usize) -> Self {
         let state = State {
             waiting: VecDeque::new(),
             limited: 0,
+            answers: 0,
             limit,
             seq: 0,
             handled: 0,
             since: Instant::now(),
             end: End::Open,
             reader: None,
+            writer: None,
         };
         let closed = CancellationToken::new();
         Self { state: Arc::new(Mutex::new(state)), closed, tap: None }
@@ -92,11 +100,11 @@ impl Outbox {
         if !matches!(state.end, End::Open) {
             return true;
         }
-        if room == Room::Limited {
-            if state.limited >= state.limit {
-                return false;
-            }
-            state.limited += 1;
+        match room {
+            Room::Limited if state.limited >= state.limit => return false,
+            Room::Limited => state.limited += 1,
+            Room::Answer => state.answers += 1,
+            Room::Reserved => {}
         }
         if state.waiting.is_empty() {
             state.since = Instant::now();
@@ -104,6 +112,22 @@ impl Outbox {
         state.waiting.push_back((frame, room));
         state.wake();
         true
+    }
+
+    /// Resolves once there is room for an answer, or the stream is over. A driver may come back with
+    /// hundreds of results that all want an answer, and read none of them before it has written the
+    /// last: that is a burst, and no reason to end the session. Whoever goes on without reading is
+    /// found by [`Outbox::stalled`].
+    pub(crate) async fn room(&self) {
+        std::future::poll_fn(|context| {
+            let mut state = self.lock();
+            if state.answers < state.limit || !matches!(state.end, End::Open) {
+                return Poll::Ready(());
+            }
+            state.writer = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Whether a frame has waited for `limit` without being read.
@@ -128,6 +152,7 @@ impl Outbox {
             state.waiting.push_back((last, Room::Reserved));
             state.end = End::Closing(close.status());
             state.wake();
+            state.wake_writer();
         }
         drop(state);
         self.closed.cancel();
@@ -139,6 +164,7 @@ impl Outbox {
         state.waiting.clear();
         state.end = End::Closed;
         state.wake();
+        state.wake_writer();
     }
 
     /// Resolves once the outbox is closed.
@@ -158,10 +184,21 @@ impl State {
         }
     }
 
+    fn wake_writer(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            writer.wake();
+        }
+    }
+
     fn take(&mut self) -> Option<RegisterResponse> {
         let (frame, room) = self.waiting.pop_front()?;
-        if room == Room::Limited {
-            self.limited = self.limited.saturating_sub(1);
+        match room {
+            Room::Limited => self.limited = self.limited.saturating_sub(1),
+            Room::Answer => {
+                self.answers = self.answers.saturating_sub(1);
+                self.wake_writer();
+            }
+            Room::Reserved => {}
         }
         self.since = Instant::now();
         self.seq += 1;

@@ -81,7 +81,7 @@ impl Driver {
     pub(crate) async fn open(core: &Core, token: &str) -> Result<Self, Status> {
         let (channel, link) = core.connect_through().await;
         let mut client = DriverServiceClient::new(channel);
-        let (said, frames) = mpsc::channel(64);
+        let (said, frames) = mpsc::channel(1024);
         let request = authorized(ReceiverStream::new(frames), token);
         let heard = client.register(request).await?.into_inner();
         let (session_id, running) = (String::new(), Vec::new());

@@ -255,3 +255,42 @@ async fn f12_results_of_operations_that_were_never_known_are_acknowledged() {
     assert_eq!(driver.acknowledged().await, "of");
     assert_eq!(core.sessions.targets(), Vec::<String>::new());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_comes_back_with_a_thousand_operations_lists_them_in_one_hello() {
+    let mut core = Core::start();
+    // The longest names that Kubernetes allows.
+    let longest = |index: usize| {
+        let uid = format!("{index:036}");
+        let mut one = held(&uid, &uid, HeldState::Running);
+        let target = one.target.as_mut().unwrap();
+        target.namespace = "n".repeat(63);
+        target.name = "m".repeat(253);
+        let class = one.machine_class.as_mut().unwrap();
+        class.namespace = "n".repeat(63);
+        class.name = "c".repeat(253);
+        class.revision = "r".repeat(64);
+        one
+    };
+    let hello = holding(1, (0..1000).map(longest).collect());
+    let (mut driver, welcome) = Driver::dial(&core, hello).await;
+    driver.state(Readiness::Ready, 640).await;
+    core.provider_ready().await;
+    assert_eq!(welcome.verdicts.len(), 1000);
+    assert!(welcome.verdicts.iter().all(|one| one.verdict() == Verdict::Keep));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_results_that_nobody_waits_for_is_acknowledged_and_ends_no_session() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    let ids: Vec<String> = (0..500).map(|index| format!("forgotten-{index}")).collect();
+    for id in &ids {
+        driver.complete(id, deleted()).await;
+    }
+    for id in &ids {
+        assert_eq!(driver.acknowledged().await, *id);
+    }
+    core.sessions.submit(create("op-x", "uid-x")).unwrap();
+    assert_eq!(driver.take().await.operation_id, "op-x");
+}
