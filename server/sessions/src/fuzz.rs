@@ -49,7 +49,7 @@ pub fn core_hears(mut data: &[u8]) {
                 drop(hub.submit(now, order, Owner::Target));
             }
             5 => hub.cancel(now, &format!("operation-{}", u32::from(*whom) % (next + 1)), "fuzz"),
-            6 => hub.acknowledge(&format!("operation-{}", u32::from(*whom) % (next + 1))),
+            6 => hub.acknowledge(now, &format!("operation-{}", u32::from(*whom) % (next + 1))),
             _ => {}
         }
         if !streams.contains_key(&slot) {

@@ -121,6 +121,8 @@ pub struct Timing {
     pub hello: Duration,
     /// From sending an operation to its acceptance.
     pub accept: Duration,
+    /// For how long the acknowledgement of a result waits for another frame to go with.
+    pub acknowledge: Duration,
     /// Added to the timeout of an operation before the core gives up on it.
     pub grace: Duration,
     /// How often one principal may open a stream in the long run.
@@ -177,6 +179,9 @@ impl Default for Timing {
         Self {
             hello: Duration::from_secs(10),
             accept: Duration::from_secs(10),
+            // Longer than the controllers take to send the next operation, and nothing to a driver that
+            // keeps the result for minutes.
+            acknowledge: Duration::from_millis(5),
             grace: Duration::from_secs(15),
             connect_interval: Duration::from_secs(1),
             // The longest wait of a driver between two attempts.

@@ -104,7 +104,7 @@ impl Sessions {
     /// The outcome of this operation is durably recorded: the driver may forget it, and the
     /// target is free. Nothing happens if there is no such outcome.
     pub fn acknowledge(&self, operation_id: &str) {
-        self.shell.with(|hub, _| hub.acknowledge(operation_id));
+        self.shell.with(|hub, now| hub.acknowledge(now, operation_id));
     }
 
     /// Asks the driver to stop. The outcome still comes, and says what became of it. An operation
@@ -125,9 +125,10 @@ impl Sessions {
         let (answer, outcome) = oneshot::channel();
         let operation_id = request.operation_id.clone();
         self.order(request, Owner::Caller(answer))?;
-        // Once there is an outcome, the operation is unknown and cancelling it does nothing.
-        let _abandoned = Abandoned { sessions: self, operation_id };
-        Ok(outcome.await.unwrap_or_else(|_| Outcome::Error(OperationFailure::unanswered())))
+        let abandoned = Abandoned { sessions: self, operation_id: Some(operation_id) };
+        let outcome = outcome.await;
+        abandoned.not_any_more();
+        Ok(outcome.unwrap_or_else(|_| Outcome::Error(OperationFailure::unanswered())))
     }
 
     /// Sends nothing more from here on, tells every driver, and ends its session. No new sessions
@@ -156,11 +157,20 @@ impl Sessions {
 /// Cancels the operation of a call that nobody waits for any more.
 struct Abandoned<'a> {
     sessions: &'a Sessions,
-    operation_id: String,
+    operation_id: Option<String>,
+}
+
+impl Abandoned<'_> {
+    /// There is an outcome.
+    fn not_any_more(mut self) {
+        self.operation_id = None;
+    }
 }
 
 impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
-        self.sessions.cancel(&self.operation_id, "nobody waits for it");
+        if let Some(operation_id) = &self.operation_id {
+            self.sessions.cancel(operation_id, "nobody waits for it");
+        }
     }
 }

@@ -159,6 +159,11 @@ impl Shell {
                     state.hub.close(now, key, Close::not_reading());
                 }
             }
+            Effect::Flush(key) => {
+                if let Some(outbox) = state.outboxes.get(&key) {
+                    outbox.flush();
+                }
+            }
             Effect::CheckReading(key) => {
                 let limit = self.options.timing.not_reading;
                 if state.outboxes.get(&key).is_some_and(|outbox| outbox.stalled(limit)) {

@@ -152,7 +152,7 @@ impl Hub {
             self.effects.push(Effect::Answer(answer, Box::new(outcome)));
         }
         if let Some(instance) = holder {
-            self.ack(id, &instance);
+            self.ack(now, id, &instance);
         }
     }
 
@@ -226,7 +226,7 @@ impl Hub {
             Place::Finished { .. } => {
                 let provider = operation.provider.clone();
                 tracing::warn!(operation = %id, provider, "result dropped, nobody recorded it");
-                self.acknowledge(id);
+                self.acknowledge(now, id);
                 self.count(Count::Unclaimed { provider });
             }
         }

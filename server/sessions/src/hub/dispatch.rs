@@ -235,14 +235,14 @@ impl Hub {
     }
 
     /// The outcome is recorded: the driver may forget it, the target is free.
-    pub(crate) fn acknowledge(&mut self, id: &str) {
+    pub(crate) fn acknowledge(&mut self, now: Instant, id: &str) {
         let Some((id, operation)) = self.operations.get_key_value(id) else { return };
         if let Place::Finished { holder, .. } = &operation.place {
             let id = Arc::clone(id);
             let holder = holder.clone();
             self.forget(&id);
             if let Some(instance) = holder {
-                self.ack(&id, &instance);
+                self.ack(now, &id, &instance);
             }
         }
     }
@@ -261,10 +261,11 @@ impl Hub {
     }
 
     /// Tells the driver that keeps a result to forget it, if it is here.
-    pub(super) fn ack(&mut self, id: &str, instance: &str) {
+    pub(super) fn ack(&mut self, now: Instant, id: &str, instance: &str) {
         let holder = self.sessions.iter().find(|(_, it)| it.driver.instance_id == instance);
         if let Some(key) = holder.map(|(key, _)| *key) {
-            self.send_frame(key, frames::result_ack(id), Room::Reserved);
+            self.timers.start(Timer::Flush(key), now + self.options.timing.acknowledge);
+            self.send_frame(key, frames::result_ack(id), Room::Unhurried);
         }
     }
 }

@@ -16,6 +16,7 @@ fn timers() -> Vec<Row> {
     let Timing {
         hello,
         accept,
+        acknowledge,
         grace,
         connect_interval,
         adoption,
@@ -48,6 +49,7 @@ fn timers() -> Vec<Row> {
             accept,
             "from sending an operation; else it is cancelled, its outcome UNKNOWN",
         ),
+        ("acknowledgement", acknowledge, "of a result, waits for another frame to go with"),
         ("grace", grace, "added to the time of an operation before the core gives up on it"),
         (
             "connect interval",

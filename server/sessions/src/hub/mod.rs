@@ -68,6 +68,8 @@ pub(crate) type OpId = Arc<str>;
 pub(crate) enum Effect {
     /// Send a frame.
     Send(SessionKey, Box<Frame>, Room),
+    /// Send what waits for another frame.
+    Flush(SessionKey),
     /// End a stream.
     Close(SessionKey, Close),
     /// See whether the driver reads its frames; if not, close.
@@ -163,6 +165,7 @@ impl Hub {
             match timer {
                 Timer::Hello(key) => self.close(now, key, Close::hello_timeout()),
                 Timer::Heartbeat(key) => self.beat(now, key),
+                Timer::Flush(key) => self.effects.push(Effect::Flush(key)),
                 Timer::Accept(id) => self.not_accepted(now, &id),
                 Timer::Operation(id) => self.overdue(now, &id),
                 Timer::Resume(key) => self.not_resumed(now, key),

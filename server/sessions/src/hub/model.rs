@@ -233,7 +233,7 @@ impl World {
             }
             Action::Acknowledge { operation } => {
                 if let Some(id) = self.operation(operation) {
-                    self.hub.acknowledge(&id);
+                    self.hub.acknowledge(self.now, &id);
                 }
             }
             Action::Pass { seconds } => {
@@ -413,8 +413,10 @@ impl World {
                 let Some((instance, _)) = self.streams.get(&key) else { return };
                 match *frame {
                     Frame::Operation(operation) => {
-                        let known = &self.hub.operations[operation.operation_id.as_str()];
-                        assert!(!known.cancelled, "{operation:?} was cancelled");
+                        // It may have ended with its session within the same step.
+                        let known = self.hub.operations.get(operation.operation_id.as_str());
+                        let cancelled = known.is_some_and(|known| known.cancelled);
+                        assert!(!cancelled, "{operation:?} was cancelled");
                         let held = (*instance, operation.operation_id);
                         self.held.insert(held, HeldState::Running);
                     }
@@ -446,7 +448,7 @@ impl World {
                 let place = known.map(|operation| &operation.place);
                 assert!(matches!(place, Some(Place::Sent(_))), "{operation_id}: {place:?}");
             }
-            Effect::Publish(_) | Effect::CheckReading(_) | Effect::Count(_) => {}
+            Effect::Publish(_) | Effect::CheckReading(_) | Effect::Flush(_) | Effect::Count(_) => {}
             Effect::Answer(answer, outcome) => answer.send(*outcome).unwrap(),
         }
     }

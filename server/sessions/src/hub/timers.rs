@@ -13,6 +13,8 @@ pub(crate) enum Timer {
     Hello(SessionKey),
     /// The next heartbeat of a session.
     Heartbeat(SessionKey),
+    /// Acknowledgements that wait for another frame of a session.
+    Flush(SessionKey),
     /// The acceptance of an operation.
     Accept(OpId),
     /// The end of an operation, or of its stay in the queue or among the results.

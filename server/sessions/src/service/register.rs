@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use futures::StreamExt as _;
 use ostler_proto::v1alpha1::{RegisterRequest, register_request};
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Status, Streaming};
@@ -13,6 +14,10 @@ use crate::hub::SessionKey;
 use crate::session::Close;
 use crate::session::outbox::{Outbox, OutboxStream};
 use crate::shell::Shell;
+
+/// Frames that are handled together if they are there together: a driver accepts an operation and
+/// completes it in one breath.
+const AT_ONCE: usize = 32;
 
 /// Opens a stream. Answers before the driver has said anything: a client may wait for the head of
 /// the answer before it sends its Hello.
@@ -34,39 +39,58 @@ async fn read(
     shell: Arc<Shell>,
     key: SessionKey,
     outbox: Outbox,
-    mut frames: Streaming<RegisterRequest>,
+    frames: Streaming<RegisterRequest>,
 ) {
+    let mut frames = frames.ready_chunks(AT_ONCE);
     loop {
         outbox.room().await;
         let next = tokio::select! {
             biased;
             () = outbox.closed() => return,
-            next = frames.message() => next,
+            next = frames.next() => next,
         };
-        match next {
-            Ok(Some(mut frame)) => {
-                let seq = frame.seq;
-                scrub::frame(&shell, key, &mut frame);
-                let ahead = clock_ahead(&frame, SystemTime::now());
-                outbox.received(&frame);
-                shell.with(|hub, now| {
-                    hub.frame(now, key, frame);
-                    if let Some(ahead) = ahead {
-                        hub.clock_is_off(key, ahead);
-                    }
-                });
-                outbox.handled(seq);
+        let ended = next.is_none();
+        let mut broken = None;
+        let mut heard = Vec::new();
+        for frame in next.unwrap_or_default() {
+            match frame {
+                Ok(frame) => heard.push(frame),
+                Err(status) => broken = Some(status),
             }
-            Err(status) if is_unreadable(&status) => {
+        }
+        hear(&shell, key, &outbox, heard);
+        match broken {
+            Some(status) if is_unreadable(&status) => {
                 let close = Close::unreadable(&status);
                 return shell.with(|hub, now| hub.close(now, key, close));
             }
-            Ok(None) | Err(_) => {
+            None if !ended => {}
+            Some(_) | None => {
                 shell.ended(key);
                 return outbox.end();
             }
         }
     }
+}
+
+/// Hands frames that came together to the hub together: it is locked once.
+fn hear(shell: &Shell, key: SessionKey, outbox: &Outbox, mut heard: Vec<RegisterRequest>) {
+    let Some(last) = heard.last().map(|frame| frame.seq) else { return };
+    for frame in &mut heard {
+        scrub::frame(shell, key, frame);
+        outbox.received(frame);
+    }
+    let clock = SystemTime::now();
+    shell.with(|hub, now| {
+        for frame in heard {
+            let ahead = clock_ahead(&frame, clock);
+            hub.frame(now, key, frame);
+            if let Some(ahead) = ahead {
+                hub.clock_is_off(key, ahead);
+            }
+        }
+    });
+    outbox.handled(last);
 }
 
 /// By how many milliseconds the clock of a driver is ahead, if it says what time it has.

@@ -23,9 +23,11 @@ pub(crate) enum Room {
     /// The limit of the outbox: the driver can call for such frames as often as it likes. At the limit
     /// nothing more of the driver is read, see [`Outbox::room`].
     Answer,
-    /// Something else: the credit of the session for operations and cancels, the number of
-    /// targets for acknowledgements.
+    /// Something else: the credit of the session for operations and cancels.
     Reserved,
+    /// The number of targets. It goes with the next frame, or when the outbox is flushed: such frames
+    /// are worth no packet and no wake-up of their own.
+    Unhurried,
 }
 
 /// The outbox of one session; clones are the same outbox.
@@ -104,14 +106,24 @@ impl Outbox {
             Room::Limited if state.limited >= state.limit => return false,
             Room::Limited => state.limited += 1,
             Room::Answer => state.answers += 1,
-            Room::Reserved => {}
+            Room::Reserved | Room::Unhurried => {}
         }
         if state.waiting.is_empty() {
             state.since = Instant::now();
         }
         state.waiting.push_back((frame, room));
-        state.wake();
+        if room != Room::Unhurried {
+            state.wake();
+        }
         true
+    }
+
+    /// What has waited for company goes now.
+    pub(crate) fn flush(&self) {
+        let mut state = self.lock();
+        if !state.waiting.is_empty() {
+            state.wake();
+        }
     }
 
     /// Resolves once there is room for an answer, or the stream is over. A driver may come back with
@@ -198,7 +210,7 @@ impl State {
                 self.answers = self.answers.saturating_sub(1);
                 self.wake_writer();
             }
-            Room::Reserved => {}
+            Room::Reserved | Room::Unhurried => {}
         }
         self.since = Instant::now();
         self.seq += 1;
