@@ -1,6 +1,6 @@
 //! MachineClass: what the instances of many Machines look like. Its fields are at the top level.
 
-use k8s_openapi::api::core::v1::SecretReference;
+use k8s_openapi::{api::core::v1::SecretReference, apimachinery::pkg::util::intstr::IntOrString};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,30 @@ pub struct MachineClassSpec {
     /// Credentials; its keys win over those of `secretRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret_ref: Option<SecretReference>,
+    /// How an edit of the class reaches running instances.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot_update: Option<HotUpdateSettings>,
+}
+
+/// How an edit of a class reaches running instances.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HotUpdateSettings {
+    /// How many instances of the class are updated at once: a number, or a percentage of the
+    /// Machines of the class, rounded down. At least one is. Left out: 10%.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "count_or_percent")]
+    pub max_parallel: Option<IntOrString>,
+}
+
+fn count_or_percent(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "nullable": true,
+        "anyOf": [{ "type": "integer" }, { "type": "string" }],
+        "pattern": "^[0-9]+%?$",
+        "minimum": 0,
+    })
 }
 
 /// As upstream: an object whose unknown fields are kept.

@@ -116,6 +116,10 @@ open_enum! {
         Failed = "Failed",
         /// The driver refuses to change the running instance.
         HotUpdateRefused = "HotUpdateRefused",
+        /// Enough other instances of the class are being updated.
+        HotUpdateBudget = "HotUpdateBudget",
+        /// The driver is asked whether it takes the class, and the change of it.
+        ClassReview = "ClassReview",
     }
 }
 

@@ -12,6 +12,7 @@ use tracing::debug;
 
 use crate::bootstrap::Configs;
 use crate::events::{Occurrence, Recorder, Severity};
+use crate::hot_update::ReviewKey;
 use crate::memory::Memory;
 use crate::queue::{Lane, Queue};
 use crate::reachability::Turn;
@@ -26,6 +27,7 @@ pub(crate) struct Queues {
     pub(crate) machines: Arc<Queue<ObjectName>>,
     pub(crate) classes: Arc<Queue<ObjectName>>,
     pub(crate) secrets: Arc<Queue<ObjectName>>,
+    pub(crate) reviews: Arc<Queue<ReviewKey>>,
 }
 
 /// Puts into the queues what a change concerns.
@@ -54,6 +56,9 @@ impl Fanout {
             self.queues.machines.add(key(machine), lane);
         } else if let Some(gone) = &change.old {
             self.memory.forget_machine(gone.uid());
+            for uid in self.memory.rooms.leave(gone.uid()) {
+                self.add_all(self.stores.machines.find_names(MachineIndex::Uid, &uid), lane);
+            }
         }
         if let Some(old) = &change.old {
             let next =
@@ -219,7 +224,9 @@ impl Fanout {
 
     fn served_by(&self, provider: &str, lane: Lane) {
         for class in self.classes_of(provider) {
-            self.add_all(self.stores.users(&ObjectName::of(class.as_ref())), lane);
+            let name = ObjectName::of(class.as_ref());
+            self.add_all(self.stores.users(&name), lane);
+            self.queues.classes.add(name, lane);
         }
     }
 

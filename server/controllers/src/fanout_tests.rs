@@ -19,8 +19,12 @@ use crate::watch::{Mirror, WatchMetrics};
 fn fanout() -> Fanout {
     let metrics = QueueMetrics::register(&mut Registry::default());
     let queue = |name| Queue::new(QueueSettings::new(name, 1), &metrics);
-    let queues =
-        Queues { machines: queue("machine"), classes: queue("class"), secrets: queue("secret") };
+    let queues = Queues {
+        machines: queue("machine"),
+        classes: queue("class"),
+        secrets: queue("secret"),
+        reviews: Queue::new(QueueSettings::new("review", 1), &metrics),
+    };
     let nobody = tower::service_fn(|_: http::Request<Body>| async {
         Err::<http::Response<Body>, _>(std::io::Error::other("nobody is asked"))
     });

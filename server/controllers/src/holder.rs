@@ -2,6 +2,7 @@
 //! what was made with them.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
@@ -11,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::{debug, warn};
 
+use crate::hot_update::Reviewer;
 use crate::queue::Outcome;
 use crate::stores::Stores;
 use crate::watch::{Mirrored, ObjectName};
@@ -20,11 +22,13 @@ use crate::writes::{WriteError, Writer};
 pub(crate) struct Holder {
     pub(crate) writer: Writer,
     pub(crate) stores: Stores,
+    pub(crate) reviewer: Arc<Reviewer>,
 }
 
 impl Holder {
     pub(crate) async fn reconcile_class(&self, name: ObjectName) -> Outcome {
         let Some(class) = self.stores.classes.get(&name) else { return Outcome::Done };
+        self.reviewer.check(&class);
         let users = self.stores.users(&name);
         let used = users.iter().filter_map(|user| self.stores.machines.get(user));
         let used = used.into_iter().any(|one| uses_class(&one, &name.namespace, &name.name));

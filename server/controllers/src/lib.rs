@@ -12,6 +12,7 @@ pub mod election;
 pub mod events;
 mod fanout;
 mod holder;
+mod hot_update;
 mod machine;
 mod memory;
 mod metrics;

@@ -7,6 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use ostler_lifecycle::operation::Finished;
 use ostler_lifecycle::snapshot::{BootstrapToken, Observed, Refusal};
 
+use crate::hot_update::AllRooms;
+
 /// For how long a failure is remembered: longer than any creation may take.
 const FAILURES_KEPT: SignedDuration = SignedDuration::from_hours(24);
 
@@ -14,6 +16,8 @@ const FAILURES_KEPT: SignedDuration = SignedDuration::from_hours(24);
 /// is gone.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
+    /// Who is hot updated now.
+    pub(crate) rooms: AllRooms,
     contents: Mutex<Contents>,
 }
 

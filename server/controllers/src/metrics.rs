@@ -15,6 +15,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::memory::Memory;
 use crate::queue::Outcome;
 use crate::stores::Stores;
 use crate::watch::Mirror;
@@ -103,9 +104,38 @@ impl fmt::Debug for MachineCollector {
 }
 
 /// Registers what is told of machines.
-pub(crate) fn register_machines(registry: &mut Registry, stores: &Stores) {
+pub(crate) fn register_machines(registry: &mut Registry, stores: &Stores, memory: &Arc<Memory>) {
     let machines = Arc::clone(&stores.machines);
     registry.register_collector(Box::new(MachineCollector { machines }));
+    registry.register_collector(Box::new(UpdateCollector { memory: Arc::clone(memory) }));
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct UpdateLabel {
+    state: &'static str,
+}
+
+/// Hot updates, read when somebody scrapes.
+#[derive(Debug)]
+struct UpdateCollector {
+    memory: Arc<Memory>,
+}
+
+impl Collector for UpdateCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut to = encoder.encode_descriptor(
+            "ostler_hot_updates",
+            "Machines that are hot updated, and those that wait for their turn",
+            None,
+            MetricType::Gauge,
+        )?;
+        let (running, waiting) = self.memory.rooms.count();
+        for (state, count) in [("running", running), ("waiting", waiting)] {
+            let count = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
+            count.encode(to.encode_family(&UpdateLabel { state })?)?;
+        }
+        Ok(())
+    }
 }
 
 impl Collector for MachineCollector {
@@ -178,7 +208,7 @@ mod tests {
     #[test]
     fn a_machine_that_is_gone_leaves_no_series_behind() {
         let (mut registry, stores) = (Registry::default(), Stores::default());
-        register_machines(&mut registry, &stores);
+        register_machines(&mut registry, &stores, &Arc::default());
         let machine: Machine = serde_json::from_value(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
             "metadata": { "name": "m", "namespace": "default" }, "spec": {},

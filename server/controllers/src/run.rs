@@ -20,6 +20,7 @@ use crate::election::{ElectionError, Elector, Term};
 use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::fanout::{Fanout, Queues};
 use crate::holder::Holder;
+use crate::hot_update::Reviewer;
 use crate::machine::Machines;
 use crate::memory::Memory;
 use crate::metrics::{ReconcileMetrics, register_machines};
@@ -81,7 +82,6 @@ impl Controllers {
         let counted = EventMetrics::register(registry);
         let (recorder, events) =
             Recorder::new(client.clone(), &settings.identity, Arc::clone(&clock), counted);
-        register_machines(registry, &stores);
         let memory = Arc::new(Memory::default());
         let watch_metrics = WatchMetrics::register(registry);
         let queues = queues(&settings, &QueueMetrics::register(registry));
@@ -92,6 +92,7 @@ impl Controllers {
             watch_metrics.clone(),
             registry,
         );
+        register_machines(registry, &stores, &memory);
         let fanout = Fanout {
             queues,
             stores: stores.clone(),
@@ -147,6 +148,7 @@ fn queues(settings: &Settings, metrics: &QueueMetrics) -> Queues {
         machines: queue("machine", settings.concurrent_syncs),
         classes: queue("machineclass", FEW_WORKERS),
         secrets: queue("secret", FEW_WORKERS),
+        reviews: Queue::new(QueueSettings::new("classreview", FEW_WORKERS), metrics),
     }
 }
 
@@ -199,6 +201,18 @@ impl Core {
     }
 
     fn start_workers(&self, term: Term, stop: &CancellationToken) -> JoinSet<()> {
+        for machine in self.stores.machines.all() {
+            self.memory.rooms.take_over(&machine);
+        }
+        let queues = &self.fanout.queues;
+        let reviewer = Arc::new(Reviewer::new(
+            self.stores.clone(),
+            self.sessions.clone(),
+            Arc::clone(&self.settings),
+            self.fanout.recorder.clone(),
+            Arc::clone(&queues.reviews),
+            Arc::clone(&queues.machines),
+        ));
         let machines = Arc::new(Machines {
             writer: self.writer.clone(),
             stores: self.stores.clone(),
@@ -211,10 +225,14 @@ impl Core {
             metrics: self.reconcile_metrics.clone(),
             term,
             reach: Arc::clone(&self.reach),
-            queue: Arc::clone(&self.fanout.queues.machines),
+            reviewer: Arc::clone(&reviewer),
+            queue: Arc::clone(&queues.machines),
         });
-        let holder = Arc::new(Holder { writer: self.writer.clone(), stores: self.stores.clone() });
-        let queues = &self.fanout.queues;
+        let holder = Arc::new(Holder {
+            writer: self.writer.clone(),
+            stores: self.stores.clone(),
+            reviewer: Arc::clone(&reviewer),
+        });
         let mut workers = JoinSet::new();
         workers.spawn(Arc::clone(&queues.machines).run(stop.clone(), move |name| {
             let machines = Arc::clone(&machines);
@@ -228,6 +246,10 @@ impl Core {
         workers.spawn(Arc::clone(&queues.secrets).run(stop.clone(), move |name| {
             let holder = Arc::clone(&holder);
             async move { holder.reconcile_secret(name).await }
+        }));
+        workers.spawn(Arc::clone(&queues.reviews).run(stop.clone(), move |key| {
+            let reviewer = Arc::clone(&reviewer);
+            async move { reviewer.reconcile(key).await }
         }));
         let heard = follow_sessions(Arc::clone(&self.fanout), self.sessions.subscribe());
         let stop = stop.clone();

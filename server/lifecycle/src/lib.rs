@@ -8,6 +8,7 @@
 pub mod bootstrap;
 pub mod class;
 pub mod digest;
+pub mod hot_update;
 pub mod invariants;
 pub mod machine;
 pub mod node;

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::{
     bootstrap::ConfigName,
+    hot_update::{Question, RoomUse},
     operation::{Dispatch, SecretText},
 };
 
@@ -31,8 +32,22 @@ pub struct Plan {
     pub acknowledge: Option<String>,
     /// What to tell people.
     pub events: Vec<Event>,
+    /// What the plan could not be made without. Whoever can say it does, and plans anew; else the
+    /// plan holds, which is to wait.
+    pub need: Option<Need>,
+    /// What it does with the room for hot updates of its class.
+    pub room: RoomUse,
     /// When to look again.
     pub next: Next,
+}
+
+/// Something that is gathered only for plans that need it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Need {
+    /// What the driver says of the class: [`Snapshot::review`](crate::snapshot::Snapshot::review).
+    Review(Question),
+    /// A place among those that are updated: [`Snapshot::room`](crate::snapshot::Snapshot::room).
+    Room,
 }
 
 /// When to look again.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     bootstrap::BootstrapView,
     digest,
+    hot_update::{Parallel, ReviewView, RoomView},
     operation::{OperationView, SecretText, UserData},
     outage::ApiView,
     replacement::Siblings,
@@ -69,6 +70,11 @@ pub struct Snapshot {
     pub driver: DriverView,
     /// The operation of this Machine.
     pub operation: OperationView,
+    /// What the driver says of the class and the change of it. Looked up when a plan
+    /// [needs](crate::plan::Need) it.
+    pub review: ReviewView,
+    /// Whether this Machine may be updated now. Asked when a plan [needs](crate::plan::Need) it.
+    pub room: RoomView,
     /// Name of another Machine that has the provider id which this Machine has, or which the
     /// finished operation reports.
     pub provider_id_holder: Option<String>,
@@ -118,9 +124,11 @@ pub struct ClassFacts {
     pub provider_spec: String,
     /// Digest of `provider_spec`.
     pub spec_digest: String,
-    /// Digest of everything in the class but its metadata. Changes when, and only when, a driver
-    /// could see a difference.
+    /// Digest of everything in the class but its metadata and what only the core reads. Changes
+    /// when, and only when, a driver could see a difference.
     pub revision: String,
+    /// How many instances are updated at once.
+    pub max_parallel: Parallel,
 }
 
 impl ClassFacts {
@@ -129,8 +137,9 @@ impl ClassFacts {
         let provider_spec = digest::canonical(&class.spec.provider_spec);
         let mut content = serde_json::to_value(&class.spec).unwrap_or_else(|_| json!({}));
         if let Some(all) = content.as_object_mut() {
-            all.retain(|_, value| *value != Value::Null);
+            all.retain(|key, value| *value != Value::Null && key != "hotUpdate");
         }
+        let hot_update = class.spec.hot_update.as_ref();
         Self {
             name: class.metadata.name.clone().unwrap_or_default(),
             provider: class.provider().to_owned(),
@@ -138,6 +147,7 @@ impl ClassFacts {
             spec_digest: digest::of_text(&provider_spec),
             provider_spec,
             revision: digest::of_text(&digest::canonical(&content)),
+            max_parallel: Parallel::of(hot_update.and_then(|it| it.max_parallel.as_ref())),
         }
     }
 }

@@ -6,6 +6,8 @@ mod observe;
 mod operation;
 mod token;
 
+pub(crate) use operation::refused;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +17,9 @@ use kube::Resource;
 use ostler_api::Machine;
 use ostler_lifecycle::machine::plan;
 use ostler_lifecycle::operation::Dispatch;
-use ostler_lifecycle::plan::{Action, Event, Next, Plan};
+use ostler_lifecycle::plan::{Action, Event, Need, Next, Plan};
 use ostler_lifecycle::record::record;
-use ostler_lifecycle::snapshot::Snapshot;
+use ostler_lifecycle::snapshot::{ClassView, Snapshot};
 use ostler_sessions::{Sessions, SubmitError};
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
@@ -26,12 +28,13 @@ use crate::bootstrap::Configs;
 use crate::clock::DebugClock;
 use crate::election::Term;
 use crate::events::{Occurrence, Recorder, Severity};
+use crate::hot_update::Reviewer;
 use crate::memory::Memory;
 use crate::metrics::ReconcileMetrics;
 use crate::queue::{Lane, Outcome, Queue};
 use crate::reachability::Reach;
 use crate::settings::Settings;
-use crate::stores::{Stores, deployment};
+use crate::stores::{MachineIndex, Stores, deployment};
 use crate::watch::ObjectName;
 use crate::writes::{WriteError, Writer};
 
@@ -53,6 +56,8 @@ pub(crate) struct Machines {
     pub(crate) metrics: ReconcileMetrics,
     pub(crate) term: Term,
     pub(crate) reach: Arc<Reach>,
+    pub(crate) reviewer: Arc<Reviewer>,
+    /// The queue of machines, for those whose turn has come.
     pub(crate) queue: Arc<Queue<ObjectName>>,
 }
 
@@ -110,10 +115,10 @@ impl Machines {
     }
 
     async fn pass(&self, name: &ObjectName) -> Result<Passed, Broken> {
-        let Some(snapshot) = self.observe(name).await? else {
+        let Some(mut snapshot) = self.observe(name).await? else {
             return Ok(Passed { changed: false, outcome: Outcome::Done });
         };
-        let plan = plan(&snapshot);
+        let plan = self.plan(&mut snapshot);
         let actions: Vec<_> = plan.actions.iter().map(Action::name).collect();
         debug!(machine = %name, ?actions, next = ?plan.next, "planned");
         let done = self.execute(&snapshot, &plan).await?;
@@ -132,6 +137,39 @@ impl Machines {
         };
         let over = recorded.next == Next::Done;
         Ok(Passed { changed: done.changed && sent && !done.failed && !over, outcome })
+    }
+
+    /// Plans, with everything that plans need and few of them do.
+    fn plan(&self, snapshot: &mut Snapshot) -> Plan {
+        let mut planned = plan(snapshot);
+        // Each need is met once, so this ends.
+        while let Some(need) = planned.need.take() {
+            let ClassView::Known(class) = &snapshot.class else { break };
+            match need {
+                Need::Review(question) => {
+                    let name = ObjectName::new(&self.settings.namespace, &class.name);
+                    snapshot.review = self.reviewer.look(&name, &question);
+                }
+                Need::Room => {
+                    let name = ObjectName::new(&self.settings.namespace, &class.name);
+                    let limit = class.max_parallel.limit(self.stores.count_users(&name));
+                    snapshot.room = self.memory.rooms.ask(&snapshot.machine, limit);
+                }
+            }
+            planned = plan(snapshot);
+        }
+        let next = self.memory.rooms.settle(&snapshot.machine, planned.room);
+        self.wake(&next);
+        planned
+    }
+
+    /// Machines whose turn it is.
+    fn wake(&self, uids: &[String]) {
+        for uid in uids {
+            for name in self.stores.machines.find_names(MachineIndex::Uid, uid) {
+                self.queue.add(name, Lane::Change);
+            }
+        }
     }
 
     /// One patch a pass, and none if nothing changed; on condition of the newest version that the
@@ -232,6 +270,14 @@ impl Machines {
 
     fn tell(&self, machine: &Machine, events: Vec<Event>) {
         for event in events {
+            if event.warning {
+                warn!(
+                    machine = machine.name(),
+                    reason = event.reason.as_str(),
+                    "{}",
+                    event.message
+                );
+            }
             let severity = if event.warning { Severity::Warning } else { Severity::Normal };
             self.recorder.record(Occurrence {
                 regarding: reference(machine),

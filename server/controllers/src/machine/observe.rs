@@ -7,16 +7,18 @@ use k8s_openapi::api::core::v1::Node;
 use ostler_api::machine::MachinePhase;
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::class::uses_class;
+use ostler_lifecycle::hot_update::{ReviewView, RoomView};
 use ostler_lifecycle::node;
 use ostler_lifecycle::operation::{OperationView, SecretText, UserData};
 use ostler_lifecycle::replacement::Siblings;
 use ostler_lifecycle::snapshot::{
-    ClassFacts, ClassView, DriverFacts, DriverView, Fresh, NodeView, Observed, PodView,
-    SecretFacts, SecretView, Snapshot,
+    ClassFacts, ClassView, DriverView, Fresh, NodeView, Observed, PodView, SecretFacts, SecretView,
+    Snapshot,
 };
 use rand::RngExt;
 
 use super::{Broken, Machines, operation, token};
+use crate::hot_update::driver_of;
 use crate::stores::{MachineIndex, MergedSecret, NodeIndex, PodIndex, deployment, merge};
 use crate::target::TargetOf;
 use crate::watch::ObjectName;
@@ -59,6 +61,8 @@ impl Machines {
             bootstrap_token,
             provider_id_holder: self.other_holder(&machine, &operation),
             operation,
+            review: ReviewView::default(),
+            room: RoomView::default(),
             term: self.term.number.into(),
             order: self.term.order.clone(),
             fresh: fresh(),
@@ -129,12 +133,7 @@ impl Machines {
 
     fn driver_view(&self, class: Option<&MachineClass>) -> DriverView {
         let Some(class) = class else { return DriverView::Unavailable };
-        let name = self.settings.driver_name(class.provider());
-        let states = self.sessions.providers();
-        let state = states.into_iter().find(|state| state.ready && state.provider == name);
-        state.map_or(DriverView::Unavailable, |state| {
-            DriverView::Ready(DriverFacts { identity: state.driver, kinds: state.kinds })
-        })
+        driver_of(&self.sessions, &self.settings, class.provider())
     }
 
     /// Name of another machine with the provider id that this one has or is about to get.

@@ -101,7 +101,8 @@ pub(super) fn never_sent(dispatch: &Dispatch, refused: &SubmitError) -> Option<F
     }
 }
 
-fn refused(failure: &OperationFailure) -> Failure {
+/// A failure in the words of decisions.
+pub(crate) fn refused(failure: &OperationFailure) -> Failure {
     let violations = failure.violations.iter();
     Failure {
         code: failure.code,

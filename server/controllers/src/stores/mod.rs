@@ -62,6 +62,11 @@ impl Stores {
         self.machines.find_names(MachineIndex::Class, &class.to_string())
     }
 
+    /// How many machines use a class.
+    pub(crate) fn count_users(&self, class: &ObjectName) -> usize {
+        self.machines.count(MachineIndex::Class, &class.to_string())
+    }
+
     /// Classes that name a secret.
     pub(crate) fn namers(&self, secret: &ObjectName) -> Vec<ObjectName> {
         self.classes.find_names(ClassIndex::Secret, &secret.to_string())

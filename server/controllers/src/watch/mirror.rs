@@ -150,6 +150,11 @@ impl<K: Mirrored> Mirror<K> {
         contents.index.get(&(index, value.to_owned())).into_iter().flatten().cloned().collect()
     }
 
+    /// How many objects are indexed under `value`.
+    pub fn count(&self, index: K::Index, value: &str) -> usize {
+        self.read().index.get(&(index, value.to_owned())).map_or(0, std::collections::BTreeSet::len)
+    }
+
     /// Every object, in no order.
     pub fn all(&self) -> Vec<Arc<K>> {
         self.read().objects.values().cloned().collect()

@@ -32,7 +32,7 @@ mod volumes;
 
 pub use diagram::mermaid;
 pub use phase::{Life, lifecycle_phase};
-pub use retry::{First, Move, Rule, rule};
+pub use retry::{First, Move, Rule, review_failed, rule};
 
 use ostler_api::machine::{Machine, MachinePhase, MachineStep};
 

@@ -18,9 +18,10 @@ use super::{
     standing::{Standing, standing},
 };
 use crate::{
+    hot_update::RoomUse,
     node,
     operation::{Dispatch, Failure, InstanceRecord, OperationView, Request},
-    plan::{Action, Event, EventReason, MachinePatch, Next, NodePatch, Plan},
+    plan::{Action, Event, EventReason, MachinePatch, Need, Next, NodePatch, Plan},
     snapshot::{ClassFacts, NodeView, Snapshot},
 };
 
@@ -68,6 +69,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) cancel: Option<String>,
     pub(crate) acknowledge: Option<String>,
     events: Vec<Event>,
+    pub(crate) need: Option<Need>,
     waits: bool,
 }
 
@@ -88,6 +90,7 @@ impl<'a> Pass<'a> {
             cancel: None,
             acknowledge: None,
             events: Vec::new(),
+            need: None,
             waits: false,
         }
     }
@@ -371,6 +374,9 @@ impl<'a> Pass<'a> {
         let quiet = quiet && differs_only_in_frills(&before, &self.status);
         self.status.observed_generation = self.machine.metadata.generation;
         preboot::derive(&mut self, next == Next::Done);
+        let expected = self.snap.operation == OperationView::Expected;
+        let busy = works || expected || self.dispatch.is_some();
+        let room = room_use(&self.status, busy, self.need.as_ref());
         let status = if quiet { before } else { self.status };
         let mut actions = self.before;
         if !self.patch.is_empty() {
@@ -389,6 +395,8 @@ impl<'a> Pass<'a> {
             cancel: self.cancel,
             acknowledge: self.acknowledge,
             events: self.events,
+            need: self.need,
+            room,
             next,
         }
     }
@@ -401,6 +409,22 @@ fn differs_only_in_frills(before: &MachineStatus, now: &MachineStatus) -> bool {
     bare.step.clone_from(&before.step);
     bare.step_since.clone_from(&before.step_since);
     bare == *before
+}
+
+/// An update counts from the decision to send it until its outcome is recorded; not while it waits
+/// for its next attempt.
+fn room_use(status: &MachineStatus, busy: bool, need: Option<&Need>) -> RoomUse {
+    let intent = status.operation.as_ref().and_then(OperationIntent::operation_kind);
+    let waits = status.waiting_for.as_ref().map(|wait| &wait.reason);
+    if intent == Some(OperationKind::UpdateMachine) && busy {
+        RoomUse::Uses
+    } else if need == Some(&Need::Room) {
+        RoomUse::Wants
+    } else if waits == Some(&WaitReason::HotUpdateBudget) {
+        RoomUse::Waits
+    } else {
+        RoomUse::None
+    }
 }
 
 /// `<uid>:<verb>`, and for an update the digest of the spec: another spec is another intent.

@@ -21,9 +21,10 @@ use super::{
 };
 use crate::{
     digest,
+    hot_update::{Question, ReviewView, RoomView},
     operation::{Failure, Request},
-    plan::{EventReason, Next},
-    snapshot::{ClassFacts, DriverFacts},
+    plan::{EventReason, Need, Next},
+    snapshot::{ClassFacts, ClassView, DriverFacts, DriverView},
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
@@ -44,10 +45,14 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         return turn;
     }
     if !driver.has(OperationKind::UpdateMachine) {
-        refuse(pass, HotUpdateState::Unsupported, "the driver cannot change running instances");
+        let text = "the driver cannot change running instances";
+        refuse(pass, HotUpdateState::Unsupported, &class.spec_digest, text);
         return pass.wait(WaitReason::HotUpdateRefused, None, None);
     }
     if let Some(turn) = look_first(pass, class, driver) {
+        return turn;
+    }
+    if let Some(turn) = review(pass, class, driver).or_else(|| room(pass, class)) {
         return turn;
     }
     update(pass, class)
@@ -68,12 +73,16 @@ fn is_pending(pass: &Pass<'_>) -> bool {
 
 /// Digest of the spec that a driver last reported as fully applied.
 fn applied_digest(pass: &Pass<'_>) -> Option<String> {
+    applied_spec(pass).map(|text| digest::of_text(&text))
+}
+
+/// The spec that a driver last reported as fully applied, in its canonical form.
+fn applied_spec(pass: &Pass<'_>) -> Option<String> {
     let key = names::annotation::LAST_APPLIED_PROVIDER_SPEC;
     if let Some(Some(text)) = pass.patch.annotations.get(key) {
-        return Some(digest::of_text(text));
+        return Some(text.clone());
     }
-    let text = pass.machine.annotation(key)?;
-    digest::canonical_text(text).map(|text| digest::of_text(&text))
+    digest::canonical_text(pass.machine.annotation(key)?)
 }
 
 /// The instance has the spec of its class.
@@ -117,6 +126,64 @@ fn look_first(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> 
     }
     let unresolved = pass.standing() == Standing::Unresolved;
     (unresolved && driver.has(OperationKind::GetMachineStatus)).then(|| pass.send_read(class))
+}
+
+/// What the driver says of the change as a whole, before any part of it is tried.
+fn review(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Option<Turn> {
+    if !driver.has(OperationKind::ValidateClass) {
+        return None;
+    }
+    let old_spec = applied_spec(pass).unwrap_or_default();
+    if old_spec == class.provider_spec {
+        return None;
+    }
+    let changes = !old_spec.is_empty();
+    let review = match &pass.snap.review {
+        ReviewView::NoAnswer => return None,
+        ReviewView::Failed { reason, message } => {
+            return Some(pass.wait(reason.clone(), Some(message.clone()), None));
+        }
+        ReviewView::NotLookedUp | ReviewView::Asked => {
+            if pass.snap.review == ReviewView::NotLookedUp {
+                pass.need = Some(Need::Review(Question {
+                    class_revision: class.revision.clone(),
+                    old_spec,
+                    driver: driver.identity.clone(),
+                }));
+            }
+            let text = format!("the driver is asked about class {}", class.name);
+            return Some(pass.wait(WaitReason::ClassReview, Some(text), None));
+        }
+        ReviewView::Known(review) => review.clone(),
+    };
+    if !review.violations.is_empty() {
+        let text =
+            format!("class {} revision {}: {}", class.name, class.revision, review.complaint());
+        return Some(pass.wait(WaitReason::InvalidSpec, Some(text), None));
+    }
+    if changes && !review.hot {
+        refuse(pass, HotUpdateState::Refused, &class.spec_digest, &review.refusal());
+        return Some(pass.wait(WaitReason::HotUpdateRefused, None, None));
+    }
+    None
+}
+
+/// An edit of a class with thousands of Machines must not storm a cloud.
+fn room(pass: &mut Pass<'_>, class: &ClassFacts) -> Option<Turn> {
+    let text = match pass.snap.room {
+        RoomView::Granted => return None,
+        RoomView::NotAsked => {
+            pass.need = Some(Need::Room);
+            format!("other instances of class {} are being updated", class.name)
+        }
+        RoomView::Full { ahead, limit } => {
+            format!(
+                "{limit} of class {} are updated at once, {ahead} wait before this one",
+                class.name
+            )
+        }
+    };
+    Some(pass.wait(WaitReason::HotUpdateBudget, Some(text), None))
 }
 
 fn update(pass: &mut Pass<'_>, class: &ClassFacts) -> Turn {
@@ -170,7 +237,9 @@ pub(crate) fn failed(pass: &mut Pass<'_>, failure: &Failure, rule: &Rule) {
     }
     let text = failure.text();
     if let Move::Refuse(state) = &rule.then {
-        return refuse(pass, state.clone(), &text);
+        // What was refused is what was sent; the class may be another one by now.
+        let sent = pass.status.hot_update.as_ref().map(|update| update.spec_digest.clone());
+        return refuse(pass, state.clone(), &sent.unwrap_or_default(), &text);
     }
     if let Some(update) = &mut pass.status.hot_update {
         update.state = HotUpdateState::Failed;
@@ -186,22 +255,25 @@ pub(crate) fn failed(pass: &mut Pass<'_>, failure: &Failure, rule: &Rule) {
 }
 
 /// Shows a refusal, once. Nothing was changed: the last operation is not an update.
-fn refuse(pass: &mut Pass<'_>, state: HotUpdateState, text: &str) {
-    let Ok((class, driver)) = preconditions::check(pass.snap) else { return };
+fn refuse(pass: &mut Pass<'_>, state: HotUpdateState, spec_digest: &str, text: &str) {
+    let word = state.as_str().to_owned();
     pass.status.operation = None;
     pass.status.retry = None;
     pass.step(None);
-    let word = state.as_str().to_owned();
-    let old = pass.status.hot_update.take();
-    pass.status.hot_update = Some(HotUpdate {
-        state,
-        dirty: old.as_ref().is_some_and(|update| update.dirty),
-        // What was refused is what was sent; the class may be another one by now.
-        spec_digest: old.map_or_else(|| class.spec_digest.clone(), |update| update.spec_digest),
-        driver: Some(driver.identity.clone()),
-    });
+    let dirty = pass.status.hot_update.take().is_some_and(|update| update.dirty);
+    let driver = match &pass.snap.driver {
+        DriverView::Ready(driver) => Some(driver.identity.clone()),
+        DriverView::Unavailable => None,
+    };
+    let spec_digest = spec_digest.to_owned();
+    pass.status.hot_update = Some(HotUpdate { state, spec_digest, dirty, driver });
+    let message = match &pass.snap.class {
+        ClassView::Known(class) => {
+            format!("class {} revision {}: {text}", class.name, class.revision)
+        }
+        ClassView::Unknown | ClassView::Missing | ClassView::NamespaceDenied => text.to_owned(),
+    };
     let now = pass.now();
-    let message = format!("class {} revision {}: {text}", class.name, class.revision);
     let type_ = MachineConditionType::HotUpdateRefused;
     conditions::set(&mut pass.status, &now, &type_, true, &word, &message);
     let description = format!("Machine {} runs; its class cannot be applied to it", pass.name());

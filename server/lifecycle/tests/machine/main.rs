@@ -17,6 +17,7 @@ mod creation;
 mod deletion;
 mod drain;
 mod health;
+mod hot_budget;
 mod hot_update;
 mod initialization;
 mod life;

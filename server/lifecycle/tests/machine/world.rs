@@ -15,6 +15,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     bootstrap::{BootstrapView, ConfigFacts, ConfigView},
+    hot_update::{ReviewView, RoomView},
     invariants, machine,
     operation::{
         Dispatch, Failure, Finished, InFlight, InstanceRecord, OperationView, Request, SecretText,
@@ -75,6 +76,8 @@ pub struct World {
     pub connected: bool,
     pub driver_version: String,
     pub operation: OperationView,
+    pub review: ReviewView,
+    pub room: RoomView,
     pub holder: Option<String>,
     pub settings: Settings,
     /// What exists in the infrastructure.
@@ -122,6 +125,8 @@ impl World {
             connected: true,
             driver_version: "fake 1".to_owned(),
             operation: OperationView::Idle,
+            review: ReviewView::NoAnswer,
+            room: RoomView::Granted,
             holder: None,
             settings: Settings::default(),
             instances: Vec::new(),
@@ -261,6 +266,8 @@ impl World {
                 DriverView::Unavailable
             },
             operation: self.operation.clone(),
+            review: self.review.clone(),
+            room: self.room,
             provider_id_holder: self.holder.clone(),
             term: 1,
             order: "lease".to_owned(),

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod manual;
+mod review;
 mod table;
 
 use std::time::Duration;
@@ -20,6 +21,7 @@ use crate::{
     snapshot::{ClassView, SecretView},
 };
 
+pub use review::review_failed;
 pub use table::{First, Move, Rule, rule};
 
 /// What follows from this failure.

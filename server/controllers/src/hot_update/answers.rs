@@ -1,0 +1,113 @@
+//! What drivers said of classes.
+
+use std::collections::{HashMap, VecDeque};
+
+use ostler_lifecycle::hot_update::{Question, ReviewView};
+
+use super::ReviewKey;
+
+/// Answers that are kept; beyond that the oldest goes and is asked for anew. One for each class and
+/// spec that some Machine of it still has, so a thousand is many edits of many classes.
+const MOST_ANSWERS: usize = 1_000;
+
+/// A question and what came of it.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) question: Question,
+    pub(super) view: ReviewView,
+    /// How often in a row the driver could not answer.
+    pub(super) failures: i32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    all: HashMap<ReviewKey, Asked>,
+    /// The same keys, the oldest first.
+    order: VecDeque<ReviewKey>,
+}
+
+impl Answers {
+    /// What is known; `None`: the question is new, and is noted as asked.
+    pub(super) fn look(&mut self, key: &ReviewKey, question: &Question) -> Option<ReviewView> {
+        match self.all.get(key) {
+            Some(asked) if asked.question == *question => return Some(asked.view.clone()),
+            Some(_) => {}
+            None => self.make_room(key),
+        }
+        let question = question.clone();
+        let asked = Asked { question, view: ReviewView::Asked, failures: 0 };
+        self.all.insert(key.clone(), asked);
+        None
+    }
+
+    pub(super) fn get(&self, key: &ReviewKey) -> Option<Asked> {
+        self.all.get(key).cloned()
+    }
+
+    /// Keeps an answer, unless something else was asked meanwhile.
+    pub(super) fn keep(&mut self, key: &ReviewKey, asked: Asked) -> bool {
+        match self.all.get_mut(key) {
+            Some(slot) if slot.question == asked.question => {
+                *slot = asked;
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    pub(super) fn forget(&mut self, key: &ReviewKey) {
+        self.all.remove(key);
+        self.order.retain(|other| other != key);
+    }
+
+    fn make_room(&mut self, key: &ReviewKey) {
+        if self.order.len() >= MOST_ANSWERS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.all.remove(&oldest);
+        }
+        self.order.push_back(key.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::ObjectName;
+
+    fn key(class: &str) -> ReviewKey {
+        ReviewKey { class: ObjectName::new("default", class), old_digest: String::new() }
+    }
+
+    fn question(revision: &str) -> Question {
+        Question {
+            class_revision: revision.to_owned(),
+            old_spec: "{}".to_owned(),
+            driver: "fake 1".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_question_is_new_once_and_again_when_class_or_driver_change() {
+        let mut answers = Answers::default();
+        assert_eq!(answers.look(&key("c"), &question("1")), None);
+        assert_eq!(answers.look(&key("c"), &question("1")), Some(ReviewView::Asked));
+        let other = Question { driver: "fake 2".to_owned(), ..question("1") };
+        assert_eq!(answers.look(&key("c"), &other), None);
+        assert_eq!(answers.look(&key("c"), &question("2")), None);
+        let late = Asked { question: question("1"), view: ReviewView::NoAnswer, failures: 0 };
+        assert!(!answers.keep(&key("c"), late), "an answer to an old question is no answer");
+    }
+
+    #[test]
+    fn no_more_answers_are_kept_than_there_is_room_for() {
+        let mut answers = Answers::default();
+        for index in 0..MOST_ANSWERS + 10 {
+            answers.look(&key(&index.to_string()), &question("1"));
+        }
+        assert_eq!((answers.all.len(), answers.order.len()), (MOST_ANSWERS, MOST_ANSWERS));
+        assert_eq!(answers.look(&key("0"), &question("1")), None);
+        answers.forget(&key("0"));
+        assert_eq!(answers.all.len(), answers.order.len());
+    }
+}

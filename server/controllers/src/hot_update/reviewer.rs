@@ -1,0 +1,215 @@
+//! Asks drivers about classes: whether they are right, and whether a change of them can reach
+//! running instances. Once for all machines of a class with the same last applied spec.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
+use ostler_api::MachineClass;
+use ostler_api::driver::OperationKind;
+use ostler_api::names;
+use ostler_lifecycle::digest;
+use ostler_lifecycle::hot_update::{ClassReview, Question, ReviewView};
+use ostler_lifecycle::machine::review_failed;
+use ostler_lifecycle::snapshot::{ClassFacts, DriverFacts, DriverView};
+use ostler_proto::v1alpha1::operation_result::Response;
+use ostler_proto::v1alpha1::{
+    ObjectRevision, Target, ValidateClassRequest, ValidateClassResponse, operation,
+};
+use ostler_sessions::{Dispatch, Lane as OperationLane, Outcome as Answer, Sessions};
+use tracing::{info, warn};
+
+use super::answers::{Answers, Asked};
+use crate::events::{Occurrence, Recorder, Severity};
+use crate::machine::refused;
+use crate::queue::{Lane, Outcome, Queue};
+use crate::settings::Settings;
+use crate::stores::Stores;
+use crate::watch::ObjectName;
+
+/// How long a driver may take, from receipt.
+const TIME: Duration = Duration::from_secs(15);
+
+/// One question at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ReviewKey {
+    pub(crate) class: ObjectName,
+    /// Digest of the last applied spec; empty: only the class itself is looked at.
+    pub(crate) old_digest: String,
+}
+
+/// Asks, and remembers the answers.
+pub(crate) struct Reviewer {
+    stores: Stores,
+    sessions: Sessions,
+    settings: Arc<Settings>,
+    recorder: Recorder,
+    reviews: Arc<Queue<ReviewKey>>,
+    machines: Arc<Queue<ObjectName>>,
+    answers: Mutex<Answers>,
+}
+
+/// The driver that serves a class.
+pub(crate) fn driver_of(sessions: &Sessions, settings: &Settings, provider: &str) -> DriverView {
+    let name = settings.driver_name(provider);
+    let states = sessions.providers();
+    let state = states.into_iter().find(|state| state.ready && state.provider == name);
+    state.map_or(DriverView::Unavailable, |state| {
+        DriverView::Ready(DriverFacts { identity: state.driver, kinds: state.kinds })
+    })
+}
+
+impl Reviewer {
+    pub(crate) fn new(
+        stores: Stores,
+        sessions: Sessions,
+        settings: Arc<Settings>,
+        recorder: Recorder,
+        reviews: Arc<Queue<ReviewKey>>,
+        machines: Arc<Queue<ObjectName>>,
+    ) -> Self {
+        let answers = Mutex::default();
+        Self { stores, sessions, settings, recorder, reviews, machines, answers }
+    }
+
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the driver says; it is asked if nobody did yet. The machines of the class are looked at
+    /// when it has answered.
+    pub(crate) fn look(&self, class: &ObjectName, question: &Question) -> ReviewView {
+        let old = question.old_spec.as_str();
+        let old_digest = if old.is_empty() { String::new() } else { digest::of_text(old) };
+        let key = ReviewKey { class: class.clone(), old_digest };
+        let known = self.answers().look(&key, question);
+        known.unwrap_or_else(|| {
+            self.reviews.add(key, Lane::Change);
+            ReviewView::Asked
+        })
+    }
+
+    /// A class changed, or its driver: is the class right?
+    pub(crate) fn check(&self, class: &MachineClass) {
+        let facts = ClassFacts::of(class);
+        let driver = driver_of(&self.sessions, &self.settings, &facts.provider);
+        let DriverView::Ready(driver) = driver else { return };
+        if driver.has(OperationKind::ValidateClass) {
+            let question = Question {
+                class_revision: facts.revision,
+                old_spec: String::new(),
+                driver: driver.identity,
+            };
+            self.look(&ObjectName::of(class), &question);
+        }
+    }
+
+    /// Asks the driver what is noted as asked.
+    pub(crate) async fn reconcile(&self, key: ReviewKey) -> Outcome {
+        let Some(asked) = self.answers().get(&key) else { return Outcome::Done };
+        if !matches!(asked.view, ReviewView::Asked | ReviewView::Failed { .. }) {
+            return Outcome::Done;
+        }
+        let class = self.stores.classes.get(&key.class);
+        let current =
+            class.filter(|it| ClassFacts::of(it).revision == asked.question.class_revision);
+        let Some(class) = current else {
+            // Whoever needs an answer asks about the class as it is now.
+            self.answers().forget(&key);
+            self.wake(&key.class);
+            return Outcome::Done;
+        };
+        let answer = self.sessions.call(dispatch(&class, &asked.question)).await;
+        let (view, again) = judged(&answer, asked.failures);
+        let failures = if again.is_some() { asked.failures.saturating_add(1) } else { 0 };
+        let said = asked.view != view && key.old_digest.is_empty();
+        let kept = Asked { question: asked.question, view: view.clone(), failures };
+        if !self.answers().keep(&key, kept) {
+            return Outcome::Again(Duration::ZERO);
+        }
+        if said {
+            self.tell(&class, &view);
+        }
+        self.wake(&key.class);
+        again.map_or(Outcome::Done, Outcome::Again)
+    }
+
+    fn wake(&self, class: &ObjectName) {
+        for machine in self.stores.users(class) {
+            self.machines.add(machine, Lane::Change);
+        }
+    }
+
+    /// What is wrong with a class is said at the class itself, before a machine is made with it.
+    fn tell(&self, class: &MachineClass, view: &ReviewView) {
+        let ReviewView::Known(review) = view else { return };
+        let name = class.metadata.name.as_deref().unwrap_or_default();
+        let complaint = review.complaint();
+        let warnings = review.warnings.join("; ");
+        let (severity, reason, note) = if !complaint.is_empty() {
+            warn!(class = name, violations = complaint, "the driver does not take the class");
+            (Severity::Warning, "ClassInvalid", complaint)
+        } else if !warnings.is_empty() {
+            info!(class = name, warnings, "the driver warns of the class");
+            (Severity::Normal, "ClassWarning", warnings)
+        } else {
+            return;
+        };
+        let regarding: ObjectReference = class.object_ref(&());
+        self.recorder.record(Occurrence {
+            regarding,
+            severity,
+            reason,
+            action: "ValidateClass",
+            note,
+        });
+    }
+}
+
+fn dispatch(class: &MachineClass, question: &Question) -> Dispatch {
+    let facts = ClassFacts::of(class);
+    let namespace = class.metadata.namespace.clone().unwrap_or_default();
+    let operation_id = uuid::Uuid::new_v4().to_string();
+    let validate = ValidateClassRequest {
+        provider_spec_json: facts.provider_spec,
+        old_provider_spec_json: question.old_spec.clone(),
+    };
+    Dispatch {
+        provider: facts.provider,
+        idempotency_key: operation_id.clone(),
+        operation_id,
+        target: Target {
+            kind: names::MACHINE_CLASS.to_owned(),
+            namespace: namespace.clone(),
+            name: facts.name.clone(),
+            uid: class.metadata.uid.clone().unwrap_or_default(),
+        },
+        class: Some(ObjectRevision { namespace, name: facts.name, revision: facts.revision }),
+        request: operation::Request::ValidateClass(validate),
+        timeout: TIME,
+        checkpoint: String::new(),
+        lane: OperationLane::User,
+    }
+}
+
+/// What an answer is, and when to ask again if it is none.
+fn judged(answer: &Answer, failures: i32) -> (ReviewView, Option<Duration>) {
+    match answer {
+        Answer::Result(Response::ValidateClass(response)) => {
+            (ReviewView::Known(review(response)), None)
+        }
+        Answer::Result(_) => (ReviewView::NoAnswer, None),
+        Answer::Error(failure) => review_failed(&refused(failure), failures),
+    }
+}
+
+fn review(response: &ValidateClassResponse) -> ClassReview {
+    let violations = response.violations.iter();
+    ClassReview {
+        violations: violations.map(|one| (one.path.clone(), one.description.clone())).collect(),
+        hot: response.change_is_hot_updatable,
+        fixed_paths: response.not_hot_updatable_paths.clone(),
+        warnings: response.warnings.clone(),
+    }
+}

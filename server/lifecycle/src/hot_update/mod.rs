@@ -1,0 +1,10 @@
+//! How an edited class reaches running instances without a storm: how many at once, who is next,
+//! and what the driver says of the edit as a whole.
+
+mod parallel;
+mod review;
+mod room;
+
+pub use parallel::{DEFAULT_PERCENT, Parallel};
+pub use review::{ClassReview, Question, ReviewView};
+pub use room::{RoomUse, RoomView, Rooms};
