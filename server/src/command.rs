@@ -100,6 +100,9 @@ pub struct Args {
     /// Between two checks of API servers that answer
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     machine_safety_apiserver_statuscheck_period: Duration,
+    /// How long a machine with the annotation node.machine.sapcloud.io/preserve is kept
+    #[arg(long, value_name = "DURATION", default_value = "96h", value_parser = duration)]
+    machine_preserve_timeout: Duration,
     /// Node conditions that must be False
     #[arg(
         long,
@@ -214,6 +217,7 @@ fn options(args: Args) -> CoreOptions {
         creation_timeout: args.machine_creation_timeout,
         health_timeout: args.machine_health_timeout,
         drain_timeout: args.machine_drain_timeout,
+        preserve_timeout: args.machine_preserve_timeout,
         detach_timeout: args.machine_pv_detach_timeout,
         resource_exhausted_retry: args.resource_exhausted_retry,
         node_conditions: args.node_conditions,

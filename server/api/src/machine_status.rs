@@ -458,6 +458,10 @@ open_enum! {
         HotUpdateRefused = "HotUpdateRefused",
         /// Whether the last hot update succeeded; False carries the driver's text.
         HotUpdated = "HotUpdated",
+        /// True: parts of the node template are malformed, and not put on the Node.
+        NodeTemplateRefused = "NodeTemplateRefused",
+        /// True: the value of an annotation that asks for preservation has no meaning.
+        PreserveValueInvalid = "PreserveValueInvalid",
         /// Whether the Node was drained for the deletion.
         Drained = "Drained",
         /// Whether the instance was deleted; False carries the driver's text.

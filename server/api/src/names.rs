@@ -72,6 +72,20 @@ pub mod annotation {
     pub const NOT_MANAGED: &str = "node.machine.sapcloud.io/not-managed-by-mcm";
     /// On a Machine or Node: keep it for examination.
     pub const PRESERVE: &str = "node.machine.sapcloud.io/preserve";
+    /// On a Machine: what [`PRESERVE`] on its Node said last.
+    pub const LAST_NODE_PRESERVE: &str =
+        "node.machine.sapcloud.io/last-applied-node-preserve-value";
+    /// On a Node, `true`: the cluster-autoscaler leaves it alone.
+    pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+    /// On a Node, `true`: a machine controller put [`SCALE_DOWN_DISABLED`] there.
+    pub const SCALE_DOWN_DISABLED_BY_US: &str =
+        "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm";
+    /// On a Node: the node template that was last applied, as JSON.
+    pub const LAST_APPLIED_NODE_TEMPLATE: &str =
+        "node.machine.sapcloud.io/last-applied-anno-labels-taints";
+    /// On a Node: the virtual capacity that was last applied, as JSON.
+    pub const LAST_APPLIED_VIRTUAL_CAPACITY: &str =
+        "node.machine.sapcloud.io/last-applied-virtual-capacity";
     /// Ours, on a MachineClass, `true`: adopt instances that carry the machine's name and no UID.
     pub const ADOPT_BY_NAME: &str = "ostler.dev/adopt-by-name";
     /// Ours, on the Secret of a bootstrap token: UID of the Machine that it was made for.
@@ -84,9 +98,17 @@ pub mod annotation {
 pub mod taint {
     /// On a Node until its Machine is Running. Put there by the kubelet.
     pub const INSTANCE_NOT_READY: &str = "node.machine.sapcloud.io/instance-not-ready";
+    /// On the Node of a Failed Machine that is preserved.
+    pub const PRESERVED: &str = "node.machine.sapcloud.io/preserved";
     /// On a Node until its critical components run. A Pending Machine waits for its removal.
     pub const CRITICAL_COMPONENTS_NOT_READY: &str =
         "node.gardener.cloud/critical-components-not-ready";
+}
+
+/// Conditions of a Node that machine controllers write.
+pub mod node_condition {
+    /// Whether its Machine is preserved.
+    pub const PRESERVED: &str = "Preserved";
 }
 
 /// Tags that a driver sets on everything it makes. Together they are the identity of an instance.

@@ -114,6 +114,8 @@ open_enum! {
         NotObserved = "NotObserved",
         /// Given up; somebody, or a MachineSet, has to replace it.
         Failed = "Failed",
+        /// Given up, and kept for examination.
+        Preserved = "Preserved",
         /// The driver refuses to change the running instance.
         HotUpdateRefused = "HotUpdateRefused",
         /// Enough other instances of the class are being updated.

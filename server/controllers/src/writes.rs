@@ -173,6 +173,20 @@ impl Writer {
         self.run("BootstrapConfig", "patch", api.patch(&config.name, &params, &patch)).await
     }
 
+    /// The same for the status of a kind of Kubernetes' own, in whose lists entries have keys.
+    pub(crate) async fn merge_status<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        patch: &Value,
+    ) -> Result<K, WriteError>
+    where
+        K: Mirrored + Debug + DeserializeOwned,
+    {
+        let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
+        self.run(K::KIND, "patch_status", api.patch_status(name, &params, &patch)).await
+    }
+
     /// Creates an object.
     pub(crate) async fn create<K>(&self, api: &Api<K>, object: &K) -> Result<K, WriteError>
     where

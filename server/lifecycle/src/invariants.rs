@@ -154,6 +154,7 @@ fn patches(plan: &Plan) -> impl Iterator<Item = &crate::plan::MachinePatch> {
         | Action::EnsureBootstrapToken(_)
         | Action::DeleteBootstrapToken { .. }
         | Action::PatchNode(_)
+        | Action::PatchNodeStatus(_)
         | Action::Evict(_)
         | Action::DeletePod(_)
         | Action::DeleteNode { .. }

@@ -15,6 +15,7 @@ pub mod node;
 pub mod operation;
 pub mod outage;
 pub mod plan;
+mod quantity;
 pub mod record;
 pub mod replacement;
 pub mod snapshot;

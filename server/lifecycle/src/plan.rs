@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{NodeCondition, Taint};
 use ostler_api::{
     bootstrap::BootstrapText,
     machine::{MachineStatus, WaitReason},
@@ -67,7 +68,7 @@ pub enum Next {
 }
 
 /// A write to the API. Every one may be repeated.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Look at the Node in the API itself: it must still be as it was observed, or the plan is
     /// outdated. Changes nothing.
@@ -100,6 +101,8 @@ pub enum Action {
     },
     /// Change the Node; fine if it is gone.
     PatchNode(NodePatch),
+    /// Change the status of the Node; fine if it is gone.
+    PatchNodeStatus(NodeStatusPatch),
     /// Ask for the eviction of a pod.
     Evict(PodRef),
     /// Delete a pod at once, with grace 0.
@@ -122,7 +125,7 @@ impl Action {
     /// wait for any.
     pub const fn may_fail(&self) -> bool {
         match self {
-            Self::Evict(_) | Self::DeletePod(_) => true,
+            Self::PatchNodeStatus(_) | Self::Evict(_) | Self::DeletePod(_) => true,
             Self::ConfirmNode { .. }
             | Self::ClaimReplacement { .. }
             | Self::AddFinalizer
@@ -148,6 +151,7 @@ impl Action {
             Self::EnsureBootstrapToken(_) => "EnsureBootstrapToken",
             Self::DeleteBootstrapToken { .. } => "DeleteBootstrapToken",
             Self::PatchNode(_) => "PatchNode",
+            Self::PatchNodeStatus(_) => "PatchNodeStatus",
             Self::Evict(_) => "Evict",
             Self::DeletePod(_) => "DeletePod",
             Self::DeleteNode { .. } => "DeleteNode",
@@ -214,7 +218,7 @@ pub struct TokenRequest {
 
 /// One change of a Node, so that everything that is due is one write. Its finalizers and taints are
 /// lists that others write too: the patch carries the resource version that was observed.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a change of its own, all may be due")]
 pub struct NodePatch {
     /// Name of the Node.
@@ -231,16 +235,37 @@ pub struct NodePatch {
     pub cordon: bool,
     /// Label it with the name of its Machine.
     pub label_machine: bool,
+    /// Labels to set, or with `None` to remove.
+    pub labels: BTreeMap<String, Option<String>>,
+    /// Annotations to set, or with `None` to remove.
+    pub annotations: BTreeMap<String, Option<String>>,
+    /// All taints that it is to have, but for what the fields above say.
+    pub taints: Option<Vec<Taint>>,
+}
+
+/// One change of the status of a Node, on condition of the version that was observed. What is not
+/// named stays.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct NodeStatusPatch {
+    /// Name of the Node.
+    pub name: String,
+    /// Capacity to set, or with `None` to remove.
+    pub capacity: BTreeMap<String, Option<String>>,
+    /// Conditions to set.
+    pub conditions: Vec<NodeCondition>,
+}
+
+impl NodeStatusPatch {
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.capacity.is_empty() && self.conditions.is_empty()
+    }
 }
 
 impl NodePatch {
     /// Whether it changes nothing.
-    pub const fn is_empty(&self) -> bool {
-        !(self.add_finalizer
-            || self.remove_finalizer
-            || self.remove_not_ready_taint
-            || self.cordon
-            || self.label_machine)
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
     }
 }
 
@@ -310,6 +335,14 @@ pub enum EventReason {
     MachineFailed,
     /// The Node was deleted, so the Machine is.
     NodeDeleted,
+    /// Parts of the node template are malformed, and not put on the Node.
+    NodeTemplateRefused,
+    /// The Machine is kept for examination.
+    Preserved,
+    /// The Machine is not kept any more.
+    PreservationEnded,
+    /// The value of an annotation that asks for preservation has no meaning.
+    PreserveValueInvalid,
     /// A hot update reached the instance.
     HotUpdated,
     /// A hot update failed.
@@ -346,6 +379,10 @@ impl EventReason {
             Self::NodeUnhealthy => "NodeUnhealthy",
             Self::MachineFailed => "MachineFailed",
             Self::NodeDeleted => "NodeDeleted",
+            Self::NodeTemplateRefused => "NodeTemplateRefused",
+            Self::Preserved => "Preserved",
+            Self::PreservationEnded => "PreservationEnded",
+            Self::PreserveValueInvalid => "PreserveValueInvalid",
             Self::HotUpdated => "HotUpdated",
             Self::HotUpdateFailed => "HotUpdateFailed",
             Self::HotUpdateRefused => "HotUpdateRefused",

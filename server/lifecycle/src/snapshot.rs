@@ -1,6 +1,10 @@
 //! What a decision is made from: everything that was observed, at one point in time.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -124,6 +128,8 @@ pub struct ClassFacts {
     pub provider_spec: String,
     /// Digest of `provider_spec`.
     pub spec_digest: String,
+    /// Capacity of its Nodes that no kubelet reports.
+    pub virtual_capacity: BTreeMap<String, String>,
     /// Digest of everything in the class but its metadata and what only the core reads. Changes
     /// when, and only when, a driver could see a difference.
     pub revision: String,
@@ -144,6 +150,7 @@ impl ClassFacts {
             name: class.metadata.name.clone().unwrap_or_default(),
             provider: class.provider().to_owned(),
             adopt_by_name: adopts_by_name(class),
+            virtual_capacity: virtual_capacity(class),
             spec_digest: digest::of_text(&provider_spec),
             provider_spec,
             revision: digest::of_text(&digest::canonical(&content)),
@@ -156,6 +163,14 @@ fn adopts_by_name(class: &MachineClass) -> bool {
     let annotations = class.metadata.annotations.as_ref();
     let value = annotations.and_then(|all| all.get(names::annotation::ADOPT_BY_NAME));
     value.is_some_and(|value| value == "true")
+}
+
+/// Quantities may be written as numbers.
+fn virtual_capacity(class: &MachineClass) -> BTreeMap<String, String> {
+    let template = class.spec.node_template.as_ref();
+    let wanted = template.and_then(|template| template.get("virtualCapacity")?.as_object());
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    wanted.into_iter().flatten().map(|(key, value)| (key.clone(), text(value))).collect()
 }
 
 /// The secrets of a class, merged.
@@ -319,6 +334,8 @@ pub struct Settings {
     pub health_timeout: Duration,
     /// From the deletion of the Machine to force.
     pub drain_timeout: Duration,
+    /// How long a preserved Machine is kept.
+    pub preserve_timeout: Duration,
     /// How long a deletion waits for volumes to be detached.
     pub detach_timeout: Duration,
     /// How often an instance is read whose Node does not come.
@@ -339,6 +356,7 @@ impl Default for Settings {
             creation_timeout: Duration::from_mins(20),
             health_timeout: Duration::from_mins(10),
             drain_timeout: Duration::from_hours(2),
+            preserve_timeout: Duration::from_hours(96),
             detach_timeout: Duration::from_mins(2),
             join_check: Duration::from_mins(1),
             eviction_retry: Duration::from_secs(5),

@@ -9,7 +9,8 @@ use kube::Api;
 use ostler_api::Machine;
 use ostler_api::names::{finalizer, label, taint};
 use ostler_lifecycle::plan::{
-    Action, BootstrapPatch, MachinePatch, NodePatch, OwnConfig, Performed, Plan, PodRef,
+    Action, BootstrapPatch, MachinePatch, NodePatch, NodeStatusPatch, OwnConfig, Performed, Plan,
+    PodRef,
 };
 use ostler_lifecycle::snapshot::{NodeView, Refusal, Snapshot};
 use serde_json::{Map, Value, json};
@@ -101,6 +102,7 @@ impl Machines {
                 Err(lacking) => Err(lacking),
             },
             Action::PatchNode(patch) => self.patch_node(snapshot, done, patch).await,
+            Action::PatchNodeStatus(patch) => self.patch_node_status(snapshot, done, patch).await,
             Action::DeleteNode { name, uid } => self.delete_node(snapshot, name, uid).await,
             Action::DeleteMachine => self.delete_machine(&done.machine).await,
             // Performed by `send_away`.
@@ -181,6 +183,23 @@ impl Machines {
         let writer = self.writer.to(&target);
         let api: Api<Node> = writer.cluster_api();
         let written = writer.patch(&api, &patch.name, &change).await?;
+        target.nodes.absorb(written);
+        done.changed = true;
+        Ok(())
+    }
+
+    async fn patch_node_status(
+        &self,
+        snapshot: &Snapshot,
+        done: &mut Executed,
+        patch: &NodeStatusPatch,
+    ) -> Result<(), WriteError> {
+        let NodeView::Known(node) = &snapshot.node else { return Err(WriteError::NotFound) };
+        let change = node_status_change(patch, node.metadata.resource_version.as_deref());
+        let target = self.target(snapshot)?;
+        let writer = self.writer.to(&target);
+        let api: Api<Node> = writer.cluster_api();
+        let written = writer.merge_status(&api, &patch.name, &change).await?;
         target.nodes.absorb(written);
         done.changed = true;
         Ok(())
@@ -277,6 +296,7 @@ fn pod_of(action: &Action) -> Option<&PodRef> {
         | Action::EnsureBootstrapToken(_)
         | Action::DeleteBootstrapToken { .. }
         | Action::PatchNode(_)
+        | Action::PatchNodeStatus(_)
         | Action::DeleteNode { .. }
         | Action::DeleteMachine
         | Action::RemoveFinalizer => None,
@@ -353,19 +373,38 @@ fn node_change(node: &Node, patch: &NodePatch, machine: &str) -> Change {
         all.extend(patch.add_finalizer.then(|| finalizer::NODE.to_owned()));
         change = change.metadata("finalizers", json!(all));
     }
+    let mut labels = patch.labels.clone();
     if patch.label_machine {
-        change = change.metadata("labels", json!({ label::MACHINE_NAME: machine }));
+        labels.insert(label::MACHINE_NAME.to_owned(), Some(machine.to_owned()));
+    }
+    if !labels.is_empty() {
+        change = change.metadata("labels", json!(labels));
+    }
+    if !patch.annotations.is_empty() {
+        change = change.metadata("annotations", json!(patch.annotations));
     }
     if patch.cordon {
         change = change.spec("unschedulable", json!(true));
     }
-    if patch.remove_not_ready_taint {
-        let mut taints =
-            node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
-        taints.retain(|one| one.key != taint::INSTANCE_NOT_READY);
+    if patch.remove_not_ready_taint || patch.taints.is_some() {
+        let there = || node.spec.as_ref().and_then(|spec| spec.taints.clone());
+        let mut taints = patch.taints.clone().or_else(there).unwrap_or_default();
+        taints.retain(|one| !patch.remove_not_ready_taint || one.key != taint::INSTANCE_NOT_READY);
         change = change.spec("taints", json!(taints));
     }
     change
+}
+
+/// A strategic merge: conditions are known by their types.
+fn node_status_change(patch: &NodeStatusPatch, version: Option<&str>) -> Value {
+    let mut status = Map::new();
+    if !patch.capacity.is_empty() {
+        status.insert("capacity".to_owned(), json!(patch.capacity));
+    }
+    if !patch.conditions.is_empty() {
+        status.insert("conditions".to_owned(), json!(patch.conditions));
+    }
+    json!({ "metadata": { "resourceVersion": version }, "status": status })
 }
 
 #[cfg(test)]

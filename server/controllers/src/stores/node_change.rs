@@ -1,6 +1,9 @@
 //! Which changes of a Node matter to its Machine.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// Whether two states of a Node differ in more than the heartbeats of its kubelet.
 pub(crate) fn differs(old: &Node, new: &Node) -> bool {
@@ -13,7 +16,12 @@ pub(crate) fn differs(old: &Node, new: &Node) -> bool {
         || old.spec != new.spec
         || conditions(old) != conditions(new)
         || volumes(old) != volumes(new)
+        || capacity(old) != capacity(new)
         || version(old) != version(new)
+}
+
+fn capacity(node: &Node) -> Option<&BTreeMap<String, Quantity>> {
+    node.status.as_ref().and_then(|status| status.capacity.as_ref())
 }
 
 fn conditions(node: &Node) -> Vec<(&str, &str, Option<&str>)> {

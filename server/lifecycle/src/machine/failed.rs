@@ -7,7 +7,7 @@ use ostler_api::machine::WaitReason;
 use super::{
     State, conditions, health,
     pass::{Pass, Turn},
-    running, token, unhealthy,
+    preserving, running, token, unhealthy,
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
@@ -22,6 +22,10 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         }
     }
     token::delete(pass);
+    preserving::keep(pass);
     let why = pass.status.failure_reason.as_ref().map(ToString::to_string);
-    pass.wait(WaitReason::Failed, why, None)
+    match preserving::until(pass) {
+        Some(until) => pass.wait(WaitReason::Preserved, why, Some(until)),
+        None => pass.wait(WaitReason::Failed, why, None),
+    }
 }

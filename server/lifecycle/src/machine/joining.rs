@@ -15,7 +15,7 @@ use ostler_api::{
 use super::{
     State, conditions, creating, health,
     pass::{Pass, Reading, Turn, after},
-    preconditions, running,
+    preconditions, preserving, running,
     standing::Standing,
     token,
 };
@@ -120,6 +120,7 @@ fn stale_for_long(pass: &Pass<'_>) -> bool {
 fn joined(pass: &mut Pass<'_>, there: &Node) -> Option<(WaitReason, String)> {
     let Some(node) = pass.node() else { return Some(stale(there)) };
     running::keep_node(pass, node);
+    preserving::keep(pass);
     conditions::copy_from_node(&mut pass.status, health::conditions(node));
     if let Some(complaint) = health::complaint(node, pass.machine, &pass.snap.settings) {
         return Some((WaitReason::NodeNotReady, complaint));

@@ -15,13 +15,16 @@ use ostler_api::{
 use super::{
     State, preboot,
     preconditions::Lack,
+    preserving,
     standing::{Standing, standing},
 };
 use crate::{
     hot_update::RoomUse,
     node,
     operation::{Dispatch, Failure, InstanceRecord, OperationView, Request},
-    plan::{Action, Event, EventReason, MachinePatch, Need, Next, NodePatch, Plan},
+    plan::{
+        Action, Event, EventReason, MachinePatch, Need, Next, NodePatch, NodeStatusPatch, Plan,
+    },
     snapshot::{ClassFacts, NodeView, Snapshot},
 };
 
@@ -57,6 +60,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) status: MachineStatus,
     pub(crate) patch: MachinePatch,
     pub(crate) node_patch: NodePatch,
+    /// Written in a pass that changes nothing else on the Node: either changes its version.
+    pub(crate) node_status: NodeStatusPatch,
     /// What a read said that was settled in this pass.
     pub(crate) reading: Option<Reading>,
     /// Whether the driver said in this pass that the instance is gone.
@@ -81,6 +86,7 @@ impl<'a> Pass<'a> {
             status: snap.machine.status.clone().unwrap_or_default(),
             patch: MachinePatch::default(),
             node_patch: NodePatch::default(),
+            node_status: NodeStatusPatch::default(),
             reading: None,
             deleted: false,
             settled: false,
@@ -364,6 +370,7 @@ impl<'a> Pass<'a> {
     }
 
     pub(crate) fn finish(mut self, next: Next) -> Plan {
+        let next = preserving::look_again(self.status.current_status.as_ref(), next);
         let before = self.snap.machine.status.clone().unwrap_or_default();
         let reads_only = self.dispatch.as_ref().is_some_and(|one| !one.kind().is_mutation());
         let works = matches!(self.snap.operation, OperationView::InFlight(_));
@@ -382,10 +389,15 @@ impl<'a> Pass<'a> {
         if !self.patch.is_empty() {
             actions.push(Action::PatchMachine(self.patch));
         }
-        if let (false, NodeView::Known(node)) = (self.node_patch.is_empty(), &self.snap.node) {
+        if let NodeView::Known(node) = &self.snap.node {
             let name = node.metadata.name.clone().unwrap_or_default();
             let uid = node.metadata.uid.clone().unwrap_or_default();
-            actions.push(Action::PatchNode(NodePatch { name, uid, ..self.node_patch }));
+            if !self.node_patch.is_empty() {
+                actions.push(Action::PatchNode(NodePatch { name, uid, ..self.node_patch }));
+            } else if !self.node_status.is_empty() {
+                let patch = NodeStatusPatch { name, ..self.node_status };
+                actions.push(Action::PatchNodeStatus(patch));
+            }
         }
         actions.extend(self.after);
         Plan {

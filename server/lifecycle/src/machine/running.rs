@@ -7,9 +7,9 @@ use ostler_api::{
 };
 
 use super::{
-    adoption, conditions, health,
+    adoption, conditions, health, node_template,
     pass::{Pass, Turn},
-    token, unhealthy, updating,
+    preserving, token, unhealthy, updating,
 };
 use crate::{
     plan::{Action, EventReason, Next},
@@ -66,6 +66,13 @@ pub(crate) fn keep_node(pass: &mut Pass<'_>, node: &Node) {
     if labelled.map(String::as_str) != Some(pass.name()) {
         pass.node_patch.label_machine = true;
     }
+    if node.metadata.deletion_timestamp.is_none() {
+        node_template::keep(pass, node);
+    }
+    if pass.machine.annotation(names::annotation::PRIORITY).is_none() {
+        let value = names::annotation::DEFAULT_PRIORITY.to_owned();
+        pass.patch.annotations.insert(names::annotation::PRIORITY.to_owned(), Some(value));
+    }
 }
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
@@ -84,6 +91,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         }
         NodeView::Absent | NodeView::Known(_) => {}
     }
+    preserving::keep(pass);
     let Some(node) = pass.node() else {
         return unhealthy::plan(pass, WaitReason::NodeMissing, "the node is gone");
     };

@@ -21,6 +21,8 @@ mod hot_budget;
 mod hot_update;
 mod initialization;
 mod life;
+mod node_template;
+mod preservation;
 mod replacement;
 mod retry;
 mod stale_node;

@@ -469,6 +469,7 @@ impl World {
             }
             Action::DeleteBootstrapToken { .. } => self.token = Observed::Absent,
             Action::PatchNode(patch) => self.patch_node(patch),
+            Action::PatchNodeStatus(patch) => self.patch_node_status(patch),
             Action::Evict(pod) => {
                 let Observed::Known(pods) = &mut self.pods else { panic!("no pods") };
                 let found = pods.iter_mut().find(|one| one.uid == pod.uid);

@@ -1,0 +1,229 @@
+//! What a Machine wants its Node to carry: labels, annotations, taints, and the virtual capacity of
+//! its class. Three ways: what is wanted, what was put there last, and what is there now, so that
+//! what others put there stays.
+//!
+//! Labels and annotations are kept as they are wanted. A taint is put on the Node once, when it is
+//! new in the template: whoever takes it away afterwards (a controller for which it was a start-up
+//! taint) had a reason, and it comes back only when the template changes it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Node, Taint};
+use ostler_api::{
+    machine::{MachineConditionType, NodeTemplate},
+    names::{annotation, label},
+};
+use serde_json::{Value, json};
+
+use super::{conditions, pass::Pass, well_formed};
+use crate::{
+    plan::{EventReason, NodePatch},
+    quantity,
+};
+
+type Map = BTreeMap<String, String>;
+
+/// The part of a template that reaches a Node.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Wanted {
+    labels: Map,
+    annotations: Map,
+    taints: Vec<Taint>,
+}
+
+impl Wanted {
+    fn of(template: &NodeTemplate) -> Self {
+        let metadata = template.metadata.clone().unwrap_or_default();
+        let taints = template.spec.as_ref().and_then(|spec| spec.taints.clone());
+        let mut wanted = Self {
+            labels: metadata.labels.unwrap_or_default(),
+            annotations: metadata.annotations.unwrap_or_default(),
+            taints: Vec::new(),
+        };
+        // These are ours to write, whatever a template says.
+        wanted.labels.retain(|key, _| key != label::MACHINE_NAME);
+        wanted.annotations.retain(|key, _| !OURS.contains(&key.as_str()));
+        for taint in taints.unwrap_or_default() {
+            if !wanted.taints.iter().any(|other| same_place(other, &taint)) {
+                // When a taint was added is no part of what is wanted.
+                wanted.taints.push(Taint { time_added: None, ..taint });
+            }
+        }
+        wanted
+    }
+
+    /// Takes out what no API server would accept, and names it. One bad label must not keep the
+    /// rest of the template, or the health of the Machine, from the Node.
+    fn refuse_malformed(&mut self) -> Vec<String> {
+        let mut refused = Vec::new();
+        let mut keep = |good: bool, name: String| {
+            if !good {
+                refused.push(name);
+            }
+            good
+        };
+        self.labels.retain(|key, value| {
+            let good = well_formed::key(key) && well_formed::label_value(value);
+            keep(good, format!("label {key}"))
+        });
+        self.annotations.retain(|key, _| keep(well_formed::key(key), format!("annotation {key}")));
+        self.taints.retain(|taint| {
+            let value = taint.value.as_deref().unwrap_or_default();
+            let good = well_formed::key(&taint.key)
+                && well_formed::label_value(value)
+                && well_formed::taint_effect(&taint.effect);
+            keep(good, format!("taint {}:{}", taint.key, taint.effect))
+        });
+        refused
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn to_json(&self) -> String {
+        let mut metadata = serde_json::Map::new();
+        if !self.labels.is_empty() {
+            metadata.insert("labels".to_owned(), json!(self.labels));
+        }
+        if !self.annotations.is_empty() {
+            metadata.insert("annotations".to_owned(), json!(self.annotations));
+        }
+        let mut template = serde_json::Map::new();
+        template.insert("metadata".to_owned(), Value::Object(metadata));
+        let spec =
+            if self.taints.is_empty() { json!({}) } else { json!({ "taints": self.taints }) };
+        template.insert("spec".to_owned(), spec);
+        Value::Object(template).to_string()
+    }
+}
+
+/// Annotations of a Node that this core keeps its own notes in.
+const OURS: [&str; 2] =
+    [annotation::LAST_APPLIED_NODE_TEMPLATE, annotation::LAST_APPLIED_VIRTUAL_CAPACITY];
+
+/// A taint is known by key and effect; its value may change.
+fn same_place(one: &Taint, other: &Taint) -> bool {
+    one.key == other.key && one.effect == other.effect
+}
+
+fn same_taint(one: &Taint, other: &Taint) -> bool {
+    let value = |taint: &Taint| taint.value.clone().unwrap_or_default();
+    same_place(one, other) && value(one) == value(other)
+}
+
+fn note<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+    node.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Brings the Node to what is wanted, as far as the write of this pass goes.
+pub(crate) fn keep(pass: &mut Pass<'_>, node: &Node) {
+    let mut wanted = pass.machine.spec.node_template.as_ref().map(Wanted::of).unwrap_or_default();
+    let refused = wanted.refuse_malformed();
+    tell(pass, &refused);
+    let noted = note(node, annotation::LAST_APPLIED_NODE_TEMPLATE);
+    // A note that nobody can read says nothing of what was put there; it is written anew.
+    let read = noted.and_then(|text| serde_json::from_str::<NodeTemplate>(text).ok());
+    let last = read.as_ref().map(Wanted::of);
+    sync(&mut pass.node_patch, node, &last.clone().unwrap_or_default(), &wanted);
+    let key = annotation::LAST_APPLIED_NODE_TEMPLATE.to_owned();
+    if wanted.is_empty() {
+        if noted.is_some() {
+            pass.node_patch.annotations.insert(key, None);
+        }
+    } else if last.as_ref() != Some(&wanted) {
+        pass.node_patch.annotations.insert(key, Some(wanted.to_json()));
+    }
+    keep_capacity(pass, node);
+}
+
+fn tell(pass: &mut Pass<'_>, refused: &[String]) {
+    let type_ = MachineConditionType::NodeTemplateRefused;
+    if refused.is_empty() {
+        conditions::remove(&mut pass.status, &type_);
+        return;
+    }
+    let text = format!("not put on the node, as no API server takes them: {}", refused.join(", "));
+    let known = conditions::held_since(&pass.status, &type_).is_some();
+    let now = pass.now();
+    conditions::set(&mut pass.status, &now, &type_, true, "Malformed", &text);
+    if !known {
+        pass.event(true, EventReason::NodeTemplateRefused, text);
+    }
+}
+
+fn sync(patch: &mut NodePatch, node: &Node, last: &Wanted, wanted: &Wanted) {
+    let labels = node.metadata.labels.clone().unwrap_or_default();
+    patch.labels.extend(changes(&labels, &last.labels, &wanted.labels));
+    let annotations = node.metadata.annotations.clone().unwrap_or_default();
+    patch.annotations.extend(changes(&annotations, &last.annotations, &wanted.annotations));
+    let old = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let new = taints(patch.taints.clone().unwrap_or_else(|| old.clone()), last, wanted);
+    if new != old {
+        patch.taints = Some(new);
+    }
+}
+
+/// What is to be set, and with `None` to be removed.
+fn changes(there: &Map, last: &Map, wanted: &Map) -> BTreeMap<String, Option<String>> {
+    let gone = last.keys().filter(|key| !wanted.contains_key(*key) && there.contains_key(*key));
+    let set = wanted.iter().filter(|(key, value)| there.get(*key) != Some(value));
+    gone.map(|key| (key.clone(), None))
+        .chain(set.map(|(key, value)| (key.clone(), Some(value.clone()))))
+        .collect()
+}
+
+/// The order of those that are there stays; new ones follow in the order of the template.
+fn taints(mut there: Vec<Taint>, last: &Wanted, wanted: &Wanted) -> Vec<Taint> {
+    there.retain(|taint| {
+        let ours = last.taints.iter().any(|one| same_place(one, taint));
+        !ours || wanted.taints.iter().any(|one| same_place(one, taint))
+    });
+    for taint in &wanted.taints {
+        if last.taints.iter().any(|one| same_taint(one, taint)) {
+            continue;
+        }
+        match there.iter_mut().find(|one| same_place(one, taint)) {
+            Some(one) if same_taint(one, taint) => {}
+            Some(one) => one.value.clone_from(&taint.value),
+            None => there.push(taint.clone()),
+        }
+    }
+    there
+}
+
+/// Capacity that no kubelet reports, such as of a licence, from the class of the Machine. The
+/// status is written first and the note of it in the next pass: between the two, nothing is lost.
+fn keep_capacity(pass: &mut Pass<'_>, node: &Node) {
+    let crate::snapshot::ClassView::Known(class) = &pass.snap.class else { return };
+    let key = annotation::LAST_APPLIED_VIRTUAL_CAPACITY;
+    let noted = note(node, key);
+    let last: BTreeMap<String, Value> =
+        noted.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let wanted: Map = class
+        .virtual_capacity
+        .iter()
+        .filter(|(key, value)| well_formed::key(key) && quantity::is_quantity(value))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    let capacity = node.status.as_ref().and_then(|status| status.capacity.clone());
+    let there = capacity.unwrap_or_default();
+    let gone = last.keys().filter(|key| !wanted.contains_key(*key) && there.contains_key(*key));
+    let set = wanted
+        .iter()
+        .filter(|(key, value)| there.get(*key).is_none_or(|is| !quantity::same(&is.0, value)));
+    let changes: BTreeMap<_, _> = gone
+        .map(|key| (key.clone(), None))
+        .chain(set.map(|(key, value)| (key.clone(), Some(value.clone()))))
+        .collect();
+    if !changes.is_empty() {
+        pass.node_status.capacity = changes;
+        return;
+    }
+    let note = (!wanted.is_empty()).then(|| json!(wanted).to_string());
+    let same = last.len() == wanted.len()
+        && wanted.iter().all(|(key, value)| last.get(key).and_then(Value::as_str) == Some(value));
+    if note.is_some() != noted.is_some() || (note.is_some() && !same) {
+        pass.node_patch.annotations.insert(key.to_owned(), note);
+    }
+}

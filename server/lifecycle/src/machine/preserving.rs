@@ -1,0 +1,256 @@
+//! Preservation: a Machine, and the Node of a failed one, are kept for somebody who wants to look
+//! at them. Asked for by an annotation on the Machine or on the Node; it ends by itself.
+//!
+//! The Node's annotation wins while it is there, and its removal ends what it began: what it said
+//! last is noted on the Machine.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
+use ostler_api::{
+    machine::{CurrentStatus, MachineConditionType, MachinePhase},
+    names::{annotation, node_condition, taint},
+    timeout::Timeout,
+};
+
+use super::{
+    conditions, health,
+    pass::{Pass, after},
+};
+use crate::{
+    plan::{EventReason, Next},
+    snapshot::NodeView,
+};
+
+/// What an annotation asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    /// Keep it, whatever its phase.
+    Now,
+    /// Keep it when it is Failed.
+    WhenFailed,
+    /// As the one before, asked for by a MachineSet.
+    Auto,
+    /// Do not.
+    No,
+}
+
+impl Wish {
+    /// `None`: no such value.
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "now" => Some(Self::Now),
+            "when-failed" => Some(Self::WhenFailed),
+            "auto-preserved" => Some(Self::Auto),
+            "" | "false" => Some(Self::No),
+            _ => None,
+        }
+    }
+}
+
+/// Preserves, or ends it, as it is asked for.
+pub(crate) fn keep(pass: &mut Pass<'_>) {
+    let wish = match &pass.snap.node {
+        NodeView::Unknown | NodeView::Ambiguous(_) => return,
+        NodeView::Absent => own_wish(pass),
+        NodeView::Known(_) => match pass.node().map(|node| wish_of_node(pass, node)) {
+            None => own_wish(pass),
+            Some(Some(wish)) => wish,
+            // Whatever was meant: what is kept stays, and nothing new is.
+            Some(None) => return,
+        },
+    };
+    let failed = pass.status.machine_phase() == MachinePhase::Failed;
+    let expired = until(pass).is_some_and(|until| pass.snap.now >= until);
+    let wanted = match wish {
+        Wish::Now => true,
+        Wish::WhenFailed | Wish::Auto => failed,
+        Wish::No => false,
+    };
+    if wanted && !expired {
+        preserve(pass, wish, failed);
+        return;
+    }
+    if expired || (wish == Wish::Auto && !failed) {
+        forget(pass);
+    }
+    stop(pass, expired);
+}
+
+/// Until when the Machine is preserved.
+pub(crate) fn until(pass: &Pass<'_>) -> Option<Timestamp> {
+    let current = pass.status.current_status.as_ref()?;
+    current.preserve_expiry_time.as_ref().map(|time| time.0)
+}
+
+/// When to look again, so that preservation ends in time.
+pub(crate) fn look_again(current: Option<&CurrentStatus>, next: Next) -> Next {
+    use ostler_api::machine::WaitReason;
+    let expiry = current.and_then(|current| current.preserve_expiry_time.as_ref());
+    let Some(expiry) = expiry.map(|time| time.0) else { return next };
+    match next {
+        Next::Done => Next::Done,
+        Next::OnChange => Next::Wait { reason: WaitReason::Preserved, until: expiry },
+        Next::Wait { reason, until } => Next::Wait { reason, until: until.min(expiry) },
+    }
+}
+
+fn own_wish(pass: &mut Pass<'_>) -> Wish {
+    let text = pass.machine.annotation(annotation::PRESERVE).unwrap_or_default();
+    let wish = Wish::read(text);
+    complain(pass, wish.is_none().then(|| format!("the machine's value {text:?}")));
+    wish.unwrap_or(Wish::No)
+}
+
+/// `None`: the Node says something that has no meaning.
+fn wish_of_node(pass: &mut Pass<'_>, node: &Node) -> Option<Wish> {
+    let value = note(node, annotation::PRESERVE).unwrap_or_default();
+    let last = pass.machine.annotation(annotation::LAST_NODE_PRESERVE).unwrap_or_default();
+    if value.is_empty() && last.is_empty() {
+        return Some(own_wish(pass));
+    }
+    let wish = Wish::read(value);
+    complain(pass, wish.is_none().then(|| format!("the node's value {value:?}")));
+    let wish = wish?;
+    let changes = &mut pass.patch.annotations;
+    if pass.machine.annotation(annotation::PRESERVE).is_some() {
+        changes.insert(annotation::PRESERVE.to_owned(), None);
+    }
+    if value != last {
+        let value = Some(value.to_owned()).filter(|value| !value.is_empty());
+        changes.insert(annotation::LAST_NODE_PRESERVE.to_owned(), value);
+    }
+    Some(wish)
+}
+
+fn complain(pass: &mut Pass<'_>, what: Option<String>) {
+    let type_ = MachineConditionType::PreserveValueInvalid;
+    let Some(what) = what else {
+        conditions::remove(&mut pass.status, &type_);
+        return;
+    };
+    let text = format!(
+        "{what} of {} is none of now, when-failed, auto-preserved, false",
+        annotation::PRESERVE
+    );
+    let known = conditions::held_since(&pass.status, &type_).is_some();
+    let now = pass.now();
+    conditions::set(&mut pass.status, &now, &type_, true, "Invalid", &text);
+    if !known {
+        pass.event(true, EventReason::PreserveValueInvalid, text);
+    }
+}
+
+fn note<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+    node.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+fn preserve(pass: &mut Pass<'_>, wish: Wish, failed: bool) {
+    let until = until(pass).unwrap_or_else(|| begin(pass));
+    let Some(node) = pass.node() else { return };
+    if note(node, annotation::SCALE_DOWN_DISABLED) != Some("true") {
+        for key in [annotation::SCALE_DOWN_DISABLED, annotation::SCALE_DOWN_DISABLED_BY_US] {
+            pass.node_patch.annotations.insert(key.to_owned(), Some("true".to_owned()));
+        }
+    }
+    if failed {
+        edit_taints(pass, node, |taints| {
+            if !taints.iter().any(|one| one.key == taint::PRESERVED) {
+                taints.push(Taint {
+                    key: taint::PRESERVED.to_owned(),
+                    effect: "NoSchedule".to_owned(),
+                    ..Taint::default()
+                });
+            }
+        });
+    } else {
+        edit_taints(pass, node, |taints| taints.retain(|one| one.key != taint::PRESERVED));
+    }
+    let reason = if wish == Wish::Auto { BY_US } else { BY_USER };
+    mark(pass, node, true, reason, &format!("Machine preserved until {until}."));
+}
+
+/// The timers of health go on as they were: being looked at makes nobody healthier.
+fn begin(pass: &mut Pass<'_>) -> Timestamp {
+    let own = pass.machine.spec.machine_preserve_timeout.as_ref().and_then(Timeout::duration);
+    let until = after(pass.snap.now, own.unwrap_or(pass.snap.settings.preserve_timeout));
+    let current = pass.status.current_status.get_or_insert_default();
+    current.preserve_expiry_time = Some(until.into());
+    pass.event(false, EventReason::Preserved, format!("the machine is kept until {until}"));
+    until
+}
+
+/// The annotations have done their work.
+fn forget(pass: &mut Pass<'_>) {
+    for key in [annotation::PRESERVE, annotation::LAST_NODE_PRESERVE] {
+        if pass.machine.annotation(key).is_some() || pass.patch.annotations.contains_key(key) {
+            pass.patch.annotations.insert(key.to_owned(), None);
+        }
+    }
+    let Some(node) = pass.node() else { return };
+    if note(node, annotation::PRESERVE).is_some() {
+        pass.node_patch.annotations.insert(annotation::PRESERVE.to_owned(), None);
+    }
+}
+
+/// Takes back what preservation put there, as far as any of it is still there.
+fn stop(pass: &mut Pass<'_>, expired: bool) {
+    let current = pass.status.current_status.as_mut();
+    if current.and_then(|current| current.preserve_expiry_time.take()).is_some() {
+        let text = if expired { "its time is over" } else { "nobody asks for it any more" };
+        pass.event(false, EventReason::PreservationEnded, text.to_owned());
+    }
+    let Some(node) = pass.node() else { return };
+    if note(node, annotation::SCALE_DOWN_DISABLED_BY_US) == Some("true") && is_marked(node) {
+        for key in [annotation::SCALE_DOWN_DISABLED, annotation::SCALE_DOWN_DISABLED_BY_US] {
+            pass.node_patch.annotations.insert(key.to_owned(), None);
+        }
+    }
+    edit_taints(pass, node, |taints| taints.retain(|one| one.key != taint::PRESERVED));
+    if is_marked(node) {
+        mark(pass, node, false, STOPPED, "");
+    }
+}
+
+const BY_US: &str = "Preserved by MCM.";
+const BY_USER: &str = "Preserved by user.";
+const STOPPED: &str = "Preservation stopped.";
+
+fn marked(node: &Node) -> Option<&NodeCondition> {
+    health::conditions(node).iter().find(|one| one.type_ == node_condition::PRESERVED)
+}
+
+fn is_marked(node: &Node) -> bool {
+    marked(node).is_some_and(|condition| condition.status == "True")
+}
+
+/// Says on the Node what happens to it.
+fn mark(pass: &mut Pass<'_>, node: &Node, holds: bool, reason: &str, message: &str) {
+    let status = if holds { "True" } else { "False" };
+    let old = marked(node);
+    let text = |condition: &NodeCondition| condition.message.clone().unwrap_or_default();
+    if old.is_some_and(|old| {
+        old.status == status && old.reason.as_deref() == Some(reason) && text(old) == message
+    }) {
+        return;
+    }
+    let kept = old.filter(|old| old.status == status);
+    let transition = kept.and_then(|old| old.last_transition_time.clone());
+    let condition = NodeCondition {
+        type_: node_condition::PRESERVED.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_transition_time: Some(transition.unwrap_or_else(|| pass.now())),
+        last_heartbeat_time: Some(pass.now()),
+    };
+    pass.node_status.conditions.push(condition);
+}
+
+fn edit_taints(pass: &mut Pass<'_>, node: &Node, edit: impl FnOnce(&mut Vec<Taint>)) {
+    let old = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let mut new = pass.node_patch.taints.clone().unwrap_or_else(|| old.clone());
+    edit(&mut new);
+    if new != old || pass.node_patch.taints.is_some() {
+        pass.node_patch.taints = Some(new);
+    }
+}

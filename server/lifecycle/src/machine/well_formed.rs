@@ -1,0 +1,63 @@
+//! What an API server accepts as keys and values of labels, annotations and taints.
+
+/// Longest name of a key, and longest value of a label.
+const NAME: usize = 63;
+/// Longest prefix of a key: a DNS name.
+const PREFIX: usize = 253;
+
+/// Whether this is a key: an optional DNS name and a slash, then a name.
+pub(crate) fn key(text: &str) -> bool {
+    let (prefix, name) = match text.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, text),
+    };
+    prefix.is_none_or(dns_name) && !name.is_empty() && self::name(name)
+}
+
+/// Whether this is a value of a label or taint: empty, or a name.
+pub(crate) fn label_value(text: &str) -> bool {
+    text.is_empty() || name(text)
+}
+
+/// Whether this is an effect of a taint.
+pub(crate) fn taint_effect(text: &str) -> bool {
+    ["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&text)
+}
+
+fn name(text: &str) -> bool {
+    let inner = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    let outer = |letter: char| letter.is_ascii_alphanumeric();
+    text.len() <= NAME
+        && text.starts_with(outer)
+        && text.ends_with(outer)
+        && text.chars().all(inner)
+}
+
+fn dns_name(text: &str) -> bool {
+    let inner = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    let part = |part: &str| {
+        part.starts_with(inner)
+            && part.ends_with(inner)
+            && part.chars().all(|letter| inner(letter) || letter == '-')
+    };
+    text.len() <= PREFIX && text.split('.').all(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_values_are_as_an_api_server_wants_them() {
+        for good in ["a", "A.b-c_1", "example.com/role", "node-role.kubernetes.io/worker"] {
+            assert!(key(good), "{good}");
+        }
+        let long = "x".repeat(64);
+        for bad in ["", "/", "a/", "/a", "a b", "-a", "a/b/c", "Upper.Case/x", "a..b/c", &long] {
+            assert!(!key(bad), "{bad}");
+        }
+        assert!(label_value("") && label_value("v1.2_3"));
+        assert!(!label_value("no spaces") && !label_value("ends-") && !label_value(&long));
+        assert!(taint_effect("NoExecute") && !taint_effect("noexecute"));
+    }
+}

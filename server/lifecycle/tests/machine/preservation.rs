@@ -1,0 +1,245 @@
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use ostler_api::{
+    machine::{MachineConditionType, MachinePhase, WaitReason},
+    names::{annotation, taint},
+};
+use ostler_lifecycle::{plan::EventReason, snapshot::NodeView};
+
+use crate::world::{World, looks_again};
+
+fn ask(world: &mut World, value: &str) {
+    let notes = world.machine_mut().metadata.annotations.get_or_insert_default();
+    notes.insert(annotation::PRESERVE.to_owned(), value.to_owned());
+}
+
+fn ask_node(world: &mut World, value: Option<&str>) {
+    edit_node(world, |node| {
+        let notes = node.metadata.annotations.get_or_insert_default();
+        match value {
+            Some(value) => notes.insert(annotation::PRESERVE.to_owned(), value.to_owned()),
+            None => notes.remove(annotation::PRESERVE),
+        };
+    });
+}
+
+fn edit_node(world: &mut World, edit: impl FnOnce(&mut Node)) {
+    let mut node = world.node().clone();
+    edit(&mut node);
+    world.node = NodeView::Known(Arc::new(node));
+}
+
+fn until(world: &World) -> Option<Timestamp> {
+    world.status().current_status?.preserve_expiry_time.map(|time| time.0)
+}
+
+fn condition(world: &World) -> Option<NodeCondition> {
+    let conditions = world.node().status.as_ref()?.conditions.clone()?;
+    conditions.into_iter().find(|one| one.type_ == "Preserved")
+}
+
+fn is_tainted(world: &World) -> bool {
+    let taints = world.node().spec.as_ref().unwrap().taints.clone().unwrap_or_default();
+    taints.iter().any(|one| one.key == taint::PRESERVED)
+}
+
+fn note<'a>(world: &'a World, key: &str) -> Option<&'a str> {
+    world.node().metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+fn fails(world: &mut World) {
+    sick(world, "Unknown");
+    world.pass();
+    world.later(600);
+    world.pass();
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+}
+
+/// Changes the health of the Node and nothing else of it.
+fn sick(world: &mut World, ready: &str) {
+    edit_node(world, |node| {
+        let conditions = node.status.as_mut().unwrap().conditions.as_mut().unwrap();
+        let found = conditions.iter_mut().find(|one| one.type_ == "Ready").unwrap();
+        ready.clone_into(&mut found.status);
+    });
+}
+
+#[test]
+fn a_machine_that_is_to_be_preserved_when_it_fails_is_from_the_moment_it_does() {
+    let mut world = World::running();
+    ask(&mut world, "when-failed");
+    world.settle();
+    assert_eq!(until(&world), None);
+    sick(&mut world, "Unknown");
+    world.pass();
+    world.later(600);
+    let since = world.now;
+    world.pass();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+    let days = until(&world).unwrap().duration_since(since).as_hours();
+    assert_eq!(days, 96, "in the very write that says Failed");
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::Preserved));
+    assert!(is_tainted(&world));
+    assert_eq!(note(&world, annotation::SCALE_DOWN_DISABLED), Some("true"));
+    assert_eq!(note(&world, annotation::SCALE_DOWN_DISABLED_BY_US), Some("true"));
+    let said = condition(&world).unwrap();
+    assert_eq!(
+        (said.status.as_str(), said.reason.as_deref()),
+        ("True", Some("Preserved by user."))
+    );
+    assert!(world.happened(EventReason::Preserved));
+    assert!(world.pass().actions.is_empty());
+}
+
+#[test]
+fn preservation_ends_by_itself_and_asks_for_nothing_afterwards() {
+    let mut world = World::running();
+    world.machine_mut().spec.machine_preserve_timeout = Some("1h".into());
+    ask(&mut world, "when-failed");
+    fails(&mut world);
+    let plan = world.pass();
+    assert_eq!(looks_again(&world, &plan), Some(3600));
+    world.later(3600);
+    world.settle();
+    assert_eq!(until(&world), None);
+    assert_eq!(world.machine().annotation(annotation::PRESERVE), None);
+    assert!(!is_tainted(&world));
+    assert_eq!(note(&world, annotation::SCALE_DOWN_DISABLED), None);
+    assert_eq!(condition(&world).unwrap().reason.as_deref(), Some("Preservation stopped."));
+    assert_eq!(world.waits_for(), Some(WaitReason::Failed));
+    assert!(world.happened(EventReason::PreservationEnded));
+    assert!(world.pass().actions.is_empty());
+}
+
+#[test]
+fn a_preserved_machine_whose_node_is_healthy_again_runs_on() {
+    let mut world = World::running();
+    fails(&mut world);
+    ask(&mut world, "auto-preserved");
+    world.settle();
+    assert_eq!(condition(&world).unwrap().reason.as_deref(), Some("Preserved by MCM."));
+    sick(&mut world, "True");
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
+    assert_eq!(until(&world), None);
+    assert!(!is_tainted(&world));
+    assert_eq!(world.machine().annotation(annotation::PRESERVE), None, "a MachineSet asks anew");
+}
+
+#[test]
+fn one_that_is_preserved_when_failed_is_preserved_the_next_time_as_well() {
+    let mut world = World::running();
+    ask(&mut world, "when-failed");
+    fails(&mut world);
+    sick(&mut world, "True");
+    world.settle();
+    assert_eq!((world.phase(), until(&world)), (MachinePhase::Running, None));
+    assert_eq!(world.machine().annotation(annotation::PRESERVE), Some("when-failed"));
+    fails(&mut world);
+    assert!(until(&world).is_some());
+}
+
+#[test]
+fn a_healthy_machine_is_preserved_on_demand_without_a_taint_and_without_moving_its_timers() {
+    let mut world = World::running();
+    let since = world.status().current_status.unwrap().last_update_time;
+    world.later(60);
+    ask(&mut world, "now");
+    world.settle();
+    assert!(until(&world).is_some());
+    assert_eq!(world.status().current_status.unwrap().last_update_time, since);
+    assert!(!is_tainted(&world));
+    let plan = world.pass();
+    assert_eq!(looks_again(&world, &plan), Some(96 * 3600));
+    ask(&mut world, "false");
+    world.settle();
+    assert_eq!(until(&world), None);
+    assert_eq!(note(&world, annotation::SCALE_DOWN_DISABLED), None);
+}
+
+#[test]
+fn what_somebody_else_told_the_autoscaler_stays() {
+    let mut world = World::running();
+    edit_node(&mut world, |node| {
+        let notes = node.metadata.annotations.get_or_insert_default();
+        notes.insert(annotation::SCALE_DOWN_DISABLED.to_owned(), "true".to_owned());
+    });
+    ask(&mut world, "now");
+    world.settle();
+    assert_eq!(note(&world, annotation::SCALE_DOWN_DISABLED_BY_US), None);
+    ask(&mut world, "false");
+    world.settle();
+    assert_eq!(note(&world, annotation::SCALE_DOWN_DISABLED), Some("true"));
+}
+
+#[test]
+fn the_value_of_the_node_wins_and_its_removal_ends_what_it_began() {
+    let mut world = World::running();
+    ask(&mut world, "false");
+    ask_node(&mut world, Some("now"));
+    world.settle();
+    assert!(until(&world).is_some());
+    assert_eq!(world.machine().annotation(annotation::PRESERVE), None);
+    assert_eq!(world.machine().annotation(annotation::LAST_NODE_PRESERVE), Some("now"));
+    ask_node(&mut world, None);
+    world.settle();
+    assert_eq!(until(&world), None);
+    assert_eq!(world.machine().annotation(annotation::LAST_NODE_PRESERVE), None);
+}
+
+#[test]
+fn the_value_of_a_node_goes_when_its_time_is_over() {
+    let mut world = World::running();
+    ask_node(&mut world, Some("now"));
+    world.settle();
+    world.later(96 * 3600);
+    world.settle();
+    assert_eq!(until(&world), None);
+    assert_eq!(note(&world, annotation::PRESERVE), None);
+    assert_eq!(world.machine().annotation(annotation::LAST_NODE_PRESERVE), None);
+    assert!(world.pass().actions.is_empty());
+}
+
+#[test]
+fn a_value_without_meaning_is_said_and_changes_nothing() {
+    let mut world = World::running();
+    ask(&mut world, "now");
+    world.settle();
+    ask_node(&mut world, Some("sometimes"));
+    world.settle();
+    assert!(until(&world).is_some(), "what is kept stays");
+    let invalid = MachineConditionType::PreserveValueInvalid;
+    let told =
+        |world: &World| world.status().conditions.iter().any(|one| one.type_ == invalid.as_str());
+    assert!(told(&world));
+    assert!(world.happened(EventReason::PreserveValueInvalid));
+    ask_node(&mut world, None);
+    world.settle();
+    assert!(!told(&world));
+}
+
+#[test]
+fn a_machine_without_a_node_is_preserved_as_well() {
+    let mut world = World::new();
+    ask(&mut world, "when-failed");
+    world.settle();
+    world.later(1200);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+    assert!(until(&world).is_some());
+    assert_eq!(world.waits_for(), Some(WaitReason::Preserved));
+}
+
+#[test]
+fn a_preserved_machine_that_is_deleted_goes() {
+    let mut world = World::running();
+    ask(&mut world, "when-failed");
+    fails(&mut world);
+    world.delete();
+    world.settle();
+    assert!(world.machine.is_none());
+}
