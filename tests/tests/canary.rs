@@ -26,6 +26,8 @@ use tempfile::TempDir;
 const CREDENTIAL: &str = "canary-credential-8c1f0e";
 const REFUSED_CREDENTIAL: &str = "invalid-canary-credential-2b";
 const USER_DATA: &str = "canary-user-data-51b2aa0c";
+const BOOT_DATA: &str = "canary-boot-data-90d3f1ce";
+const INLINE_DATA: &str = "canary-inline-data-4e7705ba";
 const BEARER: &str = "canary-bearer-77aa31d9";
 
 /// A process of ours with all it printed in files; killed when dropped.
@@ -124,7 +126,10 @@ async fn no_secret_is_left_in_anything_that_people_read() {
     drop((driver_process, core_process, api_process));
 
     let seen = seen.into_iter().chain([("metrics".to_owned(), metrics)]).chain(files(dir));
-    assert_clean(seen, &[CREDENTIAL, REFUSED_CREDENTIAL, USER_DATA, BEARER, &key]);
+    assert_clean(
+        seen,
+        &[CREDENTIAL, REFUSED_CREDENTIAL, USER_DATA, BOOT_DATA, INLINE_DATA, BEARER, &key],
+    );
 }
 
 /// No text holds any canary in any form.
@@ -204,6 +209,37 @@ async fn prepare(client: &Client) {
     }
 }
 
+/// Machines with user data of their own: one from a Secret, one with them in its spec.
+async fn boot(client: &Client, seen: &mut Vec<(String, String)>) {
+    let user_data = |canary| format!("echo {canary}\nexec kubelet --token=<<BOOTSTRAP_TOKEN>>\n");
+    let data = [("value".to_owned(), user_data(BOOT_DATA))].into();
+    let mut secret = Secret { string_data: Some(data), ..Secret::default() };
+    secret.metadata.name = Some("boot".to_owned());
+    let secrets = Api::<Secret>::default_namespaced(client.clone());
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+    let machines = Api::<Machine>::default_namespaced(client.clone());
+    let bootstraps = [
+        ("secret", json!({ "dataSecretName": "boot" })),
+        ("inline", json!({ "data": user_data(INLINE_DATA) })),
+    ];
+    for (name, bootstrap) in bootstraps {
+        let machine = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": { "name": name },
+            "spec": { "class": { "kind": "MachineClass", "name": "good" }, "bootstrap": bootstrap }
+        });
+        let machine = serde_json::from_value(machine).unwrap();
+        machines.create(&PostParams::default(), &machine).await.unwrap();
+    }
+    let runs =
+        |machine: Option<&Machine>| field(machine, "/status/currentStatus/phase") == "Running";
+    until(&machines, "secret", runs, seen).await;
+    // What stands in its spec is not secret; what is said of it is.
+    let mut all = Vec::new();
+    until(&machines, "inline", runs, &mut all).await;
+    let status = machines.get("inline").await.unwrap().status;
+    seen.push(("status of machine inline".to_owned(), serde_json::to_string(&status).unwrap()));
+}
+
 /// A machine that fails, is made, is changed and goes, and one whose credentials are refused; and what is to be seen
 /// of them.
 async fn live(client: &Client) -> Vec<(String, String)> {
@@ -227,6 +263,7 @@ async fn live(client: &Client) -> Vec<(String, String)> {
     let runs =
         |machine: Option<&Machine>| field(machine, "/status/currentStatus/phase") == "Running";
     until(&machines, "one", runs, &mut seen).await;
+    boot(client, &mut seen).await;
 
     let classes = Api::<MachineClass>::default_namespaced(client.clone());
     let tags = json!({ "providerSpec": { "tags": { "vm": { "team": "canaries" } } } });
@@ -244,6 +281,11 @@ async fn live(client: &Client) -> Vec<(String, String)> {
         let uid = machines.get(name).await.unwrap().metadata.uid.unwrap();
         machines.delete(name, &DeleteParams::default()).await.unwrap();
         until(&machines, name, conditions::is_deleted(&uid), &mut seen).await;
+    }
+    for name in ["secret", "inline"] {
+        let uid = machines.get(name).await.unwrap().metadata.uid.unwrap();
+        machines.delete(name, &DeleteParams::default()).await.unwrap();
+        until(&machines, name, conditions::is_deleted(&uid), &mut Vec::new()).await;
     }
     let events =
         Api::<Event>::default_namespaced(client.clone()).list(&ListParams::default()).await;

@@ -233,3 +233,27 @@ fn every_fault_names_its_tests_and_they_exist() {
         assert!(tests, "docs/protocol.md, Faults, has no row for F{number} with a test");
     }
 }
+
+#[test]
+fn every_test_that_a_page_names_exists() {
+    let files = files().unwrap();
+    let lines = rust_sources(&files).flat_map(|file| file.text.lines()).map(str::trim_start);
+    let names = lines.filter_map(|line| {
+        let line = line.strip_prefix("async ").unwrap_or(line);
+        line.strip_prefix("fn ")?.split('(').next()
+    });
+    let written: BTreeSet<&str> = names.collect();
+    let preboot = text(&files, "docs/preboot.md").split('`').filter(|word| is_test(word));
+    let upstream =
+        text(&files, "docs/upstream.md").split('`').filter(|word| word.contains(".rs::"));
+    let named = preboot.chain(upstream).filter_map(|word| word.rsplit("::").next());
+    let missing: Vec<_> = named.filter(|name| !written.contains(name)).collect();
+    assert!(missing.is_empty(), "pages name tests that do not exist: {missing:?}");
+}
+
+/// A sentence as tests are named.
+fn is_test(word: &str) -> bool {
+    let name = word.rsplit("::").next().unwrap_or_default();
+    name.split('_').count() > 4
+        && name.chars().all(|c| c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit())
+}

@@ -6,8 +6,9 @@ set -euo pipefail
 kubectl() { command "${KUBECTL:-kubectl}" "$@"; }
 
 kubectl "$@" get recipes -n default \
-  -o 'jsonpath={range .items[?(@.status.ready!=true)]}{.metadata.name}{"\t"}{.metadata.uid}{"\t"}{.spec.greeting}{"\n"}{end}' |
-while IFS=$'\t' read -r name uid greeting; do
+  -o 'jsonpath={range .items[*]}{.metadata.name}|{.metadata.uid}|{.status.ready}|{.spec.greeting}{"\n"}{end}' |
+while IFS='|' read -r name uid ready greeting; do
+  [ "$ready" != true ] || continue
   # The Secret goes with its Recipe, and the Recipe with its Machine.
   kubectl "$@" apply -f - <<EOF
 apiVersion: v1

@@ -52,6 +52,25 @@ fn schema(index: usize) -> Value {
 }
 
 #[test]
+fn the_columns_of_upstream_come_first_by_name_path_and_order() {
+    let crd = serde_json::to_value(&ostler_api::crds()[0]).unwrap();
+    let columns = crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array().unwrap();
+    let shown = |wide: bool| {
+        let all = columns.iter().filter(move |column| (column["priority"] == 1) == wide);
+        all.map(|column| (column["name"].as_str().unwrap(), column["jsonPath"].as_str().unwrap()))
+            .collect::<Vec<_>>()
+    };
+    let upstream = [
+        ("Status", ".status.currentStatus.phase"),
+        ("Age", ".metadata.creationTimestamp"),
+        ("Node", ".metadata.labels.node"),
+    ];
+    assert_eq!(shown(false)[..3], upstream);
+    assert_eq!(shown(true)[0], ("ProviderID", ".spec.providerID"));
+    assert!(columns.windows(2).all(|pair| pair[0]["priority"] != 1 || pair[1]["priority"] == 1));
+}
+
+#[test]
 fn a_machine_without_a_class_name_is_refused_by_its_schema() {
     let machine = schema(0);
     let spec = &machine["properties"]["spec"];

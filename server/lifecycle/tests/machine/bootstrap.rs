@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::NodeSystemInfo;
 use ostler_api::{
     bootstrap::{BootstrapPhase, InfrastructurePhase},
     driver::{ErrorCode, OperationKind},
-    machine::{FailureReason, LifecyclePhase, MachinePhase, WaitReason},
+    machine::{FailureReason, LifecyclePhase, MachineAddress, MachinePhase, WaitReason},
 };
 use ostler_lifecycle::{
     bootstrap::{ConfigFacts, ConfigView, DataSecretView},
-    operation::{Request, UserData},
+    operation::{InstanceRecord, Request, Success, UserData},
     plan::EventReason,
     snapshot::NodeView,
 };
@@ -430,6 +430,23 @@ fn deleted_is_said_while_finalizers_of_others_hold_the_object() {
         }
     }
     assert_eq!(last, Some(LifecyclePhase::Deleted));
+}
+
+#[test]
+fn the_addresses_and_the_provider_id_are_those_of_the_driver() {
+    let mut world = World::new();
+    while world.count(OperationKind::CreateMachine) == 0 {
+        world.pass();
+        if world.kinds_sent().last() == Some(&OperationKind::GetMachineStatus) {
+            world.answer();
+        }
+    }
+    let address = MachineAddress { type_: "InternalIP".to_owned(), address: "10.0.0.7".to_owned() };
+    let record = InstanceRecord { addresses: vec![address.clone()], ..world.record() };
+    world.reply(Ok(Success::Created(record)));
+    world.settle();
+    assert_eq!(world.status().addresses, [address]);
+    assert_eq!(world.machine().provider_id(), Some(crate::world::PROVIDER_ID));
 }
 
 #[test]
