@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 mod crds;
 mod data_dir;
+mod describe;
 mod driver;
 mod drivers;
 mod log;
@@ -41,6 +42,8 @@ enum Command {
     Driver(driver::Args),
     /// Look at connected drivers, and have one do something by hand
     Drivers(drivers::Args),
+    /// Tell what a machine is doing, what it waits for, and how it got there
+    Describe(describe::Args),
     /// Check that a driver keeps the contract: the suite plays the core against it
     Sanity(Box<sanity::Args>),
     /// Print the CustomResourceDefinitions, for `kubectl apply -f -`
@@ -62,6 +65,10 @@ pub async fn run(cli: Cli) -> ExitCode {
         Command::Drivers(args) => {
             log::init("warn");
             Box::pin(drivers::run(args)).await
+        }
+        Command::Describe(args) => {
+            log::init("warn");
+            Box::pin(describe::run(args)).await
         }
         Command::Sanity(args) => {
             return match Box::pin(sanity::run_suite(*args)).await {

@@ -7,6 +7,7 @@
 pub mod bootstrap;
 pub mod crds;
 pub mod driver;
+pub mod history;
 pub mod machine;
 pub mod machine_class;
 mod machine_status;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     bootstrap::{BootstrapPhase, InfrastructurePhase, NodeRef},
     driver::OperationKind,
+    history::MachineHistory,
     open_enum::open_enum,
     reasons::{FailureReason, WaitReason},
 };
@@ -99,6 +100,9 @@ pub struct MachineStatus {
     /// How far the drain is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainProgress>,
+    /// What happened lately, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<MachineHistory>,
 }
 
 impl MachineStatus {
@@ -434,6 +438,32 @@ open_enum! {
         GetVolumeIds = "GetVolumeIds",
         /// Check a provider spec.
         ValidateClass = "ValidateClass",
+    }
+}
+
+impl MachineStep {
+    /// The steps that come after this one, if all goes well. Nothing follows a step of another writer.
+    pub const fn following(&self) -> &'static [Self] {
+        const CREATION: [MachineStep; 2] = [MachineStep::InitializeInstance, MachineStep::JoinNode];
+        const DELETION: [MachineStep; 6] = [
+            MachineStep::CordonNode,
+            MachineStep::DrainNode,
+            MachineStep::DetachVolumes,
+            MachineStep::DeleteInstance,
+            MachineStep::DeleteNode,
+            MachineStep::RemoveFinalizer,
+        ];
+        match self {
+            Self::CreateInstance => &CREATION,
+            Self::InitializeInstance => CREATION.split_at(1).1,
+            Self::FindInstance => &DELETION,
+            Self::CordonNode => DELETION.split_at(1).1,
+            Self::DrainNode => DELETION.split_at(2).1,
+            Self::DetachVolumes => DELETION.split_at(3).1,
+            Self::DeleteInstance => DELETION.split_at(4).1,
+            Self::DeleteNode => DELETION.split_at(5).1,
+            Self::JoinNode | Self::UpdateInstance | Self::RemoveFinalizer | Self::Other(_) => &[],
+        }
     }
 }
 

@@ -38,12 +38,24 @@ pub(crate) fn settle(pass: &mut Pass<'_>, state: &mut State) {
         Standing::Answer(finished) => finished,
     };
     pass.settle(&finished.id);
+    keep_in_history(pass, finished);
     keep_checkpoint(pass, finished);
     let next = match &finished.outcome {
         Ok(success) => succeeded(pass, success, *state),
         Err(failure) => failed(pass, finished, failure, *state),
     };
     *state = next;
+}
+
+/// For people who ask later what the driver said.
+fn keep_in_history(pass: &mut Pass<'_>, finished: &Finished) {
+    let (code, message) = match &finished.outcome {
+        Ok(_) => ("OK", None),
+        Err(failure) => (failure.code.name(), Some(failure.text())),
+    };
+    let now = pass.now();
+    let history = pass.status.history.get_or_insert_default();
+    history.answered(finished.kind.into(), code, message, now);
 }
 
 /// Nobody waits for it any more. An instance that the Machine does not know is not forgotten for

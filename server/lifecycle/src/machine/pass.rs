@@ -191,6 +191,11 @@ impl<'a> Pass<'a> {
     /// Enters a step; the time it began is kept while it stays the same.
     pub(crate) fn step(&mut self, step: Option<MachineStep>) {
         if self.status.step != step {
+            let now = self.now();
+            if let Some(ended) = self.status.step.take() {
+                let since = self.status.step_since.take();
+                self.status.history.get_or_insert_default().step_ended(ended, since, now);
+            }
             self.status.step_since = step.is_some().then(|| self.now());
             self.status.step = step;
         }
@@ -420,6 +425,7 @@ fn differs_only_in_frills(before: &MachineStatus, now: &MachineStatus) -> bool {
     bare.waiting_for.clone_from(&before.waiting_for);
     bare.step.clone_from(&before.step);
     bare.step_since.clone_from(&before.step_since);
+    bare.history.clone_from(&before.history);
     bare == *before
 }
 

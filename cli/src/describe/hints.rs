@@ -1,0 +1,35 @@
+//! What somebody can do about a wait.
+
+use ostler_api::machine::WaitReason;
+
+/// Only where a person can do something; most waits end by themselves.
+const HINTS: [(WaitReason, &str); 20] = [
+    (WaitReason::ClassRefInvalid, "set spec.class to kind MachineClass and a name"),
+    (WaitReason::ClassMissing, "apply the MachineClass that spec.class names"),
+    (WaitReason::SecretMissing, "apply the secret that the class names"),
+    (WaitReason::SecretNamespaceDenied, "put the secret into the namespace of the class"),
+    (WaitReason::UserDataTooLarge, "make the user data smaller"),
+    (WaitReason::ProviderSpecTooLarge, "make the provider spec smaller"),
+    (WaitReason::BootstrapDataMissing, "set spec.bootstrap.data or dataSecretName"),
+    (WaitReason::BootstrapKindMissing, "install the bootstrap provider"),
+    (WaitReason::DriverUnavailable, "see `ostler drivers ls`: is a driver connected and ready?"),
+    (WaitReason::DriverStalled, "see `ostler drivers ops` and the log of the driver"),
+    (WaitReason::DriverLacksVerb, "upgrade the driver"),
+    (WaitReason::InvalidSpec, "correct the provider spec of the class"),
+    (WaitReason::CredentialsRefused, "correct the secret of the class"),
+    (WaitReason::CapacityExhausted, "raise the quota, or wait for capacity"),
+    (WaitReason::ActionNeeded, "do what the driver asks for"),
+    (WaitReason::SeveralInstances, "remove the instances that are too many by hand"),
+    (WaitReason::DuplicateProviderId, "delete one of the two machines"),
+    (WaitReason::NodeAmbiguous, "delete the Node that is not the machine's"),
+    (
+        WaitReason::PodDisruptionBudget,
+        "make room in the budget, or label the machine force-deletion=True",
+    ),
+    (WaitReason::HotUpdateRefused, "roll the machine, or change the class back"),
+];
+
+/// What to do about a wait, if a person can do something.
+pub(super) fn hint(reason: &WaitReason) -> Option<&'static str> {
+    HINTS.iter().find(|(of, _)| of == reason).map(|(_, hint)| *hint)
+}

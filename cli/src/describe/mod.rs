@@ -1,0 +1,110 @@
+//! `ostler describe`: what a machine is doing, what it waits for, and how it got there.
+//!
+//! Everything comes from the API: the status of the Machine, its class, its Node and its Events.
+
+mod hints;
+mod page;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, ListParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use ostler_api::{Machine, MachineClass};
+
+use self::page::Subject;
+use crate::log;
+
+/// Events that are shown; the API may have more.
+const MOST_EVENTS: usize = 10;
+
+/// What is described, and where it is.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ostler describe machine fake-1
+  ostler describe machine worker-7 -n shoot--a --kubeconfig seed.kubeconfig
+
+Without --kubeconfig: $KUBECONFIG, else the `ostler up` of this folder, else kubectl's own.")]
+pub(crate) struct Args {
+    /// The kubeconfig of the cluster with the machines
+    #[arg(long, global = true, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The namespace; the one of the kubeconfig by default
+    #[arg(long, short, global = true)]
+    namespace: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Tell a machine's story: steps with their durations, what it waits for, what comes next
+    #[command(visible_alias = "mc")]
+    Machine {
+        /// Its name
+        name: String,
+    },
+}
+
+/// Prints the description.
+///
+/// # Errors
+/// The cluster cannot be reached, or there is no such object.
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    let mut config = config(args.kubeconfig).await?;
+    if let Some(namespace) = args.namespace {
+        config.default_namespace = namespace;
+    }
+    let namespace = config.default_namespace.clone();
+    let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
+    let Command::Machine { name } = args.command;
+    let subject = gather(&client, &namespace, &name).await?;
+    log::say(page::render(&subject, Timestamp::now()).trim_end());
+    Ok(())
+}
+
+async fn config(given: Option<PathBuf>) -> anyhow::Result<Config> {
+    let here = PathBuf::from("./.ostler/kubeconfig");
+    let path = match given {
+        Some(path) => Some(path),
+        None if std::env::var_os("KUBECONFIG").is_none() && here.exists() => Some(here),
+        None => None,
+    };
+    let Some(path) = path else {
+        return Config::infer().await.context("no cluster is configured; give --kubeconfig");
+    };
+    let unusable = || format!("--kubeconfig {} cannot be used", path.display());
+    let kubeconfig = Kubeconfig::read_from(&path).with_context(unusable)?;
+    let options = KubeConfigOptions::default();
+    Config::from_custom_kubeconfig(kubeconfig, &options).await.with_context(unusable)
+}
+
+/// Reads what there is. Only the Machine has to be there and readable.
+async fn gather(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Subject> {
+    let machines = Api::<Machine>::namespaced(client.clone(), namespace);
+    let Some(machine) = machines.get_opt(name).await.context("the machine cannot be read")? else {
+        bail!(
+            "there is no machine {name:?} in namespace {namespace}; `kubectl get machines -A` lists all"
+        );
+    };
+    let classes = Api::<MachineClass>::namespaced(client.clone(), namespace);
+    let class = classes.get_opt(&machine.spec.class.name).await.ok().flatten();
+    let node = match machine.node_name() {
+        Some(node) => Api::<Node>::all(client.clone()).get_opt(node).await.ok().flatten(),
+        None => None,
+    };
+    let events = Api::<Event>::namespaced(client.clone(), namespace);
+    let about = format!("regarding.uid={}", machine.uid());
+    let events = events.list(&ListParams::default().fields(&about)).await;
+    let mut events = events.map(|list| list.items).unwrap_or_default();
+    events.sort_by_key(page::time_of);
+    let surplus = events.len().saturating_sub(MOST_EVENTS);
+    events.drain(..surplus);
+    Ok(Subject { machine, class, node, events })
+}

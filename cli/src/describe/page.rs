@@ -1,0 +1,288 @@
+//! The page about a machine. Pure: what was read goes in, text comes out.
+
+use std::fmt::Write as _;
+
+use jiff::{SignedDuration, Timestamp, tz::TimeZone};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use ostler_api::machine::{MachineStatus, WaitingFor};
+use ostler_api::{Machine, MachineClass};
+
+use super::hints;
+
+/// A machine and what belongs to it, as far as it could be read.
+#[derive(Debug)]
+pub(super) struct Subject {
+    pub(super) machine: Machine,
+    pub(super) class: Option<MachineClass>,
+    pub(super) node: Option<Node>,
+    /// Oldest first.
+    pub(super) events: Vec<Event>,
+}
+
+/// The whole page.
+pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
+    let none = MachineStatus::default();
+    let status = subject.machine.status.as_ref().unwrap_or(&none);
+    let mut page = Page(String::new());
+    head(&mut page, subject, status, now);
+    waiting(&mut page, subject, status, now);
+    next(&mut page, subject, status, now);
+    timeline(&mut page, status, now);
+    answers(&mut page, status);
+    events(&mut page, subject);
+    page.0
+}
+
+struct Page(String);
+
+impl Page {
+    fn line(&mut self, name: &str, value: &str) {
+        let _infallible = writeln!(self.0, "{}", format!("{name:<10}{value}").trim_end());
+    }
+
+    fn chapter(&mut self, name: &str) {
+        let _infallible = writeln!(self.0, "\n{name}");
+    }
+
+    fn entry(&mut self, text: &str) {
+        let _infallible = writeln!(self.0, "  {}", text.trim_end());
+    }
+}
+
+fn head(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timestamp) {
+    let meta = &subject.machine.metadata;
+    let namespace = meta.namespace.as_deref().unwrap_or_default();
+    let age = meta.creation_timestamp.as_ref().map(|made| span(now.duration_since(made.0)));
+    let age = age.map(|age| format!(", {age} old")).unwrap_or_default();
+    let deleted = meta.deletion_timestamp.as_ref();
+    let deleted = deleted
+        .map(|at| format!(", being deleted for {}", span(now.duration_since(at.0))))
+        .unwrap_or_default();
+    page.line("Machine", &format!("{namespace}/{}{age}{deleted}", subject.machine.name()));
+    let phase = status.machine_phase();
+    let phase = if phase.as_str().is_empty() { "New" } else { phase.as_str() };
+    page.line("Phase", &format!("{phase}{}", failure(status)));
+    let class = &subject.machine.spec.class.name;
+    let provider = subject.class.as_ref().map(MachineClass::provider);
+    let provider = provider.map_or_else(|| "not found".to_owned(), |it| format!("driver {it}"));
+    page.line("Class", &format!("{class} ({provider})"));
+    page.line("Instance", subject.machine.provider_id().unwrap_or("-"));
+    let node = subject.machine.node_name().unwrap_or("-");
+    page.line("Node", &format!("{node}{}", subject.node.as_ref().map(ready).unwrap_or_default()));
+}
+
+fn failure(status: &MachineStatus) -> String {
+    let reason = status.failure_reason.as_ref();
+    let message = status.failure_message.as_deref();
+    match (reason, message) {
+        (Some(reason), Some(message)) => format!(": {reason}: {message}"),
+        (Some(reason), None) => format!(": {reason}"),
+        (None, _) => String::new(),
+    }
+}
+
+fn ready(node: &Node) -> String {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
+    match ready.map(|condition| condition.status.as_str()) {
+        Some("True") => " (Ready)".to_owned(),
+        Some(_) | None => " (NotReady)".to_owned(),
+    }
+}
+
+fn waiting(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timestamp) {
+    let Some(WaitingFor { reason, message, since }) = &status.waiting_for else {
+        let rests = if subject.machine.status.is_none() { "not looked at yet" } else { "nothing" };
+        return page.line("Waits for", rests);
+    };
+    let since = since.as_ref().map(|since| span(now.duration_since(since.0)));
+    let since = since.map(|since| format!(", for {since}")).unwrap_or_default();
+    page.line("Waits for", &format!("{reason}{since}"));
+    if let Some(message) = message {
+        page.line("", message);
+    }
+    if let Some(hint) = hints::hint(reason) {
+        page.line("", &format!("hint: {hint}"));
+    }
+    if let Some(drain) = status.drain.as_ref().filter(|drain| !drain.examples.is_empty()) {
+        page.line("", &format!("pods: {}", drain.examples.join(", ")));
+    }
+}
+
+/// What comes next, and when at the latest.
+fn next(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timestamp) {
+    let mut next = Vec::new();
+    let retry = status.retry.as_ref().and_then(|retry| retry.not_before.as_ref());
+    if let Some(at) = retry.filter(|at| at.0 > now) {
+        next.push(format!("another attempt at {}", clock(at)));
+    }
+    let drain = status.drain.as_ref().filter(|drain| !drain.finished);
+    if let Some(deadline) = drain.and_then(|drain| drain.deadline.as_ref()) {
+        next.push(format!("force at {}", clock(deadline)));
+    }
+    let steps = status.step.as_ref().map(|step| step.following()).unwrap_or_default();
+    let steps: Vec<&str> = steps.iter().map(|step| step.as_str()).collect();
+    if !steps.is_empty() {
+        next.push(steps.join(", "));
+    }
+    let deleting = subject.machine.metadata.deletion_timestamp.is_some();
+    let last = match (deleting, status.step.is_some()) {
+        (true, _) => "the Machine goes",
+        (false, true) => "Running",
+        (false, false) => return,
+    };
+    next.push(last.to_owned());
+    page.line("Next", &next.join("; then "));
+}
+
+fn timeline(page: &mut Page, status: &MachineStatus, now: Timestamp) {
+    let ended = status.history.as_ref().map(|it| it.steps.as_slice()).unwrap_or_default();
+    if ended.is_empty() && status.step.is_none() {
+        return;
+    }
+    page.chapter("Steps");
+    for one in ended {
+        let start = one.started_at.as_ref().unwrap_or(&one.ended_at);
+        let took = span(one.ended_at.0.duration_since(start.0));
+        page.entry(&format!("{}  {:<20}{took}", clock(start), one.step.as_str()));
+    }
+    if let Some(step) = &status.step {
+        let since = status.step_since.clone().unwrap_or(Time(now));
+        let so_far = span(now.duration_since(since.0));
+        page.entry(&format!("{}  {:<20}{so_far} so far", clock(&since), step.as_str()));
+    }
+}
+
+fn answers(page: &mut Page, status: &MachineStatus) {
+    let answers = status.history.as_ref().map(|it| it.answers.as_slice()).unwrap_or_default();
+    if answers.is_empty() && status.operation.is_none() {
+        return;
+    }
+    page.chapter("Driver");
+    for one in answers {
+        let times = if one.times > 1 { format!(" (x{})", one.times) } else { String::new() };
+        let message = one.message.as_deref().map(|text| format!(": {text}")).unwrap_or_default();
+        let kind = one.kind.as_str();
+        page.entry(&format!("{}  {kind:<20}{}{message}{times}", clock(&one.at), one.code));
+    }
+    if let Some(intent) = &status.operation {
+        let at = intent.started_at.as_ref().map(clock).unwrap_or_default();
+        let kind = intent.kind.as_str();
+        page.entry(&format!("{at:<8}  {kind:<20}attempt {}, no answer yet", intent.attempt));
+    }
+}
+
+fn events(page: &mut Page, subject: &Subject) {
+    if subject.events.is_empty() {
+        return;
+    }
+    page.chapter("Events");
+    for event in &subject.events {
+        let at = time_of(event).map(|at| clock(&Time(at))).unwrap_or_default();
+        let mark = if event.type_.as_deref() == Some("Warning") { "!" } else { " " };
+        let reason = event.reason.as_deref().unwrap_or_default();
+        let note = event.note.as_deref().unwrap_or_default();
+        let times = event.series.as_ref().map(|series| format!(" (x{})", series.count));
+        let times = times.unwrap_or_default();
+        page.entry(&format!("{at:<8} {mark}{reason}: {note}{times}"));
+    }
+}
+
+/// When an Event happened last.
+pub(super) fn time_of(event: &Event) -> Option<Timestamp> {
+    let last = event.series.as_ref().map(|series| series.last_observed_time.0);
+    last.or_else(|| event.event_time.as_ref().map(|time| time.0))
+}
+
+fn clock(time: &Time) -> String {
+    time.0.to_zoned(TimeZone::system()).strftime("%H:%M:%S").to_string()
+}
+
+/// `2h5m`, `3m2s`, `4s`: two units are enough.
+fn span(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs().max(0);
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m{}s", seconds % 60),
+        (0, _, _) => format!("{hours}h{minutes}m"),
+        (_, _, _) => format!("{days}d{hours}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn subject(machine: serde_json::Value) -> Subject {
+        let machine = serde_json::from_value(machine).unwrap();
+        Subject { machine, class: None, node: None, events: Vec::new() }
+    }
+
+    fn noon() -> Timestamp {
+        "2026-01-01T12:00:00Z".parse().unwrap()
+    }
+
+    fn minutes_ago(minutes: i64) -> String {
+        (noon() - SignedDuration::from_mins(minutes)).to_string()
+    }
+
+    #[test]
+    fn a_machine_that_drains_says_what_holds_it_up_and_what_comes_next() {
+        let page = render(
+            &subject(json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+                "metadata": {
+                    "name": "m", "namespace": "default", "uid": "u",
+                    "creationTimestamp": minutes_ago(120), "deletionTimestamp": minutes_ago(5)
+                },
+                "spec": { "class": { "kind": "MachineClass", "name": "small" }, "providerID": "fake:///m" },
+                "status": {
+                    "currentStatus": { "phase": "Terminating" },
+                    "step": "DrainNode", "stepSince": minutes_ago(4),
+                    "waitingFor": { "reason": "PodDisruptionBudget", "since": minutes_ago(3),
+                        "message": "pods that have to leave: 2" },
+                    "drain": { "podsLeft": 2, "blocked": 1, "examples": ["default/web-1"] },
+                    "history": {
+                        "steps": [{ "step": "CreateInstance", "startedAt": minutes_ago(120), "endedAt": minutes_ago(118) }],
+                        "answers": [{ "kind": "CreateMachine", "code": "OK", "at": minutes_ago(118), "times": 1 }]
+                    }
+                }
+            })),
+            noon(),
+        );
+        for part in [
+            "Machine   default/m, 2h0m old, being deleted for 5m0s\n",
+            "Phase     Terminating\n",
+            "Class     small (not found)\n",
+            "Waits for PodDisruptionBudget, for 3m0s\n",
+            "          pods that have to leave: 2\n",
+            "          hint: make room in the budget",
+            "          pods: default/web-1\n",
+            "Next      DetachVolumes, DeleteInstance, DeleteNode, RemoveFinalizer; then the Machine goes\n",
+            "CreateInstance      2m0s\n",
+            "DrainNode           4m0s so far\n",
+            "CreateMachine       OK\n",
+        ] {
+            assert!(page.contains(part), "{part:?} is not in\n{page}");
+        }
+    }
+
+    #[test]
+    fn a_machine_that_nobody_looked_at_says_so() {
+        let page = render(
+            &subject(json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+                "metadata": { "name": "m", "namespace": "default" },
+                "spec": { "class": { "kind": "MachineClass", "name": "small" } }
+            })),
+            noon(),
+        );
+        assert!(page.contains("Phase     New\n") && page.contains("Waits for not looked at yet\n"));
+        assert!(!page.contains("Steps") && !page.contains("Driver"));
+    }
+}
