@@ -16,6 +16,8 @@ mod log;
 mod manifests;
 pub mod reset;
 mod sanity;
+mod screen;
+mod table;
 pub mod up;
 
 pub use data_dir::DataDir;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use jiff::{SignedDuration, Timestamp, tz::TimeZone};
+use jiff::{Timestamp, tz::TimeZone};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -10,6 +10,7 @@ use ostler_api::machine::{MachineStatus, WaitingFor};
 use ostler_api::{Machine, MachineClass};
 
 use super::hints;
+use crate::table::span;
 
 /// A machine and what belongs to it, as far as it could be read.
 #[derive(Debug)]
@@ -200,20 +201,9 @@ fn clock(time: &Time) -> String {
     time.0.to_zoned(TimeZone::system()).strftime("%H:%M:%S").to_string()
 }
 
-/// `2h5m`, `3m2s`, `4s`: two units are enough.
-fn span(duration: SignedDuration) -> String {
-    let seconds = duration.as_secs().max(0);
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, _) => format!("{minutes}m{}s", seconds % 60),
-        (0, _, _) => format!("{hours}h{minutes}m"),
-        (_, _, _) => format!("{days}d{hours}h"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
     use serde_json::json;
 
     use super::*;

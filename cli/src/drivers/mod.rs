@@ -5,7 +5,6 @@
 mod client;
 mod invoke;
 mod show;
-mod table;
 mod tail;
 
 use std::path::PathBuf;
@@ -152,7 +151,7 @@ async fn ls(mut client: Client, provider: Option<String>, output: Output) -> any
         return Ok(());
     }
     note_follower(answer.core.as_ref());
-    log::say(table::render(&show::sessions(&answer.sessions)));
+    log::say(crate::table::render(&show::sessions(&answer.sessions)));
     Ok(())
 }
 
@@ -167,7 +166,7 @@ async fn ops(
         return Ok(());
     }
     note_follower(answer.core.as_ref());
-    log::say(table::render(&show::operations(&answer.operations)));
+    log::say(crate::table::render(&show::operations(&answer.operations)));
     if answer.left_out > 0 {
         log::note(format_args!("and {} more; --target and --session narrow it", answer.left_out));
     }

@@ -6,7 +6,7 @@ use ostler_proto::v1alpha1::{
     OperationInfo, OperationKind, OperationState, Readiness, RoleKind, SessionInfo, Target,
 };
 
-use super::table::Table;
+use crate::table::Table;
 
 /// One line for each session.
 pub(super) fn sessions(sessions: &[SessionInfo]) -> Table {
@@ -149,7 +149,7 @@ mod tests {
     use ostler_proto::json;
     use ostler_proto::v1alpha1::Operation;
 
-    use super::super::table::render;
+    use crate::table::render;
     use super::*;
 
     fn seconds(seconds: i64) -> prost_types::Duration {

@@ -1,6 +1,7 @@
 //! `ostler up`: an API server, the core and drivers on one computer.
 
 mod drivers;
+mod live;
 mod narrate;
 mod system;
 
@@ -9,9 +10,10 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use ostler_server::on_signal;
+use tokio_util::sync::CancellationToken;
 
 use crate::data_dir::DataDir;
-use crate::manifests;
+use crate::{manifests, screen};
 
 pub use drivers::DriverChoice;
 pub(crate) use narrate::Story;
@@ -48,6 +50,9 @@ pub struct Args {
     /// Where the core runs: in this process, or `none` (start `ostler-server` yourself)
     #[arg(long, value_enum, default_value_t = CoreMode::Embedded)]
     pub core: CoreMode,
+    /// No table of the machines at the bottom of the terminal
+    #[arg(long)]
+    pub no_live: bool,
 }
 
 /// Whether `up` runs the core.
@@ -76,11 +81,19 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     let mut system = Box::pin(System::start(options, &data, story)).await?;
     story.tell(format_args!("kubectl --kubeconfig {} get machines", data.kubeconfig().display()));
+    let view = (!args.no_live && screen::is_live()).then(|| {
+        let gone = CancellationToken::new();
+        (gone.clone(), tokio::spawn(live::follow(system.client(), gone)))
+    });
     let outcome = tokio::select! {
         outcome = serve(&mut system, manifests, story) => outcome,
         () = end.cancelled() => Ok(()),
     };
     story.tell("stopping");
+    if let Some((gone, view)) = view {
+        gone.cancel();
+        let _ended = view.await;
+    }
     system.stop().await;
     outcome
 }

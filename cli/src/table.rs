@@ -1,17 +1,19 @@
 //! Columns that line up.
 
+use jiff::SignedDuration;
+
 /// Between two columns.
 const GAP: &str = "   ";
 
 /// A heading and rows of as many cells.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Table {
-    pub(super) heading: Vec<&'static str>,
-    pub(super) rows: Vec<Vec<String>>,
+pub(crate) struct Table {
+    pub(crate) heading: Vec<&'static str>,
+    pub(crate) rows: Vec<Vec<String>>,
 }
 
 /// The table as text, without white space at the ends of lines. An empty cell is `-`.
-pub(super) fn render(table: &Table) -> String {
+pub(crate) fn render(table: &Table) -> String {
     let heading: Vec<String> = table.heading.iter().map(|&cell| cell.to_owned()).collect();
     let lines: Vec<&Vec<String>> = std::iter::once(&heading).chain(&table.rows).collect();
     let width = |column: usize| {
@@ -32,6 +34,18 @@ pub(super) fn render(table: &Table) -> String {
 
 fn shown(cell: &str) -> &str {
     if cell.is_empty() { "-" } else { cell }
+}
+
+/// `2h5m`, `3m2s`, `4s`: two units are enough.
+pub(crate) fn span(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs().max(0);
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m{}s", seconds % 60),
+        (0, _, _) => format!("{hours}h{minutes}m"),
+        (_, _, _) => format!("{days}d{hours}h"),
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,173 @@
+//! The machines as they are now, at the bottom of the terminal.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use jiff::Timestamp;
+use kube::Client;
+use kube::api::Api;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, watcher as watch};
+use ostler_api::Machine;
+use ostler_api::machine::MachinePhase;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::screen;
+use crate::table::{self, Table};
+
+/// Between two drawings: fast enough to follow, slow enough to read.
+const EVERY: Duration = Duration::from_millis(250);
+
+/// Ages are redrawn this often though nothing happens.
+const AGES: Duration = Duration::from_secs(1);
+
+/// Lines of the terminal that stay with the story.
+const STORY_LINES: usize = 8;
+
+/// Draws the machines until the end, then takes them away.
+pub(crate) async fn follow(client: Client, end: CancellationToken) {
+    let events = watch(Api::<Machine>::all(client), watcher::Config::default()).default_backoff();
+    let mut events = pin!(events);
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut machines, mut relisted) = (BTreeMap::new(), BTreeMap::new());
+    let (mut changed, mut drawn) = (true, Instant::now());
+    loop {
+        tokio::select! {
+            () = end.cancelled() => break,
+            _ = ticks.tick() => {
+                if changed || drawn.elapsed() >= AGES {
+                    let (rows, columns) = screen::size();
+                    let machines: Vec<&Machine> = machines.values().collect();
+                    let rows = rows.saturating_sub(STORY_LINES);
+                    let lines = lines(machines, Timestamp::now(), rows);
+                    let cut = |line: String| console::truncate_str(&line, columns, "…").into_owned();
+                    screen::keep_at_bottom(lines.into_iter().map(cut).collect());
+                    (changed, drawn) = (false, Instant::now());
+                }
+            }
+            event = events.try_next() => match event {
+                Ok(Some(event)) => changed |= take(event, &mut machines, &mut relisted),
+                // The watcher backs off and goes on by itself.
+                Err(error) => tracing::debug!(%error, "the watch on machines was interrupted"),
+                Ok(None) => break,
+            },
+        }
+    }
+    screen::keep_at_bottom(Vec::new());
+}
+
+type Machines = BTreeMap<(String, String), Machine>;
+
+/// Whether the machines are others now.
+fn take(event: Event<Machine>, machines: &mut Machines, relisted: &mut Machines) -> bool {
+    let key = |machine: &Machine| {
+        let namespace = machine.metadata.namespace.clone().unwrap_or_default();
+        (namespace, machine.name().to_owned())
+    };
+    match event {
+        Event::Init => relisted.clear(),
+        Event::InitApply(machine) => drop(relisted.insert(key(&machine), machine)),
+        Event::InitDone => {
+            *machines = std::mem::take(relisted);
+            return true;
+        }
+        Event::Apply(machine) => {
+            machines.insert(key(&machine), machine);
+            return true;
+        }
+        Event::Delete(machine) => return machines.remove(&key(&machine)).is_some(),
+    }
+    false
+}
+
+/// The table, at most so many lines of it. Machines on which something is going on come first.
+fn lines(mut machines: Vec<&Machine>, now: Timestamp, most: usize) -> Vec<String> {
+    if machines.is_empty() || most < 3 {
+        return Vec::new();
+    }
+    machines.sort_by_key(|machine| rests(machine));
+    // The heading, and a line about those that are not shown.
+    let room = if machines.len() < most { machines.len() } else { most - 2 };
+    let rows = machines.iter().take(room).map(|machine| row(machine, now)).collect();
+    let heading = vec!["MACHINE", "PHASE", "STEP", "WAITS FOR", "NODE", "AGE"];
+    let text = table::render(&Table { heading, rows });
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let left = machines.len().saturating_sub(room);
+    if left > 0 {
+        lines.push(format!("… and {left} more"));
+    }
+    lines
+}
+
+/// Nothing is done for it, and nothing waited for.
+fn rests(machine: &Machine) -> bool {
+    let status = machine.status.as_ref();
+    !machine.is_deleting()
+        && machine.phase() == MachinePhase::Running
+        && status.is_none_or(|status| status.step.is_none() && status.waiting_for.is_none())
+}
+
+fn row(machine: &Machine, now: Timestamp) -> Vec<String> {
+    let status = machine.status.as_ref();
+    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+    let made = machine.metadata.creation_timestamp.as_ref();
+    let phase = machine.phase();
+    vec![
+        machine.name().to_owned(),
+        phase.as_str().to_owned(),
+        text(status.and_then(|it| it.step.as_ref()).map(|step| step.as_str())),
+        text(status.and_then(|it| it.waiting_for.as_ref()).map(|it| it.reason.as_str())),
+        text(machine.node_name()),
+        made.map(|made| table::span(now.duration_since(made.0))).unwrap_or_default(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn machine(name: &str, status: &Value) -> Machine {
+        serde_json::from_value(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": { "name": name, "creationTimestamp": "2026-01-01T11:59:00Z" },
+            "spec": {}, "status": status
+        }))
+        .unwrap()
+    }
+
+    fn noon() -> Timestamp {
+        "2026-01-01T12:00:00Z".parse().unwrap()
+    }
+
+    #[test]
+    fn machines_on_which_something_goes_on_come_first() {
+        let calm = machine("a", &json!({ "currentStatus": { "phase": "Running" } }));
+        let busy = machine(
+            "b",
+            &json!({
+                "currentStatus": { "phase": "Pending" }, "step": "JoinNode",
+                "waitingFor": { "reason": "NodeMissing" }
+            }),
+        );
+        let lines = lines(vec![&calm, &busy], noon(), 20);
+        assert!(lines[0].starts_with("MACHINE"), "{lines:?}");
+        assert!(lines[1].starts_with("b ") && lines[1].contains("NodeMissing"), "{lines:?}");
+        assert!(lines[2].starts_with("a ") && lines[2].ends_with("1m0s"), "{lines:?}");
+    }
+
+    #[test]
+    fn more_machines_than_lines_are_counted() {
+        let machines: Vec<Machine> =
+            (0..50).map(|index| machine(&format!("m-{index}"), &json!({}))).collect();
+        let lines = lines(machines.iter().collect(), noon(), 10);
+        assert_eq!(lines.len(), 10);
+        assert_eq!(lines[9], "… and 42 more");
+        assert!(super::lines(Vec::new(), noon(), 10).is_empty());
+    }
+}
