@@ -149,8 +149,8 @@ mod tests {
     use ostler_proto::json;
     use ostler_proto::v1alpha1::Operation;
 
-    use crate::table::render;
     use super::*;
+    use crate::table::render;
 
     fn seconds(seconds: i64) -> prost_types::Duration {
         prost_types::Duration { seconds, nanos: 0 }

@@ -144,13 +144,12 @@ impl Fanout {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let mut found = machines.find_names(MachineIndex::Node, name);
         let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        match id.filter(|id| !id.is_empty()) {
-            Some(id) => found.extend(machines.find_names(MachineIndex::ProviderId, id)),
+        if let Some(id) = id.filter(|id| !id.is_empty()) {
+            found.extend(machines.find_names(MachineIndex::ProviderId, id));
+        } else {
             // It may be that of the machine of its name.
-            None => {
-                let machine = ObjectName::new(&self.settings.namespace, name);
-                found.extend(machines.get(&machine).map(|_| machine));
-            }
+            let machine = ObjectName::new(&self.settings.namespace, name);
+            found.extend(machines.get(&machine).map(|_| machine));
         }
         let labels = node.metadata.labels.as_ref();
         if let Some(machine) = labels.and_then(|labels| labels.get(label::MACHINE_NAME)) {

@@ -1,5 +1,6 @@
 //! One machine's life, as a newcomer sees it.
 
+use ostler_tests::process::binaries;
 use ostler_tests::stack::Stack;
 use serde_json::Value;
 
@@ -57,6 +58,21 @@ fn kubectl_get_tells_the_story_in_columns() {
     for cell in ["fake-1", "Running", "fake:///"] {
         assert!(row.contains(cell), "{row}");
     }
+    let story = describe(&stack, "fake-1");
+    for part in ["Waits for nothing", "CreateInstance", "CreateMachine       OK", "NodeJoined"] {
+        assert!(story.contains(part), "{part:?} is not in\n{story}");
+    }
     let events = kubectl.run(["events", "--for", "machine/fake-1"]);
     assert!(events.lines().count() > 2, "the events tell what happened:\n{events}");
+}
+
+/// What `ostler describe machine` says.
+fn describe(stack: &Stack, name: &str) -> String {
+    let output = std::process::Command::new(binaries().join("ostler"))
+        .args(["describe", "machine", name, "--kubeconfig"])
+        .arg(stack.kubeconfig())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
