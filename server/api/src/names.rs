@@ -133,6 +133,8 @@ pub mod bootstrap {
     pub const USER_DATA_KEY: &str = "userData";
     /// Key of the user data in the secret that `spec.bootstrap.dataSecretName` names.
     pub const DATA_KEY: &str = "value";
+    /// Key beside it that says what the user data are, e.g. `cloud-config`; optional.
+    pub const FORMAT_KEY: &str = "format";
     /// Stands for the bootstrap token in user data.
     pub const TOKEN_PLACEHOLDER: &str = "<<BOOTSTRAP_TOKEN>>";
     /// Stands for the name of the Machine in user data.

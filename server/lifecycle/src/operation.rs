@@ -10,38 +10,52 @@ use ostler_api::{
 
 /// Bytes that hold credentials: never printed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct UserData(Vec<u8>);
+pub struct UserData {
+    bytes: Vec<u8>,
+    format: String,
+}
 
 impl UserData {
     /// Wraps the bytes.
     pub const fn new(bytes: Vec<u8>) -> Self {
-        Self(bytes)
+        Self { bytes, format: String::new() }
+    }
+
+    /// With a word for the driver about what they are, e.g. `cloud-config`.
+    #[must_use]
+    pub fn in_format(self, format: &str) -> Self {
+        Self { format: format.to_owned(), ..self }
+    }
+
+    /// What they are; may be empty.
+    pub fn format(&self) -> &str {
+        &self.format
     }
 
     /// The bytes, for whoever sends them.
     pub fn bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 
     /// The bytes, given away.
     pub fn into_bytes(self) -> Vec<u8> {
-        self.0
+        self.bytes
     }
 
     /// How many bytes.
     pub const fn len(&self) -> usize {
-        self.0.len()
+        self.bytes.len()
     }
 
     /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.bytes.is_empty()
     }
 }
 
 impl fmt::Debug for UserData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "UserData({} bytes)", self.0.len())
+        write!(f, "UserData({} bytes)", self.len())
     }
 }
 

@@ -59,7 +59,7 @@ pub fn fill(template: &UserData, machine_name: &str, token: Option<&SecretText>)
     if let Some(token) = token {
         bytes = replace(&bytes, TOKEN_PLACEHOLDER, token.expose());
     }
-    UserData::new(bytes)
+    UserData::new(bytes).in_format(template.format())
 }
 
 fn replace(bytes: &[u8], placeholder: &str, value: &str) -> Vec<u8> {
@@ -126,6 +126,12 @@ mod tests {
             filled("t=%3C%3CBOOTSTRAP_TOKEN%3E%3E&n=%3C%3CMACHINE_NAME%3E%3E"),
             "t=abcdef.0123456789abcdef&n=m-1"
         );
+    }
+
+    #[test]
+    fn the_format_is_kept() {
+        let template = UserData::new(b"{}".to_vec()).in_format("ignition");
+        assert_eq!(fill(&template, "m", None).format(), "ignition");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{ApiResource, DynamicObject};
 use ostler_api::Machine;
-use ostler_api::names::bootstrap::DATA_KEY;
+use ostler_api::names::bootstrap::{DATA_KEY, FORMAT_KEY};
 use ostler_lifecycle::bootstrap::{
     BootstrapView, ConfigKind, ConfigName, ConfigView, DataSecretView, config_of, data_secret,
 };
@@ -32,6 +32,9 @@ use crate::watch::{Change, ObjectName, WatchMetrics};
 /// Kinds that are watched at the same time. There is a handful of bootstrap providers in the world;
 /// whoever names more kinds than this wants to keep the core busy.
 const MAX_KINDS: usize = 16;
+
+/// The most bytes of a format that are handed on.
+const MAX_FORMAT: usize = 64;
 
 /// Watches the kinds that Machines name.
 #[derive(Debug)]
@@ -202,9 +205,34 @@ impl Configs {
 }
 
 fn data_of(secret: &Secret) -> DataSecretView {
-    let value = secret.data.as_ref().and_then(|data| data.get(DATA_KEY));
-    value.map_or(DataSecretView::WithoutValue, |value| DataSecretView::Known {
+    let of = |key| secret.data.as_ref().and_then(|data| data.get(key));
+    let Some(value) = of(DATA_KEY) else { return DataSecretView::WithoutValue };
+    let format = of(FORMAT_KEY).and_then(|format| std::str::from_utf8(&format.0).ok());
+    let format = format.filter(|format| format.len() <= MAX_FORMAT).unwrap_or_default();
+    DataSecretView::Known {
         revision: secret.metadata.resource_version.clone().unwrap_or_default(),
-        data: UserData::new(value.0.clone()),
-    })
+        data: UserData::new(value.0.clone()).in_format(format),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(data: &Value) -> DataSecretView {
+        let secret = json!({ "metadata": { "resourceVersion": "7" }, "data": data });
+        data_of(&serde_json::from_value(secret).unwrap())
+    }
+
+    #[test]
+    fn user_data_come_with_their_format() {
+        let both = json!({ "value": "e30=", "format": "aWduaXRpb24=" });
+        let DataSecretView::Known { revision, data } = read(&both) else { panic!() };
+        assert_eq!((revision.as_str(), data.bytes(), data.format()), ("7", &b"{}"[..], "ignition"));
+        let DataSecretView::Known { data, .. } = read(&json!({ "value": "" })) else { panic!() };
+        assert!(data.is_empty() && data.format().is_empty());
+        assert_eq!(read(&json!({ "format": "eA==" })), DataSecretView::WithoutValue);
+    }
 }

@@ -184,8 +184,8 @@ fn request(request: &Request) -> operation::Request {
         Request::Create { user_data, provider_id } => {
             operation::Request::CreateMachine(CreateMachineRequest {
                 bootstrap: user_data.map(|data| BootstrapData {
+                    format: data.format().to_owned(),
                     user_data: data.into_bytes(),
-                    ..BootstrapData::default()
                 }),
                 provider_id,
                 ..CreateMachineRequest::default()
