@@ -11,7 +11,7 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::Parser;
 use ostler_api::timeout::Timeout;
 use ostler_controllers::{ApiCheck, Settings};
-use ostler_lifecycle::snapshot;
+use ostler_lifecycle::{orphans, snapshot};
 use ostler_sessions::{ListenAddress, Rate};
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
@@ -103,6 +103,15 @@ pub struct Args {
     /// How long a machine with the annotation node.machine.sapcloud.io/preserve is kept
     #[arg(long, value_name = "DURATION", default_value = "96h", value_parser = duration)]
     machine_preserve_timeout: Duration,
+    /// How often instances without a machine are looked for
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
+    machine_safety_orphan_vms_period: Duration,
+    /// How long nobody may have claimed an instance before it counts as an orphan
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    machine_safety_orphan_vms_grace: Duration,
+    /// What is done about an orphan: delete it, or only report it by event and metric
+    #[arg(long, value_name = "delete|report", default_value_t = orphans::Mode::Delete)]
+    machine_safety_orphan_vms_mode: orphans::Mode,
     /// Node conditions that must be False
     #[arg(
         long,
@@ -236,6 +245,11 @@ fn options(args: Args) -> CoreOptions {
             period: args.machine_safety_apiserver_statuscheck_period,
         },
         lifecycle,
+        orphans: orphans::Rules {
+            mode: args.machine_safety_orphan_vms_mode,
+            period: args.machine_safety_orphan_vms_period,
+            grace: args.machine_safety_orphan_vms_grace,
+        },
         aliases: args.provider_aliases.into_iter().collect(),
         bootstrap_token_groups: args.bootstrap_token_auth_extra_groups,
         ..Settings::default()

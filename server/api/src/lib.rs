@@ -13,6 +13,7 @@ pub mod machine_class;
 mod machine_status;
 pub mod names;
 mod open_enum;
+mod paused;
 mod reasons;
 pub mod timeout;
 

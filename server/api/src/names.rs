@@ -90,6 +90,8 @@ pub mod annotation {
     pub const ADOPT_BY_NAME: &str = "ostler.dev/adopt-by-name";
     /// Ours, on the Secret of a bootstrap token: UID of the Machine that it was made for.
     pub const TOKEN_OF: &str = "ostler.dev/machine-uid";
+    /// Ours, on a Machine or MachineClass: any value but `false` keeps us from changing anything.
+    pub const PAUSED: &str = "ostler.dev/paused";
     /// On a Pod: made by the kubelet itself, cannot be evicted.
     pub const MIRROR_POD: &str = "kubernetes.io/config.mirror";
 }

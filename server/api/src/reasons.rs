@@ -11,6 +11,8 @@ open_enum! {
         ClassMissing = "ClassMissing",
         /// The class is of another namespace.
         ClassNamespaceDenied = "ClassNamespaceDenied",
+        /// The class breaks a rule; its event and the message say which.
+        ClassInvalid = "ClassInvalid",
         /// A secret of the class does not exist.
         SecretMissing = "SecretMissing",
         /// A secret of the class is of another namespace.
@@ -110,6 +112,8 @@ open_enum! {
         VolumesAttached = "VolumesAttached",
         /// The API server refused or did not answer a write.
         ApiWriteFailed = "ApiWriteFailed",
+        /// Somebody paused the Machine or its class by annotation `ostler.dev/paused`.
+        Paused = "Paused",
         /// Something could not be observed yet.
         NotObserved = "NotObserved",
         /// Given up; somebody, or a MachineSet, has to replace it.

@@ -7,6 +7,7 @@ use kube::Resource;
 use ostler_api::machine::MachinePhase;
 use ostler_api::names::{LEADER_LEASE, label};
 use ostler_api::{Machine, MachineClass};
+use ostler_lifecycle::strays;
 use ostler_sessions::SessionEvent;
 use tracing::debug;
 
@@ -14,10 +15,11 @@ use crate::bootstrap::Configs;
 use crate::events::{Occurrence, Recorder, Severity};
 use crate::hot_update::ReviewKey;
 use crate::memory::Memory;
+use crate::orphans::Looks;
 use crate::queue::{Lane, Queue};
 use crate::reachability::Turn;
 use crate::settings::Settings;
-use crate::stores::{MachineIndex, Stores, differs};
+use crate::stores::{MachineIndex, NodeIndex, Stores, differs, kept_in};
 use crate::target::Target;
 use crate::watch::{Change, ObjectName};
 
@@ -28,6 +30,8 @@ pub(crate) struct Queues {
     pub(crate) classes: Arc<Queue<ObjectName>>,
     pub(crate) secrets: Arc<Queue<ObjectName>>,
     pub(crate) reviews: Arc<Queue<ReviewKey>>,
+    pub(crate) looks: Looks,
+    pub(crate) nodes: Arc<Queue<ObjectName>>,
 }
 
 /// Puts into the queues what a change concerns.
@@ -55,6 +59,7 @@ impl Fanout {
         if let Some(machine) = &change.new {
             self.queues.machines.add(key(machine), lane);
         } else if let Some(gone) = &change.old {
+            self.ask_for_a_look(gone);
             self.memory.forget_machine(gone.uid());
             for uid in self.memory.rooms.leave(gone.uid()) {
                 self.add_all(self.stores.machines.find_names(MachineIndex::Uid, &uid), lane);
@@ -65,6 +70,7 @@ impl Fanout {
                 self.stores.next_in_line(old, change.new.as_deref(), &self.settings.lifecycle);
             self.add_all(next, lane);
         }
+        self.nodes_between(change, lane);
         let class = |machine: &Arc<Machine>| {
             ObjectName::new(key(machine).namespace, &machine.spec.class.name)
         };
@@ -76,6 +82,40 @@ impl Fanout {
         let (old, new) = (change.old.as_ref().and_then(id), change.new.as_ref().and_then(id));
         if let Some(freed) = old.filter(|old| Some(old) != new.as_ref()) {
             self.add_all(self.stores.machines.find_names(MachineIndex::ProviderId, &freed), lane);
+        }
+    }
+
+    /// Nodes that get a machine by a change, or lose it.
+    fn nodes_between(&self, change: &Change<Machine>, lane: Lane) {
+        let (old, new) = (change.old.as_deref(), change.new.as_deref());
+        let link = |machine: &Machine| {
+            (machine.node_name().map(str::to_owned), machine.provider_id().map(str::to_owned))
+        };
+        if old.is_some() && new.is_some() && old.map(link) == new.map(link) {
+            return;
+        }
+        for machine in [old, new].into_iter().flatten() {
+            for target in self.stores.targets.all() {
+                let nodes = &target.nodes;
+                let by_id =
+                    machine.provider_id().map(|id| nodes.find_names(NodeIndex::ProviderId, id));
+                let by_label = nodes.find_names(NodeIndex::MachineName, machine.name());
+                let by_name = machine.node_name().map(ObjectName::cluster);
+                let names = by_id.into_iter().flatten().chain(by_label).chain(by_name);
+                names.for_each(|name| self.queues.nodes.add(name, lane));
+            }
+        }
+    }
+
+    /// A machine that is gone without our doing may have left its instance behind.
+    fn ask_for_a_look(&self, gone: &Machine) {
+        if self.memory.has_ended(gone.uid()) {
+            return;
+        }
+        let namespace = gone.metadata.namespace.clone().unwrap_or_default();
+        let class = self.stores.classes.get(&ObjectName::new(namespace, &gone.spec.class.name));
+        if let Some(class) = class {
+            self.queues.looks.ask(self.settings.driver_name(class.provider()));
         }
     }
 
@@ -91,6 +131,7 @@ impl Fanout {
         }
         self.add_all(self.stores.users(&name), lane);
         self.queues.classes.add(name, lane);
+        self.queues.looks.note(self.settings.driver_name(class.provider()));
     }
 
     /// A secret changed: look at it, at the machines of the classes that name it, and at those that
@@ -101,6 +142,10 @@ impl Fanout {
         let name = ObjectName::of(secret.as_ref());
         for class in self.stores.namers(&name) {
             self.add_all(self.stores.users(&class), lane);
+            self.queues.classes.add(class, lane);
+        }
+        if let Some(kept) = kept_in(secret) {
+            self.queues.classes.add(ObjectName::of(&kept.class), lane);
         }
         let booting =
             self.stores.machines.find_names(MachineIndex::BootstrapSecret, &name.to_string());
@@ -115,8 +160,13 @@ impl Fanout {
         {
             return;
         }
+        if let Some(node) = &change.new {
+            self.queues.nodes.add(ObjectName::of(node.as_ref()), lane(change));
+        }
         for node in [&change.old, &change.new].into_iter().flatten() {
-            self.add_all(self.machines_of(node), lane(change));
+            if !strays::is_not_managed(node) {
+                self.add_all(self.machines_of(node), lane(change));
+            }
         }
     }
 
@@ -170,6 +220,7 @@ impl Fanout {
             }
             SessionEvent::ProviderReady { provider } => {
                 debug!(provider, "driver ready");
+                self.queues.looks.note(&provider);
                 self.served_by(&provider, Lane::Change);
             }
             SessionEvent::ProviderGone { provider } => {

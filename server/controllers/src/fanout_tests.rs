@@ -24,6 +24,8 @@ fn fanout() -> Fanout {
         classes: queue("class"),
         secrets: queue("secret"),
         reviews: Queue::new(QueueSettings::new("review", 1), &metrics),
+        nodes: queue("node"),
+        looks: Looks::new(Queue::new(QueueSettings::new("orphans", 1), &metrics)),
     };
     let nobody = tower::service_fn(|_: http::Request<Body>| async {
         Err::<http::Response<Body>, _>(std::io::Error::other("nobody is asked"))

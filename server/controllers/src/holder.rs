@@ -1,17 +1,21 @@
 //! Classes and secrets that are in use are held by a finalizer: without them, nobody could delete
 //! what was made with them.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
+use ostler_api::MachineClass;
 use ostler_api::names::finalizer;
 use ostler_lifecycle::class::{Hold, hold_class, hold_secret, uses_class};
+use ostler_lifecycle::class_rules;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::{debug, warn};
 
+use crate::events::{Occurrence, Recorder, Severity};
 use crate::hot_update::Reviewer;
 use crate::queue::Outcome;
 use crate::stores::Stores;
@@ -22,17 +26,63 @@ use crate::writes::{WriteError, Writer};
 pub(crate) struct Holder {
     pub(crate) writer: Writer,
     pub(crate) stores: Stores,
-    pub(crate) reviewer: Arc<Reviewer>,
+    reviewer: Arc<Reviewer>,
+    recorder: Recorder,
+    /// Rules that people were told of, by class; bounded by the classes.
+    told: Mutex<HashMap<ObjectName, String>>,
 }
 
 impl Holder {
+    pub(crate) fn new(
+        writer: Writer,
+        stores: Stores,
+        reviewer: Arc<Reviewer>,
+        recorder: Recorder,
+    ) -> Self {
+        Self { writer, stores, reviewer, recorder, told: Mutex::default() }
+    }
+
     pub(crate) async fn reconcile_class(&self, name: ObjectName) -> Outcome {
-        let Some(class) = self.stores.classes.get(&name) else { return Outcome::Done };
-        self.reviewer.check(&class);
+        let class = self.stores.classes.get(&name);
         let users = self.stores.users(&name);
         let used = users.iter().filter_map(|user| self.stores.machines.get(user));
         let used = used.into_iter().any(|one| uses_class(&one, &name.namespace, &name.name));
-        self.change(class.as_ref(), &name, finalizer::MACHINE, hold_class(&class, used)).await
+        self.tell_broken_rules(&name, class.as_deref());
+        let held = if let Some(class) = &class {
+            self.reviewer.check(class);
+            let hold = hold_class(class, used);
+            self.change(class.as_ref(), &name, finalizer::MACHINE, hold).await
+        } else {
+            Outcome::Done
+        };
+        match self.keep_last_known(&name, class.as_deref(), used).await {
+            Ok(()) => held,
+            Err(failure) => {
+                warn!(class = %name, error = %failure, "cannot keep what the class says");
+                Outcome::Failed
+            }
+        }
+    }
+
+    /// Says which rules a class breaks: once for each content of it.
+    fn tell_broken_rules(&self, name: &ObjectName, class: Option<&MachineClass>) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let broken = class.map(|class| class_rules::broken(class).join("; "));
+        let Some((class, broken)) = class.zip(broken).filter(|(_, text)| !text.is_empty()) else {
+            told.remove(name);
+            return;
+        };
+        if told.get(name) == Some(&broken) {
+            return;
+        }
+        told.insert(name.clone(), broken.clone());
+        self.recorder.record(Occurrence {
+            regarding: class.object_ref(&()),
+            severity: Severity::Warning,
+            reason: "ClassInvalid",
+            action: "Check",
+            note: broken,
+        });
     }
 
     pub(crate) async fn reconcile_secret(&self, name: ObjectName) -> Outcome {

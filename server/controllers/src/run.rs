@@ -24,10 +24,12 @@ use crate::hot_update::Reviewer;
 use crate::machine::Machines;
 use crate::memory::Memory;
 use crate::metrics::{ReconcileMetrics, register_machines};
+use crate::orphans::{Looks, OrphanMetrics, Orphans, Parts};
 use crate::queue::{Lane, Queue, QueueMetrics, QueueSettings};
 use crate::reachability::{Probes, Reach};
 use crate::settings::Settings;
 use crate::stores::Stores;
+use crate::strays::Strays;
 use crate::target::Target;
 use crate::watch::{self, Change, Feed, Mirror, Mirrored, WatchMetrics};
 use crate::writes::{WriteMetrics, Writer};
@@ -54,6 +56,7 @@ struct Core {
     reach: Arc<Reach>,
     watch_metrics: WatchMetrics,
     reconcile_metrics: ReconcileMetrics,
+    orphan_metrics: OrphanMetrics,
     leading: channel::Sender<Option<Term>>,
 }
 
@@ -105,6 +108,7 @@ impl Controllers {
             writer: Writer::new(client.clone(), WriteMetrics::register(registry)),
             watch_metrics,
             reconcile_metrics: ReconcileMetrics::register(registry),
+            orphan_metrics: OrphanMetrics::register(registry),
             leading: channel::Sender::new(None),
             fanout: Arc::new(fanout),
             client,
@@ -144,11 +148,14 @@ impl Controllers {
 
 fn queues(settings: &Settings, metrics: &QueueMetrics) -> Queues {
     let queue = |name, workers| Queue::new(QueueSettings::new(name, workers), metrics);
+    let looks = Queue::new(QueueSettings::new("orphans", FEW_WORKERS), metrics);
     Queues {
         machines: queue("machine", settings.concurrent_syncs),
         classes: queue("machineclass", FEW_WORKERS),
         secrets: queue("secret", FEW_WORKERS),
         reviews: Queue::new(QueueSettings::new("classreview", FEW_WORKERS), metrics),
+        looks: Looks::new(looks),
+        nodes: queue("node", FEW_WORKERS),
     }
 }
 
@@ -223,16 +230,19 @@ impl Core {
             memory: Arc::clone(&self.memory),
             configs: Arc::clone(&self.fanout.configs),
             metrics: self.reconcile_metrics.clone(),
+            looks: self.fanout.queues.looks.clone(),
             term,
             reach: Arc::clone(&self.reach),
             reviewer: Arc::clone(&reviewer),
             queue: Arc::clone(&queues.machines),
         });
-        let holder = Arc::new(Holder {
-            writer: self.writer.clone(),
-            stores: self.stores.clone(),
-            reviewer: Arc::clone(&reviewer),
-        });
+        let holder = Arc::new(Holder::new(
+            self.writer.clone(),
+            self.stores.clone(),
+            Arc::clone(&reviewer),
+            self.fanout.recorder.clone(),
+        ));
+        let queues = &self.fanout.queues;
         let mut workers = JoinSet::new();
         workers.spawn(Arc::clone(&queues.machines).run(stop.clone(), move |name| {
             let machines = Arc::clone(&machines);
@@ -251,6 +261,8 @@ impl Core {
             let reviewer = Arc::clone(&reviewer);
             async move { reviewer.reconcile(key).await }
         }));
+        self.collect_orphans(&mut workers, stop);
+        self.let_go_of_strays(&mut workers, stop);
         let heard = follow_sessions(Arc::clone(&self.fanout), self.sessions.subscribe());
         let stop = stop.clone();
         workers.spawn(async move {
@@ -287,6 +299,39 @@ impl Core {
                 () = asked => {}
             }
         }
+    }
+
+    fn let_go_of_strays(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
+        let strays = Arc::new(Strays {
+            writer: self.writer.clone(),
+            stores: self.stores.clone(),
+            settings: Arc::clone(&self.settings),
+            clock: DebugClock(Arc::clone(&self.clock)),
+            recorder: self.fanout.recorder.clone(),
+        });
+        let queue = Arc::clone(&self.fanout.queues.nodes);
+        workers.spawn(queue.run(stop.clone(), move |name| {
+            let strays = Arc::clone(&strays);
+            async move { strays.reconcile(name).await }
+        }));
+    }
+
+    fn collect_orphans(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
+        let looks = self.fanout.queues.looks.clone();
+        let queue = Arc::clone(&looks.queue);
+        let orphans = Arc::new(Orphans::new(Parts {
+            writer: self.writer.clone(),
+            stores: self.stores.clone(),
+            sessions: self.sessions.clone(),
+            settings: Arc::clone(&self.settings),
+            recorder: self.fanout.recorder.clone(),
+            metrics: self.orphan_metrics.clone(),
+            looks,
+        }));
+        workers.spawn(queue.run(stop.clone(), move |provider| {
+            let orphans = Arc::clone(&orphans);
+            async move { orphans.reconcile(provider).await }
+        }));
     }
 
     fn start_watches(&self) -> JoinSet<()> {

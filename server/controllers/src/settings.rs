@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ostler_lifecycle::snapshot;
+use ostler_lifecycle::{orphans, snapshot};
 
 use crate::election::ElectionSettings;
 use crate::reachability::ApiCheck;
@@ -27,6 +27,8 @@ pub struct Settings {
     pub api_check: ApiCheck,
     /// Timeouts and node conditions; a Machine's own values win.
     pub lifecycle: snapshot::Settings,
+    /// How instances without a Machine are looked for, and what is done about them.
+    pub orphans: orphans::Rules,
     /// Other names of a provider, e.g. `AWS` → `aws.example.com`; as in
     /// [`SessionsOptions::aliases`](ostler_sessions::SessionsOptions::aliases).
     pub aliases: BTreeMap<String, String>,
@@ -47,6 +49,7 @@ impl Default for Settings {
             resync: Duration::from_mins(10),
             api_check: ApiCheck::default(),
             lifecycle: snapshot::Settings::default(),
+            orphans: orphans::Rules::default(),
             aliases: BTreeMap::new(),
             bootstrap_token_groups: String::new(),
         }

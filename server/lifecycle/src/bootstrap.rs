@@ -245,7 +245,10 @@ pub fn may_want_token(machine: &Machine, of_class: &SecretView, view: &Bootstrap
     }
     match of_class {
         SecretView::Known(_) | SecretView::NotReferenced => false,
-        SecretView::Unknown | SecretView::Missing(_) | SecretView::NamespaceDenied(_) => true,
+        SecretView::Unknown
+        | SecretView::Missing(_)
+        | SecretView::NamespaceDenied(_)
+        | SecretView::LastKnown(..) => true,
     }
 }
 

@@ -7,16 +7,20 @@
 
 pub mod bootstrap;
 pub mod class;
+pub mod class_rules;
 pub mod digest;
 pub mod hot_update;
 pub mod invariants;
+pub mod last_known;
 pub mod machine;
 pub mod node;
 pub mod operation;
+pub mod orphans;
 pub mod outage;
 pub mod plan;
 mod quantity;
 pub mod record;
 pub mod replacement;
 pub mod snapshot;
+pub mod strays;
 pub mod user_data;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     bootstrap::BootstrapView,
-    digest,
+    class_rules, digest,
     hot_update::{Parallel, ReviewView, RoomView},
     operation::{OperationView, SecretText, UserData},
     outage::ApiView,
@@ -111,8 +111,20 @@ pub enum ClassView {
     Missing,
     /// The class is of another namespace.
     NamespaceDenied,
+    /// The class is gone, and this is what it was: good enough to delete what was made with it.
+    LastKnown(ClassFacts),
     /// The class.
     Known(ClassFacts),
+}
+
+impl ClassView {
+    /// The class, if it is there.
+    pub const fn known(&self) -> Option<&ClassFacts> {
+        match self {
+            Self::Known(class) => Some(class),
+            Self::Unknown | Self::Missing | Self::NamespaceDenied | Self::LastKnown(_) => None,
+        }
+    }
 }
 
 /// What decisions need of a class.
@@ -135,6 +147,12 @@ pub struct ClassFacts {
     pub revision: String,
     /// How many instances are updated at once.
     pub max_parallel: Parallel,
+    /// `namespace/name` of the secrets that it names.
+    pub secrets: Vec<String>,
+    /// Whether somebody paused the Machines of the class.
+    pub paused: bool,
+    /// The rules that it breaks, for people; see [`class_rules`](crate::class_rules).
+    pub broken_rules: Vec<String>,
 }
 
 impl ClassFacts {
@@ -155,6 +173,9 @@ impl ClassFacts {
             provider_spec,
             revision: digest::of_text(&digest::canonical(&content)),
             max_parallel: Parallel::of(hot_update.and_then(|it| it.max_parallel.as_ref())),
+            secrets: class.secret_refs().iter().map(|(of, name)| format!("{of}/{name}")).collect(),
+            paused: class.is_paused(),
+            broken_rules: class_rules::broken(class),
         }
     }
 }
@@ -185,6 +206,9 @@ pub enum SecretView {
     Missing(Vec<String>),
     /// At least one is of another namespace: `namespace/name` of each.
     NamespaceDenied(Vec<String>),
+    /// At least one is gone, `namespace/name` of each, and this is what they were: good enough to
+    /// delete what was made with them.
+    LastKnown(SecretFacts, Vec<String>),
     /// The secrets.
     Known(SecretFacts),
 }

@@ -16,7 +16,8 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use ostler_api::Machine;
 use ostler_lifecycle::machine::plan;
-use ostler_lifecycle::operation::Dispatch;
+use ostler_lifecycle::operation::{Dispatch, OperationView};
+use ostler_lifecycle::orphans::calls_for_a_look;
 use ostler_lifecycle::plan::{Action, Event, Need, Next, Plan};
 use ostler_lifecycle::record::record;
 use ostler_lifecycle::snapshot::{ClassView, Snapshot};
@@ -31,6 +32,7 @@ use crate::events::{Occurrence, Recorder, Severity};
 use crate::hot_update::Reviewer;
 use crate::memory::Memory;
 use crate::metrics::ReconcileMetrics;
+use crate::orphans::Looks;
 use crate::queue::{Lane, Outcome, Queue};
 use crate::reachability::Reach;
 use crate::settings::Settings;
@@ -54,6 +56,7 @@ pub(crate) struct Machines {
     pub(crate) memory: Arc<Memory>,
     pub(crate) configs: Arc<Configs>,
     pub(crate) metrics: ReconcileMetrics,
+    pub(crate) looks: Looks,
     pub(crate) term: Term,
     pub(crate) reach: Arc<Reach>,
     pub(crate) reviewer: Arc<Reviewer>,
@@ -233,9 +236,21 @@ impl Machines {
             self.memory.drop_cancelled(uid);
             self.memory.drop_refused(uid);
             self.metrics.answered(&snapshot.operation);
+            self.ask_for_a_look(snapshot);
             self.sessions.acknowledge(id);
         }
         plan.dispatch.as_ref().and_then(|dispatch| self.submit(&snapshot.machine, dispatch))
+    }
+
+    /// A driver that sees several instances for one machine is a reason to look at all of them.
+    fn ask_for_a_look(&self, snapshot: &Snapshot) {
+        let OperationView::Finished(finished) = &snapshot.operation else { return };
+        let Err(failure) = &finished.outcome else { return };
+        if calls_for_a_look(failure.code)
+            && let Some(class) = snapshot.class.known()
+        {
+            self.looks.ask(self.settings.driver_name(&class.provider));
+        }
     }
 
     fn submit(&self, machine: &Machine, dispatch: &Dispatch) -> Option<Outcome> {

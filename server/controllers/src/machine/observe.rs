@@ -34,7 +34,9 @@ impl Machines {
         if class.as_ref().is_some_and(|class| is_not_held(class)) {
             return Ok(None);
         }
-        let secret = self.secret_view(class.as_deref());
+        let kept = self.last_known(&machine, class.as_deref());
+        let content = class.as_ref().or(kept.as_ref()).map(Arc::as_ref);
+        let secret = self.secret_view(content);
         let target = self.stores.targets.of(&machine);
         let node = node_view(&machine, &target);
         let now = (self.clock.0)();
@@ -45,10 +47,11 @@ impl Machines {
         let bootstrap_token = self.token_of(&machine, &secret, &bootstrap, &target).await?;
         Ok(Some(Snapshot {
             now,
-            driver: self.driver_view(class.as_deref()),
-            class: match &class {
-                Some(class) => ClassView::Known(ClassFacts::of(class)),
-                None => ClassView::Missing,
+            driver: self.driver_view(content),
+            class: match (&class, &kept) {
+                (Some(class), _) => ClassView::Known(ClassFacts::of(class)),
+                (None, Some(kept)) => ClassView::LastKnown(ClassFacts::of(kept)),
+                (None, None) => ClassView::Missing,
             },
             secret,
             bootstrap,
@@ -99,13 +102,36 @@ impl Machines {
         self.stores.classes.get(&class).filter(|_| uses_class(machine, &namespace, name))
     }
 
+    /// What is kept of the class of a machine, if it is gone.
+    fn last_known(
+        &self,
+        machine: &Machine,
+        live: Option<&MachineClass>,
+    ) -> Option<Arc<MachineClass>> {
+        let namespace = machine.metadata.namespace.clone().unwrap_or_default();
+        let name = machine.spec.class.name.as_str();
+        if live.is_some() || !uses_class(machine, &namespace, name) {
+            return None;
+        }
+        let kept = self.stores.last_known(&ObjectName::new(&namespace, name));
+        kept.map(|kept| Arc::new(kept.class))
+    }
+
     fn secret_view(&self, class: Option<&MachineClass>) -> SecretView {
         let Some(class) = class else { return SecretView::Unknown };
         let texts = |names: Vec<ObjectName>| names.iter().map(ToString::to_string).collect();
         match merge(&self.stores, class) {
             MergedSecret::NotReferenced => SecretView::NotReferenced,
             MergedSecret::NamespaceDenied(names) => SecretView::NamespaceDenied(texts(names)),
-            MergedSecret::Missing(names) => SecretView::Missing(texts(names)),
+            MergedSecret::Missing(names) => match self.stores.secret_or_last_known(class) {
+                MergedSecret::Merged { revision, .. } => {
+                    let facts = SecretFacts { revision, user_data: None };
+                    SecretView::LastKnown(facts, texts(names))
+                }
+                MergedSecret::NotReferenced
+                | MergedSecret::NamespaceDenied(_)
+                | MergedSecret::Missing(_) => SecretView::Missing(texts(names)),
+            },
             MergedSecret::Merged { revision, user_data, .. } => {
                 SecretView::Known(SecretFacts { revision, user_data: user_data.map(UserData::new) })
             }

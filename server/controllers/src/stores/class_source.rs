@@ -7,7 +7,7 @@ use ostler_sessions::{
 };
 use serde_json::Value;
 
-use super::{MergedSecret, Stores, merge};
+use super::{MergedSecret, Stores};
 use crate::watch::ObjectName;
 
 /// Serves the classes of one namespace.
@@ -34,7 +34,8 @@ impl StoreClassSource {
         if !self.stores.classes.is_synced() || !self.stores.secrets.is_synced() {
             return Err(ClassError::Unavailable("the core is still starting".to_owned()));
         }
-        self.stores.classes.get(&ObjectName::new(namespace, name)).ok_or(ClassError::NotFound)
+        let name = ObjectName::new(namespace, name);
+        self.stores.class_or_last_known(&name).ok_or(ClassError::NotFound)
     }
 }
 
@@ -43,7 +44,7 @@ impl ClassSource for StoreClassSource {
     fn class(&self, namespace: &str, name: &str) -> Result<ClassContent, ClassError> {
         let class = self.find(namespace, name)?;
         let facts = ClassFacts::of(&class);
-        let secret_revision = match merge(&self.stores, &class) {
+        let secret_revision = match self.stores.secret_or_last_known(&class) {
             MergedSecret::Merged { revision, .. } => Some(revision),
             MergedSecret::NotReferenced => None,
             MergedSecret::NamespaceDenied(_) | MergedSecret::Missing(_) => Some(String::new()),
@@ -61,7 +62,7 @@ impl ClassSource for StoreClassSource {
 
     async fn secret(&self, namespace: &str, name: &str) -> Result<SecretContent, ClassError> {
         let class = self.find(namespace, name)?;
-        match merge(&self.stores, &class) {
+        match self.stores.secret_or_last_known(&class) {
             MergedSecret::Merged { revision, data, .. } => Ok(SecretContent { revision, data }),
             MergedSecret::NamespaceDenied(_) => Err(ClassError::NamespaceDenied),
             MergedSecret::NotReferenced | MergedSecret::Missing(_) => Err(ClassError::NotFound),
@@ -70,7 +71,7 @@ impl ClassSource for StoreClassSource {
 
     fn confidential(&self, namespace: &str, name: &str) -> Vec<Vec<u8>> {
         let Ok(class) = self.find(namespace, name) else { return Vec::new() };
-        match merge(&self.stores, &class) {
+        match self.stores.secret_or_last_known(&class) {
             MergedSecret::Merged { data, user_data, .. } => {
                 data.into_values().chain(user_data).collect()
             }

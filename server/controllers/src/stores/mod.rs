@@ -2,12 +2,14 @@
 
 mod class_source;
 mod kinds;
+mod last_known;
 mod merged_secret;
 mod node_change;
 mod siblings;
 
 pub use class_source::StoreClassSource;
 pub use kinds::{ClassIndex, MachineIndex, NodeIndex, PodIndex};
+pub(crate) use last_known::{kept_in, plain};
 pub(crate) use merged_secret::{MergedSecret, merge};
 pub(crate) use node_change::differs;
 pub(crate) use siblings::deployment;

@@ -20,6 +20,7 @@ mod initializing;
 mod joining;
 mod node_template;
 pub(crate) mod pass;
+mod paused;
 mod phase;
 mod preboot;
 mod preconditions;
@@ -145,6 +146,9 @@ fn walk(pass: &mut Pass<'_>) -> Next {
     let before = state;
     answer::settle(pass, &mut state);
     debug_assert!(diagram::leads_to(before, state), "{before:?} to {state:?} is not in the table");
+    if let Some(next) = paused::hold(pass, state) {
+        return next;
+    }
     for _ in 0..MAX_TURNS {
         let turn = match state {
             State::Creating => creating::plan(pass),

@@ -21,6 +21,7 @@ fn lack<T>(reason: WaitReason, message: String) -> Result<T, Lack> {
 /// The class and the driver, or the first thing that is missing.
 pub(crate) fn check(snap: &Snapshot) -> Result<(&ClassFacts, &DriverFacts), Lack> {
     let class = class(snap)?;
+    rules(snap, class)?;
     secret(snap)?;
     let DriverView::Ready(driver) = &snap.driver else {
         let provider = &class.provider;
@@ -63,7 +64,8 @@ pub(crate) fn class(snap: &Snapshot) -> Result<&ClassFacts, Lack> {
         ClassView::Unknown => {
             lack(WaitReason::NotObserved, format!("machine class {name} was not looked up yet"))
         }
-        ClassView::Missing => {
+        ClassView::LastKnown(class) if snap.machine.is_deleting() => Ok(class),
+        ClassView::Missing | ClassView::LastKnown(_) => {
             lack(WaitReason::ClassMissing, format!("machine class {name} does not exist"))
         }
         ClassView::NamespaceDenied => lack(
@@ -81,12 +83,22 @@ pub(crate) fn class(snap: &Snapshot) -> Result<&ClassFacts, Lack> {
     }
 }
 
+/// A class that breaks a rule makes nothing new. It is good enough to delete what was made with it.
+fn rules(snap: &Snapshot, class: &ClassFacts) -> Result<(), Lack> {
+    if snap.machine.is_deleting() || class.broken_rules.is_empty() {
+        return Ok(());
+    }
+    let text = format!("machine class {}: {}", class.name, class.broken_rules.join("; "));
+    lack(WaitReason::ClassInvalid, text)
+}
+
 fn secret(snap: &Snapshot) -> Result<(), Lack> {
     match &snap.secret {
         SecretView::Unknown => {
             lack(WaitReason::NotObserved, "the secrets of the class were not looked up yet".into())
         }
-        SecretView::Missing(names) => {
+        SecretView::LastKnown(..) if snap.machine.is_deleting() => Ok(()),
+        SecretView::Missing(names) | SecretView::LastKnown(_, names) => {
             lack(WaitReason::SecretMissing, format!("secret {} does not exist", names.join(", ")))
         }
         SecretView::NamespaceDenied(names) => lack(

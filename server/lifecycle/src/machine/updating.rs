@@ -24,7 +24,7 @@ use crate::{
     hot_update::{Question, ReviewView, RoomView},
     operation::{Failure, Request},
     plan::{EventReason, Need, Next},
-    snapshot::{ClassFacts, ClassView, DriverFacts, DriverView},
+    snapshot::{ClassFacts, DriverFacts, DriverView},
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
@@ -267,12 +267,10 @@ fn refuse(pass: &mut Pass<'_>, state: HotUpdateState, spec_digest: &str, text: &
     };
     let spec_digest = spec_digest.to_owned();
     pass.status.hot_update = Some(HotUpdate { state, spec_digest, dirty, driver });
-    let message = match &pass.snap.class {
-        ClassView::Known(class) => {
-            format!("class {} revision {}: {text}", class.name, class.revision)
-        }
-        ClassView::Unknown | ClassView::Missing | ClassView::NamespaceDenied => text.to_owned(),
-    };
+    let message = pass.snap.class.known().map_or_else(
+        || text.to_owned(),
+        |class| format!("class {} revision {}: {text}", class.name, class.revision),
+    );
     let now = pass.now();
     let type_ = MachineConditionType::HotUpdateRefused;
     conditions::set(&mut pass.status, &now, &type_, true, &word, &message);

@@ -60,6 +60,13 @@ fn every_missing_or_forbidden_thing_has_its_reason_and_is_waited_for() {
         |world| world.secret = SecretView::NamespaceDenied(vec!["other/s".to_owned()]),
         &WaitReason::SecretNamespaceDenied,
     );
+    waits_and_recovers(
+        |world| {
+            let template = serde_json::json!({ "capacity": { "cpu": 1 } });
+            world.class.as_mut().unwrap().spec.node_template = Some(template);
+        },
+        &WaitReason::ClassInvalid,
+    );
     waits_and_recovers(|world| world.connected = false, &WaitReason::DriverUnavailable);
     waits_and_recovers(
         |world| world.edit_class(serde_json::json!({ "blob": "x".repeat(129 * 1024) })),
@@ -208,4 +215,14 @@ fn an_instance_that_the_driver_spoke_of_and_takes_back_is_made() {
     assert_eq!(world.creates, 1);
     assert_eq!(world.instances.len(), 1);
     assert_eq!(world.phase(), MachinePhase::Pending);
+}
+
+#[test]
+fn a_class_that_breaks_a_rule_does_not_hold_a_deletion_up() {
+    let mut world = World::running();
+    let template = serde_json::json!({ "capacity": {} });
+    world.class.as_mut().unwrap().spec.node_template = Some(template);
+    world.delete();
+    world.settle();
+    assert!(world.machine.is_none() && world.instances.is_empty());
 }

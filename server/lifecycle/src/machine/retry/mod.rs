@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ostler_api::{
     driver::{OperationKind, reason},
-    machine::Retry,
+    machine::{Retry, WaitReason},
 };
 
 use super::{
@@ -106,16 +106,41 @@ pub(crate) fn gate(pass: &mut Pass<'_>) -> Option<Turn> {
         pass.status.retry = None;
         return None;
     }
-    let until = retry.not_before.map(|time| time.0);
+    let until = retry.not_before.as_ref().map(|time| time.0);
     if until.is_some_and(|until| pass.snap.now >= until) {
         return None;
     }
-    Some(pass.wait(retry.reason, retry.message, until))
+    let message = with_advice(pass, &retry);
+    Some(pass.wait(retry.reason, message, until))
+}
+
+/// What the driver said and, where only somebody else can help, what to do.
+fn with_advice(pass: &Pass<'_>, retry: &Retry) -> Option<String> {
+    if retry.reason != WaitReason::CredentialsRefused {
+        return retry.message.clone();
+    }
+    let advice = match (&pass.snap.class, &pass.snap.secret) {
+        (ClassView::LastKnown(class), _) => {
+            format!("machine class {} is gone: make it again, with a secret that works", class.name)
+        }
+        (ClassView::Known(_), SecretView::LastKnown(_, missing)) => {
+            format!(
+                "secret {} is gone: make it again, with credentials that work",
+                missing.join(", ")
+            )
+        }
+        (ClassView::Known(class), _) if !class.secrets.is_empty() => {
+            format!("mend secret {}, it is tried again at once", class.secrets.join(" or "))
+        }
+        _ => return retry.message.clone(),
+    };
+    let said = retry.message.as_deref().unwrap_or("the driver refused the credentials");
+    Some(format!("{said}; {advice}"))
 }
 
 fn class_revision(pass: &Pass<'_>) -> Option<String> {
     match &pass.snap.class {
-        ClassView::Known(class) => Some(class.revision.clone()),
+        ClassView::Known(class) | ClassView::LastKnown(class) => Some(class.revision.clone()),
         ClassView::Unknown | ClassView::Missing | ClassView::NamespaceDenied => None,
     }
 }
@@ -129,7 +154,9 @@ fn secret_revision(pass: &Pass<'_>) -> Option<String> {
 
 fn class_secret_revision(pass: &Pass<'_>) -> Option<String> {
     match &pass.snap.secret {
-        SecretView::Known(secret) => Some(secret.revision.clone()),
+        SecretView::Known(secret) | SecretView::LastKnown(secret, _) => {
+            Some(secret.revision.clone())
+        }
         SecretView::Unknown
         | SecretView::NotReferenced
         | SecretView::Missing(_)

@@ -1,0 +1,107 @@
+//! What drivers are asked on behalf of a class.
+
+use std::time::Duration;
+
+use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
+use ostler_api::{MachineClass, names};
+use ostler_lifecycle::orphans::{Listed, Orphan};
+use ostler_lifecycle::snapshot::ClassFacts;
+use ostler_proto::v1alpha1::{
+    DeleteMachineRequest, ListMachinesRequest, MachineRecord, ObjectRevision, Target, operation,
+    operation_result,
+};
+use ostler_sessions::{Dispatch, Lane, OperationFailure, Outcome, Sessions};
+
+/// How long a list may take.
+const LIST: Duration = Duration::from_mins(5);
+/// How long a deletion may take; it is asked for again later.
+const DELETE: Duration = Duration::from_mins(10);
+
+/// Every instance that the driver sees with the credentials of this class.
+pub(super) async fn list(
+    sessions: &Sessions,
+    class: &MachineClass,
+) -> Result<Vec<Listed>, OperationFailure> {
+    let meta = &class.metadata;
+    let target = Target {
+        kind: names::MACHINE_CLASS.to_owned(),
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        name: meta.name.clone().unwrap_or_default(),
+        uid: meta.uid.clone().unwrap_or_default(),
+    };
+    let request = operation::Request::ListMachines(ListMachinesRequest {});
+    let kind = OperationKind::ListMachines;
+    match sessions.call(dispatch(class, target, kind, request, LIST)).await {
+        Outcome::Result(operation_result::Response::ListMachines(list)) => {
+            Ok(list.machines.into_iter().map(listed).collect())
+        }
+        Outcome::Result(_) => Err(wrong_answer()),
+        Outcome::Error(failure) => Err(failure),
+    }
+}
+
+/// Deletes what has the identity of an orphan. Without a provider id: the driver finds it by
+/// cluster and UID, and touches nothing else (INV-5).
+pub(super) async fn delete(
+    sessions: &Sessions,
+    class: &MachineClass,
+    orphan: &Orphan,
+) -> Result<(), OperationFailure> {
+    let target = Target {
+        kind: names::MACHINE.to_owned(),
+        namespace: class.metadata.namespace.clone().unwrap_or_default(),
+        name: orphan.machine_name.clone(),
+        uid: orphan.machine_uid.clone(),
+    };
+    let request = operation::Request::DeleteMachine(DeleteMachineRequest::default());
+    let kind = OperationKind::DeleteMachine;
+    match sessions.call(dispatch(class, target, kind, request, DELETE)).await {
+        Outcome::Result(operation_result::Response::DeleteMachine(_)) => Ok(()),
+        Outcome::Result(_) => Err(wrong_answer()),
+        Outcome::Error(failure) if failure.code == ErrorCode::NotFound => Ok(()),
+        Outcome::Error(failure) => Err(failure),
+    }
+}
+
+fn dispatch(
+    class: &MachineClass,
+    target: Target,
+    kind: OperationKind,
+    request: operation::Request,
+    timeout: Duration,
+) -> Dispatch {
+    let facts = ClassFacts::of(class);
+    let namespace = class.metadata.namespace.clone().unwrap_or_default();
+    Dispatch {
+        provider: facts.provider,
+        operation_id: uuid::Uuid::new_v4().to_string(),
+        idempotency_key: format!("{}:{}", target.uid, kind.letter()),
+        target,
+        class: Some(ObjectRevision { namespace, name: facts.name, revision: facts.revision }),
+        request,
+        timeout,
+        checkpoint: String::new(),
+        lane: Lane::Background,
+    }
+}
+
+fn listed(record: MachineRecord) -> Listed {
+    Listed {
+        provider_id: record.provider_id,
+        machine_name: record.machine_name,
+        machine_uid: record.machine_uid,
+    }
+}
+
+fn wrong_answer() -> OperationFailure {
+    OperationFailure {
+        code: ErrorCode::Internal,
+        reason: "WRONG_RESULT".to_owned(),
+        message: "the driver answered with the result of another verb".to_owned(),
+        certainty: Certainty::Unknown,
+        retry_after: None,
+        violations: Vec::new(),
+        provider_code: String::new(),
+        provider_request_id: String::new(),
+    }
+}

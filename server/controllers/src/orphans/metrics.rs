@@ -1,0 +1,142 @@
+//! What is counted of orphans.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ostler_lifecycle::orphans::Keep;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ProviderLabel {
+    provider: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClaimLabel {
+    provider: String,
+    claim: &'static str,
+}
+
+/// Counts what looks show and what is done about it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OrphanMetrics {
+    instances: Family<ClaimLabel, Gauge>,
+    orphans: Family<ProviderLabel, Gauge>,
+    several: Family<ProviderLabel, Gauge>,
+    found: Family<ProviderLabel, Counter>,
+    deleted: Family<ProviderLabel, Counter>,
+    delete_failed: Family<ProviderLabel, Counter>,
+    list_failed: Family<ProviderLabel, Counter>,
+    /// Claims that have a series, so that it can be set back to 0.
+    shown: Arc<Mutex<BTreeMap<String, Vec<&'static str>>>>,
+}
+
+impl OrphanMetrics {
+    /// Registers the counters.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "ostler_listed_instances",
+            "Instances that the last look showed, by who claims them",
+            metrics.instances.clone(),
+        );
+        let gauges = [
+            ("ostler_orphans", "Orphans that are known now", &metrics.orphans),
+            (
+                "ostler_duplicate_identities",
+                "Identities with several instances at the last look",
+                &metrics.several,
+            ),
+        ];
+        for (name, help, family) in gauges {
+            registry.register(name, help, family.clone());
+        }
+        let counters = [
+            ("ostler_orphans_found", "Orphans that were confirmed", &metrics.found),
+            ("ostler_orphans_deleted", "Orphans that were deleted", &metrics.deleted),
+            (
+                "ostler_orphan_delete_failures",
+                "Deletions of orphans that failed",
+                &metrics.delete_failed,
+            ),
+            (
+                "ostler_orphan_list_failures",
+                "Lists of instances that could not be had",
+                &metrics.list_failed,
+            ),
+        ];
+        for (name, help, family) in counters {
+            registry.register(name, help, family.clone());
+        }
+        metrics
+    }
+
+    /// What a look showed.
+    pub(crate) fn seen(
+        &self,
+        provider: &str,
+        counts: &BTreeMap<Option<Keep>, usize>,
+        orphans: usize,
+    ) {
+        let word = |keep: &Option<Keep>| keep.map_or("None", Keep::as_str);
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        for claim in shown.remove(provider).unwrap_or_default() {
+            self.instances.get_or_create(&claim_label(provider, claim)).set(0);
+        }
+        for (keep, count) in counts {
+            let count = i64::try_from(*count).unwrap_or(i64::MAX);
+            self.instances.get_or_create(&claim_label(provider, word(keep))).set(count);
+        }
+        shown.insert(provider.to_owned(), counts.keys().map(word).collect());
+        let orphans = i64::try_from(orphans).unwrap_or(i64::MAX);
+        self.orphans.get_or_create(&label(provider)).set(orphans);
+    }
+
+    /// Identities with several instances.
+    pub(crate) fn several(&self, provider: &str, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.several.get_or_create(&label(provider)).set(count);
+    }
+
+    /// No class names this provider any more.
+    pub(crate) fn forget(&self, provider: &str) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        for claim in shown.remove(provider).unwrap_or_default() {
+            self.instances.remove(&claim_label(provider, claim));
+        }
+        self.orphans.remove(&label(provider));
+        self.several.remove(&label(provider));
+    }
+
+    /// An orphan was confirmed.
+    pub(crate) fn found(&self, provider: &str) {
+        self.found.get_or_create(&label(provider)).inc();
+    }
+
+    /// An orphan was deleted.
+    pub(crate) fn deleted(&self, provider: &str) {
+        self.deleted.get_or_create(&label(provider)).inc();
+    }
+
+    /// An orphan could not be deleted.
+    pub(crate) fn delete_failed(&self, provider: &str) {
+        self.delete_failed.get_or_create(&label(provider)).inc();
+    }
+
+    /// The instances of a class could not be listed.
+    pub(crate) fn list_failed(&self, provider: &str) {
+        self.list_failed.get_or_create(&label(provider)).inc();
+    }
+}
+
+fn label(provider: &str) -> ProviderLabel {
+    ProviderLabel { provider: provider.to_owned() }
+}
+
+fn claim_label(provider: &str, claim: &'static str) -> ClaimLabel {
+    ClaimLabel { provider: provider.to_owned(), claim }
+}

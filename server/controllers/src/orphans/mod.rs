@@ -1,0 +1,362 @@
+//! Looks for instances that no Machine stands for, provider by provider: lists, compares, looks
+//! again, deletes or reports. Decisions are made by [`ostler_lifecycle::orphans`].
+//!
+//! A class or provider that cannot be listed holds up nobody else. What the looks have shown is kept
+//! in memory alone: after a restart, and in a new leader, they begin anew.
+
+mod ask;
+mod claims;
+mod looks;
+mod metrics;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use kube::Resource;
+use ostler_api::driver::{ErrorCode, OperationKind};
+use ostler_api::{Machine, MachineClass};
+use ostler_lifecycle::orphans::{
+    Duplicate, Keep, Listed, Look, MOST_AT_ONCE, Mode, Orphan, OrphanEvent, SHORTEST_PERIOD,
+    Watchlist, duplicates,
+};
+use ostler_sessions::{OperationFailure, Sessions};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+pub(crate) use looks::Looks;
+pub(crate) use metrics::OrphanMetrics;
+
+use crate::events::{Occurrence, Recorder, Severity};
+use crate::queue::Outcome;
+use crate::settings::Settings;
+use crate::stores::{MachineIndex, Stores};
+use crate::writes::Writer;
+
+/// How soon to see whether drivers may still come back with operations of an earlier core.
+const ADOPTION: Duration = Duration::from_secs(5);
+/// Classes of one provider that are listed at the same time.
+const LISTS_AT_ONCE: usize = 2;
+/// Orphans of one provider that are deleted at the same time.
+const DELETIONS_AT_ONCE: usize = 4;
+/// Records that are compared before others may run.
+const COMPARED_AT_ONCE: usize = 1000;
+
+/// Finds orphans.
+pub(crate) struct Orphans {
+    writer: Writer,
+    stores: Stores,
+    sessions: Sessions,
+    settings: Arc<Settings>,
+    recorder: Recorder,
+    metrics: OrphanMetrics,
+    looks: Looks,
+    started: Instant,
+    /// By provider; bounded by the providers that classes name.
+    ledgers: Mutex<HashMap<String, Ledger>>,
+}
+
+/// What Orphans are found with.
+pub(crate) struct Parts {
+    pub(crate) writer: Writer,
+    pub(crate) stores: Stores,
+    pub(crate) sessions: Sessions,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) recorder: Recorder,
+    pub(crate) metrics: OrphanMetrics,
+    pub(crate) looks: Looks,
+}
+
+/// What the looks at one provider have shown.
+#[derive(Debug, Default)]
+struct Ledger {
+    watchlist: Watchlist,
+    /// When the last look began, and whether it left something to do.
+    last: Option<(Duration, bool)>,
+}
+
+/// The lists of one look.
+struct Lists {
+    /// Each is complete.
+    listed: Vec<(Arc<MachineClass>, Vec<Listed>)>,
+    failed: Vec<(Arc<MachineClass>, OperationFailure)>,
+}
+
+/// What became of an orphan.
+enum Acted {
+    /// Somebody claims it after all.
+    Claimed(Keep),
+    /// It was reported, and that is all.
+    Reported,
+    /// It is gone.
+    Deleted,
+    /// The driver could not delete it.
+    Failed,
+    /// The API could not be asked, or drivers may still come back.
+    NotNow,
+}
+
+impl Orphans {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { writer, stores, sessions, settings, recorder, metrics, looks } = parts;
+        let (started, ledgers) = (Instant::now(), Mutex::default());
+        Self { writer, stores, sessions, settings, recorder, metrics, looks, started, ledgers }
+    }
+
+    /// Looks at the instances of a provider if it is time to.
+    pub(crate) async fn reconcile(&self, provider: String) -> Outcome {
+        let period = self.settings.orphans.period;
+        if self.sessions.adoption_open() {
+            return Outcome::Again(ADOPTION);
+        }
+        let classes = self.classes_of(&provider);
+        if classes.is_empty() {
+            self.ledgers().remove(&provider);
+            self.metrics.forget(&provider);
+            return Outcome::Done;
+        }
+        let Some(driver) = self.lister(&provider) else { return Outcome::Again(period) };
+        let mut ledger = self.ledgers().remove(&provider).unwrap_or_default();
+        let wait = self.wait(&provider, &ledger);
+        if wait.is_zero() {
+            self.looks.begun(&provider);
+            self.look(&provider, &driver, &classes, &mut ledger).await;
+        }
+        let next = self.wait(&provider, &ledger);
+        self.ledgers().insert(provider, ledger);
+        Outcome::Again(next)
+    }
+
+    fn ledgers(&self) -> MutexGuard<'_, HashMap<String, Ledger>> {
+        self.ledgers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// How long until the next look.
+    fn wait(&self, provider: &str, ledger: &Ledger) -> Duration {
+        let Some((last, left)) = ledger.last else { return Duration::ZERO };
+        let regular = ledger.watchlist.next_look(&self.settings.orphans, last, left);
+        let asked = self.looks.is_asked_for(provider);
+        let due = if asked { last.saturating_add(SHORTEST_PERIOD) } else { regular };
+        due.saturating_sub(self.uptime())
+    }
+
+    fn classes_of(&self, provider: &str) -> Vec<Arc<MachineClass>> {
+        let mut classes = self.stores.classes.all();
+        classes.retain(|class| self.settings.driver_name(class.provider()) == provider);
+        classes.sort_by_key(|class| class.metadata.name.clone());
+        classes
+    }
+
+    /// The driver process that can list the instances of a provider, if there is one. A list counts
+    /// only if the same one was ready before and after it.
+    fn lister(&self, provider: &str) -> Option<String> {
+        let states = self.sessions.providers();
+        let state = states.into_iter().find(|state| state.ready && state.provider == provider)?;
+        state.kinds.contains(&OperationKind::ListMachines).then_some(state.instance_id)
+    }
+
+    async fn look(
+        &self,
+        provider: &str,
+        driver: &str,
+        classes: &[Arc<MachineClass>],
+        ledger: &mut Ledger,
+    ) {
+        let began = self.uptime();
+        let lists = self.list_all(classes).await;
+        let ended = self.uptime();
+        ledger.last = Some((began, false));
+        for (class, failure) in &lists.failed {
+            self.list_failed(provider, class, failure);
+        }
+        if self.lister(provider).as_deref() != Some(driver) {
+            info!(provider, "the driver changed meanwhile; its lists are not used");
+            return;
+        }
+        self.report_duplicates(provider, &lists);
+        let (unclaimed, counts) = self.compare(&lists).await;
+        let name = |class: &MachineClass| class.metadata.name.clone().unwrap_or_default();
+        let listed = lists.listed.iter().map(|(class, _)| name(class)).collect::<BTreeSet<_>>();
+        let look = Look { began, ended, listed: &listed, unclaimed: &unclaimed };
+        let mut due = ledger.watchlist.take(&look, &self.settings.orphans);
+        self.metrics.seen(provider, &counts, ledger.watchlist.confirmed());
+        if self.settings.orphans.mode == Mode::Report {
+            due.retain(|orphan| orphan.new);
+        }
+        let left = due.len() > MOST_AT_ONCE;
+        due.truncate(MOST_AT_ONCE);
+        self.act_on_all(provider, classes, due, &mut ledger.watchlist).await;
+        ledger.last = Some((began, left));
+    }
+
+    async fn list_all(&self, classes: &[Arc<MachineClass>]) -> Lists {
+        let list = |class: Arc<MachineClass>| async move {
+            let answer = ask::list(&self.sessions, &class).await;
+            (class, answer)
+        };
+        let asked = stream::iter(classes.to_vec()).map(list).buffer_unordered(LISTS_AT_ONCE);
+        let mut lists = Lists { listed: Vec::new(), failed: Vec::new() };
+        for (class, answer) in asked.collect::<Vec<_>>().await {
+            match answer {
+                Ok(records) => lists.listed.push((class, records)),
+                Err(failure) => lists.failed.push((class, failure)),
+            }
+        }
+        lists
+    }
+
+    /// Those whom nobody claims, and how many instances there are by claim.
+    async fn compare(
+        &self,
+        lists: &Lists,
+    ) -> (Vec<(String, Listed)>, BTreeMap<Option<Keep>, usize>) {
+        let paused: HashSet<&str> = lists
+            .listed
+            .iter()
+            .filter(|(class, _)| class.is_paused())
+            .flat_map(|(_, records)| records.iter().map(|one| one.provider_id.as_str()))
+            .collect();
+        let (mut unclaimed, mut counts) = (Vec::new(), BTreeMap::new());
+        let mut counted: HashSet<&str> = HashSet::new();
+        for (class, records) in &lists.listed {
+            for some in records.chunks(COMPARED_AT_ONCE) {
+                for one in some {
+                    let paused = paused.contains(one.provider_id.as_str());
+                    let keep = self.keep(one, paused);
+                    if counted.insert(one.provider_id.as_str()) {
+                        *counts.entry(keep).or_default() += 1;
+                    }
+                    if keep.is_none() {
+                        let class = class.metadata.name.clone().unwrap_or_default();
+                        unclaimed.push((class, one.clone()));
+                    }
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+        (unclaimed, counts)
+    }
+
+    async fn act_on_all(
+        &self,
+        provider: &str,
+        classes: &[Arc<MachineClass>],
+        due: Vec<Orphan>,
+        watchlist: &mut Watchlist,
+    ) {
+        let act = |orphan: Orphan| async move {
+            let named = |class: &&Arc<MachineClass>| {
+                class.metadata.name.as_deref() == Some(orphan.class.as_str())
+            };
+            let acted = match classes.iter().find(named) {
+                Some(class) => self.act(provider, class, &orphan).await,
+                None => Acted::NotNow,
+            };
+            (orphan, acted)
+        };
+        let acted = stream::iter(due).map(act).buffer_unordered(DELETIONS_AT_ONCE);
+        for (orphan, acted) in acted.collect::<Vec<_>>().await {
+            let uid = orphan.machine_uid.as_str();
+            match acted {
+                Acted::Claimed(keep) => {
+                    info!(machine = orphan.machine_name, uid, ?keep, "no orphan after all");
+                    watchlist.forget(uid);
+                }
+                Acted::Deleted => watchlist.forget(uid),
+                Acted::Reported => watchlist.told(uid),
+                Acted::Failed => {
+                    watchlist.told(uid);
+                    watchlist.failed(uid, self.uptime());
+                }
+                Acted::NotNow => watchlist.failed(uid, self.uptime()),
+            }
+        }
+    }
+
+    /// Looks once more, this time at the API itself, and then does it.
+    async fn act(&self, provider: &str, class: &MachineClass, orphan: &Orphan) -> Acted {
+        match self.claimed_live(orphan).await {
+            Ok(None) => {}
+            Ok(Some(keep)) => return Acted::Claimed(keep),
+            Err(failure) => {
+                warn!(machine = orphan.machine_name, error = %failure, "cannot read the machine");
+                return Acted::NotNow;
+            }
+        }
+        if self.sessions.adoption_open() {
+            return Acted::NotNow;
+        }
+        let ids = orphan.provider_ids.join(", ");
+        let of = format!("{ids} of machine {} (UID {})", orphan.machine_name, orphan.machine_uid);
+        let mode = self.settings.orphans.mode;
+        if orphan.new {
+            let what = match mode {
+                Mode::Delete => "it is deleted",
+                Mode::Report => "it is kept, because --machine-safety-orphan-vms-mode is report",
+            };
+            self.metrics.found(provider);
+            self.tell(class, OrphanEvent::Found, format!("no machine has instance {of}: {what}"));
+        }
+        if mode == Mode::Report {
+            return Acted::Reported;
+        }
+        match ask::delete(&self.sessions, class, orphan).await {
+            Ok(()) => {
+                self.metrics.deleted(provider);
+                self.tell(class, OrphanEvent::Deleted, format!("instance {of} is gone"));
+                Acted::Deleted
+            }
+            Err(failure) => {
+                self.metrics.delete_failed(provider);
+                let note = format!("instance {of}: {}: {}", failure.code, failure.message);
+                self.tell(class, OrphanEvent::DeleteFailed, note);
+                Acted::Failed
+            }
+        }
+    }
+
+    fn list_failed(&self, provider: &str, class: &MachineClass, failure: &OperationFailure) {
+        if failure.code == ErrorCode::Unimplemented {
+            return;
+        }
+        self.metrics.list_failed(provider);
+        let note = format!("orphans are not looked for: {}: {}", failure.code, failure.message);
+        self.tell(class, OrphanEvent::ListFailed, note);
+    }
+
+    /// Nobody but the driver's author knows which of them is the right one.
+    fn report_duplicates(&self, provider: &str, lists: &Lists) {
+        let all = lists.listed.iter().flat_map(|(_, records)| records);
+        let found = duplicates(all);
+        self.metrics.several(provider, found.len());
+        for Duplicate { machine_uid, machine_name, provider_ids } in found {
+            let ids = provider_ids.join(", ");
+            let note = format!(
+                "instances {ids} all have the tags of machine {machine_name} (UID {machine_uid})"
+            );
+            let machines = self.stores.machines.find(MachineIndex::Uid, &machine_uid);
+            if let Some(machine) = machines.first() {
+                self.tell::<Machine>(machine, OrphanEvent::SeveralInstances, note);
+            } else {
+                warn!(provider, "{note}");
+            }
+        }
+    }
+
+    fn tell<K: Resource<DynamicType = ()>>(&self, object: &K, event: OrphanEvent, note: String) {
+        let severity = if event.is_warning() { Severity::Warning } else { Severity::Normal };
+        info!(reason = event.as_str(), "{note}");
+        self.recorder.record(Occurrence {
+            regarding: object.object_ref(&()),
+            severity,
+            reason: event.as_str(),
+            action: "CollectOrphans",
+            note,
+        });
+    }
+}

@@ -1,0 +1,54 @@
+//! What is kept of classes, in Secrets beside them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Secret;
+use ostler_api::MachineClass;
+use ostler_lifecycle::last_known::{self, LastKnown};
+
+use super::{MergedSecret, Stores, merge};
+use crate::watch::ObjectName;
+
+/// What a Secret keeps of a class; `None`: it is another kind of Secret.
+pub(crate) fn kept_in(secret: &Secret) -> Option<LastKnown> {
+    if secret.type_.as_deref() != Some(last_known::TYPE) {
+        return None;
+    }
+    LastKnown::decode(&plain(secret))
+}
+
+/// The data of a Secret.
+pub(crate) fn plain(secret: &Secret) -> BTreeMap<String, Vec<u8>> {
+    let pairs = secret.data.iter().flatten();
+    pairs.map(|(key, value)| (key.clone(), value.0.clone())).collect()
+}
+
+impl Stores {
+    /// What is kept of a class.
+    pub(crate) fn last_known(&self, class: &ObjectName) -> Option<LastKnown> {
+        let name = ObjectName::new(&class.namespace, last_known::secret_name(&class.name));
+        let kept = kept_in(self.secrets.get(&name)?.as_ref())?;
+        (ObjectName::of(&kept.class) == *class).then_some(kept)
+    }
+
+    /// A class, or what is kept of it. What is kept is good enough to delete what was made with it,
+    /// and decisions use it for nothing else.
+    pub(crate) fn class_or_last_known(&self, name: &ObjectName) -> Option<Arc<MachineClass>> {
+        let live = self.classes.get(name);
+        live.or_else(|| self.last_known(name).map(|kept| Arc::new(kept.class)))
+    }
+
+    /// The merged secret of a class or, if a part of it is missing, what is kept of it.
+    pub(crate) fn secret_or_last_known(&self, class: &MachineClass) -> MergedSecret {
+        let merged = merge(self, class);
+        if !matches!(merged, MergedSecret::Missing(_)) {
+            return merged;
+        }
+        let kept = self.last_known(&ObjectName::of(class));
+        match kept.and_then(|kept| Some((kept.secret_revision?, kept.secret))) {
+            Some((revision, data)) => MergedSecret::Merged { revision, data, user_data: None },
+            None => merged,
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Somebody paused the Machine or its class: nothing is sent and nothing is changed, neither at the
+//! infrastructure nor at the Node. What a driver answers to an earlier operation is still taken
+//! down: forgetting it would lose an instance.
+
+use ostler_api::{
+    machine::{MachineStep, WaitReason},
+    names::annotation::PAUSED,
+};
+
+use super::{
+    State,
+    pass::{Pass, Turn},
+};
+use crate::plan::{Next, NodePatch};
+
+/// Ends the pass if the Machine is paused. `state`: where the answer of a driver, if there was one,
+/// has moved it.
+pub(crate) fn hold(pass: &mut Pass<'_>, state: State) -> Option<Next> {
+    let message = by_whom(pass)?;
+    if state == State::Initializing {
+        // Else nobody would know later that the instance of this create was never initialized.
+        pass.step(Some(MachineStep::InitializeInstance));
+    }
+    pass.node_patch = NodePatch::default();
+    match pass.wait(WaitReason::Paused, Some(message), None) {
+        Turn::Rest(next) => Some(next),
+        Turn::To(_) => None,
+    }
+}
+
+fn by_whom(pass: &Pass<'_>) -> Option<String> {
+    if pass.machine.is_paused() {
+        return Some(format!("by annotation {PAUSED} on the machine; remove it to go on"));
+    }
+    let class = pass.snap.class.known().filter(|class| class.paused)?;
+    Some(format!("by annotation {PAUSED} on machine class {}; remove it to go on", class.name))
+}

@@ -1,0 +1,210 @@
+//! Orphans: instances of this cluster that no Machine stands for any more (INV-2), and what is done
+//! about them.
+//!
+//! Everything is concluded from what a list shows, nothing from what it does not show: a list that
+//! failed, came in part or came late may make an orphan be found later, and never does any harm.
+//! An instance is an orphan when [nobody claims it](judge). It is acted on when two looks at least
+//! [`Rules::grace`] apart have shown it so, and a live read of the API says the same. The looks are
+//! remembered by one process: a new leader starts from zero.
+
+mod verdict;
+mod watchlist;
+
+use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
+
+use ostler_api::{Machine, driver::ErrorCode};
+
+pub use verdict::{Claims, Keep, Namesake, judge};
+pub use watchlist::{Look, Orphan, Watchlist};
+
+/// What is done about an orphan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// It is deleted.
+    #[default]
+    Delete,
+    /// It is reported and left alone.
+    Report,
+}
+
+/// A word that is no [`Mode`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoMode(String);
+
+impl fmt::Display for NoMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is neither `delete` nor `report`", self.0)
+    }
+}
+
+impl std::error::Error for NoMode {}
+
+impl FromStr for Mode {
+    type Err = NoMode;
+
+    fn from_str(word: &str) -> Result<Self, NoMode> {
+        match word {
+            "delete" => Ok(Self::Delete),
+            "report" => Ok(Self::Report),
+            other => Err(NoMode(other.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Delete => "delete",
+            Self::Report => "report",
+        })
+    }
+}
+
+/// How orphans are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// What is done about them.
+    pub mode: Mode,
+    /// How often all instances are listed, if nothing gives a reason to do it earlier.
+    pub period: Duration,
+    /// From the end of the first look that shows an orphan to the beginning of the one that
+    /// confirms it.
+    pub grace: Duration,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { mode: Mode::Delete, period: Duration::from_mins(15), grace: Duration::from_mins(10) }
+    }
+}
+
+/// Not more often than this are instances listed, whatever happens.
+pub const SHORTEST_PERIOD: Duration = Duration::from_mins(1);
+
+/// The most orphans of one provider that one look acts on. Should ever a whole cluster look
+/// orphaned, because somebody deleted the definition of Machines, there is time to stop us.
+pub const MOST_AT_ONCE: usize = 20;
+
+/// An instance as a list shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its id.
+    pub provider_id: String,
+    /// The Machine that its tags name.
+    pub machine_name: String,
+    /// The UID that its tags name; empty if they name none.
+    pub machine_uid: String,
+}
+
+/// What is told of orphans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OrphanEvent {
+    /// An orphan was confirmed.
+    Found,
+    /// An orphan was deleted.
+    Deleted,
+    /// The driver could not delete an orphan.
+    DeleteFailed,
+    /// The instances of a class could not be listed.
+    ListFailed,
+    /// Several instances have the identity of one Machine.
+    SeveralInstances,
+}
+
+impl OrphanEvent {
+    /// The reason in the event.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Found => "OrphanFound",
+            Self::Deleted => "OrphanDeleted",
+            Self::DeleteFailed => "OrphanDeleteFailed",
+            Self::ListFailed => "InstancesNotListed",
+            Self::SeveralInstances => "SeveralInstances",
+        }
+    }
+
+    /// Whether somebody should worry.
+    pub const fn is_warning(self) -> bool {
+        match self {
+            Self::Found | Self::DeleteFailed | Self::ListFailed | Self::SeveralInstances => true,
+            Self::Deleted => false,
+        }
+    }
+}
+
+/// Whether an answer to an operation on a Machine is a reason to list all instances: the driver
+/// sees more than one.
+pub fn calls_for_a_look(code: ErrorCode) -> bool {
+    code == ErrorCode::OutOfRange
+}
+
+/// What a Machine of the same name says about an instance: only this much decides.
+pub fn namesake(machine: &Machine) -> Namesake {
+    Namesake {
+        uid: machine.uid().to_owned(),
+        provider_id: machine.provider_id().map(str::to_owned),
+    }
+}
+
+/// One identity with several instances.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Duplicate {
+    /// The UID that all of them name.
+    pub machine_uid: String,
+    /// The Machine that one of them names.
+    pub machine_name: String,
+    /// Their ids, in order.
+    pub provider_ids: Vec<String>,
+}
+
+/// The identities in a list that have several instances. That breaks the contract, and nobody but
+/// the driver's author can say which of them is the right one: they are reported.
+pub fn duplicates<'a>(listed: impl IntoIterator<Item = &'a Listed>) -> Vec<Duplicate> {
+    let mut found: BTreeMap<&str, Duplicate> = BTreeMap::new();
+    for one in listed.into_iter().filter(|one| !one.machine_uid.is_empty()) {
+        let entry = found.entry(one.machine_uid.as_str()).or_insert_with(|| Duplicate {
+            machine_uid: one.machine_uid.clone(),
+            machine_name: one.machine_name.clone(),
+            provider_ids: Vec::new(),
+        });
+        entry.provider_ids.push(one.provider_id.clone());
+    }
+    let mut several: Vec<Duplicate> = found.into_values().collect();
+    for one in &mut several {
+        one.provider_ids.sort();
+        one.provider_ids.dedup();
+    }
+    several.retain(|one| one.provider_ids.len() > 1);
+    several
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(id: &str, uid: &str) -> Listed {
+        Listed {
+            provider_id: id.to_owned(),
+            machine_name: "m".to_owned(),
+            machine_uid: uid.to_owned(),
+        }
+    }
+
+    #[test]
+    fn one_identity_with_two_instances_is_a_duplicate_and_one_listed_twice_is_not() {
+        let list = [listed("b", "1"), listed("a", "1"), listed("c", "2"), listed("c", "2")];
+        let found = duplicates(&list);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].provider_ids, ["a", "b"]);
+        assert!(duplicates(&[listed("a", ""), listed("b", "")]).is_empty(), "no identity at all");
+    }
+
+    #[test]
+    fn a_mode_reads_as_it_is_written() {
+        for mode in [Mode::Delete, Mode::Report] {
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+        }
+        let refused = "maybe".parse::<Mode>().unwrap_err();
+        assert_eq!(refused.to_string(), "`maybe` is neither `delete` nor `report`");
+    }
+}

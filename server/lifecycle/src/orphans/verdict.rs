@@ -1,0 +1,127 @@
+//! Whether anybody claims an instance.
+
+use super::Listed;
+
+/// Who may have a claim on an instance. Gathered from mirrors first, and for what seems to be an
+/// orphan once more from the API itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts of an instance, independent of each other"
+)]
+pub struct Claims {
+    /// A Machine with its UID exists.
+    pub same_uid: bool,
+    /// A Machine has its provider id.
+    pub same_provider_id: bool,
+    /// The Machine with its name.
+    pub namesake: Option<Namesake>,
+    /// An operation of its UID is queued, in flight, or not recorded.
+    pub busy: bool,
+    /// A class that it was listed with is paused.
+    pub paused: bool,
+}
+
+/// A Machine with the name that an instance has in its tags.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namesake {
+    /// Its UID.
+    pub uid: String,
+    /// Its provider id, if it has one.
+    pub provider_id: Option<String>,
+}
+
+/// Why an instance is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Keep {
+    /// Its tags name no UID or no name (INV-5): it may be anybody's.
+    NoIdentity,
+    /// Its Machine exists.
+    MachineExists,
+    /// Another Machine has its provider id: it was restored, and will take it over.
+    ProviderIdInUse,
+    /// A Machine with its name has no instance yet, and may take it over.
+    MayBeAdopted,
+    /// Something is being done for it.
+    OperationInFlight,
+    /// Somebody paused its class.
+    Paused,
+}
+
+impl Keep {
+    /// A word for metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoIdentity => "NoIdentity",
+            Self::MachineExists => "MachineExists",
+            Self::ProviderIdInUse => "ProviderIdInUse",
+            Self::MayBeAdopted => "MayBeAdopted",
+            Self::OperationInFlight => "OperationInFlight",
+            Self::Paused => "Paused",
+        }
+    }
+}
+
+/// Why an instance is kept; `None`: nobody claims it.
+pub fn judge(listed: &Listed, claims: &Claims) -> Option<Keep> {
+    let namesake = claims.namesake.as_ref();
+    let own = namesake.is_some_and(|one| one.uid == listed.machine_uid);
+    let same_id =
+        namesake.is_some_and(|one| one.provider_id.as_deref() == Some(listed.provider_id.as_str()));
+    let may_adopt = namesake.is_some_and(|one| one.provider_id.is_none());
+    let reasons = [
+        (listed.machine_uid.is_empty() || listed.machine_name.is_empty(), Keep::NoIdentity),
+        (claims.same_uid || own, Keep::MachineExists),
+        (claims.same_provider_id || same_id, Keep::ProviderIdInUse),
+        (may_adopt, Keep::MayBeAdopted),
+        (claims.busy, Keep::OperationInFlight),
+        (claims.paused, Keep::Paused),
+    ];
+    reasons.into_iter().find_map(|(holds, keep)| holds.then_some(keep))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instance() -> Listed {
+        Listed {
+            provider_id: "fake:///i-1".to_owned(),
+            machine_name: "m".to_owned(),
+            machine_uid: "uid-1".to_owned(),
+        }
+    }
+
+    fn namesake(uid: &str, provider_id: Option<&str>) -> Claims {
+        let provider_id = provider_id.map(str::to_owned);
+        let namesake = Some(Namesake { uid: uid.to_owned(), provider_id });
+        Claims { namesake, ..Claims::default() }
+    }
+
+    #[test]
+    fn inv_2_an_instance_is_an_orphan_only_if_nobody_claims_it() {
+        let none = Claims::default;
+        let table = [
+            (none(), None),
+            (Claims { same_uid: true, ..none() }, Some(Keep::MachineExists)),
+            (Claims { same_provider_id: true, ..none() }, Some(Keep::ProviderIdInUse)),
+            (Claims { busy: true, ..none() }, Some(Keep::OperationInFlight)),
+            (Claims { paused: true, ..none() }, Some(Keep::Paused)),
+            (namesake("uid-1", Some("other")), Some(Keep::MachineExists)),
+            (namesake("uid-2", Some("fake:///i-1")), Some(Keep::ProviderIdInUse)),
+            (namesake("uid-2", None), Some(Keep::MayBeAdopted)),
+            (namesake("uid-2", Some("fake:///i-2")), None),
+        ];
+        for (claims, expected) in table {
+            assert_eq!(judge(&instance(), &claims), expected, "{claims:?}");
+        }
+    }
+
+    #[test]
+    fn inv_5_an_instance_whose_tags_name_no_uid_is_never_touched() {
+        let stranger = Listed { machine_uid: String::new(), ..instance() };
+        assert_eq!(judge(&stranger, &Claims::default()), Some(Keep::NoIdentity));
+        let nameless = Listed { machine_name: String::new(), ..instance() };
+        assert_eq!(judge(&nameless, &Claims::default()), Some(Keep::NoIdentity));
+    }
+}

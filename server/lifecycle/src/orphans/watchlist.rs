@@ -1,0 +1,259 @@
+//! What the looks at one provider have shown so far.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use super::{Listed, Rules, SHORTEST_PERIOD};
+
+/// Suspects that are remembered at once. More are taken in once these are done with.
+const MOST_SUSPECTS: usize = 10_000;
+/// Waits after a deletion that failed: the first, and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_mins(2), Duration::from_mins(30));
+
+/// One look: lists of some classes of a provider, each complete. Times are those of this process,
+/// counted from its start: no clock on the wall can shorten a grace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look<'a> {
+    /// Before the first list was asked for.
+    pub began: Duration,
+    /// After the last one was there.
+    pub ended: Duration,
+    /// The classes that were listed as a whole.
+    pub listed: &'a BTreeSet<String>,
+    /// Every instance in these lists that nobody claims, with the class that it was listed with.
+    pub unclaimed: &'a [(String, Listed)],
+}
+
+#[derive(Debug, Clone)]
+struct Suspect {
+    machine_name: String,
+    provider_ids: BTreeSet<String>,
+    classes: BTreeSet<String>,
+    first_look_ended: Duration,
+    confirmed: bool,
+    told: bool,
+    failures: u32,
+    not_before: Duration,
+}
+
+/// An instance, or several of one identity, that two looks have shown to be nobody's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Orphan {
+    /// The UID in its tags.
+    pub machine_uid: String,
+    /// The name in its tags.
+    pub machine_name: String,
+    /// Its ids.
+    pub provider_ids: Vec<String>,
+    /// A class that it was listed with.
+    pub class: String,
+    /// Whether nobody was told of it yet.
+    pub new: bool,
+}
+
+/// Instances of one provider that may be orphans, by the UID in their tags.
+#[derive(Debug, Default)]
+pub struct Watchlist {
+    suspects: BTreeMap<String, Suspect>,
+}
+
+impl Watchlist {
+    /// Takes a look in. Returns the orphans that it confirms and that are due, the oldest first.
+    ///
+    /// Whoever is claimed again, or is not in the list of a class any more that showed it, is no
+    /// suspect any more and would begin anew. A class that could not be listed changes nothing.
+    pub fn take(&mut self, look: &Look<'_>, rules: &Rules) -> Vec<Orphan> {
+        let mut seen: BTreeMap<&str, Vec<&(String, Listed)>> = BTreeMap::new();
+        for one in look.unclaimed {
+            seen.entry(one.1.machine_uid.as_str()).or_default().push(one);
+        }
+        self.suspects.retain(|uid, suspect| {
+            seen.contains_key(uid.as_str()) || suspect.classes.is_disjoint(look.listed)
+        });
+        for (uid, records) in seen {
+            self.see(uid, &records, look, rules);
+        }
+        self.due(look.began)
+    }
+
+    fn see(&mut self, uid: &str, records: &[&(String, Listed)], look: &Look<'_>, rules: &Rules) {
+        let Some((_, first)) = records.first() else { return };
+        if !self.suspects.contains_key(uid) && self.suspects.len() >= MOST_SUSPECTS {
+            return;
+        }
+        let suspect = self.suspects.entry(uid.to_owned()).or_insert_with(|| Suspect {
+            machine_name: first.machine_name.clone(),
+            provider_ids: BTreeSet::new(),
+            classes: BTreeSet::new(),
+            first_look_ended: look.ended,
+            confirmed: false,
+            told: false,
+            failures: 0,
+            not_before: Duration::ZERO,
+        });
+        suspect.classes = records.iter().map(|(class, _)| class.clone()).collect();
+        suspect.provider_ids = records.iter().map(|(_, one)| one.provider_id.clone()).collect();
+        let confirmed = look.began >= suspect.first_look_ended.saturating_add(rules.grace);
+        suspect.confirmed = suspect.confirmed || confirmed;
+    }
+
+    fn due(&self, now: Duration) -> Vec<Orphan> {
+        let due = |suspect: &&Suspect| suspect.confirmed && now >= suspect.not_before;
+        let mut found: Vec<_> = self.suspects.iter().filter(|(_, one)| due(one)).collect();
+        found.sort_by_key(|(_, suspect)| suspect.first_look_ended);
+        let orphan = |(uid, suspect): (&String, &Suspect)| Orphan {
+            machine_uid: uid.clone(),
+            machine_name: suspect.machine_name.clone(),
+            provider_ids: suspect.provider_ids.iter().cloned().collect(),
+            class: suspect.classes.first().cloned().unwrap_or_default(),
+            new: !suspect.told,
+        };
+        found.into_iter().map(orphan).collect()
+    }
+
+    /// People were told of this orphan.
+    pub fn told(&mut self, uid: &str) {
+        if let Some(suspect) = self.suspects.get_mut(uid) {
+            suspect.told = true;
+        }
+    }
+
+    /// The orphan is gone, or is none.
+    pub fn forget(&mut self, uid: &str) {
+        self.suspects.remove(uid);
+    }
+
+    /// It could not be deleted: later again.
+    pub fn failed(&mut self, uid: &str, now: Duration) {
+        let Some(suspect) = self.suspects.get_mut(uid) else { return };
+        let (first, longest) = RETRY;
+        let wait = first.saturating_mul(1 << suspect.failures.min(8)).min(longest);
+        suspect.failures = suspect.failures.saturating_add(1);
+        suspect.not_before = now.saturating_add(wait);
+    }
+
+    /// How many orphans are known now.
+    pub fn confirmed(&self) -> usize {
+        self.suspects.values().filter(|suspect| suspect.confirmed).count()
+    }
+
+    /// When to look again, after a look that began at `last`: after the period, or as soon as a
+    /// suspect can be confirmed or tried again. `left`: the last look had more to do than it did.
+    pub fn next_look(&self, rules: &Rules, last: Duration, left: bool) -> Duration {
+        let wanted = self.suspects.values().filter_map(|suspect| match suspect.confirmed {
+            false => Some(suspect.first_look_ended.saturating_add(rules.grace)),
+            true if suspect.failures > 0 => Some(suspect.not_before),
+            true => None,
+        });
+        let soonest = last.saturating_add(SHORTEST_PERIOD);
+        let regular = last.saturating_add(rules.period);
+        let more = left.then_some(soonest);
+        wanted.chain(more).fold(regular, Duration::min).max(soonest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn minute(count: u64) -> Duration {
+        Duration::from_mins(count)
+    }
+
+    fn instance(uid: &str) -> Listed {
+        Listed {
+            provider_id: format!("fake:///{uid}"),
+            machine_name: format!("m-{uid}"),
+            machine_uid: uid.to_owned(),
+        }
+    }
+
+    /// A look at minute `at`, of classes that were listed, with instances that nobody claims.
+    fn look(list: &mut Watchlist, at: u64, listed: &[&str], seen: &[(&str, &str)]) -> Vec<String> {
+        let listed = listed.iter().map(|class| (*class).to_owned()).collect();
+        let seen: Vec<_> =
+            seen.iter().map(|(class, uid)| ((*class).to_owned(), instance(uid))).collect();
+        let look = Look {
+            began: minute(at),
+            ended: minute(at) + Duration::from_secs(1),
+            listed: &listed,
+            unclaimed: &seen,
+        };
+        list.take(&look, &Rules::default()).into_iter().map(|one| one.machine_uid).collect()
+    }
+
+    #[test]
+    fn inv_2_an_orphan_is_confirmed_by_a_second_look_after_the_grace_and_not_before() {
+        let mut list = Watchlist::default();
+        let nobody: [&str; 0] = [];
+        assert_eq!(look(&mut list, 0, &["a"], &[("a", "1")]), nobody);
+        assert_eq!(look(&mut list, 9, &["a"], &[("a", "1")]), nobody);
+        assert_eq!(look(&mut list, 10, &["a"], &[("a", "1")]), nobody, "counted from the end");
+        assert_eq!(look(&mut list, 11, &["a"], &[("a", "1")]), ["1"]);
+    }
+
+    #[test]
+    fn whoever_is_claimed_or_not_listed_meanwhile_begins_anew() {
+        let mut list = Watchlist::default();
+        look(&mut list, 0, &["a"], &[("a", "1")]);
+        look(&mut list, 5, &["a"], &[]);
+        assert!(look(&mut list, 11, &["a"], &[("a", "1")]).is_empty());
+        assert_eq!(look(&mut list, 22, &["a"], &[("a", "1")]), ["1"]);
+    }
+
+    #[test]
+    fn a_class_that_cannot_be_listed_neither_confirms_nor_forgets() {
+        let mut list = Watchlist::default();
+        look(&mut list, 0, &["a", "b"], &[("a", "1"), ("b", "2")]);
+        assert_eq!(look(&mut list, 11, &["a"], &[("a", "1")]), ["1"], "the other one goes on");
+        list.forget("1");
+        assert_eq!(look(&mut list, 22, &["a", "b"], &[("b", "2")]), ["2"]);
+    }
+
+    #[test]
+    fn what_is_gone_is_not_acted_on_a_second_time() {
+        let mut list = Watchlist::default();
+        look(&mut list, 0, &["a"], &[("a", "1")]);
+        assert_eq!(look(&mut list, 11, &["a"], &[("a", "1")]), ["1"]);
+        list.forget("1");
+        let late = look(&mut list, 12, &["a"], &[("a", "1")]);
+        assert!(late.is_empty(), "a list that comes late shows it as on a first look");
+    }
+
+    #[test]
+    fn a_deletion_that_failed_is_tried_again_later_and_later() {
+        let (mut list, rules) = (Watchlist::default(), Rules::default());
+        look(&mut list, 0, &["a"], &[("a", "1")]);
+        assert_eq!(look(&mut list, 11, &["a"], &[("a", "1")]), ["1"]);
+        list.failed("1", minute(11));
+        assert!(look(&mut list, 12, &["a"], &[("a", "1")]).is_empty());
+        assert_eq!(list.next_look(&rules, minute(12), false), minute(13));
+        assert_eq!(look(&mut list, 13, &["a"], &[("a", "1")]), ["1"]);
+        list.failed("1", minute(13));
+        assert_eq!(list.next_look(&rules, minute(13), false), minute(17));
+    }
+
+    #[test]
+    fn the_next_look_comes_with_the_period_or_when_a_suspect_can_be_confirmed() {
+        let (mut list, rules) = (Watchlist::default(), Rules::default());
+        assert_eq!(list.next_look(&rules, minute(0), false), minute(15));
+        assert_eq!(list.next_look(&rules, minute(0), true), minute(1), "there was more to do");
+        look(&mut list, 0, &["a"], &[("a", "1")]);
+        let after_grace = minute(10) + Duration::from_secs(1);
+        assert_eq!(list.next_look(&rules, minute(0), false), after_grace);
+        assert_eq!(list.next_look(&rules, minute(10), false), minute(11), "not again at once");
+    }
+
+    #[test]
+    fn the_list_of_suspects_is_bounded() {
+        let mut list = Watchlist::default();
+        let many: Vec<_> =
+            (0..=MOST_SUSPECTS).map(|n| ("a".to_owned(), instance(&n.to_string()))).collect();
+        let listed = ["a".to_owned()].into();
+        let look = Look { began: minute(0), ended: minute(0), listed: &listed, unclaimed: &many };
+        list.take(&look, &Rules::default());
+        assert_eq!(list.suspects.len(), MOST_SUSPECTS);
+    }
+}

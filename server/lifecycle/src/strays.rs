@@ -1,0 +1,112 @@
+//! Decisions about Nodes that no Machine stands for: they are let go of, so that nothing of ours
+//! keeps them from being deleted, and marked, so that whoever looks at Nodes knows.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use ostler_api::names::{annotation::NOT_MANAGED, finalizer};
+
+use crate::machine::pass::after;
+
+/// What is to be done about a Node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeTask {
+    /// Nothing.
+    Leave,
+    /// Its Machine may still turn up: look again then.
+    LookAgain(Timestamp),
+    /// Take our finalizer from it, and mark it as not managed if that is said.
+    LetGo {
+        /// Whether it is to be marked. One that is being deleted is not worth it.
+        mark: bool,
+    },
+    /// It has a Machine after all: take the mark away.
+    Unmark,
+}
+
+/// Whether a Node is marked as not managed: what becomes of it concerns no Machine.
+pub fn is_not_managed(node: &Node) -> bool {
+    node.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(NOT_MANAGED))
+}
+
+/// Decides about a Node. `has_machine`: a Machine names it, or it names one. Upstream waits for the
+/// creation timeout as well, and counts it from the birth of the Node.
+pub fn plan(
+    node: &Node,
+    has_machine: bool,
+    now: Timestamp,
+    creation_timeout: Duration,
+) -> NodeTask {
+    let marked = is_not_managed(node);
+    if has_machine {
+        return if marked { NodeTask::Unmark } else { NodeTask::Leave };
+    }
+    let finalizers = node.metadata.finalizers.as_deref().unwrap_or_default();
+    let held = finalizers.iter().any(|name| name == finalizer::NODE);
+    if node.metadata.deletion_timestamp.is_some() {
+        return if held { NodeTask::LetGo { mark: false } } else { NodeTask::Leave };
+    }
+    if marked && !held {
+        return NodeTask::Leave;
+    }
+    let born = node.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
+    let until = after(born, creation_timeout);
+    if now < until { NodeTask::LookAgain(until) } else { NodeTask::LetGo { mark: true } }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_mins(20);
+
+    fn time(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+    }
+
+    /// A Node that is 20 minutes old.
+    fn node(held: bool, marked: bool, deleting: bool) -> Node {
+        let mut node = Node::default();
+        node.metadata.creation_timestamp = Some(Time(time(-1200)));
+        node.metadata.finalizers = held.then(|| vec![finalizer::NODE.to_owned()]);
+        node.metadata.annotations =
+            marked.then(|| [(NOT_MANAGED.to_owned(), "1".to_owned())].into());
+        node.metadata.deletion_timestamp = deleting.then(|| Time(time(0)));
+        node
+    }
+
+    #[test]
+    fn a_node_without_a_machine_is_let_go_of_and_marked_after_the_creation_timeout() {
+        let table = [
+            ((true, false, false), NodeTask::LetGo { mark: true }),
+            ((false, false, false), NodeTask::LetGo { mark: true }),
+            ((true, true, false), NodeTask::LetGo { mark: true }),
+            ((false, true, false), NodeTask::Leave),
+            ((true, false, true), NodeTask::LetGo { mark: false }),
+            ((false, false, true), NodeTask::Leave),
+        ];
+        for ((held, marked, deleting), expected) in table {
+            let node = node(held, marked, deleting);
+            assert_eq!(
+                plan(&node, false, time(0), TIMEOUT),
+                expected,
+                "{held} {marked} {deleting}"
+            );
+        }
+        let young = node(true, false, false);
+        assert_eq!(plan(&young, false, time(-1), TIMEOUT), NodeTask::LookAgain(time(0)));
+        let doomed = node(true, false, true);
+        let now = time(-1000);
+        assert_eq!(plan(&doomed, false, now, TIMEOUT), NodeTask::LetGo { mark: false });
+    }
+
+    #[test]
+    fn a_node_with_a_machine_is_left_to_it_and_loses_the_mark() {
+        assert_eq!(plan(&node(true, false, false), true, time(0), TIMEOUT), NodeTask::Leave);
+        assert_eq!(plan(&node(true, false, true), true, time(0), TIMEOUT), NodeTask::Leave);
+        assert_eq!(plan(&node(false, true, false), true, time(0), TIMEOUT), NodeTask::Unmark);
+    }
+}
