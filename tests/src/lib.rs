@@ -7,6 +7,7 @@
     reason = "a harness fails its test by panicking, with what was seen"
 )]
 
+pub mod gate;
 pub mod kubectl;
 pub mod legacy_driver;
 pub mod objects;

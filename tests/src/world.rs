@@ -12,7 +12,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{Condition, await_condition};
 use kube::{Client, Resource};
 use ostler_api::machine::Machine;
-use ostler_apiserver::serving::{ApiServer, Options as ApiOptions};
+use ostler_apiserver::serving::{ApiServer, LocalService, Options as ApiOptions};
 use ostler_driver_fake::calls::{Call, CallLog};
 use ostler_driver_fake::cloud::{Clock, Cloud};
 use ostler_driver_fake::{FakeDriver, Kubelets, PROVIDER};
@@ -100,6 +100,11 @@ impl Cluster {
     /// A client of its API.
     pub fn client(&self) -> Client {
         Client::new(self.api.local_service(), "default")
+    }
+
+    /// The API itself, for whoever puts something in front of it.
+    pub fn service(&self) -> LocalService {
+        self.api.local_service()
     }
 
     /// Ends it.

@@ -150,17 +150,18 @@ impl Reach {
         }
     }
 
-    /// Until the next check. Doubts are heard at most as often as a silent server is asked.
+    /// Until the next check. Doubts are heard at most as often as a silent server is asked. After
+    /// an outage it is asked as often for a while: an outage counts from the last answer, and where
+    /// one follows the other the time between them has to count for something.
     async fn pause(&self) {
         sleep(self.check.when_down()).await;
-        if self.known().is_down() {
+        let view = self.view((self.clock.0)());
+        let calm = view.calm_for((self.clock.0)()).is_some_and(|calm| calm >= self.check.period);
+        if !calm {
             return;
         }
-        let now = (self.clock.0)();
-        let settled = self.view(now).settles_at(now).map(|until| until.duration_since(now));
-        let rest = settled.and_then(|rest| Duration::try_from(rest).ok());
         tokio::select! {
-            () = sleep(rest.unwrap_or(self.check.period)) => {}
+            () = sleep(self.check.period) => {}
             () = self.doubted.notified() => {}
         }
     }

@@ -50,6 +50,13 @@ impl ApiView {
         Duration::try_from(lost).unwrap_or_default()
     }
 
+    /// For how long there was no outage; `None`: there is one.
+    pub fn calm_for(&self, now: Timestamp) -> Option<Duration> {
+        let last = self.outages.last().map_or(Timestamp::MIN, |outage| outage.to);
+        let calm = || Duration::try_from(now.duration_since(last)).unwrap_or_default();
+        self.down_since.is_none().then(calm)
+    }
+
     /// Until when Nodes are given time to report after the last outage; `None`: that time is over.
     pub fn settles_at(&self, now: Timestamp) -> Option<Timestamp> {
         let until = after(self.outages.last()?.to, SETTLE);
