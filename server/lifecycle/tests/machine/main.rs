@@ -22,6 +22,7 @@ mod hot_update;
 mod initialization;
 mod life;
 mod node_template;
+mod objects;
 mod paused;
 mod preservation;
 mod replacement;

@@ -3,10 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::{
-    api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Taint},
-    apimachinery::pkg::apis::meta::v1::Time,
-};
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
 use ostler_api::{
     Machine, MachineClass,
     driver::{Certainty, ErrorCode, OperationKind},
@@ -19,7 +16,7 @@ use ostler_lifecycle::{
     invariants, machine,
     operation::{
         Dispatch, Failure, Finished, InFlight, InstanceRecord, OperationView, Request, SecretText,
-        Success, UserData,
+        Success,
     },
     outage::ApiView,
     plan::{
@@ -29,10 +26,12 @@ use ostler_lifecycle::{
     replacement::Siblings,
     snapshot::{
         BootstrapToken, ClassFacts, ClassView, DriverFacts, DriverView, Fresh, NodeView, Observed,
-        PodView, Refusal, SecretFacts, SecretView, Settings, Snapshot, TargetView,
+        PodView, Refusal, SecretView, Settings, Snapshot, TargetView,
     },
 };
 use serde_json::json;
+
+pub use crate::objects::{class, node, pod, secret};
 
 pub const UID: &str = "11111111-2222-3333-4444-555555555555";
 pub const PROVIDER_ID: &str = "fake:///i-1";
@@ -527,60 +526,6 @@ impl World {
     pub fn pods_end(&mut self) {
         let Observed::Known(pods) = &mut self.pods else { panic!("no pods") };
         pods.retain(|pod| !pod.terminating);
-    }
-}
-
-pub fn class(spec: &serde_json::Value) -> MachineClass {
-    serde_json::from_value(json!({
-        "apiVersion": names::API_VERSION, "kind": "MachineClass",
-        "metadata": { "name": "small", "namespace": "default" },
-        "provider": "fake.ostler.dev", "providerSpec": spec
-    }))
-    .unwrap()
-}
-
-pub fn secret(user_data: &[u8]) -> SecretView {
-    SecretView::Known(SecretFacts {
-        revision: "s1".to_owned(),
-        user_data: Some(UserData::new(user_data.to_vec())),
-    })
-}
-
-pub fn node(ready: &str, since: Timestamp) -> Node {
-    let mut node = Node::default();
-    node.metadata.name = Some(NODE.to_owned());
-    node.metadata.uid = Some("node-uid".to_owned());
-    node.spec = Some(NodeSpec {
-        provider_id: Some(PROVIDER_ID.to_owned()),
-        taints: Some(vec![Taint {
-            key: names::taint::INSTANCE_NOT_READY.to_owned(),
-            effect: "NoSchedule".to_owned(),
-            ..Taint::default()
-        }]),
-        ..NodeSpec::default()
-    });
-    node.status = Some(NodeStatus {
-        conditions: Some(vec![NodeCondition {
-            type_: "Ready".to_owned(),
-            status: ready.to_owned(),
-            last_transition_time: Some(Time(since)),
-            ..NodeCondition::default()
-        }]),
-        ..NodeStatus::default()
-    });
-    node
-}
-
-pub fn pod(name: &str) -> PodView {
-    PodView {
-        namespace: "apps".to_owned(),
-        name: name.to_owned(),
-        uid: format!("uid-{name}"),
-        mirror: false,
-        daemon: false,
-        finished: false,
-        terminating: false,
-        refused: None,
     }
 }
 

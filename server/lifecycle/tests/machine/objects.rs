@@ -1,0 +1,69 @@
+//! The objects of a world, as they are when nothing is wrong with them.
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Taint},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use ostler_api::{MachineClass, names};
+use ostler_lifecycle::{
+    operation::UserData,
+    snapshot::{PodView, SecretFacts, SecretView},
+};
+use serde_json::json;
+
+use crate::world::{NODE, PROVIDER_ID};
+
+pub fn class(spec: &serde_json::Value) -> MachineClass {
+    serde_json::from_value(json!({
+        "apiVersion": names::API_VERSION, "kind": "MachineClass",
+        "metadata": { "name": "small", "namespace": "default" },
+        "provider": "fake.ostler.dev", "providerSpec": spec
+    }))
+    .unwrap()
+}
+
+pub fn secret(user_data: &[u8]) -> SecretView {
+    SecretView::Known(SecretFacts {
+        revision: "s1".to_owned(),
+        user_data: Some(UserData::new(user_data.to_vec())),
+    })
+}
+
+pub fn node(ready: &str, since: Timestamp) -> Node {
+    let mut node = Node::default();
+    node.metadata.name = Some(NODE.to_owned());
+    node.metadata.uid = Some("node-uid".to_owned());
+    node.spec = Some(NodeSpec {
+        provider_id: Some(PROVIDER_ID.to_owned()),
+        taints: Some(vec![Taint {
+            key: names::taint::INSTANCE_NOT_READY.to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        }]),
+        ..NodeSpec::default()
+    });
+    node.status = Some(NodeStatus {
+        conditions: Some(vec![NodeCondition {
+            type_: "Ready".to_owned(),
+            status: ready.to_owned(),
+            last_transition_time: Some(Time(since)),
+            ..NodeCondition::default()
+        }]),
+        ..NodeStatus::default()
+    });
+    node
+}
+
+pub fn pod(name: &str) -> PodView {
+    PodView {
+        namespace: "apps".to_owned(),
+        name: name.to_owned(),
+        uid: format!("uid-{name}"),
+        mirror: false,
+        daemon: false,
+        finished: false,
+        terminating: false,
+        refused: None,
+    }
+}
