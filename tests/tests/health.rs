@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use ostler_api::MachineClass;
@@ -238,6 +238,12 @@ async fn a_failed_machine_is_preserved_for_its_time_and_not_longer() {
     kept["metadata"]["annotations"] = json!({ (annotation::PRESERVE): "when-failed" });
     world.apply::<Machine>(kept).await;
     world.until("m", "Running", in_phase(MachinePhase::Running)).await;
+    world
+        .apply::<Pod>(json!({
+            "metadata": { "name": "web", "namespace": "default" },
+            "spec": { "nodeName": "m", "containers": [{ "name": "app", "image": "pause" }] },
+        }))
+        .await;
     world.crash_kubelets();
     say_ready(world.client(), "m", "Unknown").await;
     let preserved = waits_for(WaitReason::Preserved);
@@ -256,6 +262,8 @@ async fn a_failed_machine_is_preserved_for_its_time_and_not_longer() {
     assert!(has(&node));
     assert_eq!(says(&node), "True");
     sleep(Duration::from_mins(110)).await;
+    let pods = Api::<Pod>::default_namespaced(world.client());
+    assert!(pods.get_opt("web").await.unwrap().is_none(), "it runs elsewhere");
     assert!(waits_for(WaitReason::Preserved)(Some(&get(&world, "m").await)));
     sleep(Duration::from_mins(15)).await;
     let status = get(&world, "m").await.status.unwrap();

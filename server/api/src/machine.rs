@@ -118,6 +118,13 @@ impl Machine {
         self.metadata.deletion_timestamp.is_some()
     }
 
+    /// Whether it is kept for examination.
+    pub fn is_preserved(&self) -> bool {
+        let status = self.status.as_ref();
+        let current = status.and_then(|status| status.current_status.as_ref());
+        current.is_some_and(|current| current.preserve_expiry_time.is_some())
+    }
+
     /// The instance, if one is known. Upstream writes an empty string for none.
     pub fn provider_id(&self) -> Option<&str> {
         self.spec.provider_id.as_deref().filter(|id| !id.is_empty())

@@ -49,6 +49,8 @@ pub mod label {
     pub const TEMPLATE_HASH: &str = "machine-template-hash";
     /// On a Machine, a Go bool: drain and delete by force.
     pub const FORCE_DELETION: &str = "force-deletion";
+    /// On a Machine, `True`: a drain that is none of a deletion uses force.
+    pub const FORCE_DRAIN: &str = "force-drain";
     /// On a MachineSet: makes no machines.
     pub const FREEZE: &str = "freeze";
 }

@@ -183,7 +183,10 @@ impl Fanout {
         let by_label = self.stores.machines.find_names(MachineIndex::Node, &node.name);
         let by_node = target.nodes.get(&node).map(|node| self.machines_of(&node));
         let deleting = |name: &ObjectName| {
-            self.stores.machines.get(name).is_some_and(|machine| machine.is_deleting())
+            self.stores
+                .machines
+                .get(name)
+                .is_some_and(|machine| machine.is_deleting() || machine.is_preserved())
         };
         let names = by_label.into_iter().chain(by_node.unwrap_or_default());
         self.add_all(names.filter(deleting), lane(change));

@@ -63,7 +63,8 @@ pub struct Snapshot {
     pub siblings: Siblings,
     /// Its Node, see [`choose`](crate::node::choose).
     pub node: NodeView,
-    /// All pods whose `spec.nodeName` is the Node. Needed only while the Machine is being deleted.
+    /// All pods whose `spec.nodeName` is the Node. Needed only while the Machine is
+    /// being deleted or preserved.
     pub pods: Observed<Vec<PodView>>,
     /// Names of volumes that are attached to the Node. Needed only while it is being deleted.
     pub attached_volumes: Observed<Vec<String>>,

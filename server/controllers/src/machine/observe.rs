@@ -145,7 +145,7 @@ impl Machines {
         node: &NodeView,
     ) -> Observed<Vec<PodView>> {
         let TargetOf::Cluster(target) = target else { return nothing_there(target) };
-        if !machine.is_deleting() {
+        if !machine.is_deleting() && !machine.is_preserved() {
             return Observed::Unknown;
         }
         let NodeView::Known(node) = node else { return Observed::Known(Vec::new()) };

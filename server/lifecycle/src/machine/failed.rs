@@ -5,7 +5,7 @@
 use ostler_api::machine::WaitReason;
 
 use super::{
-    State, conditions, health,
+    State, conditions, evacuating, health,
     pass::{Pass, Turn},
     preserving, running, token, unhealthy,
 };
@@ -25,7 +25,13 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     preserving::keep(pass);
     let why = pass.status.failure_reason.as_ref().map(ToString::to_string);
     match preserving::until(pass) {
-        Some(until) => pass.wait(WaitReason::Preserved, why, Some(until)),
+        Some(until) => match evacuating::plan(pass) {
+            Some((left, soon)) => {
+                let text = format!("pods that have to leave: {left}");
+                pass.wait(WaitReason::Preserved, Some(text), Some(until.min(soon)))
+            }
+            None => pass.wait(WaitReason::Preserved, why, Some(until)),
+        },
         None => pass.wait(WaitReason::Failed, why, None),
     }
 }

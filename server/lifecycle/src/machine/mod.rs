@@ -12,6 +12,7 @@ mod creating;
 mod deleting;
 mod diagram;
 pub(crate) mod draining;
+mod evacuating;
 mod failed;
 mod finding;
 mod finishing;

@@ -13,7 +13,7 @@ use ostler_api::{
 };
 
 use super::{
-    conditions, health,
+    conditions, evacuating, health,
     pass::{Pass, after},
 };
 use crate::{
@@ -166,7 +166,8 @@ fn preserve(pass: &mut Pass<'_>, wish: Wish, failed: bool) {
         edit_taints(pass, node, |taints| taints.retain(|one| one.key != taint::PRESERVED));
     }
     let reason = if wish == Wish::Auto { BY_US } else { BY_USER };
-    mark(pass, node, true, reason, &format!("Machine preserved until {until}."));
+    let drained = if failed && evacuating::is_done(pass) { DRAINED } else { "" };
+    mark(pass, node, true, reason, &format!("{drained}Machine preserved until {until}."));
 }
 
 /// The timers of health go on as they were: being looked at makes nobody healthier.
@@ -196,6 +197,7 @@ fn forget(pass: &mut Pass<'_>) {
 fn stop(pass: &mut Pass<'_>, expired: bool) {
     let current = pass.status.current_status.as_mut();
     if current.and_then(|current| current.preserve_expiry_time.take()).is_some() {
+        evacuating::forget(pass);
         let text = if expired { "its time is over" } else { "nobody asks for it any more" };
         pass.event(false, EventReason::PreservationEnded, text.to_owned());
     }
@@ -211,6 +213,8 @@ fn stop(pass: &mut Pass<'_>, expired: bool) {
     }
 }
 
+/// Upstream's MachineSets look for these words.
+const DRAINED: &str = "Preserved node drained successfully. ";
 const BY_US: &str = "Preserved by MCM.";
 const BY_USER: &str = "Preserved by user.";
 const STOPPED: &str = "Preservation stopped.";

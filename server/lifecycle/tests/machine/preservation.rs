@@ -4,11 +4,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use ostler_api::{
     machine::{MachineConditionType, MachinePhase, WaitReason},
-    names::{annotation, taint},
+    names::{annotation, label, taint},
 };
-use ostler_lifecycle::{plan::EventReason, snapshot::NodeView};
+use ostler_lifecycle::{
+    plan::EventReason,
+    snapshot::{NodeView, Observed, PodView},
+};
 
-use crate::world::{World, looks_again};
+use crate::world::{World, looks_again, pod};
 
 fn ask(world: &mut World, value: &str) {
     let notes = world.machine_mut().metadata.annotations.get_or_insert_default();
@@ -242,4 +245,65 @@ fn a_preserved_machine_that_is_deleted_goes() {
     world.delete();
     world.settle();
     assert!(world.machine.is_none());
+}
+
+#[test]
+fn the_pods_of_a_preserved_failed_machine_leave_it_once_and_whoever_examines_it_may_put_some_there()
+{
+    let mut world = World::running();
+    ask(&mut world, "when-failed");
+    world.pods = Observed::Known(vec![pod("web"), PodView { daemon: true, ..pod("agent") }]);
+    sick(&mut world, "False");
+    world.pass();
+    world.later(240);
+    world.machine_mut().spec.health_timeout = Some("1m".into());
+    for _ in 0..4 {
+        world.pass();
+    }
+    assert_eq!(world.phase(), MachinePhase::Failed);
+    let waiting = world.status().waiting_for.unwrap();
+    assert_eq!(waiting.message.as_deref(), Some("pods that have to leave: 1"));
+    assert_eq!(world.node().spec.as_ref().unwrap().unschedulable, None, "the taint is enough");
+    world.pods_end();
+    world.settle();
+    let said = condition(&world).unwrap().message.unwrap();
+    assert!(said.starts_with("Preserved node drained successfully."), "{said}");
+    world.pods = Observed::Known(vec![pod("debugger")]);
+    assert!(world.pass().actions.is_empty());
+}
+
+#[test]
+fn a_preserved_node_is_emptied_by_force_at_the_drain_timeout_or_when_asked_to() {
+    for by_label in [true, false] {
+        let mut world = World::running();
+        ask(&mut world, "when-failed");
+        world.pods = Observed::Known(vec![pod("web")]);
+        world.protected.insert("web".to_owned());
+        world.machine_mut().spec.health_timeout = Some("1m".into());
+        sick(&mut world, "False");
+        world.pass();
+        world.later(60);
+        // Young enough not to be lost.
+        edit_node(&mut world, |node| {
+            let conditions = node.status.as_mut().unwrap().conditions.as_mut().unwrap();
+            conditions[0].last_transition_time = None;
+        });
+        world.settle_pods();
+        assert_eq!(world.pods, Observed::Known(vec![refused(&world)]));
+        if by_label {
+            let labels = world.machine_mut().metadata.labels.get_or_insert_default();
+            labels.insert(label::FORCE_DRAIN.to_owned(), "True".to_owned());
+        } else {
+            world.later(2 * 3600);
+        }
+        world.settle_pods();
+        assert_eq!(world.pods, Observed::Known(Vec::new()), "by label: {by_label}");
+    }
+}
+
+/// The pod, as it is after an eviction in vain.
+fn refused(world: &World) -> PodView {
+    let Observed::Known(pods) = &world.pods else { panic!("no pods") };
+    assert!(pods[0].refused.is_some() && !pods[0].terminating);
+    pods[0].clone()
 }
