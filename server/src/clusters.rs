@@ -6,10 +6,13 @@ use std::str::FromStr;
 
 use anyhow::Context as _;
 use clap::Args;
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use ostler_controllers::MAX_TARGETS;
 
 use crate::core::TargetCluster;
+use crate::throttle::{Rate, Throttle};
 
 /// How a cluster is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +52,8 @@ impl fmt::Display for Access {
 pub(crate) enum Wanted {
     /// None.
     None,
+    /// For each Machine the one that it names.
+    BySecret,
     /// This one.
     Cluster(Access),
 }
@@ -59,6 +64,7 @@ impl FromStr for Wanted {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "none" => Ok(Self::None),
+            "secret" => Ok(Self::BySecret),
             other => other.parse().map(Self::Cluster),
         }
     }
@@ -76,9 +82,14 @@ pub(crate) struct ClusterArgs {
     /// The cluster that Nodes join: Nodes, pods, volumes, bootstrap tokens
     ///
     /// A kubeconfig, or inClusterConfig for the credentials of the pod. The control cluster by default. With none,
-    /// machines join no cluster: they are Available once their instances are initialized.
-    #[arg(long, value_name = "FILE|none")]
+    /// machines join no cluster: they are Available once their instances are initialized. With secret, each machine
+    /// names its cluster by label cluster.x-k8s.io/cluster-name, and key value of secret CLUSTER-kubeconfig in the
+    /// namespace of the machine is the kubeconfig.
+    #[arg(long, value_name = "FILE|none|secret")]
     target_kubeconfig: Option<Wanted>,
+    /// How many clusters are watched at the same time with --target-kubeconfig=secret
+    #[arg(long, value_name = "COUNT", default_value_t = MAX_TARGETS)]
+    max_target_clusters: usize,
 }
 
 impl ClusterArgs {
@@ -86,14 +97,21 @@ impl ClusterArgs {
     ///
     /// # Errors
     /// A kubeconfig cannot be used, or this is no pod.
-    pub(crate) async fn connect(&self) -> anyhow::Result<(Client, TargetCluster)> {
-        let control = client(&self.control(), "--control-kubeconfig").await?;
+    pub(crate) async fn connect(
+        &self,
+        rate: Option<Rate>,
+    ) -> anyhow::Result<(Client, TargetCluster)> {
+        let control = client(&self.control(), "--control-kubeconfig", rate).await?;
         let target = match &self.target_kubeconfig {
             None => TargetCluster::Control,
             Some(Wanted::None) => TargetCluster::None,
+            Some(Wanted::BySecret) => TargetCluster::BySecret {
+                connect: ostler_controllers::connect(),
+                most: self.max_target_clusters,
+            },
             Some(Wanted::Cluster(access)) if *access == self.control() => TargetCluster::Control,
             Some(Wanted::Cluster(access)) => {
-                TargetCluster::Other(client(access, "--target-kubeconfig").await?)
+                TargetCluster::Other(client(access, "--target-kubeconfig", rate).await?)
             }
         };
         Ok((control, target))
@@ -103,12 +121,12 @@ impl ClusterArgs {
         match (&self.control_kubeconfig, &self.target_kubeconfig) {
             (Some(control), _) => control.clone(),
             (None, Some(Wanted::Cluster(target))) => target.clone(),
-            (None, Some(Wanted::None) | None) => Access::InCluster,
+            (None, Some(Wanted::None | Wanted::BySecret) | None) => Access::InCluster,
         }
     }
 }
 
-async fn client(access: &Access, flag: &str) -> anyhow::Result<Client> {
+async fn client(access: &Access, flag: &str, rate: Option<Rate>) -> anyhow::Result<Client> {
     let unusable = || format!("{flag} {access} cannot be used");
     let mut config = match access {
         Access::File(path) => {
@@ -121,7 +139,11 @@ async fn client(access: &Access, flag: &str) -> anyhow::Result<Client> {
     };
     // A refused eviction must come back at once; the work queue tries again.
     config.default_retry = false;
-    Client::try_from(config).with_context(unusable)
+    let client = ClientBuilder::try_from(config).with_context(unusable)?;
+    Ok(match rate {
+        Some(rate) => client.with_layer(&Throttle::new(rate)).build(),
+        None => client.build(),
+    })
 }
 
 #[cfg(test)]
@@ -160,7 +182,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_kubeconfig_that_is_not_there_is_named_with_its_flag() {
-        let error = clusters(&["--control-kubeconfig=/nowhere"]).connect().await.err().unwrap();
+        let error = clusters(&["--control-kubeconfig=/nowhere"]).connect(None).await.err().unwrap();
         assert_eq!(error.to_string(), "--control-kubeconfig /nowhere cannot be used");
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use clap::Parser;
 use ostler_api::timeout::Timeout;
-use ostler_controllers::{ApiCheck, Settings};
+use ostler_controllers::{ApiCheck, Namespaces, Settings};
 use ostler_lifecycle::{orphans, snapshot};
 use ostler_sessions::{ListenAddress, Rate};
 use prometheus_client::registry::Registry;
@@ -22,6 +22,7 @@ use crate::health::{self, Health};
 use crate::legacy::LegacyArgs;
 use crate::listen::DriverListenArgs;
 use crate::signals::on_signal;
+use crate::upstream::UpstreamArgs;
 use crate::{AdminListener, Core, CoreOptions, DriverToken, TOKEN_AUDIENCE};
 
 /// The core of Ostler: machine controllers, and the gRPC service that drivers dial in to.
@@ -33,9 +34,15 @@ use crate::{AdminListener, Core, CoreOptions, DriverToken, TOKEN_AUDIENCE};
 pub struct Args {
     #[command(flatten)]
     clusters: ClusterArgs,
-    /// The namespace whose machines, classes and secrets are served
-    #[arg(long, default_value = "default")]
-    namespace: String,
+    /// The namespaces whose machines, classes and secrets are served: a name, a list a,b, or a prefix with a star
+    ///
+    /// Each namespace of a list is watched by itself, so rights in these are enough. For a prefix the whole cluster is
+    /// watched.
+    #[arg(long, value_name = "NAME[,NAME]|PREFIX*", default_value = "default")]
+    namespace: Namespaces,
+    /// The namespace of the Lease and of ConfigMap ostler-cluster-id; the first of --namespace by default
+    #[arg(long, value_name = "NAME")]
+    leader_elect_resource_namespace: Option<String>,
     /// Tags every instance, and decides what may be deleted; the UID of kube-system and the namespace by default
     #[arg(long)]
     cluster_id: Option<String>,
@@ -134,11 +141,14 @@ pub struct Args {
     /// Between two attempts to lead
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     leader_elect_retry_period: Duration,
+    #[command(flatten)]
+    upstream: UpstreamArgs,
 }
 
 /// Runs until SIGINT or SIGTERM, or until the core fails.
 pub async fn run(args: Args) -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::new(args.upstream.filter()));
     // A second subscriber in one process (tests) keeps the first.
     let _already_set = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -157,7 +167,8 @@ pub async fn run(args: Args) -> ExitCode {
 async fn serve(args: Args) -> anyhow::Result<()> {
     let end = on_signal()?;
     check(&args)?;
-    let metrics = health::bind(args.metrics_listen).await?;
+    let (address, open) = args.upstream.metrics(args.metrics_listen);
+    let metrics = health::bind(address, open).await?;
     let drivers = args.drivers.clone().bind().await?;
     let admin = match &args.admin_listen {
         Some(address) => {
@@ -166,7 +177,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         None => None,
     };
     let legacy = args.legacy.clone().bind().await?;
-    let (client, target) = args.clusters.connect().await?;
+    let (client, target) = args.clusters.connect(args.upstream.rate()).await?;
     ostler_controllers::check_schemas(&client).await?;
 
     let mut registry = Registry::default();
@@ -199,7 +210,22 @@ async fn until_failure(core: &mut Core) -> anyhow::Result<()> {
     Err(core.failure().await)
 }
 
+impl Args {
+    /// Where the Lease and the cluster id are.
+    fn home(&self) -> Option<&str> {
+        let given = self.leader_elect_resource_namespace.as_deref();
+        given.or_else(|| self.namespace.first())
+    }
+}
+
 fn check(args: &Args) -> anyhow::Result<()> {
+    args.upstream.check()?;
+    if args.home().is_none() {
+        bail!(
+            "--namespace {} names no namespace for the Lease; give --leader-elect-resource-namespace",
+            args.namespace
+        );
+    }
     if args.leader_elect_renew_deadline >= args.leader_elect_lease_duration
         || args.leader_elect_retry_period >= args.leader_elect_renew_deadline
     {
@@ -222,6 +248,7 @@ fn check(args: &Args) -> anyhow::Result<()> {
 }
 
 fn options(args: Args) -> CoreOptions {
+    let home = args.home().unwrap_or_default().to_owned();
     let lifecycle = snapshot::Settings {
         creation_timeout: args.machine_creation_timeout,
         health_timeout: args.machine_health_timeout,
@@ -233,7 +260,8 @@ fn options(args: Args) -> CoreOptions {
         ..snapshot::Settings::default()
     };
     let settings = Settings {
-        namespace: args.namespace,
+        home,
+        namespaces: args.namespace,
         lease: (
             args.leader_elect_lease_duration,
             args.leader_elect_renew_deadline,
@@ -265,7 +293,7 @@ fn options(args: Args) -> CoreOptions {
     }
 }
 
-fn duration(text: &str) -> anyhow::Result<Duration> {
+pub(crate) fn duration(text: &str) -> anyhow::Result<Duration> {
     Timeout::from(text)
         .duration()
         .ok_or_else(|| anyhow!("`{text}` is not a duration such as 90s, 20m or 1h30m"))

@@ -9,7 +9,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures::Stream;
 use kube::Client;
-use ostler_controllers::{Clock, Controllers, Settings, StoreClassSource, Stores, Targets};
+use ostler_controllers::{
+    Clock, Clusters, Connect, Controllers, Settings, StoreClassSource, Stores, Targets,
+};
 use ostler_sessions::{AdminOptions, LegacyOptions, Rate, Sessions, SessionsOptions};
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -52,6 +54,14 @@ pub enum TargetCluster {
     Control,
     /// Another one. The client must not retry by itself, see [`Controllers::new`].
     Other(Client),
+    /// Each Machine names its own by label `cluster.x-k8s.io/cluster-name`; secret
+    /// `<cluster>-kubeconfig` beside the Machine says how it is reached.
+    BySecret {
+        /// Makes a client of the kubeconfig.
+        connect: Connect,
+        /// How many are watched at the same time.
+        most: usize,
+    },
     /// None: Machines are Available once their instances are initialized.
     None,
 }
@@ -61,6 +71,7 @@ impl fmt::Debug for TargetCluster {
         f.write_str(match self {
             Self::Control => "Control",
             Self::Other(_) => "Other",
+            Self::BySecret { .. } => "BySecret",
             Self::None => "None",
         })
     }
@@ -144,14 +155,17 @@ impl Core {
         } = options;
         let access = Access::open(client.clone(), token_audience, tokens, access_file).await?;
         let cluster_id = cluster_id.as_deref();
-        let cluster_id =
-            ostler_controllers::cluster_id(&client, &settings.namespace, cluster_id).await?;
+        let cluster_id = ostler_controllers::cluster_id(&client, &settings, cluster_id).await?;
         let stores = Stores::new(match target {
             TargetCluster::Control => Targets::one(client.clone()),
             TargetCluster::Other(target) => Targets::one(target),
             TargetCluster::None => Targets::None,
+            TargetCluster::BySecret { connect, most } => {
+                Targets::Several(Arc::new(Clusters::new(connect, most)))
+            }
         });
-        let classes = StoreClassSource::new(stores.clone(), &settings.namespace);
+        let classes =
+            StoreClassSource::new(stores.clone(), settings.namespaces.clone(), &settings.home);
         let sessions_options = SessionsOptions {
             cluster_id,
             core_instance: settings.identity.clone(),

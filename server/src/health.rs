@@ -23,11 +23,13 @@ pub(crate) struct Health {
     pub(crate) ready: watch::Receiver<bool>,
 }
 
-/// Listens; refuses anything but loopback, since it speaks no TLS.
-pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    if !address.ip().is_loopback() {
+/// Listens; refuses anything but loopback, since it speaks no TLS, unless it was asked to be open.
+pub(crate) async fn bind(address: SocketAddr, open: bool) -> anyhow::Result<TcpListener> {
+    if !address.ip().is_loopback() && !open {
         bail!(
-            "--metrics-listen {address} is not a loopback address, and this listener speaks no TLS"
+            "--metrics-listen {address} is not a loopback address, and this listener speaks no TLS; \
+             give --address {} if everybody who reaches it may see the metrics",
+            address.ip()
         );
     }
     TcpListener::bind(address)

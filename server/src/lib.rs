@@ -11,10 +11,13 @@ mod health;
 mod legacy;
 mod listen;
 mod signals;
+mod throttle;
+mod upstream;
 
 pub use access::{DriverToken, TOKEN_AUDIENCE};
 pub use admin::AdminListener;
 pub use core::{Core, CoreOptions, TargetCluster, tcp};
-pub use ostler_controllers::Settings;
+pub use ostler_controllers::{Connect, Namespaces, Settings, Unusable};
 pub use ostler_sessions::{ListenAddress, Listeners};
 pub use signals::on_signal;
+pub use upstream::normal;

@@ -6,5 +6,6 @@ use clap::Parser as _;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    ostler_server::command::run(ostler_server::command::Args::parse()).await
+    let line = ostler_server::normal(std::env::args());
+    ostler_server::command::run(ostler_server::command::Args::parse_from(line)).await
 }

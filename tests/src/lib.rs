@@ -7,6 +7,7 @@
     reason = "a harness fails its test by panicking, with what was seen"
 )]
 
+pub mod account;
 pub mod gate;
 pub mod kubectl;
 pub mod legacy_driver;
@@ -14,6 +15,7 @@ pub mod objects;
 pub mod process;
 pub mod proxy;
 pub mod repository;
+pub mod rights;
 pub mod stack;
 pub mod tools;
 pub mod world;

@@ -12,6 +12,7 @@ use ostler_driver_fake::calls::{Call, CallLog};
 use ostler_driver_fake::cloud::{Cloud, Instance};
 use tempfile::TempDir;
 
+use crate::account::kubeconfig_of_the_core;
 use crate::kubectl::Kubectl;
 use crate::process::{PATIENCE, Process};
 use crate::tools;
@@ -40,6 +41,8 @@ pub struct Stack {
     core_port: u16,
     metrics_port: u16,
     core_args: Vec<String>,
+    /// The core acts as this: on a foreign cluster, which may enforce roles, with its own only.
+    core_kubeconfig: PathBuf,
     // Dropped in this order, so that nothing talks to what is gone.
     driver: Option<Process>,
     core: Option<Process>,
@@ -83,12 +86,13 @@ impl Stack {
         let kubectl = Kubectl::new(program, kubeconfig.clone(), directory.path());
         let mut stack = Self {
             directory,
-            kubeconfig,
+            kubeconfig: kubeconfig.clone(),
             kubectl,
             api_port: free_port(),
             core_port: free_port(),
             metrics_port: free_port(),
             core_args: Vec::new(),
+            core_kubeconfig: kubeconfig,
             api: None,
             core: None,
             driver: None,
@@ -103,6 +107,7 @@ impl Stack {
             stack.restart(Part::Api);
         } else {
             stack.install_crds();
+            stack.core_kubeconfig = kubeconfig_of_the_core(&stack.kubectl, stack.directory.path());
         }
         stack.restart(Part::Core);
         stack.restart(Part::Driver);
@@ -352,7 +357,7 @@ impl Stack {
         let metrics = format!("127.0.0.1:{}", self.metrics_port);
         let args = [
             "--kubeconfig",
-            text(&self.kubeconfig),
+            text(&self.core_kubeconfig),
             "--drivers-listen",
             &drivers,
             "--metrics-listen",

@@ -2,6 +2,7 @@
 //!
 //! With `#[tokio::test(start_paused = true)]` hours of timeouts pass in milliseconds.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -28,9 +29,10 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
-use tower::service_fn;
+use tower::{Layer as _, service_fn};
 
 use crate::legacy_driver;
+use crate::rights::{self, Asked, Request};
 use crate::tools::root;
 
 /// Bytes that one direction of a pipe holds.
@@ -55,6 +57,8 @@ pub struct World {
     drivers: AtomicU32,
     core_number: u32,
     setup: Setup,
+    asked: Asked,
+    metrics: Mutex<Registry>,
 }
 
 /// What differs from the usual world.
@@ -155,6 +159,8 @@ impl World {
             drivers: AtomicU32::new(0),
             core_number: 0,
             setup,
+            asked: Asked::default(),
+            metrics: Mutex::default(),
         };
         for crd in ostler_api::crds() {
             world.create(&crd).await;
@@ -227,9 +233,12 @@ impl World {
             ..CoreOptions::default()
         };
         (self.setup.tune)(&mut options);
+        let client = Client::new(self.asked.layer(self.api.local_service()), "default");
         let incoming = ReceiverStream::new(connections).map(Ok::<_, std::io::Error>);
         let mut registry = Registry::default();
-        Core::start(self.client(), incoming, options, &mut registry).await.expect("the core starts")
+        let core = Core::start(client, incoming, options, &mut registry).await;
+        *self.metrics.lock().expect("nobody panicked") = registry;
+        core.expect("the core starts")
     }
 
     /// Stops the core in an orderly way.
@@ -273,6 +282,22 @@ impl World {
         if let Some((_, task)) = self.kubelets.take() {
             task.abort();
         }
+    }
+
+    /// What the core that was started last counts, as a scraper reads it.
+    ///
+    /// # Panics
+    /// If it cannot be written down.
+    pub fn metrics(&self) -> String {
+        let mut text = String::new();
+        let registry = self.metrics.lock().expect("nobody panicked");
+        prometheus_client::encoding::text::encode(&mut text, &registry).expect("strings grow");
+        text
+    }
+
+    /// What every core of this world asked of its API server.
+    pub fn asked(&self) -> BTreeSet<Request> {
+        self.asked.all()
     }
 
     /// What drivers were asked to do, and what they answered.
@@ -417,7 +442,20 @@ impl World {
     }
 
     /// Everything ends in order.
+    ///
+    /// # Panics
+    /// If a core made a request that `deploy/base` does not allow it.
     pub async fn stop(mut self) {
+        let mut options = CoreOptions::default();
+        (self.setup.tune)(&mut options);
+        let Settings { namespaces, home, .. } = options.settings;
+        // For a prefix the whole cluster is watched, and the role has to be one of the cluster.
+        let whole = namespaces.first().is_none();
+        let served = |namespace: &str| {
+            namespaces.contains(namespace) || namespace == home || whole && namespace.is_empty()
+        };
+        let refused = rights::refused(&self.asked(), &served);
+        assert!(refused.is_empty(), "no role in deploy/base allows the core to {refused:#?}");
         self.stop_core().await;
         self.stop_driver().await;
         if let Some((end, task)) = self.kubelets.take() {

@@ -1,10 +1,15 @@
-//! Control and target cluster apart, and machines without a target cluster.
+//! Control and target cluster apart, several target clusters, and machines without one.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
-use kube::api::{Api, ListParams, PostParams};
-use ostler_api::machine::{Machine, MachinePhase};
-use ostler_server::TargetCluster;
-use ostler_tests::objects::{delete, get, gone, in_phase, instances, machine, nodes};
+use kube::Client;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use ostler_api::machine::{Machine, MachinePhase, WaitReason};
+use ostler_server::{TargetCluster, Unusable};
+use ostler_tests::objects::{delete, get, gone, in_phase, instances, machine, nodes, waits_for};
 use ostler_tests::world::{Cluster, Setup, World};
 use serde_json::json;
 
@@ -72,4 +77,89 @@ async fn without_a_target_cluster_machines_are_available_and_go_without_a_drain(
     world.until("m", "gone", gone).await;
     assert_eq!(instances(&world), 0);
     world.stop().await;
+}
+
+/// Cores that find the client of each cluster under the text that is its kubeconfig.
+fn by_secret(clients: Vec<(&'static str, Client)>, most: usize) -> Setup {
+    let connect = move |text: String| -> futures::future::BoxFuture<'static, _> {
+        let found = clients.iter().find(|(name, _)| *name == text);
+        let client = found.map(|(_, client)| client.clone()).ok_or(Unusable::Malformed);
+        Box::pin(async move { client })
+    };
+    let connect: ostler_server::Connect = Arc::new(connect);
+    Setup::tuned(move |options| {
+        options.target = TargetCluster::BySecret { connect: Arc::clone(&connect), most };
+    })
+}
+
+fn of_cluster(name: &str, cluster: &str) -> serde_json::Value {
+    let mut machine = machine(name, "fake");
+    machine["metadata"]["labels"] = json!({ "cluster.x-k8s.io/cluster-name": cluster });
+    machine
+}
+
+fn kubeconfig(cluster: &str, text: &str) -> serde_json::Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
+        "metadata": { "name": format!("{cluster}-kubeconfig"), "namespace": "default" },
+        "stringData": { "value": text },
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_machine_joins_the_cluster_of_its_label_by_the_secret_of_that_cluster() {
+    let (red, blue) = (Cluster::start().await, Cluster::start().await);
+    let clients = vec![("to red", red.client()), ("to blue", blue.client())];
+    let setup = Setup { joins: Some(red.client()), ..by_secret(clients, 100) };
+    let world = World::start_with(setup).await;
+    world.apply::<Machine>(of_cluster("r", "red")).await;
+    world.apply::<Machine>(of_cluster("b", "blue")).await;
+    world.apply::<Machine>(machine("nobodys", "fake")).await;
+    world.until("nobodys", "unnamed", waits_for(WaitReason::TargetUnnamed)).await;
+    for name in ["r", "b"] {
+        let missing = waits_for(WaitReason::TargetSecretMissing);
+        world.until(name, "without its secret", missing).await;
+    }
+    assert_eq!(instances(&world), 0, "nothing is made for a cluster that cannot be joined");
+    world.apply::<Secret>(kubeconfig("red", "to red")).await;
+    world.until("r", "Running", in_phase(MachinePhase::Running)).await;
+    world.apply::<Secret>(kubeconfig("blue", "nonsense")).await;
+    world.until("b", "with a bad secret", waits_for(WaitReason::TargetSecretInvalid)).await;
+    let change = Patch::Merge(json!({ "stringData": { "value": "to blue" } }));
+    let secrets = Api::<Secret>::default_namespaced(world.client());
+    secrets.patch("blue-kubeconfig", &PatchParams::default(), &change).await.unwrap();
+    // The instances of this test join red: whatever is there, blue has no Node of `b`.
+    world.until("b", "waiting for its node", waits_for(WaitReason::NodeNotJoined)).await;
+    let tokens = |cluster: &Cluster| Api::<Secret>::namespaced(cluster.client(), "kube-system");
+    assert_eq!(tokens(&blue).list(&ListParams::default()).await.unwrap().items.len(), 1);
+    for name in ["r", "b", "nobodys"] {
+        delete(&world, name).await;
+        world.until(name, "gone", gone).await;
+    }
+    assert_eq!(instances(&world), 0);
+    assert_eq!(tokens(&blue).list(&ListParams::default()).await.unwrap().items.len(), 0);
+    world.stop().await;
+    red.stop().await;
+    blue.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_cluster_makes_room_for_another_when_no_machine_names_it_any_more() {
+    let (red, blue) = (Cluster::start().await, Cluster::start().await);
+    let clients = vec![("to red", red.client()), ("to blue", blue.client())];
+    let setup = Setup { joins: Some(red.client()), ..by_secret(clients, 1) };
+    let world = World::start_with(setup).await;
+    world.apply::<Secret>(kubeconfig("red", "to red")).await;
+    world.apply::<Secret>(kubeconfig("blue", "to blue")).await;
+    world.apply::<Machine>(of_cluster("r", "red")).await;
+    world.until("r", "Running", in_phase(MachinePhase::Running)).await;
+    world.apply::<Machine>(of_cluster("b", "blue")).await;
+    world.until("b", "one too many", waits_for(WaitReason::TooManyTargets)).await;
+    delete(&world, "r").await;
+    world.until("b", "waiting for its node", waits_for(WaitReason::NodeNotJoined)).await;
+    delete(&world, "b").await;
+    world.until("b", "gone", gone).await;
+    world.stop().await;
+    red.stop().await;
+    blue.stop().await;
 }

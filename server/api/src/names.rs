@@ -45,6 +45,8 @@ pub mod label {
     pub const DEPLOYMENT_NAME: &str = "name";
     /// On a Node: the name of its Machine.
     pub const MACHINE_NAME: &str = "node.gardener.cloud/machine-name";
+    /// On a Machine: the target cluster that its Node joins, as in Cluster API.
+    pub const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
     /// On MachineSets and Machines: which template they were made from.
     pub const TEMPLATE_HASH: &str = "machine-template-hash";
     /// On a Machine, a Go bool: drain and delete by force.

@@ -8,6 +8,9 @@ use kube::{Api, Client};
 use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
 use tracing::info;
 
+use crate::namespaces::Namespaces;
+use crate::settings::Settings;
+
 /// Key in the ConfigMap.
 const KEY: &str = "clusterID";
 /// Longest id: it becomes the value of a tag, and most infrastructures allow no more.
@@ -42,12 +45,13 @@ pub enum ClusterIdError {
 }
 
 /// The cluster id: the one written down or, the first time, `given` or the default, which is then
-/// written down. The default is the UID of `kube-system`, a slash, and `namespace`.
+/// written down. The default is the UID of `kube-system`, a slash, and the namespaces served.
 pub async fn cluster_id(
     client: &Client,
-    namespace: &str,
+    settings: &Settings,
     given: Option<&str>,
 ) -> Result<String, ClusterIdError> {
+    let namespace = settings.home.as_str();
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     loop {
         if let Some(map) = maps.get_opt(CLUSTER_ID_CONFIG_MAP).await?
@@ -57,7 +61,7 @@ pub async fn cluster_id(
         }
         let id = match given {
             Some(id) => id.to_owned(),
-            None => default_id(client, namespace).await?,
+            None => default_id(client, &settings.namespaces).await?,
         };
         let id = well_formed(id)?;
         match write(&maps, namespace, &id).await {
@@ -89,10 +93,10 @@ fn well_formed(id: String) -> Result<String, ClusterIdError> {
     if fits { Ok(id) } else { Err(ClusterIdError::Malformed(id)) }
 }
 
-async fn default_id(client: &Client, namespace: &str) -> Result<String, ClusterIdError> {
+async fn default_id(client: &Client, scope: &Namespaces) -> Result<String, ClusterIdError> {
     let system = Api::<Namespace>::all(client.clone()).get("kube-system").await?;
     let uid = system.metadata.uid.filter(|uid| !uid.is_empty());
-    Ok(format!("{}/{namespace}", uid.ok_or(ClusterIdError::NoDefault)?))
+    Ok(format!("{}/{scope}", uid.ok_or(ClusterIdError::NoDefault)?))
 }
 
 /// Creates the ConfigMap; a map that exists without the key gets it.

@@ -20,7 +20,7 @@ use crate::queue::{Lane, Queue};
 use crate::reachability::Turn;
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, NodeIndex, Stores, differs, kept_in};
-use crate::target::Target;
+use crate::target::{SECRET_SUFFIX, Target, cluster_of};
 use crate::watch::{Change, ObjectName};
 
 /// The queues of all controllers.
@@ -77,6 +77,10 @@ impl Fanout {
         let (old, new) = (change.old.as_ref().map(class), change.new.as_ref().map(class));
         if old != new {
             old.into_iter().chain(new).for_each(|class| self.queues.classes.add(class, lane));
+        }
+        let cluster = |machine: &Arc<Machine>| cluster_of(machine);
+        if change.old.as_ref().map(cluster) != change.new.as_ref().map(cluster) {
+            self.stores.targets.look_again();
         }
         let id = |machine: &Arc<Machine>| machine.provider_id().map(str::to_owned);
         let (old, new) = (change.old.as_ref().and_then(id), change.new.as_ref().and_then(id));
@@ -150,11 +154,14 @@ impl Fanout {
         let booting =
             self.stores.machines.find_names(MachineIndex::BootstrapSecret, &name.to_string());
         self.add_all(booting, lane);
+        if name.name.ends_with(SECRET_SUFFIX) {
+            self.stores.targets.look_again();
+        }
         self.queues.secrets.add(name, lane);
     }
 
     /// A Node changed in more than its heartbeat: look at the machines that it may be of.
-    pub(crate) fn node(&self, _target: &Target, change: &Change<Node>) {
+    pub(crate) fn node(&self, target: &Target, change: &Change<Node>) {
         if let (Some(old), Some(new)) = (&change.old, &change.new)
             && !differs(old, new)
         {
@@ -165,7 +172,7 @@ impl Fanout {
         }
         for node in [&change.old, &change.new].into_iter().flatten() {
             if !strays::is_not_managed(node) {
-                self.add_all(self.machines_of(node), lane(change));
+                self.add_all(self.machines_of(target, node), lane(change));
             }
         }
     }
@@ -181,18 +188,16 @@ impl Fanout {
         };
         let node = ObjectName::cluster(node);
         let by_label = self.stores.machines.find_names(MachineIndex::Node, &node.name);
-        let by_node = target.nodes.get(&node).map(|node| self.machines_of(&node));
+        let by_node = target.nodes.get(&node).map(|node| self.machines_of(target, &node));
         let deleting = |name: &ObjectName| {
-            self.stores
-                .machines
-                .get(name)
-                .is_some_and(|machine| machine.is_deleting() || machine.is_preserved())
+            let machine = self.stores.machines.get(name).filter(|machine| target.is_of(machine));
+            machine.is_some_and(|machine| machine.is_deleting() || machine.is_preserved())
         };
         let names = by_label.into_iter().chain(by_node.unwrap_or_default());
         self.add_all(names.filter(deleting), lane(change));
     }
 
-    fn machines_of(&self, node: &Node) -> Vec<ObjectName> {
+    fn machines_of(&self, target: &Target, node: &Node) -> Vec<ObjectName> {
         let machines = &self.stores.machines;
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let mut found = machines.find_names(MachineIndex::Node, name);
@@ -201,14 +206,20 @@ impl Fanout {
             found.extend(machines.find_names(MachineIndex::ProviderId, id));
         } else {
             // It may be that of the machine of its name.
-            let machine = ObjectName::new(&self.settings.namespace, name);
-            found.extend(machines.get(&machine).map(|_| machine));
+            found.extend(machines.find_names(MachineIndex::Name, name));
         }
         let labels = node.metadata.labels.as_ref();
         if let Some(machine) = labels.and_then(|labels| labels.get(label::MACHINE_NAME)) {
-            found.push(ObjectName::new(&self.settings.namespace, machine));
+            found.extend(machines.find_names(MachineIndex::Name, machine));
         }
+        found.retain(|name| machines.get(name).is_some_and(|machine| target.is_of(&machine)));
         found
+    }
+
+    /// A target cluster came into sight, or went out of it.
+    pub(crate) fn cluster(&self, cluster: &ObjectName) {
+        let machines = self.stores.machines.find_names(MachineIndex::Cluster, &cluster.to_string());
+        self.add_all(machines, Lane::Background);
     }
 
     /// Something happened in the sessions.
@@ -261,7 +272,7 @@ impl Fanout {
             api_version: Some("coordination.k8s.io/v1".to_owned()),
             kind: Some("Lease".to_owned()),
             name: Some(LEADER_LEASE.to_owned()),
-            namespace: Some(self.settings.namespace.clone()),
+            namespace: Some(self.settings.home.clone()),
             ..ObjectReference::default()
         };
         let note = note.to_owned();

@@ -4,11 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kube::runtime::watcher;
 use kube::{Api, Client};
 use ostler_sessions::{SessionEvent, Sessions};
 use prometheus_client::registry::Registry;
-use serde::de::DeserializeOwned;
 use tokio::sync::{broadcast, watch as channel};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -23,15 +21,16 @@ use crate::holder::Holder;
 use crate::hot_update::Reviewer;
 use crate::machine::Machines;
 use crate::memory::Memory;
-use crate::metrics::{ReconcileMetrics, register_machines};
+use crate::metrics::{ReconcileMetrics, StepMetrics, register_machines};
 use crate::orphans::{Looks, OrphanMetrics, Orphans, Parts};
 use crate::queue::{Lane, Queue, QueueMetrics, QueueSettings};
 use crate::reachability::{Probes, Reach};
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::strays::Strays;
-use crate::target::Target;
-use crate::watch::{self, Change, Feed, Mirror, Mirrored, WatchMetrics};
+use crate::target::{Keeper as TargetKeeper, Targets};
+use crate::watch::WatchMetrics;
+use crate::watching::Watches;
 use crate::writes::{WriteMetrics, Writer};
 
 /// Workers for classes and for secrets: there are few of either.
@@ -57,6 +56,7 @@ struct Core {
     watch_metrics: WatchMetrics,
     reconcile_metrics: ReconcileMetrics,
     orphan_metrics: OrphanMetrics,
+    step_metrics: StepMetrics,
     leading: channel::Sender<Option<Term>>,
 }
 
@@ -109,6 +109,7 @@ impl Controllers {
             watch_metrics,
             reconcile_metrics: ReconcileMetrics::register(registry),
             orphan_metrics: OrphanMetrics::register(registry),
+            step_metrics: StepMetrics::register(registry),
             leading: channel::Sender::new(None),
             fanout: Arc::new(fanout),
             client,
@@ -231,6 +232,7 @@ impl Core {
             configs: Arc::clone(&self.fanout.configs),
             metrics: self.reconcile_metrics.clone(),
             looks: self.fanout.queues.looks.clone(),
+            steps: self.step_metrics.clone(),
             term,
             reach: Arc::clone(&self.reach),
             reviewer: Arc::clone(&reviewer),
@@ -279,13 +281,13 @@ impl Core {
         before: Option<Timestamp>,
         stop: &CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let namespace = &self.settings.namespace;
+        // One of several target clusters that is down says nothing of the others.
         let probes = Probes {
-            control: Api::namespaced(self.client.clone(), namespace),
+            control: Api::namespaced(self.client.clone(), self.settings.probed()),
             targets: self
                 .stores
                 .targets
-                .all()
+                .only()
                 .iter()
                 .map(|it| Api::all(it.client.clone()))
                 .collect(),
@@ -335,54 +337,21 @@ impl Core {
     }
 
     fn start_watches(&self) -> JoinSet<()> {
-        let namespace = &self.settings.namespace;
-        let (client, stores) = (&self.client, &self.stores);
-        let mut watches = JoinSet::new();
-        let to = &mut watches;
-        self.watch(
-            to,
-            Api::namespaced(client.clone(), namespace),
-            &stores.machines,
-            Fanout::machine,
-        );
-        self.watch(to, Api::namespaced(client.clone(), namespace), &stores.classes, Fanout::class);
-        self.watch(to, Api::namespaced(client.clone(), namespace), &stores.secrets, Fanout::secret);
-        for target in stores.targets.all() {
-            self.watch_target(to, &target);
-        }
-        watches
-    }
-
-    fn watch_target(&self, watches: &mut JoinSet<()>, target: &Arc<Target>) {
-        let (client, of) = (&target.client, Arc::clone(target));
-        self.watch(watches, Api::all(client.clone()), &target.nodes, move |fanout, change| {
-            fanout.node(&of, change);
-        });
-        let of = Arc::clone(target);
-        self.watch(watches, Api::all(client.clone()), &target.pods, move |fanout, change| {
-            fanout.pod(&of, change);
-        });
-    }
-
-    fn watch<K>(
-        &self,
-        watches: &mut JoinSet<()>,
-        api: Api<K>,
-        mirror: &Arc<Mirror<K>>,
-        on_change: impl Fn(&Fanout, &Change<K>) + Send + Sync + 'static,
-    ) where
-        K: Mirrored + fmt::Debug + DeserializeOwned,
-    {
-        let (fanout, reach) = (Arc::clone(&self.fanout), Arc::clone(&self.reach));
-        let feed = Feed {
-            api,
-            config: watcher::Config::default(),
-            mirror: Arc::clone(mirror),
-            on_change: Box::new(move |change| on_change(&fanout, change)),
-            on_failure: Box::new(move || reach.doubt()),
-        };
+        let fanout = Arc::clone(&self.fanout);
         let (metrics, clock) = (self.watch_metrics.clone(), Arc::clone(&self.clock));
-        watches.spawn(async move { watch::run(feed, &metrics, clock).await });
+        let watches =
+            Watches { fanout: Arc::clone(&fanout), metrics, clock, reach: Arc::clone(&self.reach) };
+        let mut tasks = JoinSet::new();
+        watches.control(&mut tasks, &self.client);
+        match &self.stores.targets {
+            Targets::None => {}
+            Targets::One(target) => watches.target(&mut tasks, target),
+            Targets::Several(clusters) => {
+                let clusters = Arc::clone(clusters);
+                tasks.spawn(TargetKeeper { clusters, fanout, watches }.run());
+            }
+        }
+        tasks
     }
 }
 

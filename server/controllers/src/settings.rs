@@ -6,13 +6,17 @@ use std::time::Duration;
 use ostler_lifecycle::{orphans, snapshot};
 
 use crate::election::ElectionSettings;
+use crate::namespaces::Namespaces;
 use crate::reachability::ApiCheck;
 
 /// How the controllers behave. `Default` is what production uses.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The namespace that is served.
-    pub namespace: String,
+    /// The namespaces that are served.
+    pub namespaces: Namespaces,
+    /// The namespace of the Lease and of the ConfigMap with the cluster id. Whoever leads by that
+    /// Lease serves `namespaces` alone.
+    pub home: String,
     /// Name of this process, never used by another one; holder of the Lease.
     pub identity: String,
     /// See [`ElectionSettings::predecessor`].
@@ -41,7 +45,8 @@ impl Default for Settings {
         let identity = format!("ostler_{}", uuid::Uuid::new_v4());
         let lease = ElectionSettings::new("", "");
         Self {
-            namespace: "default".to_owned(),
+            namespaces: Namespaces::one("default"),
+            home: "default".to_owned(),
             identity,
             predecessor: None,
             lease: (lease.lease_duration, lease.renew_deadline, lease.retry_period),
@@ -57,6 +62,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// A namespace whose machines may be read, to see whether the API server answers.
+    pub(crate) fn probed(&self) -> &str {
+        self.namespaces.first().unwrap_or(&self.home)
+    }
+
     /// How leadership is taken and kept.
     pub fn election(&self) -> ElectionSettings {
         let (lease_duration, renew_deadline, retry_period) = self.lease;
@@ -65,7 +75,7 @@ impl Settings {
             lease_duration,
             renew_deadline,
             retry_period,
-            ..ElectionSettings::new(&self.namespace, &self.identity)
+            ..ElectionSettings::new(&self.home, &self.identity)
         }
     }
 

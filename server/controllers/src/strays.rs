@@ -72,8 +72,7 @@ impl Strays {
         let labels = node.metadata.labels.as_ref();
         let label = labels.and_then(|labels| labels.get(label::MACHINE_NAME).map(String::as_str));
         let may_be_of = |machine: &str| {
-            let machine = machines.get(&ObjectName::new(&self.settings.namespace, machine));
-            machine.is_some_and(|machine| {
+            machines.find(MachineIndex::Name, machine).iter().any(|machine| {
                 let theirs = machine.provider_id();
                 theirs.is_none() || id.is_none() || theirs == id
             })

@@ -9,8 +9,11 @@ use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     DeleteOptions, ObjectMeta, Preconditions, Status,
 };
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+};
 use kube::{Api, Client, Resource};
+use ostler_api::Machine;
 use ostler_lifecycle::bootstrap::ConfigName;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -206,6 +209,13 @@ impl Writer {
         K: Mirrored + Debug + DeserializeOwned + Serialize,
     {
         self.run(K::KIND, "update", api.replace(name, &PostParams::default(), object)).await
+    }
+
+    /// Every Machine of a name in the cluster, from the API itself.
+    pub(crate) async fn find_everywhere(&self, name: &str) -> Result<Vec<Machine>, WriteError> {
+        let api: Api<Machine> = Api::all(self.client.clone());
+        let named = ListParams::default().fields(&format!("metadata.name={name}"));
+        self.run("Machine", "list", api.list(&named)).await.map(|found| found.items)
     }
 
     /// Reads an object from the API itself.

@@ -1,6 +1,7 @@
 //! What is counted, and what is looked up at every scrape.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 use prometheus_client::collector::Collector;
@@ -56,10 +57,55 @@ struct OfReason {
     reason: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfRequest {
+    provider: String,
+    operation: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfFailure {
+    provider: String,
+    operation: &'static str,
+    error_code: &'static str,
+}
+
+/// The same under the names that dashboards of machine-controller-manager know.
+#[derive(Debug)]
+struct UpstreamNames {
+    seconds: Family<OfRequest, Histogram, fn() -> Histogram>,
+    failed: Family<OfFailure, Counter>,
+}
+
+impl UpstreamNames {
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "mcm_cloud_api_driver_request_duration_seconds",
+            "Time from submitting an operation to its outcome",
+            self.seconds.clone(),
+        );
+        registry.register(
+            "mcm_cloud_api_driver_requests_failed",
+            "Operations that failed, by code",
+            self.failed.clone(),
+        );
+    }
+
+    fn ended(&self, provider: &str, operation: &'static str, code: &'static str, took: Duration) {
+        let of = OfRequest { provider: provider.to_owned(), operation };
+        self.seconds.get_or_create(&of).observe(took.as_secs_f64());
+        if code != "OK" {
+            let of = OfFailure { provider: provider.to_owned(), operation, error_code: code };
+            self.failed.get_or_create(&of).inc();
+        }
+    }
+}
+
 /// The counters; those of one process.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     operations: Family<OfOutcome, Counter>,
+    upstream: UpstreamNames,
     seconds: Family<OfOperation, Histogram, fn() -> Histogram>,
     queue_seconds: Family<OfProvider, Histogram, fn() -> Histogram>,
     stalled: Family<OfOperation, Counter>,
@@ -78,6 +124,10 @@ impl Default for Metrics {
         let histogram: fn() -> Histogram = || Histogram::new(SECONDS);
         Self {
             operations: Family::default(),
+            upstream: UpstreamNames {
+                seconds: Family::new_with_constructor(histogram),
+                failed: Family::default(),
+            },
             seconds: Family::new_with_constructor(histogram),
             queue_seconds: Family::new_with_constructor(histogram),
             stalled: Family::default(),
@@ -96,8 +146,9 @@ impl Default for Metrics {
 impl Metrics {
     /// Registers everything, for the sessions behind `shell`.
     pub(crate) fn register(shell: &Arc<Shell>, registry: &mut Registry) {
-        let registry = registry.sub_registry_with_prefix("ostler_driver");
         let metrics = &shell.metrics;
+        metrics.upstream.register(registry);
+        let registry = registry.sub_registry_with_prefix("ostler_driver");
         registry.register(
             "operations",
             "Operations that ended, by code; OK is a result",
@@ -180,6 +231,7 @@ impl Metrics {
     pub(crate) fn count(&self, count: Count) {
         match count {
             Count::Ended { provider, kind, code, took } => {
+                self.upstream.ended(&provider, kind.name(), code, took);
                 let of = OfOperation { provider: provider.clone(), kind: kind.name() };
                 self.seconds.get_or_create(&of).observe(took.as_secs_f64());
                 let of = OfOutcome { provider, kind: kind.name(), code };

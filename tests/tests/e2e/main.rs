@@ -10,6 +10,7 @@ mod admin;
 mod bad_input;
 mod crash;
 mod debugging;
+mod deployment;
 mod drain;
 mod grpc;
 mod hot_update;

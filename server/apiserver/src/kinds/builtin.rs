@@ -39,6 +39,14 @@ pub enum BuiltIn {
     PodDisruptionBudget,
     /// coordination.k8s.io/v1 Lease.
     Lease,
+    /// rbac.authorization.k8s.io/v1 ClusterRoleBinding: stored, and obeyed by nobody.
+    ClusterRoleBinding,
+    /// rbac.authorization.k8s.io/v1 ClusterRole.
+    ClusterRole,
+    /// rbac.authorization.k8s.io/v1 RoleBinding.
+    RoleBinding,
+    /// rbac.authorization.k8s.io/v1 Role.
+    Role,
     /// storage.k8s.io/v1 CSINode.
     CsiNode,
     /// storage.k8s.io/v1 VolumeAttachment.
@@ -66,7 +74,7 @@ struct Row {
 
 impl BuiltIn {
     /// All of them, in the order of group and plural name.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 24] = [
         Self::ConfigMap,
         Self::CoreEvent,
         Self::Namespace,
@@ -84,6 +92,10 @@ impl BuiltIn {
         Self::Event,
         Self::PodDisruptionBudget,
         Self::Lease,
+        Self::ClusterRoleBinding,
+        Self::ClusterRole,
+        Self::RoleBinding,
+        Self::Role,
         Self::CsiNode,
         Self::VolumeAttachment,
         Self::CustomResourceDefinition,
@@ -151,6 +163,10 @@ impl BuiltIn {
             | Self::Event
             | Self::PodDisruptionBudget
             | Self::Lease
+            | Self::ClusterRoleBinding
+            | Self::ClusterRole
+            | Self::RoleBinding
+            | Self::Role
             | Self::CsiNode
             | Self::VolumeAttachment
             | Self::CustomResourceDefinition => self.row_of_group(),
@@ -176,6 +192,10 @@ impl BuiltIn {
             scale,
             ..row("apps", kind, plural)
         };
+        let role = |kind, plural, namespaced| Row {
+            namespaced,
+            ..row("rbac.authorization.k8s.io", kind, plural)
+        };
         match self {
             Self::DaemonSet => workload("DaemonSet", "daemonsets", &["ds"], false),
             Self::Deployment => workload("Deployment", "deployments", &["deploy"], true),
@@ -187,6 +207,10 @@ impl BuiltIn {
                 status: true,
                 ..row("policy", "PodDisruptionBudget", "poddisruptionbudgets")
             },
+            Self::ClusterRoleBinding => role("ClusterRoleBinding", "clusterrolebindings", false),
+            Self::ClusterRole => role("ClusterRole", "clusterroles", false),
+            Self::RoleBinding => role("RoleBinding", "rolebindings", true),
+            Self::Role => role("Role", "roles", true),
             Self::CsiNode => {
                 Row { namespaced: false, ..row("storage.k8s.io", "CSINode", "csinodes") }
             }
@@ -268,6 +292,10 @@ impl BuiltIn {
             | Self::ServiceAccount
             | Self::Service
             | Self::Lease
+            | Self::ClusterRoleBinding
+            | Self::ClusterRole
+            | Self::RoleBinding
+            | Self::Role
             | Self::CsiNode
             | Self::VolumeAttachment => false,
         }
@@ -286,6 +314,9 @@ impl BuiltIn {
         match self {
             Self::Namespace => NameRule::Label,
             Self::Service => NameRule::Label1035,
+            Self::ClusterRoleBinding | Self::ClusterRole | Self::RoleBinding | Self::Role => {
+                NameRule::PathSegment
+            }
             Self::ConfigMap
             | Self::CoreEvent
             | Self::Event

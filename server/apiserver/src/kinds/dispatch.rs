@@ -29,6 +29,10 @@ impl BuiltIn {
             | Self::ServiceAccount
             | Self::PodDisruptionBudget
             | Self::Lease
+            | Self::ClusterRoleBinding
+            | Self::ClusterRole
+            | Self::RoleBinding
+            | Self::Role
             | Self::CsiNode
             | Self::VolumeAttachment => {}
         }
@@ -53,6 +57,10 @@ impl BuiltIn {
             | Self::ServiceAccount
             | Self::Service
             | Self::Lease
+            | Self::ClusterRoleBinding
+            | Self::ClusterRole
+            | Self::RoleBinding
+            | Self::Role
             | Self::CsiNode => {}
         }
     }
@@ -77,6 +85,10 @@ impl BuiltIn {
             | Self::StatefulSet
             | Self::PodDisruptionBudget
             | Self::Lease
+            | Self::ClusterRoleBinding
+            | Self::ClusterRole
+            | Self::RoleBinding
+            | Self::Role
             | Self::CsiNode
             | Self::VolumeAttachment => {}
         }
@@ -100,6 +112,10 @@ impl BuiltIn {
             | Self::PersistentVolumeClaim
             | Self::PersistentVolume
             | Self::ServiceAccount
+            | Self::ClusterRoleBinding
+            | Self::ClusterRole
+            | Self::RoleBinding
+            | Self::Role
             | Self::CsiNode
             | Self::VolumeAttachment => Vec::new(),
         }
@@ -146,6 +162,10 @@ impl BuiltIn {
             | Self::Service
             | Self::PodDisruptionBudget
             | Self::Lease
+            | Self::ClusterRoleBinding
+            | Self::ClusterRole
+            | Self::RoleBinding
+            | Self::Role
             | Self::CsiNode
             | Self::VolumeAttachment => Vec::new(),
         });
@@ -187,6 +207,10 @@ impl BuiltIn {
             | Self::StatefulSet
             | Self::PodDisruptionBudget
             | Self::Lease
+            | Self::ClusterRoleBinding
+            | Self::ClusterRole
+            | Self::RoleBinding
+            | Self::Role
             | Self::CsiNode
             | Self::VolumeAttachment
             | Self::CustomResourceDefinition => {}

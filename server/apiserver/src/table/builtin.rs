@@ -48,7 +48,12 @@ const fn notation(kind: BuiltIn) -> &'static str {
         }
         BuiltIn::VolumeAttachment => "Name,Attacher,PV,Node,?Attached,Age",
         BuiltIn::CsiNode => "Name,#Drivers,Age",
-        BuiltIn::CustomResourceDefinition => "Name,@Created At",
+        BuiltIn::ClusterRoleBinding | BuiltIn::RoleBinding => {
+            "Name,Role,Age,+Users,+Groups,+ServiceAccounts"
+        }
+        BuiltIn::CustomResourceDefinition | BuiltIn::ClusterRole | BuiltIn::Role => {
+            "Name,@Created At"
+        }
     }
 }
 
@@ -92,7 +97,7 @@ fn plain_cells(kind: BuiltIn, object: &Value, now: Timestamp) -> Vec<Value> {
         BuiltIn::CoreEvent => return cluster::event(object, now),
         BuiltIn::Event => return cluster::event(&event::as_core(object), now),
         BuiltIn::Service => return cluster::service(object, now),
-        BuiltIn::CustomResourceDefinition => {
+        BuiltIn::CustomResourceDefinition | BuiltIn::ClusterRole | BuiltIn::Role => {
             let created = object.pointer("/metadata/creationTimestamp").cloned();
             return vec![json!(text(object, "/metadata/name")), created.unwrap_or_default()];
         }
@@ -109,6 +114,8 @@ fn plain_cells(kind: BuiltIn, object: &Value, now: Timestamp) -> Vec<Value> {
         | BuiltIn::StatefulSet
         | BuiltIn::PodDisruptionBudget
         | BuiltIn::Lease
+        | BuiltIn::ClusterRoleBinding
+        | BuiltIn::RoleBinding
         | BuiltIn::CsiNode
         | BuiltIn::VolumeAttachment => {}
     }
@@ -119,6 +126,8 @@ fn plain_cells(kind: BuiltIn, object: &Value, now: Timestamp) -> Vec<Value> {
         cells.extend(workload::template(object));
     } else if kind == BuiltIn::StatefulSet {
         cells.extend(workload::template(object).into_iter().take(2));
+    } else if matches!(kind, BuiltIn::ClusterRoleBinding | BuiltIn::RoleBinding) {
+        cells.extend(["User", "Group", "ServiceAccount"].map(|kind| subjects(object, kind)));
     } else if matches!(kind, BuiltIn::PersistentVolume | BuiltIn::PersistentVolumeClaim) {
         cells.push(or(text(object, "/spec/volumeMode"), "<unset>"));
     }
@@ -147,14 +156,30 @@ fn middle_cells(kind: BuiltIn, object: &Value) -> Vec<Value> {
         BuiltIn::PersistentVolume => workload::volume(object),
         BuiltIn::PersistentVolumeClaim => workload::volume_claim(object),
         BuiltIn::VolumeAttachment => workload::attachment(object),
+        BuiltIn::ClusterRoleBinding | BuiltIn::RoleBinding => {
+            let (kind, name) = (text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
+            vec![json!(format!("{kind}/{name}"))]
+        }
         BuiltIn::CsiNode => vec![json!(items(object, "/spec/drivers").len())],
         BuiltIn::Pod
         | BuiltIn::Node
         | BuiltIn::CoreEvent
         | BuiltIn::Event
         | BuiltIn::Service
+        | BuiltIn::ClusterRole
+        | BuiltIn::Role
         | BuiltIn::CustomResourceDefinition => Vec::new(),
     }
+}
+
+/// The names of those of a kind that a role is bound to.
+fn subjects(object: &Value, kind: &str) -> Value {
+    let all = items(object, "/subjects").iter().filter(|one| text(one, "/kind") == kind);
+    let name = |one: &Value| match text(one, "/namespace") {
+        "" => text(one, "/name").to_owned(),
+        namespace => format!("{namespace}/{}", text(one, "/name")),
+    };
+    json!(all.map(name).collect::<Vec<_>>().join(", "))
 }
 
 fn amount(object: &Value, pointer: &str) -> Value {

@@ -16,7 +16,7 @@ use ostler_lifecycle::snapshot::{NodeView, Refusal, Snapshot};
 use serde_json::{Map, Value, json};
 use tracing::info;
 
-use super::{Broken, Machines};
+use super::{Broken, Machines, namespace_of};
 use crate::stores::deployment;
 use crate::target::{Target, TargetOf};
 use crate::watch::ObjectName;
@@ -130,7 +130,7 @@ impl Machines {
     ) -> Result<(), WriteError> {
         let version = done.machine.metadata.resource_version.as_deref();
         let patch = change(&done.machine).on_condition(version);
-        let api = self.writer.api(&self.settings.namespace);
+        let api = self.writer.api(namespace_of(&done.machine));
         let written: Machine = self.writer.patch(&api, done.machine.name(), &patch).await?;
         self.stores.machines.absorb(written.clone());
         done.machine = Arc::new(written);
@@ -240,7 +240,7 @@ impl Machines {
     }
 
     async fn delete_machine(&self, machine: &Machine) -> Result<(), WriteError> {
-        let api: Api<Machine> = self.writer.api(&self.settings.namespace);
+        let api: Api<Machine> = self.writer.api(namespace_of(machine));
         let only = Deletion { uid: Some(machine.uid()), at_once: false };
         self.writer.delete(&api, machine.name(), only).await
     }

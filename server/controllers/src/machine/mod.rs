@@ -31,7 +31,7 @@ use crate::election::Term;
 use crate::events::{Occurrence, Recorder, Severity};
 use crate::hot_update::Reviewer;
 use crate::memory::Memory;
-use crate::metrics::ReconcileMetrics;
+use crate::metrics::{ReconcileMetrics, Shape, StepMetrics};
 use crate::orphans::Looks;
 use crate::queue::{Lane, Outcome, Queue};
 use crate::reachability::Reach;
@@ -57,6 +57,7 @@ pub(crate) struct Machines {
     pub(crate) configs: Arc<Configs>,
     pub(crate) metrics: ReconcileMetrics,
     pub(crate) looks: Looks,
+    pub(crate) steps: StepMetrics,
     pub(crate) term: Term,
     pub(crate) reach: Arc<Reach>,
     pub(crate) reviewer: Arc<Reviewer>,
@@ -130,6 +131,9 @@ impl Machines {
         self.settle_claim(&snapshot, &plan, recorded.proceed, written.as_ref().err());
         written?;
         self.call_next(&snapshot);
+        if recorded.proceed {
+            self.measure(&snapshot, &plan);
+        }
         self.tell(&snapshot.machine, recorded.events);
         let refused = if recorded.proceed { self.send(&snapshot, &plan) } else { None };
         let sent = refused.is_none();
@@ -150,11 +154,11 @@ impl Machines {
             let ClassView::Known(class) = &snapshot.class else { break };
             match need {
                 Need::Review(question) => {
-                    let name = ObjectName::new(&self.settings.namespace, &class.name);
+                    let name = ObjectName::new(namespace_of(&snapshot.machine), &class.name);
                     snapshot.review = self.reviewer.look(&name, &question);
                 }
                 Need::Room => {
-                    let name = ObjectName::new(&self.settings.namespace, &class.name);
+                    let name = ObjectName::new(namespace_of(&snapshot.machine), &class.name);
                     let limit = class.max_parallel.limit(self.stores.count_users(&name));
                     snapshot.room = self.memory.rooms.ask(&snapshot.machine, limit);
                 }
@@ -175,13 +179,23 @@ impl Machines {
         }
     }
 
+    fn measure(&self, snapshot: &Snapshot, plan: &Plan) {
+        let machine = &snapshot.machine;
+        let class = self.class_of(machine);
+        let template = class.as_ref().and_then(|class| class.spec.node_template.as_ref());
+        let instance_type = template.and_then(|template| template.get("instanceType")?.as_str());
+        let shape = Shape { instance_type: instance_type.unwrap_or_default().to_owned() };
+        let gone = plan.next == Next::Done;
+        self.steps.passed(machine, &plan.status, gone, &shape, snapshot.now);
+    }
+
     /// One patch a pass, and none if nothing changed; on condition of the newest version that the
     /// pass has seen, so that nothing is sent on the strength of an outdated plan.
     async fn write_status(&self, machine: &Machine, status: Option<&Value>) -> Result<(), Broken> {
         let Some(status) = status else { return Ok(()) };
         let version = machine.meta().resource_version.clone();
         let patch = json!({ "metadata": { "resourceVersion": version }, "status": status });
-        let api = self.writer.api(&self.settings.namespace);
+        let api = self.writer.api(namespace_of(machine));
         match self.writer.patch_status::<Machine>(&api, machine.name(), &patch).await {
             Ok(written) => {
                 self.stores.machines.absorb(written);
@@ -315,6 +329,10 @@ fn when_refused(refused: &SubmitError) -> Outcome {
         | SubmitError::FrameTooLarge { .. }
         | SubmitError::KindUnsupported { .. } => Outcome::Again(LOOK_AGAIN),
     }
+}
+
+fn namespace_of(machine: &Machine) -> &str {
+    machine.metadata.namespace.as_deref().unwrap_or_default()
 }
 
 fn reference(machine: &Machine) -> ObjectReference {

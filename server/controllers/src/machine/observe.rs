@@ -95,7 +95,7 @@ impl Machines {
     }
 
     /// None also for a machine that names another kind: that class would never be held for it.
-    fn class_of(&self, machine: &Machine) -> Option<Arc<MachineClass>> {
+    pub(super) fn class_of(&self, machine: &Machine) -> Option<Arc<MachineClass>> {
         let namespace = machine.metadata.namespace.clone().unwrap_or_default();
         let name = machine.spec.class.name.as_str();
         let class = ObjectName::new(&namespace, name);

@@ -8,19 +8,22 @@ use ostler_sessions::{
 use serde_json::Value;
 
 use super::{MergedSecret, Stores};
+use crate::namespaces::Namespaces;
 use crate::watch::ObjectName;
 
-/// Serves the classes of one namespace.
+/// Serves the classes of the namespaces that the core serves.
 #[derive(Debug, Clone)]
 pub struct StoreClassSource {
     stores: Stores,
-    namespace: String,
+    namespaces: Namespaces,
+    home: String,
 }
 
 impl StoreClassSource {
-    /// Serves the classes of `namespace` and the secrets that they name there.
-    pub fn new(stores: Stores, namespace: impl Into<String>) -> Self {
-        Self { stores, namespace: namespace.into() }
+    /// Serves the classes of these namespaces, and the secrets that each names in its own. Whoever
+    /// names no namespace means `home`.
+    pub fn new(stores: Stores, namespaces: Namespaces, home: impl Into<String>) -> Self {
+        Self { stores, namespaces, home: home.into() }
     }
 
     fn find(
@@ -28,7 +31,7 @@ impl StoreClassSource {
         namespace: &str,
         name: &str,
     ) -> Result<std::sync::Arc<ostler_api::MachineClass>, ClassError> {
-        if namespace != self.namespace {
+        if !self.namespaces.contains(namespace) {
             return Err(ClassError::NamespaceDenied);
         }
         if !self.stores.classes.is_synced() || !self.stores.secrets.is_synced() {
@@ -84,7 +87,7 @@ impl ClassSource for StoreClassSource {
 
 impl Targets for StoreClassSource {
     fn namespace(&self) -> &str {
-        &self.namespace
+        &self.home
     }
 
     fn machine(&self, namespace: &str, name: &str) -> Option<KnownMachine> {
@@ -157,7 +160,7 @@ mod tests {
         stores.secrets.apply(Event::InitApply(first));
         stores.secrets.apply(Event::InitApply(secret("t", "5", &json!({ "both": "dHdv" }))));
         stores.secrets.apply(Event::InitDone);
-        StoreClassSource::new(stores, "default")
+        StoreClassSource::new(stores, Namespaces::one("default"), "default")
     }
 
     #[tokio::test]
@@ -211,7 +214,8 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_served_before_the_mirrors_are_complete() {
-        let source = StoreClassSource::new(Stores::default(), "default");
+        let source =
+            StoreClassSource::new(Stores::default(), Namespaces::one("default"), "default");
         assert!(matches!(source.class("default", "c"), Err(ClassError::Unavailable(_))));
     }
 }

@@ -6,6 +6,7 @@ use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::bootstrap::{config_of, data_secret};
 
 use super::deployment;
+use crate::target::cluster_of;
 use crate::watch::{Mirrored, ObjectName};
 
 /// What Machines can be found by.
@@ -27,6 +28,10 @@ pub enum MachineIndex {
     BootstrapKind,
     /// `namespace/name` of the Secret with the user data.
     BootstrapSecret,
+    /// `metadata.name`, in any namespace.
+    Name,
+    /// `namespace/name` of the target cluster that its label names.
+    Cluster,
 }
 
 impl Mirrored for Machine {
@@ -38,6 +43,8 @@ impl Mirrored for Machine {
         let class = ObjectName::new(namespace, &self.spec.class.name).to_string();
         let mut keys = vec![(MachineIndex::Class, class), (MachineIndex::Uid, self.uid().into())];
         keys.extend(deployment(self).map(|name| (MachineIndex::Deployment, name)));
+        keys.push((MachineIndex::Name, self.name().to_owned()));
+        keys.extend(cluster_of(self).map(|name| (MachineIndex::Cluster, name.to_string())));
         keys.extend(self.node_name().map(|name| (MachineIndex::Node, name.to_owned())));
         keys.extend(self.provider_id().map(|id| (MachineIndex::ProviderId, id.to_owned())));
         keys.extend(bootstrap_keys(self));
@@ -176,12 +183,16 @@ mod tests {
     fn a_machine_is_found_by_class_uid_node_and_provider_id() {
         let found = keys::<Machine>(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
-            "metadata": { "name": "m", "namespace": "default", "uid": "u", "labels": { "node": "n" } },
+            "metadata": { "name": "m", "namespace": "default", "uid": "u", "labels": {
+                "node": "n", "cluster.x-k8s.io/cluster-name": "k"
+            } },
             "spec": { "class": { "kind": "MachineClass", "name": "c" }, "providerID": "fake:///1" }
         }));
         let expected = [
             (MachineIndex::Class, "default/c"),
             (MachineIndex::Uid, "u"),
+            (MachineIndex::Name, "m"),
+            (MachineIndex::Cluster, "default/k"),
             (MachineIndex::Node, "n"),
             (MachineIndex::ProviderId, "fake:///1"),
         ];

@@ -1,6 +1,15 @@
 //! The clusters that the Nodes of Machines join. Machines, classes, class secrets, leases and events
 //! are in the control cluster; Nodes, pods and bootstrap tokens in the target.
 
+mod clusters;
+mod keeper;
+mod kubeconfig;
+
+pub use clusters::{Clusters, MAX_TARGETS};
+pub(crate) use clusters::{SECRET_SUFFIX, cluster_of};
+pub(crate) use keeper::Keeper;
+pub use kubeconfig::{Connect, Unusable, connect};
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,12 +19,14 @@ use ostler_api::Machine;
 use ostler_api::machine::WaitReason;
 use ostler_lifecycle::snapshot::TargetView;
 
-use crate::watch::Mirror;
+use crate::watch::{Mirror, ObjectName};
 
 /// A cluster that Nodes of Machines join.
 pub struct Target {
     /// How it is reached.
     pub(crate) client: Client,
+    /// Which of several it is; none if it is the only one.
+    pub(crate) cluster: Option<ObjectName>,
     /// All Nodes.
     pub nodes: Arc<Mirror<Node>>,
     /// All pods, as little of them as a drain needs.
@@ -31,7 +42,17 @@ impl fmt::Debug for Target {
 impl Target {
     /// A target with empty mirrors, filled once the controllers run.
     pub fn new(client: Client) -> Self {
-        Self { client, nodes: Arc::default(), pods: Arc::default() }
+        Self { client, cluster: None, nodes: Arc::default(), pods: Arc::default() }
+    }
+
+    /// As [`Self::new`], one of several.
+    pub(crate) fn of_cluster(client: Client, cluster: ObjectName) -> Self {
+        Self { cluster: Some(cluster), ..Self::new(client) }
+    }
+
+    /// Whether the Node of `machine` is to be looked for here.
+    pub(crate) fn is_of(&self, machine: &Machine) -> bool {
+        self.cluster.is_none() || self.cluster == cluster_of(machine)
     }
 
     /// Waits until every mirror holds its first complete list.
@@ -82,6 +103,8 @@ pub enum Targets {
     None,
     /// All Machines join this one.
     One(Arc<Target>),
+    /// Each Machine names its own.
+    Several(Arc<Clusters>),
 }
 
 impl Targets {
@@ -91,10 +114,11 @@ impl Targets {
     }
 
     /// The cluster that the Node of `machine` joins.
-    pub fn of(&self, _machine: &Machine) -> TargetOf {
+    pub fn of(&self, machine: &Machine) -> TargetOf {
         match self {
             Self::None => TargetOf::None,
             Self::One(target) => TargetOf::Cluster(Arc::clone(target)),
+            Self::Several(clusters) => clusters.of(machine),
         }
     }
 
@@ -103,13 +127,30 @@ impl Targets {
         match self {
             Self::None => Vec::new(),
             Self::One(target) => vec![Arc::clone(target)],
+            Self::Several(clusters) => clusters.all(),
+        }
+    }
+
+    /// The cluster that all Machines join.
+    pub(crate) fn only(&self) -> Option<&Arc<Target>> {
+        match self {
+            Self::One(target) => Some(target),
+            Self::None | Self::Several(_) => None,
+        }
+    }
+
+    /// Machines or secrets changed in a way that may begin or end the use of a cluster.
+    pub(crate) fn look_again(&self) {
+        if let Self::Several(clusters) = self {
+            clusters.changed.notify_one();
         }
     }
 
     /// Waits until the mirrors are complete of every cluster that this process cannot do without.
     pub async fn synced(&self) {
         match self {
-            Self::None => {}
+            // A cluster that cannot be reached must not hold up the machines of others.
+            Self::None | Self::Several(_) => {}
             Self::One(target) => target.synced().await,
         }
     }
@@ -117,7 +158,7 @@ impl Targets {
     /// Whether they are.
     pub fn are_synced(&self) -> bool {
         match self {
-            Self::None => true,
+            Self::None | Self::Several(_) => true,
             Self::One(target) => target.is_synced(),
         }
     }

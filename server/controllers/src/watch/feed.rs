@@ -9,11 +9,13 @@ use kube::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, watcher};
+use prometheus_client::metrics::gauge::Gauge;
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
 use super::{Change, Mirror, Mirrored, WatchMetrics};
 use crate::clock::Clock;
+use crate::namespaces::Namespaces;
 
 /// Told of every change. Must not block.
 pub type OnChange<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
@@ -24,6 +26,10 @@ pub struct Feed<K: Mirrored> {
     pub api: Api<K>,
     /// Narrows it down.
     pub config: watcher::Config,
+    /// The namespace that it watches, if it is one of several watches of the mirror.
+    pub part: Option<String>,
+    /// Objects of other namespaces are left out.
+    pub only: Option<Namespaces>,
     /// What it keeps up to date.
     pub mirror: Arc<Mirror<K>>,
     /// Where changes go.
@@ -47,6 +53,7 @@ where
     let metrics = metrics.of(K::KIND);
     let stream = watcher(feed.api, feed.config).backoff(Retry::default());
     tokio::pin!(stream);
+    let mut counted = Counted { objects: metrics.objects.clone(), count: 0 };
     while let Some(item) = stream.next().await {
         let event = match item {
             Ok(event) => event,
@@ -57,17 +64,51 @@ where
                 continue;
             }
         };
+        if feed.only.as_ref().is_some_and(|only| is_elsewhere(&event, only)) {
+            continue;
+        }
         metrics.events.inc();
         metrics.last_event.set(clock().as_second());
         let relisted = matches!(event, watcher::Event::InitDone);
-        let changes = feed.mirror.apply(event);
+        let changes = feed.mirror.apply_part(feed.part.as_deref(), event);
         if relisted {
             metrics.relists.inc();
         }
-        metrics.objects.set(i64::try_from(feed.mirror.len()).unwrap_or(i64::MAX));
         for change in &changes {
+            counted.count(change);
             (feed.on_change)(change);
         }
+    }
+}
+
+/// What one watch adds to the number of objects of its kind; several may mirror the same kind.
+struct Counted {
+    objects: Gauge,
+    count: i64,
+}
+
+impl Counted {
+    fn count<K>(&mut self, change: &Change<K>) {
+        let more = i64::from(change.new.is_some()) - i64::from(change.old.is_some());
+        self.count += more;
+        self.objects.inc_by(more);
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.objects.dec_by(self.count);
+    }
+}
+
+fn is_elsewhere<K: Mirrored>(event: &watcher::Event<K>, only: &Namespaces) -> bool {
+    match event {
+        watcher::Event::Apply(object)
+        | watcher::Event::InitApply(object)
+        | watcher::Event::Delete(object) => {
+            !only.contains(object.meta().namespace.as_deref().unwrap_or_default())
+        }
+        watcher::Event::Init | watcher::Event::InitDone => false,
     }
 }
 

@@ -89,8 +89,12 @@ impl<K> Change<K> {
 struct Contents<K: Mirrored> {
     objects: HashMap<ObjectName, Arc<K>>,
     index: HashMap<(K::Index, String), BTreeSet<ObjectName>>,
-    /// The list being read, until it is complete.
-    listing: Option<HashMap<ObjectName, Arc<K>>>,
+    /// The lists being read, until they are complete: one for each part.
+    listings: HashMap<Option<String>, HashMap<ObjectName, Arc<K>>>,
+    /// Parts whose first list is complete.
+    complete: BTreeSet<Option<String>>,
+    /// How many parts there are.
+    parts: usize,
 }
 
 /// The objects of one kind and their indexes, as the watch last saw them.
@@ -107,7 +111,13 @@ impl<K: Mirrored> fmt::Debug for Mirror<K> {
 
 impl<K: Mirrored> Default for Mirror<K> {
     fn default() -> Self {
-        let contents = Contents { objects: HashMap::new(), index: HashMap::new(), listing: None };
+        let contents = Contents {
+            objects: HashMap::new(),
+            index: HashMap::new(),
+            listings: HashMap::new(),
+            complete: BTreeSet::new(),
+            parts: 1,
+        };
         Self { contents: RwLock::new(contents), synced: watch::Sender::new(false) }
     }
 }
@@ -119,6 +129,11 @@ impl<K: Mirrored> Mirror<K> {
 
     fn write(&self) -> RwLockWriteGuard<'_, Contents<K>> {
         self.contents.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is kept by so many watches, each of another namespace. Said before they start.
+    pub fn consists_of(&self, parts: usize) {
+        self.write().parts = parts;
     }
 
     /// Waits for the first complete list.
@@ -155,6 +170,13 @@ impl<K: Mirrored> Mirror<K> {
         self.read().index.get(&(index, value.to_owned())).map_or(0, std::collections::BTreeSet::len)
     }
 
+    /// Every value that objects are indexed under.
+    pub fn values(&self, index: K::Index) -> Vec<String> {
+        let contents = self.read();
+        let values = contents.index.keys().filter(|(of, _)| *of == index);
+        values.map(|(_, value)| value.clone()).collect()
+    }
+
     /// Every object, in no order.
     pub fn all(&self) -> Vec<Arc<K>> {
         self.read().objects.values().cloned().collect()
@@ -189,24 +211,32 @@ impl<K: Mirrored> Mirror<K> {
         }
     }
 
-    /// Takes in an event of the watch and says what changed by it.
+    /// Takes in an event of the only watch and says what changed by it.
     pub fn apply(&self, event: Event<K>) -> Vec<Change<K>> {
+        self.apply_part(None, event)
+    }
+
+    /// Takes in an event of the watch of one namespace, or of all, and says what changed by it.
+    pub fn apply_part(&self, part: Option<&str>, event: Event<K>) -> Vec<Change<K>> {
         match event {
             Event::Apply(object) => self.apply_one(object).into_iter().collect(),
             Event::Delete(object) => self.delete(&object).into_iter().collect(),
             Event::Init => {
-                self.write().listing = Some(HashMap::new());
+                self.write().listings.insert(part.map(str::to_owned), HashMap::new());
                 Vec::new()
             }
             Event::InitApply(mut object) => {
                 prepare(&mut object);
                 let name = ObjectName::of(&object);
-                self.write().listing.get_or_insert_default().insert(name, Arc::new(object));
+                let part = part.map(str::to_owned);
+                self.write().listings.entry(part).or_default().insert(name, Arc::new(object));
                 Vec::new()
             }
             Event::InitDone => {
-                let changes = self.finish_listing();
-                self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
+                let (changes, complete) = self.finish_listing(part);
+                if complete {
+                    self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
+                }
                 changes
             }
         }
@@ -235,11 +265,19 @@ impl<K: Mirrored> Mirror<K> {
         old.is_some().then_some(Change { old, new: None, listed: false })
     }
 
-    fn finish_listing(&self) -> Vec<Change<K>> {
+    /// What changed by the list of a part, and whether every part was listed.
+    fn finish_listing(&self, part: Option<&str>) -> (Vec<Change<K>>, bool) {
         let mut contents = self.write();
-        let listing = contents.listing.take().unwrap_or_default();
-        let gone: Vec<ObjectName> =
-            contents.objects.keys().filter(|name| !listing.contains_key(name)).cloned().collect();
+        let key = part.map(str::to_owned);
+        let listing = contents.listings.remove(&key).unwrap_or_default();
+        contents.complete.insert(key);
+        let gone: Vec<ObjectName> = contents
+            .objects
+            .keys()
+            .filter(|name| part.is_none_or(|part| part == name.namespace))
+            .filter(|name| !listing.contains_key(name))
+            .cloned()
+            .collect();
         let mut changes = Vec::new();
         for name in gone {
             let old = contents.remove(&name);
@@ -251,7 +289,8 @@ impl<K: Mirrored> Mirror<K> {
                 changes.push(Change { old, new: Some(new), listed: true });
             }
         }
-        changes
+        let complete = contents.complete.len() >= contents.parts;
+        (changes, complete)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Unix sockets: made so that nobody but those meant can connect, and removed when done.
 
-use std::fs::{self, Metadata};
+use std::fs::{self, DirBuilder, Metadata};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
@@ -56,6 +56,7 @@ impl Drop for SocketFile {
 
 /// Listens on `path`. A socket that nobody listens on any more is replaced.
 pub(super) async fn bind(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), UnixError> {
+    make_directory(path);
     check_directory(path)?;
     remove_stale(path).await?;
     let listen = || -> io::Result<_> {
@@ -67,6 +68,14 @@ pub(super) async fn bind(path: &Path, mode: u32) -> Result<(UnixListener, Socket
         Ok((socket.listen(BACKLOG)?, file))
     };
     listen().map_err(|source| failed(path, source))
+}
+
+/// A volume that a pod shares may be written to by everybody: a directory in it that is ours may not.
+/// One that cannot be made is found missing right after.
+fn make_directory(path: &Path) {
+    if let Some(directory) = path.parent() {
+        let _there_already = DirBuilder::new().mode(0o700).create(directory);
+    }
 }
 
 fn check_directory(path: &Path) -> Result<(), UnixError> {
@@ -172,12 +181,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_directory_that_is_missing_is_made_for_its_owner_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let path = dir.path().join("core/core.sock");
+        let _listening = bind(&path, 0o600).await.unwrap();
+        assert_eq!(mode(path.parent().unwrap()), 0o700);
+    }
+
+    #[tokio::test]
     async fn a_directory_that_everybody_may_write_to_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let refused = bind(&dir.path().join("core.sock"), 0o600).await.unwrap_err().to_string();
         assert!(refused.contains("chmod o-w"), "{refused}");
-        let nowhere = bind(Path::new("/nowhere/core.sock"), 0o600).await.unwrap_err().to_string();
+        let nowhere = bind(Path::new("/nowhere/at/all.sock"), 0o600).await.unwrap_err().to_string();
         assert!(nowhere.contains("/nowhere"), "{nowhere}");
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::{
     api::{
         apps::v1 as apps, authentication::v1 as authentication, authorization::v1 as authorization,
         autoscaling::v1 as autoscaling, coordination::v1 as coordination, core::v1 as core,
-        events::v1 as events, policy::v1 as policy, storage::v1 as storage,
+        events::v1 as events, policy::v1 as policy, rbac::v1 as rbac, storage::v1 as storage,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions,
     apimachinery::pkg::apis::meta::v1 as meta,
@@ -43,6 +43,10 @@ pub const fn name_of(kind: BuiltIn) -> &'static str {
         BuiltIn::StatefulSet => "io.k8s.api.apps.v1.StatefulSet",
         BuiltIn::PodDisruptionBudget => "io.k8s.api.policy.v1.PodDisruptionBudget",
         BuiltIn::Lease => "io.k8s.api.coordination.v1.Lease",
+        BuiltIn::ClusterRoleBinding => "io.k8s.api.rbac.v1.ClusterRoleBinding",
+        BuiltIn::ClusterRole => "io.k8s.api.rbac.v1.ClusterRole",
+        BuiltIn::RoleBinding => "io.k8s.api.rbac.v1.RoleBinding",
+        BuiltIn::Role => "io.k8s.api.rbac.v1.Role",
         BuiltIn::CsiNode => "io.k8s.api.storage.v1.CSINode",
         BuiltIn::VolumeAttachment => "io.k8s.api.storage.v1.VolumeAttachment",
         BuiltIn::CustomResourceDefinition => {
@@ -69,6 +73,7 @@ fn generate() -> BTreeMap<String, Value> {
     add!(core::PersistentVolume, core::Pod, core::Secret, core::ServiceAccount, core::Service);
     add!(core::Binding, apps::DaemonSet, apps::Deployment, apps::ReplicaSet, apps::StatefulSet);
     add!(events::Event, policy::PodDisruptionBudget, policy::Eviction, coordination::Lease);
+    add!(rbac::ClusterRoleBinding, rbac::ClusterRole, rbac::RoleBinding, rbac::Role);
     add!(storage::CSINode, storage::VolumeAttachment, autoscaling::Scale);
     add!(apiextensions::CustomResourceDefinition, meta::Status, meta::DeleteOptions);
     add!(authentication::TokenRequest, authentication::TokenReview);

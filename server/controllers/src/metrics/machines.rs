@@ -1,0 +1,215 @@
+//! What is told of machines, as they are when somebody asks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use ostler_api::Machine;
+use ostler_api::machine::{MachinePhase, WaitReason};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::memory::Memory;
+use crate::stores::Stores;
+use crate::watch::Mirror;
+
+/// Machines, as they are when somebody asks.
+struct MachineCollector {
+    machines: Arc<Mirror<Machine>>,
+}
+
+impl fmt::Debug for MachineCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MachineCollector").finish_non_exhaustive()
+    }
+}
+
+/// Registers what is told of machines.
+pub(crate) fn register_machines(registry: &mut Registry, stores: &Stores, memory: &Arc<Memory>) {
+    let machines = Arc::clone(&stores.machines);
+    registry.register_collector(Box::new(MachineCollector { machines }));
+    registry.register_collector(Box::new(UpdateCollector { memory: Arc::clone(memory) }));
+}
+
+/// Hot updates, read when somebody scrapes.
+#[derive(Debug)]
+struct UpdateCollector {
+    memory: Arc<Memory>,
+}
+
+impl Collector for UpdateCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut to = encoder.encode_descriptor(
+            "ostler_hot_updates",
+            "Machines that are hot updated, and those that wait for their turn",
+            None,
+            MetricType::Gauge,
+        )?;
+        let (running, waiting) = self.memory.rooms.count();
+        for (state, count) in [("running", running), ("waiting", waiting)] {
+            let labels = [("state", state)];
+            ConstGauge::new(number(count)).encode(to.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// The labels of a series, and its value.
+type Series = (Vec<(&'static str, String)>, i64);
+
+impl Collector for MachineCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let machines = self.machines.all();
+        let total = ConstGauge::new(i64::try_from(machines.len()).unwrap_or(i64::MAX));
+        let name = "mcm_machine_items_total";
+        let to = encoder.encode_descriptor(name, "Machines served", None, MetricType::Gauge)?;
+        total.encode(to)?;
+        let mut gauges = |name: &str, help: &str, series: Vec<Series>| -> fmt::Result {
+            let mut to = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (labels, value) in series {
+                ConstGauge::new(value).encode(to.encode_family(&labels)?)?;
+            }
+            Ok(())
+        };
+        gauges(
+            "mcm_machine_current_status_phase",
+            "Phase of a machine as a number",
+            each(&machines, |machine| vec![(name_of(machine), phase_number(&machine.phase()))]),
+        )?;
+        gauges("mcm_machine_info", "What a machine is", each(&machines, |one| vec![info(one)]))?;
+        gauges(
+            "mcm_machine_status_condition",
+            "A condition of a machine: 1 True, 0 False, 2 Unknown",
+            each(&machines, conditions),
+        )?;
+        gauges("ostler_machines", "Machines by phase", phases(&machines))?;
+        gauges("ostler_machines_waiting", "Machines by what they wait for", waits(&machines))
+    }
+}
+
+fn each(machines: &[Arc<Machine>], of: impl Fn(&Machine) -> Vec<Series>) -> Vec<Series> {
+    machines.iter().flat_map(|machine| of(machine)).collect()
+}
+
+fn name_of(machine: &Machine) -> Vec<(&'static str, String)> {
+    let namespace = machine.metadata.namespace.clone().unwrap_or_default();
+    vec![("name", machine.name().to_owned()), ("namespace", namespace)]
+}
+
+fn info(machine: &Machine) -> Series {
+    let created = machine.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
+    let class = &machine.spec.class;
+    let mut labels = name_of(machine);
+    labels.extend([
+        ("createdAt", created.unwrap_or_default().to_string()),
+        ("spec_provider_id", machine.provider_id().unwrap_or_default().to_owned()),
+        ("spec_class_api_group", class.api_group.clone().unwrap_or_default()),
+        ("spec_class_kind", class.kind.clone()),
+        ("spec_class_name", class.name.clone()),
+        ("node_name", machine.node_name().unwrap_or_default().to_owned()),
+    ]);
+    (labels, 1)
+}
+
+fn conditions(machine: &Machine) -> Vec<Series> {
+    let all = machine.status.iter().flat_map(|status| &status.conditions);
+    all.map(|condition| {
+        let mut labels = name_of(machine);
+        labels.push(("condition", condition.type_.clone()));
+        let value = match condition.status.as_str() {
+            "True" => 1,
+            "False" => 0,
+            _ => 2,
+        };
+        (labels, value)
+    })
+    .collect()
+}
+
+fn phases(machines: &[Arc<Machine>]) -> Vec<Series> {
+    let count = |word: &str| machines.iter().filter(|one| one.phase().as_str() == word).count();
+    MachinePhase::WORDS
+        .iter()
+        .map(|word| {
+            let phase = if word.is_empty() { "New" } else { word };
+            (vec![("phase", phase.to_owned())], number(count(word)))
+        })
+        .collect()
+}
+
+/// By reason; words that this version does not know count as one.
+fn waits(machines: &[Arc<Machine>]) -> Vec<Series> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for machine in machines {
+        let wait = machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
+        if let Some(wait) = wait {
+            *counts.entry(reason(&wait.reason)).or_default() += 1;
+        }
+    }
+    let series = counts.into_iter();
+    series.map(|(reason, count)| (vec![("reason", reason.to_owned())], number(count))).collect()
+}
+
+fn reason(reason: &WaitReason) -> &str {
+    let word = reason.as_str();
+    WaitReason::WORDS.iter().find(|known| **known == word).copied().unwrap_or("Other")
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// The numbers that dashboards know.
+fn phase_number(phase: &MachinePhase) -> i64 {
+    match phase {
+        MachinePhase::Terminating => -4,
+        MachinePhase::Failed => -3,
+        MachinePhase::CrashLoopBackOff => -2,
+        MachinePhase::Unknown => -1,
+        MachinePhase::Running => 1,
+        MachinePhase::New
+        | MachinePhase::Pending
+        | MachinePhase::Available
+        | MachinePhase::InPlaceUpdating
+        | MachinePhase::InPlaceUpdateSuccessful
+        | MachinePhase::InPlaceUpdateFailed
+        | MachinePhase::Other(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use prometheus_client::encoding::text::encode;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_machine_that_is_gone_leaves_no_series_behind() {
+        let (mut registry, stores) = (Registry::default(), Stores::default());
+        register_machines(&mut registry, &stores, &Arc::default());
+        let machine: Machine = serde_json::from_value(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": { "name": "m", "namespace": "default" }, "spec": {},
+            "status": { "currentStatus": { "phase": "Running" } }
+        }))
+        .unwrap();
+        let scrape = || {
+            let mut text = String::new();
+            encode(&mut text, &registry).unwrap();
+            text
+        };
+        stores.machines.apply(Event::Apply(machine.clone()));
+        let text = scrape();
+        assert!(text.contains("mcm_machine_items_total 1"), "{text}");
+        let series = r#"mcm_machine_current_status_phase{name="m",namespace="default"} 1"#;
+        assert!(text.contains(series), "{text}");
+        assert!(text.contains(r#"ostler_machines{phase="Running"} 1"#), "{text}");
+        stores.machines.apply(Event::Delete(machine));
+        assert!(!scrape().contains(r#"name="m""#));
+    }
+}

@@ -1,0 +1,204 @@
+//! Several target clusters: each Machine names its own by a label, as in Cluster API, and a secret
+//! beside the Machine says how it is reached.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use kube::Resource;
+use ostler_api::Machine;
+use ostler_api::machine::WaitReason;
+use ostler_api::names::label;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use super::{Connect, Target, TargetOf};
+use crate::watch::ObjectName;
+
+/// How many target clusters are watched at the same time, unless something else is asked for: each
+/// costs two watches and a copy of its Nodes and pods.
+pub const MAX_TARGETS: usize = 100;
+
+/// What the name of a secret with a kubeconfig ends with.
+pub(crate) const SECRET_SUFFIX: &str = "-kubeconfig";
+
+/// The namespace of a Machine, and the name of the cluster that its label names.
+pub(crate) fn cluster_of(machine: &Machine) -> Option<ObjectName> {
+    let meta = machine.meta();
+    let name = meta.labels.as_ref()?.get(label::CLUSTER_NAME).filter(|name| !name.is_empty())?;
+    Some(ObjectName::new(meta.namespace.clone().unwrap_or_default(), name))
+}
+
+/// The secret that says how a cluster is reached.
+pub(crate) fn secret_of(cluster: &ObjectName) -> ObjectName {
+    ObjectName::new(&cluster.namespace, format!("{}{SECRET_SUFFIX}", cluster.name))
+}
+
+/// The target clusters that Machines name.
+pub struct Clusters {
+    contents: RwLock<Contents>,
+    /// Something changed that may begin or end the use of a cluster.
+    pub(crate) changed: Notify,
+    pub(crate) connect: Connect,
+    most: usize,
+}
+
+#[derive(Default)]
+struct Contents {
+    open: BTreeMap<ObjectName, Open>,
+    /// Clusters that are named and cannot be watched, and why.
+    lacking: BTreeMap<ObjectName, (WaitReason, String)>,
+}
+
+/// A cluster that is watched. Its watches end with it.
+pub(crate) struct Open {
+    pub(crate) target: Arc<Target>,
+    /// Digest of the kubeconfig that it is reached by.
+    pub(crate) digest: String,
+    #[expect(dead_code, reason = "kept because the watches end when it is dropped")]
+    pub(crate) watches: JoinSet<()>,
+}
+
+impl fmt::Debug for Clusters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let contents = self.read();
+        let open: Vec<_> = contents.open.keys().collect();
+        f.debug_struct("Clusters").field("open", &open).finish_non_exhaustive()
+    }
+}
+
+impl Clusters {
+    /// None yet. `most` are watched at the same time, each reached by `connect`.
+    pub fn new(connect: Connect, most: usize) -> Self {
+        Self { contents: RwLock::default(), changed: Notify::new(), connect, most }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Contents> {
+        self.contents.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Contents> {
+        self.contents.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn of(&self, machine: &Machine) -> TargetOf {
+        let Some(cluster) = cluster_of(machine) else {
+            let message = format!("the machine has no label {}", label::CLUSTER_NAME);
+            return TargetOf::Lacking { reason: WaitReason::TargetUnnamed, message };
+        };
+        let contents = self.read();
+        if let Some(open) = contents.open.get(&cluster).filter(|open| open.target.is_synced()) {
+            return TargetOf::Cluster(Arc::clone(&open.target));
+        }
+        let (reason, message) = contents.lacking.get(&cluster).cloned().unwrap_or_else(|| {
+            let message = format!("nodes and pods of cluster {cluster} were not listed yet");
+            (WaitReason::TargetNotReached, message)
+        });
+        TargetOf::Lacking { reason, message }
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Target>> {
+        self.read().open.values().map(|open| Arc::clone(&open.target)).collect()
+    }
+
+    /// Ends every cluster that nobody names any more, and returns them.
+    pub(crate) fn close_all_but(&self, wanted: &BTreeSet<ObjectName>) -> Vec<Arc<Target>> {
+        let mut contents = self.write();
+        contents.lacking.retain(|cluster, _| wanted.contains(cluster));
+        let unused: Vec<_> =
+            contents.open.keys().filter(|name| !wanted.contains(*name)).cloned().collect();
+        let closed = unused.iter().filter_map(|cluster| contents.open.remove(cluster));
+        closed.map(|open| open.target).collect()
+    }
+
+    /// Whether a cluster is watched by the kubeconfig with this digest.
+    pub(crate) fn is_open(&self, cluster: &ObjectName, digest: &str) -> bool {
+        self.read().open.get(cluster).is_some_and(|open| open.digest == digest)
+    }
+
+    /// Whether there is room for this cluster.
+    pub(crate) fn has_room(&self, cluster: &ObjectName) -> bool {
+        let contents = self.read();
+        contents.open.contains_key(cluster) || contents.open.len() < self.most
+    }
+
+    /// The cluster is watched now. Its forerunner, reached by another kubeconfig, ends.
+    pub(crate) fn opened(&self, cluster: ObjectName, open: Open) {
+        let mut contents = self.write();
+        contents.lacking.remove(&cluster);
+        contents.open.insert(cluster, open);
+    }
+
+    /// The cluster cannot be watched. True if that is news.
+    pub(crate) fn lacks(&self, cluster: &ObjectName, why: (WaitReason, String)) -> bool {
+        let mut contents = self.write();
+        let was_open = contents.open.remove(cluster).is_some();
+        let before = contents.lacking.insert(cluster.clone(), why.clone());
+        was_open || before != Some(why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::Client;
+    use serde_json::json;
+
+    use super::super::Unusable;
+    use super::*;
+
+    fn machine(labels: &serde_json::Value) -> Machine {
+        serde_json::from_value(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": { "name": "m", "namespace": "a", "labels": labels }, "spec": {}
+        }))
+        .unwrap()
+    }
+
+    fn clusters(most: usize) -> Clusters {
+        Clusters::new(Arc::new(|_| Box::pin(async { Err(Unusable::Malformed) })), most)
+    }
+
+    fn open(name: &str) -> (ObjectName, Open) {
+        let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody"))
+        });
+        let cluster = ObjectName::new("a", name);
+        let client = Client::new(nobody, "default");
+        let target = Arc::new(Target::of_cluster(client, cluster.clone()));
+        (cluster, Open { target, digest: "1".to_owned(), watches: JoinSet::new() })
+    }
+
+    fn reason(of: TargetOf) -> Option<WaitReason> {
+        match of {
+            TargetOf::Lacking { reason, .. } => Some(reason),
+            TargetOf::None | TargetOf::Cluster(_) => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn every_way_not_to_have_a_cluster_has_its_reason() {
+        let clusters = clusters(1);
+        let of = |labels| reason(clusters.of(&machine(&labels)));
+        assert_eq!(of(json!({})), Some(WaitReason::TargetUnnamed));
+        let named = json!({ "cluster.x-k8s.io/cluster-name": "c" });
+        assert_eq!(of(named.clone()), Some(WaitReason::TargetNotReached));
+        let (cluster, opened) = open("c");
+        let why = (WaitReason::TargetSecretMissing, "gone".to_owned());
+        assert!(clusters.lacks(&cluster, why.clone()) && !clusters.lacks(&cluster, why));
+        assert_eq!(of(named.clone()), Some(WaitReason::TargetSecretMissing));
+        clusters.opened(cluster, opened);
+        assert_eq!(of(named), Some(WaitReason::TargetNotReached), "not listed yet");
+    }
+
+    #[tokio::test]
+    async fn clusters_are_bounded_and_end_when_nobody_names_them() {
+        let clusters = clusters(1);
+        let (cluster, opened) = open("c");
+        clusters.opened(cluster.clone(), opened);
+        assert!(clusters.has_room(&cluster) && !clusters.has_room(&ObjectName::new("a", "d")));
+        assert!(clusters.close_all_but(&[cluster.clone()].into()).is_empty());
+        assert_eq!(clusters.close_all_but(&BTreeSet::new()).len(), 1);
+        assert!(clusters.has_room(&ObjectName::new("a", "d")));
+        assert!(!clusters.is_open(&cluster, "1"));
+    }
+}

@@ -1,0 +1,115 @@
+//! Begins to watch a target cluster when a Machine names it, and ends when none does any more.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use ostler_api::machine::WaitReason;
+use ostler_lifecycle::digest;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use super::clusters::{Clusters, Open, secret_of};
+use super::{Target, Unusable};
+use crate::fanout::Fanout;
+use crate::stores::MachineIndex;
+use crate::watch::ObjectName;
+use crate::watching::Watches;
+
+/// Key of the kubeconfig in its secret.
+const KEY: &str = "value";
+
+/// Keeps the watched clusters as Machines and secrets want them.
+pub(crate) struct Keeper {
+    pub(crate) clusters: Arc<Clusters>,
+    pub(crate) fanout: Arc<Fanout>,
+    pub(crate) watches: Watches,
+}
+
+impl Keeper {
+    /// Looks whenever something changed that may matter.
+    pub(crate) async fn run(self) {
+        let stores = &self.fanout.stores;
+        // Before, a secret would be missed that was only not listed yet.
+        tokio::join!(stores.machines.synced(), stores.secrets.synced());
+        loop {
+            self.look().await;
+            self.clusters.changed.notified().await;
+        }
+    }
+
+    async fn look(&self) {
+        let named = self.fanout.stores.machines.values(MachineIndex::Cluster);
+        let wanted: BTreeSet<ObjectName> = named.iter().filter_map(|value| name(value)).collect();
+        for closed in self.clusters.close_all_but(&wanted) {
+            self.forget(&closed);
+        }
+        for cluster in wanted {
+            if let Err((reason, message)) = self.keep(&cluster).await
+                && self.clusters.lacks(&cluster, (reason, message.clone()))
+            {
+                warn!(%cluster, message, "a target cluster cannot be watched");
+                self.fanout.cluster(&cluster);
+            }
+        }
+    }
+
+    /// Watches the cluster, anew if its kubeconfig is another one.
+    async fn keep(&self, cluster: &ObjectName) -> Result<(), (WaitReason, String)> {
+        let name = secret_of(cluster);
+        let secret = self.fanout.stores.secrets.get(&name);
+        let secret = secret.ok_or_else(|| {
+            let message =
+                format!("secret {name} with the kubeconfig of the cluster does not exist");
+            (WaitReason::TargetSecretMissing, message)
+        })?;
+        let invalid = |why: Unusable| {
+            (WaitReason::TargetSecretInvalid, format!("key {KEY} of secret {name}: {why}"))
+        };
+        let text = kubeconfig(&secret).ok_or(Unusable::Malformed).map_err(invalid)?;
+        let digest = digest::of_text(&text);
+        if self.clusters.is_open(cluster, &digest) {
+            return Ok(());
+        }
+        if !self.clusters.has_room(cluster) {
+            let message = "as many target clusters are watched as are allowed".to_owned();
+            return Err((WaitReason::TooManyTargets, message));
+        }
+        let client = (self.clusters.connect)(text).await.map_err(invalid)?;
+        self.open(cluster, client, digest);
+        Ok(())
+    }
+
+    fn open(&self, cluster: &ObjectName, client: Client, digest: String) {
+        let target = Arc::new(Target::of_cluster(client, cluster.clone()));
+        let mut watches = JoinSet::new();
+        self.watches.target(&mut watches, &target);
+        let (fanout, name, listed) =
+            (Arc::clone(&self.fanout), cluster.clone(), Arc::clone(&target));
+        watches.spawn(async move {
+            listed.synced().await;
+            info!(cluster = %name, nodes = listed.nodes.len(), "a target cluster is watched");
+            fanout.cluster(&name);
+        });
+        self.clusters.opened(cluster.clone(), Open { target, digest, watches });
+    }
+
+    /// Nothing tells of its pods any more.
+    fn forget(&self, target: &Target) {
+        info!(cluster = ?target.cluster, "a target cluster is not watched any more");
+        for pod in target.pods.all() {
+            self.fanout.memory.forget_pod(pod.metadata.uid.as_deref().unwrap_or_default());
+        }
+    }
+}
+
+/// The name that an index value stands for.
+fn name(value: &str) -> Option<ObjectName> {
+    let (namespace, name) = value.split_once('/')?;
+    Some(ObjectName::new(namespace, name))
+}
+
+fn kubeconfig(secret: &Secret) -> Option<String> {
+    String::from_utf8(secret.data.as_ref()?.get(KEY)?.0.clone()).ok()
+}

@@ -1,0 +1,99 @@
+//! Kubeconfigs out of secrets. Whoever may write such a secret must not be able to make the core run
+//! a program or read a file.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+/// Makes a client of a kubeconfig. A test has one that needs no network.
+pub type Connect =
+    Arc<dyn Fn(String) -> BoxFuture<'static, Result<Client, Unusable>> + Send + Sync>;
+
+/// Why a kubeconfig cannot be used. Says nothing of what is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// It is no kubeconfig, or has no cluster or user for its current context.
+    #[error("it is no kubeconfig with a current context")]
+    Malformed,
+    /// It asks for something on the host of the core.
+    #[error("it may not use {0}: credentials and certificates must be in it")]
+    NotSelfContained(&'static str),
+}
+
+/// Connects as the kubeconfig says.
+pub fn connect() -> Connect {
+    Arc::new(|text| Box::pin(async move { client(&text).await }))
+}
+
+async fn client(text: &str) -> Result<Client, Unusable> {
+    let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| Unusable::Malformed)?;
+    check(&kubeconfig)?;
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
+        .await
+        .map_err(|_| Unusable::Malformed)?;
+    // A refused eviction must come back at once; the work queue tries again.
+    config.default_retry = false;
+    Client::try_from(config).map_err(|_| Unusable::Malformed)
+}
+
+fn check(kubeconfig: &Kubeconfig) -> Result<(), Unusable> {
+    let users = kubeconfig.auth_infos.iter().filter_map(|user| user.auth_info.as_ref());
+    let clusters = kubeconfig.clusters.iter().filter_map(|one| one.cluster.as_ref());
+    let of_users = users.flat_map(|user| {
+        [
+            (user.exec.is_some(), "exec"),
+            (user.auth_provider.is_some(), "auth-provider"),
+            (user.token_file.is_some(), "tokenFile"),
+            (user.client_certificate.is_some(), "client-certificate"),
+            (user.client_key.is_some(), "client-key"),
+        ]
+    });
+    let of_clusters =
+        clusters.map(|cluster| (cluster.certificate_authority.is_some(), "certificate-authority"));
+    let used = of_users.chain(of_clusters).find(|(used, _)| *used);
+    used.map_or(Ok(()), |(_, what)| Err(Unusable::NotSelfContained(what)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kubeconfig(user: &str, cluster: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: \
+             {{cluster: c, user: u}}\nclusters:\n- name: c\n  cluster: {{server: \
+             'http://127.0.0.1:1'{cluster}}}\nusers:\n- name: u\n  user: {{{user}}}\n"
+        )
+    }
+
+    #[tokio::test]
+    async fn credentials_in_the_kubeconfig_are_taken() {
+        assert!(client(&kubeconfig("token: secret", "")).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_would_run_a_program_or_read_a_file_is_refused() {
+        let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: sh}";
+        for (user, cluster, what) in [
+            (exec, "", "exec"),
+            ("auth-provider: {name: gcp, config: {}}", "", "auth-provider"),
+            ("tokenFile: /etc/passwd", "", "tokenFile"),
+            ("client-certificate: /etc/passwd", "", "client-certificate"),
+            ("client-key: /etc/passwd", "", "client-key"),
+            ("token: x", ", certificate-authority: /etc/passwd", "certificate-authority"),
+        ] {
+            let refused = client(&kubeconfig(user, cluster)).await.err();
+            assert_eq!(refused, Some(Unusable::NotSelfContained(what)));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_kubeconfig_is_refused_without_repeating_it() {
+        let refused = client("hunter2: [").await.err().unwrap();
+        assert_eq!(refused, Unusable::Malformed);
+        assert!(!refused.to_string().contains("hunter2"));
+    }
+}

@@ -1,0 +1,95 @@
+//! Which watches there are, and what each tells.
+
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
+
+use crate::clock::Clock;
+use crate::fanout::Fanout;
+use crate::reachability::Reach;
+use crate::target::Target;
+use crate::watch::{self, Change, Feed, Mirror, Mirrored, WatchMetrics};
+
+/// Starts watches. Each is a task of its own.
+#[derive(Clone)]
+pub(crate) struct Watches {
+    pub(crate) fanout: Arc<Fanout>,
+    pub(crate) metrics: WatchMetrics,
+    pub(crate) clock: Clock,
+    pub(crate) reach: Arc<Reach>,
+}
+
+impl Watches {
+    /// Machines, classes and secrets of the namespaces that are served.
+    pub(crate) fn control(&self, to: &mut JoinSet<()>, client: &Client) {
+        let stores = &self.fanout.stores;
+        self.served(to, client, &stores.machines, Fanout::machine);
+        self.served(to, client, &stores.classes, Fanout::class);
+        self.served(to, client, &stores.secrets, Fanout::secret);
+    }
+
+    /// Nodes and pods of a target cluster.
+    pub(crate) fn target(&self, to: &mut JoinSet<()>, target: &Arc<Target>) {
+        let all = || Api::all(target.client.clone());
+        let of = Arc::clone(target);
+        let nodes = self.feed(all(), &target.nodes, move |fanout, change| fanout.node(&of, change));
+        self.start(to, nodes);
+        let of = Arc::clone(target);
+        let pods = Api::all(target.client.clone());
+        let pods = self.feed(pods, &target.pods, move |fanout, change| fanout.pod(&of, change));
+        self.start(to, pods);
+    }
+
+    fn served<K>(
+        &self,
+        to: &mut JoinSet<()>,
+        client: &Client,
+        mirror: &Arc<Mirror<K>>,
+        on_change: fn(&Fanout, &Change<K>),
+    ) where
+        K: Mirrored + fmt::Debug + DeserializeOwned + Resource<Scope = NamespaceResourceScope>,
+    {
+        let served = &self.fanout.settings.namespaces;
+        let parts = served.parts();
+        mirror.consists_of(parts.len());
+        for part in parts {
+            let api = match &part {
+                Some(namespace) => Api::namespaced(client.clone(), namespace),
+                None => Api::all(client.clone()),
+            };
+            let feed = self.feed(api, mirror, on_change);
+            self.start(to, Feed { part, only: Some(served.clone()), ..feed });
+        }
+    }
+
+    fn feed<K: Mirrored>(
+        &self,
+        api: Api<K>,
+        mirror: &Arc<Mirror<K>>,
+        on_change: impl Fn(&Fanout, &Change<K>) + Send + Sync + 'static,
+    ) -> Feed<K> {
+        let (fanout, reach) = (Arc::clone(&self.fanout), Arc::clone(&self.reach));
+        Feed {
+            api,
+            config: watcher::Config::default(),
+            part: None,
+            only: None,
+            mirror: Arc::clone(mirror),
+            on_change: Box::new(move |change| on_change(&fanout, change)),
+            on_failure: Box::new(move || reach.doubt()),
+        }
+    }
+
+    fn start<K>(&self, to: &mut JoinSet<()>, feed: Feed<K>)
+    where
+        K: Mirrored + fmt::Debug + DeserializeOwned,
+    {
+        let (metrics, clock) = (self.metrics.clone(), Arc::clone(&self.clock));
+        to.spawn(async move { watch::run(feed, &metrics, clock).await });
+    }
+}

@@ -1,0 +1,41 @@
+//! The core's own account, as `deploy/base` makes it.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::kubectl::Kubectl;
+use crate::tools::root;
+
+/// What of `deploy/base` gives rights.
+const RIGHTS: [&str; 5] =
+    ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
+
+/// Makes the account with exactly the roles of `deploy/base`, and a kubeconfig in `directory` that
+/// acts as it.
+///
+/// # Panics
+/// If kubectl fails.
+pub fn kubeconfig_of_the_core(kubectl: &Kubectl, directory: &Path) -> PathBuf {
+    let base = root().join("deploy/base");
+    let all = kubectl.run(["kustomize", base.to_str().expect("the path is text")]);
+    let rights = all.split("\n---\n").filter(|document| {
+        let object: Value = serde_saphyr::from_str(document).expect("kustomize writes YAML");
+        RIGHTS.iter().any(|kind| object["kind"] == *kind)
+    });
+    kubectl.apply(&rights.collect::<Vec<_>>().join("\n---\n"));
+    let token = kubectl.run(["create", "token", "ostler", "-n", "default", "--duration", "8h"]);
+    let admin = kubectl.run(["config", "view", "--raw", "--minify", "-o", "json"]);
+    let admin: Value = serde_json::from_str(&admin).expect("kubectl writes JSON");
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "core",
+        "clusters": [{ "name": "core", "cluster": admin["clusters"][0]["cluster"] }],
+        "users": [{ "name": "core", "user": { "token": token.trim() } }],
+        "contexts": [{ "name": "core", "context": { "cluster": "core", "user": "core" } }],
+    });
+    let path = directory.join("core.kubeconfig");
+    std::fs::write(&path, kubeconfig.to_string()).expect("the directory is ours");
+    path
+}

@@ -1,0 +1,281 @@
+//! What a core asked of the API server, and whether the roles in `deploy/base` allow it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use serde_json::Value;
+use tower::{Layer, Service};
+
+use crate::tools::root;
+
+/// A request as an authorizer sees it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Request {
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`.
+    pub verb: &'static str,
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Plural name, with the subresource after a slash.
+    pub resource: String,
+    /// Empty for the whole cluster.
+    pub namespace: String,
+    /// Empty for all.
+    pub name: String,
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verb, group, resource, namespace, name } = self;
+        write!(f, "{verb} {resource}.{group} {namespace}/{name}")
+    }
+}
+
+impl Request {
+    /// Reads method and address; none for addresses that are no resources, such as discovery.
+    pub fn of(method: &str, path: &str, query: &str) -> Option<Self> {
+        let mut parts = path.trim_matches('/').split('/');
+        let group = match (parts.next()?, parts.next()?) {
+            ("api", _) => String::new(),
+            ("apis", group) => {
+                parts.next()?;
+                group.to_owned()
+            }
+            _ => return None,
+        };
+        let rest: Vec<&str> = parts.collect();
+        let (namespace, rest) = match rest.as_slice() {
+            ["namespaces", namespace, resource, more @ ..] => {
+                (*namespace, [&[*resource], more].concat())
+            }
+            other => ("", other.to_vec()),
+        };
+        let (resource, name) = match rest.as_slice() {
+            [] => return None,
+            [resource] => ((*resource).to_owned(), ""),
+            [resource, name] => ((*resource).to_owned(), *name),
+            [resource, name, sub, ..] => (format!("{resource}/{sub}"), *name),
+        };
+        let verb = match (method, name) {
+            ("GET", "") if query.split('&').any(|one| one == "watch=true" || one == "watch=1") => {
+                "watch"
+            }
+            ("GET", "") => "list",
+            ("GET", _) => "get",
+            ("POST", _) => "create",
+            ("PUT", _) => "update",
+            ("PATCH", _) => "patch",
+            ("DELETE", "") => "deletecollection",
+            ("DELETE", _) => "delete",
+            _ => return None,
+        };
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        Some(Self { verb, group, resource, namespace, name })
+    }
+}
+
+/// Everything that was asked, each once.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    requests: Arc<Mutex<BTreeSet<Request>>>,
+}
+
+impl Asked {
+    /// All of it.
+    pub fn all(&self) -> BTreeSet<Request> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note<B>(&self, request: &http::Request<B>) {
+        let uri = request.uri();
+        let query = uri.query().unwrap_or_default();
+        let asked = Request::of(request.method().as_str(), uri.path(), query);
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).extend(asked);
+    }
+}
+
+impl<S> Layer<S> for Asked {
+    type Service = Noting<S>;
+
+    fn layer(&self, inner: S) -> Noting<S> {
+        Noting { asked: self.clone(), inner }
+    }
+}
+
+/// A service of which every request is noted.
+#[derive(Clone, Debug)]
+pub struct Noting<S> {
+    asked: Asked,
+    inner: S,
+}
+
+impl<S, B> Service<http::Request<B>> for Noting<S>
+where
+    S: Service<http::Request<B>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> S::Future {
+        self.asked.note(&request);
+        self.inner.call(request)
+    }
+}
+
+/// One verb on one resource that a role allows.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Right {
+    /// The verb.
+    pub verb: String,
+    group: String,
+    /// The resource.
+    pub resource: String,
+    /// Only these; all if empty.
+    names: BTreeSet<String>,
+    /// Only there; everywhere if none. Empty stands for the namespace that is served.
+    namespace: Option<String>,
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verb, group, resource, names, namespace } = self;
+        write!(f, "{verb} {resource}.{group} {names:?} in {namespace:?}")
+    }
+}
+
+impl Right {
+    /// Whether the request is one of this right, of a core that serves `served`.
+    pub fn allows(&self, request: &Request, served: &dyn Fn(&str) -> bool) -> bool {
+        let here = match self.namespace.as_deref() {
+            None => true,
+            Some("") => served(&request.namespace),
+            Some(namespace) => namespace == request.namespace,
+        };
+        here && self.verb == request.verb
+            && self.group == request.group
+            && (self.resource == request.resource || self.resource == ANY)
+            && (self.names.is_empty() || self.names.contains(&request.name))
+    }
+}
+
+/// The API group of the bootstrap provider of the tests.
+const PROVIDER_GROUP: &str = "bootstrap.example.com";
+/// Any resource.
+const ANY: &str = "*";
+
+/// What whoever installs a bootstrap provider adds, as `deploy/base/role.yaml` asks for it.
+fn of_providers() -> impl Iterator<Item = Right> {
+    ["get", "list", "watch", "patch"].into_iter().map(|verb| Right {
+        verb: verb.to_owned(),
+        group: PROVIDER_GROUP.to_owned(),
+        resource: ANY.to_owned(),
+        names: BTreeSet::new(),
+        namespace: Some(String::new()),
+    })
+}
+
+/// Every right that `deploy/base` gives to the core.
+///
+/// # Panics
+/// If the roles cannot be read.
+pub fn rights() -> Vec<Right> {
+    let mut rights = Vec::new();
+    for file in ["role.yaml", "tokens.yaml", "cluster-role.yaml"] {
+        let text = std::fs::read_to_string(root().join("deploy/base").join(file));
+        for document in text.expect("the roles are there").split("\n---\n") {
+            let role: Value = serde_saphyr::from_str(document).expect("the roles are YAML");
+            rights.extend(rights_of(&role));
+        }
+    }
+    rights
+}
+
+fn rights_of(role: &Value) -> Vec<Right> {
+    let namespace = match role["kind"].as_str() {
+        Some("Role") => Some(role["metadata"]["namespace"].as_str().unwrap_or_default().to_owned()),
+        Some("ClusterRole") => None,
+        _ => return Vec::new(),
+    };
+    let mut rights = Vec::new();
+    for rule in role["rules"].as_array().into_iter().flatten() {
+        for group in texts(&rule["apiGroups"]) {
+            for resource in texts(&rule["resources"]) {
+                rights.extend(texts(&rule["verbs"]).into_iter().map(|verb| Right {
+                    verb,
+                    group: group.clone(),
+                    resource: resource.clone(),
+                    names: texts(&rule["resourceNames"]).into_iter().collect(),
+                    namespace: namespace.clone(),
+                }));
+            }
+        }
+    }
+    rights
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Which of the requests no role allows to a core that serves `served`.
+pub fn refused(asked: &BTreeSet<Request>, served: &dyn Fn(&str) -> bool) -> Vec<Request> {
+    let rights = rights();
+    let rights: Vec<_> = rights.into_iter().chain(of_providers()).collect();
+    let allowed = |request: &Request| rights.iter().any(|right| right.allows(request, served));
+    asked.iter().filter(|request| !allowed(request)).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(method: &str, path: &str, query: &str) -> String {
+        Request::of(method, path, query).map(|one| one.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_request_reads_as_an_authorizer_reads_it() {
+        for (method, path, query, expected) in [
+            ("GET", "/api/v1/nodes", "watch=true&x=y", "watch nodes. /"),
+            ("GET", "/api/v1/nodes", "limit=500", "list nodes. /"),
+            ("GET", "/api/v1/namespaces/kube-system", "", "get namespaces. /kube-system"),
+            ("POST", "/api/v1/namespaces/a/pods/p/eviction", "", "create pods/eviction. a/p"),
+            (
+                "PATCH",
+                "/apis/machine.sapcloud.io/v1alpha1/namespaces/a/machines/m/status",
+                "",
+                "patch machines/status.machine.sapcloud.io a/m",
+            ),
+            ("DELETE", "/api/v1/namespaces/a/pods/p", "", "delete pods. a/p"),
+            ("GET", "/apis/apps/v1", "", ""),
+            ("GET", "/version", "", ""),
+        ] {
+            assert_eq!(shown(method, path, query), expected);
+        }
+    }
+
+    #[test]
+    fn a_role_allows_what_it_says_and_nothing_else() {
+        let served = |namespace: &str| namespace == "default";
+        let refused = |method: &str, path: &str| {
+            let request = Request::of(method, path, "").unwrap();
+            !refused(&[request].into(), &served).is_empty()
+        };
+        let machines = "/apis/machine.sapcloud.io/v1alpha1/namespaces";
+        assert!(!refused("PATCH", &format!("{machines}/default/machines/m")));
+        assert!(refused("PATCH", &format!("{machines}/other/machines/m")), "not served");
+        assert!(refused("PUT", &format!("{machines}/default/machines/m")), "another verb");
+        assert!(!refused("GET", "/api/v1/namespaces/kube-system"));
+        assert!(refused("GET", "/api/v1/namespaces/default"), "another name");
+        assert!(
+            refused("GET", "/api/v1/namespaces/kube-system/secrets"),
+            "tokens are never listed"
+        );
+    }
+}

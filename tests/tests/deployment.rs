@@ -1,0 +1,99 @@
+//! `deploy/base`: what it gives to the core is what the core needs, no more and no less.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use ostler_api::machine::{Machine, MachinePhase};
+use ostler_tests::objects::{delete, get, gone, in_phase, machine};
+use ostler_tests::rights::{refused, rights};
+use ostler_tests::world::World;
+use serde_json::json;
+
+/// What this story has no need of, and why the core has.
+const ELSEWHERE: &[(&str, &str)] = &[
+    // Drivers show the token of a file here.
+    ("create", "tokenreviews"),
+    // The command looks at them before it starts a core.
+    ("get", "customresourcedefinitions"),
+    // The same event again within minutes.
+    ("patch", "events"),
+    // Virtual capacity, and conditions of a drain.
+    ("patch", "nodes/status"),
+    // A drain of pods with volumes or budgets.
+    ("list", "persistentvolumes"),
+    ("watch", "persistentvolumes"),
+    ("list", "persistentvolumeclaims"),
+    ("watch", "persistentvolumeclaims"),
+    ("list", "volumeattachments"),
+    ("watch", "volumeattachments"),
+    ("list", "poddisruptionbudgets"),
+    ("watch", "poddisruptionbudgets"),
+    // Last known classes: of a class that goes while a machine needs it.
+    ("create", "secrets"),
+    ("delete", "secrets"),
+    // A token of a core that was killed before it could write down that it made one.
+    ("update", "secrets"),
+];
+
+/// A machine is made, edited, drained and deleted; another one loses its Node; the core is replaced.
+async fn whole_life(world: &mut World) {
+    world.apply::<Machine>(machine("m", "fake")).await;
+    world.apply::<Machine>(machine("n", "fake")).await;
+    for name in ["m", "n"] {
+        world.until(name, "Running", in_phase(MachinePhase::Running)).await;
+    }
+    world.stop_core().await;
+    // Somebody emptied the map with the cluster id.
+    let maps = Api::<ConfigMap>::namespaced(world.client(), "default");
+    let empty = Patch::Merge(json!({ "data": null }));
+    maps.patch("ostler-cluster-id", &PatchParams::default(), &empty).await.unwrap();
+    world.start_core().await;
+    let node = get(world, "m").await.node_name().unwrap().to_owned();
+    let pods = Api::<Pod>::namespaced(world.client(), "default");
+    for name in ["polite", "stuck"] {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": { "name": name, "namespace": "default", "finalizers": ["test/hold"] },
+            "spec": { "nodeName": node, "containers": [{ "name": "app", "image": "pause" }] },
+        }))
+        .unwrap();
+        pods.create(&PostParams::default(), &pod).await.unwrap();
+    }
+    delete(world, "m").await;
+    // Nobody waits for pods that hold on for ever once force is asked for.
+    world
+        .patch_machine("m", json!({ "metadata": { "labels": { "force-deletion": "True" } } }))
+        .await;
+    world.until("m", "gone", gone).await;
+    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    for name in ["polite", "stuck"] {
+        let _gone = pods.patch(name, &PatchParams::default(), &free).await;
+    }
+    let other = get(world, "n").await.node_name().unwrap().to_owned();
+    let mild: Pod = serde_json::from_value(json!({
+        "metadata": { "name": "mild", "namespace": "default" },
+        "spec": { "nodeName": other, "containers": [{ "name": "app", "image": "pause" }] },
+    }))
+    .unwrap();
+    pods.create(&PostParams::default(), &mild).await.unwrap();
+    let nodes = Api::<Node>::all(world.client());
+    nodes.delete(&other, &DeleteParams::default()).await.unwrap();
+    world.until("n", "gone", gone).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_core_asks_for_nothing_that_its_roles_do_not_allow_and_needs_every_right_that_it_has() {
+    let mut world = World::start().await;
+    Box::pin(whole_life(&mut world)).await;
+    let asked = world.asked();
+    let served = |namespace: &str| namespace == "default";
+    assert_eq!(refused(&asked, &served), []);
+    let unused: Vec<_> = rights()
+        .into_iter()
+        .filter(|right| !ELSEWHERE.contains(&(right.verb.as_str(), right.resource.as_str())))
+        .filter(|right| !asked.iter().any(|request| right.allows(request, &served)))
+        .map(|right| right.to_string())
+        .collect();
+    assert!(unused.is_empty(), "rights that nothing uses: {unused:#?}");
+    world.stop().await;
+}

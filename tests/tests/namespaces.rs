@@ -1,0 +1,129 @@
+//! Which namespaces a core serves: a list, each watched by itself, or all with a prefix.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::Resource;
+use kube::api::{Api, DeleteParams, PostParams};
+use ostler_api::MachineClass;
+use ostler_api::machine::{Machine, MachinePhase, WaitReason};
+use ostler_tests::objects::{in_phase, instances, waits_for};
+use ostler_tests::world::{Setup, World};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+fn serving(namespaces: &'static str, home: &'static str) -> Setup {
+    Setup::tuned(move |options| {
+        options.settings.namespaces = namespaces.parse().unwrap();
+        home.clone_into(&mut options.settings.home);
+    })
+}
+
+/// Creates an object of a kind in a namespace.
+async fn create<K>(world: &World, namespace: &str, object: Value)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Serialize
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let api = Api::<K>::namespaced(world.client(), namespace);
+    let object: K = serde_json::from_value(object).unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap();
+}
+
+/// A namespace with a secret, a class and a machine of it. `secret_in`: which namespace the class
+/// says the secret is in.
+async fn furnish(world: &World, namespace: &str, secret_in: &str) {
+    let space = json!({ "metadata": { "name": namespace } });
+    let spaces = Api::<Namespace>::all(world.client());
+    let space = serde_json::from_value(space).unwrap();
+    spaces.create(&PostParams::default(), &space).await.unwrap();
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" },
+        "stringData": { "userData": "join <<BOOTSTRAP_TOKEN>>" },
+    });
+    create::<Secret>(world, namespace, secret).await;
+    let class = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
+        "metadata": { "name": "c" }, "provider": "fake.ostler.dev",
+        "providerSpec": { "region": "local", "image": "fake-1.0" },
+        "secretRef": { "name": "s", "namespace": secret_in },
+    });
+    create::<MachineClass>(world, namespace, class).await;
+    let machine = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+        "metadata": { "name": format!("m-{namespace}") },
+        "spec": { "class": { "kind": "MachineClass", "name": "c" } },
+    });
+    create::<Machine>(world, namespace, machine).await;
+}
+
+async fn until(
+    world: &World,
+    namespace: &str,
+    met: impl Fn(Option<&Machine>) -> bool + Send + Sync,
+) {
+    let api = Api::<Machine>::namespaced(world.client(), namespace);
+    let name = format!("m-{namespace}");
+    let day = std::time::Duration::from_hours(24);
+    let waited = kube::runtime::wait::await_condition(api, &name, met);
+    tokio::time::timeout(day, waited).await.unwrap().unwrap();
+}
+
+async fn lives_and_goes(world: &World, namespace: &str) {
+    until(world, namespace, in_phase(MachinePhase::Running)).await;
+    let api = Api::<Machine>::namespaced(world.client(), namespace);
+    let name = format!("m-{namespace}");
+    api.delete(&name, &DeleteParams::default()).await.unwrap();
+    until(world, namespace, |machine| machine.is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_namespace_of_a_list_is_served_and_no_other() {
+    let mut world = World::start_with(serving("default,red,blue", "default")).await;
+    for namespace in ["red", "blue", "green"] {
+        furnish(&world, namespace, namespace).await;
+    }
+    lives_and_goes(&world, "red").await;
+    lives_and_goes(&world, "blue").await;
+    let green = Api::<Machine>::namespaced(world.client(), "green");
+    assert_eq!(green.get("m-green").await.unwrap().status, None, "not served, not touched");
+    assert_eq!(instances(&world), 0);
+    let map = Api::<ConfigMap>::default_namespaced(world.client());
+    let id = map.get("ostler-cluster-id").await.unwrap().data.unwrap()["clusterID"].clone();
+    assert!(id.ends_with("/default,red,blue"), "{id}");
+    world.stop_core().await;
+    world.start_core().await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_namespace_with_the_prefix_is_served_also_one_that_comes_later() {
+    let world = World::start_with(serving("shoot-*", "kube-system")).await;
+    furnish(&world, "shoot-1", "shoot-1").await;
+    furnish(&world, "garden", "garden").await;
+    lives_and_goes(&world, "shoot-1").await;
+    furnish(&world, "shoot-2", "shoot-2").await;
+    lives_and_goes(&world, "shoot-2").await;
+    let garden = Api::<Machine>::namespaced(world.client(), "garden");
+    assert_eq!(garden.get("m-garden").await.unwrap().status, None);
+    let leases = Api::<Lease>::namespaced(world.client(), "kube-system");
+    assert!(leases.get_opt("machine-controller").await.unwrap().is_some());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_of_another_namespace_is_refused_though_both_are_served() {
+    let world = World::start_with(serving("default,red,blue", "default")).await;
+    furnish(&world, "red", "red").await;
+    furnish(&world, "blue", "red").await;
+    until(&world, "blue", waits_for(WaitReason::SecretNamespaceDenied)).await;
+    until(&world, "red", in_phase(MachinePhase::Running)).await;
+    assert_eq!(instances(&world), 1);
+    world.stop().await;
+}
