@@ -1,4 +1,5 @@
 //! Health, node template and preservation, the whole stack in one process on a paused clock.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::time::Duration;
 

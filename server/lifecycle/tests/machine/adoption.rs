@@ -23,7 +23,7 @@ fn with_instance(uid: &str) -> World {
 }
 
 /// A Machine that runs already, as a restore or another controller left it.
-fn running(uid: &str, status: serde_json::Value) -> World {
+fn running(uid: &str, status: &serde_json::Value) -> World {
     let mut world = with_instance(uid);
     let machine = world.machine_mut();
     machine.spec.provider_id = Some(PROVIDER_ID.to_owned());
@@ -97,7 +97,7 @@ fn a_create_that_adopts_and_whose_outcome_is_lost_is_looked_up_and_sent_again() 
 
 #[test]
 fn a_machine_that_was_restored_while_it_ran_goes_on_running_and_is_adopted() {
-    let mut world = running("uid of the life before", json!({ "instanceUID": "before" }));
+    let mut world = running("uid of the life before", &json!({ "instanceUID": "before" }));
     world.settle();
     assert_eq!(world.phase(), MachinePhase::Running);
     assert_eq!(adopting_creates(&world), [PROVIDER_ID]);
@@ -113,7 +113,7 @@ fn a_machine_that_was_restored_while_it_ran_goes_on_running_and_is_adopted() {
 #[test]
 fn an_instance_without_uid_is_adopted_by_name_only_where_the_class_says_so() {
     for (value, creates) in [("true", 1), ("false", 0), ("yes", 0)] {
-        let mut world = running("", json!({}));
+        let mut world = running("", &json!({}));
         by_name(&mut world, value);
         world.settle();
         assert_eq!(world.count(Kind::CreateMachine), creates, "{value}");
@@ -134,7 +134,7 @@ fn a_new_machine_whose_instance_is_found_by_name_makes_no_second_one() {
 
 #[test]
 fn a_running_machine_that_the_driver_does_not_know_is_left_alone_and_said_once() {
-    let mut world = running("", json!({}));
+    let mut world = running("", &json!({}));
     world.instances.clear();
     world.settle();
     assert_eq!((world.phase(), world.creates), (MachinePhase::Running, 0));
@@ -154,7 +154,7 @@ fn a_running_machine_that_the_driver_does_not_know_is_left_alone_and_said_once()
 
 #[test]
 fn an_adoption_that_fails_does_not_disturb_a_running_machine_and_is_tried_again() {
-    let mut world = running("uid of the life before", json!({ "instanceUID": "before" }));
+    let mut world = running("uid of the life before", &json!({ "instanceUID": "before" }));
     world.pass();
     world.answer();
     world.pass();
@@ -171,7 +171,7 @@ fn an_adoption_that_fails_does_not_disturb_a_running_machine_and_is_tried_again(
 
 #[test]
 fn a_running_machine_whose_instance_does_not_fit_its_class_keeps_running() {
-    let mut world = running("uid of the life before", json!({ "instanceUID": "before" }));
+    let mut world = running("uid of the life before", &json!({ "instanceUID": "before" }));
     world.pass();
     world.answer();
     world.pass();

@@ -304,6 +304,7 @@ fn a_preserved_node_is_emptied_by_force_at_the_drain_timeout_or_when_asked_to() 
 /// The pod, as it is after an eviction in vain.
 fn refused(world: &World) -> PodView {
     let Observed::Known(pods) = &world.pods else { panic!("no pods") };
-    assert!(pods[0].refused.is_some() && !pods[0].terminating);
-    pods[0].clone()
+    let pod = pods.first().unwrap();
+    assert!(pod.refused.is_some() && !pod.terminating);
+    pod.clone()
 }
