@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod class;
 mod crds;
 mod data_dir;
 mod describe;
@@ -48,6 +49,9 @@ enum Command {
     Describe(describe::Args),
     /// Check that a driver keeps the contract: the suite plays the core against it
     Sanity(Box<sanity::Args>),
+    /// Ask a driver about a class: the name that it should have
+    #[command(subcommand)]
+    Class(class::Args),
     /// Print the CustomResourceDefinitions, for `kubectl apply -f -`
     Crds,
 }
@@ -81,6 +85,7 @@ pub async fn run(cli: Cli) -> ExitCode {
                 }
             };
         }
+        Command::Class(args) => Box::pin(class::run(args)).await,
         Command::Crds => crds::run(),
     };
     match result {

@@ -1,11 +1,12 @@
 """An Ostler driver for a cloud that is one SQLite table. session.py speaks the protocol; README.md explains."""
 
-import asyncio, json, os, sqlite3, time, uuid
+import asyncio, hashlib, json, os, sqlite3, time, uuid
 from pathlib import Path
 
 from session import Failed, o, run, seconds
 
 PROVIDER, MAX_IN_FLIGHT = "python.ostler.dev", 64
+FIXED = ("size", "image")  # what cannot be changed on a running instance
 
 # The cloud. The statement that makes an instance also tags it with cluster and machine: no instance is ever without.
 cloud = sqlite3.connect(os.environ.get("CLOUD_FILE", Path(__file__).parent / "cloud.sqlite3"), isolation_level=None)
@@ -60,7 +61,12 @@ def parse(text):
 
 def fixed(old, new):
     """What stands in the way of a hot update."""
-    return [(path, "is fixed when the instance is made") for path in ("size", "image") if old[path] != new[path]]
+    return [(path, "is fixed when the instance is made") for path in FIXED if old[path] != new[path]]
+
+
+def digest(part):
+    """Tools name classes by it, so it must never change for the same fixed part."""
+    return hashlib.sha256(json.dumps(part, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 async def spec_of(x):
@@ -144,7 +150,8 @@ async def validate_class(x):
     paths = [] if wrong or unreadable else [path for path, _ in fixed(old, new)]
     return o.ValidateClassResponse(
         violations=[o.FieldViolation(path=path, description=text) for path, text in wrong],
-        change_is_hot_updatable=not wrong and not paths, not_hot_updatable_paths=paths)
+        change_is_hot_updatable=not wrong and not paths, not_hot_updatable_paths=paths,
+        fixed_spec_sha256="" if wrong else digest({path: new[path] for path in FIXED}))
 
 
 if __name__ == "__main__":

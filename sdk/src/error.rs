@@ -111,6 +111,19 @@ constructors! {
 }
 
 impl DriverError {
+    /// The change of the class cannot reach a running instance, because of these paths. Nothing was
+    /// applied: the instance stays as it is until class or driver change.
+    pub fn not_hot_updatable<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Self {
+        let paths: Vec<String> = paths.into_iter().map(Into::into).collect();
+        let message = format!(
+            "{} cannot be changed on a running instance: make a new class, or change it back",
+            paths.join(", ")
+        );
+        let refused = Self::failed_precondition(message).reason("NOT_HOT_UPDATABLE").not_applied();
+        let fixed = "is fixed when an instance is made";
+        paths.into_iter().fold(refused, |error, path| error.violation(path, fixed))
+    }
+
     /// An error of this code, with unknown certainty and the code's name as its reason.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let details = Details {

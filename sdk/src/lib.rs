@@ -83,6 +83,7 @@ mod diagnosis;
 mod driver;
 mod endpoint;
 mod error;
+pub mod hot;
 mod instance;
 mod library;
 mod options;
@@ -101,8 +102,11 @@ pub use connect::{ConnectError, Connection, Connector, Cutter};
 pub use context::Context;
 pub use driver::{Driver, DriverInfo, OptionalOperation};
 pub use error::{Certainty, Code, DriverError, Violation};
+pub use hot::HotSpec;
 pub use instance::{Instance, PowerState};
 pub use options::{DriverArgs, Options};
+/// Implements [`HotSpec`](trait@HotSpec) for a provider spec.
+pub use ostler_driver_sdk_derive::HotSpec;
 pub use readiness::Readiness;
 pub use request::{
     ClassReview, CreateMachine, DeleteMachine, GetMachineStatus, GetVolumeIds, InitializeMachine,

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::class::parse_spec;
 use crate::context::Context;
 use crate::error::{DriverError, Violation};
+use crate::hot::{self, HotSpec};
 
 /// The API object that an operation is about.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -150,6 +151,55 @@ impl ValidateClass {
     pub fn old_spec<T: DeserializeOwned>(&self) -> Result<Option<T>, DriverError> {
         self.old_provider_spec_json.as_deref().map(parse_spec).transpose()
     }
+
+    /// The whole answer, by the marks of a [`HotSpec`](trait@HotSpec): a field that does not fit is a violation,
+    /// and a change of what is not marked as hot stands in the way of a hot update.
+    ///
+    /// ```
+    /// # use ostler_driver_sdk::{HotSpec, ValidateClass, testing::TestContext};
+    /// #[derive(serde::Serialize, serde::Deserialize, HotSpec)]
+    /// #[serde(deny_unknown_fields)]
+    /// struct Spec {
+    ///     size: u64,
+    ///     #[ostler(hot)]
+    ///     label: String,
+    /// }
+    /// # let request = ValidateClass {
+    /// #     ctx: TestContext::new("c", "u").build(),
+    /// #     provider_spec_json: r#"{"size": 2, "label": "b"}"#.to_owned(),
+    /// #     old_provider_spec_json: Some(r#"{"size": 1, "label": "a"}"#.to_owned()),
+    /// # };
+    /// let review = request.review::<Spec>(|spec| Vec::new());
+    /// assert_eq!(review.not_hot_updatable_paths, ["size"]);
+    /// ```
+    pub fn review<T: HotSpec + DeserializeOwned>(
+        &self,
+        check: impl FnOnce(&T) -> Vec<Violation>,
+    ) -> ClassReview {
+        let spec: T = match self.spec() {
+            Ok(spec) => spec,
+            Err(error) => {
+                let violations = error.violations().to_vec();
+                return ClassReview { violations, ..ClassReview::default() };
+            }
+        };
+        // From a spec that cannot be read nothing was ever made.
+        let old = self.old_spec::<T>().ok().flatten();
+        let changes = old.map_or(Ok(Vec::new()), |old| hot::fixed_changes(&old, &spec));
+        match (changes, hot::fixed_digest(&spec)) {
+            (Ok(paths), Ok(digest)) => ClassReview {
+                violations: check(&spec),
+                change_is_hot_updatable: paths.is_empty(),
+                not_hot_updatable_paths: paths,
+                fixed_spec_sha256: digest,
+                warnings: Vec::new(),
+            },
+            (Err(error), _) | (_, Err(error)) => {
+                let violations = vec![Violation::new("", error.to_string())];
+                ClassReview { violations, ..ClassReview::default() }
+            }
+        }
+    }
 }
 
 /// What a driver says about a provider spec.
@@ -163,6 +213,10 @@ pub struct ClassReview {
     pub warnings: Vec<String>,
     /// Paths whose change stands in the way of a hot update.
     pub not_hot_updatable_paths: Vec<String>,
+    /// Digest of what is fixed when an instance is made, lower-case hex: another one means that the
+    /// instance has to be replaced. Tools make names of classes with it. Empty: the driver does not
+    /// say.
+    pub fixed_spec_sha256: String,
 }
 
 impl From<ClassReview> for proto::ValidateClassResponse {
@@ -172,6 +226,7 @@ impl From<ClassReview> for proto::ValidateClassResponse {
             change_is_hot_updatable: review.change_is_hot_updatable,
             warnings: review.warnings,
             not_hot_updatable_paths: review.not_hot_updatable_paths,
+            fixed_spec_sha256: review.fixed_spec_sha256,
         }
     }
 }

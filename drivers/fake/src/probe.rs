@@ -1,5 +1,6 @@
 //! Looks into the cloud from outside, for the conformance suite and for people.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -29,9 +30,9 @@ enum Question {
     Resources,
     /// A number that grows with every change of the cloud
     JournalLength,
-    /// Puts a tag on an instance, as a stranger would
+    /// Puts a tag on an instance or a part of it, as a stranger would
     AddForeignTag {
-        /// The instance
+        /// The instance, or its disk or network card as `resources` has it
         provider_id: String,
         /// The tag, KEY=VALUE
         #[arg(value_name = "KEY=VALUE", value_parser = key_and_value)]
@@ -55,7 +56,8 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<()> {
         Question::JournalLength => json!(read()?.total_changes()),
         Question::AddForeignTag { provider_id, tag: (key, value) } => {
             let cloud = Cloud::open(&state_file, Clock::system())?;
-            cloud.tag_as_stranger(&provider_id, Resource::Vm, (&key, &value))?;
+            let (instance, part) = whose(&provider_id);
+            cloud.tag_as_stranger(instance, part, (&key, &value))?;
             json!({})
         }
     };
@@ -86,21 +88,24 @@ struct Part<'a> {
     kind: &'a str,
     uid: &'a str,
     cluster_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tags: Option<&'a BTreeMap<String, String>>,
 }
 
 fn resources(state: &State) -> Vec<Part<'_>> {
     let parts = state.instances().flat_map(|instance| {
         let id = &instance.provider_id;
         let parts = [
-            ("instance", id.clone()),
-            ("disk", part(id, "disk")),
-            ("network", part(id, "network")),
+            ("instance", id.clone(), Resource::Vm),
+            ("disk", part(id, "disk"), Resource::Disk),
+            ("network", part(id, "network"), Resource::Network),
         ];
-        parts.map(|(kind, id)| Part {
+        parts.map(|(kind, id, resource)| Part {
             id,
             kind,
             uid: &instance.identity.machine_uid,
             cluster_id: &instance.identity.cluster_id,
+            tags: Some(&instance.tags(resource).tags),
         })
     });
     let left = state.leftovers().map(|left| Part {
@@ -108,8 +113,16 @@ fn resources(state: &State) -> Vec<Part<'_>> {
         kind: &left.kind,
         uid: &left.uid,
         cluster_id: &left.cluster_id,
+        tags: None,
     });
     parts.chain(left).collect()
+}
+
+/// The instance and the part that an id names.
+fn whose(id: &str) -> (&str, Resource) {
+    let disk = id.strip_suffix("/disk").map(|instance| (instance, Resource::Disk));
+    let network = || id.strip_suffix("/network").map(|instance| (instance, Resource::Network));
+    disk.or_else(network).unwrap_or((id, Resource::Vm))
 }
 
 fn part(instance: &str, kind: &str) -> String {

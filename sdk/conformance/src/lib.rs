@@ -36,6 +36,7 @@ mod process;
 mod proxy;
 mod registry;
 mod report;
+mod review;
 mod run;
 mod stage;
 
@@ -44,4 +45,5 @@ pub use self::manifest::{ClassManifest, ManifestError, SecretManifest};
 pub use self::options::{Factory, Invitation, Observer, Options, Target};
 pub use self::registry::{Entry, catalogue, markdown};
 pub use self::report::{CheckResult, Counts, DriverName, Finding, Report, Verdict};
+pub use self::review::{ClassReview, review};
 pub use self::run::{RunError, run};

@@ -51,6 +51,9 @@ pub(crate) struct Resource {
     pub(crate) kind: String,
     #[serde(default)]
     pub(crate) uid: String,
+    /// Absent if it has none of its own, or the probe does not tell.
+    #[serde(default)]
+    pub(crate) tags: Option<BTreeMap<String, String>>,
 }
 
 impl Probe {
@@ -86,11 +89,9 @@ impl Probe {
         self.read("journal-length").await
     }
 
-    /// Tags an instance as a stranger would.
-    pub(crate) async fn add_foreign_tag(&self, provider_id: &str, tag: &str) -> Outcome {
-        self.run(&format!("add-foreign-tag {} {}", quoted(provider_id), quoted(tag)))
-            .await
-            .map(drop)
+    /// Tags an instance, or a part of one, as a stranger would.
+    pub(crate) async fn add_foreign_tag(&self, id: &str, tag: &str) -> Outcome {
+        self.run(&format!("add-foreign-tag {} {}", quoted(id), quoted(tag))).await.map(drop)
     }
 
     async fn read<T: DeserializeOwned>(&self, words: &str) -> Outcome<T> {

@@ -89,7 +89,11 @@ pub async fn run(target: Target, options: Options) -> Result<Report, RunError> {
     Ok(Report { driver, results, took: began.elapsed() })
 }
 
-fn theatre(token_file: PathBuf, target: Target, options: Options) -> std::io::Result<Theatre> {
+pub(crate) fn theatre(
+    token_file: PathBuf,
+    target: Target,
+    options: Options,
+) -> std::io::Result<Theatre> {
     let (token, token_file) = match &target {
         Target::Listen { token_file, .. } => {
             (std::fs::read_to_string(token_file)?.trim().to_owned(), token_file.clone())
@@ -104,17 +108,18 @@ fn theatre(token_file: PathBuf, target: Target, options: Options) -> std::io::Re
 }
 
 /// Starts the driver and hears who it is.
-async fn first_hello(stage: &Stage) -> Result<Hello, RunError> {
-    match stage.session().await {
-        Ok(session) => Ok(session.hello.clone()),
-        Err(trouble) => {
-            let (expected, came) = match trouble {
-                Trouble::Failed(Failure { expected, came }) => (expected, came),
-                Trouble::Skipped(reason) => ("a driver".to_owned(), reason),
-            };
-            Err(RunError::Driver { expected, came, printed: stage.output.tail(20) })
-        }
-    }
+pub(crate) async fn first_hello(stage: &Stage) -> Result<Hello, RunError> {
+    let session = stage.session().await.map_err(|trouble| unanswered(stage, trouble))?;
+    Ok(session.hello.clone())
+}
+
+/// The driver did not do what everything else needs.
+pub(crate) fn unanswered(stage: &Stage, trouble: Trouble) -> RunError {
+    let (expected, came) = match trouble {
+        Trouble::Failed(Failure { expected, came }) => (expected, came),
+        Trouble::Skipped(reason) => ("a driver".to_owned(), reason),
+    };
+    RunError::Driver { expected, came, printed: stage.output.tail(20) }
 }
 
 struct Runner {

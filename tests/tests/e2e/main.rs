@@ -8,6 +8,7 @@
 
 mod admin;
 mod bad_input;
+mod class_name;
 mod crash;
 mod debugging;
 mod deployment;

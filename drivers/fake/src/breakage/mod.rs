@@ -97,9 +97,12 @@ breakages! {
     UpdateIdempotent "update/idempotent" "fails when there is nothing to change";
     UpdatePartialHeals "update/partial-heals" "believes the spec that is said to be applied, and does not look";
     UpdateForeignTagsKept "update/foreign-tags-kept" "removes tags of others";
+    UpdateParts "update/parts" "changes the tags of the virtual machine alone";
+    UpdateForeignTagsOfParts "update/foreign-tags-of-parts" "removes tags of others from network and disk";
     UpdateRefusedWhole "update/refused-whole" "applies the tags of a change that it refuses";
     VolumeIds "volumes/ids" "leaves out volumes that are not its own";
     ValidateClassifies "validate/classifies" "finds every class good and every change hot";
+    ValidateFixedDigest "validate/fixed-digest" "takes all of the spec into the digest of what is fixed";
     ValidatePure "validate/pure" "makes an instance to see whether the class works";
     CutMidCreate "resilience/cut-mid-create" "does not say what it holds after a cut";
     CoreRestart "resilience/core-restart" "keeps whatever the verdicts say";

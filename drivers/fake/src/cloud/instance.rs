@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use ostler_driver_sdk::hot::fixed_changes;
 use serde::{Deserialize, Serialize};
 
 use super::bootstrap::Bootstrap;
@@ -146,16 +147,16 @@ impl Instance {
     }
 
     /// Where `spec` asks for something that this instance can never become.
-    pub fn fixed_paths_differing(&self, spec: &ProviderSpec) -> Vec<&'static str> {
-        [
-            ("region", self.region == spec.region),
-            ("image", self.image == spec.image),
-            ("machineType", self.machine_type == spec.machine_type),
-            ("nodeCapacity", self.node_capacity == spec.node_capacity),
-        ]
-        .into_iter()
-        .filter_map(|(path, same)| (!same).then_some(path))
-        .collect()
+    pub fn fixed_paths_differing(&self, spec: &ProviderSpec) -> Vec<String> {
+        let own = ProviderSpec {
+            region: self.region.clone(),
+            image: self.image.clone(),
+            machine_type: self.machine_type.clone(),
+            node_capacity: self.node_capacity.clone(),
+            ..spec.clone()
+        };
+        // Both were read from JSON, so this never happens; it would be a difference.
+        fixed_changes(&own, spec).unwrap_or_else(|error| vec![error.to_string()])
     }
 }
 

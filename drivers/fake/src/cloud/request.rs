@@ -59,7 +59,7 @@ pub enum Refusal {
         /// The instance.
         provider_id: String,
         /// Where it differs from the provider spec.
-        paths: Vec<&'static str>,
+        paths: Vec<String>,
     },
     /// The instance is being deleted.
     #[error("instance {provider_id} is being deleted")]

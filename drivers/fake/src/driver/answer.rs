@@ -77,7 +77,7 @@ fn refused(refusal: &Refusal) -> DriverError {
         }
         Refusal::Incompatible { paths, .. } => paths.iter().fold(
             DriverError::already_exists(message).reason("INCOMPATIBLE_INSTANCE"),
-            |error, path| error.violation(*path, "differs from the instance that exists"),
+            |error, path| error.violation(path.as_str(), "differs from the instance that exists"),
         ),
         Refusal::BeingDeleted { .. } => DriverError::aborted(message).reason("OPERATION_PENDING"),
         Refusal::Full { retry_after, .. } => {

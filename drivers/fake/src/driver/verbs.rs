@@ -13,7 +13,7 @@ use super::call::{Call, Need};
 use super::{FakeDriver, PROVIDER};
 use crate::cloud::{Bootstrap, CLUSTER_TAG, MACHINE_TAG, NewInstance, Refusal, UID_TAG};
 use crate::fault::{Action, Verb};
-use crate::spec::{ProviderSpec, Resource, fixed_paths_changed};
+use crate::spec::{ProviderSpec, Resource};
 
 /// Nearly nothing is done in this process while the cloud takes its time.
 const MAX_IN_FLIGHT: u32 = 640;
@@ -83,7 +83,10 @@ impl Driver for FakeDriver {
                 let provider_id = found.provider_id;
                 return Err(cloud_error(Refusal::BeingDeleted { provider_id }.into()));
             }
-            refuse_fixed_paths(&found.fixed_paths_differing(&call.spec))?;
+            let fixed = found.fixed_paths_differing(&call.spec);
+            if !fixed.is_empty() {
+                return Err(DriverError::not_hot_updatable(fixed));
+            }
             call.wait(call.spec.latency.update.0).await.map_err(DriverError::not_applied)?;
             let applied = self.apply(call, &found.provider_id);
             self.durable().await?;
@@ -224,21 +227,6 @@ fn identity_tags(call: &Call, tags: BTreeMap<String, String>) -> BTreeMap<String
     tags.into_iter().chain(own).collect()
 }
 
-fn refuse_fixed_paths(paths: &[&'static str]) -> Result<(), DriverError> {
-    if paths.is_empty() {
-        return Ok(());
-    }
-    let message = format!(
-        "{} cannot be changed on a running instance: make a new class, or change it back",
-        paths.join(", ")
-    );
-    let refused = DriverError::failed_precondition(message).reason("NOT_HOT_UPDATABLE");
-    Err(paths
-        .iter()
-        .fold(refused, |error, path| error.violation(*path, "is fixed when an instance is made"))
-        .not_applied())
-}
-
 fn volume_id(pv_spec_json: &str) -> Result<String, DriverError> {
     let spec: serde_json::Value = serde_json::from_str(pv_spec_json).map_err(|error| {
         DriverError::invalid_argument(format!("a PersistentVolumeSpec is no JSON: {error}"))
@@ -250,25 +238,10 @@ fn volume_id(pv_spec_json: &str) -> Result<String, DriverError> {
 }
 
 fn review(request: &ValidateClass) -> ClassReview {
-    let spec: ProviderSpec = match request.spec() {
-        Ok(spec) => spec,
-        Err(error) => {
-            let violations = error.violations().to_vec();
-            return ClassReview { violations, ..ClassReview::default() };
-        }
-    };
-    // From a spec that cannot be read nothing was ever made.
-    let old = request.old_spec::<ProviderSpec>().ok().flatten();
-    let fixed = old.map_or_else(Vec::new, |old| fixed_paths_changed(&old, &spec));
-    let warnings = if spec.faults.is_empty() {
-        Vec::new()
-    } else {
-        vec![format!("{} scripted faults are on", spec.faults.len())]
-    };
-    ClassReview {
-        violations: spec.violations(),
-        change_is_hot_updatable: fixed.is_empty(),
-        warnings,
-        not_hot_updatable_paths: fixed.into_iter().map(str::to_owned).collect(),
+    let mut review = request.review(ProviderSpec::violations);
+    let faults = request.spec::<ProviderSpec>().map_or(0, |spec| spec.faults.len());
+    if faults > 0 {
+        review.warnings.push(format!("{faults} scripted faults are on"));
     }
+    review
 }

@@ -1,23 +1,23 @@
 //! The provider spec of a machine class: what an instance is made of, and how the simulation plays.
 
-mod change;
 mod duration;
 
 use std::collections::BTreeMap;
 
-use ostler_driver_sdk::Violation;
+use ostler_driver_sdk::{HotSpec, Violation};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
-pub use change::{fixed_paths_changed, is_hot_updatable};
 pub use duration::{GoDuration, NotADuration};
 
 /// Tags that begin so are the driver's own: they carry the identity of the instance.
 pub const RESERVED_TAG_PREFIX: &str = "ostler.dev/";
 
 /// `MachineClass.providerSpec` of provider `fake.ostler.dev`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+///
+/// The knobs of the simulation (latency, capacity, faults, initialize) are no part of an instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, HotSpec)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProviderSpec {
     /// Region of the instance, part of its provider id. Cannot be changed on a running instance.
@@ -31,24 +31,31 @@ pub struct ProviderSpec {
     #[serde(default)]
     pub node_capacity: NodeCapacity,
     /// Tags of the resources of an instance. Changed on a running instance by an update.
+    #[ostler(hot)]
     #[serde(default)]
     pub tags: Tags,
     /// Whether a new instance needs InitializeMachine.
+    #[ostler(hot)]
     #[serde(default)]
     pub initialize: bool,
     /// How long things take.
+    #[ostler(hot)]
     #[serde(default)]
     pub latency: Latency,
     /// How many instances there may be.
+    #[ostler(hot)]
     #[serde(default)]
     pub capacity: Capacity,
     /// How many calls the cloud takes; without it, all.
+    #[ostler(hot)]
     #[serde(default)]
     pub throttle: Option<Throttle>,
     /// How the kubelet behaves. Changed on a running instance by an update.
+    #[ostler(hot)]
     #[serde(default)]
     pub kubelet: KubeletSpec,
     /// What goes wrong.
+    #[ostler(hot)]
     #[serde(default)]
     pub faults: Vec<Fault>,
 }
@@ -258,6 +265,8 @@ fn is_quantity(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ostler_driver_sdk::hot;
+
     use super::*;
 
     fn spec(json: serde_json::Value) -> ProviderSpec {
@@ -280,6 +289,30 @@ mod tests {
         let paths: Vec<_> = spec.violations().into_iter().map(|v| v.path).collect();
         let tag = "tags.disk[ostler.dev/cluster]";
         assert_eq!(paths, ["region", "image", "nodeCapacity.memory", tag, "faults[0]"]);
+    }
+
+    #[test]
+    fn tags_and_kubelet_are_hot_and_what_the_instance_is_made_of_is_not() {
+        let base = serde_json::json!({"region": "r", "image": "i"});
+        let cases = [
+            ("tags", serde_json::json!({"vm": {"a": "b"}}), None),
+            ("kubelet", serde_json::json!({"pods": "stuck"}), None),
+            ("latency", serde_json::json!({"boot": "1s"}), None),
+            ("initialize", serde_json::json!(true), None),
+            ("capacity", serde_json::json!({"maxInstances": 1}), None),
+            ("throttle", serde_json::json!({"calls": 1, "per": "1s"}), None),
+            ("faults", serde_json::json!([{"operation": "CreateMachine"}]), None),
+            ("region", serde_json::json!("s"), Some("region")),
+            ("image", serde_json::json!("j"), Some("image")),
+            ("machineType", serde_json::json!("large"), Some("machineType")),
+            ("nodeCapacity", serde_json::json!({"cpu": "8"}), Some("nodeCapacity.cpu")),
+        ];
+        for (path, value, fixed) in cases {
+            let mut changed = base.clone();
+            changed[path] = value;
+            let changes = hot::fixed_changes(&spec(base.clone()), &spec(changed)).unwrap();
+            assert_eq!(changes, fixed.into_iter().collect::<Vec<_>>(), "{path}");
+        }
     }
 
     #[test]

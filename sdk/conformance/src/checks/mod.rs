@@ -14,6 +14,8 @@ mod update;
 mod validate;
 mod volumes;
 
+pub(crate) use self::validate::review;
+
 use crate::check::Check;
 
 /// All checks, in the order in which they run.

@@ -15,6 +15,8 @@ use crate::driver::Driver;
 use crate::machine::{Machine, again};
 use crate::outcome::{Outcome, ensure, failed, skipped};
 
+mod parts;
+
 const MANUAL: &str = "operation.proto, UpdateMachineRequest";
 const KIND: Gate = Gate::Kind(OperationKind::UpdateMachine);
 
@@ -58,6 +60,26 @@ pub(super) const CHECKS: &[Check] = &[
         why: "billing, backup and other controllers live by tags of their own",
         manual: MANUAL,
         run: |bench| Box::pin(foreign_tags_kept(bench)),
+    },
+    Check {
+        name: "update/parts",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[KIND, Gate::Creates, Gate::HotClass, Gate::Probe],
+        sentence: "brings network cards and disks to the new spec as well, each with tags of its own",
+        why: "a bill, a quota or a firewall goes by the tags of the part, not by those of the machine",
+        manual: MANUAL,
+        run: |bench| Box::pin(parts::alike(bench)),
+    },
+    Check {
+        name: "update/foreign-tags-of-parts",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[KIND, Gate::Creates, Gate::HotClass, Gate::Probe],
+        sentence: "keeps tags that others put on network cards and disks",
+        why: "backups find disks by tags that the class knows nothing of",
+        manual: MANUAL,
+        run: |bench| Box::pin(parts::foreign_tags_kept(bench)),
     },
     Check {
         name: "update/refused-whole",

@@ -10,7 +10,7 @@ use crate::check::{Check, Gate, Needs, Tier};
 use crate::driver::Driver;
 use crate::machine::on_class;
 use crate::manifest::ClassManifest;
-use crate::outcome::{Outcome, ensure, failed};
+use crate::outcome::{Outcome, ensure, failed, skipped};
 
 const MANUAL: &str = "operation.proto, ValidateClassRequest";
 const KIND: Gate = Gate::Kind(OperationKind::ValidateClass);
@@ -27,6 +27,16 @@ pub(super) const CHECKS: &[Check] = &[
         run: |bench| Box::pin(classifies(bench)),
     },
     Check {
+        name: "validate/fixed-digest",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[KIND, Gate::HotClass, Gate::AltClass],
+        sentence: "gives the same digest of what is fixed for a change that reaches running instances, and another one for a change that does not",
+        why: "tools name classes by it: machines would be replaced for a tag, or not be replaced for an image",
+        manual: MANUAL,
+        run: |bench| Box::pin(fixed_digest(bench)),
+    },
+    Check {
         name: "validate/pure",
         tier: Tier::Capability,
         needs: Needs::Session,
@@ -37,6 +47,12 @@ pub(super) const CHECKS: &[Check] = &[
         run: |bench| Box::pin(pure(bench)),
     },
 ];
+
+/// What the driver says of `--class`.
+pub(crate) async fn review(bench: &Bench) -> Outcome<ValidateClassResponse> {
+    let driver = bench.connect().await?;
+    validate(&driver, spec(&bench.options().class), None).await
+}
 
 async fn validate(
     driver: &Driver<'_>,
@@ -103,6 +119,30 @@ async fn classifies(bench: &Bench) -> Outcome {
         )?;
     }
     Ok(())
+}
+
+async fn fixed_digest(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let options = bench.options();
+    let mut digests = Vec::new();
+    let classes = [Some(&options.class), options.hot_class.as_ref(), options.alt_class.as_ref()];
+    for class in classes.into_iter().flatten() {
+        digests.push(validate(&driver, spec(class), None).await?.fixed_spec_sha256);
+    }
+    if digests.iter().all(String::is_empty) {
+        return Err(skipped("the driver says no fixed_spec_sha256"));
+    }
+    let form = |digest: &String| {
+        digest.len() == 64 && digest.chars().all(|it| matches!(it, '0'..='9' | 'a'..='f'))
+    };
+    ensure(
+        digests.iter().all(form),
+        "fixed_spec_sha256: 64 lower-case hexadecimal digits each time",
+        format_args!("{digests:?}"),
+    )?;
+    let [good, hot, alt] = digests.as_slice() else { return Ok(()) };
+    ensure(good == hot, "the digest of --class for --hot-class", format_args!("{good} and {hot}"))?;
+    ensure(good != alt, "another digest for --alt-class", format_args!("{alt} for both"))
 }
 
 async fn pure(bench: &Bench) -> Outcome {

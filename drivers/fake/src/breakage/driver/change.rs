@@ -7,9 +7,9 @@ use ostler_driver_sdk::{
 
 use super::{Broken, remember};
 use crate::breakage::Breakage;
-use crate::cloud::{Instance as Vm, Leftover};
+use crate::cloud::{Instance as Vm, Leftover, TagSet};
 use crate::driver::cloud_error;
-use crate::spec::{ProviderSpec, Resource};
+use crate::spec::{ProviderSpec, RESERVED_TAG_PREFIX, Resource};
 
 impl Broken {
     pub(super) async fn initialize(
@@ -67,6 +67,7 @@ impl Broken {
         {
             return Ok(Updated::default());
         }
+        let before = self.vms(&ctx);
         let answer = self.fake.update_machine(request).await;
         let refused = answer.as_ref().is_err_and(|error| error.code() == Code::FailedPrecondition);
         if self.breaks(Breakage::UpdateRefusedWhole) && refused {
@@ -79,6 +80,19 @@ impl Broken {
         if self.breaks(Breakage::UpdateForeignTagsKept) {
             let bare = self.vms(&ctx).into_iter().map(without_foreign_tags).collect();
             self.fake.cloud().plant(bare).map_err(cloud_error)?;
+        }
+        if self.breaks(Breakage::UpdateForeignTagsOfParts) {
+            let bare = |mut vm: Vm| {
+                drop_foreign_tags([&mut vm.network, &mut vm.disk]);
+                vm
+            };
+            let bare = self.vms(&ctx).into_iter().map(bare).collect();
+            self.fake.cloud().plant(bare).map_err(cloud_error)?;
+        }
+        if self.breaks(Breakage::UpdateParts) {
+            let old = |(vm, old): (Vm, Vm)| Vm { network: old.network, disk: old.disk, ..vm };
+            let half = self.vms(&ctx).into_iter().zip(before).map(old).collect();
+            self.fake.cloud().plant(half).map_err(cloud_error)?;
         }
         Ok(updated)
     }
@@ -111,11 +125,15 @@ fn disk_of(vm: &Vm) -> Leftover {
     }
 }
 
-/// Keeps identity and what the class says.
 fn without_foreign_tags(mut vm: Vm) -> Vm {
-    for tags in [&mut vm.vm, &mut vm.network, &mut vm.disk] {
-        let managed = tags.managed.clone();
-        tags.tags.retain(|key, _| managed.contains(key) || key.starts_with("ostler.dev/"));
-    }
+    drop_foreign_tags([&mut vm.vm, &mut vm.network, &mut vm.disk]);
     vm
+}
+
+/// Keeps identity and what the class says.
+fn drop_foreign_tags<'a>(parts: impl IntoIterator<Item = &'a mut TagSet>) {
+    for tags in parts {
+        let managed = tags.managed.clone();
+        tags.tags.retain(|key, _| managed.contains(key) || key.starts_with(RESERVED_TAG_PREFIX));
+    }
 }

@@ -8,6 +8,7 @@ use ostler_driver_sdk::{
 use super::{Broken, identity, twin};
 use crate::breakage::Breakage;
 use crate::cloud::{Bootstrap, Instance as Vm, NewInstance};
+use crate::digest::short_digest;
 use crate::driver::cloud_error;
 use crate::spec::Resource;
 
@@ -82,7 +83,11 @@ impl Broken {
         if self.breaks(Breakage::ValidatePure) {
             self.try_out(&request)?;
         }
-        let review = self.fake.validate_class(request).await?;
+        let whole = short_digest(&request.provider_spec_json).repeat(4);
+        let mut review = self.fake.validate_class(request).await?;
+        if self.breaks(Breakage::ValidateFixedDigest) {
+            review.fixed_spec_sha256 = whole;
+        }
         if self.breaks(Breakage::ValidateClassifies) {
             return Ok(ClassReview { change_is_hot_updatable: true, ..ClassReview::default() });
         }
