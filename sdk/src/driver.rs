@@ -115,7 +115,7 @@ pub enum OptionalOperation {
     InitializeMachine,
     /// [`Driver::update_machine`]. Without it, no change of a class reaches running instances.
     UpdateMachine,
-    /// [`Driver::get_volume_ids`]. Without it, a drain does not wait for volumes to detach.
+    /// [`Driver::get_volume_ids`]. Without it, a drain knows volumes by their CSI handles only.
     GetVolumeIds,
     /// [`Driver::validate_class`]. Without it, wrong classes show when the first machine is made.
     ValidateClass,

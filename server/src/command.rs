@@ -101,6 +101,15 @@ pub struct Args {
     /// How long a deletion waits for volumes to be detached
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
     machine_pv_detach_timeout: Duration,
+    /// How long a drain waits for a volume to be attached where another pod waits for it
+    #[arg(long, value_name = "DURATION", default_value = "90s", value_parser = duration)]
+    machine_pv_reattach_timeout: Duration,
+    /// How often the eviction of a pod is tried before it is deleted; at most once in 20 s of the drain timeout
+    #[arg(long, default_value_t = 360, value_parser = clap::value_parser!(i32).range(0..))]
+    machine_max_evict_retries: i32,
+    /// A pod that has been terminating for longer is not waited for; 0s: it always is
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    machine_skip_wait_for_delete_timeout: Duration,
     /// An API server that is silent for this long freezes health timeouts, as machine-controller-manager does
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     machine_safety_apiserver_statuscheck_timeout: Duration,
@@ -255,6 +264,9 @@ fn options(args: Args) -> CoreOptions {
         drain_timeout: args.machine_drain_timeout,
         preserve_timeout: args.machine_preserve_timeout,
         detach_timeout: args.machine_pv_detach_timeout,
+        reattach_timeout: args.machine_pv_reattach_timeout,
+        max_evict_retries: args.machine_max_evict_retries,
+        skip_wait_for_delete: Some(args.machine_skip_wait_for_delete_timeout),
         resource_exhausted_retry: args.resource_exhausted_retry,
         node_conditions: args.node_conditions,
         ..snapshot::Settings::default()

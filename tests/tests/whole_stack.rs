@@ -82,7 +82,7 @@ async fn a_budget_that_never_yields_holds_a_drain_for_two_hours_and_not_longer()
         .await;
     let began = world.now();
     delete(&world, "m").await;
-    world.until("m", "blocked", waits_for(WaitReason::PodDisruptionBudget)).await;
+    world.until("m", "blocked", waits_for(WaitReason::MisconfiguredBudget)).await;
     world.until("m", "gone", gone).await;
     let took = world.now().duration_since(began);
     assert!(took.as_secs() >= 2 * 3600 && took.as_secs() < 2 * 3600 + 120, "{took}");

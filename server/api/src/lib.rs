@@ -6,6 +6,7 @@
 
 pub mod bootstrap;
 pub mod crds;
+mod drain_status;
 pub mod driver;
 pub mod history;
 pub mod machine;

@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{bootstrap::Bootstrap, names, timeout::Timeout};
 pub use crate::{
+    drain_status::{DeletionCause, DrainProgress, DrainVolume},
     machine_status::{
-        CurrentStatus, DrainProgress, HotUpdate, HotUpdateState, LastOperation, LifecyclePhase,
-        MachineAddress, MachineConditionType, MachineOperationType, MachinePhase, MachineState,
-        MachineStatus, MachineStep, OperationIntent, OperationVerb, Retry, WaitingFor,
+        CurrentStatus, HotUpdate, HotUpdateState, LastOperation, LifecyclePhase, MachineAddress,
+        MachineConditionType, MachineOperationType, MachinePhase, MachineState, MachineStatus,
+        MachineStep, OperationIntent, OperationVerb, Retry, WaitingFor,
     },
     reasons::{FailureReason, WaitReason},
 };
@@ -166,6 +167,30 @@ impl Machine {
             .and_then(|text| Timeout::from(text).duration())
             .or_else(|| self.spec.creation_timeout.as_ref()?.duration())
             .unwrap_or(default)
+    }
+
+    /// Hooks of a kind that hold the deletion, see [`names::hook`]: the annotation's own name and
+    /// who put it there.
+    pub fn hooks(&self, prefix: &str) -> Vec<(&str, &str)> {
+        let annotations = self.metadata.annotations.iter().flatten();
+        annotations
+            .filter_map(|(key, owner)| {
+                let rest = key.strip_prefix(prefix)?;
+                let name = rest.strip_prefix('/').unwrap_or(rest);
+                Some((name, owner.as_str()))
+            })
+            .collect()
+    }
+
+    /// After how much time of terminating a pod is not waited for; `None`: always waited for.
+    pub fn skip_wait_for_delete(&self, default: Option<Duration>) -> Option<Duration> {
+        self.annotation(names::annotation::SKIP_WAIT_FOR_DELETE)
+            .and_then(|text| {
+                let seconds = text.parse().ok().map(Duration::from_secs);
+                seconds.or_else(|| Timeout::from(text).duration())
+            })
+            .or(default)
+            .filter(|limit| !limit.is_zero())
     }
 
     /// Whether the operator asked for force: label `force-deletion`, read as Go reads a bool.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bootstrap::{BootstrapPhase, InfrastructurePhase, NodeRef},
+    drain_status::{DeletionCause, DrainProgress},
     driver::OperationKind,
     history::MachineHistory,
     open_enum::open_enum,
@@ -103,6 +104,12 @@ pub struct MachineStatus {
     /// What happened lately, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<MachineHistory>,
+    /// Why it is being deleted, as far as the core can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_cause: Option<DeletionCause>,
+    /// When a driver was last asked whether the instance of an unhealthy Node still exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_checked_at: Option<Time>,
 }
 
 impl MachineStatus {
@@ -264,39 +271,6 @@ pub struct HotUpdate {
     pub driver: Option<String>,
 }
 
-/// How far a drain is.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DrainProgress {
-    /// When the first pass began.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started_at: Option<Time>,
-    /// When force is used.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<Time>,
-    /// Pods that still have to go.
-    #[serde(default)]
-    pub pods_left: i32,
-    /// Of these, pods that are terminating.
-    #[serde(default)]
-    pub terminating: i32,
-    /// Of these, pods whose eviction a PodDisruptionBudget refused.
-    #[serde(default)]
-    pub blocked: i32,
-    /// Of these, pods whose eviction failed for another reason.
-    #[serde(default)]
-    pub failing: i32,
-    /// `namespace/name` of the first pods that are blocked or failing, at most three.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub examples: Vec<String>,
-    /// True once force was used.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub forced: bool,
-    /// True once no pod was left, or force was used.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub finished: bool,
-}
-
 open_enum! {
     /// Phase as machine-controller-manager has it.
     #[derive(Default)]
@@ -390,12 +364,16 @@ open_enum! {
         UpdateInstance = "UpdateInstance",
         /// Deletion: find out which instance and which Node there are.
         FindInstance = "FindInstance",
+        /// Deletion: a pre-drain hook holds it.
+        PreDrainHook = "PreDrainHook",
         /// Deletion: no new pods on the Node.
         CordonNode = "CordonNode",
         /// Deletion: the pods leave.
         DrainNode = "DrainNode",
         /// Deletion: the volumes leave.
         DetachVolumes = "DetachVolumes",
+        /// Deletion: a pre-terminate hook holds it.
+        PreTerminateHook = "PreTerminateHook",
         /// Deletion: the instance goes.
         DeleteInstance = "DeleteInstance",
         /// Deletion: the Node goes.
@@ -456,10 +434,10 @@ impl MachineStep {
         match self {
             Self::CreateInstance => &CREATION,
             Self::InitializeInstance => CREATION.split_at(1).1,
-            Self::FindInstance => &DELETION,
+            Self::FindInstance | Self::PreDrainHook => &DELETION,
             Self::CordonNode => DELETION.split_at(1).1,
             Self::DrainNode => DELETION.split_at(2).1,
-            Self::DetachVolumes => DELETION.split_at(3).1,
+            Self::DetachVolumes | Self::PreTerminateHook => DELETION.split_at(3).1,
             Self::DeleteInstance => DELETION.split_at(4).1,
             Self::DeleteNode => DELETION.split_at(5).1,
             Self::JoinNode | Self::UpdateInstance | Self::RemoveFinalizer | Self::Other(_) => &[],

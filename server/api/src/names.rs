@@ -96,8 +96,20 @@ pub mod annotation {
     pub const TOKEN_OF: &str = "ostler.dev/machine-uid";
     /// Ours, on a Machine or MachineClass: any value but `false` keeps us from changing anything.
     pub const PAUSED: &str = "ostler.dev/paused";
+    /// Ours, on a Machine: seconds or a Go duration; a pod that has been terminating for longer is
+    /// not waited for by a drain.
+    pub const SKIP_WAIT_FOR_DELETE: &str = "ostler.dev/skip-wait-for-delete-timeout";
     /// On a Pod: made by the kubelet itself, cannot be evicted.
     pub const MIRROR_POD: &str = "kubernetes.io/config.mirror";
+}
+
+/// Annotations on a Machine that hold its deletion, as Cluster API has them: `<prefix>/<name>`, the
+/// value says who owns the hook. Whoever put one there takes it away again.
+pub mod hook {
+    /// Nothing is drained while there is one.
+    pub const PRE_DRAIN: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io";
+    /// The instance is not deleted while there is one.
+    pub const PRE_TERMINATE: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.io";
 }
 
 /// Taints.
@@ -113,6 +125,8 @@ pub mod taint {
 
 /// Conditions of a Node that machine controllers write.
 pub mod node_condition {
+    /// True: its Machine is being deleted.
+    pub const TERMINATING: &str = "Terminating";
     /// Whether its Machine is preserved.
     pub const PRESERVED: &str = "Preserved";
 }

@@ -106,10 +106,21 @@ open_enum! {
         PodsTerminating = "PodsTerminating",
         /// A PodDisruptionBudget refuses evictions.
         PodDisruptionBudget = "PodDisruptionBudget",
+        /// A PodDisruptionBudget allows no eviction though all its pods are healthy: as it is
+        /// written it never will.
+        MisconfiguredBudget = "PodDisruptionBudgetMisconfigured",
+        /// More than one PodDisruptionBudget selects a pod; the API server evicts no such pod.
+        SeveralBudgets = "SeveralPodDisruptionBudgets",
         /// Evictions fail.
         EvictionFailing = "EvictionFailing",
+        /// A pre-drain hook holds the deletion.
+        PreDrainHook = "PreDrainHook",
+        /// A pre-terminate hook holds the deletion.
+        PreTerminateHook = "PreTerminateHook",
         /// Volumes are still attached to the Node.
         VolumesAttached = "VolumesAttached",
+        /// Volumes have left the Node and are not attached yet where a pod waits for them.
+        VolumesMoving = "VolumesMoving",
         /// The API server refused or did not answer a write.
         ApiWriteFailed = "ApiWriteFailed",
         /// Somebody paused the Machine or its class by annotation `ostler.dev/paused`.
@@ -144,6 +155,8 @@ open_enum! {
         HealthTimeout = "HealthTimeout",
         /// Another instance holds the name.
         InstanceConflict = "InstanceConflict",
+        /// The driver says that the instance of an unhealthy Node does not exist any more.
+        InstanceMissing = "InstanceMissing",
         /// The infrastructure lost something for good.
         DataLoss = "DataLoss",
         /// The bootstrap provider gave up and named no reason of its own.

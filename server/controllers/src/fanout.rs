@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Secret};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Resource;
-use ostler_api::machine::MachinePhase;
+use ostler_api::machine::{MachinePhase, WaitReason};
 use ostler_api::names::{LEADER_LEASE, label};
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::strays;
@@ -195,6 +197,52 @@ impl Fanout {
         };
         let names = by_label.into_iter().chain(by_node.unwrap_or_default());
         self.add_all(names.filter(deleting), lane(change));
+    }
+
+    /// A budget changed: as many pods as it lets go now are tried again.
+    pub(crate) fn budget(&self, change: &Change<PodDisruptionBudget>) {
+        let Some(budget) = change.latest() else { return };
+        let allows = |budget: &Arc<PodDisruptionBudget>| {
+            let status = budget.status.as_ref();
+            usize::try_from(status.map_or(0, |status| status.disruptions_allowed)).unwrap_or(0)
+        };
+        let pods = change.new.as_ref().map_or(usize::MAX, allows);
+        let freed = self.memory.let_go(&ObjectName::of(budget.as_ref()).to_string(), pods);
+        self.add_all(freed, lane(change));
+    }
+
+    /// A VolumeAttachment changed: look at the machine whose Node is being drained of it, and at
+    /// those that wait for it to arrive.
+    pub(crate) fn attachment(&self, target: &Target, change: &Change<VolumeAttachment>) {
+        let Some(attachment) = change.latest() else { return };
+        let node = ObjectName::cluster(&attachment.spec.node_name);
+        if let Some(node) = target.nodes.get(&node) {
+            self.add_all(self.deleting(self.machines_of(target, &node)), lane(change));
+        }
+        if attachment.status.as_ref().is_some_and(|status| status.attached) {
+            self.add_all(self.following(), lane(change));
+        }
+    }
+
+    /// Something that drains need was listed for the first time.
+    pub(crate) fn drains(&self) {
+        self.add_all(self.deleting(self.stores.machines.names()), Lane::Change);
+    }
+
+    fn deleting(&self, mut names: Vec<ObjectName>) -> Vec<ObjectName> {
+        let machines = &self.stores.machines;
+        names.retain(|name| machines.get(name).is_some_and(|machine| machine.is_deleting()));
+        names
+    }
+
+    /// Machines whose drain waits for volumes to arrive elsewhere.
+    fn following(&self) -> Vec<ObjectName> {
+        let waits = |machine: &Arc<Machine>| {
+            let waiting = machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
+            waiting.is_some_and(|waiting| waiting.reason == WaitReason::VolumesMoving)
+        };
+        let all = self.stores.machines.all();
+        all.iter().filter(|machine| waits(machine)).map(|it| ObjectName::of(it.as_ref())).collect()
     }
 
     fn machines_of(&self, target: &Target, node: &Node) -> Vec<ObjectName> {

@@ -38,5 +38,8 @@ pub use reachability::ApiCheck;
 pub use run::Controllers;
 pub use schema_check::{PrunedField, SchemaError, check_schemas};
 pub use settings::Settings;
-pub use stores::{ClassIndex, MachineIndex, NodeIndex, PodIndex, StoreClassSource, Stores};
+pub use stores::{
+    AttachmentIndex, BudgetIndex, ClassIndex, MachineIndex, NodeIndex, PodIndex, StoreClassSource,
+    Stores,
+};
 pub use target::{Clusters, Connect, MAX_TARGETS, Target, TargetOf, Targets, Unusable, connect};

@@ -1,16 +1,28 @@
 //! What this process remembers between passes. Losing it costs a request more, never a decision.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use ostler_lifecycle::operation::Finished;
-use ostler_lifecycle::snapshot::{BootstrapToken, Observed, Refusal};
+use ostler_lifecycle::snapshot::{BootstrapToken, Observed, Refusal, RefusalCause};
 
 use crate::hot_update::AllRooms;
+use crate::watch::ObjectName;
 
 /// For how long a failure is remembered: longer than any creation may take.
 const FAILURES_KEPT: SignedDuration = SignedDuration::from_hours(24);
+
+/// A pod whose eviction was tried in vain.
+#[derive(Debug, Clone)]
+pub(crate) struct Refused {
+    /// How, and how often.
+    pub(crate) refusal: Refusal,
+    /// Its labels, if they were needed and could be read.
+    pub(crate) labels: Option<Arc<BTreeMap<String, String>>>,
+    /// The machine that is drained of it.
+    pub(crate) machine: ObjectName,
+}
 
 /// Bounded by the machines that exist and the pods on Nodes being drained: the watches report what
 /// is gone.
@@ -26,13 +38,15 @@ struct Contents {
     /// The bootstrap token that was looked at last, by UID of the machine: its id, and what is there.
     tokens: HashMap<String, (String, Observed<BootstrapToken>)>,
     /// Evictions in vain, by UID of the pod.
-    refusals: HashMap<String, Refusal>,
+    refusals: HashMap<String, Refused>,
     /// Operations that were cancelled, by UID of the machine.
     cancelled: HashMap<String, String>,
     /// Operations that the sessions refused for good, by UID of the machine.
     refused: HashMap<String, Finished>,
     /// When a machine of a MachineDeployment last failed its health.
     health_failures: HashMap<String, Timestamp>,
+    /// Persistent volumes whose ids a driver was asked for, by UID of the machine.
+    asked_volumes: HashMap<String, Vec<String>>,
     /// UIDs of machines that we took our finalizer from and that the watch still shows.
     ended: HashSet<String>,
 }
@@ -54,14 +68,40 @@ impl Memory {
         self.lock().tokens.insert(machine_uid.to_owned(), (id.to_owned(), token));
     }
 
-    /// When the eviction of this pod was last tried in vain.
-    pub(crate) fn refusal(&self, pod_uid: &str) -> Option<Refusal> {
-        self.lock().refusals.get(pod_uid).copied()
+    /// How the eviction of this pod was last tried in vain.
+    pub(crate) fn refused_pod(&self, pod_uid: &str) -> Option<Refused> {
+        self.lock().refusals.get(pod_uid).cloned()
     }
 
     /// The eviction of this pod was tried in vain.
-    pub(crate) fn keep_refusal(&self, pod_uid: &str, refusal: Refusal) {
-        self.lock().refusals.insert(pod_uid.to_owned(), refusal);
+    pub(crate) fn keep_refused_pod(&self, pod_uid: &str, refused: Refused) {
+        self.lock().refusals.insert(pod_uid.to_owned(), refused);
+    }
+
+    /// A budget lets so many pods go: as many of those that it held are tried again at once.
+    /// Returns the machines that they hold up.
+    pub(crate) fn let_go(&self, budget: &str, pods: usize) -> Vec<ObjectName> {
+        let mut contents = self.lock();
+        let held = contents.refusals.values_mut().filter(|refused| match &refused.refusal.cause {
+            RefusalCause::Budgets(budgets) => budgets.iter().any(|one| one.name == budget),
+            RefusalCause::Failed => false,
+        });
+        let mut machines = Vec::new();
+        for refused in held.take(pods) {
+            refused.refusal.at = Timestamp::UNIX_EPOCH;
+            machines.push(refused.machine.clone());
+        }
+        machines
+    }
+
+    /// The persistent volumes whose ids the driver is asked for on behalf of this machine.
+    pub(crate) fn keep_asked_volumes(&self, machine_uid: &str, names: Vec<String>) {
+        self.lock().asked_volumes.insert(machine_uid.to_owned(), names);
+    }
+
+    /// The same, to put names to the ids that the driver answered.
+    pub(crate) fn asked_volumes(&self, machine_uid: &str) -> Vec<String> {
+        self.lock().asked_volumes.get(machine_uid).cloned().unwrap_or_default()
     }
 
     /// Whether this operation was cancelled.
@@ -147,6 +187,7 @@ impl Memory {
         contents.tokens.remove(machine_uid);
         contents.cancelled.remove(machine_uid);
         contents.refused.remove(machine_uid);
+        contents.asked_volumes.remove(machine_uid);
         contents.ended.remove(machine_uid);
     }
 }

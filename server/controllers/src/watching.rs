@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::fanout::Fanout;
 use crate::reachability::Reach;
 use crate::target::Target;
-use crate::watch::{self, Change, Feed, Mirror, Mirrored, WatchMetrics};
+use crate::watch::{self, Change, Feed, Mirror, Mirrored, OnDemand, WatchMetrics};
 
 /// Starts watches. Each is a task of its own.
 #[derive(Clone)]
@@ -43,6 +43,39 @@ impl Watches {
         let pods = Api::all(target.client.clone());
         let pods = self.feed(pods, &target.pods, move |fanout, change| fanout.pod(&of, change));
         self.start(to, pods);
+        let of = Arc::clone(target);
+        let attachment = move |fanout: &Fanout, change: &Change<_>| fanout.attachment(&of, change);
+        self.on_demand(to, target, &target.attachments, attachment);
+        self.on_demand(to, target, &target.budgets, Fanout::budget);
+        self.on_demand(to, target, &target.claims, |_, _| {});
+        self.on_demand(to, target, &target.volumes, |_, _| {});
+    }
+
+    /// A watch that exists only while a drain needs it.
+    fn on_demand<K>(
+        &self,
+        to: &mut JoinSet<()>,
+        target: &Target,
+        objects: &Arc<OnDemand<K>>,
+        on_change: impl Fn(&Fanout, &Change<K>) + Send + Sync + 'static,
+    ) where
+        K: Mirrored + fmt::Debug + DeserializeOwned,
+    {
+        let (watches, objects) = (self.clone(), Arc::clone(objects));
+        let (api, on_change) = (Api::all(target.client.clone()), Arc::new(on_change));
+        to.spawn(async move {
+            let watch = |mirror| {
+                let on_change = Arc::clone(&on_change);
+                let on_change =
+                    move |fanout: &Fanout, change: &Change<K>| on_change(fanout, change);
+                // It may only lack the right; the other watches tell of an API server that is away.
+                let on_failure = Box::new(|| {});
+                let feed = watches.feed(api.clone(), &mirror, on_change);
+                let feed = Feed { on_failure, ..feed };
+                watch::run(feed, &watches.metrics, Arc::clone(&watches.clock))
+            };
+            objects.run(watch, || watches.fanout.drains()).await;
+        });
     }
 
     fn served<K>(

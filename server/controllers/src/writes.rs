@@ -39,14 +39,36 @@ pub(crate) enum WriteError {
     #[error("the object is not there")]
     NotFound,
     /// Refused for now (429).
-    #[error("refused for now: {0}")]
-    TooManyRequests(String),
+    #[error("refused for now: {message}")]
+    TooManyRequests {
+        /// Why.
+        message: String,
+        /// Not before this much time has passed.
+        retry_after: Option<Duration>,
+    },
     /// No answer in time; it may have happened.
     #[error("no answer within {}s", PATIENCE.as_secs())]
     NoAnswer,
+    /// The API server broke (500).
+    #[error("{0}")]
+    Internal(String),
     /// Anything else.
     #[error("{0}")]
     Other(String),
+}
+
+impl WriteError {
+    /// How long the API server wants to be left alone.
+    pub(crate) const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::TooManyRequests { retry_after, .. } => *retry_after,
+            Self::Conflict
+            | Self::NotFound
+            | Self::NoAnswer
+            | Self::Internal(_)
+            | Self::Other(_) => None,
+        }
+    }
 }
 
 impl From<kube::Error> for WriteError {
@@ -55,7 +77,15 @@ impl From<kube::Error> for WriteError {
         match status.code {
             404 => Self::NotFound,
             409 => Self::Conflict,
-            429 => Self::TooManyRequests(status.message.clone()),
+            429 => Self::TooManyRequests {
+                message: status.message.clone(),
+                retry_after: status
+                    .details
+                    .as_ref()
+                    .filter(|details| details.retry_after_seconds > 0)
+                    .map(|details| Duration::from_secs(details.retry_after_seconds.into())),
+            },
+            500 => Self::Internal(status.message.clone()),
             _ => Self::Other(status.message.clone()),
         }
     }
@@ -216,6 +246,13 @@ impl Writer {
         let api: Api<Machine> = Api::all(self.client.clone());
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
         self.run("Machine", "list", api.list(&named)).await.map(|found| found.items)
+    }
+
+    /// Whether the API server can evict pods; `None`: it did not say.
+    pub(crate) async fn can_evict(&self) -> Option<bool> {
+        let asked = self.client.list_core_api_resources("v1");
+        let core = tokio::time::timeout(PATIENCE, asked).await.ok()?.ok()?;
+        Some(core.resources.iter().any(|one| one.name == "pods/eviction" && one.kind == "Eviction"))
     }
 
     /// Reads an object from the API itself.

@@ -156,7 +156,10 @@ fn patches(plan: &Plan) -> impl Iterator<Item = &crate::plan::MachinePatch> {
         | Action::PatchNode(_)
         | Action::PatchNodeStatus(_)
         | Action::Evict(_)
+        | Action::EndPod(_)
         | Action::DeletePod(_)
+        | Action::MarkNode { .. }
+        | Action::DeleteAttachment { .. }
         | Action::DeleteNode { .. }
         | Action::DeleteMachine
         | Action::RemoveFinalizer => None,

@@ -6,6 +6,7 @@
 //! knows the time, or makes random values: all of that comes in with the snapshot.
 
 pub mod bootstrap;
+pub mod budget;
 pub mod class;
 pub mod class_rules;
 pub mod digest;
@@ -18,9 +19,11 @@ pub mod operation;
 pub mod orphans;
 pub mod outage;
 pub mod plan;
+pub mod pod;
 mod quantity;
 pub mod record;
 pub mod replacement;
 pub mod snapshot;
 pub mod strays;
 pub mod user_data;
+pub mod volume;

@@ -1,6 +1,6 @@
 //! Operations as decisions see them: what is sent to a driver, and what came back.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use jiff::Timestamp;
 use ostler_api::{
@@ -148,6 +148,11 @@ pub enum Request {
         /// May be empty: find it by identity.
         provider_id: String,
     },
+    /// Name persistent volumes as the infrastructure does.
+    VolumeIds {
+        /// Spec of each PersistentVolume as JSON, by its name.
+        specs: BTreeMap<String, String>,
+    },
 }
 
 impl Request {
@@ -159,6 +164,7 @@ impl Request {
             Self::Update { .. } => OperationKind::UpdateMachine,
             Self::Delete { .. } => OperationKind::DeleteMachine,
             Self::Status { .. } => OperationKind::GetMachineStatus,
+            Self::VolumeIds { .. } => OperationKind::GetVolumeIds,
         }
     }
 }
@@ -230,6 +236,9 @@ pub enum Success {
     Deleted,
     /// The instance exists and looks like this.
     Read(InstanceRecord),
+    /// What the infrastructure calls each PersistentVolume that was asked for, by its name; empty
+    /// where it does not know it.
+    VolumeIds(BTreeMap<String, String>),
 }
 
 /// What the infrastructure knows of one instance.

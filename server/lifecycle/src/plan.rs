@@ -6,12 +6,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeCondition, Taint};
 use ostler_api::{
     bootstrap::BootstrapText,
-    machine::{MachineStatus, WaitReason},
+    machine::{DeletionCause, MachineStatus, WaitReason},
 };
 use serde_json::Value;
 
 use crate::{
     bootstrap::ConfigName,
+    budget::BudgetFacts,
     hot_update::{Question, RoomUse},
     operation::{Dispatch, SecretText},
 };
@@ -105,8 +106,25 @@ pub enum Action {
     PatchNodeStatus(NodeStatusPatch),
     /// Ask for the eviction of a pod.
     Evict(PodRef),
+    /// Delete a pod with its own grace, where there is no eviction.
+    EndPod(PodRef),
     /// Delete a pod at once, with grace 0.
     DeletePod(PodRef),
+    /// Say on the Node, by its condition `Terminating`, that its Machine is being deleted.
+    MarkNode {
+        /// Name of the Node.
+        name: String,
+        /// Why.
+        cause: DeletionCause,
+    },
+    /// Delete a VolumeAttachment of the Node, so that its volume is detached though nobody there
+    /// let go of it; fine if it is gone.
+    DeleteAttachment {
+        /// Its name.
+        name: String,
+        /// Its UID, as a precondition.
+        uid: String,
+    },
     /// Delete the Node; fine if it is gone.
     DeleteNode {
         /// Its name.
@@ -122,10 +140,15 @@ pub enum Action {
 
 impl Action {
     /// Whether the pass goes on when this fails: a drain looks at every pod, and force does not
-    /// wait for any.
+    /// wait for any. Nor does a deletion wait for what only tells others of it.
     pub const fn may_fail(&self) -> bool {
         match self {
-            Self::PatchNodeStatus(_) | Self::Evict(_) | Self::DeletePod(_) => true,
+            Self::PatchNodeStatus(_)
+            | Self::Evict(_)
+            | Self::EndPod(_)
+            | Self::DeletePod(_)
+            | Self::MarkNode { .. }
+            | Self::DeleteAttachment { .. } => true,
             Self::ConfirmNode { .. }
             | Self::ClaimReplacement { .. }
             | Self::AddFinalizer
@@ -153,7 +176,10 @@ impl Action {
             Self::PatchNode(_) => "PatchNode",
             Self::PatchNodeStatus(_) => "PatchNodeStatus",
             Self::Evict(_) => "Evict",
+            Self::EndPod(_) => "EndPod",
             Self::DeletePod(_) => "DeletePod",
+            Self::MarkNode { .. } => "MarkNode",
+            Self::DeleteAttachment { .. } => "DeleteAttachment",
             Self::DeleteNode { .. } => "DeleteNode",
             Self::DeleteMachine => "DeleteMachine",
             Self::RemoveFinalizer => "RemoveFinalizer",
@@ -287,8 +313,9 @@ pub enum Performed {
     Done,
     /// What it was about does not exist any more, or is another object of the same name.
     Gone,
-    /// An eviction that a PodDisruptionBudget refused (429).
-    Refused,
+    /// An eviction that was refused because of the pod's PodDisruptionBudgets: those that select
+    /// it, as far as they were observed.
+    Refused(Vec<BudgetFacts>),
     /// Refused because the object is another one than was observed (409): look again.
     Conflict,
     /// Failed: what the API server said.
@@ -306,6 +333,8 @@ pub struct Event {
     pub reason: EventReason,
     /// For people.
     pub message: String,
+    /// Whether those who look at the Node are told as well.
+    pub on_node: bool,
 }
 
 /// Reasons of events.
@@ -355,6 +384,12 @@ pub enum EventReason {
     Drained,
     /// The drain ended by force.
     DrainForced,
+    /// PodDisruptionBudgets hold the drain in a way that only an edit of them ends.
+    DrainBlocked,
+    /// The volumes of the Node did not leave in time, so they are taken from it.
+    VolumesForced,
+    /// A hook of the Machine holds its deletion.
+    HookWaiting,
     /// The instance is gone.
     InstanceDeleted,
     /// The driver could not delete the instance.
@@ -389,6 +424,9 @@ impl EventReason {
             Self::DrainStarted => "DrainStarted",
             Self::Drained => "Drained",
             Self::DrainForced => "DrainForced",
+            Self::DrainBlocked => "DrainBlocked",
+            Self::VolumesForced => "VolumesForced",
+            Self::HookWaiting => "HookWaiting",
             Self::InstanceDeleted => "InstanceDeleted",
             Self::InstanceDeleteFailed => "InstanceDeleteFailed",
             Self::InstanceNeverRequested => "InstanceNeverRequested",

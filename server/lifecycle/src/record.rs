@@ -1,20 +1,24 @@
 //! What to write after the actions were tried: a status that says what was really done.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ostler_api::{
-    machine::{MachineStatus, WaitReason, WaitingFor},
+    machine::{MachineStatus, MachineStep, WaitReason, WaitingFor},
     names,
 };
 use serde_json::Value;
 
 use crate::{
     machine::{
-        draining::{self, MOST_EXAMPLES},
+        draining::{
+            self,
+            progress::{self, Asked},
+        },
         pass::after,
     },
-    plan::{Action, Event, Next, Performed, Plan},
+    plan::{Action, Event, EventReason, Next, Performed, Plan},
+    pod::PodView,
     snapshot::Snapshot,
 };
 
@@ -49,12 +53,12 @@ pub fn record(snapshot: &Snapshot, plan: &Plan, performed: &[Performed]) -> Reco
         return stopped(snapshot, action, &obstacle);
     }
     let mut status = plan.status.clone();
-    add_evictions(&old, &mut status, results());
+    let told = add_evictions(snapshot, plan, performed, &mut status);
     let gone = plan.next == Next::Done && !has_other_finalizers(snapshot);
     Recorded {
         status: if gone { None } else { status_patch(&old, &status) },
         proceed: true,
-        events: plan.events.clone(),
+        events: plan.events.iter().cloned().chain(told).collect(),
         next: plan.next.clone(),
     }
 }
@@ -71,7 +75,7 @@ fn obstacle(action: &Action, result: &Performed) -> Option<Obstacle> {
         _ if action.may_fail() => None,
         Performed::Conflict => Some(Obstacle::Conflict),
         Performed::Failed(text) => Some(Obstacle::Failed(text.clone())),
-        Performed::Refused => Some(Obstacle::Failed("refused".to_owned())),
+        Performed::Refused(_) => Some(Obstacle::Failed("refused".to_owned())),
         Performed::Skipped => Some(Obstacle::Failed("not tried".to_owned())),
     }
 }
@@ -105,49 +109,73 @@ fn stopped(snapshot: &Snapshot, action: &Action, obstacle: &Obstacle) -> Recorde
     }
 }
 
-/// Adds what came of the evictions to the progress of the drain.
-fn add_evictions<'a>(
-    old: &MachineStatus,
+/// Says in the progress of the drain what came of what was asked of the pods; events that follow
+/// from it.
+fn add_evictions(
+    snapshot: &Snapshot,
+    plan: &Plan,
+    performed: &[Performed],
     status: &mut MachineStatus,
-    results: impl Iterator<Item = (&'a Action, &'a Performed)>,
-) {
-    let Some(drain) = status.drain.as_mut().filter(|drain| !drain.finished) else { return };
-    let mut evicted = false;
-    for (action, result) in results {
-        let Action::Evict(pod) = action else { continue };
-        evicted = true;
-        let stays = match result {
-            Performed::Done => {
-                // A finished pod leaves too, and is not among those that are counted.
-                drain.terminating = (drain.terminating + 1).min(drain.pods_left);
-                false
-            }
-            Performed::Gone => {
-                drain.pods_left = (drain.pods_left - 1).max(0);
-                false
-            }
-            Performed::Refused => {
-                drain.blocked += 1;
-                true
-            }
-            Performed::Conflict | Performed::Failed(_) | Performed::Skipped => {
-                drain.failing += 1;
-                true
-            }
-        };
-        if stays && drain.examples.len() < MOST_EXAMPLES {
-            drain.examples.push(format!("{}/{}", pod.namespace, pod.name));
-        }
-    }
-    let reason = draining::reason(status.drain.as_ref());
-    if let Some(waiting) = status.waiting_for.as_mut()
-        && evicted
-        && waiting.reason != reason
-    {
-        let before = old.waiting_for.as_ref().filter(|before| before.reason == reason);
+) -> Vec<Event> {
+    let drains = status.step == Some(MachineStep::DrainNode) && snapshot.pods.known().is_some();
+    let Some(drain) = status.drain.as_mut().filter(|drain| drains && !drain.finished) else {
+        return Vec::new();
+    };
+    let missing = std::iter::repeat(&Performed::Skipped);
+    let results = plan.actions.iter().zip(performed.iter().chain(missing));
+    let by_uid: BTreeMap<&str, Asked<'_>> =
+        results.filter_map(|(action, result)| asked(action, result)).collect();
+    let of = |pod: &PodView| by_uid.get(pod.uid.as_str()).copied();
+    progress::tally(drain, &draining::leaving(snapshot), of, snapshot.now);
+    let (reason, text) = (progress::reason(Some(drain)), progress::describe(drain));
+    let Some(waiting) = status.waiting_for.as_mut().filter(|wait| is_of_pods(&wait.reason)) else {
+        return Vec::new();
+    };
+    let old = snapshot.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
+    let before = old.filter(|before| before.reason == reason);
+    let news = before.is_none() && progress::needs_somebody(&reason);
+    if waiting.reason != reason {
         waiting.since = before.and_then(|one| one.since.clone()).or_else(|| waiting.since.take());
-        waiting.reason = reason;
+        waiting.reason = reason.clone();
     }
+    waiting.message = Some(text.clone());
+    let message = format!("{reason}: {text}");
+    let event = Event { warning: true, reason: EventReason::DrainBlocked, message, on_node: true };
+    news.then_some(event).into_iter().collect()
+}
+
+/// What an action asks of a pod, and how it went.
+fn asked<'a>(action: &'a Action, result: &'a Performed) -> Option<(&'a str, Asked<'a>)> {
+    match action {
+        Action::Evict(pod) | Action::EndPod(pod) => Some((&pod.uid, Asked::ToLeave(result))),
+        Action::DeletePod(pod) => Some((&pod.uid, Asked::ToVanish(result))),
+        Action::ConfirmNode { .. }
+        | Action::ClaimReplacement { .. }
+        | Action::AddFinalizer
+        | Action::PatchMachine(_)
+        | Action::OwnConfig(_)
+        | Action::EnsureBootstrapToken(_)
+        | Action::DeleteBootstrapToken { .. }
+        | Action::PatchNode(_)
+        | Action::PatchNodeStatus(_)
+        | Action::MarkNode { .. }
+        | Action::DeleteAttachment { .. }
+        | Action::DeleteNode { .. }
+        | Action::DeleteMachine
+        | Action::RemoveFinalizer => None,
+    }
+}
+
+/// Whether a wait is for pods, so that what came of the requests may be another reason for it.
+const fn is_of_pods(reason: &WaitReason) -> bool {
+    matches!(
+        reason,
+        WaitReason::PodsTerminating
+            | WaitReason::PodDisruptionBudget
+            | WaitReason::MisconfiguredBudget
+            | WaitReason::SeveralBudgets
+            | WaitReason::EvictionFailing
+    )
 }
 
 fn has_other_finalizers(snapshot: &Snapshot) -> bool {

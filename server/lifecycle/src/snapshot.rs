@@ -7,7 +7,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use ostler_api::{Machine, MachineClass, driver::OperationKind, machine::WaitReason, names};
 use serde_json::{Value, json};
 
@@ -18,6 +18,11 @@ use crate::{
     operation::{OperationView, SecretText, UserData},
     outage::ApiView,
     replacement::Siblings,
+};
+pub use crate::{
+    budget::BudgetFacts,
+    pod::{PodView, Refusal, RefusalCause},
+    volume::{AttachmentView, VolumeFacts, VolumesView},
 };
 
 /// Something that was looked for. `Unknown` is not `Absent`: that is how instances leak.
@@ -68,6 +73,11 @@ pub struct Snapshot {
     pub pods: Observed<Vec<PodView>>,
     /// Names of volumes that are attached to the Node. Needed only while it is being deleted.
     pub attached_volumes: Observed<Vec<String>>,
+    /// Persistent volumes that have to do with the drain. Needed only while the Machine is being
+    /// deleted and its Node has, or had, pods with volumes.
+    pub volumes: Observed<VolumesView>,
+    /// Whether the API server can evict pods; where it cannot, they are deleted.
+    pub can_evict: bool,
     /// The bootstrap token of the id that this Machine has or would take, see
     /// [`token_id_of`](crate::user_data::token_id_of).
     pub bootstrap_token: Observed<BootstrapToken>,
@@ -254,64 +264,6 @@ pub enum NodeView {
     Known(Arc<Node>),
 }
 
-/// A pod on the Node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "facts of a pod, independent of each other")]
-pub struct PodView {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// UID: a pod of the same name that came later is another pod.
-    pub uid: String,
-    /// Made by the kubelet itself.
-    pub mirror: bool,
-    /// Controlled by a DaemonSet.
-    pub daemon: bool,
-    /// Succeeded or failed.
-    pub finished: bool,
-    /// Being deleted.
-    pub terminating: bool,
-    /// When this process last tried to evict it and was refused or failed. Kept in memory only.
-    pub refused: Option<Refusal>,
-}
-
-/// An eviction that was tried in vain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refusal {
-    /// When.
-    pub at: Timestamp,
-    /// True: by a PodDisruptionBudget. False: the request failed otherwise.
-    pub by_budget: bool,
-}
-
-impl PodView {
-    /// `namespace/name`.
-    pub fn full_name(&self) -> String {
-        format!("{}/{}", self.namespace, self.name)
-    }
-
-    /// Reads a pod.
-    pub fn of(pod: &Pod, refused: Option<Refusal>) -> Self {
-        let meta = &pod.metadata;
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        let annotations = meta.annotations.as_ref();
-        let owners = meta.owner_references.iter().flatten();
-        Self {
-            namespace: meta.namespace.clone().unwrap_or_default(),
-            name: meta.name.clone().unwrap_or_default(),
-            uid: meta.uid.clone().unwrap_or_default(),
-            mirror: annotations.is_some_and(|all| all.contains_key(names::annotation::MIRROR_POD)),
-            daemon: owners
-                .into_iter()
-                .any(|owner| owner.controller == Some(true) && owner.kind == "DaemonSet"),
-            finished: matches!(phase, Some("Succeeded" | "Failed")),
-            terminating: meta.deletion_timestamp.is_some(),
-            refused,
-        }
-    }
-}
-
 /// A bootstrap token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootstrapToken {
@@ -363,10 +315,20 @@ pub struct Settings {
     pub preserve_timeout: Duration,
     /// How long a deletion waits for volumes to be detached.
     pub detach_timeout: Duration,
+    /// How long a drain waits for a volume to be attached where a pod waits for it.
+    pub reattach_timeout: Duration,
+    /// How often the eviction of a pod is tried before it is deleted.
+    pub max_evict_retries: i32,
+    /// After how much time of terminating a pod is not waited for; `None`: always waited for.
+    pub skip_wait_for_delete: Option<Duration>,
+    /// How often a driver is asked whether the instance of an unhealthy Node still exists.
+    pub instance_check: Duration,
     /// How often an instance is read whose Node does not come.
     pub join_check: Duration,
-    /// How long after a refused eviction the next one is tried.
+    /// How long after a refused eviction the next one is tried; then twice as long each time.
     pub eviction_retry: Duration,
+    /// The longest wait between two evictions of a pod, and what `max_evict_retries` is reckoned in.
+    pub eviction_retry_max: Duration,
     /// After how long `Ready` must have been lost for a drain to use force.
     pub unreachable_after: Duration,
     /// Retry after RESOURCE_EXHAUSTED when the driver names no time.
@@ -383,8 +345,13 @@ impl Default for Settings {
             drain_timeout: Duration::from_hours(2),
             preserve_timeout: Duration::from_hours(96),
             detach_timeout: Duration::from_mins(2),
+            reattach_timeout: Duration::from_secs(90),
+            max_evict_retries: 360,
+            skip_wait_for_delete: None,
+            instance_check: Duration::from_mins(5),
             join_check: Duration::from_mins(1),
             eviction_retry: Duration::from_secs(5),
+            eviction_retry_max: Duration::from_secs(20),
             unreachable_after: Duration::from_mins(5),
             resource_exhausted_retry: Duration::from_mins(10),
             node_conditions: [

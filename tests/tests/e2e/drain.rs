@@ -18,11 +18,17 @@ fn a_budget_blocks_a_drain_until_its_deadline_and_says_so() {
     kubectl.wait("pdb", "guarded", ".status.currentHealthy", "1");
 
     kubectl.run(["delete", "machine", "held", "--wait=false"]);
-    kubectl.wait("machine", "held", ".status.waitingFor.reason", "PodDisruptionBudget");
+    kubectl.wait(
+        "machine",
+        "held",
+        ".status.waitingFor.reason",
+        "PodDisruptionBudgetMisconfigured",
+    );
     let machine = kubectl.get("machine", "held");
     assert_eq!(machine["status"]["step"], "DrainNode");
     assert_eq!(machine["status"]["drain"]["blocked"], 1);
     assert_eq!(machine["status"]["drain"]["examples"][0], "default/guarded");
+    assert_eq!(machine["status"]["drain"]["budgets"][0], "default/guarded");
     assert_eq!(kubectl.get("node", "held")["spec"]["unschedulable"], true, "it is cordoned");
     let held = kubectl.get("pod", "guarded");
     assert_eq!(held["metadata"]["deletionTimestamp"], Value::Null, "the budget holds the pod");
@@ -44,7 +50,12 @@ fn a_drain_goes_on_when_the_budget_allows_it() {
     kubectl.apply(&blocking_budget("guarded"));
     kubectl.wait("pdb", "guarded", ".status.currentHealthy", "1");
     kubectl.run(["delete", "machine", "fake-1", "--wait=false"]);
-    kubectl.wait("machine", "fake-1", ".status.waitingFor.reason", "PodDisruptionBudget");
+    kubectl.wait(
+        "machine",
+        "fake-1",
+        ".status.waitingFor.reason",
+        "PodDisruptionBudgetMisconfigured",
+    );
     kubectl.run(["delete", "pdb", "guarded"]);
     kubectl.wait_gone("machine", "fake-1");
     assert!(stack.instances().is_empty());

@@ -225,6 +225,9 @@ impl Api {
             let page = self.page(target, options, after.as_ref(), size, as_of)?;
             let total = page.records.len();
             for (at, record) in page.records.iter().enumerate() {
+                if !everything && !options.selection.may_select(&record.value) {
+                    continue;
+                }
                 let object = stored::load(resource, record);
                 if !everything && !options.selection.selects(resource, &object) {
                     continue;

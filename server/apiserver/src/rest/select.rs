@@ -16,6 +16,9 @@ pub(crate) struct Selection {
     fields: FieldSelector,
 }
 
+/// Fields whose values stand in the stored text just as they are served.
+const VERBATIM: [&str; 2] = ["spec.nodeName", "metadata.name"];
+
 impl Selection {
     /// Reads both selectors.
     ///
@@ -47,9 +50,43 @@ impl Selection {
         self.fields.required("metadata.name").filter(|name| !name.is_empty())
     }
 
+    /// False: the object with this stored text is not meant, which is found out without reading it.
+    /// Whoever asks for the pods of one Node does not pay for those of all others.
+    pub(crate) fn may_select(&self, stored: &[u8]) -> bool {
+        let mut required = VERBATIM.into_iter().filter_map(|label| self.fields.required(label));
+        required.all(|value| {
+            // What JSON would escape is looked at in full.
+            let plain =
+                value.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte));
+            value.is_empty()
+                || !plain
+                || str::from_utf8(stored).is_ok_and(|text| text.contains(&format!("\"{value}\"")))
+        })
+    }
+
     /// Whether this object, as it is served, is meant.
     pub(crate) fn selects(&self, resource: &Resource, object: &Value) -> bool {
         self.labels.selects(object)
             && (self.fields.is_empty() || self.fields.matches(&resource.field_labels(object)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_node(node: &str) -> Selection {
+        let fields = format!("spec.nodeName={node}").parse().unwrap();
+        Selection { fields, ..Selection::default() }
+    }
+
+    #[test]
+    fn pods_of_other_nodes_are_told_by_their_text() {
+        let stored = br#"{"metadata":{"name":"a"},"spec":{"nodeName":"n-1"}}"#;
+        assert!(of_node("n-1").may_select(stored));
+        assert!(!of_node("n-2").may_select(stored));
+        assert!(!of_node("n").may_select(stored), "a part of a name is another name");
+        assert!(of_node("").may_select(stored), "pods without a node have no text for it");
+        assert!(Selection::default().may_select(stored));
     }
 }

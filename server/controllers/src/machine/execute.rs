@@ -2,28 +2,26 @@
 
 use std::sync::Arc;
 
-use futures::{StreamExt, stream};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use ostler_api::Machine;
-use ostler_api::names::{finalizer, label, taint};
+use ostler_api::machine::DeletionCause;
+use ostler_api::names::{finalizer, label, node_condition, taint};
 use ostler_lifecycle::plan::{
     Action, BootstrapPatch, MachinePatch, NodePatch, NodeStatusPatch, OwnConfig, Performed, Plan,
-    PodRef,
 };
-use ostler_lifecycle::snapshot::{NodeView, Refusal, Snapshot};
+use ostler_lifecycle::snapshot::{NodeView, Snapshot};
 use serde_json::{Map, Value, json};
 use tracing::info;
 
+use super::send_away::pod_of;
 use super::{Broken, Machines, namespace_of};
 use crate::stores::deployment;
 use crate::target::{Target, TargetOf};
-use crate::watch::ObjectName;
 use crate::writes::{Deletion, WriteError};
-
-/// Pods of one machine that are asked to leave at the same time.
-const EVICTIONS: usize = 8;
 
 /// What became of the actions.
 pub(super) struct Executed {
@@ -31,6 +29,8 @@ pub(super) struct Executed {
     pub(super) performed: Vec<Performed>,
     /// The machine as the last write left it.
     pub(super) machine: Arc<Machine>,
+    /// The version of the Node that the last write made.
+    node_version: Option<String>,
     /// Something was written that a plan could see.
     pub(super) changed: bool,
     /// An action failed that must not.
@@ -47,6 +47,7 @@ impl Machines {
         let mut done = Executed {
             performed: Vec::with_capacity(plan.actions.len()),
             machine: Arc::clone(&snapshot.machine),
+            node_version: None,
             changed: false,
             failed: false,
         };
@@ -105,8 +106,12 @@ impl Machines {
             Action::PatchNodeStatus(patch) => self.patch_node_status(snapshot, done, patch).await,
             Action::DeleteNode { name, uid } => self.delete_node(snapshot, name, uid).await,
             Action::DeleteMachine => self.delete_machine(&done.machine).await,
+            Action::MarkNode { name, cause } => self.mark_node(snapshot, done, name, cause).await,
+            Action::DeleteAttachment { name, uid } => {
+                self.delete_attachment(snapshot, name, uid).await
+            }
             // Performed by `send_away`.
-            Action::Evict(_) | Action::DeletePod(_) => Ok(()),
+            Action::Evict(_) | Action::EndPod(_) | Action::DeletePod(_) => Ok(()),
         };
         match (result, action) {
             (Ok(()), _) => Ok(Performed::Done),
@@ -117,6 +122,7 @@ impl Machines {
             (Err(WriteError::Conflict), Action::DeleteNode { .. } | Action::DeleteMachine) => {
                 Ok(Performed::Gone)
             }
+            (Err(WriteError::Conflict), _) if action.may_fail() => Ok(Performed::Conflict),
             (Err(WriteError::Conflict), _) => Err(Broken::Outdated),
             (Err(failure), _) => Ok(Performed::Failed(failure.to_string())),
         }
@@ -161,7 +167,7 @@ impl Machines {
     }
 
     /// The cluster that everything is written to that belongs to the Node.
-    fn target(&self, snapshot: &Snapshot) -> Result<Arc<Target>, WriteError> {
+    pub(super) fn target(&self, snapshot: &Snapshot) -> Result<Arc<Target>, WriteError> {
         match self.stores.targets.of(&snapshot.machine) {
             TargetOf::Cluster(target) => Ok(target),
             TargetOf::Lacking { message, .. } => Err(WriteError::Other(message)),
@@ -183,6 +189,7 @@ impl Machines {
         let writer = self.writer.to(&target);
         let api: Api<Node> = writer.cluster_api();
         let written = writer.patch(&api, &patch.name, &change).await?;
+        done.node_version.clone_from(&written.metadata.resource_version);
         target.nodes.absorb(written);
         done.changed = true;
         Ok(())
@@ -245,62 +252,49 @@ impl Machines {
         self.writer.delete(&api, machine.name(), only).await
     }
 
-    /// Asks pods to leave, several at a time: a Node full of pods takes a short pass as well.
-    async fn send_away(&self, snapshot: &Snapshot, actions: &[Action]) -> Vec<Performed> {
-        let requests: Vec<_> =
-            actions.iter().map(|action| self.send_one_away(snapshot, action)).collect();
-        stream::iter(requests).buffered(EVICTIONS).collect().await
+    /// Says on the Node that its Machine goes, on condition of the version that was seen last.
+    async fn mark_node(
+        &self,
+        snapshot: &Snapshot,
+        done: &Executed,
+        name: &str,
+        cause: &DeletionCause,
+    ) -> Result<(), WriteError> {
+        let NodeView::Known(node) = &snapshot.node else { return Err(WriteError::NotFound) };
+        let seen = node.metadata.resource_version.clone();
+        let version = done.node_version.clone().or(seen);
+        let target = self.target(snapshot)?;
+        let writer = self.writer.to(&target);
+        let api: Api<Node> = writer.cluster_api();
+        let patch = termination(cause, snapshot.now, version.as_deref());
+        let written = writer.merge_status(&api, name, &patch).await?;
+        target.nodes.absorb(written);
+        Ok(())
     }
 
-    async fn send_one_away(&self, snapshot: &Snapshot, action: &Action) -> Performed {
-        let Some(pod) = pod_of(action) else { return Performed::Skipped };
-        let name = ObjectName::new(&pod.namespace, &pod.name);
-        let writer = match self.target(snapshot) {
-            Ok(target) => self.writer.to(&target),
-            Err(lacking) => return Performed::Failed(lacking.to_string()),
-        };
-        let result = if matches!(action, Action::Evict(_)) {
-            writer.evict(&name, &pod.uid).await
-        } else {
-            let api: Api<Pod> = writer.api(&pod.namespace);
-            let at_once = Deletion { uid: Some(&pod.uid), at_once: true };
-            writer.delete(&api, &pod.name, at_once).await
-        };
-        let in_vain = |by_budget| {
-            let refusal = Refusal { at: snapshot.now, by_budget };
-            self.memory.keep_refusal(&pod.uid, refusal);
-        };
-        match result {
-            Ok(()) => Performed::Done,
-            Err(WriteError::NotFound | WriteError::Conflict) => Performed::Gone,
-            Err(WriteError::TooManyRequests(_)) => {
-                in_vain(true);
-                Performed::Refused
-            }
-            Err(failure @ (WriteError::NoAnswer | WriteError::Other(_))) => {
-                in_vain(false);
-                Performed::Failed(failure.to_string())
-            }
-        }
+    async fn delete_attachment(
+        &self,
+        snapshot: &Snapshot,
+        name: &str,
+        uid: &str,
+    ) -> Result<(), WriteError> {
+        let writer = self.writer.to(self.target(snapshot)?.as_ref());
+        let api: Api<VolumeAttachment> = writer.cluster_api();
+        writer.delete(&api, name, Deletion { uid: Some(uid), at_once: false }).await
     }
 }
 
-fn pod_of(action: &Action) -> Option<&PodRef> {
-    match action {
-        Action::Evict(pod) | Action::DeletePod(pod) => Some(pod),
-        Action::ConfirmNode { .. }
-        | Action::ClaimReplacement { .. }
-        | Action::AddFinalizer
-        | Action::PatchMachine(_)
-        | Action::OwnConfig(_)
-        | Action::EnsureBootstrapToken(_)
-        | Action::DeleteBootstrapToken { .. }
-        | Action::PatchNode(_)
-        | Action::PatchNodeStatus(_)
-        | Action::DeleteNode { .. }
-        | Action::DeleteMachine
-        | Action::RemoveFinalizer => None,
-    }
+/// The condition `Terminating` of a Node.
+fn termination(cause: &DeletionCause, now: Timestamp, version: Option<&str>) -> Value {
+    let condition = json!({
+        "type": node_condition::TERMINATING, "status": "True",
+        "reason": cause.as_str(), "message": cause.message(),
+        "lastTransitionTime": Time(now), "lastHeartbeatTime": Time(now),
+    });
+    json!({
+        "metadata": { "resourceVersion": version },
+        "status": { "conditions": [condition] },
+    })
 }
 
 /// A merge patch of an object's metadata and spec.

@@ -4,7 +4,9 @@
 mod execute;
 mod observe;
 mod operation;
+mod send_away;
 mod token;
+mod volumes;
 
 pub(crate) use operation::refused;
 
@@ -16,11 +18,11 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use ostler_api::Machine;
 use ostler_lifecycle::machine::plan;
-use ostler_lifecycle::operation::{Dispatch, OperationView};
+use ostler_lifecycle::operation::{Dispatch, OperationView, Request};
 use ostler_lifecycle::orphans::calls_for_a_look;
 use ostler_lifecycle::plan::{Action, Event, Need, Next, Plan};
 use ostler_lifecycle::record::record;
-use ostler_lifecycle::snapshot::{ClassView, Snapshot};
+use ostler_lifecycle::snapshot::{ClassView, NodeView, Snapshot};
 use ostler_sessions::{Sessions, SubmitError};
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
@@ -134,7 +136,7 @@ impl Machines {
         if recorded.proceed {
             self.measure(&snapshot, &plan);
         }
-        self.tell(&snapshot.machine, recorded.events);
+        self.tell(&snapshot, recorded.events);
         let refused = if recorded.proceed { self.send(&snapshot, &plan) } else { None };
         let sent = refused.is_none();
         let outcome = match (refused, done.failed) {
@@ -271,6 +273,9 @@ impl Machines {
         let (kind, id) = (dispatch.kind(), dispatch.id.as_str());
         let submitted = self.sessions.submit(operation::submission(machine, dispatch));
         let (uid, machine) = (machine.uid(), machine.name());
+        if let Request::VolumeIds { specs } = &dispatch.request {
+            self.memory.keep_asked_volumes(uid, specs.keys().cloned().collect());
+        }
         let refused = match submitted {
             Ok(()) => {
                 debug!(machine, %kind, operation = id, "handed to the driver");
@@ -297,24 +302,31 @@ impl Machines {
         }
     }
 
-    fn tell(&self, machine: &Machine, events: Vec<Event>) {
+    fn tell(&self, snapshot: &Snapshot, events: Vec<Event>) {
+        let node = match &snapshot.node {
+            NodeView::Known(node) => Some(node.object_ref(&())),
+            NodeView::Unknown | NodeView::Absent | NodeView::Ambiguous(_) => None,
+        };
         for event in events {
             if event.warning {
                 warn!(
-                    machine = machine.name(),
+                    machine = snapshot.machine.name(),
                     reason = event.reason.as_str(),
                     "{}",
                     event.message
                 );
             }
             let severity = if event.warning { Severity::Warning } else { Severity::Normal };
-            self.recorder.record(Occurrence {
-                regarding: reference(machine),
-                severity,
-                reason: event.reason.as_str(),
-                action: "Reconcile",
-                note: event.message,
-            });
+            let node = node.clone().filter(|_| event.on_node);
+            for regarding in std::iter::once(reference(&snapshot.machine)).chain(node) {
+                self.recorder.record(Occurrence {
+                    regarding,
+                    severity,
+                    reason: event.reason.as_str(),
+                    action: "Reconcile",
+                    note: event.message.clone(),
+                });
+            }
         }
     }
 }

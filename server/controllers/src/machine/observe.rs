@@ -17,6 +17,7 @@ use ostler_lifecycle::snapshot::{
 };
 use rand::RngExt;
 
+use super::volumes::volumes_of;
 use super::{Broken, Machines, operation, token};
 use crate::hot_update::driver_of;
 use crate::stores::{MachineIndex, MergedSecret, NodeIndex, PodIndex, deployment, merge};
@@ -45,6 +46,8 @@ impl Machines {
         let operation = if expected { OperationView::Expected } else { known };
         let bootstrap = self.configs.view(&machine);
         let bootstrap_token = self.token_of(&machine, &secret, &bootstrap, &target).await?;
+        let (pods, attached) = (self.pods_on(&machine, &target, &node), attached_volumes(&node));
+        let volumes = volumes_of(&machine, &target, &node, &pods, &attached);
         Ok(Some(Snapshot {
             now,
             driver: self.driver_view(content),
@@ -55,8 +58,10 @@ impl Machines {
             },
             secret,
             bootstrap,
-            pods: self.pods_on(&machine, &target, &node),
-            attached_volumes: attached_volumes(&node),
+            can_evict: self.can_evict(&target, &pods).await,
+            pods,
+            attached_volumes: attached,
+            volumes,
             target: target.view(),
             api: self.reach.view(now),
             siblings: self.siblings_of(&machine),
@@ -152,9 +157,20 @@ impl Machines {
         let pods = target.pods.find(PodIndex::Node, &name_of(node));
         let view = |pod: &k8s_openapi::api::core::v1::Pod| {
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-            PodView::of(pod, self.memory.refusal(uid))
+            PodView::of(pod, self.refusal_of(target, pod, uid))
         };
         Observed::Known(pods.iter().map(|pod| view(pod)).collect())
+    }
+
+    /// Asked once, when there are pods to be drained. An API server that does not answer can.
+    async fn can_evict(&self, target: &TargetOf, pods: &Observed<Vec<PodView>>) -> bool {
+        let (TargetOf::Cluster(target), false) = (target, pods.known().is_none_or(Vec::is_empty))
+        else {
+            return true;
+        };
+        let writer = self.writer.to(target);
+        let ask = || async { writer.can_evict().await.ok_or(()) };
+        target.can_evict.get_or_try_init(ask).await.copied().unwrap_or(true)
     }
 
     fn driver_view(&self, class: Option<&MachineClass>) -> DriverView {
@@ -202,7 +218,7 @@ fn is_not_held(class: &MachineClass) -> bool {
     !class.has_finalizer() && class.metadata.deletion_timestamp.is_none()
 }
 
-fn name_of(node: &Node) -> String {
+pub(super) fn name_of(node: &Node) -> String {
     node.metadata.name.clone().unwrap_or_default()
 }
 

@@ -10,8 +10,8 @@ use ostler_lifecycle::operation::{
 };
 use ostler_proto::v1alpha1::{
     BootstrapData, CreateMachineRequest, DeleteMachineRequest, GetMachineStatusRequest,
-    InitializeMachineRequest, MachineRecord, ObjectRevision, OperationError, Target,
-    UpdateMachineRequest, operation, operation_result,
+    GetVolumeIdsRequest, InitializeMachineRequest, MachineRecord, ObjectRevision, OperationError,
+    Target, UpdateMachineRequest, operation, operation_result,
 };
 use ostler_sessions::{Lane, OperationFailure, Outcome, Sessions, SubmitError, TargetView};
 
@@ -52,13 +52,14 @@ pub(super) fn view(
             id: finished.operation_id,
             kind: finished.kind,
             idempotency_key: finished.idempotency_key,
-            outcome: outcome(&finished.outcome),
+            outcome: outcome(&finished.outcome, || memory.asked_volumes(uid)),
             checkpoint: Some(finished.checkpoint),
         }),
     }
 }
 
-fn outcome(outcome: &Outcome) -> Result<Success, Failure> {
+/// `asked`: names of the volumes that a driver was asked for.
+fn outcome(outcome: &Outcome, asked: impl Fn() -> Vec<String>) -> Result<Success, Failure> {
     use operation_result::Response;
     let response = match outcome {
         Outcome::Error(failure) => return Err(refused(failure)),
@@ -78,11 +79,21 @@ fn outcome(outcome: &Outcome) -> Result<Success, Failure> {
         Response::GetMachineStatus(answer) => {
             Ok(Success::Read(answer.machine.as_ref().map(record).unwrap_or_default()))
         }
-        Response::ListMachines(_) | Response::GetVolumeIds(_) | Response::ValidateClass(_) => {
+        Response::GetVolumeIds(answer) => volume_ids(asked(), &answer.volume_ids),
+        Response::ListMachines(_) | Response::ValidateClass(_) => {
             let text = "the driver answered with the result of another verb";
             Err(Failure::new(ErrorCode::Internal, Certainty::Unknown, text))
         }
     }
+}
+
+/// One id for each name, in order; anything else says nothing.
+fn volume_ids(asked: Vec<String>, ids: &[String]) -> Result<Success, Failure> {
+    if asked.len() != ids.len() {
+        let text = format!("the driver answered {} ids for {} volumes", ids.len(), asked.len());
+        return Err(Failure::new(ErrorCode::Internal, Certainty::NotApplied, &text));
+    }
+    Ok(Success::VolumeIds(asked.into_iter().zip(ids.iter().cloned()).collect()))
 }
 
 /// An operation that the sessions did not take, as one that failed; `None`: it may be taken later.
@@ -149,7 +160,10 @@ pub(super) fn reported_provider_id(view: &OperationView) -> Option<&str> {
         Success::Created(record) | Success::Read(record) | Success::Initialized(Some(record)) => {
             record
         }
-        Success::Initialized(None) | Success::Updated { .. } | Success::Deleted => return None,
+        Success::Initialized(None)
+        | Success::Updated { .. }
+        | Success::Deleted
+        | Success::VolumeIds(_) => return None,
     };
     Some(record.provider_id.as_str()).filter(|id| !id.is_empty())
 }
@@ -201,6 +215,9 @@ fn request(request: &Request) -> operation::Request {
         Request::Delete { provider_id } => {
             operation::Request::DeleteMachine(DeleteMachineRequest { provider_id })
         }
+        Request::VolumeIds { specs } => operation::Request::GetVolumeIds(GetVolumeIdsRequest {
+            pv_specs_json: specs.into_values().collect(),
+        }),
         Request::Status { provider_id } => {
             operation::Request::GetMachineStatus(GetMachineStatusRequest { provider_id })
         }

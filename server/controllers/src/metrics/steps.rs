@@ -103,8 +103,10 @@ const fn gauge_of(step: &MachineStep) -> Option<&'static str> {
         MachineStep::DrainNode => Some(DRAIN),
         MachineStep::UpdateInstance
         | MachineStep::FindInstance
+        | MachineStep::PreDrainHook
         | MachineStep::CordonNode
         | MachineStep::DetachVolumes
+        | MachineStep::PreTerminateHook
         | MachineStep::DeleteInstance
         | MachineStep::DeleteNode
         | MachineStep::RemoveFinalizer

@@ -1,9 +1,12 @@
 //! What is kept of each kind, and what its objects can be found by.
 
-use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, PodStatus, Secret};
+use k8s_openapi::api::core::v1::{
+    EphemeralVolumeSource, Node, Pod, PodSpec, PodStatus, Secret, Volume,
+};
 use ostler_api::names::{annotation, label};
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::bootstrap::{config_of, data_secret};
+use ostler_lifecycle::pod::claims;
 
 use super::deployment;
 use crate::target::cluster_of;
@@ -140,6 +143,8 @@ impl Mirrored for Node {
 pub enum PodIndex {
     /// `spec.nodeName`.
     Node,
+    /// `namespace/name` of a claim that it uses.
+    Claim,
 }
 
 impl Mirrored for Pod {
@@ -148,7 +153,9 @@ impl Mirrored for Pod {
 
     fn indexed(&self) -> Vec<(PodIndex, String)> {
         let node = self.spec.as_ref().and_then(|spec| spec.node_name.clone());
-        node.map(|name| (PodIndex::Node, name)).into_iter().collect()
+        let node = node.map(|name| (PodIndex::Node, name));
+        let claims = claims(self).into_iter().map(|claim| (PodIndex::Claim, claim));
+        node.into_iter().chain(claims).collect()
     }
 
     /// A cluster has many pods and a drain asks little of them.
@@ -158,15 +165,30 @@ impl Mirrored for Pod {
         if let Some(annotations) = &mut self.metadata.annotations {
             annotations.retain(|key, _| key == annotation::MIRROR_POD);
         }
-        self.spec = self
-            .spec
-            .take()
-            .map(|spec| PodSpec { node_name: spec.node_name, ..PodSpec::default() });
+        self.spec = self.spec.take().map(|spec| PodSpec {
+            node_name: spec.node_name,
+            priority: spec.priority,
+            volumes: spec.volumes.map(claiming).filter(|volumes| !volumes.is_empty()),
+            ..PodSpec::default()
+        });
         self.status = self
             .status
             .take()
             .map(|status| PodStatus { phase: status.phase, ..PodStatus::default() });
     }
+}
+
+/// Volumes with a claim, and no more of them than whose claim it is.
+fn claiming(volumes: Vec<Volume>) -> Vec<Volume> {
+    let claims =
+        |volume: &Volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
+    let bare = |volume: Volume| Volume {
+        name: volume.name,
+        persistent_volume_claim: volume.persistent_volume_claim,
+        ephemeral: volume.ephemeral.map(|_| EphemeralVolumeSource::default()),
+        ..Volume::default()
+    };
+    volumes.into_iter().filter(claims).map(bare).collect()
 }
 
 #[cfg(test)]
@@ -213,13 +235,23 @@ mod tests {
                 "annotations": { "kubernetes.io/config.mirror": "h", "other": "z" },
                 "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "1" }]
             },
-            "spec": { "nodeName": "n", "containers": [{ "name": "c", "image": "i" }] },
+            "spec": {
+                "nodeName": "n", "priority": 7, "containers": [{ "name": "c", "image": "i" }],
+                "volumes": [
+                    { "name": "scratch", "emptyDir": {} },
+                    { "name": "data", "persistentVolumeClaim": { "claimName": "data-p" } }
+                ]
+            },
             "status": { "phase": "Running", "podIP": "10.0.0.1" }
         }))
         .unwrap();
         pod.trim();
+        let claim = (PodIndex::Claim, "a/data-p".to_owned());
+        assert_eq!(pod.indexed(), [(PodIndex::Node, "n".to_owned()), claim]);
         let kept = serde_json::to_value(&pod).unwrap();
-        assert_eq!(kept["spec"], json!({ "containers": [], "nodeName": "n" }));
+        let data = json!({ "name": "data", "persistentVolumeClaim": { "claimName": "data-p" } });
+        let spec = json!({ "containers": [], "nodeName": "n", "priority": 7, "volumes": [data] });
+        assert_eq!(kept["spec"], spec);
         assert_eq!(kept["status"], json!({ "phase": "Running" }));
         assert_eq!(kept["metadata"]["annotations"], json!({ "kubernetes.io/config.mirror": "h" }));
         assert_eq!(kept["metadata"]["ownerReferences"][0]["kind"], "DaemonSet");

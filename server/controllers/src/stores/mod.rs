@@ -1,6 +1,7 @@
 //! The mirrors that decisions are made from.
 
 mod class_source;
+mod disruption;
 mod kinds;
 mod last_known;
 mod merged_secret;
@@ -8,6 +9,7 @@ mod node_change;
 mod siblings;
 
 pub use class_source::StoreClassSource;
+pub use disruption::{AttachmentIndex, BudgetIndex};
 pub use kinds::{ClassIndex, MachineIndex, NodeIndex, PodIndex};
 pub(crate) use last_known::{kept_in, plain};
 pub(crate) use merged_secret::{MergedSecret, merge};

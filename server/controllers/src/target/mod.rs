@@ -13,13 +13,16 @@ pub use kubeconfig::{Connect, Unusable, connect};
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Client;
 use ostler_api::Machine;
 use ostler_api::machine::WaitReason;
 use ostler_lifecycle::snapshot::TargetView;
+use tokio::sync::OnceCell;
 
-use crate::watch::{Mirror, ObjectName};
+use crate::watch::{Mirror, ObjectName, OnDemand};
 
 /// A cluster that Nodes of Machines join.
 pub struct Target {
@@ -31,6 +34,16 @@ pub struct Target {
     pub nodes: Arc<Mirror<Node>>,
     /// All pods, as little of them as a drain needs.
     pub pods: Arc<Mirror<Pod>>,
+    /// All PodDisruptionBudgets, while one refuses an eviction.
+    pub budgets: Arc<OnDemand<PodDisruptionBudget>>,
+    /// All claims, while pods with volumes are drained.
+    pub claims: Arc<OnDemand<PersistentVolumeClaim>>,
+    /// All persistent volumes, while pods with volumes are drained.
+    pub volumes: Arc<OnDemand<PersistentVolume>>,
+    /// All VolumeAttachments, while a Node with volumes is drained.
+    pub attachments: Arc<OnDemand<VolumeAttachment>>,
+    /// Whether its API server can evict pods, once it was asked.
+    pub(crate) can_evict: OnceCell<bool>,
 }
 
 impl fmt::Debug for Target {
@@ -42,7 +55,17 @@ impl fmt::Debug for Target {
 impl Target {
     /// A target with empty mirrors, filled once the controllers run.
     pub fn new(client: Client) -> Self {
-        Self { client, cluster: None, nodes: Arc::default(), pods: Arc::default() }
+        Self {
+            client,
+            cluster: None,
+            nodes: Arc::default(),
+            pods: Arc::default(),
+            budgets: Arc::default(),
+            claims: Arc::default(),
+            volumes: Arc::default(),
+            attachments: Arc::default(),
+            can_evict: OnceCell::new(),
+        }
     }
 
     /// As [`Self::new`], one of several.

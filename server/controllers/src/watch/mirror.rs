@@ -197,6 +197,16 @@ impl<K: Mirrored> Mirror<K> {
         self.len() == 0
     }
 
+    /// Forgets everything, as if the first list had not been read.
+    pub(super) fn clear(&self) {
+        let mut contents = self.write();
+        contents.objects.clear();
+        contents.index.clear();
+        contents.listings.clear();
+        contents.complete.clear();
+        self.synced.send_replace(false);
+    }
+
     /// Takes in the answer to a write of our own, ahead of the watch; the event that follows it
     /// later is then no news and wakes nobody. For that the write must have been made on condition
     /// of the resource version that it was planned from: otherwise the answer may hold a change of

@@ -8,9 +8,11 @@
 mod feed;
 mod metrics;
 mod mirror;
+mod on_demand;
 mod revision;
 
 pub use feed::{Feed, OnChange, run};
 pub use metrics::WatchMetrics;
 pub use mirror::{Change, Mirror, Mirrored, ObjectName};
+pub use on_demand::OnDemand;
 pub use revision::Revision;

@@ -1,7 +1,7 @@
 //! Takes what the driver answered into the status, whatever state the Machine is in: nothing that a
 //! driver did is forgotten because a Machine was deleted meanwhile.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind},
@@ -110,6 +110,10 @@ fn succeeded(pass: &mut Pass<'_>, success: &Success, state: State) -> State {
             pass.deleted = true;
             state
         }
+        Success::VolumeIds(ids) => {
+            pass.volume_ids = Some(ids.clone());
+            state
+        }
     }
 }
 
@@ -142,9 +146,12 @@ fn failed(pass: &mut Pass<'_>, finished: &Finished, failure: &Failure, state: St
             };
             read(pass, reading, state)
         }
-        OperationKind::ListMachines
-        | OperationKind::GetVolumeIds
-        | OperationKind::ValidateClass => state,
+        OperationKind::GetVolumeIds => {
+            // A drain does not wait for a driver: it goes by what the API server knows.
+            pass.volume_ids = Some(BTreeMap::new());
+            state
+        }
+        OperationKind::ListMachines | OperationKind::ValidateClass => state,
     }
 }
 

@@ -7,6 +7,7 @@ use ostler_api::{
 
 use super::{
     State,
+    hooks::{self, Hook},
     pass::{Pass, Reading, Turn},
     preconditions, retry,
     standing::Standing,
@@ -17,7 +18,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     if pass.deleted {
         return Turn::To(State::Finishing);
     }
-    pass.step(Some(MachineStep::DeleteInstance));
+    if pass.status.step != Some(MachineStep::PreTerminateHook) {
+        pass.step(Some(MachineStep::DeleteInstance));
+    }
     let standing = pass.standing();
     if standing == Standing::Working {
         return pass.wait_for_driver();
@@ -27,6 +30,10 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         // The Node came after all.
         return Turn::To(State::Draining);
     }
+    if let Some(turn) = hooks::hold(pass, Hook::PreTerminate) {
+        return turn;
+    }
+    pass.step(Some(MachineStep::DeleteInstance));
     let (class, driver) = match preconditions::check(pass.snap) {
         Ok(both) => both,
         Err(lack) => return pass.lack(lack),

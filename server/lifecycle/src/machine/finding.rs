@@ -2,15 +2,18 @@
 
 use ostler_api::{
     driver::OperationKind,
-    machine::{MachineOperationType, MachinePhase, MachineState, MachineStep, WaitReason},
+    machine::{
+        DeletionCause, MachineOperationType, MachinePhase, MachineState, MachineStep, WaitReason,
+    },
 };
 
 use super::{
     State, draining,
+    hooks::{self, Hook},
     pass::{Pass, Reading, Turn},
     preconditions, retry,
     standing::Standing,
-    token,
+    takeover, token,
 };
 use crate::{
     operation::OperationView,
@@ -26,8 +29,15 @@ pub(crate) fn begin(pass: &mut Pass<'_>) {
     {
         return;
     }
+    if pass.status.deletion_cause.is_none() {
+        let failed = pass.status.machine_phase() == MachinePhase::Failed
+            || pass.status.failure_reason.is_some();
+        let cause = if failed { DeletionCause::Unhealthy } else { DeletionCause::ScaleDown };
+        pass.status.deletion_cause = Some(cause);
+    }
+    let step = takeover::step(pass).unwrap_or(MachineStep::FindInstance);
     pass.machine_phase(&MachinePhase::Terminating);
-    pass.step(Some(MachineStep::FindInstance));
+    pass.step(Some(step));
     pass.status.retry = None;
     pass.status.hot_update = None;
     token::delete(pass);
@@ -38,9 +48,11 @@ pub(crate) fn begin(pass: &mut Pass<'_>) {
 const fn is_of_deletion(step: &MachineStep) -> bool {
     match step {
         MachineStep::FindInstance
+        | MachineStep::PreDrainHook
         | MachineStep::CordonNode
         | MachineStep::DrainNode
         | MachineStep::DetachVolumes
+        | MachineStep::PreTerminateHook
         | MachineStep::DeleteInstance
         | MachineStep::DeleteNode
         | MachineStep::RemoveFinalizer => true,
@@ -100,6 +112,9 @@ fn never_asked(pass: &mut Pass<'_>) -> Turn {
         Ok(_) => Turn::To(State::Deleting),
         Err(lack) if lack.reason == WaitReason::NotObserved => pass.lack(lack),
         Err(lack) => {
+            if let Some(turn) = hooks::hold(pass, Hook::PreTerminate) {
+                return turn;
+            }
             pass.event(false, EventReason::InstanceNeverRequested, lack.reason.to_string());
             Turn::To(State::Finishing)
         }
@@ -114,9 +129,9 @@ fn look(pass: &mut Pass<'_>) -> Turn {
     if !driver.has(OperationKind::GetMachineStatus) {
         return Turn::To(State::Draining);
     }
-    if let (NodeView::Unknown, false) = (&pass.snap.node, draining::is_unseen_for_good(pass.snap)) {
+    if let (NodeView::Unknown, false) = (&pass.snap.node, draining::is_unseen_for_good(pass)) {
         let lack = preconditions::unseen(pass.snap, "nodes");
-        let until = draining::deadline(pass.snap);
+        let until = draining::deadline(pass);
         return pass.wait(lack.reason, Some(lack.message), until);
     }
     retry::gate(pass).unwrap_or_else(|| pass.send_read(class))

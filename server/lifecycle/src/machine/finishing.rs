@@ -14,10 +14,10 @@ use crate::{
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
-    let blind = draining::is_unseen_for_good(pass.snap);
+    let blind = draining::is_unseen_for_good(pass);
     if let (NodeView::Unknown, false) = (&pass.snap.node, blind) {
         let lack = preconditions::unseen(pass.snap, "nodes");
-        return pass.wait(lack.reason, Some(lack.message), draining::deadline(pass.snap));
+        return pass.wait(lack.reason, Some(lack.message), draining::deadline(pass));
     }
     if let Some(node) = pass.node() {
         pass.node_patch.remove_finalizer = true;

@@ -17,8 +17,10 @@ mod failed;
 mod finding;
 mod finishing;
 mod health;
+mod hooks;
 mod initializing;
 mod joining;
+mod missing;
 mod node_template;
 pub(crate) mod pass;
 mod paused;
@@ -29,6 +31,7 @@ mod preserving;
 mod retry;
 mod running;
 mod standing;
+mod takeover;
 mod token;
 mod unhealthy;
 mod updating;
@@ -116,9 +119,11 @@ impl State {
 
     fn of_deletion(step: Option<&MachineStep>) -> Self {
         match step {
-            Some(MachineStep::CordonNode | MachineStep::DrainNode) => Self::Draining,
+            Some(MachineStep::PreDrainHook | MachineStep::CordonNode | MachineStep::DrainNode) => {
+                Self::Draining
+            }
             Some(MachineStep::DetachVolumes) => Self::Detaching,
-            Some(MachineStep::DeleteInstance) => Self::Deleting,
+            Some(MachineStep::PreTerminateHook | MachineStep::DeleteInstance) => Self::Deleting,
             None | Some(_) => Self::Finding,
         }
     }
@@ -143,6 +148,7 @@ fn walk(pass: &mut Pass<'_>) -> Next {
             return Next::Done;
         }
         finding::begin(pass);
+        state = State::of_deletion(pass.status.step.as_ref());
     }
     let before = state;
     answer::settle(pass, &mut state);

@@ -1,6 +1,6 @@
 //! One pass: what was observed, what was learned on the way, and the plan that grows from it.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
@@ -64,6 +64,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) node_status: NodeStatusPatch,
     /// What a read said that was settled in this pass.
     pub(crate) reading: Option<Reading>,
+    /// What the driver said of volumes in this pass; empty if it could not say.
+    pub(crate) volume_ids: Option<BTreeMap<String, String>>,
     /// Whether the driver said in this pass that the instance is gone.
     pub(crate) deleted: bool,
     /// Whether the result in the snapshot was settled.
@@ -88,6 +90,7 @@ impl<'a> Pass<'a> {
             node_patch: NodePatch::default(),
             node_status: NodeStatusPatch::default(),
             reading: None,
+            volume_ids: None,
             deleted: false,
             settled: false,
             before: Vec::new(),
@@ -185,7 +188,12 @@ impl<'a> Pass<'a> {
     }
 
     pub(crate) fn event(&mut self, warning: bool, reason: EventReason, message: String) {
-        self.events.push(Event { warning, reason, message });
+        self.events.push(Event { warning, reason, message, on_node: false });
+    }
+
+    /// An event that those who look at the Node are told as well.
+    pub(crate) fn event_on_node(&mut self, warning: bool, reason: EventReason, message: String) {
+        self.events.push(Event { warning, reason, message, on_node: true });
     }
 
     /// Enters a step; the time it began is kept while it stays the same.
@@ -244,9 +252,19 @@ impl<'a> Pass<'a> {
 
     /// Sends a read. It changes nothing, so nothing is written before.
     pub(crate) fn send_read(&mut self, class: &ClassFacts) -> Turn {
+        self.ask_status(class);
+        Turn::Rest(Next::OnChange)
+    }
+
+    /// Asks for the instance, beside everything else that the pass does.
+    pub(crate) fn ask_status(&mut self, class: &ClassFacts) {
         let provider_id = self.provider_id().unwrap_or_default().to_owned();
         self.dispatch = Some(self.dispatch_of(class, Request::Status { provider_id }, 1));
-        Turn::Rest(Next::OnChange)
+    }
+
+    /// Asks what the infrastructure calls these volumes, beside everything else that the pass does.
+    pub(crate) fn ask_volume_ids(&mut self, class: &ClassFacts, specs: BTreeMap<String, String>) {
+        self.dispatch = Some(self.dispatch_of(class, Request::VolumeIds { specs }, 1));
     }
 
     /// Sends a mutation, and writes down before that it will be sent.
@@ -262,7 +280,8 @@ impl<'a> Pass<'a> {
             | Request::Initialize { .. }
             | Request::Update { .. }
             | Request::Delete { .. }
-            | Request::Status { .. } => None,
+            | Request::Status { .. }
+            | Request::VolumeIds { .. } => None,
         };
         let dispatch = self.dispatch_of(class, request, attempt);
         self.status.operation = Some(OperationIntent {

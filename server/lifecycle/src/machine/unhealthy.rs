@@ -11,7 +11,7 @@ use ostler_api::{
 };
 
 use super::{
-    health,
+    health, missing,
     pass::{Pass, Turn, after},
     running,
 };
@@ -39,12 +39,17 @@ pub(crate) fn plan(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> 
     if let Some(turn) = frozen(pass, complaint) {
         return turn;
     }
+    let look = match missing::look(pass) {
+        Ok(next) => next,
+        Err(lost) => return lost,
+    };
     if pass.machine.spec.disable_health_timeout == Some(true) {
-        return pass.wait(reason, Some(complaint.to_owned()), None);
+        return pass.wait(reason, Some(complaint.to_owned()), look);
     }
     let due = due(pass);
     if pass.snap.now < due {
-        return pass.wait(reason, Some(complaint.to_owned()), Some(due));
+        let until = look.map_or(due, |look| look.min(due));
+        return pass.wait(reason, Some(complaint.to_owned()), Some(until));
     }
     if pass.snap.api.down_since.is_some() {
         // Not for long enough to speak of it; the next check wakes this Machine.

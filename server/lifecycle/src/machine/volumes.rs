@@ -1,29 +1,124 @@
-//! Deletion: the volumes leave the Node, so that they can be attached elsewhere.
+//! Deletion: the volumes leave the Node, so that they can be attached elsewhere. Those that do not
+//! leave in time are taken from it, and that is said: it is force, not success.
 
-use ostler_api::machine::{MachineStep, WaitReason};
+use std::{collections::BTreeSet, time::Duration};
+
+use jiff::Timestamp;
+use ostler_api::machine::{
+    MachineConditionType, MachineOperationType, MachineState, MachineStep, WaitReason,
+};
 
 use super::{
-    State, draining,
+    State, conditions, draining,
     pass::{Pass, Turn, after},
 };
-use crate::snapshot::Observed;
+use crate::{
+    plan::{Action, EventReason},
+    snapshot::Observed,
+    volume::{VolumesView, is_volume},
+};
+
+/// How long force waits for a look at the VolumeAttachments.
+const FORCED_PATIENCE: Duration = Duration::from_secs(30);
+/// How many volumes a message names.
+const MOST_NAMES: usize = 3;
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     let Some(node) = pass.node() else { return Turn::To(State::Deleting) };
-    if draining::must_force(pass.snap, node) {
-        return Turn::To(State::Deleting);
-    }
-    let what = match &pass.snap.attached_volumes {
-        Observed::Absent => return Turn::To(State::Deleting),
-        Observed::Known(volumes) if volumes.is_empty() => return Turn::To(State::Deleting),
-        Observed::Known(volumes) => format!("{} volumes are attached", volumes.len()),
-        Observed::Unknown => "the volumes of the node were not looked up yet".to_owned(),
+    let forced = pass.status.drain.as_ref().is_some_and(|drain| drain.forced);
+    let force = forced || draining::must_force(pass, node);
+    let what = match left(pass) {
+        Some(left) if left.is_empty() => return Turn::To(State::Deleting),
+        Some(left) => names(&left),
+        None => "the volumes of the node were not looked up yet".to_owned(),
     };
     pass.step(Some(MachineStep::DetachVolumes));
-    let since = pass.status.step_since.as_ref().map_or(pass.snap.now, |time| time.0);
-    let until = after(since, pass.snap.settings.detach_timeout);
+    if force {
+        return take(pass);
+    }
+    let until = after(since(pass), pass.snap.settings.detach_timeout);
     if pass.snap.now >= until {
-        return Turn::To(State::Deleting);
+        say_forced(pass, &what);
+        return take(pass);
     }
     pass.wait(WaitReason::VolumesAttached, Some(what), Some(until))
+}
+
+fn since(pass: &Pass<'_>) -> Timestamp {
+    pass.status.step_since.as_ref().map_or(pass.snap.now, |time| time.0)
+}
+
+fn names(left: &BTreeSet<String>) -> String {
+    let some: Vec<&str> = left.iter().take(MOST_NAMES).map(String::as_str).collect();
+    let more = if left.len() > MOST_NAMES { ", …" } else { "" };
+    format!("{} volumes are attached: {}{more}", left.len(), some.join(", "))
+}
+
+/// Volumes that are attached to the Node and not used by pods that stay there; `None`: nobody
+/// looked yet.
+fn left(pass: &Pass<'_>) -> Option<BTreeSet<String>> {
+    let snap = pass.snap;
+    let none = VolumesView::default();
+    let view = snap.volumes.known().unwrap_or(&none);
+    let attached = match &snap.attached_volumes {
+        Observed::Unknown => return None,
+        Observed::Absent => &[],
+        Observed::Known(attached) => attached.as_slice(),
+    };
+    let attachments = view.attachments.iter();
+    let by_attachment =
+        attachments.map(|one| one.volume.clone().unwrap_or_else(|| one.name.clone()));
+    let all = attached.iter().map(|one| called(pass, view, one)).chain(by_attachment);
+    let staying = staying(pass, view);
+    Some(all.filter(|name| !staying.contains(name.as_str())).collect())
+}
+
+/// The PersistentVolume of an entry of `node.status.volumesAttached`, or else the entry itself.
+fn called(pass: &Pass<'_>, view: &VolumesView, attached: &str) -> String {
+    let followed = pass.status.drain.iter().flat_map(|drain| &drain.volumes);
+    let followed = followed.map(|one| (one.name.as_str(), one.id.as_deref()));
+    let claimed = view.claims.values().map(|one| (one.name.as_str(), one.csi_handle.as_deref()));
+    let found = followed
+        .chain(claimed)
+        .find(|(_, id)| id.is_some_and(|id| is_volume(attached, id)))
+        .map(|(name, _)| name);
+    found.unwrap_or(attached).to_owned()
+}
+
+/// Volumes of pods that a drain leaves alone: they are detached with the instance and no earlier.
+fn staying<'a>(pass: &Pass<'_>, view: &'a VolumesView) -> BTreeSet<&'a str> {
+    let pods = pass.snap.pods.known().map(Vec::as_slice).unwrap_or_default();
+    let stay = pods.iter().filter(|pod| pod.mirror || pod.daemon);
+    let claims = stay.flat_map(|pod| &pod.claims);
+    claims.filter_map(|claim| view.claims.get(claim)).map(|facts| facts.name.as_str()).collect()
+}
+
+fn say_forced(pass: &mut Pass<'_>, what: &str) {
+    if let Some(drain) = &mut pass.status.drain {
+        drain.forced = true;
+    }
+    let text = format!("going on by force: {what}");
+    let (now, drained) = (pass.now(), &MachineConditionType::Drained);
+    conditions::set(&mut pass.status, &now, drained, false, "VolumesNotDetached", &text);
+    let state = MachineState::Processing;
+    pass.last_operation(MachineOperationType::Delete, state, &text, None);
+    pass.event_on_node(true, EventReason::VolumesForced, text);
+}
+
+/// Takes the volumes from the Node by deleting their VolumeAttachments, and does not wait for it.
+fn take(pass: &mut Pass<'_>) -> Turn {
+    let snap = pass.snap;
+    let Observed::Known(view) = &snap.volumes else {
+        let until = after(since(pass), FORCED_PATIENCE);
+        if snap.now >= until {
+            return Turn::To(State::Deleting);
+        }
+        let what = "volume attachments were not looked up yet".to_owned();
+        return pass.wait(WaitReason::NotObserved, Some(what), Some(until));
+    };
+    for one in view.attachments.iter().filter(|one| !one.deleting) {
+        let (name, uid) = (one.name.clone(), one.uid.clone());
+        pass.act(Action::DeleteAttachment { name, uid });
+    }
+    Turn::To(State::Deleting)
 }

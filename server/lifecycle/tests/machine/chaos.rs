@@ -1,12 +1,13 @@
 //! Whatever happens, in whatever order: no second instance, nothing lost, nothing stuck.
 
 use ostler_api::{
-    driver::{Certainty, ErrorCode},
+    driver::{Certainty, ErrorCode, OperationKind},
     machine::{MachinePhase, MachineStep},
+    names,
 };
 use ostler_lifecycle::{
     operation::{Failure, OperationView},
-    snapshot::{NodeView, Observed},
+    snapshot::{NodeView, Observed, VolumesView},
 };
 use proptest::prelude::*;
 
@@ -41,6 +42,10 @@ enum Happening {
     Protect(bool),
     /// Terminating pods end.
     PodsEnd,
+    /// The volume leaves the Node.
+    Detach,
+    /// A pre-terminate hook comes or goes.
+    Hook(bool),
     /// Somebody deletes the machine.
     Delete,
 }
@@ -68,6 +73,8 @@ fn happenings() -> impl Strategy<Value = Happening> {
         1 => any::<bool>().prop_map(Happening::Connect),
         1 => any::<bool>().prop_map(Happening::Protect),
         1 => Just(Happening::PodsEnd),
+        1 => Just(Happening::Detach),
+        1 => any::<bool>().prop_map(Happening::Hook),
         1 => Just(Happening::Delete),
     ]
 }
@@ -113,11 +120,18 @@ fn at_the_driver(world: &mut World, happening: &Happening) {
 fn in_the_cluster(world: &mut World, happening: &Happening) {
     let has_node = matches!(world.node, NodeView::Known(_));
     match happening {
-        Happening::Pass => drop(world.pass()),
+        Happening::Pass => {
+            let held = !world.machine().hooks(names::hook::PRE_TERMINATE).is_empty();
+            let plan = world.pass();
+            let ends = plan.dispatch.is_some_and(|one| one.kind() == OperationKind::DeleteMachine);
+            assert!(!(held && ends), "a hook holds the instance");
+        }
         Happening::Later(seconds) => world.later(i64::from(*seconds)),
         Happening::Join if !world.instances.is_empty() && !has_node => {
             world.join();
             world.pods = Observed::Known(vec![pod("web")]);
+            *world.volumes_mut() = VolumesView::default();
+            world.add_pod_with_volume("db", 5, "v");
         }
         Happening::Health(good) if has_node => {
             world.node_is(if *good { "True" } else { "False" });
@@ -130,14 +144,29 @@ fn in_the_cluster(world: &mut World, happening: &Happening) {
         Happening::Protect(true) => drop(world.protected.insert("web".to_owned())),
         Happening::Protect(false) => drop(world.protected.remove("web")),
         Happening::PodsEnd => world.pods_end(),
+        Happening::Detach => world.detach("v"),
+        Happening::Hook(comes) => hook(world, *comes),
         Happening::Delete if !world.machine().is_deleting() => world.delete(),
         _ => {}
+    }
+}
+
+fn hook(world: &mut World, comes: bool) {
+    let annotations = world.machine_mut().metadata.annotations.get_or_insert_default();
+    let key = format!("{}/chaos", names::hook::PRE_TERMINATE);
+    if comes {
+        annotations.insert(key, "somebody".to_owned());
+    } else {
+        annotations.remove(&key);
     }
 }
 
 /// From here on everything works.
 fn calm(world: &mut World) {
     world.connected = true;
+    if world.machine.is_some() {
+        hook(world, false);
+    }
     world.protected.clear();
     for _ in 0..60 {
         if world.machine.is_none() {

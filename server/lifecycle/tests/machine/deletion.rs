@@ -242,3 +242,95 @@ fn a_write_that_fails_ends_the_pass_and_is_said() {
     let conflict = record(&snapshot, &plan, &[Performed::Conflict]);
     assert!(!conflict.proceed && conflict.status.is_none());
 }
+
+#[test]
+fn a_machine_deleted_while_its_create_was_lost_is_read_first_and_then_deleted() {
+    for acted in [true, false] {
+        let mut world = World::new();
+        world.pass();
+        world.answer();
+        world.pass();
+        assert_eq!(world.sent.last().unwrap().kind(), Kind::CreateMachine);
+        if acted {
+            let _lost = world.carry_out();
+        }
+        world.lose_operation();
+        world.delete();
+        world.pass();
+        assert_eq!(world.sent.last().unwrap().kind(), Kind::GetMachineStatus, "read, then decide");
+        world.answer();
+        world.settle();
+        assert!(world.machine.is_none());
+        assert!(world.instances.is_empty());
+        assert!(world.creates <= 1);
+    }
+}
+
+#[test]
+fn a_machine_deleted_while_a_driver_may_hold_its_create_waits_for_the_driver() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    world.delete();
+    world.operation = OperationView::Expected;
+    let plan = world.pass();
+    assert_eq!(plan.dispatch, None, "the driver may come back with it");
+    assert_eq!(world.waits_for(), Some(WaitReason::DriverWorking));
+    world.operation = OperationView::Idle;
+    world.settle();
+    assert!(world.machine.is_none());
+    assert!(world.instances.is_empty());
+}
+
+#[test]
+fn an_instance_that_somebody_deleted_fails_its_machine_at_once() {
+    let mut world = World::running();
+    world.instances.clear();
+    world.node_is("Unknown");
+    world.pass();
+    assert_eq!(world.phase(), MachinePhase::Unknown);
+    assert_eq!(world.sent.last().unwrap().kind(), Kind::GetMachineStatus, "asked at once");
+    world.later(180);
+    world.answer();
+    world.pass();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+    let reason = world.status().failure_reason;
+    assert_eq!(reason, Some(ostler_api::machine::FailureReason::InstanceMissing));
+    world.delete();
+    world.settle();
+    assert!(world.machine.is_none());
+}
+
+#[test]
+fn an_instance_whose_node_is_gone_is_looked_for_too_whatever_the_health_timeout() {
+    let mut world = World::running();
+    world.machine_mut().spec.disable_health_timeout = Some(true);
+    world.later(180);
+    world.instances.clear();
+    world.node = NodeView::Absent;
+    world.pass();
+    world.answer();
+    world.pass();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+}
+
+#[test]
+fn the_instance_of_an_unhealthy_node_is_looked_for_now_and_then_and_not_all_the_time() {
+    let mut world = World::running();
+    world.later(180);
+    world.node_is("Unknown");
+    let before = world.count(Kind::GetMachineStatus);
+    world.settle();
+    for _ in 0..9 {
+        world.later(30);
+        world.settle();
+    }
+    assert_eq!(world.count(Kind::GetMachineStatus) - before, 1, "it is there: once is enough");
+    world.later(30);
+    world.settle();
+    assert_eq!(world.count(Kind::GetMachineStatus) - before, 2, "and again after five minutes");
+    world.node_is("True");
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
+}

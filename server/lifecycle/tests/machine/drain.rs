@@ -5,10 +5,13 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     plan::{Action, EventReason, PodRef},
-    snapshot::{NodeView, Observed, PodView},
+    snapshot::{BudgetFacts, NodeView, Observed, PodView},
 };
 
-use crate::world::{World, looks_again, node, pod};
+use crate::{
+    pods::pod,
+    world::{World, looks_again, node},
+};
 
 /// A cordoned node with these pods, and the machine being deleted.
 fn draining(pods: Vec<PodView>) -> World {
@@ -161,4 +164,158 @@ fn a_machine_without_a_node_needs_no_drain() {
     world.settle();
     assert!(world.machine.is_none());
     assert!(!world.happened(EventReason::DrainStarted));
+}
+
+fn budget(name: &str, misconfigured: bool) -> BudgetFacts {
+    BudgetFacts { name: format!("apps/{name}"), misconfigured }
+}
+
+#[test]
+fn a_misconfigured_budget_is_named_told_once_and_makes_no_hot_loop() {
+    let mut world = draining(vec![pod("db")]);
+    world.protected.insert("db".to_owned());
+    world.budgets = vec![budget("db-pdb", true)];
+    let mut tries = 0;
+    for _ in 0..60 {
+        tries += evicted(&world.pass().actions).len();
+        world.later(1);
+    }
+    assert_eq!(world.waits_for(), Some(WaitReason::MisconfiguredBudget));
+    let drain = world.status().drain.unwrap();
+    assert_eq!((drain.blocked, drain.misconfigured), (1, 1));
+    assert_eq!(drain.budgets, ["apps/db-pdb"]);
+    let message = world.status().waiting_for.unwrap().message.unwrap();
+    assert!(message.contains("apps/db-pdb"), "{message}");
+    let told: Vec<_> =
+        world.events.iter().filter(|one| one.reason == EventReason::DrainBlocked).collect();
+    assert!(told.len() == 1 && told[0].warning && told[0].on_node, "{told:?}");
+    assert!((3..=5).contains(&tries), "5 s, 10 s, then every 20 s: {tries}");
+}
+
+#[test]
+fn several_budgets_of_one_pod_block_it_and_do_not_end_the_drain() {
+    let mut world = draining(vec![pod("db"), pod("web")]);
+    world.protected.insert("db".to_owned());
+    world.budgets = vec![budget("one", false), budget("two", true)];
+    world.pass();
+    world.pods_end();
+    assert_eq!(world.waits_for(), Some(WaitReason::SeveralBudgets));
+    let drain = world.status().drain.unwrap();
+    assert_eq!((drain.pods_left, drain.several_budgets, drain.failing), (2, 1, 0));
+    assert_eq!(drain.budgets, ["apps/one", "apps/two"]);
+    assert_eq!(world.count(Kind::DeleteMachine), 0);
+    world.protected.clear();
+    world.later(20);
+    world.pass();
+    world.pods_end();
+    world.settle();
+    assert!(world.machine.is_none(), "one budget less, and it goes on");
+}
+
+#[test]
+fn the_time_that_the_api_server_names_is_kept() {
+    let mut world = draining(vec![pod("db")]);
+    world.protected.insert("db".to_owned());
+    world.pass();
+    let Observed::Known(pods) = &mut world.pods else { panic!() };
+    pods[0].refused.as_mut().unwrap().retry_after = Some(std::time::Duration::from_secs(10));
+    let plan = world.pass();
+    assert_eq!(looks_again(&world, &plan), Some(10));
+}
+
+#[test]
+fn a_pod_that_was_refused_too_often_is_deleted() {
+    let mut world = draining(vec![pod("db")]);
+    world.protected.insert("db".to_owned());
+    world.machine_mut().spec.max_evict_retries = Some(2);
+    for _ in 0..2 {
+        assert_eq!(evicted(&world.pass().actions), ["db"]);
+        world.later(20);
+    }
+    let plan = world.pass();
+    assert_eq!(deleted(&plan.actions), ["db"], "two tries and no more");
+    world.settle();
+    assert!(world.machine.is_none());
+    assert!(!world.happened(EventReason::DrainForced), "the drain itself was not forced");
+}
+
+#[test]
+fn a_drain_of_a_minute_tries_no_oftener_than_a_minute_has_room_for() {
+    let mut world = draining(vec![pod("db")]);
+    world.protected.insert("db".to_owned());
+    world.machine_mut().spec.drain_timeout = Some("1m".into());
+    let mut tries = 0;
+    while deleted(&world.pass().actions).is_empty() {
+        tries += 1;
+        world.later(20);
+    }
+    assert_eq!(tries, 3, "a minute by 20 s");
+}
+
+#[test]
+fn a_pod_that_terminates_for_longer_than_somebody_has_patience_is_not_waited_for() {
+    let mut world = draining(vec![pod("stuck")]);
+    world.pass();
+    let key = names::annotation::SKIP_WAIT_FOR_DELETE.to_owned();
+    let annotations = world.machine_mut().metadata.annotations.get_or_insert_default();
+    annotations.insert(key, "60".to_owned());
+    world.later(30 + 60);
+    let plan = world.pass();
+    assert_eq!(world.status().drain.unwrap().late, 1, "its grace is over for long");
+    assert_eq!(looks_again(&world, &plan), Some(1));
+    world.later(1);
+    world.settle();
+    assert!(world.machine.is_none());
+    assert!(world.happened(EventReason::Drained), "as kubectl drain does it");
+}
+
+#[test]
+fn the_flag_stands_for_the_annotation() {
+    let mut world = draining(vec![pod("stuck")]);
+    world.settings.skip_wait_for_delete = Some(std::time::Duration::from_secs(5));
+    world.pass();
+    world.later(30 + 6);
+    world.settle();
+    assert!(world.machine.is_none());
+}
+
+#[test]
+fn without_evictions_pods_are_deleted_with_their_own_grace() {
+    let mut world = draining(vec![pod("web")]);
+    world.can_evict = false;
+    let plan = world.pass();
+    assert!(matches!(plan.actions[..], [Action::EndPod(_)]), "{:?}", plan.actions);
+    world.pods_end();
+    world.settle();
+    assert!(world.machine.is_none());
+}
+
+#[test]
+fn the_node_says_why_it_goes() {
+    let reason = |world: &World| {
+        let conditions = world.node().status.as_ref().unwrap().conditions.clone().unwrap();
+        let found = conditions.into_iter().find(|one| one.type_ == "Terminating").unwrap();
+        found.reason.unwrap()
+    };
+    let world = draining(vec![pod("web")]);
+    assert_eq!(reason(&world), "ScaleDown");
+    let mut failed = World::running();
+    failed.node_is("Unknown");
+    failed.settle();
+    failed.later(600);
+    failed.settle();
+    assert_eq!(failed.phase(), ostler_api::machine::MachinePhase::Failed);
+    failed.delete();
+    failed.pass();
+    assert_eq!(reason(&failed), "Unhealthy");
+}
+
+#[test]
+fn a_drain_timeout_that_is_edited_counts_at_once() {
+    let mut world = draining(vec![pod("db")]);
+    world.protected.insert("db".to_owned());
+    world.pass();
+    world.later(300);
+    world.machine_mut().spec.drain_timeout = Some("4m".into());
+    assert_eq!(deleted(&world.pass().actions), ["db"]);
 }

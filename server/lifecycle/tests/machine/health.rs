@@ -82,10 +82,10 @@ fn a_node_that_joins_late_is_welcome_once_its_critical_components_run() {
 fn a_node_that_recovers_in_time_is_running_again() {
     let mut world = World::running();
     world.node_is("False");
-    world.pass();
+    world.settle();
     world.later(300);
     world.node_is("True");
-    world.pass();
+    world.settle();
     assert_eq!(world.phase(), MachinePhase::Running);
     assert_eq!(world.last_state(), Some(MachineState::Successful));
     assert_eq!(world.waits_for(), None);

@@ -8,7 +8,7 @@ use k8s_openapi::{
 use ostler_api::{MachineClass, names};
 use ostler_lifecycle::{
     operation::UserData,
-    snapshot::{PodView, SecretFacts, SecretView},
+    snapshot::{SecretFacts, SecretView},
 };
 use serde_json::json;
 
@@ -53,17 +53,4 @@ pub fn node(ready: &str, since: Timestamp) -> Node {
         ..NodeStatus::default()
     });
     node
-}
-
-pub fn pod(name: &str) -> PodView {
-    PodView {
-        namespace: "apps".to_owned(),
-        name: name.to_owned(),
-        uid: format!("uid-{name}"),
-        mirror: false,
-        daemon: false,
-        finished: false,
-        terminating: false,
-        refused: None,
-    }
 }

@@ -1,6 +1,10 @@
 //! The world: carries plans out, and lets a driver answer when the test says so.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
@@ -11,7 +15,7 @@ use ostler_api::{
     names,
 };
 use ostler_lifecycle::{
-    bootstrap::{BootstrapView, ConfigFacts, ConfigView},
+    bootstrap::BootstrapView,
     hot_update::{ReviewView, RoomView},
     invariants, machine,
     operation::{
@@ -19,19 +23,20 @@ use ostler_lifecycle::{
         Success,
     },
     outage::ApiView,
-    plan::{
-        Action, BootstrapPatch, Event, EventReason, MachinePatch, Next, OwnConfig, Performed, Plan,
-    },
+    plan::{Action, Event, EventReason, Next, Performed, Plan},
     record::record,
     replacement::Siblings,
     snapshot::{
-        BootstrapToken, ClassFacts, ClassView, DriverFacts, DriverView, Fresh, NodeView, Observed,
-        PodView, Refusal, SecretView, Settings, Snapshot, TargetView,
+        BootstrapToken, BudgetFacts, ClassFacts, ClassView, DriverFacts, DriverView, Fresh,
+        NodeView, Observed, PodView, SecretView, Settings, Snapshot, TargetView, VolumesView,
     },
 };
 use serde_json::json;
 
-pub use crate::objects::{class, node, pod, secret};
+pub use crate::{
+    objects::{class, node, secret},
+    pods::pod,
+};
 
 pub const UID: &str = "11111111-2222-3333-4444-555555555555";
 pub const PROVIDER_ID: &str = "fake:///i-1";
@@ -70,6 +75,12 @@ pub struct World {
     pub siblings: Siblings,
     pub pods: Observed<Vec<PodView>>,
     pub volumes: Observed<Vec<String>>,
+    pub claims: Observed<VolumesView>,
+    pub can_evict: bool,
+    /// Budgets of the protected pods.
+    pub budgets: Vec<BudgetFacts>,
+    /// What the driver calls volumes, by their names.
+    pub volume_ids: BTreeMap<String, String>,
     pub token: Observed<BootstrapToken>,
     pub kinds: BTreeSet<OperationKind>,
     pub connected: bool,
@@ -119,6 +130,10 @@ impl World {
             siblings: Siblings::default(),
             pods: Observed::Known(Vec::new()),
             volumes: Observed::Absent,
+            claims: Observed::Known(VolumesView::default()),
+            can_evict: true,
+            budgets: Vec::new(),
+            volume_ids: BTreeMap::new(),
             token: Observed::Absent,
             kinds: OperationKind::ALL.into_iter().collect(),
             connected: true,
@@ -255,6 +270,8 @@ impl World {
             siblings: self.siblings.clone(),
             pods: self.pods.clone(),
             attached_volumes: self.volumes.clone(),
+            volumes: self.claims.clone(),
+            can_evict: self.can_evict,
             bootstrap_token: self.token.clone(),
             driver: if self.connected {
                 DriverView::Ready(DriverFacts {
@@ -415,6 +432,7 @@ impl World {
                 self.instances.clear();
                 Ok(Success::Deleted)
             }
+            Request::VolumeIds { specs } => Ok(Success::VolumeIds(self.named(specs))),
             Request::Status { provider_id } if there(&provider_id) => {
                 Ok(Success::Read(self.record()))
             }
@@ -443,15 +461,13 @@ impl World {
     }
 
     fn perform(&mut self, action: &Action) -> Performed {
-        let now = self.now;
-        let protected = self.protected.clone();
         match action {
             Action::ConfirmNode { .. } => {}
             Action::ClaimReplacement { seen, .. } => {
                 if *seen != self.siblings.last_failure {
                     return Performed::Conflict;
                 }
-                self.siblings.last_failure = Some(now);
+                self.siblings.last_failure = Some(self.now);
             }
             Action::AddFinalizer => {
                 let name = names::finalizer::MACHINE.to_owned();
@@ -469,63 +485,15 @@ impl World {
             Action::DeleteBootstrapToken { .. } => self.token = Observed::Absent,
             Action::PatchNode(patch) => self.patch_node(patch),
             Action::PatchNodeStatus(patch) => self.patch_node_status(patch),
-            Action::Evict(pod) => {
-                let Observed::Known(pods) = &mut self.pods else { panic!("no pods") };
-                let found = pods.iter_mut().find(|one| one.uid == pod.uid);
-                let Some(found) = found else { return Performed::Gone };
-                if protected.contains(&pod.name) {
-                    found.refused = Some(Refusal { at: now, by_budget: true });
-                    return Performed::Refused;
-                }
-                found.terminating = true;
-            }
-            Action::DeletePod(pod) => {
-                let Observed::Known(pods) = &mut self.pods else { panic!("no pods") };
-                pods.retain(|one| one.uid != pod.uid);
-            }
+            Action::Evict(pod) | Action::EndPod(pod) => return self.send_away(pod),
+            Action::DeletePod(pod) => self.remove_pod(&pod.uid),
+            Action::MarkNode { cause, .. } => self.mark_node(cause),
+            Action::DeleteAttachment { name, .. } => self.delete_attachment(name),
             Action::DeleteNode { .. } => self.node = NodeView::Absent,
             Action::DeleteMachine => self.delete(),
             Action::RemoveFinalizer => self.machine = None,
         }
         Performed::Done
-    }
-
-    fn patch_machine(&mut self, patch: &MachinePatch) {
-        let machine = self.machine_mut();
-        if let Some(id) = &patch.provider_id {
-            machine.spec.provider_id = Some(id.clone());
-        }
-        machine.metadata.labels.get_or_insert_default().extend(patch.labels.clone());
-        match &patch.bootstrap {
-            Some(BootstrapPatch::Data(text)) => {
-                machine.spec.bootstrap.as_mut().unwrap().data = Some(text.clone());
-            }
-            Some(BootstrapPatch::DataSecretName(name)) => {
-                let bootstrap = machine.spec.bootstrap.as_mut().unwrap();
-                bootstrap.data_secret_name = Some(name.clone());
-            }
-            None => {}
-        }
-        let annotations = machine.metadata.annotations.get_or_insert_default();
-        for (key, value) in &patch.annotations {
-            match value {
-                Some(value) => annotations.insert(key.clone(), value.clone()),
-                None => annotations.remove(key),
-            };
-        }
-    }
-
-    fn own_config(&mut self, own: &OwnConfig) {
-        let ConfigView::Known(facts) = &self.bootstrap.config else { panic!("no config") };
-        let owners = serde_json::from_value(own.owner_references.clone()).unwrap();
-        let owned = ConfigFacts { owner_references: owners, ..facts.as_ref().clone() };
-        self.bootstrap.config = ConfigView::Known(Arc::new(owned));
-    }
-
-    /// Terminating pods end.
-    pub fn pods_end(&mut self) {
-        let Observed::Known(pods) = &mut self.pods else { panic!("no pods") };
-        pods.retain(|pod| !pod.terminating);
     }
 }
 

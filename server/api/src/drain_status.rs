@@ -1,0 +1,114 @@
+//! How far the drain of a Node is, as it stands in the status of its Machine.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::open_enum::open_enum;
+
+/// How far a drain is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainProgress {
+    /// When the first pass began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    /// From when the drain timeout counts, if that is later than the deletion: pre-drain hooks
+    /// held it until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts_from: Option<Time>,
+    /// When force is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Time>,
+    /// Pods that still have to go.
+    #[serde(default)]
+    pub pods_left: i32,
+    /// Of these, pods that are terminating.
+    #[serde(default)]
+    pub terminating: i32,
+    /// Of the terminating ones, those whose grace is over for more than 30 s: look at the kubelet.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub late: i32,
+    /// Of these, pods whose eviction PodDisruptionBudgets refused.
+    #[serde(default)]
+    pub blocked: i32,
+    /// Of the blocked ones, those with a budget that never allows an eviction.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub misconfigured: i32,
+    /// Of the blocked ones, those that more than one budget selects.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub several_budgets: i32,
+    /// Of these, pods whose eviction failed for another reason.
+    #[serde(default)]
+    pub failing: i32,
+    /// Of these, pods with volumes whose turn has not come.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub queued: i32,
+    /// `namespace/name` of the first pods that are blocked or failing, at most three.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<String>,
+    /// `namespace/name` of the first PodDisruptionBudgets that refuse, at most three.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<String>,
+    /// Persistent volumes of the pods that leave. Followed until they are detached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<DrainVolume>,
+    /// True once force was used.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forced: bool,
+    /// True once no pod was left, or force was used.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub finished: bool,
+}
+
+/// A persistent volume of a pod that has to leave.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainVolume {
+    /// Name of the PersistentVolume.
+    pub name: String,
+    /// `namespace/name` of the claim.
+    pub claim: String,
+    /// Priority of its pod; volumes of lower ones wait for it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: i32,
+    /// By what the infrastructure knows it: the answer of the driver, or else the CSI volume
+    /// handle. Empty: by nothing. Absent: the driver was not asked yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Whether it was seen attached to the Node.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attached: bool,
+    /// Since when no pod on the Node uses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released_at: Option<Time>,
+    /// Since when it is not attached to the Node any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detached_at: Option<Time>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+const fn is_zero(number: &i32) -> bool {
+    *number == 0
+}
+
+open_enum! {
+    /// Why a Machine is being deleted. Stands as the reason of the condition `Terminating` on its
+    /// Node; the words are machine-controller-manager's.
+    pub enum DeletionCause {
+        /// It was Failed.
+        Unhealthy = "Unhealthy",
+        /// It was not wanted any more.
+        ScaleDown = "ScaleDown",
+    }
+}
+
+impl DeletionCause {
+    /// The message of the condition on the Node.
+    pub fn message(&self) -> &'static str {
+        match self {
+            Self::Unhealthy => "Machine Controller is terminating failed machine",
+            Self::ScaleDown | Self::Other(_) => "Machine Controller is scaling down machine",
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What is left of a drain, in numbers and in words.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use ostler_api::machine::{DrainProgress, WaitReason};
+
+use super::super::pass::{Pass, after};
+use crate::{
+    budget::{BudgetFacts, Verdict, verdict},
+    plan::Performed,
+    pod::{PodView, RefusalCause},
+};
+
+/// How many pods, and how many budgets, a status names: enough to know where to look, few enough to
+/// read.
+const MOST_EXAMPLES: usize = 3;
+/// How long after its grace a pod may still be there before somebody should look at the kubelet.
+const LATE: Duration = Duration::from_secs(30);
+
+/// What became of a pod in the pass that is being recorded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Asked<'a> {
+    /// It was asked to leave.
+    ToLeave(&'a Performed),
+    /// It was deleted without grace.
+    ToVanish(&'a Performed),
+}
+
+/// Counts the pods that are left. `asked`: what this pass did about a pod, if it did anything.
+pub(crate) fn tally<'a>(
+    drain: &mut DrainProgress,
+    leaving: &[&PodView],
+    asked: impl Fn(&PodView) -> Option<Asked<'a>>,
+    now: Timestamp,
+) {
+    *drain = DrainProgress {
+        started_at: drain.started_at.take(),
+        counts_from: drain.counts_from.take(),
+        deadline: drain.deadline.take(),
+        volumes: std::mem::take(&mut drain.volumes),
+        ..DrainProgress::default()
+    };
+    for pod in leaving {
+        drain.pods_left += 1;
+        match asked(pod) {
+            None => count_untouched(drain, pod, now),
+            Some(Asked::ToLeave(Performed::Done)) => drain.terminating += 1,
+            Some(
+                Asked::ToLeave(Performed::Gone)
+                | Asked::ToVanish(Performed::Done | Performed::Gone),
+            ) => drain.pods_left -= 1,
+            Some(Asked::ToLeave(Performed::Refused(budgets))) => {
+                count_blocked(drain, pod, budgets);
+            }
+            Some(
+                Asked::ToLeave(Performed::Conflict | Performed::Failed(_) | Performed::Skipped)
+                | Asked::ToVanish(
+                    Performed::Conflict
+                    | Performed::Failed(_)
+                    | Performed::Skipped
+                    | Performed::Refused(_),
+                ),
+            ) => count_failing(drain, pod),
+        }
+    }
+}
+
+fn count_untouched(drain: &mut DrainProgress, pod: &PodView, now: Timestamp) {
+    if pod.terminating {
+        drain.terminating += 1;
+        drain.late += i32::from(pod.ends_at.is_some_and(|ends_at| now >= after(ends_at, LATE)));
+        return;
+    }
+    match pod.refused.as_ref().map(|refusal| &refusal.cause) {
+        Some(RefusalCause::Budgets(budgets)) => count_blocked(drain, pod, budgets),
+        Some(RefusalCause::Failed) => count_failing(drain, pod),
+        None => drain.queued += 1,
+    }
+}
+
+fn count_failing(drain: &mut DrainProgress, pod: &PodView) {
+    drain.failing += 1;
+    name(&mut drain.examples, pod.full_name());
+}
+
+fn count_blocked(drain: &mut DrainProgress, pod: &PodView, budgets: &[BudgetFacts]) {
+    drain.blocked += 1;
+    match verdict(budgets) {
+        Verdict::NotNow => {}
+        Verdict::Never => drain.misconfigured += 1,
+        Verdict::Several => drain.several_budgets += 1,
+    }
+    name(&mut drain.examples, pod.full_name());
+    for budget in budgets {
+        name(&mut drain.budgets, budget.name.clone());
+    }
+}
+
+fn name(names: &mut Vec<String>, one: String) {
+    if names.len() < MOST_EXAMPLES && !names.contains(&one) {
+        names.push(one);
+    }
+}
+
+/// What a drain waits for: the worst thing first.
+pub(crate) fn reason(drain: Option<&DrainProgress>) -> WaitReason {
+    match drain {
+        Some(drain) if drain.failing > 0 => WaitReason::EvictionFailing,
+        Some(drain) if drain.several_budgets > 0 => WaitReason::SeveralBudgets,
+        Some(drain) if drain.misconfigured > 0 => WaitReason::MisconfiguredBudget,
+        Some(drain) if drain.blocked > 0 => WaitReason::PodDisruptionBudget,
+        Some(_) | None => WaitReason::PodsTerminating,
+    }
+}
+
+/// Whether nobody but a person can end the wait before its deadline.
+pub(crate) const fn needs_somebody(reason: &WaitReason) -> bool {
+    matches!(reason, WaitReason::SeveralBudgets | WaitReason::MisconfiguredBudget)
+}
+
+/// What is left, for people.
+pub(crate) fn describe(drain: &DrainProgress) -> String {
+    let all = drain.pods_left;
+    let budgets = match drain.budgets.join(", ") {
+        none if none.is_empty() => "budgets".to_owned(),
+        names => format!("budgets {names}"),
+    };
+    if drain.failing == 0 && drain.several_budgets > 0 {
+        let count = drain.several_budgets;
+        return format!("{all} pods left, {count} selected by more than one of {budgets}");
+    }
+    if drain.failing == 0 && drain.misconfigured > 0 {
+        let count = drain.misconfigured;
+        return format!(
+            "{all} pods left, {count} held by {budgets}, which allow no eviction though all pods are healthy"
+        );
+    }
+    if drain.failing == 0 && drain.blocked > 0 {
+        return format!("{all} pods left, {} held by {budgets}", drain.blocked);
+    }
+    format!("pods that have to leave: {all}")
+}
+
+/// When a terminating pod counts as late, or is not waited for any more.
+pub(super) fn changes_at(pass: &Pass<'_>, pod: &PodView) -> Option<Timestamp> {
+    let ends_at = pod.ends_at?;
+    let limit = pass.machine.skip_wait_for_delete(pass.snap.settings.skip_wait_for_delete);
+    let given_up = limit.map(|limit| after(ends_at, limit + Duration::from_secs(1)));
+    let all = [Some(after(ends_at, LATE)), given_up].into_iter().flatten();
+    all.filter(|at| *at > pass.snap.now).min()
+}

@@ -1,0 +1,241 @@
+//! Whose turn it is among pods with volumes: highest priority first, and the next only when the
+//! volumes of those before have left the Node and are where they are wanted. Pods of one priority
+//! go together; a pod that a budget holds does not hold the others.
+
+use jiff::Timestamp;
+use ostler_api::{
+    driver::OperationKind,
+    machine::{DrainVolume, WaitReason},
+};
+
+use super::super::{
+    pass::{Pass, after},
+    preconditions,
+    standing::Standing,
+};
+use crate::{
+    pod::PodView,
+    snapshot::{ClassFacts, Observed},
+    volume::{VolumesView, is_volume},
+};
+
+/// Volumes that are followed at most. No infrastructure attaches more than 128 to an instance;
+/// what is beyond is not waited for here, but by the step that follows the drain.
+const MOST_VOLUMES: usize = 256;
+
+/// Whose turn it is.
+#[derive(Debug)]
+pub(super) struct Turns {
+    open: Open,
+    hold: Option<Hold>,
+}
+
+#[derive(Debug)]
+enum Open {
+    /// All pods may go.
+    All,
+    /// Of those with volumes, those with at least this priority, and those that were asked before.
+    From(i32),
+    /// Of those with volumes, those that were asked before.
+    None,
+}
+
+#[derive(Debug)]
+struct Hold {
+    reason: WaitReason,
+    message: String,
+    until: Option<Timestamp>,
+}
+
+impl Turns {
+    /// Takes down how the volumes stand, and says whose turn it is.
+    pub(super) fn of(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Self {
+        let snap = pass.snap;
+        let queue: Vec<&PodView> =
+            leaving.iter().copied().filter(|pod| !pod.claims.is_empty()).collect();
+        let Observed::Known(view) = &snap.volumes else {
+            return if queue.is_empty() { Self::all() } else { Self::not_observed(pass) };
+        };
+        follow(pass, view, &queue);
+        if let Some(hold) = ask(pass, view) {
+            return Self { open: Open::None, hold: Some(hold) };
+        }
+        note(pass, view);
+        let next = queue.iter().filter(|pod| pod.refused.is_none()).map(|pod| pod.priority).max();
+        let Some(next) = next else { return Self::all() };
+        match pending(pass, view, next) {
+            Some(hold) => Self { open: Open::None, hold: Some(hold) },
+            None => Self { open: Open::From(next), hold: None },
+        }
+    }
+
+    const fn all() -> Self {
+        Self { open: Open::All, hold: None }
+    }
+
+    /// Volumes that cannot be looked up hold nothing for longer than volumes that do not leave.
+    fn not_observed(pass: &Pass<'_>) -> Self {
+        let drain = pass.status.drain.as_ref();
+        let since = drain.and_then(|drain| drain.started_at.as_ref());
+        let since = since.map_or(pass.snap.now, |time| time.0);
+        let until = after(since, pass.snap.settings.detach_timeout);
+        if pass.snap.now >= until {
+            return Self::all();
+        }
+        let message = "the volumes of the pods were not looked up yet".to_owned();
+        let hold = Hold { reason: WaitReason::NotObserved, message, until: Some(until) };
+        Self { open: Open::None, hold: Some(hold) }
+    }
+
+    /// Whether this pod may be asked to leave.
+    pub(super) fn may_go(&self, pod: &PodView) -> bool {
+        if pod.claims.is_empty() || pod.refused.is_some() {
+            return true;
+        }
+        match self.open {
+            Open::All => true,
+            Open::From(priority) => pod.priority >= priority,
+            Open::None => false,
+        }
+    }
+
+    /// When to look again.
+    pub(super) fn until(&self) -> Option<Timestamp> {
+        self.hold.as_ref()?.until
+    }
+
+    /// What the queue waits for.
+    pub(super) fn reason(&self) -> Option<WaitReason> {
+        self.hold.as_ref().map(|hold| hold.reason.clone())
+    }
+
+    /// The same for people.
+    pub(super) fn message(&self) -> Option<String> {
+        self.hold.as_ref().map(|hold| hold.message.clone())
+    }
+}
+
+/// Begins to follow the volumes of pods that have to leave, while the pods can still be asked.
+fn follow(pass: &mut Pass<'_>, view: &VolumesView, queue: &[&PodView]) {
+    let Some(drain) = &mut pass.status.drain else { return };
+    for pod in queue {
+        for claim in &pod.claims {
+            let Some(facts) = view.claims.get(claim) else { continue };
+            let known = drain.volumes.iter().any(|volume| volume.name == facts.name);
+            if !known && drain.volumes.len() < MOST_VOLUMES {
+                drain.volumes.push(DrainVolume {
+                    name: facts.name.clone(),
+                    claim: claim.clone(),
+                    priority: pod.priority,
+                    ..DrainVolume::default()
+                });
+            }
+        }
+    }
+}
+
+/// Finds out what the infrastructure calls the volumes: from the driver if it can say, else, and
+/// for volumes that are none of its own, by their CSI handles.
+fn ask(pass: &mut Pass<'_>, view: &VolumesView) -> Option<Hold> {
+    let handle = |name: &str| {
+        let facts = view.claims.values().find(|facts| facts.name == name);
+        facts.and_then(|facts| facts.csi_handle.clone()).unwrap_or_default()
+    };
+    let answer = pass.volume_ids.take();
+    let can_ask = able(pass).cloned();
+    let working = pass.standing() == Standing::Working;
+    let mut specs = std::collections::BTreeMap::new();
+    let drain = pass.status.drain.as_mut()?;
+    for volume in drain.volumes.iter_mut().filter(|volume| volume.id.is_none()) {
+        let facts = view.claims.values().find(|facts| facts.name == volume.name);
+        match (&answer, facts) {
+            (Some(ids), _) if ids.is_empty() => volume.id = Some(handle(&volume.name)),
+            (Some(ids), _) if ids.contains_key(&volume.name) => {
+                let said = ids.get(&volume.name).filter(|id| !id.is_empty()).cloned();
+                volume.id = Some(said.unwrap_or_else(|| handle(&volume.name)));
+            }
+            (_, Some(facts)) if can_ask.is_some() && !facts.spec_json.is_empty() => {
+                specs.insert(facts.name.clone(), facts.spec_json.clone());
+            }
+            _ => volume.id = Some(handle(&volume.name)),
+        }
+    }
+    if specs.is_empty() {
+        return None;
+    }
+    let count = specs.len();
+    if let (false, Some(class)) = (working, &can_ask) {
+        pass.ask_volume_ids(class, specs);
+    }
+    let message = format!("asking the driver what it calls {count} volumes");
+    Some(Hold { reason: WaitReason::DriverWorking, message, until: None })
+}
+
+/// The class whose driver can be asked now.
+fn able<'a>(pass: &Pass<'a>) -> Option<&'a ClassFacts> {
+    let snap: &'a crate::snapshot::Snapshot = pass.snap;
+    let (class, driver) = preconditions::check(snap).ok()?;
+    driver.has(OperationKind::GetVolumeIds).then_some(class)
+}
+
+/// Takes down which volumes no pod uses any more, and which are detached.
+fn note(pass: &mut Pass<'_>, view: &VolumesView) {
+    let now = pass.now();
+    let snap = pass.snap;
+    let Observed::Known(pods) = &snap.pods else { return };
+    let used = |claim: &String| pods.iter().any(|pod| !pod.finished && pod.claims.contains(claim));
+    let Some(drain) = &mut pass.status.drain else { return };
+    for volume in &mut drain.volumes {
+        let attached = is_attached(volume, view, &snap.attached_volumes);
+        volume.attached |= attached;
+        if used(&volume.claim) {
+            (volume.released_at, volume.detached_at) = (None, None);
+            continue;
+        }
+        volume.released_at.get_or_insert_with(|| now.clone());
+        if attached {
+            volume.detached_at = None;
+        } else {
+            volume.detached_at.get_or_insert_with(|| now.clone());
+        }
+    }
+}
+
+/// Whether a volume is attached to the Node, by its VolumeAttachment or by what the Node says.
+pub(crate) fn is_attached(
+    volume: &DrainVolume,
+    view: &VolumesView,
+    attached: &Observed<Vec<String>>,
+) -> bool {
+    let by_attachment =
+        view.attachments.iter().any(|one| one.volume.as_deref() == Some(volume.name.as_str()));
+    let id = volume.id.as_deref().unwrap_or_default();
+    by_attachment || attached.known().is_some_and(|all| all.iter().any(|one| is_volume(one, id)))
+}
+
+/// What holds pods of this priority: volumes of higher ones that are on their way.
+fn pending(pass: &Pass<'_>, view: &VolumesView, priority: i32) -> Option<Hold> {
+    let (snap, drain) = (pass.snap, pass.status.drain.as_ref()?);
+    let (mut attached, mut moving, mut until) = (Vec::new(), Vec::new(), None);
+    for volume in drain.volumes.iter().filter(|volume| volume.priority > priority) {
+        let (since, limit, list) = match (&volume.released_at, &volume.detached_at) {
+            (Some(released), None) => (released, snap.settings.detach_timeout, &mut attached),
+            (Some(_), Some(detached)) if volume.attached && view.moving.contains(&volume.name) => {
+                (detached, snap.settings.reattach_timeout, &mut moving)
+            }
+            _ => continue,
+        };
+        let end = after(since.0, limit);
+        if snap.now < end {
+            list.push(volume.name.as_str());
+            until = Some(until.map_or(end, |other: Timestamp| other.min(end)));
+        }
+    }
+    let (reason, names, what) = match (attached.is_empty(), moving.is_empty()) {
+        (false, _) => (WaitReason::VolumesAttached, attached, "still attached"),
+        (true, false) => (WaitReason::VolumesMoving, moving, "not attached where they are wanted"),
+        (true, true) => return None,
+    };
+    let message = format!("volumes {what}: {}", names.join(", "));
+    Some(Hold { reason, message, until })
+}

@@ -1,0 +1,59 @@
+//! Whether the instance of an unhealthy Node still exists. Somebody may have deleted it by hand;
+//! then nothing is gained by waiting for the health timeout.
+
+use jiff::Timestamp;
+use ostler_api::{
+    driver::OperationKind,
+    machine::{FailureReason, MachineOperationType},
+};
+
+use super::{
+    creating,
+    pass::{Pass, Reading, Turn, after},
+    preconditions,
+    standing::Standing,
+};
+
+/// Asks the driver once when the Node becomes unhealthy, then from time to time, beside everything
+/// else that the pass does.
+///
+/// # Errors
+/// The instance does not exist: the Machine is given up. Otherwise when to look again, if an answer
+/// or a driver that comes does not say so first.
+pub(crate) fn look(pass: &mut Pass<'_>) -> Result<Option<Timestamp>, Turn> {
+    match pass.reading.take() {
+        Some(Reading::NotFound) if creating::catching_up(pass).is_none() => {
+            let text = "the driver says that the instance does not exist any more";
+            let type_ = MachineOperationType::HealthCheck;
+            pass.status.instance_checked_at = None;
+            return Err(pass.fail(FailureReason::InstanceMissing, type_, text));
+        }
+        Some(_) => pass.status.instance_checked_at = Some(pass.now()),
+        None => {}
+    }
+    let snap = pass.snap;
+    let Ok((class, driver)) = preconditions::check(snap) else { return Ok(None) };
+    let can_ask = pass.provider_id().is_some() && driver.has(OperationKind::GetMachineStatus);
+    if !can_ask || pass.standing() != Standing::Free {
+        return Ok(None);
+    }
+    let next = next_look(pass);
+    if snap.now < next {
+        return Ok(Some(next));
+    }
+    pass.ask_status(class);
+    Ok(None)
+}
+
+/// When the driver is asked again.
+fn next_look(pass: &Pass<'_>) -> Timestamp {
+    let current = pass.status.current_status.as_ref();
+    let unhealthy_since = current.and_then(|current| current.last_update_time.as_ref());
+    let asked = pass.status.instance_checked_at.as_ref();
+    match (asked, unhealthy_since) {
+        (Some(asked), since) if since.is_none_or(|since| asked.0 >= since.0) => {
+            after(asked.0, pass.snap.settings.instance_check)
+        }
+        _ => pass.snap.now,
+    }
+}

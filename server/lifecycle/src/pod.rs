@@ -1,0 +1,125 @@
+//! A pod, as a drain sees it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, Volume};
+use ostler_api::names;
+
+use crate::budget::BudgetFacts;
+
+/// A pod on the Node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "facts of a pod, independent of each other")]
+pub struct PodView {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID: a pod of the same name that came later is another pod.
+    pub uid: String,
+    /// Made by the kubelet itself.
+    pub mirror: bool,
+    /// Controlled by a DaemonSet.
+    pub daemon: bool,
+    /// Succeeded or failed.
+    pub finished: bool,
+    /// Being deleted.
+    pub terminating: bool,
+    /// When its grace is over, if it is being deleted.
+    pub ends_at: Option<Timestamp>,
+    /// Its priority; unset is 0.
+    pub priority: i32,
+    /// `namespace/name` of the claims that it uses, generic ephemeral volumes among them.
+    pub claims: Vec<String>,
+    /// How this process last tried in vain to evict it. Kept in memory only.
+    pub refused: Option<Refusal>,
+}
+
+/// Evictions that were tried in vain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// When the last one was tried.
+    pub at: Timestamp,
+    /// How many, in a row.
+    pub attempts: i32,
+    /// Not before this much time has passed, as the API server said.
+    pub retry_after: Option<Duration>,
+    /// Why the last one failed.
+    pub cause: RefusalCause,
+}
+
+/// Why an eviction failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RefusalCause {
+    /// Refused because of budgets: those that select the pod, as far as they were observed.
+    Budgets(Vec<BudgetFacts>),
+    /// The request failed.
+    Failed,
+}
+
+impl PodView {
+    /// `namespace/name`.
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Reads a pod.
+    pub fn of(pod: &Pod, refused: Option<Refusal>) -> Self {
+        let meta = &pod.metadata;
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let annotations = meta.annotations.as_ref();
+        let owners = meta.owner_references.iter().flatten();
+        Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            mirror: annotations.is_some_and(|all| all.contains_key(names::annotation::MIRROR_POD)),
+            daemon: owners
+                .into_iter()
+                .any(|owner| owner.controller == Some(true) && owner.kind == "DaemonSet"),
+            finished: matches!(phase, Some("Succeeded" | "Failed")),
+            terminating: meta.deletion_timestamp.is_some(),
+            ends_at: meta.deletion_timestamp.as_ref().map(|time| time.0),
+            priority: pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or_default(),
+            claims: claims(pod),
+            refused,
+        }
+    }
+}
+
+/// `namespace/name` of the claims that a pod uses. A generic ephemeral volume has a claim of its
+/// own, named after pod and volume.
+pub fn claims(pod: &Pod) -> Vec<String> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let claim = |volume: &Volume| {
+        let claimed = volume.persistent_volume_claim.as_ref();
+        let ephemeral = volume.ephemeral.as_ref().map(|_| format!("{name}-{}", volume.name));
+        claimed.map(|source| source.claim_name.clone()).or(ephemeral)
+    };
+    volumes.filter_map(claim).map(|claim| format!("{namespace}/{claim}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_of_ephemeral_volumes_count_and_a_priority_that_is_not_set_is_zero() {
+        let pod: Pod = serde_json::from_value(serde_json::json!({
+            "metadata": { "name": "db-0", "namespace": "apps" },
+            "spec": { "containers": [], "volumes": [
+                { "name": "data", "persistentVolumeClaim": { "claimName": "data-db-0" } },
+                { "name": "tmp", "ephemeral": { "volumeClaimTemplate": { "spec": {} } } },
+                { "name": "scratch", "emptyDir": {} },
+                { "name": "inline", "csi": { "driver": "secrets-store.csi.k8s.io" } }
+            ] }
+        }))
+        .unwrap();
+        let view = PodView::of(&pod, None);
+        assert_eq!(view.claims, ["apps/data-db-0", "apps/db-0-tmp"]);
+        assert_eq!(view.priority, 0);
+    }
+}

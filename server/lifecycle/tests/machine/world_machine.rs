@@ -1,0 +1,44 @@
+//! Changes of the machine, and of the object that gives it its bootstrap data.
+
+use std::sync::Arc;
+
+use ostler_lifecycle::{
+    bootstrap::{ConfigFacts, ConfigView},
+    plan::{BootstrapPatch, MachinePatch, OwnConfig},
+};
+
+use crate::world::World;
+
+impl World {
+    pub(crate) fn patch_machine(&mut self, patch: &MachinePatch) {
+        let machine = self.machine_mut();
+        if let Some(id) = &patch.provider_id {
+            machine.spec.provider_id = Some(id.clone());
+        }
+        machine.metadata.labels.get_or_insert_default().extend(patch.labels.clone());
+        match &patch.bootstrap {
+            Some(BootstrapPatch::Data(text)) => {
+                machine.spec.bootstrap.as_mut().unwrap().data = Some(text.clone());
+            }
+            Some(BootstrapPatch::DataSecretName(name)) => {
+                let bootstrap = machine.spec.bootstrap.as_mut().unwrap();
+                bootstrap.data_secret_name = Some(name.clone());
+            }
+            None => {}
+        }
+        let annotations = machine.metadata.annotations.get_or_insert_default();
+        for (key, value) in &patch.annotations {
+            match value {
+                Some(value) => annotations.insert(key.clone(), value.clone()),
+                None => annotations.remove(key),
+            };
+        }
+    }
+
+    pub(crate) fn own_config(&mut self, own: &OwnConfig) {
+        let ConfigView::Known(facts) = &self.bootstrap.config else { panic!("no config") };
+        let owners = serde_json::from_value(own.owner_references.clone()).unwrap();
+        let owned = ConfigFacts { owner_references: owners, ..facts.as_ref().clone() };
+        self.bootstrap.config = ConfigView::Known(Arc::new(owned));
+    }
+}
