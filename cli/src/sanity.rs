@@ -50,6 +50,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     hot_class: Option<PathBuf>,
 
+    /// Class whose provider spec has the tags by which machine-controller-manager knows its instances
+    #[arg(long, value_name = "FILE")]
+    mcm_class: Option<PathBuf>,
+
     /// Class whose instances take some seconds to make, for checks that interrupt that
     #[arg(long, value_name = "FILE")]
     slow_class: Option<PathBuf>,
@@ -163,6 +167,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         alt_class: optional("--alt-class", args.alt_class.as_deref(), ClassManifest::read)?,
         bad_class: optional("--bad-class", args.bad_class.as_deref(), ClassManifest::read)?,
         hot_class: optional("--hot-class", args.hot_class.as_deref(), ClassManifest::read)?,
+        mcm_class: optional("--mcm-class", args.mcm_class.as_deref(), ClassManifest::read)?,
         slow_class: optional("--slow-class", args.slow_class.as_deref(), ClassManifest::read)?,
         bad_secret: optional("--bad-secret", args.bad_secret.as_deref(), SecretManifest::read)?,
         many: args.many,

@@ -96,7 +96,8 @@ async def create_machine(x):
     elif fixed(row, spec):
         raise Failed("ALREADY_EXISTS", "DOES_NOT_FIT", "an instance of this machine exists and was made differently")
     elif row["uid"] != x.op.target.uid:  # a restored cluster: the same machine under a new UID
-        cloud.execute("UPDATE instance SET uid = ? WHERE id = ?", (x.op.target.uid, row["id"]))
+        tags = json.dumps({**json.loads(row["tags"]), **x.request.tags})
+        cloud.execute("UPDATE instance SET uid = ?, tags = ? WHERE id = ?", (x.op.target.uid, tags, row["id"]))
     x.left = "PARTIAL"  # from here on something exists, however this ends
     while (wait := need(x)["ready"] - time.time()) > 0:
         x.progress("Booting")

@@ -55,6 +55,7 @@ pub(crate) struct Facts {
     pub(crate) idempotency_key: String,
     pub(crate) target: Target,
     pub(crate) cluster_id: String,
+    pub(crate) adopt_by_name: bool,
     pub(crate) delivery: u32,
     pub(crate) checkpoint: Option<String>,
     pub(crate) traceparent: String,
@@ -112,6 +113,13 @@ impl Context {
     /// Never touch anything that is not tagged with this cluster.
     pub fn cluster_id(&self) -> &str {
         &self.inner.operation.cluster_id
+    }
+
+    /// Whether an instance without a UID tag is found by the name of its machine, as "Identity" in
+    /// the contract says: its class is annotated so, because machine-controller-manager made some of
+    /// its instances. CreateMachine then puts its tags on it.
+    pub fn adopts_by_name(&self) -> bool {
+        self.inner.operation.adopt_by_name
     }
 
     /// Above 1: the core sends the operation again.

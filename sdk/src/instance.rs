@@ -33,8 +33,9 @@ impl Instance {
         Self { record }
     }
 
-    /// The machine it belongs to, as its tags say. Needed in lists; elsewhere it is filled in from
-    /// the operation when left out.
+    /// The machine it belongs to, as its tags say; `uid` is empty if there is none on it. Needed in
+    /// lists, and by whoever adopts: another UID than that of the operation tells the core that the
+    /// instance is of a life before. Left out, both are filled in from the operation.
     pub fn machine(mut self, name: impl Into<String>, uid: impl Into<String>) -> Self {
         self.record.machine_name = name.into();
         self.record.machine_uid = uid.into();
@@ -85,8 +86,6 @@ impl Instance {
     pub(crate) fn into_record_of(mut self, target: &crate::Target) -> proto::MachineRecord {
         if self.record.machine_name.is_empty() {
             self.record.machine_name.clone_from(&target.name);
-        }
-        if self.record.machine_uid.is_empty() {
             self.record.machine_uid.clone_from(&target.uid);
         }
         self.record
@@ -106,5 +105,7 @@ mod tests {
         assert_eq!((record.machine_name.as_str(), record.machine_uid.as_str()), ("m", "u"));
         let record = Instance::new("p").machine("other", "v").into_record_of(&target);
         assert_eq!((record.machine_name.as_str(), record.machine_uid.as_str()), ("other", "v"));
+        let record = Instance::new("p").machine("m", "").into_record_of(&target);
+        assert_eq!(record.machine_uid, "", "there is none on it, and that is what the core asks");
     }
 }

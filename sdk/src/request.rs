@@ -27,10 +27,12 @@ pub struct Target {
 pub struct CreateMachine {
     /// The operation.
     pub ctx: Context,
-    /// Set these in the very call that makes the instance.
+    /// The identity as tags, and maybe more: set these in the very call that makes the instance, and
+    /// put them on one that is adopted.
     pub tags: BTreeMap<String, String>,
     /// The machine was here before (restored or migrated cluster): look it up by this id first,
-    /// and adopt and re-tag it if cluster and machine name match.
+    /// and adopt it (put the tags on it) if cluster and machine name match. Never make another one
+    /// while this one exists.
     pub provider_id: Option<String>,
     /// What the user data is, e.g. `cloud-init`; may be empty.
     pub user_data_format: String,

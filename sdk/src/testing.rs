@@ -26,6 +26,7 @@ use crate::secret::Secret;
 pub struct TestContext {
     target: Target,
     cluster_id: String,
+    adopt_by_name: bool,
     provider_spec_json: String,
     secret: Option<Secret>,
     checkpoint: Option<String>,
@@ -41,6 +42,7 @@ impl TestContext {
         Self {
             target,
             cluster_id: "test".to_owned(),
+            adopt_by_name: false,
             provider_spec_json: "{}".to_owned(),
             secret: None,
             checkpoint: None,
@@ -52,6 +54,12 @@ impl TestContext {
     /// Another cluster.
     pub fn cluster_id(mut self, id: impl Into<String>) -> Self {
         self.cluster_id = id.into();
+        self
+    }
+
+    /// The instance may be found by the name of the machine.
+    pub fn adopt_by_name(mut self) -> Self {
+        self.adopt_by_name = true;
         self
     }
 
@@ -105,6 +113,7 @@ impl TestContext {
             operation_id: uuid::Uuid::new_v4().to_string(),
             idempotency_key: format!("{}:t", self.target.uid),
             cluster_id: self.cluster_id,
+            adopt_by_name: self.adopt_by_name,
             delivery: 1,
             checkpoint: self.checkpoint,
             traceparent: String::new(),

@@ -38,6 +38,11 @@ enum Question {
         #[arg(value_name = "KEY=VALUE", value_parser = key_and_value)]
         tag: (String, String),
     },
+    /// Takes the identity off an instance: as machine-controller-manager would have made it
+    RemoveIdentity {
+        /// The instance
+        provider_id: String,
+    },
 }
 
 fn key_and_value(text: &str) -> Result<(String, String), String> {
@@ -58,6 +63,14 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<()> {
             let cloud = Cloud::open(&state_file, Clock::system())?;
             let (instance, part) = whose(&provider_id);
             cloud.tag_as_stranger(instance, part, (&key, &value))?;
+            json!({})
+        }
+        Question::RemoveIdentity { provider_id } => {
+            let cloud = Cloud::open(&state_file, Clock::system())?;
+            let mut instance =
+                cloud.instance(&provider_id)?.context("there is no such instance")?;
+            instance.disown();
+            cloud.plant(vec![instance])?;
             json!({})
         }
     };

@@ -35,6 +35,7 @@ fn options(probe: String) -> Options {
     options.alt_class = Some(class("alt-class.yaml"));
     options.bad_class = Some(class("bad-class.yaml"));
     options.hot_class = Some(class("hot-class.yaml"));
+    options.mcm_class = Some(class("mcm-class.yaml"));
     options.slow_class = Some(class("slow-class.yaml"));
     options.secret = Some(secret("secret.yaml"));
     options.bad_secret = Some(secret("bad-secret.yaml"));

@@ -28,6 +28,7 @@ fn new(machine: usize) -> NewInstance {
         identity_tags,
         bootstrap,
         previous: None,
+        by_name: None,
     }
 }
 

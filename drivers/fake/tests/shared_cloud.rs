@@ -55,6 +55,7 @@ fn new(machine: usize) -> NewInstance {
         identity_tags: [].into(),
         bootstrap: Bootstrap::default(),
         previous: None,
+        by_name: None,
     }
 }
 

@@ -228,6 +228,7 @@ impl Bench {
             cluster_id: self.cluster_id.clone(),
             class: class.clone(),
             user_data: Some(given.unwrap_or_else(own)),
+            adopt_by_name: false,
             uid,
         }
     }
@@ -245,6 +246,7 @@ impl Bench {
             cluster_id: operation.cluster_id.clone(),
             class: self.class(),
             user_data: None,
+            adopt_by_name: operation.adopt_by_name,
         };
         let mut facts = self.facts();
         facts.clusters.insert(machine.cluster_id.clone());

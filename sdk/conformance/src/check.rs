@@ -61,6 +61,8 @@ pub(crate) enum Gate {
     BadSecret,
     /// `--hot-class`.
     HotClass,
+    /// `--mcm-class`.
+    McmClass,
     /// `--probe-cmd`.
     Probe,
 }
@@ -111,6 +113,7 @@ impl Gate {
             Self::BadClass => flag(options.bad_class.is_some(), "--bad-class"),
             Self::BadSecret => flag(options.bad_secret.is_some(), "--bad-secret"),
             Self::HotClass => flag(options.hot_class.is_some(), "--hot-class"),
+            Self::McmClass => flag(options.mcm_class.is_some(), "--mcm-class"),
             Self::Probe => flag(options.probe_cmd.is_some(), "--probe-cmd"),
         }
     }

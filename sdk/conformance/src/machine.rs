@@ -1,5 +1,6 @@
 //! The machines of a check, and the operations on them.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
@@ -18,6 +19,7 @@ pub(crate) struct Machine {
     pub(crate) cluster_id: String,
     pub(crate) class: ObjectRevision,
     pub(crate) user_data: Option<Vec<u8>>,
+    pub(crate) adopt_by_name: bool,
 }
 
 impl Machine {
@@ -36,6 +38,21 @@ impl Machine {
         Self { uid: Uuid::new_v4().to_string(), ..self.clone() }
     }
 
+    /// The same, whose instance may be found by its name.
+    pub(crate) fn adopting_by_name(&self) -> Self {
+        Self { adopt_by_name: true, ..self.clone() }
+    }
+
+    /// The identity as tags, as a core sends them.
+    pub(crate) fn tags(&self) -> HashMap<String, String> {
+        let tags = [
+            ("ostler.dev/cluster-id", &self.cluster_id),
+            ("ostler.dev/machine-name", &self.name),
+            ("ostler.dev/machine-uid", &self.uid),
+        ];
+        tags.map(|(key, value)| (key.to_owned(), value.clone())).into()
+    }
+
     /// The same with other user data.
     pub(crate) fn with_user_data(&self, user_data: Vec<u8>) -> Self {
         Self { user_data: Some(user_data), ..self.clone() }
@@ -48,19 +65,20 @@ impl Machine {
 
     /// CreateMachine of a machine that already has a provider id.
     pub(crate) fn create_known(&self, provider_id: &str) -> Operation {
+        self.create_tagged(provider_id, &[])
+    }
+
+    /// CreateMachine with further tags.
+    pub(crate) fn create_tagged(&self, provider_id: &str, more: &[(&str, &str)]) -> Operation {
         let bootstrap = self
             .user_data
             .clone()
             .map(|user_data| BootstrapData { user_data, format: "cloud-init".to_owned() });
         let provider_id = provider_id.to_owned();
-        self.operation(
-            "c",
-            Request::CreateMachine(proto::CreateMachineRequest {
-                bootstrap,
-                provider_id,
-                ..Default::default()
-            }),
-        )
+        let mut tags = self.tags();
+        tags.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+        let request = proto::CreateMachineRequest { bootstrap, provider_id, tags };
+        self.operation("c", Request::CreateMachine(request))
     }
 
     /// InitializeMachine.
@@ -103,7 +121,8 @@ impl Machine {
             uid: self.uid.clone(),
         };
         let key = format!("{}:{verb}", self.uid);
-        operation(target, key, &self.cluster_id, &self.class, request)
+        let asked = operation(target, key, &self.cluster_id, &self.class, request);
+        Operation { adopt_by_name: self.adopt_by_name, ..asked }
     }
 }
 

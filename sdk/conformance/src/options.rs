@@ -70,6 +70,9 @@ pub struct Options {
     pub bad_class: Option<ClassManifest>,
     /// A class that differs from `class` only in what a running instance can change.
     pub hot_class: Option<ClassManifest>,
+    /// A class whose provider spec has the tags by which machine-controller-manager knows the
+    /// instances of its cluster.
+    pub mcm_class: Option<ClassManifest>,
     /// A class whose instances take some seconds to make, for checks that interrupt that.
     pub slow_class: Option<ClassManifest>,
     /// Credentials that the infrastructure refuses.
@@ -117,6 +120,7 @@ impl Options {
             alt_class: None,
             bad_class: None,
             hot_class: None,
+            mcm_class: None,
             slow_class: None,
             bad_secret: None,
             many: 0,

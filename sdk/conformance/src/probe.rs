@@ -94,6 +94,11 @@ impl Probe {
         self.run(&format!("add-foreign-tag {} {}", quoted(id), quoted(tag))).await.map(drop)
     }
 
+    /// Takes the identity off an instance: as machine-controller-manager would have made it.
+    pub(crate) async fn remove_identity(&self, provider_id: &str) -> Outcome {
+        self.run(&format!("remove-identity {}", quoted(provider_id))).await.map(drop)
+    }
+
     async fn read<T: DeserializeOwned>(&self, words: &str) -> Outcome<T> {
         let printed = self.run(words).await?;
         serde_json::from_str(&printed).map_err(|error| {

@@ -65,6 +65,7 @@ fn gate_word(gate: Gate) -> String {
         Gate::BadClass => "`--bad-class`".to_owned(),
         Gate::BadSecret => "`--bad-secret`".to_owned(),
         Gate::HotClass => "`--hot-class`".to_owned(),
+        Gate::McmClass => "`--mcm-class`".to_owned(),
         Gate::Probe => "`--probe-cmd`".to_owned(),
     }
 }

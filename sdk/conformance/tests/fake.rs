@@ -13,8 +13,13 @@ use ostler_driver_fake::cloud::{Clock, Cloud};
 use ostler_driver_sdk::{Connector, DriverArgs};
 
 /// What needs a command that looks into the cloud.
-const PROBED: [&str; 3] =
-    ["create/user-data-intact", "delete/dependents", "update/foreign-tags-kept"];
+const PROBED: [&str; 5] = [
+    "create/adopt-by-name",
+    "create/request-tags",
+    "create/user-data-intact",
+    "delete/dependents",
+    "update/foreign-tags-kept",
+];
 
 #[derive(Debug, Parser)]
 struct Flags {

@@ -109,6 +109,7 @@ fn split(operation: proto::Operation) -> (Facts, Option<Request>) {
         idempotency_key: operation.idempotency_key,
         target: Target { namespace: target.namespace, name: target.name, uid: target.uid },
         cluster_id: operation.cluster_id,
+        adopt_by_name: operation.adopt_by_name,
         delivery: operation.delivery,
         checkpoint: some(operation.checkpoint),
         traceparent: operation.traceparent,

@@ -232,6 +232,7 @@ fn read(id: &str) -> Dispatch {
         request: operation::Request::GetMachineStatus(GetMachineStatusRequest::default()),
         timeout: Duration::from_mins(1),
         checkpoint: String::new(),
+        adopt_by_name: false,
         lane: Lane::User,
     }
 }

@@ -86,6 +86,7 @@ fn dispatch(number: u32, what: u8, whom: u8) -> Dispatch {
         request,
         timeout: Duration::from_mins(1),
         checkpoint: String::new(),
+        adopt_by_name: false,
         lane: Lane::User,
     }
 }

@@ -26,6 +26,8 @@ pub struct Dispatch {
     pub timeout: Duration,
     /// What the driver last reported for this target, at most 4 KiB.
     pub checkpoint: String,
+    /// The instance may be found by the name of the machine.
+    pub adopt_by_name: bool,
     /// Who waits for it.
     pub lane: Lane,
 }

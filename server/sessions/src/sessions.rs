@@ -54,6 +54,11 @@ impl Sessions {
         self.shell.with(|hub, _| hub.lease_until(end));
     }
 
+    /// The cluster that every operation is for.
+    pub fn cluster_id(&self) -> &str {
+        &self.shell.options.cluster_id
+    }
+
     /// Whether drivers may still come back with operations that this core does
     /// not know, because it began to lead only lately. Until then nobody knows what still runs for
     /// a target with an intent of an earlier term, nor whom an instance belongs to.

@@ -123,6 +123,7 @@ pub(crate) fn dispatch(
         request,
         timeout: Duration::from_mins(1),
         checkpoint: String::new(),
+        adopt_by_name: false,
         lane: Lane::User,
     }
 }

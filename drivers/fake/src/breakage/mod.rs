@@ -75,11 +75,15 @@ breakages! {
     Timeout "create/timeout" "says that nothing was done when the time was over, whatever was done";
     UserDataIntact "create/user-data-intact" "changes user data on the way";
     RestoredProviderId "create/restored-provider-id" "does not look for the id that a restored machine has";
+    RequestTags "create/request-tags" "leaves out tags of the request";
+    AdoptByName "create/adopt-by-name" "adopts by name and leaves the instance as it is";
+    AdoptOnlyUnclaimed "create/adopt-only-unclaimed" "takes whatever has the name of the machine";
     StatusAbsent "status/absent" "answers an empty instance where there is none";
     StatusByUid "status/by-uid" "finds nothing without a provider id";
     StatusAfterCreate "status/after-create" "answers another id than the create did";
     StatusPure "status/pure" "initializes and tags the instance that it reads";
     StatusWrongProviderId "status/wrong-provider-id" "takes whatever has the provider id";
+    StatusTellsTags "status/tells-tags" "tells the UID that it is asked for";
     InitializeFlow "initialize/flow" "says initialized and does nothing";
     InitializeTwice "initialize/twice" "fails when it is done already";
     InitializeAbsent "initialize/absent" "initializes an instance that is not there";

@@ -8,12 +8,14 @@ use ostler_driver_sdk::hot::fixed_changes;
 use serde::{Deserialize, Serialize};
 
 use super::bootstrap::Bootstrap;
-use crate::spec::{GoDuration, KubeletSpec, NodeCapacity, ProviderSpec, Resource};
+use crate::spec::{
+    GoDuration, KubeletSpec, NodeCapacity, ProviderSpec, RESERVED_TAG_PREFIX, Resource,
+};
 
 /// Tag with the id of the cluster.
-pub const CLUSTER_TAG: &str = "ostler.dev/cluster";
+pub const CLUSTER_TAG: &str = "ostler.dev/cluster-id";
 /// Tag with the name of the machine.
-pub const MACHINE_TAG: &str = "ostler.dev/machine";
+pub const MACHINE_TAG: &str = "ostler.dev/machine-name";
 /// Tag with the UID of the machine.
 pub const UID_TAG: &str = "ostler.dev/machine-uid";
 
@@ -103,13 +105,22 @@ impl TagSet {
 }
 
 impl Instance {
-    /// Makes it that of the machine of this UID.
-    pub(super) fn retag(&mut self, machine_uid: &str) {
-        machine_uid.clone_into(&mut self.identity.machine_uid);
+    /// Makes it that of another machine, with the tags that say so.
+    pub(super) fn retag(&mut self, identity: &Identity, tags: &BTreeMap<String, String>) {
+        self.identity = identity.clone();
         for resource in Resource::ALL {
-            if let Some(tag) = self.tags_mut(resource).tags.get_mut(UID_TAG) {
-                machine_uid.clone_into(tag);
-            }
+            let own = &mut self.tags_mut(resource).tags;
+            own.extend(tags.iter().map(|(key, value)| (key.clone(), value.clone())));
+        }
+    }
+
+    /// Takes the identity off: as machine-controller-manager would have made it.
+    pub(crate) fn disown(&mut self) {
+        self.identity.cluster_id = String::new();
+        self.identity.machine_uid = String::new();
+        for resource in Resource::ALL {
+            let own = &mut self.tags_mut(resource).tags;
+            own.retain(|key, _| !key.starts_with(RESERVED_TAG_PREFIX));
         }
     }
 

@@ -1,5 +1,6 @@
 //! The cloud: instances with tags, in memory and in a journal that outlives the process.
 
+mod adoption;
 mod bootstrap;
 mod clock;
 mod instance;
@@ -15,11 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
+pub use adoption::McmTags;
 pub use bootstrap::{Bootstrap, BootstrapToken, NOT_READY_TAINT, StartupTaint, UserData};
 pub use clock::Clock;
 pub use instance::{CLUSTER_TAG, Identity, Instance, MACHINE_TAG, Power, TagSet, UID_TAG};
 pub use journal::{Journal, JournalError};
-pub use request::{NewInstance, Refusal};
+pub use request::{Lookup, NewInstance, Refusal};
 pub use state::{Changes, Leftover, Record, State};
 
 /// A cloud. Clones are the same cloud.

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::seed::seed;
 use super::state::{Leftover, Record, State};
-use super::{Bootstrap, Cloud, CloudError, Identity, Instance, JournalError, TagSet};
+use super::{Bootstrap, Cloud, CloudError, Identity, Instance, JournalError, McmTags, TagSet};
 use crate::digest::short_digest;
 use crate::spec::{KubeletSpec, ProviderSpec, Resource};
 
@@ -26,6 +26,19 @@ pub struct NewInstance {
     pub bootstrap: Bootstrap,
     /// An instance that the machine is said to have had: adopted if it fits.
     pub previous: Option<String>,
+    /// Adopt an instance of the machine's name that has no UID and these tags.
+    pub by_name: Option<McmTags>,
+}
+
+/// What an instance is looked for by, in this order.
+#[derive(Debug, Clone, Copy)]
+pub struct Lookup<'a> {
+    /// Of this id, if it belongs to the machine.
+    pub provider_id: Option<&'a str>,
+    /// Of this cluster and machine UID.
+    pub identity: &'a Identity,
+    /// Of the machine's name, without UID and with these tags.
+    pub by_name: Option<&'a McmTags>,
 }
 
 /// Why the cloud did not do what it was asked. Nothing was changed.
@@ -85,7 +98,7 @@ impl Cloud {
         let now = self.clock().now();
         self.transact(|state| {
             if let Some(found) = existing(state, new)? {
-                return Ok((retag(&found, &new.identity), with_identity(found, &new.identity)));
+                return Ok(adopted(found, new));
             }
             check_room(state, &new.spec)?;
             let instance = build(new, now, state.revision());
@@ -99,7 +112,12 @@ impl Cloud {
         identity: &Identity,
         provider_id: Option<&str>,
     ) -> Result<Instance, CloudError> {
-        Ok(self.with(|state| find(state, identity, provider_id).cloned())??)
+        self.look_up(Lookup { provider_id, identity, by_name: None })
+    }
+
+    /// The instance of a machine.
+    pub fn look_up(&self, lookup: Lookup<'_>) -> Result<Instance, CloudError> {
+        Ok(self.with(|state| find(state, lookup).cloned())??)
     }
 
     /// All instances of a cluster.
@@ -117,7 +135,8 @@ impl Cloud {
         provider_id: &str,
     ) -> Result<Instance, CloudError> {
         self.transact(|state| {
-            let mut found = find(state, identity, Some(provider_id))?.clone();
+            let lookup = Lookup { provider_id: Some(provider_id), identity, by_name: None };
+            let mut found = find(state, lookup)?.clone();
             let record = Record::Initialized { provider_id: found.provider_id.clone() };
             let records = if found.initialized { Vec::new() } else { vec![record] };
             found.initialized = true;
@@ -184,8 +203,13 @@ impl Cloud {
         identity: &Identity,
         provider_id: Option<&str>,
     ) -> Result<Vec<String>, CloudError> {
+        self.stop(Lookup { provider_id, identity, by_name: None })
+    }
+
+    /// As [`begin_delete`](Self::begin_delete), for whatever is found so.
+    pub fn stop(&self, lookup: Lookup<'_>) -> Result<Vec<String>, CloudError> {
         self.transact(|state| {
-            let doomed = owned(state, identity, provider_id);
+            let doomed = owned(state, lookup);
             let records = doomed
                 .iter()
                 .filter(|instance| !instance.deleting)
@@ -243,21 +267,30 @@ impl Cloud {
 
 /// The instance that a machine to be created has already.
 fn existing(state: &State, new: &NewInstance) -> Result<Option<Instance>, Refusal> {
-    let previous = new.previous.as_deref().and_then(|id| state.instance(id));
-    if let Some(previous) = previous.filter(|found| !fits(found, &new.identity)) {
-        return Err(Refusal::Foreign { provider_id: previous.provider_id.clone() });
-    }
-    let found = match find(state, &new.identity, new.previous.as_deref()) {
-        Err(Refusal::Absent { .. }) => return Ok(None),
-        found => found?,
+    let lookup = Lookup {
+        provider_id: new.previous.as_deref(),
+        identity: &new.identity,
+        by_name: new.by_name.as_ref(),
     };
+    let named = lookup.provider_id.and_then(|id| state.instance(id));
+    let found = match find(state, lookup) {
+        Err(Refusal::Absent { .. }) => None,
+        found => Some(found?),
+    };
+    if let Some(named) = named.filter(|named| !fits(named, &new.identity))
+        && found.is_none_or(|found| found.provider_id != named.provider_id)
+    {
+        return Err(Refusal::Foreign { provider_id: named.provider_id.clone() });
+    }
+    let Some(found) = found else { return Ok(None) };
     let provider_id = found.provider_id.clone();
     if found.deleting {
         return Err(Refusal::BeingDeleted { provider_id });
     }
     // An adopted machine may be older than its class: its spec is a matter for an update.
+    let ours = found.identity == new.identity && named.is_none();
     let paths = found.fixed_paths_differing(&new.spec);
-    if previous.is_none() && !paths.is_empty() {
+    if ours && !paths.is_empty() {
         return Err(Refusal::Incompatible { provider_id, paths });
     }
     Ok(Some(found.clone()))
@@ -270,32 +303,33 @@ fn fits(instance: &Instance, identity: &Identity) -> bool {
         && instance.identity.machine_name == identity.machine_name
 }
 
-fn find<'a>(
-    state: &'a State,
-    identity: &Identity,
-    provider_id: Option<&str>,
-) -> Result<&'a Instance, Refusal> {
-    let by_id = provider_id.and_then(|id| state.instance(id));
+fn find<'a>(state: &'a State, lookup: Lookup<'_>) -> Result<&'a Instance, Refusal> {
+    let identity = lookup.identity;
+    let by_id = lookup.provider_id.and_then(|id| state.instance(id));
     if let Some(found) = by_id.filter(|found| fits(found, identity)) {
         return Ok(found);
     }
     let machine_name = identity.machine_name.clone();
-    let mut found = state.of_identity(identity);
-    match (found.next(), found.count()) {
-        (None, _) => Err(Refusal::Absent { machine_name }),
-        (Some(instance), 0) => Ok(instance),
-        (Some(_), more) => Err(Refusal::Several { machine_name, count: more + 1 }),
+    let by_uid: Vec<_> = state.of_identity(identity).collect();
+    let found = if by_uid.is_empty() { named(state, lookup) } else { by_uid };
+    match found.as_slice() {
+        [] => Err(Refusal::Absent { machine_name }),
+        [instance] => Ok(instance),
+        several => Err(Refusal::Several { machine_name, count: several.len() }),
     }
 }
 
+/// What machine-controller-manager made for the machine.
+fn named<'a>(state: &'a State, lookup: Lookup<'_>) -> Vec<&'a Instance> {
+    let Some(tags) = lookup.by_name else { return Vec::new() };
+    state.of_name(&lookup.identity.machine_name, tags).collect()
+}
+
 /// Everything that is the machine's and so must go with it.
-fn owned<'a>(
-    state: &'a State,
-    identity: &'a Identity,
-    provider_id: Option<&str>,
-) -> Vec<&'a Instance> {
-    let mut owned: Vec<_> = state.of_identity(identity).collect();
-    let by_id = provider_id.and_then(|id| state.instance(id)).filter(|i| fits(i, identity));
+fn owned<'a>(state: &'a State, lookup: Lookup<'_>) -> Vec<&'a Instance> {
+    let identity = lookup.identity;
+    let mut owned: Vec<_> = state.of_identity(identity).chain(named(state, lookup)).collect();
+    let by_id = lookup.provider_id.and_then(|id| state.instance(id)).filter(|i| fits(i, identity));
     if let Some(found) = by_id.filter(|found| found.identity.machine_uid != identity.machine_uid) {
         owned.push(found);
     }
@@ -307,19 +341,18 @@ fn by_id<'a>(state: &'a State, provider_id: &str) -> Result<&'a Instance, Refusa
     state.instance(provider_id).ok_or_else(absent)
 }
 
-fn retag(found: &Instance, identity: &Identity) -> Vec<Record> {
-    if found.identity.machine_uid == identity.machine_uid {
-        return Vec::new();
+/// An instance that is there, with the identity of the machine on it.
+fn adopted(mut found: Instance, new: &NewInstance) -> (Vec<Record>, Instance) {
+    if found.identity == new.identity {
+        return (Vec::new(), found);
     }
-    vec![Record::Retagged {
+    found.retag(&new.identity, &new.identity_tags);
+    let record = Record::Retagged {
         provider_id: found.provider_id.clone(),
-        machine_uid: identity.machine_uid.clone(),
-    }]
-}
-
-fn with_identity(mut instance: Instance, identity: &Identity) -> Instance {
-    instance.retag(&identity.machine_uid);
-    instance
+        identity: new.identity.clone(),
+        tags: new.identity_tags.clone(),
+    };
+    (vec![record], found)
 }
 
 fn check_room(state: &State, spec: &ProviderSpec) -> Result<(), Refusal> {

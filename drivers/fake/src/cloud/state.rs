@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::McmTags;
 use super::instance::{Identity, Instance, TagSet};
 use crate::spec::{KubeletSpec, Resource};
 
@@ -30,12 +31,14 @@ pub enum Record {
         /// The instance.
         instance: Box<Instance>,
     },
-    /// An instance belongs to a machine whose UID changed.
+    /// An instance was adopted.
     Retagged {
         /// The instance.
         provider_id: String,
-        /// The new UID.
-        machine_uid: String,
+        /// The machine that it belongs to now.
+        identity: Identity,
+        /// The tags that say so.
+        tags: BTreeMap<String, String>,
     },
     /// An instance was initialized.
     Initialized {
@@ -143,9 +146,9 @@ impl State {
         match record {
             Record::Opened { .. } => {}
             Record::Created { instance } => self.insert(*instance),
-            Record::Retagged { provider_id, machine_uid } => {
+            Record::Retagged { provider_id, identity, tags } => {
                 if let Some(mut instance) = self.remove(&provider_id) {
-                    instance.retag(&machine_uid);
+                    instance.retag(&identity, &tags);
                     self.insert(instance);
                 }
             }
@@ -214,6 +217,13 @@ impl State {
         let ids = self.by_uid.get(&identity.machine_uid).into_iter().flatten();
         ids.filter_map(|id| self.instances.get(id))
             .filter(|instance| instance.identity.cluster_id == identity.cluster_id)
+    }
+
+    /// The instances of a machine of this name that carry no UID and all these tags.
+    pub(super) fn of_name(&self, name: &str, tags: &McmTags) -> impl Iterator<Item = &Instance> {
+        let ids = self.by_uid.get("").into_iter().flatten();
+        ids.filter_map(|id| self.instances.get(id))
+            .filter(move |it| it.identity.machine_name == name && tags.are_on(it))
     }
 
     /// What outlived its instance.

@@ -26,9 +26,10 @@ fn new(identity: Identity) -> NewInstance {
         identity,
         class: "small".to_owned(),
         spec: spec(),
-        identity_tags: [("ostler.dev/cluster".to_owned(), "c".to_owned())].into(),
+        identity_tags: [("ostler.dev/cluster-id".to_owned(), "c".to_owned())].into(),
         bootstrap: Bootstrap::read(b"abcdef.0123456789abcdef"),
         previous: None,
+        by_name: None,
     }
 }
 

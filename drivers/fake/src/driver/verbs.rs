@@ -11,7 +11,9 @@ use ostler_driver_sdk::{
 use super::answer::{answer, answer_with, cloud_error, journal_error};
 use super::call::{Call, Need};
 use super::{FakeDriver, PROVIDER};
-use crate::cloud::{Bootstrap, CLUSTER_TAG, MACHINE_TAG, NewInstance, Refusal, UID_TAG};
+use crate::cloud::{
+    Bootstrap, CLUSTER_TAG, Lookup, MACHINE_TAG, McmTags, NewInstance, Refusal, UID_TAG,
+};
 use crate::fault::{Action, Verb};
 use crate::spec::{ProviderSpec, Resource};
 
@@ -44,6 +46,7 @@ impl Driver for FakeDriver {
                 identity_tags: identity_tags(call, tags),
                 bootstrap,
                 previous: provider_id,
+                by_name: by_name(call),
             };
             let made = self.cloud.create(&new).map_err(cloud_error)?;
             self.durable().await?;
@@ -100,8 +103,12 @@ impl Driver for FakeDriver {
         self.call((Verb::DeleteMachine, Need::Class), ctx, async |call| {
             check_credentials(call).await?;
             let identity = call.identity();
-            let doomed =
-                self.cloud.begin_delete(&identity, provider_id.as_deref()).map_err(cloud_error)?;
+            let doomed = self.cloud.stop(Lookup {
+                provider_id: provider_id.as_deref(),
+                identity: &identity,
+                by_name: by_name(call).as_ref(),
+            });
+            let doomed = doomed.map_err(cloud_error)?;
             if doomed.is_empty() {
                 return Ok(());
             }
@@ -119,7 +126,11 @@ impl Driver for FakeDriver {
         let GetMachineStatus { ctx, provider_id } = request;
         self.call((Verb::GetMachineStatus, Need::Class), ctx, async |call| {
             check_credentials(call).await?;
-            let found = self.cloud.find(&call.identity(), provider_id.as_deref());
+            let found = self.cloud.look_up(Lookup {
+                provider_id: provider_id.as_deref(),
+                identity: &call.identity(),
+                by_name: by_name(call).as_ref(),
+            });
             let found = found.map_err(cloud_error)?;
             Ok(answer_with(&found, self.cloud.clock(), &call.injection))
         })
@@ -225,6 +236,11 @@ fn identity_tags(call: &Call, tags: BTreeMap<String, String>) -> BTreeMap<String
         (UID_TAG.to_owned(), identity.machine_uid),
     ];
     tags.into_iter().chain(own).collect()
+}
+
+/// The tags by which an instance without UID is found, if the core wants it found by its name.
+fn by_name(call: &Call) -> Option<McmTags> {
+    call.ctx.adopts_by_name().then(|| McmTags::of(&call.spec)).flatten()
 }
 
 fn volume_id(pv_spec_json: &str) -> Result<String, DriverError> {

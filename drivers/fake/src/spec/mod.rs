@@ -283,11 +283,11 @@ mod tests {
     #[test]
     fn every_violation_names_its_path() {
         let spec = spec(serde_json::json!({
-            "region": "EU/1", "image": "", "nodeCapacity": {"memory": "16 GB"}, "tags": {"disk": {"ostler.dev/cluster": "x"}},
+            "region": "EU/1", "image": "", "nodeCapacity": {"memory": "16 GB"}, "tags": {"disk": {"ostler.dev/cluster-id": "x"}},
             "faults": [{"operation": "CreateMachine"}],
         }));
         let paths: Vec<_> = spec.violations().into_iter().map(|v| v.path).collect();
-        let tag = "tags.disk[ostler.dev/cluster]";
+        let tag = "tags.disk[ostler.dev/cluster-id]";
         assert_eq!(paths, ["region", "image", "nodeCapacity.memory", tag, "faults[0]"]);
     }
 

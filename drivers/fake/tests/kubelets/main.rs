@@ -47,6 +47,7 @@ fn machine(cloud: &Cloud, name: &str, extra: &Value) -> Instance {
         identity_tags: [].into(),
         bootstrap: Bootstrap::read(b"--token=abcdef.0123456789abcdef"),
         previous: None,
+        by_name: None,
     };
     cloud.create(&new).unwrap()
 }

@@ -1,5 +1,6 @@
 //! All checks, a file for each group.
 
+mod adopt;
 mod create;
 mod delete;
 mod duplicates;

@@ -60,6 +60,16 @@ pub(super) const CHECKS: &[Check] = &[
         manual: "driver.proto, \"Identity\"",
         run: |bench| Box::pin(wrong_provider_id(bench)),
     },
+    Check {
+        name: "status/tells-tags",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "tells the UID that is on the instance, also when another machine of its name asks by its provider id",
+        why: "the core sees by it that an instance is of a life before, and has it adopted; else it keeps the old UID and looks like an orphan",
+        manual: MANUAL,
+        run: |bench| Box::pin(super::adopt::tells_tags(bench)),
+    },
 ];
 
 async fn absent(bench: &Bench) -> Outcome {

@@ -271,7 +271,11 @@ impl Machines {
 
     fn submit(&self, machine: &Machine, dispatch: &Dispatch) -> Option<Outcome> {
         let (kind, id) = (dispatch.kind(), dispatch.id.as_str());
-        let submitted = self.sessions.submit(operation::submission(machine, dispatch));
+        let submitted = self.sessions.submit(operation::submission(
+            machine,
+            dispatch,
+            self.sessions.cluster_id(),
+        ));
         let (uid, machine) = (machine.uid(), machine.name());
         if let Request::VolumeIds { specs } = &dispatch.request {
             self.memory.keep_asked_volumes(uid, specs.keys().cloned().collect());

@@ -1,10 +1,12 @@
 //! Operations between the words of decisions and the words of sessions.
 
+use std::collections::HashMap;
+
 use jiff::{SignedDuration, Timestamp};
 use ostler_api::Machine;
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_api::machine::MachineAddress;
-use ostler_api::names;
+use ostler_api::names::{self, tag};
 use ostler_lifecycle::operation::{
     Dispatch, Failure, Finished, InFlight, InstanceRecord, OperationView, Request, Success,
 };
@@ -168,8 +170,12 @@ pub(super) fn reported_provider_id(view: &OperationView) -> Option<&str> {
     Some(record.provider_id.as_str()).filter(|id| !id.is_empty())
 }
 
-/// An operation for the driver of the class of `machine`.
-pub(super) fn submission(machine: &Machine, dispatch: &Dispatch) -> ostler_sessions::Dispatch {
+/// An operation for the driver of the class of `machine`, in the cluster with this id.
+pub(super) fn submission(
+    machine: &Machine,
+    dispatch: &Dispatch,
+    cluster_id: &str,
+) -> ostler_sessions::Dispatch {
     let namespace = machine.metadata.namespace.clone().unwrap_or_default();
     ostler_sessions::Dispatch {
         provider: dispatch.provider.clone(),
@@ -186,14 +192,25 @@ pub(super) fn submission(machine: &Machine, dispatch: &Dispatch) -> ostler_sessi
             name: dispatch.class_name.clone(),
             revision: dispatch.class_revision.clone(),
         }),
-        request: request(&dispatch.request),
+        request: request(&dispatch.request, identity_tags(machine, cluster_id)),
         timeout: dispatch.timeout,
         checkpoint: dispatch.checkpoint.clone(),
+        adopt_by_name: dispatch.adopt_by_name,
         lane: Lane::User,
     }
 }
 
-fn request(request: &Request) -> operation::Request {
+/// What the instance is found by, from its first moment.
+fn identity_tags(machine: &Machine, cluster_id: &str) -> HashMap<String, String> {
+    let tags = [
+        (tag::CLUSTER_ID, cluster_id),
+        (tag::MACHINE_NAME, machine.name()),
+        (tag::MACHINE_UID, machine.uid()),
+    ];
+    tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}
+
+fn request(request: &Request, tags: HashMap<String, String>) -> operation::Request {
     match request.clone() {
         Request::Create { user_data, provider_id } => {
             operation::Request::CreateMachine(CreateMachineRequest {
@@ -202,7 +219,7 @@ fn request(request: &Request) -> operation::Request {
                     user_data: data.into_bytes(),
                 }),
                 provider_id,
-                ..CreateMachineRequest::default()
+                tags,
             })
         }
         Request::Initialize { provider_id } => {

@@ -42,6 +42,7 @@ pub(super) fn prepare(
         machine_class,
         checkpoint,
         idempotency_key,
+        adopt_by_name,
         request: verb,
         ..
     } = operation;
@@ -78,6 +79,7 @@ pub(super) fn prepare(
         request: verb,
         timeout: time(timeout, kind)?,
         checkpoint,
+        adopt_by_name,
         lane: Lane::User,
     };
     Ok(Prepared { dispatch, session })

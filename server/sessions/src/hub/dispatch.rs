@@ -124,6 +124,7 @@ impl Hub {
             cluster_id: self.options.cluster_id.clone(),
             checkpoint: dispatch.checkpoint.clone(),
             traceparent: String::new(),
+            adopt_by_name: dispatch.adopt_by_name,
             request: Some(dispatch.request.clone()),
         }
     }

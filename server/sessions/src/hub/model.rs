@@ -363,6 +363,7 @@ impl World {
             request,
             timeout: Duration::from_secs(150),
             checkpoint: String::new(),
+            adopt_by_name: false,
             lane: Lane::User,
         };
         let (owner, outcome) = match call {

@@ -211,6 +211,7 @@ pub(crate) fn dispatch(id: &str, uid: &str, request: operation::Request) -> Disp
         request,
         timeout: Duration::from_mins(1),
         checkpoint: String::new(),
+        adopt_by_name: false,
         lane: Lane::User,
     }
 }

@@ -17,6 +17,9 @@ impl Broken {
         if self.breaks(Breakage::SecretNotInOutput) {
             shout(&request).await;
         }
+        if self.breaks(Breakage::AdoptOnlyUnclaimed) {
+            self.claim(&ctx)?;
+        }
         let before = self.vms(&ctx);
         let alone = self.begin(&ctx);
         let answer = self.make(self.asked(request)).await;
@@ -66,7 +69,21 @@ impl Broken {
         if self.breaks(Breakage::RestoredProviderId) {
             request.provider_id = None;
         }
+        if self.breaks(Breakage::RequestTags) {
+            request.tags.clear();
+        }
         request
+    }
+
+    /// Makes every instance of the machine's name its own, whoever's it is.
+    fn claim(&self, ctx: &Context) -> Result<(), DriverError> {
+        let ours = identity(ctx);
+        let all = self.fake.cloud().instances().unwrap_or_default();
+        let namesakes = all.into_iter().filter(|vm| vm.identity.machine_name == ours.machine_name);
+        for vm in namesakes.filter(|vm| vm.identity != ours) {
+            self.plant(&Vm { identity: ours.clone(), ..vm })?;
+        }
+        Ok(())
     }
 
     /// Notes that a create runs; whether it is the only one of its machine.
@@ -114,6 +131,9 @@ impl Broken {
             return Ok(made.machine(format!("{}-x", ctx.target().name), format!("{uid}-x")));
         }
         let mut tampered = vm.clone();
+        if self.breaks(Breakage::AdoptByName) && ctx.adopts_by_name() {
+            tampered.disown();
+        }
         if self.breaks(Breakage::UserDataIntact) {
             tampered.bootstrap.user_data = Some(UserData::new(b"something else"));
         }

@@ -45,6 +45,10 @@ impl Broken {
         {
             return Ok(self.answer(&twin(vm, 0)));
         }
+        if self.breaks(Breakage::StatusTellsTags) {
+            let target = ctx.target();
+            return Ok(found.machine(&target.name, &target.uid));
+        }
         Ok(found)
     }
 
@@ -103,6 +107,7 @@ impl Broken {
             identity_tags: [].into(),
             bootstrap: Bootstrap::default(),
             previous: None,
+            by_name: None,
         };
         self.fake.cloud().create(&new).map_err(cloud_error)
     }

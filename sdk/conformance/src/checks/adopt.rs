@@ -1,0 +1,83 @@
+//! Instances that were there before their machine, and the tags by which they are known.
+
+use super::status::same_instance;
+use crate::bench::Bench;
+use crate::outcome::{Outcome, ensure, skipped};
+
+/// A tag that no driver makes by itself.
+const EXTRA: (&str, &str) = ("conformance-purpose", "of-the-request");
+
+pub(super) async fn request_tags(bench: &Bench) -> Outcome {
+    let probe = bench.probe()?;
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let made = driver.ask(machine.create_tagged("", &[EXTRA])).await?.machine()?;
+    let seen = probe.instance(&made.provider_id).await?;
+    let seen = seen.ok_or_else(|| skipped("--probe-cmd does not show the instance"))?;
+    ensure(
+        seen.tags.get(EXTRA.0).map(String::as_str) == Some(EXTRA.1),
+        format_args!("tag {} with value {}", EXTRA.0, EXTRA.1),
+        format_args!("{:?}", seen.tags),
+    )
+}
+
+pub(super) async fn by_name(bench: &Bench) -> Outcome {
+    let class = bench.other_class("mcm", bench.options().mcm_class.as_ref())?;
+    let probe = bench.probe()?;
+    let driver = bench.connect().await?;
+    let before = bench.machine_of(&class);
+    let made = driver.create(&before).await?;
+    probe.remove_identity(&made.provider_id).await?;
+    bench.step("took the identity off the instance, as machine-controller-manager makes them");
+    let after = before.restored().adopting_by_name();
+    let found = driver.ask(after.status("")).await?.machine()?;
+    same_instance(&made, &found)?;
+    ensure(
+        found.machine_uid.is_empty(),
+        "a status without machine_uid, for there is none on the instance",
+        format_args!("{:?}", found.machine_uid),
+    )?;
+    let adopted = driver.create(&after).await?;
+    same_instance(&made, &adopted)?;
+    let found = driver.status(&after).await?;
+    same_instance(&made, &found)?;
+    ensure(
+        found.machine_uid == after.uid,
+        format_args!("machine_uid {} on the instance", after.uid),
+        format_args!("{:?}", found.machine_uid),
+    )?;
+    driver.has_one(&after).await.map(drop)
+}
+
+pub(super) async fn only_unclaimed(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let one = bench.machine();
+    let made = driver.create(&one).await?;
+    for (what, namesake) in [
+        ("another UID", one.restored()),
+        ("another UID, and adoption by name", one.restored().adopting_by_name()),
+        ("another cluster", one.restored().of_cluster(&format!("{}-other", one.cluster_id))),
+    ] {
+        bench.step(format_args!("a machine of the same name: {what}"));
+        let new = driver.create(&namesake).await?;
+        ensure(
+            new.provider_id != made.provider_id,
+            format_args!("an instance of its own for a machine of the same name with {what}"),
+            format_args!("{}, which is that of another machine", new.provider_id),
+        )?;
+    }
+    driver.has_one(&one).await.map(drop)
+}
+
+pub(super) async fn tells_tags(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let before = bench.machine();
+    let made = driver.create(&before).await?;
+    let found = driver.ask(before.restored().status(&made.provider_id)).await?.machine()?;
+    same_instance(&made, &found)?;
+    ensure(
+        found.machine_uid == before.uid,
+        format_args!("machine_uid {}, which is on the instance", before.uid),
+        format_args!("{:?}", found.machine_uid),
+    )
+}
