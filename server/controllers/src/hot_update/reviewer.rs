@@ -189,6 +189,7 @@ fn dispatch(class: &MachineClass, question: &Question) -> Dispatch {
         request: operation::Request::ValidateClass(validate),
         timeout: TIME,
         checkpoint: String::new(),
+        adopt_by_name: false,
         lane: OperationLane::User,
     }
 }

@@ -27,7 +27,6 @@ use crate::{
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
-    keep_finalizer(pass);
     if pass.standing() == Standing::Working {
         token::keep_alive(pass);
         return pass.wait_for_driver();

@@ -9,7 +9,7 @@ use ostler_api::{
 };
 
 use super::{
-    State, adoption, conditions, creating, joining,
+    State, adoption, conditions, joining,
     pass::{Pass, Reading, Turn},
     preconditions, retry,
     standing::Standing,
@@ -25,7 +25,6 @@ use crate::{
 pub(crate) const DESCRIPTION: &str = "InstanceInitialization";
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
-    creating::keep_finalizer(pass);
     pass.step(Some(MachineStep::InitializeInstance));
     token::keep_alive(pass);
     if pass.standing() == Standing::Working {

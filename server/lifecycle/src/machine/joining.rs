@@ -39,7 +39,6 @@ pub(crate) fn enter(pass: &mut Pass<'_>) {
 }
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
-    creating::keep_finalizer(pass);
     token::keep_alive(pass);
     if matches!(pass.reading, Some(Reading::NotFound)) && pass.machine.provider_id().is_none() {
         // The driver spoke of an instance that it never named, and takes it back.
