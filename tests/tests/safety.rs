@@ -152,6 +152,7 @@ fn add(world: &World, like: &Instance, identity: Identity) {
         identity_tags: std::collections::BTreeMap::new(),
         bootstrap: like.bootstrap.clone(),
         previous: None,
+        by_name: None,
     };
     world.cloud().create(&new).unwrap();
 }

@@ -81,6 +81,7 @@ fn dispatch(
         request,
         timeout,
         checkpoint: String::new(),
+        adopt_by_name: false,
         lane: Lane::Background,
     }
 }
