@@ -156,6 +156,9 @@ fn walk(pass: &mut Pass<'_>) -> Next {
     if let Some(next) = paused::hold(pass, state) {
         return next;
     }
+    if !pass.machine.is_deleting() {
+        creating::keep_finalizer(pass);
+    }
     for _ in 0..MAX_TURNS {
         let turn = match state {
             State::Creating => creating::plan(pass),
