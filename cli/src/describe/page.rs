@@ -6,7 +6,7 @@ use jiff::{Timestamp, tz::TimeZone};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use ostler_api::machine::{MachineStatus, WaitingFor};
+use ostler_api::machine::{MachineStatus, MachineStep, WaitingFor};
 use ostler_api::{Machine, MachineClass};
 
 use super::hints;
@@ -123,8 +123,8 @@ fn next(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timesta
     if let Some(deadline) = drain.and_then(|drain| drain.deadline.as_ref()) {
         next.push(format!("force at {}", clock(deadline)));
     }
-    let steps = status.step.as_ref().map(|step| step.following()).unwrap_or_default();
-    let steps: Vec<&str> = steps.iter().map(|step| step.as_str()).collect();
+    let steps = status.step.as_ref().map(MachineStep::following).unwrap_or_default();
+    let steps: Vec<&str> = steps.iter().map(MachineStep::as_str).collect();
     if !steps.is_empty() {
         next.push(steps.join(", "));
     }

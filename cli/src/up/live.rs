@@ -11,7 +11,7 @@ use kube::api::Api;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use ostler_api::Machine;
-use ostler_api::machine::MachinePhase;
+use ostler_api::machine::{MachinePhase, MachineStep};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -119,7 +119,7 @@ fn row(machine: &Machine, now: Timestamp) -> Vec<String> {
     vec![
         machine.name().to_owned(),
         phase.as_str().to_owned(),
-        text(status.and_then(|it| it.step.as_ref()).map(|step| step.as_str())),
+        text(status.and_then(|it| it.step.as_ref()).map(MachineStep::as_str)),
         text(status.and_then(|it| it.waiting_for.as_ref()).map(|it| it.reason.as_str())),
         text(machine.node_name()),
         made.map(|made| table::span(now.duration_since(made.0))).unwrap_or_default(),
