@@ -1,6 +1,6 @@
 //! Control and target cluster apart, several target clusters, and machines without one.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! Metrics by the names of machine-controller-manager, and our own.
 
+#![expect(clippy::indexing_slicing, reason = "tests")]
+
 use ostler_api::MachineClass;
 use ostler_api::machine::{Machine, MachinePhase};
 use ostler_tests::objects::{class, delete, gone, in_phase, machine};
