@@ -13,12 +13,14 @@ use ostler_driver_fake::cloud::{Clock, Cloud};
 use ostler_driver_sdk::{Connector, DriverArgs};
 
 /// What needs a command that looks into the cloud.
-const PROBED: [&str; 5] = [
+const PROBED: [&str; 7] = [
     "create/adopt-by-name",
     "create/request-tags",
     "create/user-data-intact",
     "delete/dependents",
     "update/foreign-tags-kept",
+    "update/foreign-tags-of-parts",
+    "update/parts",
 ];
 
 #[derive(Debug, Parser)]
