@@ -193,7 +193,8 @@ async fn a_node_carries_what_its_template_and_its_class_say_and_follows_them() {
     let world = World::start().await;
     let mut capacious = class("fat", &json!({ "region": "local", "image": "fake-1.0" }));
     capacious["nodeTemplate"] = json!({
-        "capacity": { "cpu": "1" }, "virtualCapacity": { "example.com/licence": 2 },
+        "capacity": { "cpu": "1", "gpu": "0", "memory": "1Gi" },
+        "virtualCapacity": { "example.com/licence": 2 },
         "instanceType": "small", "region": "local", "zone": "local"
     });
     world.apply::<MachineClass>(capacious).await;
