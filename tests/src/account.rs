@@ -11,6 +11,21 @@ use crate::tools::root;
 const RIGHTS: [&str; 5] =
     ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
 
+/// A token for a working day. `kubectl create token` asks in a form that the embedded API does not
+/// read.
+fn token(kubectl: &Kubectl) -> String {
+    let request = json!({
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": { "audiences": [], "expirationSeconds": 8 * 60 * 60 },
+    });
+    let address = "/api/v1/namespaces/default/serviceaccounts/ostler/token";
+    let answer =
+        kubectl.output(["create", "--raw", address, "-f", "-"], Some(&request.to_string()));
+    let answer: Value = serde_json::from_slice(&answer.stdout).expect("kubectl writes JSON");
+    answer["status"]["token"].as_str().expect("there is a token").to_owned()
+}
+
 /// Makes the account with exactly the roles of `deploy/base`, and a kubeconfig in `directory` that
 /// acts as it.
 ///
@@ -24,7 +39,7 @@ pub fn kubeconfig_of_the_core(kubectl: &Kubectl, directory: &Path) -> PathBuf {
         RIGHTS.iter().any(|kind| object["kind"] == *kind)
     });
     kubectl.apply(&rights.collect::<Vec<_>>().join("\n---\n"));
-    let token = kubectl.run(["create", "token", "ostler", "-n", "default", "--duration", "8h"]);
+    let token = token(kubectl);
     let admin = kubectl.run(["config", "view", "--raw", "--minify", "-o", "json"]);
     let admin: Value = serde_json::from_str(&admin).expect("kubectl writes JSON");
     let kubeconfig = json!({
@@ -32,7 +47,7 @@ pub fn kubeconfig_of_the_core(kubectl: &Kubectl, directory: &Path) -> PathBuf {
         "kind": "Config",
         "current-context": "core",
         "clusters": [{ "name": "core", "cluster": admin["clusters"][0]["cluster"] }],
-        "users": [{ "name": "core", "user": { "token": token.trim() } }],
+        "users": [{ "name": "core", "user": { "token": token } }],
         "contexts": [{ "name": "core", "context": { "cluster": "core", "user": "core" } }],
     });
     let path = directory.join("core.kubeconfig");
