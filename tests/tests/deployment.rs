@@ -26,6 +26,9 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("list", "persistentvolumeclaims"),
     ("watch", "persistentvolumeclaims"),
     ("list", "volumeattachments"),
+    // A drain by force takes the attachments, and looks whether a refused pod is still the same.
+    ("delete", "volumeattachments"),
+    ("get", "pods"),
     ("watch", "volumeattachments"),
     ("list", "poddisruptionbudgets"),
     ("watch", "poddisruptionbudgets"),
