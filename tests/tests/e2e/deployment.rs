@@ -3,6 +3,7 @@
 use ostler_tests::account::kubeconfig_of_the_core;
 use ostler_tests::stack::Stack;
 use ostler_tests::tools::root;
+use serde_json::Value;
 
 #[test]
 fn the_deployment_is_applied_by_kubectl_alone_and_a_second_time_changes_nothing() {
@@ -34,7 +35,10 @@ fn the_core_of_a_test_can_act_as_the_account_of_the_deployment() {
     let Some(stack) = Stack::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = kubeconfig_of_the_core(stack.kubectl(), directory.path());
-    let who = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}", "--kubeconfig"];
-    let who = stack.kubectl().run(who.into_iter().chain([kubeconfig.to_str().unwrap()]));
-    assert_eq!(who, "system:serviceaccount:default:ostler");
+    let question = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}"#;
+    let address = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let ask = ["create", "--raw", address, "-f", "-", "--kubeconfig", kubeconfig.to_str().unwrap()];
+    let answer = stack.kubectl().output(ask, Some(question));
+    let answer: Value = serde_json::from_slice(&answer.stdout).unwrap();
+    assert_eq!(answer["status"]["userInfo"]["username"], "system:serviceaccount:default:ostler");
 }
