@@ -186,7 +186,7 @@ fn of_providers() -> impl Iterator<Item = Right> {
 /// If the roles cannot be read.
 pub fn rights() -> Vec<Right> {
     let mut rights = Vec::new();
-    for file in ["role.yaml", "tokens.yaml", "cluster-role.yaml"] {
+    for file in ["role.yaml", "tokens.yaml", "node-events.yaml", "cluster-role.yaml"] {
         let text = std::fs::read_to_string(root().join("deploy/base").join(file));
         for document in text.expect("the roles are there").split("\n---\n") {
             let role: Value = serde_saphyr::from_str(document).expect("the roles are YAML");
