@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Secret};
@@ -295,7 +295,7 @@ enum Behaviour {
 
 impl Terse {
     fn record(&self) -> Result<Instance, DriverError> {
-        let made = self.made.lock().unwrap().clone();
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).clone();
         made.map(Instance::new).ok_or_else(|| DriverError::not_found("there is none"))
     }
 }
@@ -421,7 +421,7 @@ async fn initialization_is_asked_for_until_it_is_done_whoever_dies_meanwhile() {
         assert!(is_tainted(&world, "m").await, "the node is ready, the instance is not");
         world.until("m", "Running", in_phase(MachinePhase::Running)).await;
         assert_eq!(*terse.initialized.lock().unwrap(), 1, "core {core}, driver {driver}");
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
         assert!(!is_tainted(&world, "m").await);
         world.stop().await;
     }

@@ -1,6 +1,6 @@
 //! Drain and deletion through the whole stack, on a paused clock.
 
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::expect_used, clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod budgets;
 mod deletion;
