@@ -1,6 +1,6 @@
 //! Which part of a provider spec is fixed when an instance is made.
 //!
-//! [`HotSpec`](crate::HotSpec) has the whole story; this is what its derive stands on.
+//! [`HotSpec`] has the whole story; this is what its derive stands on.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};

@@ -162,7 +162,7 @@ pub struct ClassFacts {
     pub secrets: Vec<String>,
     /// Whether somebody paused the Machines of the class.
     pub paused: bool,
-    /// The rules that it breaks, for people; see [`class_rules`](crate::class_rules).
+    /// The rules that it breaks, for people; see [`crate::class_rules`].
     pub broken_rules: Vec<String>,
 }
 
