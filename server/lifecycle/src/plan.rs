@@ -163,6 +163,27 @@ impl Action {
         }
     }
 
+    /// The pod that it is about.
+    pub const fn pod(&self) -> Option<&PodRef> {
+        match self {
+            Self::Evict(pod) | Self::EndPod(pod) | Self::DeletePod(pod) => Some(pod),
+            Self::ConfirmNode { .. }
+            | Self::ClaimReplacement { .. }
+            | Self::AddFinalizer
+            | Self::PatchMachine(_)
+            | Self::OwnConfig(_)
+            | Self::EnsureBootstrapToken(_)
+            | Self::DeleteBootstrapToken { .. }
+            | Self::PatchNode(_)
+            | Self::PatchNodeStatus(_)
+            | Self::MarkNode { .. }
+            | Self::DeleteAttachment { .. }
+            | Self::DeleteNode { .. }
+            | Self::DeleteMachine
+            | Self::RemoveFinalizer => None,
+        }
+    }
+
     /// A word for logs, metrics and messages.
     pub const fn name(&self) -> &'static str {
         match self {

@@ -146,24 +146,13 @@ fn add_evictions(
 
 /// What an action asks of a pod, and how it went.
 fn asked<'a>(action: &'a Action, result: &'a Performed) -> Option<(&'a str, Asked<'a>)> {
-    match action {
-        Action::Evict(pod) | Action::EndPod(pod) => Some((&pod.uid, Asked::ToLeave(result))),
-        Action::DeletePod(pod) => Some((&pod.uid, Asked::ToVanish(result))),
-        Action::ConfirmNode { .. }
-        | Action::ClaimReplacement { .. }
-        | Action::AddFinalizer
-        | Action::PatchMachine(_)
-        | Action::OwnConfig(_)
-        | Action::EnsureBootstrapToken(_)
-        | Action::DeleteBootstrapToken { .. }
-        | Action::PatchNode(_)
-        | Action::PatchNodeStatus(_)
-        | Action::MarkNode { .. }
-        | Action::DeleteAttachment { .. }
-        | Action::DeleteNode { .. }
-        | Action::DeleteMachine
-        | Action::RemoveFinalizer => None,
-    }
+    let uid = action.pod()?.uid.as_str();
+    let asked = if matches!(action, Action::DeletePod(_)) {
+        Asked::ToVanish(result)
+    } else {
+        Asked::ToLeave(result)
+    };
+    Some((uid, asked))
 }
 
 /// Whether a wait is for pods, so that what came of the requests may be another reason for it.

@@ -17,7 +17,6 @@ use ostler_lifecycle::snapshot::{NodeView, Snapshot};
 use serde_json::{Map, Value, json};
 use tracing::info;
 
-use super::send_away::pod_of;
 use super::{Broken, Machines, namespace_of};
 use crate::stores::deployment;
 use crate::target::{Target, TargetOf};
@@ -58,7 +57,7 @@ impl Machines {
                 rest = others;
                 continue;
             }
-            let pods = rest.iter().take_while(|action| pod_of(action).is_some()).count();
+            let pods = rest.iter().take_while(|action| action.pod().is_some()).count();
             if pods > 0 {
                 let (leaving, others) = rest.split_at(pods);
                 done.performed.extend(self.send_away(snapshot, leaving).await);

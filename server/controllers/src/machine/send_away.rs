@@ -38,7 +38,7 @@ impl Machines {
     }
 
     async fn send_one_away(&self, snapshot: &Snapshot, action: &Action) -> Performed {
-        let Some(pod) = pod_of(action) else { return Performed::Skipped };
+        let Some(pod) = action.pod() else { return Performed::Skipped };
         let target = match self.target(snapshot) {
             Ok(target) => target,
             Err(lacking) => return Performed::Failed(lacking.to_string()),
@@ -119,27 +119,6 @@ fn budgets_of(target: &Target, namespace: &str, labels: &Labels) -> Vec<BudgetFa
 fn selects(budget: &PodDisruptionBudget, labels: &Labels) -> bool {
     let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
     selector.and_then(|it| Selector::try_from(it).ok()).is_some_and(|it| it.matches(labels))
-}
-
-/// The pod that an action is about.
-pub(super) fn pod_of(action: &Action) -> Option<&PodRef> {
-    match action {
-        Action::Evict(pod) | Action::EndPod(pod) | Action::DeletePod(pod) => Some(pod),
-        Action::ConfirmNode { .. }
-        | Action::ClaimReplacement { .. }
-        | Action::AddFinalizer
-        | Action::PatchMachine(_)
-        | Action::OwnConfig(_)
-        | Action::EnsureBootstrapToken(_)
-        | Action::DeleteBootstrapToken { .. }
-        | Action::PatchNode(_)
-        | Action::PatchNodeStatus(_)
-        | Action::MarkNode { .. }
-        | Action::DeleteAttachment { .. }
-        | Action::DeleteNode { .. }
-        | Action::DeleteMachine
-        | Action::RemoveFinalizer => None,
-    }
 }
 
 #[cfg(test)]
