@@ -1,0 +1,40 @@
+//! What the driver tells of a container.
+
+use ostler_driver_sdk::{DriverError, Instance, PowerState};
+
+use super::find::{Found, tag};
+use crate::engine::{Life, Summary};
+use crate::identity::{MACHINE, UID, host_name, provider_id};
+use crate::tags::TagFile;
+
+/// An instance, as a status tells it.
+pub(super) fn instance(found: &Found) -> Instance {
+    listed(&found.container.summary, &found.tags)
+}
+
+/// An instance, as a list tells it.
+pub(super) fn listed(summary: &Summary, tags: &TagFile) -> Instance {
+    let name = tag(summary, tags, MACHINE);
+    let power = match summary.life {
+        Life::Made => PowerState::Pending,
+        Life::Running => PowerState::Running,
+        Life::Stopped | Life::Dead => PowerState::Stopped,
+        Life::Going => PowerState::Deleting,
+    };
+    let told = Instance::new(provider_id(&summary.name))
+        .machine(name, tag(summary, tags, UID))
+        .node_name(name)
+        .power_state(power)
+        .initialized(tags.driver.initialized)
+        .address("Hostname", host_name(name));
+    let told = summary.addresses.iter().fold(told, |told, ip| told.address("InternalIP", ip));
+    let told = match summary.created_at {
+        Some(time) => told.created_at(time),
+        None => told,
+    };
+    if summary.life != Life::Dead {
+        return told;
+    }
+    let message = "the engine gave the container up (state dead); look at the log of the engine";
+    told.fault(DriverError::data_loss(message).reason("CONTAINER_DEAD"))
+}

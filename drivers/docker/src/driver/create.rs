@@ -1,0 +1,97 @@
+//! CreateMachine: look, then make, then complete.
+
+use ostler_driver_sdk::{Context, CreateMachine, DriverError, Instance};
+
+use super::DockerDriver;
+use super::answer::instance;
+use super::find::Found;
+use super::make::Plan;
+use super::update::fixed_changes;
+use crate::engine::EngineError;
+use crate::errors::{Left, driver_error};
+use crate::identity::{Identity, UID};
+
+impl DockerDriver {
+    pub(super) async fn create(&self, request: CreateMachine) -> Result<Instance, DriverError> {
+        let user_data = request.user_data().to_vec();
+        let CreateMachine { ctx, tags, provider_id, .. } = request;
+        let spec = self.spec(&*ctx.class().await?)?;
+        let identity = Identity::of(&ctx);
+        let _turn = self.busy.turn(&identity)?;
+        let found = self.find(&identity, provider_id.as_deref()).await?;
+        let instance = identity.instance();
+        let mut plan = Plan { identity, instance, spec, tags, user_data };
+        plan.user_data_text()?;
+        match found {
+            Some(found) if found.is_made() => self.take(&plan, found).await,
+            Some(found) => {
+                found.name().clone_into(&mut plan.instance);
+                self.resume(&ctx, &plan, &found).await
+            }
+            None => self.make_and_complete(&ctx, &plan).await,
+        }
+    }
+
+    /// A machine that is there: it is the one, or becomes it.
+    async fn take(&self, plan: &Plan, mut found: Found) -> Result<Instance, DriverError> {
+        if found.tag(UID) != plan.identity.machine_uid {
+            self.adopt(plan, &mut found).await?;
+            return Ok(instance(&found));
+        }
+        let differs = fixed_changes(&found, &plan.spec)?;
+        if differs.is_empty() {
+            return Ok(instance(&found));
+        }
+        let message = format!("container {} exists and was made of another class", found.name());
+        let error = DriverError::already_exists(message).reason("INCOMPATIBLE_INSTANCE");
+        Err(differs.into_iter().fold(error.not_applied(), |error, path| {
+            error.violation(path, "differs from the container that exists")
+        }))
+    }
+
+    /// A create that was cut off: what it left is completed if it still fits, and else made anew.
+    async fn resume(
+        &self,
+        ctx: &Context,
+        plan: &Plan,
+        found: &Found,
+    ) -> Result<Instance, DriverError> {
+        if fixed_changes(found, &plan.spec)?.is_empty() {
+            return self.completed(ctx, plan).await;
+        }
+        ctx.progress("RemoveContainer", "removing a container that never ran, of another class");
+        let removed = self.engine.remove(&found.container.summary.id).await;
+        removed.map_err(|error| driver_error(&error, Left::Nothing))?;
+        self.make_and_complete(ctx, plan).await
+    }
+
+    async fn make_and_complete(&self, ctx: &Context, plan: &Plan) -> Result<Instance, DriverError> {
+        match self.make(ctx, plan).await {
+            // The answer to an earlier call was lost, and its container came meanwhile.
+            Err(error) if error.reason_word() == "NAME_TAKEN" => {
+                match self.find(&plan.identity, None).await?.filter(|it| it.name() == plan.instance)
+                {
+                    Some(found) if found.is_made() => return self.take(plan, found).await,
+                    Some(_) => {}
+                    None => return Err(error),
+                }
+            }
+            made => made?,
+        }
+        self.completed(ctx, plan).await
+    }
+
+    async fn completed(&self, ctx: &Context, plan: &Plan) -> Result<Instance, DriverError> {
+        self.complete(ctx, plan).await?;
+        let failed = |error: EngineError| driver_error(&error, Left::Something);
+        let found = self.inspect(&plan.instance).await.map_err(failed)?;
+        let gone = || {
+            let message = format!("container {} went as soon as it was started", plan.instance);
+            DriverError::aborted(message).reason("CONTAINER_GONE").partial()
+        };
+        let found = found.ok_or_else(gone)?;
+        let machine = &plan.identity.machine_name;
+        tracing::info!(%machine, container = %plan.instance, "container runs");
+        Ok(instance(&found))
+    }
+}

@@ -1,0 +1,30 @@
+//! GetMachineStatus and ListMachines.
+
+use ostler_driver_sdk::{DriverError, GetMachineStatus, Instance, ListMachines};
+
+use super::DockerDriver;
+use super::answer::{instance, listed};
+use crate::errors::{Left, driver_error};
+use crate::identity::Identity;
+
+impl DockerDriver {
+    /// A container that never ran is no machine yet, only parts of one: the create that was cut off
+    /// has to come again, and does when it hears that there is none. Delete removes parts as well.
+    pub(super) async fn status(&self, request: GetMachineStatus) -> Result<Instance, DriverError> {
+        let identity = Identity::of(&request.ctx);
+        let found = self.find(&identity, request.provider_id.as_deref()).await?;
+        match found.filter(super::Found::is_made) {
+            Some(found) => Ok(instance(&found)),
+            None => {
+                Err(DriverError::not_found("the engine has no container of this machine")
+                    .not_applied())
+            }
+        }
+    }
+
+    pub(super) async fn list(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {
+        let found = self.of_cluster(request.ctx.cluster_id()).await;
+        let found = found.map_err(|error| driver_error(&error, Left::Nothing))?;
+        Ok(found.iter().map(|(summary, tags)| listed(summary, tags)).collect())
+    }
+}

@@ -1,0 +1,66 @@
+//! The verbs.
+
+use ostler_driver_sdk::{
+    ClassReview, CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo, GetMachineStatus,
+    InitializeMachine, Instance, ListMachines, OptionalOperation, Readiness, UpdateMachine,
+    Updated, ValidateClass,
+};
+
+use super::{DockerDriver, PROVIDER};
+use crate::spec::ProviderSpec;
+
+/// An engine takes many calls and has one disk: more at once are not faster.
+const MAX_IN_FLIGHT: u32 = 32;
+
+impl Driver for DockerDriver {
+    fn info(&self) -> DriverInfo {
+        DriverInfo::new(PROVIDER)
+            .name("ostler-driver-docker")
+            .version(env!("CARGO_PKG_VERSION"))
+            .max_in_flight(MAX_IN_FLIGHT)
+            .offering([
+                OptionalOperation::InitializeMachine,
+                OptionalOperation::UpdateMachine,
+                OptionalOperation::ValidateClass,
+            ])
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.readiness.clone()
+    }
+
+    async fn create_machine(&self, request: CreateMachine) -> Result<Instance, DriverError> {
+        self.create(request).await
+    }
+
+    async fn initialize_machine(
+        &self,
+        request: InitializeMachine,
+    ) -> Result<Instance, DriverError> {
+        self.initialize(request).await
+    }
+
+    async fn update_machine(&self, request: UpdateMachine) -> Result<Updated, DriverError> {
+        self.update(request).await
+    }
+
+    async fn delete_machine(&self, request: DeleteMachine) -> Result<(), DriverError> {
+        self.delete(request).await
+    }
+
+    async fn get_machine_status(&self, request: GetMachineStatus) -> Result<Instance, DriverError> {
+        self.status(request).await
+    }
+
+    async fn list_machines(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {
+        self.list(request).await
+    }
+
+    async fn validate_class(&self, request: ValidateClass) -> Result<ClassReview, DriverError> {
+        let mut review = request.review(ProviderSpec::violations);
+        if let Ok(spec) = request.spec::<ProviderSpec>() {
+            review.violations.extend(self.refusal(&spec));
+        }
+        Ok(review)
+    }
+}

@@ -1,0 +1,523 @@
+//! What the engine says, in the words of the contract.
+//!
+//! The engine has no codes but the status of HTTP; its words narrow that down. Words that are not
+//! known fall back on the status, so that another engine is less clear and never wrong.
+
+use std::time::Duration;
+
+use ostler_driver_sdk::{Certainty, Code, DriverError, Violation};
+
+use crate::engine::{EngineError, Failure};
+
+/// What an operation changed before it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing.
+    Nothing,
+    /// Something, that the same operation finishes.
+    Something,
+}
+
+/// Words of the engine that have a meaning of their own.
+struct Rule {
+    /// What the engine says, in lower case.
+    says: &'static str,
+    code: Code,
+    reason: &'static str,
+    /// Where in the provider spec it comes from.
+    field: &'static str,
+    /// What to do.
+    hint: &'static str,
+}
+
+const fn rule(
+    says: &'static str,
+    (code, reason): (Code, &'static str),
+    field: &'static str,
+    hint: &'static str,
+) -> Rule {
+    Rule { says, code, reason, field, hint }
+}
+
+/// The first that fits is taken.
+const RULES: [Rule; 26] = [
+    rule(
+        "no such image",
+        (Code::InvalidArgument, "IMAGE_UNKNOWN"),
+        "image",
+        "build or load the image on the host of the engine, or name another one",
+    ),
+    rule(
+        "pull access denied",
+        (Code::InvalidArgument, "IMAGE_UNKNOWN"),
+        "image",
+        "name an image that the registry has, or load it on the host of the engine",
+    ),
+    rule(
+        "manifest unknown",
+        (Code::InvalidArgument, "IMAGE_UNKNOWN"),
+        "image",
+        "name an image that the registry has",
+    ),
+    rule(
+        "not found: manifest",
+        (Code::InvalidArgument, "IMAGE_UNKNOWN"),
+        "image",
+        "name an image that the registry has",
+    ),
+    rule(
+        "invalid reference format",
+        (Code::InvalidArgument, "IMAGE_NAME"),
+        "image",
+        "write the image as NAME:TAG, in lower case",
+    ),
+    rule(
+        "no command specified",
+        (Code::InvalidArgument, "COMMAND_MISSING"),
+        "command",
+        "the image says no command: name one",
+    ),
+    rule(
+        "executable file not found",
+        (Code::InvalidArgument, "COMMAND_NOT_FOUND"),
+        "command",
+        "name a program that the image has",
+    ),
+    rule(
+        "no such file or directory: unknown",
+        (Code::InvalidArgument, "COMMAND_NOT_FOUND"),
+        "command",
+        "name a program that the image has",
+    ),
+    rule(
+        "exec format error",
+        (Code::InvalidArgument, "COMMAND_FORMAT"),
+        "command",
+        "name a program of the architecture of the host; a script begins with #!",
+    ),
+    rule(
+        "minimum memory limit",
+        (Code::InvalidArgument, "LIMIT_TOO_LOW"),
+        "memory",
+        "set 6Mi or more",
+    ),
+    rule(
+        "range of cpus is from",
+        (Code::InvalidArgument, "CPU_LIMIT"),
+        "cpu",
+        "set no more CPUs than the host of the engine has",
+    ),
+    rule(
+        "file name too long",
+        (Code::InvalidArgument, "NAME_TOO_LONG"),
+        "",
+        "shorten the names of the class",
+    ),
+    rule(
+        "invalid hostname",
+        (Code::InvalidArgument, "HOST_NAME"),
+        "",
+        "name the machine in lower-case letters, digits, `-` and `.`",
+    ),
+    rule(
+        "port is already allocated",
+        (Code::ResourceExhausted, "PORT_TAKEN"),
+        "ports",
+        "free the port of the host, or leave hostPort out",
+    ),
+    rule(
+        "address already in use",
+        (Code::ResourceExhausted, "PORT_TAKEN"),
+        "ports",
+        "free the port of the host, or leave hostPort out",
+    ),
+    rule(
+        "no space left on device",
+        (Code::ResourceExhausted, "DISK_FULL"),
+        "",
+        "free space on the disk of the engine",
+    ),
+    rule(
+        "disk quota exceeded",
+        (Code::ResourceExhausted, "DISK_FULL"),
+        "",
+        "free space on the disk of the engine",
+    ),
+    rule(
+        "non-overlapping ipv4 address pool",
+        (Code::ResourceExhausted, "ADDRESSES_USED_UP"),
+        "networks",
+        "remove networks, or give the engine more with default-address-pools",
+    ),
+    rule(
+        "no available ipv4 addresses",
+        (Code::ResourceExhausted, "ADDRESSES_USED_UP"),
+        "networks",
+        "remove containers of the network, or make a larger one",
+    ),
+    rule(
+        "cannot allocate memory",
+        (Code::ResourceExhausted, "MEMORY_USED_UP"),
+        "",
+        "free memory on the host of the engine",
+    ),
+    rule(
+        "device or resource busy",
+        (Code::FailedPrecondition, "MEMORY_IN_USE"),
+        "memory",
+        "the machine uses more than the new limit: set a higher one",
+    ),
+    rule(
+        "has active endpoints",
+        (Code::FailedPrecondition, "NETWORK_IN_USE"),
+        "",
+        "take the containers of others off the network of the machine",
+    ),
+    rule(
+        "volume is in use",
+        (Code::FailedPrecondition, "VOLUME_IN_USE"),
+        "",
+        "take the volume of the machine off the containers of others",
+    ),
+    rule(
+        "is already in progress",
+        (Code::Aborted, "REMOVAL_IN_PROGRESS"),
+        "",
+        "nothing: it is tried again",
+    ),
+    rule(
+        "is already in use by container",
+        (Code::AlreadyExists, "NAME_TAKEN"),
+        "",
+        "remove or rename that container: it is not of this machine",
+    ),
+    rule(
+        "no such container",
+        (Code::NotFound, "NOT_FOUND"),
+        "",
+        "nothing: somebody else removed it",
+    ),
+];
+
+/// In the words of the contract. `left` is what the calls before changed.
+pub(crate) fn driver_error(error: &EngineError, left: Left) -> DriverError {
+    let told = told(error);
+    match certainty(error, left) {
+        Certainty::NotApplied => told.not_applied(),
+        Certainty::Partial => told.partial(),
+        Certainty::Unknown | Certainty::Unspecified => told,
+    }
+}
+
+/// What a failed call and those before it left behind.
+fn certainty(error: &EngineError, left: Left) -> Certainty {
+    let heard = match &error.failure {
+        Failure::Away(_) | Failure::Forbidden(_) | Failure::Refused { .. } => false,
+        Failure::Lost(_) | Failure::Late | Failure::Garbled(_) => error.call.changes(),
+    };
+    match (heard, left) {
+        (true, _) => Certainty::Unknown,
+        (false, Left::Something) => Certainty::Partial,
+        (false, Left::Nothing) => Certainty::NotApplied,
+    }
+}
+
+fn told(error: &EngineError) -> DriverError {
+    let text = without_ids(&error.to_string());
+    match &error.failure {
+        Failure::Away(_) => {
+            DriverError::unavailable(format!("{text}; start it, or set --docker-host"))
+                .reason("ENGINE_AWAY")
+        }
+        Failure::Forbidden(_) => DriverError::permission_denied(format!(
+            "{text}; run the driver as root or as a member of the group that owns the socket"
+        ))
+        .reason("ENGINE_FORBIDDEN"),
+        Failure::Lost(_) => DriverError::unavailable(text).reason("ENGINE_LOST"),
+        Failure::Late => DriverError::deadline_exceeded(text).reason("ENGINE_SLOW"),
+        Failure::Garbled(_) => DriverError::internal(text).reason("ENGINE_GARBLED"),
+        Failure::Refused { status, message } => refused(*status, message, &text),
+    }
+}
+
+fn refused(status: u16, message: &str, text: &str) -> DriverError {
+    let words = message.to_lowercase();
+    let known = RULES.iter().find(|rule| words.contains(rule.says)).or_else(|| network_of(&words));
+    let Some(rule) = known else { return by_status(status, text) };
+    let error = DriverError::new(rule.code, format!("{text}; {}", rule.hint)).reason(rule.reason);
+    let error = error.provider(status.to_string(), "");
+    if rule.code == Code::InvalidArgument && !rule.field.is_empty() {
+        return error.violation(rule.field, format!("{}; {}", without_ids(message), rule.hint));
+    }
+    if rule.code == Code::ResourceExhausted {
+        return error.retry_after(Duration::from_secs(30));
+    }
+    error
+}
+
+/// `network NAME not found`, where the name may be anything.
+fn network_of(words: &str) -> Option<&'static Rule> {
+    const NETWORK: Rule = rule(
+        "",
+        (Code::InvalidArgument, "NETWORK_UNKNOWN"),
+        "networks",
+        "make the network, or set own: true to have one made for every machine",
+    );
+    (words.contains("network") && words.ends_with("not found")).then_some(&NETWORK)
+}
+
+fn by_status(status: u16, text: &str) -> DriverError {
+    let error = match status {
+        400 => DriverError::invalid_argument(text).violation("", text),
+        401 => DriverError::unauthenticated(text),
+        403 => DriverError::permission_denied(text),
+        404 => DriverError::failed_precondition(text).reason("ENGINE_LACKS"),
+        409 => DriverError::aborted(text).reason("ENGINE_CONFLICT"),
+        503 => DriverError::unavailable(text).reason("ENGINE_BUSY"),
+        _ => DriverError::unknown(text).reason("ENGINE_FAILED"),
+    };
+    error.provider(status.to_string(), "")
+}
+
+/// The same failure has the same text: ids of endpoints and containers go.
+fn without_ids(text: &str) -> String {
+    const LONG: usize = 32;
+    let is_id = |word: &str| word.len() >= LONG && word.chars().all(|c| c.is_ascii_hexdigit());
+    let words = text.split_inclusive(|c: char| !c.is_ascii_alphanumeric());
+    words
+        .map(|word| {
+            let bare = word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+            if is_id(bare) { word.replacen(bare, "<id>", 1) } else { word.to_owned() }
+        })
+        .collect()
+}
+
+/// A provider spec that reads well and cannot be meant.
+pub(crate) fn bad_spec(violations: &[Violation]) -> DriverError {
+    let texts: Vec<_> = violations
+        .iter()
+        .map(|it| format!("providerSpec.{}: {}", it.path, it.description))
+        .collect();
+    violations
+        .iter()
+        .fold(DriverError::invalid_argument(texts.join("; ")), |error, it| {
+            error.violation(it.path.clone(), it.description.clone())
+        })
+        .reason("INVALID_PROVIDER_SPEC")
+        .not_applied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Call;
+
+    fn refused_with(call: Call, status: u16, message: &str, left: Left) -> DriverError {
+        let failure = Failure::Refused { status, message: message.to_owned() };
+        driver_error(&EngineError { call, failure }, left)
+    }
+
+    /// As engines of several versions say it.
+    const TOLD: [(u16, &str, Code, &str, &str); 24] = [
+        (404, "No such image: nobody:1", Code::InvalidArgument, "IMAGE_UNKNOWN", "image"),
+        (
+            404,
+            "pull access denied for nobody, repository does not exist or may require 'docker login'",
+            Code::InvalidArgument,
+            "IMAGE_UNKNOWN",
+            "image",
+        ),
+        (
+            404,
+            "manifest for node:9 not found: manifest unknown: manifest unknown",
+            Code::InvalidArgument,
+            "IMAGE_UNKNOWN",
+            "image",
+        ),
+        (
+            400,
+            "invalid reference format: repository name must be lowercase",
+            Code::InvalidArgument,
+            "IMAGE_NAME",
+            "image",
+        ),
+        (400, "No command specified", Code::InvalidArgument, "COMMAND_MISSING", "command"),
+        (
+            400,
+            "OCI runtime create failed: container_linux.go:380: starting container process caused: exec: \"nope\": executable file not found in $PATH: unknown",
+            Code::InvalidArgument,
+            "COMMAND_NOT_FOUND",
+            "command",
+        ),
+        (
+            400,
+            "failed to create task for container: exec: \"/nope\": stat /nope: no such file or directory: unknown",
+            Code::InvalidArgument,
+            "COMMAND_NOT_FOUND",
+            "command",
+        ),
+        (
+            400,
+            "Minimum memory limit allowed is 6MB",
+            Code::InvalidArgument,
+            "LIMIT_TOO_LOW",
+            "memory",
+        ),
+        (
+            400,
+            "Range of CPUs is from 0.01 to 2.00, as there are only 2 CPUs available",
+            Code::InvalidArgument,
+            "CPU_LIMIT",
+            "cpu",
+        ),
+        (
+            500,
+            "mkdir /var/lib/docker/volumes/x: file name too long",
+            Code::InvalidArgument,
+            "NAME_TOO_LONG",
+            "",
+        ),
+        (
+            500,
+            "driver failed programming external connectivity on endpoint m-1 (0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef): Bind for 0.0.0.0:8080 failed: port is already allocated",
+            Code::ResourceExhausted,
+            "PORT_TAKEN",
+            "",
+        ),
+        (
+            500,
+            "driver failed programming external connectivity on endpoint m-1: listen tcp4 0.0.0.0:80: bind: address already in use",
+            Code::ResourceExhausted,
+            "PORT_TAKEN",
+            "",
+        ),
+        (
+            500,
+            "write /var/lib/docker/overlay2/l: no space left on device",
+            Code::ResourceExhausted,
+            "DISK_FULL",
+            "",
+        ),
+        (
+            404,
+            "could not find an available, non-overlapping IPv4 address pool among the defaults to assign to the network",
+            Code::ResourceExhausted,
+            "ADDRESSES_USED_UP",
+            "",
+        ),
+        (
+            500,
+            "failed to write \"6291456\" to memory.limit_in_bytes: device or resource busy",
+            Code::FailedPrecondition,
+            "MEMORY_IN_USE",
+            "",
+        ),
+        (
+            403,
+            "error while removing network: network n id 1 has active endpoints",
+            Code::FailedPrecondition,
+            "NETWORK_IN_USE",
+            "",
+        ),
+        (409, "remove v: volume is in use - [1]", Code::FailedPrecondition, "VOLUME_IN_USE", ""),
+        (
+            409,
+            "removal of container m-1 is already in progress",
+            Code::Aborted,
+            "REMOVAL_IN_PROGRESS",
+            "",
+        ),
+        (
+            409,
+            "Conflict. The container name \"/m-1\" is already in use by container \"1\"",
+            Code::AlreadyExists,
+            "NAME_TAKEN",
+            "",
+        ),
+        (404, "No such container: m-1", Code::NotFound, "NOT_FOUND", ""),
+        (404, "network nowhere not found", Code::InvalidArgument, "NETWORK_UNKNOWN", "networks"),
+        (
+            400,
+            "invalid mount config for type \"volume\"",
+            Code::InvalidArgument,
+            "INVALID_ARGUMENT",
+            "",
+        ),
+        (503, "this node is shutting down", Code::Unavailable, "ENGINE_BUSY", ""),
+        (500, "words of an engine that is not made yet", Code::Unknown, "ENGINE_FAILED", ""),
+    ];
+
+    #[test]
+    fn every_refusal_has_its_code_its_reason_and_the_words_of_the_engine() {
+        for (status, message, code, reason, path) in TOLD {
+            let error = refused_with(Call::MakeContainer, status, message, Left::Nothing);
+            assert_eq!((error.code(), error.reason_word()), (code, reason), "{message}");
+            assert_eq!(error.certainty(), Certainty::NotApplied, "{message}");
+            let begin: String = message.chars().take(20).collect();
+            assert!(error.message().contains(&begin), "{error}");
+            if !path.is_empty() {
+                assert_eq!(error.violations()[0].path, path, "{message}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_rule_says_what_to_do_and_none_hides_another() {
+        for (index, rule) in RULES.iter().enumerate() {
+            assert!(
+                !rule.hint.is_empty() && rule.says == rule.says.to_lowercase(),
+                "{}",
+                rule.says
+            );
+            let first = RULES.iter().position(|other| rule.says.contains(other.says));
+            assert_eq!(first, Some(index), "{} is never reached", rule.says);
+        }
+    }
+
+    #[test]
+    fn a_missing_engine_is_not_a_missing_machine() {
+        let cases = [
+            (Failure::Away("connection refused".to_owned()), Code::Unavailable, "ENGINE_AWAY"),
+            (
+                Failure::Forbidden("permission denied".to_owned()),
+                Code::PermissionDenied,
+                "ENGINE_FORBIDDEN",
+            ),
+            (Failure::Lost("broken pipe".to_owned()), Code::Unavailable, "ENGINE_LOST"),
+            (Failure::Late, Code::DeadlineExceeded, "ENGINE_SLOW"),
+            (Failure::Garbled("no JSON".to_owned()), Code::Internal, "ENGINE_GARBLED"),
+        ];
+        for (failure, code, reason) in cases {
+            let error = EngineError { call: Call::Look, failure };
+            let told = driver_error(&error, Left::Nothing);
+            assert_eq!((told.code(), told.reason_word()), (code, reason), "{error}");
+            assert_eq!(told.certainty(), Certainty::NotApplied, "who looks changes nothing");
+        }
+    }
+
+    #[test]
+    fn certainty_is_what_the_call_and_those_before_it_left_behind() {
+        let lost = || Failure::Lost("broken pipe".to_owned());
+        let away = || Failure::Away("no socket".to_owned());
+        for (call, failure, left, certainty) in [
+            (Call::MakeContainer, lost(), Left::Nothing, Certainty::Unknown),
+            (Call::Remove, Failure::Late, Left::Something, Certainty::Unknown),
+            (Call::Look, lost(), Left::Something, Certainty::Partial),
+            (Call::Pull, lost(), Left::Nothing, Certainty::NotApplied),
+            (Call::Start, away(), Left::Something, Certainty::Partial),
+            (Call::MakeContainer, away(), Left::Nothing, Certainty::NotApplied),
+        ] {
+            let error = EngineError { call, failure };
+            assert_eq!(driver_error(&error, left).certainty(), certainty, "{error}, {left:?}");
+        }
+        let refused = refused_with(Call::Start, 500, "x", Left::Something);
+        assert_eq!(refused.certainty(), Certainty::Partial);
+    }
+
+    #[test]
+    fn texts_have_no_ids_that_change() {
+        let id = "0123456789abcdef".repeat(4);
+        let text = format!("endpoint m-1 ({id}): port 8080, deadbeef");
+        assert_eq!(without_ids(&text), "endpoint m-1 (<id>): port 8080, deadbeef");
+    }
+}

@@ -1,0 +1,171 @@
+//! Whose a container is, and what it is called.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use ostler_driver_sdk::Context;
+use sha2::{Digest as _, Sha256};
+
+/// Label and tag: the cluster.
+pub const CLUSTER: &str = "ostler.dev/cluster-id";
+/// Label and tag: name of the Machine.
+pub const MACHINE: &str = "ostler.dev/machine-name";
+/// Label and tag: UID of the Machine.
+pub const UID: &str = "ostler.dev/machine-uid";
+/// Label of everything that is made for a machine: name of its container.
+pub const INSTANCE: &str = "docker.ostler.dev/instance";
+/// Label of a container: what of its spec is fixed, JSON.
+pub const FIXED_SPEC: &str = "docker.ostler.dev/fixed-spec";
+
+/// Provider ids begin so.
+const SCHEME: &str = "docker:///";
+/// So much of the name of a machine is in the name of its container.
+const LEGIBLE: usize = 40;
+/// What a host name may be long.
+const HOST_NAME: usize = 63;
+/// Hexadecimal digits of a digest in a name.
+const DIGITS: usize = 20;
+
+/// To which machine of which cluster something belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The cluster.
+    pub cluster_id: String,
+    /// Name of the Machine.
+    pub machine_name: String,
+    /// UID of the Machine.
+    pub machine_uid: String,
+}
+
+impl Identity {
+    /// That of the target of an operation.
+    pub fn of(ctx: &Context) -> Self {
+        let target = ctx.target();
+        Self {
+            cluster_id: ctx.cluster_id().to_owned(),
+            machine_name: target.name.clone(),
+            machine_uid: target.uid.clone(),
+        }
+    }
+
+    /// Name of the container that is made for it. Two identities never have the same: a digest of
+    /// cluster and UID is in it. The name of the machine is there for people.
+    pub fn instance(&self) -> String {
+        let Self { cluster_id, machine_name, machine_uid } = self;
+        let digest = digest(&[cluster_id, machine_uid]);
+        let legible = legible(machine_name);
+        if legible.is_empty() { format!("machine-{digest}") } else { format!("{legible}-{digest}") }
+    }
+
+    /// The same as labels.
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        let Self { cluster_id, machine_name, machine_uid } = self;
+        let labels = [(CLUSTER, cluster_id), (MACHINE, machine_name), (UID, machine_uid)];
+        labels.map(|(key, value)| (key.to_owned(), value.clone())).into()
+    }
+}
+
+/// The provider id of a container.
+pub fn provider_id(instance: &str) -> String {
+    format!("{SCHEME}{instance}")
+}
+
+/// The container that a provider id names; `None` if it is the id of something else.
+pub fn instance_of(provider_id: &str) -> Option<&str> {
+    let name = provider_id.strip_prefix(SCHEME)?;
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    // Docker would take the beginning of an id, or a path, for something else.
+    (!name.is_empty() && name.len() <= 128 && name.chars().all(fits)).then_some(name)
+}
+
+/// The host name of a machine: its own name, or as much of it as fits and a digest.
+pub fn host_name(machine_name: &str) -> String {
+    if machine_name.len() <= HOST_NAME {
+        return machine_name.to_owned();
+    }
+    let head: String = machine_name.chars().take(HOST_NAME - DIGITS - 1).collect();
+    format!("{}-{}", head.trim_end_matches(['-', '.']), digest(&[machine_name]))
+}
+
+/// The beginning of a name, of letters that a container may have in its name.
+fn legible(name: &str) -> String {
+    let fits = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+    let head: String = name.chars().filter(fits).take(LEGIBLE).collect();
+    head.trim_matches(['-', '.']).to_owned()
+}
+
+/// Each text counts with its length, so that no two lists of texts are alike.
+fn digest(texts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for text in texts {
+        hash.update(text.len().to_le_bytes());
+        hash.update(text);
+    }
+    let bytes = hash.finalize();
+    bytes.iter().take(DIGITS / 2).fold(String::with_capacity(DIGITS), |mut text, byte| {
+        let _infallible = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(cluster: &str, name: &str, uid: &str) -> Identity {
+        Identity {
+            cluster_id: cluster.to_owned(),
+            machine_name: name.to_owned(),
+            machine_uid: uid.to_owned(),
+        }
+    }
+
+    #[test]
+    fn every_identity_has_a_name_of_its_own_and_always_the_same() {
+        let one = identity("c", "worker-1", "u");
+        assert_eq!(one.instance(), identity("c", "worker-1", "u").instance());
+        assert!(one.instance().starts_with("worker-1-"), "{}", one.instance());
+        for other in [
+            identity("d", "worker-1", "u"),
+            identity("c", "worker-1", "v"),
+            identity("cu", "worker-1", ""),
+        ] {
+            assert_ne!(one.instance(), other.instance(), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn names_fit_into_docker_however_long_the_machine_is_called() {
+        for name in
+            ["x".repeat(253), "ü".to_owned(), String::new(), format!("{}.b", "a".repeat(39))]
+        {
+            let instance = identity("c", &name, "u").instance();
+            assert!(instance.len() <= 63, "{instance}");
+            assert!(instance.starts_with(|c: char| c.is_ascii_alphanumeric()), "{instance}");
+            assert_eq!(instance_of(&provider_id(&instance)), Some(instance.as_str()));
+        }
+    }
+
+    #[test]
+    fn host_names_that_are_cut_stay_apart() {
+        assert_eq!(host_name("worker-1"), "worker-1");
+        let long = "x".repeat(70);
+        let (one, two) = (host_name(&format!("{long}1")), host_name(&format!("{long}2")));
+        assert_ne!(one, two);
+        assert!(one.len() <= 63 && two.len() <= 63);
+    }
+
+    #[test]
+    fn what_is_no_provider_id_of_ours_names_no_container() {
+        for id in [
+            "",
+            "aws:///eu/i-1",
+            "docker:///",
+            "docker:///a/b",
+            "docker:///a?b",
+            &provider_id(&"x".repeat(200)),
+        ] {
+            assert_eq!(instance_of(id), None, "{id}");
+        }
+    }
+}

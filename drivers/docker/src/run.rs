@@ -1,0 +1,90 @@
+//! The driver as a process.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::{Parser, Subcommand};
+use ostler_driver_sdk::{DriverArgs, run_adjusted};
+
+use crate::driver::DockerDriver;
+use crate::engine::{DockerHost, Engine};
+use crate::probe::{ProbeArgs, probe};
+use crate::spec::ProviderSpec;
+
+/// Flags of the docker driver.
+#[derive(Debug, Clone, clap::Args)]
+pub struct DockerArgs {
+    /// Socket of the Docker Engine
+    #[arg(long, env = "DOCKER_HOST", value_name = "URL", default_value_t = DockerHost::default())]
+    pub docker_host: DockerHost,
+
+    /// Make privileged containers where a class asks for them; they are root of the host
+    #[arg(
+        long,
+        env = "OSTLER_DOCKER_ALLOW_PRIVILEGED",
+        action = clap::ArgAction::SetTrue,
+        value_parser = clap::builder::BoolishValueParser::new()
+    )]
+    pub allow_privileged: bool,
+
+    /// Print the JSON schema of providerSpec, and end
+    #[arg(long)]
+    pub print_schema: bool,
+
+    /// Flags that every driver has
+    #[command(flatten)]
+    pub driver: DriverArgs,
+}
+
+/// Makes machines out of containers on a Docker Engine.
+#[derive(Debug, Parser)]
+#[command(version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    docker: DockerArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Look at what the driver made on an engine, which may be in use meanwhile
+    Probe(ProbeArgs),
+}
+
+/// Does what the command line says.
+pub async fn start(cli: Cli) -> anyhow::Result<()> {
+    match cli.command {
+        Some(Command::Probe(args)) => probe(args).await,
+        None => run(cli.docker).await,
+    }
+}
+
+/// Runs the docker driver until it is told to end.
+pub async fn run(args: DockerArgs) -> anyhow::Result<()> {
+    if args.print_schema {
+        return std::io::stdout().write_all(schema().as_bytes()).context("cannot print");
+    }
+    let engine = Engine::new(args.docker_host);
+    let driver = DockerDriver::new(engine).allow_privileged(args.allow_privileged);
+    let watch = tokio::spawn(driver.clone().watch());
+    let ended = run_adjusted(driver, args.driver, |options| {
+        // Below that the client of the engine logs what it sends, and credentials are in it.
+        log::set_max_level(log::LevelFilter::Info);
+        options
+    })
+    .await;
+    watch.abort();
+    if ended != ExitCode::SUCCESS {
+        bail!("the driver ended with an error, which its log names");
+    }
+    Ok(())
+}
+
+/// The JSON schema of `providerSpec`, for people and editors.
+fn schema() -> String {
+    let schema = serde_json::to_string_pretty(&schemars::schema_for!(ProviderSpec));
+    format!("{}\n", schema.unwrap_or_default())
+}

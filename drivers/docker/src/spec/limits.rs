@@ -1,0 +1,221 @@
+//! What a container may use, as Kubernetes quantities.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Docker's smallest memory limit.
+pub(super) const LEAST_MEMORY: i64 = 6 * 1024 * 1024;
+/// Docker's smallest share of CPU, in nanos.
+pub(super) const LEAST_CPU: i64 = 10_000_000;
+
+/// A quantity that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no {what}: write e.g. {example}")]
+pub struct NotAQuantity {
+    text: String,
+    what: &'static str,
+    example: &'static str,
+}
+
+/// A quantity as it stands in a spec: a text, or a number.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum Raw {
+    Whole(i64),
+    Part(f64),
+    Text(String),
+}
+
+impl fmt::Display for Raw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(number) => number.fmt(f),
+            Self::Part(number) => number.fmt(f),
+            Self::Text(text) => text.fmt(f),
+        }
+    }
+}
+
+/// CPUs, in billionths of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "Raw", into = "String")]
+pub struct Cpu(i64);
+
+impl Cpu {
+    /// In billionths of a CPU, as Docker counts.
+    pub fn nanos(self) -> i64 {
+        self.0
+    }
+}
+
+impl TryFrom<Raw> for Cpu {
+    type Error = NotAQuantity;
+
+    fn try_from(raw: Raw) -> Result<Self, NotAQuantity> {
+        const SCALES: [(&str, i64); 4] =
+            [("m", 1_000_000), ("u", 1_000), ("n", 1), ("", 1_000_000_000)];
+        let text = raw.to_string();
+        let wrong = || NotAQuantity {
+            text: text.clone(),
+            what: "amount of CPU",
+            example: "2, 0.5 or 500m",
+        };
+        parse(&text, &SCALES).map(Self).ok_or_else(wrong)
+    }
+}
+
+impl From<Cpu> for String {
+    fn from(cpu: Cpu) -> Self {
+        format!("{}n", cpu.0)
+    }
+}
+
+/// Memory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "Raw", into = "String")]
+pub struct Memory(i64);
+
+impl Memory {
+    /// In bytes.
+    pub fn bytes(self) -> i64 {
+        self.0
+    }
+}
+
+impl TryFrom<Raw> for Memory {
+    type Error = NotAQuantity;
+
+    fn try_from(raw: Raw) -> Result<Self, NotAQuantity> {
+        const SCALES: [(&str, i64); 9] = [
+            ("Ki", 1 << 10),
+            ("Mi", 1 << 20),
+            ("Gi", 1 << 30),
+            ("Ti", 1 << 40),
+            ("k", 1_000),
+            ("M", 1_000_000),
+            ("G", 1_000_000_000),
+            ("T", 1_000_000_000_000),
+            ("", 1),
+        ];
+        let text = raw.to_string();
+        let wrong = || NotAQuantity {
+            text: text.clone(),
+            what: "amount of memory",
+            example: "256Mi or 1G",
+        };
+        parse(&text, &SCALES).map(Self).ok_or_else(wrong)
+    }
+}
+
+impl From<Memory> for String {
+    fn from(memory: Memory) -> Self {
+        memory.0.to_string()
+    }
+}
+
+/// A decimal number and one of these suffixes, the last of which is none.
+fn parse(text: &str, scales: &[(&str, i64)]) -> Option<i64> {
+    let (number, scale) = scales
+        .iter()
+        .find_map(|(suffix, scale)| text.strip_suffix(suffix).map(|number| (number, *scale)))?;
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(part) || (number.ends_with('.')) {
+        return None;
+    }
+    let whole = whole.parse::<i64>().ok()?.checked_mul(scale)?;
+    let part = part.get(..part.len().min(9))?;
+    let below = 10_i64.checked_pow(u32::try_from(part.len()).ok()?)?;
+    let part = if part.is_empty() { 0 } else { part.parse::<i64>().ok()? };
+    let part = i64::try_from(i128::from(part) * i128::from(scale) / i128::from(below)).ok()?;
+    whole.checked_add(part)
+}
+
+/// When Docker starts a container again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RestartPolicy {
+    /// Never.
+    Never,
+    /// When its process ends with an error, and when the engine starts.
+    OnFailure,
+    /// Whenever its process ends, and when the engine starts.
+    Always,
+    /// As `Always`, but not after somebody stopped it.
+    #[default]
+    UnlessStopped,
+}
+
+/// Both are texts or numbers.
+macro_rules! schema {
+    ($type:ident, $pattern:literal) => {
+        impl JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({
+                    "anyOf": [{ "type": "string", "pattern": $pattern }, { "type": "number", "minimum": 0 }]
+                })
+            }
+        }
+    };
+}
+schema!(Cpu, "^[0-9]+(\\.[0-9]+)?[mun]?$");
+schema!(Memory, "^[0-9]+(\\.[0-9]+)?([KMGT]i|[kMGT])?$");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_read_as_kubernetes_writes_them() {
+        for (text, nanos) in [
+            ("\"500m\"", 500_000_000),
+            ("2", 2_000_000_000),
+            ("0.5", 500_000_000),
+            ("\"1.25\"", 1_250_000_000),
+        ] {
+            assert_eq!(serde_json::from_str::<Cpu>(text).unwrap().nanos(), nanos, "{text}");
+        }
+        for text in [
+            "\"\"",
+            "\"half\"",
+            "\"-1\"",
+            "\"5x\"",
+            "\"1.\"",
+            "\"1.5.0\"",
+            "true",
+            "\"99999999999\"",
+        ] {
+            assert!(serde_json::from_str::<Cpu>(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn memory_is_read_as_kubernetes_writes_it() {
+        for (text, bytes) in [
+            ("\"256Mi\"", 268_435_456),
+            ("\"1G\"", 1_000_000_000),
+            ("\"1.5Gi\"", 1_610_612_736),
+            ("7000000", 7_000_000),
+        ] {
+            assert_eq!(serde_json::from_str::<Memory>(text).unwrap().bytes(), bytes, "{text}");
+        }
+        assert!(serde_json::from_str::<Memory>("\"16 GB\"").is_err());
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let cpu: Cpu = serde_json::from_str("\"750m\"").unwrap();
+        assert_eq!(
+            serde_json::from_str::<Cpu>(&serde_json::to_string(&cpu).unwrap()).unwrap(),
+            cpu
+        );
+        let memory: Memory = serde_json::from_str("\"64Mi\"").unwrap();
+        let again = serde_json::from_str::<Memory>(&serde_json::to_string(&memory).unwrap());
+        assert_eq!(again.unwrap(), memory);
+    }
+}
