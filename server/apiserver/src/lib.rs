@@ -6,11 +6,13 @@
 //! * [`kinds`], [`schema`]: what can be stored, and what it must look like.
 //! * [`rest`], [`patch`], [`status`]: what a request means.
 //! * [`discovery`], [`openapi`], [`table`]: what clients read to find their way.
-//! * [`auth`]: who asks, and whether they may.
+//! * [`auth`]: who asks, and whether they may. `certificates`: those of the server, and those that
+//!   clients ask for and show.
 //! * `controllers`: garbage collection and what else a control plane does by itself.
 //! * [`serving`]: all of it as a tower service in process, and over HTTPS.
 
 pub mod auth;
+mod certificates;
 pub mod clock;
 pub mod context;
 mod controllers;

@@ -3,7 +3,11 @@
 use http::Method;
 use percent_encoding::percent_decode_str;
 
-use crate::status::{Details, Status};
+use crate::{
+    rest::Query,
+    selector::FieldSelector,
+    status::{Details, Status},
+};
 
 use super::Identity;
 
@@ -35,6 +39,9 @@ pub struct Attributes {
     pub verb: String,
     /// What it acts on.
     pub target: Target,
+    /// Which objects of a collection are asked for; empty if all of them are, or the selector is
+    /// none.
+    pub fields: FieldSelector,
 }
 
 /// Subresources of a namespace: below `namespaces/x` everything else is a resource in it.
@@ -53,15 +60,15 @@ impl Attributes {
             ["apis", group, _version, rest @ ..] if !rest.is_empty() => (*group, rest),
             _ => return Self::path(method, path),
         };
-        Self::resource(method, group, rest, is_watch(query))
+        Self::resource(method, group, rest, query).with_selected_name()
     }
 
     fn path(method: &Method, path: &str) -> Self {
         let verb = method.as_str().to_ascii_lowercase();
-        Self { verb, target: Target::Path(path.to_owned()) }
+        Self { verb, target: Target::Path(path.to_owned()), fields: FieldSelector::default() }
     }
 
-    fn resource(method: &Method, group: &str, parts: &[&str], watch: bool) -> Self {
+    fn resource(method: &Method, group: &str, parts: &[&str], query: Option<&str>) -> Self {
         let (namespace, parts) = match parts {
             ["namespaces", namespace, rest @ ..] => match rest {
                 [first, ..] if !NAMESPACE_SUBRESOURCES.contains(first) => (*namespace, rest),
@@ -72,7 +79,8 @@ impl Attributes {
         let part = |index: usize| parts.get(index).copied().unwrap_or_default().to_owned();
         let name = part(1);
         Self {
-            verb: verb(method, name.is_empty(), watch).to_owned(),
+            verb: verb(method, name.is_empty(), is_watch(query)).to_owned(),
+            fields: field_selector(query),
             target: Target::Resource {
                 group: group.to_owned(),
                 resource: part(0),
@@ -81,6 +89,11 @@ impl Attributes {
                 name,
             },
         }
+    }
+
+    /// The value that a field must have to be among what is asked for.
+    pub(super) fn selects(&self, label: &str) -> Option<&str> {
+        self.fields.required(label)
     }
 
     /// Why `identity` may not do this.
@@ -128,6 +141,12 @@ fn verb(method: &Method, collection: bool, watch: bool) -> &'static str {
     }
 }
 
+/// Read as the handlers read it: what is permitted is what is done.
+fn field_selector(query: Option<&str>) -> FieldSelector {
+    let query = Query::parse(query.unwrap_or_default());
+    query.text("fieldSelector").parse().unwrap_or_default()
+}
+
 fn is_watch(query: Option<&str>) -> bool {
     let pairs = query.unwrap_or_default().split('&');
     pairs
@@ -144,7 +163,7 @@ mod tests {
             Some((path, query)) => (path, Some(query)),
             None => (uri, None),
         };
-        let Attributes { verb, target } = Attributes::of(method, path, query);
+        let Attributes { verb, target, .. } = Attributes::of(method, path, query);
         let target = match target {
             Target::Path(path) => format!("path {path}"),
             Target::Resource { group, resource, subresource, namespace, name } => {
@@ -163,6 +182,13 @@ mod tests {
             (Method::GET, "/api/v1/nodes", "list", "|nodes|||"),
             (Method::GET, "/api/v1/nodes?&watch=true", "watch", "|nodes|||"),
             (Method::GET, "/api/v1/nodes?watch=false", "list", "|nodes|||"),
+            (
+                Method::GET,
+                "/api/v1/nodes?fieldSelector=metadata.name%3Da&watch=1",
+                "watch",
+                "|nodes|||a",
+            ),
+            (Method::GET, "/api/v1/nodes?fieldSelector=metadata.name!%3Da", "list", "|nodes|||"),
             (Method::GET, "/api/v1/namespaces/x", "get", "|namespaces||x|x"),
             (Method::PUT, "/api/v1/namespaces/x/finalize", "update", "|namespaces|finalize|x|x"),
             (Method::POST, "/api/v1/namespaces/x/pods/a/eviction", "create", "|pods|eviction|x|a"),

@@ -6,12 +6,24 @@ use ring::digest;
 use crate::status::{Answer, Status};
 
 use super::{Auth, Identity};
+use crate::certificates::ClientCertificate;
 
 impl Auth {
-    /// Who asks. Without a bearer token that is nobody in particular; a token that is not valid
-    /// is refused rather than ignored.
-    pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Answer<Identity> {
-        let Some(token) = bearer_token(headers) else { return Ok(Identity::anonymous()) };
+    /// Who asks. Without a certificate and a bearer token that is nobody in particular; one that
+    /// is not valid is refused rather than ignored, unless the other one is.
+    pub(crate) fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&ClientCertificate>,
+    ) -> Answer<Identity> {
+        let holder = certificate.map(|one| one.identity((self.context.clock)()));
+        if let Some(Some(holder)) = holder {
+            return Ok(holder.clone());
+        }
+        let Some(token) = bearer_token(headers) else {
+            let nobody = holder.is_none().then(Identity::anonymous);
+            return nobody.ok_or_else(Status::unauthorized);
+        };
         let found = self.token(token, &Self::own_audience());
         found.map(|(identity, _)| identity).ok_or_else(Status::unauthorized)
     }
@@ -22,13 +34,16 @@ impl Auth {
         token: &str,
         audiences: &[String],
     ) -> Option<(Identity, Vec<String>)> {
-        if same(token, self.admin_token.expose()) {
-            let own = Self::own_audience();
-            let good: Vec<String> =
-                audiences.iter().filter(|audience| own.contains(audience)).cloned().collect();
-            return (!good.is_empty()).then(|| (Identity::admin(), good));
-        }
-        self.service_account(token, audiences)
+        let own = if same(token, self.admin_token.expose()) {
+            Some(Identity::admin())
+        } else {
+            self.bootstrapper(token)
+        };
+        let Some(identity) = own else { return self.service_account(token, audiences) };
+        let own = Self::own_audience();
+        let good: Vec<String> =
+            audiences.iter().filter(|audience| own.contains(audience)).cloned().collect();
+        (!good.is_empty()).then_some((identity, good))
     }
 }
 
@@ -42,7 +57,7 @@ fn bearer_token(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Compares digests, so that the time it takes says nothing about how much of a guess is right.
-fn same(left: &str, right: &str) -> bool {
+pub(super) fn same(left: &str, right: &str) -> bool {
     let digest = |text: &str| digest::digest(&digest::SHA256, text.as_bytes());
     digest(left).as_ref() == digest(right).as_ref()
 }

@@ -19,11 +19,13 @@ pub struct Identity {
 
 /// The group whose members may do everything.
 const MASTERS: &str = "system:masters";
+/// The group of all who showed valid credentials.
+const AUTHENTICATED: &str = "system:authenticated";
 
 impl Identity {
     /// The administrator: whoever reaches the server in process or holds the admin token.
     pub fn admin() -> Self {
-        Self::named("system:admin", &[MASTERS, "system:authenticated"])
+        Self::named("system:admin", &[MASTERS, AUTHENTICATED])
     }
 
     /// Whoever shows no credentials.
@@ -35,8 +37,21 @@ impl Identity {
     pub fn service_account(namespace: &str, name: &str, uid: &str) -> Self {
         let username = format!("system:serviceaccount:{namespace}:{name}");
         let own = format!("system:serviceaccounts:{namespace}");
-        let groups = ["system:serviceaccounts", own.as_str(), "system:authenticated"];
+        let groups = ["system:serviceaccounts", own.as_str(), AUTHENTICATED];
         Self { uid: Some(uid.to_owned()), ..Self::named(&username, &groups) }
+    }
+
+    /// A user in groups, and in that of all who are known.
+    pub(crate) fn user(username: &str, mut groups: Vec<String>) -> Self {
+        if !groups.iter().any(|group| group == AUTHENTICATED) {
+            groups.push(AUTHENTICATED.to_owned());
+        }
+        Self { groups, ..Self::named(username, &[]) }
+    }
+
+    /// Whether the user is one that is known.
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.groups.iter().any(|group| group == AUTHENTICATED)
     }
 
     /// Whether everything is allowed.

@@ -1,10 +1,13 @@
 //! Who asks, and whether they may.
 //!
-//! * [`Identity`]: a user, found by `authenticate` from a request's bearer token.
-//! * [`Attributes`]: what a request wants to do, read from its method and path.
+//! * [`Identity`]: a user, found by `authenticate` from a client certificate or a request's bearer
+//!   token.
+//! * [`Attributes`]: what a request wants to do, read from its method, path and field selector.
 //! * `authorize`: the whole policy. There is no RBAC: members of `system:masters` may do
 //!   everything, other authenticated users may read discovery and ask about themselves, and
-//!   everybody may read health and version.
+//!   everybody may read health and version. Whoever shows a bootstrap token may ask for a
+//!   certificate (`bootstrap`), and a node may do what concerns it: the rules are in `policy`,
+//!   `node` tells which objects those are, `restriction` what it may write into them.
 //! * `token`: signed ServiceAccount tokens; `service_account` issues them and checks them against
 //!   the objects they stand for.
 //! * `review`: the answers of `authentication.k8s.io` and `authorization.k8s.io`, and
@@ -13,7 +16,11 @@
 mod attributes;
 mod authenticate;
 mod authorize;
+mod bootstrap;
 mod identity;
+mod node;
+mod policy;
+mod restriction;
 mod review;
 mod secret;
 mod service_account;
@@ -21,11 +28,15 @@ mod token;
 
 use std::{io, path::Path, sync::Arc};
 
-use crate::context::Context;
+use crate::{clock::Clock, context::Context, status::Answer};
 
 pub use attributes::{Attributes, Target};
-pub(crate) use authorize::{check, permits};
+pub(crate) use authorize::permits;
+pub(crate) use bootstrap::{
+    SECRET_TYPE as BOOTSTRAP_SECRET_TYPE, expiration as bootstrap_expiration,
+};
 pub use identity::Identity;
+pub(crate) use restriction::{Write, restrict};
 pub(crate) use review::Review;
 pub use secret::Secret;
 pub(crate) use secret::{keep, private_directory, read_private, write_private};
@@ -48,6 +59,25 @@ impl Auth {
         let key = keep(directory, "token-signing-key", secret::random)?;
         let signer = Signer::new(key.expose().as_bytes());
         Ok(Self { context, signer: Arc::new(signer), admin_token: Arc::new(admin_token) })
+    }
+
+    /// Refuses what `identity` may not do.
+    pub(crate) fn check(&self, identity: &Identity, attributes: &Attributes) -> Answer<()> {
+        if self.permits(identity, attributes) {
+            Ok(())
+        } else {
+            Err(attributes.forbidden(identity))
+        }
+    }
+
+    /// Whether `identity` may do this.
+    fn permits(&self, identity: &Identity, attributes: &Attributes) -> bool {
+        permits(identity, attributes, &self.context.store)
+    }
+
+    /// The clock that credentials are judged by.
+    pub(crate) fn clock(&self) -> Clock {
+        Clock::clone(&self.context.clock)
     }
 
     /// The bearer token of [`Identity::admin`].

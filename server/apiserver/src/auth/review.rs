@@ -6,9 +6,10 @@ use k8s_openapi::api::{
         SelfSubjectReview, SelfSubjectReviewStatus, TokenReview, TokenReviewStatus, UserInfo,
     },
     authorization::v1::{
-        LocalSubjectAccessReview, NonResourceAttributes, NonResourceRule, ResourceAttributes,
-        ResourceRule, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
-        SubjectAccessReviewSpec, SubjectAccessReviewStatus, SubjectRulesReviewStatus,
+        FieldSelectorAttributes, LocalSubjectAccessReview, NonResourceAttributes, NonResourceRule,
+        ResourceAttributes, ResourceRule, SelfSubjectAccessReview, SelfSubjectRulesReview,
+        SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus,
+        SubjectRulesReviewStatus,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -16,10 +17,11 @@ use serde_json::{Value, json};
 
 use crate::{
     field::FieldError,
+    selector::{FieldSelector, FieldTerm},
     status::{Answer, Status},
 };
 
-use super::{Attributes, Auth, Identity, Target, permits};
+use super::{Attributes, Auth, Identity, Target, authorize};
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
@@ -75,10 +77,10 @@ impl Review {
         match self {
             Self::Token => auth.review_token(decode(body)?),
             Self::SelfSubject => who_am_i(auth, identity, decode(body)?),
-            Self::SelfSubjectAccess => may_i(identity, decode(body)?),
+            Self::SelfSubjectAccess => auth.may_i(identity, decode(body)?),
             Self::SelfSubjectRules => what_may_i(identity, decode(body)?),
-            Self::SubjectAccess => may_they(decode(body)?),
-            Self::LocalSubjectAccess { namespace } => may_they_here(&namespace, decode(body)?),
+            Self::SubjectAccess => auth.may_they(decode(body)?),
+            Self::LocalSubjectAccess { namespace } => auth.may_they_here(&namespace, decode(body)?),
             Self::TokenRequest { namespace, name } => auth.issue(&namespace, &name, decode(body)?),
         }
     }
@@ -137,49 +139,55 @@ fn who_am_i(auth: &Auth, identity: &Identity, mut review: SelfSubjectReview) -> 
     encode(&review)
 }
 
-fn may_i(identity: &Identity, mut review: SelfSubjectAccessReview) -> Answer<Value> {
-    let spec = &review.spec;
-    let attributes =
-        attributes(spec.resource_attributes.as_ref(), spec.non_resource_attributes.as_ref())?;
-    review.status = Some(verdict(identity, &attributes));
-    encode(&review)
-}
-
-fn may_they(mut review: SubjectAccessReview) -> Answer<Value> {
-    review.status = Some(judge(&review.spec)?);
-    encode(&review)
-}
-
-fn may_they_here(namespace: &str, mut review: LocalSubjectAccessReview) -> Answer<Value> {
-    let asked = review.spec.resource_attributes.as_ref();
-    let asked = asked.and_then(|asked| asked.namespace.as_deref()).unwrap_or_default();
-    if asked != namespace {
-        let shown = Value::from(asked);
-        let path = "spec.resourceAttributes.namespace";
-        let error = FieldError::invalid(path, &shown, "must match metadata.namespace");
-        return Err(invalid(&[error]));
+impl Auth {
+    fn may_i(&self, identity: &Identity, mut review: SelfSubjectAccessReview) -> Answer<Value> {
+        let spec = &review.spec;
+        let attributes =
+            attributes(spec.resource_attributes.as_ref(), spec.non_resource_attributes.as_ref())?;
+        review.status = Some(self.verdict(identity, &attributes));
+        encode(&review)
     }
-    review.status = Some(judge(&review.spec)?);
-    encode(&review)
-}
 
-fn judge(spec: &SubjectAccessReviewSpec) -> Answer<SubjectAccessReviewStatus> {
-    let attributes =
-        attributes(spec.resource_attributes.as_ref(), spec.non_resource_attributes.as_ref())?;
-    let username = spec.user.clone().unwrap_or_default();
-    let groups = spec.groups.clone().unwrap_or_default();
-    if username.is_empty() && groups.is_empty() {
-        let why = "at least one of user or group must be specified";
-        return Err(invalid(&[FieldError::invalid("spec.user", &json!(""), why)]));
+    fn may_they(&self, mut review: SubjectAccessReview) -> Answer<Value> {
+        review.status = Some(self.judge(&review.spec)?);
+        encode(&review)
     }
-    let extra = spec.extra.clone().unwrap_or_default();
-    let identity = Identity { username, uid: spec.uid.clone(), groups, extra };
-    Ok(verdict(&identity, &attributes))
-}
 
-fn verdict(identity: &Identity, attributes: &Attributes) -> SubjectAccessReviewStatus {
-    let allowed = permits(identity, attributes);
-    SubjectAccessReviewStatus { allowed, ..SubjectAccessReviewStatus::default() }
+    fn may_they_here(
+        &self,
+        namespace: &str,
+        mut review: LocalSubjectAccessReview,
+    ) -> Answer<Value> {
+        let asked = review.spec.resource_attributes.as_ref();
+        let asked = asked.and_then(|asked| asked.namespace.as_deref()).unwrap_or_default();
+        if asked != namespace {
+            let shown = Value::from(asked);
+            let path = "spec.resourceAttributes.namespace";
+            let error = FieldError::invalid(path, &shown, "must match metadata.namespace");
+            return Err(invalid(&[error]));
+        }
+        review.status = Some(self.judge(&review.spec)?);
+        encode(&review)
+    }
+
+    fn judge(&self, spec: &SubjectAccessReviewSpec) -> Answer<SubjectAccessReviewStatus> {
+        let attributes =
+            attributes(spec.resource_attributes.as_ref(), spec.non_resource_attributes.as_ref())?;
+        let username = spec.user.clone().unwrap_or_default();
+        let groups = spec.groups.clone().unwrap_or_default();
+        if username.is_empty() && groups.is_empty() {
+            let why = "at least one of user or group must be specified";
+            return Err(invalid(&[FieldError::invalid("spec.user", &json!(""), why)]));
+        }
+        let extra = spec.extra.clone().unwrap_or_default();
+        let identity = Identity { username, uid: spec.uid.clone(), groups, extra };
+        Ok(self.verdict(&identity, &attributes))
+    }
+
+    fn verdict(&self, identity: &Identity, attributes: &Attributes) -> SubjectAccessReviewStatus {
+        let allowed = self.permits(identity, attributes);
+        SubjectAccessReviewStatus { allowed, ..SubjectAccessReviewStatus::default() }
+    }
 }
 
 fn what_may_i(identity: &Identity, mut review: SelfSubjectRulesReview) -> Answer<Value> {
@@ -215,15 +223,22 @@ fn what_may_i(identity: &Identity, mut review: SelfSubjectRulesReview) -> Answer
         ];
         let paths =
             NonResourceRule { non_resource_urls: Some(texts(&paths)), verbs: texts(&["get"]) };
-        let resources = vec![
+        let mut resources = vec![
             rule(texts(&[AUTHORIZATION]), access, create()),
             rule(texts(&[AUTHENTICATION]), texts(&["selfsubjectreviews"]), create()),
         ];
+        resources.extend(
+            authorize::rules(identity)
+                .map(|one| rule(texts(&[one.group]), vec![one.resource_name()], texts(one.verbs))),
+        );
         (resources, vec![paths])
     };
+    // whether a rule holds for a node depends on the object, which no list of rules can say
+    let by_object = identity.node().is_some() && !identity.is_master();
+    let why = "the rules of nodes hold for objects that concern the node";
     review.status = Some(SubjectRulesReviewStatus {
-        evaluation_error: None,
-        incomplete: false,
+        evaluation_error: by_object.then(|| why.to_owned()),
+        incomplete: by_object,
         non_resource_rules,
         resource_rules,
     });
@@ -246,10 +261,14 @@ fn attributes(
                 namespace: text(&resource.namespace),
                 name: text(&resource.name),
             },
-        }),
-        (None, Some(path)) => {
-            Ok(Attributes { verb: text(&path.verb), target: Target::Path(text(&path.path)) })
+            fields: fields(resource.field_selector.as_ref()),
         }
+        .with_selected_name()),
+        (None, Some(path)) => Ok(Attributes {
+            verb: text(&path.verb),
+            target: Target::Path(text(&path.path)),
+            fields: FieldSelector::default(),
+        }),
         (None, None) => {
             let why =
                 "exactly one of nonResourceAttributes or resourceAttributes must be specified";
@@ -261,6 +280,21 @@ fn attributes(
             Err(invalid(&[FieldError::invalid("spec.nonResourceAttributes", &shown, why)]))
         }
     }
+}
+
+/// The selector of a review; what it says by sets counts where a set has one value.
+fn fields(selector: Option<&FieldSelectorAttributes>) -> FieldSelector {
+    let Some(selector) = selector else { return FieldSelector::default() };
+    if let Some(raw) = &selector.raw_selector {
+        return raw.parse().unwrap_or_default();
+    }
+    let requirements = selector.requirements.iter().flatten();
+    let terms = requirements.filter_map(|one| {
+        let [value] = one.values.as_deref()? else { return None };
+        let (label, value) = (one.key.clone(), value.clone());
+        (one.operator == "In").then_some(FieldTerm { label, value, negated: false })
+    });
+    terms.collect()
 }
 
 /// Kubernetes names no kind here.

@@ -4,7 +4,9 @@
 //! * `namespaces`: what is in a namespace that is being deleted goes, then the namespace.
 //! * `budgets`: the status of PodDisruptionBudgets, which evictions are judged by.
 //! * `definitions`: accepted names of CustomResourceDefinitions, and their end.
-//! * `expiry`: the end of old events.
+//! * `certificates`: requests of nodes for client certificates are approved and signed.
+//! * `expiry`: the end of old events, of certificate requests that are done, and of bootstrap
+//!   tokens.
 //!
 //! Each is a `Controller`: it observes every change of the store, in order, and acts on one
 //! key at a time, after all that happened before is observed. There are no periodic resyncs;
@@ -13,6 +15,7 @@
 //! controllers too.
 
 mod budgets;
+mod certificates;
 mod conditions;
 mod definitions;
 mod expiry;
@@ -22,13 +25,14 @@ mod loopback;
 mod namespaces;
 mod queue;
 
-use std::{future::Future, hash::Hash};
+use std::{future::Future, hash::Hash, sync::Arc};
 
 use http::StatusCode;
 use serde_json::Value;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    certificates::Authority,
     context::Context,
     kinds::access::{items, text},
     rest::Served,
@@ -72,6 +76,7 @@ pub(crate) fn start(
     tasks: &TaskTracker,
     context: &Context,
     local: &LocalService,
+    authority: &Arc<Authority>,
     stop: &CancellationToken,
 ) {
     let plane = Plane {
@@ -83,6 +88,8 @@ pub(crate) fn start(
     tasks.spawn(run(namespaces::Namespaces::new(plane.clone()), stop.clone()));
     tasks.spawn(run(budgets::Budgets::new(plane.clone()), stop.clone()));
     tasks.spawn(run(definitions::Definitions::new(plane.clone()), stop.clone()));
+    let certificates = certificates::Certificates::new(plane.clone(), Arc::clone(authority));
+    tasks.spawn(run(certificates, stop.clone()));
     tasks.spawn(run(expiry::Expiry::new(plane), stop.clone()));
 }
 

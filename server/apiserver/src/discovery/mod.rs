@@ -117,11 +117,12 @@ pub(crate) struct Group {
 
 /// The built-in groups in the order of their priority: a client that looks for a kind by its name
 /// takes the first group that has it.
-const ORDER: [&str; 8] = [
+const ORDER: [&str; 9] = [
     "apps",
     "events.k8s.io",
     "authentication.k8s.io",
     "authorization.k8s.io",
+    "certificates.k8s.io",
     "policy",
     "storage.k8s.io",
     "apiextensions.k8s.io",
@@ -218,6 +219,7 @@ pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Vec<
             Subresource::Binding,
             Subresource::Eviction,
             Subresource::Finalize,
+            Subresource::Approval,
             Subresource::Status,
             Subresource::Scale,
             Subresource::Token,
@@ -233,7 +235,7 @@ pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Vec<
 
 fn subresource(resource: &crate::kinds::Resource, part: Subresource) -> Listed {
     let (kind, foreign, verbs): (&str, _, &[&'static str]) = match part {
-        Subresource::Status => (&resource.kind, None, &PART_VERBS),
+        Subresource::Status | Subresource::Approval => (&resource.kind, None, &PART_VERBS),
         Subresource::Scale => ("Scale", Some(("autoscaling", "v1")), &PART_VERBS),
         Subresource::Finalize => (&resource.kind, None, &["update"]),
         Subresource::Eviction => ("Eviction", Some(("policy", "v1")), &["create"]),

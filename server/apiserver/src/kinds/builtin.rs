@@ -39,6 +39,8 @@ pub enum BuiltIn {
     PodDisruptionBudget,
     /// coordination.k8s.io/v1 Lease.
     Lease,
+    /// certificates.k8s.io/v1 CertificateSigningRequest.
+    CertificateSigningRequest,
     /// rbac.authorization.k8s.io/v1 ClusterRoleBinding: stored, and obeyed by nobody.
     ClusterRoleBinding,
     /// rbac.authorization.k8s.io/v1 ClusterRole.
@@ -74,7 +76,7 @@ struct Row {
 
 impl BuiltIn {
     /// All of them, in the order of group and plural name.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::ConfigMap,
         Self::CoreEvent,
         Self::Namespace,
@@ -90,6 +92,7 @@ impl BuiltIn {
         Self::ReplicaSet,
         Self::StatefulSet,
         Self::Event,
+        Self::CertificateSigningRequest,
         Self::PodDisruptionBudget,
         Self::Lease,
         Self::ClusterRoleBinding,
@@ -163,6 +166,7 @@ impl BuiltIn {
             | Self::Event
             | Self::PodDisruptionBudget
             | Self::Lease
+            | Self::CertificateSigningRequest
             | Self::ClusterRoleBinding
             | Self::ClusterRole
             | Self::RoleBinding
@@ -207,6 +211,12 @@ impl BuiltIn {
                 status: true,
                 ..row("policy", "PodDisruptionBudget", "poddisruptionbudgets")
             },
+            Self::CertificateSigningRequest => {
+                let (kind, plural) = ("CertificateSigningRequest", "certificatesigningrequests");
+                let others = &[Subresource::Approval];
+                let row = row("certificates.k8s.io", kind, plural);
+                Row { short: &["csr"], namespaced: false, status: true, others, ..row }
+            }
             Self::ClusterRoleBinding => role("ClusterRoleBinding", "clusterrolebindings", false),
             Self::ClusterRole => role("ClusterRole", "clusterroles", false),
             Self::RoleBinding => role("RoleBinding", "rolebindings", true),
@@ -219,17 +229,12 @@ impl BuiltIn {
                 status: true,
                 ..row("storage.k8s.io", "VolumeAttachment", "volumeattachments")
             },
-            Self::CustomResourceDefinition => Row {
-                short: &["crd", "crds"],
-                categories: &["api-extensions"],
-                namespaced: false,
-                status: true,
-                ..row(
-                    "apiextensions.k8s.io",
-                    "CustomResourceDefinition",
-                    "customresourcedefinitions",
-                )
-            },
+            Self::CustomResourceDefinition => {
+                let (kind, plural) = ("CustomResourceDefinition", "customresourcedefinitions");
+                let (short, categories) = (&["crd", "crds"], &["api-extensions"]);
+                let row = row("apiextensions.k8s.io", kind, plural);
+                Row { short, categories, namespaced: false, status: true, ..row }
+            }
             Self::Lease
             | Self::ConfigMap
             | Self::CoreEvent
@@ -292,6 +297,7 @@ impl BuiltIn {
             | Self::ServiceAccount
             | Self::Service
             | Self::Lease
+            | Self::CertificateSigningRequest
             | Self::ClusterRoleBinding
             | Self::ClusterRole
             | Self::RoleBinding
@@ -314,9 +320,11 @@ impl BuiltIn {
         match self {
             Self::Namespace => NameRule::Label,
             Self::Service => NameRule::Label1035,
-            Self::ClusterRoleBinding | Self::ClusterRole | Self::RoleBinding | Self::Role => {
-                NameRule::PathSegment
-            }
+            Self::CertificateSigningRequest
+            | Self::ClusterRoleBinding
+            | Self::ClusterRole
+            | Self::RoleBinding
+            | Self::Role => NameRule::PathSegment,
             Self::ConfigMap
             | Self::CoreEvent
             | Self::Event

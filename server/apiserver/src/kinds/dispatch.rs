@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::{
     BuiltIn, Subresource,
     access::{flag, set},
-    budget, config, definition, event, lease, namespace, node, pod, service, strategy, volume,
-    workload,
+    budget, certificate, config, definition, event, lease, namespace, node, pod, service, strategy,
+    volume, workload,
 };
 use crate::field::FieldError;
 
@@ -29,6 +29,7 @@ impl BuiltIn {
             | Self::ServiceAccount
             | Self::PodDisruptionBudget
             | Self::Lease
+            | Self::CertificateSigningRequest
             | Self::ClusterRoleBinding
             | Self::ClusterRole
             | Self::RoleBinding
@@ -42,6 +43,7 @@ impl BuiltIn {
         match self {
             Self::Pod => pod::prepare_create(object),
             Self::Namespace => namespace::prepare_create(object),
+            Self::CertificateSigningRequest => certificate::prepare_create(object),
             Self::Node => node::prepare_create(object),
             Self::PodDisruptionBudget => budget::prepare_create(object),
             Self::PersistentVolume | Self::PersistentVolumeClaim => volume::prepare_create(object),
@@ -69,6 +71,7 @@ impl BuiltIn {
         match self {
             Self::Pod => pod::prepare_update(new, part),
             Self::Namespace => namespace::prepare_update(new, old, part),
+            Self::CertificateSigningRequest => certificate::prepare_update(new, old, part),
             Self::CustomResourceDefinition => definition::prepare_update(new, part),
             Self::Secret
             | Self::ConfigMap
@@ -101,6 +104,7 @@ impl BuiltIn {
             Self::Secret => config::validate_secret(object),
             Self::ConfigMap => config::validate_config_map(object),
             Self::CoreEvent | Self::Event => event::validate(self, object),
+            Self::CertificateSigningRequest => certificate::validate(object),
             Self::Lease => lease::validate(object),
             Self::PodDisruptionBudget => budget::validate(object),
             Self::Service => service::validate(object),
@@ -148,6 +152,7 @@ impl BuiltIn {
             Self::Pod if status => pod::validate_status_update(new, old),
             Self::Pod => pod::validate_update(new, old),
             Self::Node => node::validate_update(new, old),
+            Self::CertificateSigningRequest => certificate::validate_update(new, old, part),
             Self::Secret => config::validate_secret_update(new, old),
             Self::ConfigMap => config::validate_config_map_update(new, old),
             Self::DaemonSet | Self::Deployment | Self::ReplicaSet | Self::StatefulSet => {
@@ -190,6 +195,7 @@ impl BuiltIn {
                 add("spec.unschedulable", unschedulable.to_string());
             }
             Self::Namespace => texts(&["status.phase", "name"]),
+            Self::CertificateSigningRequest => texts(&["spec.signerName"]),
             Self::Secret => texts(&["type"]),
             Self::Service => texts(&["spec.clusterIP", "spec.type"]),
             Self::ReplicaSet => texts(&["status.replicas"]),

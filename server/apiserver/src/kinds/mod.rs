@@ -11,6 +11,7 @@
 pub(crate) mod access;
 mod budget;
 pub mod builtin;
+pub(crate) mod certificate;
 mod config;
 pub mod custom;
 mod definition;
@@ -73,6 +74,8 @@ pub enum Subresource {
     Token,
     /// `/finalize` of a namespace.
     Finalize,
+    /// `/approval` of a certificate signing request.
+    Approval,
 }
 
 impl Subresource {
@@ -85,6 +88,7 @@ impl Subresource {
             Self::Binding => "binding",
             Self::Token => "token",
             Self::Finalize => "finalize",
+            Self::Approval => "approval",
         }
     }
 }
@@ -120,7 +124,8 @@ impl Subresources {
             Subresource::Eviction
             | Subresource::Binding
             | Subresource::Token
-            | Subresource::Finalize => self.others.contains(&wanted),
+            | Subresource::Finalize
+            | Subresource::Approval => self.others.contains(&wanted),
         }
     }
 }

@@ -94,6 +94,7 @@ pub(super) fn add_paths(paths: &mut Map<String, Value>, resource: &Resource) {
         Subresource::Binding,
         Subresource::Token,
         Subresource::Finalize,
+        Subresource::Approval,
     ];
     for part in all.into_iter().filter(|part| resource.subresources.has(*part)) {
         let (place, actions) = part_of(resource, part);
@@ -122,6 +123,7 @@ fn part_of(resource: &Resource, part: Subresource) -> (Place<'_>, &'static [Acti
     };
     match part {
         Subresource::Status => (place(resource, "Status", resource.namespaced), READ_WRITE),
+        Subresource::Approval => (place(resource, "Approval", resource.namespaced), READ_WRITE),
         Subresource::Finalize => {
             (place(resource, "Finalize", resource.namespaced), &[Action::Update])
         }

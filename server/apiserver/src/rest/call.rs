@@ -8,7 +8,9 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use serde_json::Value;
 
 use super::{
-    Api, Target, body,
+    Api, Target,
+    admission::Admission,
+    body,
     delete::{Deleted, answers_with_object},
     delete_options::DeleteOptions,
     eviction::Eviction,
@@ -24,6 +26,7 @@ use super::{
     write,
 };
 use crate::{
+    auth::Identity,
     field::FieldError,
     kinds::{Resource, Subresource},
     status::{Answer, Status},
@@ -33,6 +36,8 @@ use crate::{
 pub(crate) struct Call<'a> {
     pub(crate) api: &'a Api,
     pub(crate) target: Target,
+    /// Who asks; none where the handlers stand alone, without authentication before them.
+    pub(crate) requester: Option<&'a Identity>,
     pub(crate) method: Method,
     pub(crate) query: &'a Query,
     pub(crate) headers: &'a HeaderMap,
@@ -62,7 +67,7 @@ impl Call<'_> {
                 Method::DELETE => self.delete().await,
                 _ => Err(self.not_allowed()),
             },
-            (Some(Subresource::Status), _) => match method {
+            (Some(Subresource::Status | Subresource::Approval), _) => match method {
                 Method::GET => self.get(),
                 Method::PUT => self.update().await,
                 Method::PATCH => self.patch().await,
@@ -101,6 +106,15 @@ impl Call<'_> {
             return Status::verb_not_supported(resource, verb);
         }
         Status::method_not_allowed()
+    }
+
+    fn admission(&self) -> Admission {
+        Admission {
+            requester: self.requester.cloned(),
+            resource: Arc::clone(&self.target.resource),
+            part: self.target.part,
+            now: self.api.now(),
+        }
     }
 
     fn shaper(&self) -> Answer<Shaper<'_>> {
@@ -165,6 +179,7 @@ impl Call<'_> {
         let object = write::decode_sent(&resource, body, options, self.warnings)?;
         write::check_namespace(&self.target, &object)?;
         self.warnings.extend(metadata::finalizer_warnings(&resource, &object, None));
+        let object = self.admission().admit(None, object)?;
         let object = self.api.create(&self.target, object, options.dry_run).await?;
         self.object(StatusCode::CREATED, object)
     }
@@ -179,17 +194,19 @@ impl Call<'_> {
         write::check_name(&self.target, &object)?;
         let mut prefer = Vec::new();
         let uid = meta_text(&object, "uid").to_owned();
+        let admission = self.admission();
         let changed = self
             .api
             .modify(&self.target, options.dry_run, |old| {
                 check_uid(&resource, old, &uid)?;
                 prefer = metadata::finalizer_warnings(&resource, &object, Some(old));
-                Ok(object.clone())
+                admission.admit(Some(old), object.clone())
             })
             .await;
         self.warnings.extend(prefer);
         match changed {
             Err(status) if status.code == 404 && self.creates_by_put() => {
+                let object = admission.admit(None, object)?;
                 let object = self.api.create(&self.target, object, options.dry_run).await?;
                 self.object(StatusCode::CREATED, object)
             }
@@ -209,6 +226,7 @@ impl Call<'_> {
             return Err(force_without_apply());
         }
         let (body, target) = (self.body.clone(), self.target.clone());
+        let admission = self.admission();
         let warnings = &mut *self.warnings;
         let mut read = None;
         let object = self
@@ -224,7 +242,7 @@ impl Call<'_> {
                 write::check_namespace(&target, &object)?;
                 warnings.extend(metadata::finalizer_warnings(&resource, &object, Some(old)));
                 read = Some(patch);
-                Ok(object)
+                admission.admit(Some(old), object)
             })
             .await?;
         self.object(StatusCode::OK, object)

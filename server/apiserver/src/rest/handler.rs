@@ -15,7 +15,10 @@ use super::{
     resolve::{Missing, resolve},
     respond, stored,
 };
-use crate::status::{Answer, Status};
+use crate::{
+    auth::Identity,
+    status::{Answer, Status},
+};
 
 /// How much of a body is read at most, be it only to throw it away.
 const DISCARD: usize = 8 * LIMIT;
@@ -54,7 +57,9 @@ impl Api {
         let view = negotiate::negotiate(headers, query)?;
         let body = read(body).await?;
         let method = head.method.clone();
-        let call = Call { api: self, target, method, query, headers, body, view, warnings };
+        let requester = head.extensions.get::<Identity>();
+        let call =
+            Call { api: self, target, requester, method, query, headers, body, view, warnings };
         Ok(call.answer().await?)
     }
 }

@@ -3,11 +3,13 @@
 //! * `handler`: the way of a request; `fixed` answers what is no resource, [`path`] and `resolve`
 //!   find what an address names, `call` does what is asked for.
 //! * `query`, `negotiate`, `body`: reading the request.
+//! * `admission`: what depends on who asks, and when.
 //! * `write`: the one pipeline for everything that changes objects; `patching`, `delete`, `scale`,
 //!   `binding`, `eviction` say what a change is.
 //! * `list`, `watch`, `select`: reading collections; `form`, `respond`: writing the answer.
 //! * `stored`: between the store's text and the served object. `served`: which kinds there are.
 
+mod admission;
 mod binding;
 mod body;
 mod call;
@@ -34,6 +36,7 @@ mod write;
 
 use std::sync::Arc;
 
+pub(crate) use query::Query;
 pub use served::Served;
 
 use crate::{

@@ -11,13 +11,14 @@ use crate::{
 };
 
 /// All subresources, to find one by its name.
-const PARTS: [Subresource; 6] = [
+const PARTS: [Subresource; 7] = [
     Subresource::Status,
     Subresource::Scale,
     Subresource::Eviction,
     Subresource::Binding,
     Subresource::Token,
     Subresource::Finalize,
+    Subresource::Approval,
 ];
 
 /// Why there is no target.

@@ -48,6 +48,12 @@ impl FieldSelector {
     }
 }
 
+impl FromIterator<FieldTerm> for FieldSelector {
+    fn from_iter<T: IntoIterator<Item = FieldTerm>>(terms: T) -> Self {
+        Self { terms: terms.into_iter().collect() }
+    }
+}
+
 impl FromStr for FieldSelector {
     type Err = SelectorError;
 

@@ -20,7 +20,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::service_fn;
 
-use super::{PkiError, TlsMaterial, compress, pipeline::Pipeline};
+use super::{
+    PkiError, TlsMaterial, compress,
+    pipeline::{Origin, Pipeline},
+};
+use crate::certificates::ClientCertificate;
 
 /// Connections at once; further ones wait in the operating system's queue.
 const CONNECTIONS: usize = 512;
@@ -54,7 +58,7 @@ pub(super) async fn serve(
     tls: TlsMaterial,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let config = tls.server_config().map_err(PkiError::into_io)?;
+    let config = tls.server_config(pipeline.clock()).map_err(PkiError::into_io)?;
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let server = Server { pipeline, acceptor, shutdown: shutdown.clone() };
     let (connections, slots) = (TaskTracker::new(), Arc::new(Semaphore::new(CONNECTIONS)));
@@ -95,8 +99,10 @@ impl Server {
         stream: TcpStream,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let stream = timeout(HANDSHAKE, self.acceptor.accept(stream)).await??;
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let origin = Origin::Connection(shown.and_then(ClientCertificate::read).map(Arc::new));
         let answering = self.clone();
-        let service = service_fn(move |request| answering.clone().answer(request));
+        let service = service_fn(move |request| answering.clone().answer(origin.clone(), request));
         let service = TowerToHyperService::new(compress::large_answers(service));
         let builder = builder();
         let connection = builder.serve_connection(TokioIo::new(stream), service);
@@ -109,8 +115,12 @@ impl Server {
         timeout(GRACE, connection).await?
     }
 
-    async fn answer(self, request: Request<Incoming>) -> io::Result<Response<Body>> {
-        let response = self.pipeline.handle(None, request.map(Body::new)).await;
+    async fn answer(
+        self,
+        origin: Origin,
+        request: Request<Incoming>,
+    ) -> io::Result<Response<Body>> {
+        let response = self.pipeline.handle(origin, request.map(Body::new)).await;
         if http_body::Body::size_hint(response.body()).exact().is_some() {
             return Ok(response);
         }

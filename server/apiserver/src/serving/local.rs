@@ -14,7 +14,7 @@ use tower::Service;
 
 use crate::auth::Identity;
 
-use super::pipeline::Pipeline;
+use super::pipeline::{Origin, Pipeline};
 
 /// A tower service that answers as the API server does, for whoever is already in the process:
 /// every request acts as [`Identity::admin`].
@@ -45,6 +45,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let pipeline = self.pipeline.clone();
         let request = request.map(Body::new);
-        Box::pin(async move { Ok(pipeline.handle(Some(Identity::admin()), request).await) })
+        let origin = Origin::Process(Identity::admin());
+        Box::pin(async move { Ok(pipeline.handle(origin, request).await) })
     }
 }

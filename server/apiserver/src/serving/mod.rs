@@ -30,7 +30,6 @@ mod listener;
 mod local;
 mod metrics;
 mod pipeline;
-mod pki;
 
 use std::{
     io,
@@ -47,15 +46,16 @@ use tokio_util::{
 
 use crate::{
     auth::{Auth, Secret},
+    certificates::Authority,
     clock::{Clock, wall_clock},
     context::Context,
     controllers,
     store::{self, Backend, Retention, Store, StoreOptions},
 };
 
+pub use crate::certificates::{PkiError, TlsMaterial};
 pub use local::LocalService;
 use pipeline::Pipeline;
-pub use pki::{PkiError, TlsMaterial};
 
 /// Where a server keeps its objects, its keys and its tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +112,9 @@ pub enum OpenError {
         /// The operating system's answer.
         source: io::Error,
     },
+    /// There is no authority that signs certificates.
+    #[error("cannot open the server's certificate authority")]
+    Authority(#[from] PkiError),
     /// The objects that every cluster has could not be created.
     #[error("cannot create the namespace {name}: the server answers {code}")]
     Bootstrap {
@@ -132,6 +135,7 @@ pub struct ApiServer {
 struct Inner {
     pipeline: Pipeline,
     context: Context,
+    authority: Arc<Authority>,
     directory: Option<PathBuf>,
     controllers: TaskTracker,
     stop: CancellationToken,
@@ -160,15 +164,18 @@ impl ApiServer {
             let directory = directory.clone().unwrap_or_default();
             OpenError::Keys { directory, source }
         })?;
+        let pki = directory.as_deref().map(pki_directory);
+        let authority = Arc::new(Authority::open(pki.as_deref(), (context.clock)())?);
         let pipeline = Pipeline::new(auth, &context);
         let local = LocalService::new(pipeline.clone());
         bootstrap::namespaces(&context, &local).await?;
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        controllers::start(&tasks, &context, &local, &stop);
+        controllers::start(&tasks, &context, &local, &authority, &stop);
         tasks.close();
         let inner = Inner {
             pipeline,
             context,
+            authority,
             directory,
             controllers: tasks,
             _stop_on_drop: stop.clone().drop_guard(),
@@ -198,7 +205,8 @@ impl ApiServer {
     /// kept in the data directory and made anew when they are about to expire or the names change.
     pub fn tls(&self, names: &[String]) -> Result<TlsMaterial, PkiError> {
         let now = (self.inner.context.clock)();
-        pki::material(self.pki_directory().as_deref(), names, now)
+        let directory = self.inner.directory.as_deref().map(pki_directory);
+        TlsMaterial::open(&self.inner.authority, directory.as_deref(), names, now)
     }
 
     /// A kubeconfig for `system:admin` at `server`, such as `https://127.0.0.1:16440`. It holds
@@ -210,6 +218,12 @@ impl ApiServer {
     /// Writes [`ApiServer::kubeconfig`] to a file that only its owner can read.
     pub fn write_kubeconfig(&self, path: &Path, tls: &TlsMaterial, server: &str) -> io::Result<()> {
         crate::auth::write_private(path, &self.kubeconfig(tls, server))
+    }
+
+    /// The certificate of the authority that signs the server's certificates and its clients', as
+    /// PEM: what clients must trust.
+    pub fn authority_pem(&self) -> &str {
+        self.inner.authority.pem()
     }
 
     /// Serves HTTPS until `shutdown`, then ends the watches, lets other requests finish (10 s at
@@ -235,8 +249,9 @@ impl ApiServer {
         self.inner.controllers.wait().await;
         self.inner.context.store.clone().close().await;
     }
+}
 
-    fn pki_directory(&self) -> Option<PathBuf> {
-        self.inner.directory.as_deref().map(|path: &Path| path.join("pki"))
-    }
+/// Where a server keeps its certificates.
+fn pki_directory(data: &Path) -> PathBuf {
+    data.join("pki")
 }

@@ -1,6 +1,6 @@
 //! The way of a request: who, may they, and then to whom it belongs.
 
-use std::panic::AssertUnwindSafe;
+use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use axum::body::Body;
 use futures::FutureExt;
@@ -9,7 +9,9 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::Instant;
 
 use crate::{
-    auth::{self, Attributes, Auth, Identity, Review, Secret, Target},
+    auth::{Attributes, Auth, Identity, Review, Secret, Target},
+    certificates::ClientCertificate,
+    clock::Clock,
     context::Context,
     rest::Api,
     status::{Answer, Status},
@@ -30,6 +32,15 @@ pub(super) struct Pipeline {
     metrics: Metrics,
 }
 
+/// Where a request comes from.
+#[derive(Clone, Debug)]
+pub(super) enum Origin {
+    /// This process: it is known who asks.
+    Process(Identity),
+    /// A connection: the certificate that was shown on it and the request's own credentials count.
+    Connection(Option<Arc<ClientCertificate>>),
+}
+
 impl Pipeline {
     pub(super) fn new(auth: Auth, context: &Context) -> Self {
         Self { auth, api: Api::new(context), metrics: Metrics::new() }
@@ -43,18 +54,19 @@ impl Pipeline {
         &self.metrics
     }
 
-    /// Answers a request. Without an identity the request's own credentials count.
-    pub(super) async fn handle(
-        &self,
-        identity: Option<Identity>,
-        request: Request<Body>,
-    ) -> Response<Body> {
+    /// The clock that certificates are judged by.
+    pub(super) fn clock(&self) -> Clock {
+        self.auth.clock()
+    }
+
+    /// Answers a request.
+    pub(super) async fn handle(&self, origin: Origin, request: Request<Body>) -> Response<Body> {
         let uri = request.uri();
         let attributes = Attributes::of(request.method(), uri.path(), uri.query());
         let verb = attributes.verb.clone();
         let begun = Instant::now();
         let _in_flight = self.metrics.begun();
-        let handled = AssertUnwindSafe(self.answer(identity, attributes, request));
+        let handled = AssertUnwindSafe(self.answer(origin, attributes, request));
         let mut response = match handled.catch_unwind().await {
             Ok(Ok(response)) => response,
             Ok(Err(refusal)) => answer::status(&refusal),
@@ -70,15 +82,17 @@ impl Pipeline {
 
     async fn answer(
         &self,
-        identity: Option<Identity>,
+        origin: Origin,
         attributes: Attributes,
         mut request: Request<Body>,
     ) -> Answer<Response<Body>> {
-        let identity = match identity {
-            Some(identity) => identity,
-            None => self.auth.authenticate(request.headers())?,
+        let identity = match origin {
+            Origin::Process(identity) => identity,
+            Origin::Connection(certificate) => {
+                self.auth.authenticate(request.headers(), certificate.as_deref())?
+            }
         };
-        auth::check(&identity, &attributes)?;
+        self.auth.check(&identity, &attributes)?;
         if let Some(response) = health(&attributes) {
             return Ok(response);
         }

@@ -22,6 +22,9 @@ const fn notation(kind: BuiltIn) -> &'static str {
         BuiltIn::CoreEvent | BuiltIn::Event => {
             "Last Seen,Type,Reason,Object,+Subobject,+Source,Message,+First Seen,+Count,+Name"
         }
+        BuiltIn::CertificateSigningRequest => {
+            "Name,Age,SignerName,Requestor,RequestedDuration,Condition"
+        }
         BuiltIn::ConfigMap => "Name,Data,Age",
         BuiltIn::Secret => "Name,Type,Data,Age",
         BuiltIn::Namespace => "Name,Status,Age",
@@ -97,6 +100,7 @@ fn plain_cells(kind: BuiltIn, object: &Value, now: Timestamp) -> Vec<Value> {
         BuiltIn::CoreEvent => return cluster::event(object, now),
         BuiltIn::Event => return cluster::event(&event::as_core(object), now),
         BuiltIn::Service => return cluster::service(object, now),
+        BuiltIn::CertificateSigningRequest => return cluster::signing_request(object, now),
         BuiltIn::CustomResourceDefinition | BuiltIn::ClusterRole | BuiltIn::Role => {
             let created = object.pointer("/metadata/creationTimestamp").cloned();
             return vec![json!(text(object, "/metadata/name")), created.unwrap_or_default()];
@@ -166,6 +170,7 @@ fn middle_cells(kind: BuiltIn, object: &Value) -> Vec<Value> {
         | BuiltIn::CoreEvent
         | BuiltIn::Event
         | BuiltIn::Service
+        | BuiltIn::CertificateSigningRequest
         | BuiltIn::ClusterRole
         | BuiltIn::Role
         | BuiltIn::CustomResourceDefinition => Vec::new(),

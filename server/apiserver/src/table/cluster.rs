@@ -1,4 +1,4 @@
-//! The rows of nodes, events and services.
+//! The rows of nodes, events, services and certificate signing requests.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{age, or};
 use crate::kinds::{
     access::{entries, items, number, text},
-    event, node,
+    certificate, event, node,
 };
 
 pub(super) fn node(object: &Value, now: Timestamp) -> Vec<Value> {
@@ -107,6 +107,18 @@ pub(super) fn service(object: &Value, now: Timestamp) -> Vec<Value> {
         or(&ports.join(","), "<none>"),
         age::of(object, now),
         or(&labels(object, "/spec/selector"), "<none>"),
+    ]
+}
+
+pub(super) fn signing_request(object: &Value, now: Timestamp) -> Vec<Value> {
+    let duration = number(object, "/spec/expirationSeconds").map(age::words).unwrap_or_default();
+    vec![
+        json!(text(object, "/metadata/name")),
+        age::of(object, now),
+        or(text(object, "/spec/signerName"), "<none>"),
+        json!(text(object, "/spec/username")),
+        or(&duration, "<none>"),
+        json!(certificate::summary(object)),
     ]
 }
 

@@ -124,3 +124,26 @@ fn custom_columns_show_values_of_their_type_or_nothing() {
     assert_eq!(table["rows"][0]["cells"], json!(["a", 1, "5", "30s"]));
     assert_eq!(table["rows"][1]["cells"], json!(["b", null, null, null]));
 }
+
+#[test]
+fn a_certificate_request_shows_who_asks_for_what_and_what_became_of_it() {
+    let mut request = json!({
+        "metadata": {"name": "n1", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+                 "username": "system:bootstrap:abcdef", "expirationSeconds": 3600},
+    });
+    let (name, requester) =
+        ("kubernetes.io/kube-apiserver-client-kubelet", "system:bootstrap:abcdef");
+    let condition = |kind: &str| json!({"type": kind, "status": "True"});
+    for (status, shown) in [
+        (json!({}), "Pending"),
+        (json!({"conditions": [condition("Approved")]}), "Approved"),
+        (json!({"conditions": [condition("Approved")], "certificate": "c"}), "Approved,Issued"),
+        (json!({"conditions": [condition("Denied")]}), "Denied"),
+        (json!({"conditions": [condition("Failed")]}), "Pending,Failed"),
+    ] {
+        request["status"] = status;
+        let row = cells(BuiltIn::CertificateSigningRequest, &request);
+        assert_eq!(row, json!(["n1", "60s", name, requester, "60m", shown]));
+    }
+}

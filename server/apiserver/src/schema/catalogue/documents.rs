@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, sync::LazyLock};
 use k8s_openapi::{
     api::{
         apps::v1 as apps, authentication::v1 as authentication, authorization::v1 as authorization,
-        autoscaling::v1 as autoscaling, coordination::v1 as coordination, core::v1 as core,
-        events::v1 as events, policy::v1 as policy, rbac::v1 as rbac, storage::v1 as storage,
+        autoscaling::v1 as autoscaling, certificates::v1 as certificates,
+        coordination::v1 as coordination, core::v1 as core, events::v1 as events,
+        policy::v1 as policy, rbac::v1 as rbac, storage::v1 as storage,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions,
     apimachinery::pkg::apis::meta::v1 as meta,
@@ -49,6 +50,9 @@ pub const fn name_of(kind: BuiltIn) -> &'static str {
         BuiltIn::Role => "io.k8s.api.rbac.v1.Role",
         BuiltIn::CsiNode => "io.k8s.api.storage.v1.CSINode",
         BuiltIn::VolumeAttachment => "io.k8s.api.storage.v1.VolumeAttachment",
+        BuiltIn::CertificateSigningRequest => {
+            "io.k8s.api.certificates.v1.CertificateSigningRequest"
+        }
         BuiltIn::CustomResourceDefinition => {
             "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition"
         }
@@ -79,7 +83,7 @@ fn generate() -> BTreeMap<String, Value> {
     add!(authentication::TokenRequest, authentication::TokenReview);
     add!(authentication::SelfSubjectReview, authorization::SelfSubjectAccessReview);
     add!(authorization::SelfSubjectRulesReview, authorization::SubjectAccessReview);
-    add!(meta::ListMeta);
+    add!(meta::ListMeta, certificates::CertificateSigningRequest);
     take(&mut generator)
 }
 

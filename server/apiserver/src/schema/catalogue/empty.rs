@@ -116,6 +116,7 @@ pub(super) fn rules(type_name: &str) -> (Shown, &'static [&'static str]) {
         | "apps.v1.StatefulSet"
         | "core.v1.Node"
         | "coordination.v1.Lease" => (&[("spec", "{}")], &[]),
+        "certificates.v1.CertificateSigningRequest" => (&[("spec", "{}"), ("status", "{}")], &[]),
         "core.v1.Service" => (&[("spec", "{}"), ("status", r#"{"loadBalancer":{}}"#)], &[]),
         "core.v1.NodeStatus" => (
             &[("daemonEndpoints", r#"{"kubeletEndpoint":{"Port":0}}"#), ("nodeInfo", NODE_INFO)],

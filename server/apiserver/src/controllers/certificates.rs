@@ -1,0 +1,197 @@
+//! Requests of nodes for client certificates are approved and signed, as kube-controller-manager
+//! does it. Requests for other signers are for others.
+
+use std::sync::Arc;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde_json::{Value, json};
+
+use super::{Controller, Outcome, Plane, Queue, Update, settled};
+use crate::{
+    auth::{Attributes, Identity, Target, permits},
+    certificates::{Authority, Request, SignError, kubelet, sign},
+    kinds::{
+        access::{items, number, object_in, set, text},
+        certificate::{APPROVED, DENIED, FAILED, bytes, has_condition},
+    },
+    selector::FieldSelector,
+    store::Key,
+};
+
+const GROUP: &str = "certificates.k8s.io";
+const PLURAL: &str = "certificatesigningrequests";
+
+/// Approves and signs.
+#[derive(Debug)]
+pub(super) struct Certificates {
+    plane: Plane,
+    authority: Arc<Authority>,
+}
+
+impl Certificates {
+    pub(super) fn new(plane: Plane, authority: Arc<Authority>) -> Self {
+        Self { plane, authority }
+    }
+
+    /// Whether the requester may have a certificate of this sort without anybody being asked.
+    fn may(&self, requester: &Identity, sort: &str) -> bool {
+        let target = Target::Resource {
+            group: GROUP.to_owned(),
+            resource: PLURAL.to_owned(),
+            subresource: sort.to_owned(),
+            namespace: String::new(),
+            name: String::new(),
+        };
+        let fields = FieldSelector::default();
+        let attributes = Attributes { verb: "create".to_owned(), target, fields };
+        permits(requester, &attributes, &self.plane.context.store)
+    }
+
+    /// What a step writes into the request of this name.
+    fn written(
+        &self,
+        step: Step,
+        name: &str,
+        seconds: Option<i64>,
+    ) -> Result<Option<Written>, SignError> {
+        Ok(Some(match step {
+            Step::None => return Ok(None),
+            Step::Refuse(why) => {
+                tracing::info!(request = name, why, "a certificate request cannot be signed");
+                Written::Failure(failure("SignerValidationFailure", &why))
+            }
+            Step::Approve(message) => Written::Approval(approval(message)),
+            Step::Sign(request) => {
+                let now = (self.plane.context.clock)();
+                let pem = sign(&self.authority, &request, seconds, now)?;
+                let user = request.common_name;
+                tracing::info!(request = name, user, "a client certificate was signed");
+                Written::Certificate(pem)
+            }
+        }))
+    }
+
+    /// Adds a condition or a certificate; what has changed meanwhile is looked at again.
+    async fn write(&self, object: &Value, step: Written) -> Outcome {
+        let mut object = object.clone();
+        let (part, field, value) = match step {
+            Written::Approval(condition) => ("approval", "conditions", with(&object, condition)),
+            Written::Failure(condition) => ("status", "conditions", with(&object, condition)),
+            Written::Certificate(pem) => {
+                ("status", "certificate", BASE64_STANDARD.encode(pem).into())
+            }
+        };
+        if let Some(status) = object_in(&mut object, "status") {
+            set(status, field, value);
+        }
+        let name = text(&object, "/metadata/name");
+        let path = format!("/apis/{GROUP}/v1/{PLURAL}/{name}/{part}");
+        settled(self.plane.loopback.replace(&path, &object).await.code)
+    }
+}
+
+/// What is written into a request.
+enum Written {
+    Approval(Value),
+    Failure(Value),
+    Certificate(String),
+}
+
+fn with(object: &Value, condition: Value) -> Value {
+    let mut conditions = items(object, "/status/conditions").to_vec();
+    conditions.push(condition);
+    conditions.into()
+}
+
+fn approval(message: &str) -> Value {
+    json!({"type": APPROVED, "status": "True", "reason": "AutoApproved", "message": message})
+}
+
+fn failure(reason: &str, message: &str) -> Value {
+    json!({"type": FAILED, "status": "True", "reason": reason, "message": message})
+}
+
+/// What is to be done with a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    /// Nothing: it is done, decided against, for another signer, or waits for an administrator.
+    None,
+    /// It can never be signed.
+    Refuse(String),
+    /// It is approved.
+    Approve(&'static str),
+    /// It is signed.
+    Sign(Request),
+}
+
+/// `may` says whether the requester may have a certificate of this sort without being asked.
+fn next(object: &Value, may: impl Fn(&str) -> bool) -> Step {
+    let done = !text(object, "/status/certificate").is_empty();
+    let ended = done || has_condition(object, DENIED) || has_condition(object, FAILED);
+    if ended || text(object, "/spec/signerName") != kubelet::SIGNER {
+        return Step::None;
+    }
+    let pem = bytes(object, "/spec/request").unwrap_or_default();
+    let request = match Request::parse(&pem) {
+        Ok(request) => request,
+        Err(error) => return Step::Refuse(error.to_string()),
+    };
+    let usages: Vec<&str> =
+        items(object, "/spec/usages").iter().filter_map(Value::as_str).collect();
+    if let Err(refusal) = kubelet::check(&request, &usages) {
+        return Step::Refuse(refusal.to_string());
+    }
+    if let Err(error) = request.key() {
+        return Step::Refuse(error.to_string());
+    }
+    if has_condition(object, APPROVED) {
+        return Step::Sign(request);
+    }
+    if request.common_name == text(object, "/spec/username") && may("selfnodeclient") {
+        let why = "Auto approving self kubelet client certificate after SubjectAccessReview.";
+        return Step::Approve(why);
+    }
+    if may("nodeclient") {
+        return Step::Approve(
+            "Auto approving kubelet client certificate after SubjectAccessReview.",
+        );
+    }
+    Step::None
+}
+
+/// Who made a request.
+fn requester(object: &Value) -> Identity {
+    let groups = items(object, "/spec/groups").iter().filter_map(Value::as_str);
+    Identity::user(text(object, "/spec/username"), groups.map(str::to_owned).collect())
+}
+
+impl Controller for Certificates {
+    type Key = Key;
+
+    fn plane(&self) -> &Plane {
+        &self.plane
+    }
+
+    fn observe(&mut self, update: Update, queue: &mut Queue<Key>) {
+        for (key, _) in update.objects().filter(|(key, object)| {
+            object.is_some() && key.group() == GROUP && key.resource() == PLURAL
+        }) {
+            queue.push(key.clone());
+        }
+    }
+
+    async fn act(&mut self, key: Key) -> Outcome {
+        let Some(record) = self.plane.context.store.get(&key) else { return Outcome::Done };
+        let object = record.object();
+        let requester = requester(&object);
+        let step = next(&object, |sort| self.may(&requester, sort));
+        match self.written(step, key.name(), number(&object, "/spec/expirationSeconds")) {
+            Ok(None) => Outcome::Done,
+            Ok(Some(written)) => self.write(&object, written).await,
+            Err(error) => {
+                tracing::error!(request = key.name(), %error, "a certificate was not signed");
+                Outcome::Retry
+            }
+        }
+    }
+}
