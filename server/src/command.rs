@@ -116,6 +116,9 @@ pub struct Args {
     /// Between two checks of API servers that answer
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     machine_safety_apiserver_statuscheck_period: Duration,
+    /// From a Node that is ready for its update in place to an update that failed
+    #[arg(long, value_name = "DURATION", default_value = "20m", value_parser = duration)]
+    machine_inplace_update_timeout: Duration,
     /// How long a machine with the annotation node.machine.sapcloud.io/preserve is kept
     #[arg(long, value_name = "DURATION", default_value = "96h", value_parser = duration)]
     machine_preserve_timeout: Duration,
@@ -262,6 +265,7 @@ fn options(args: Args) -> CoreOptions {
         creation_timeout: args.machine_creation_timeout,
         health_timeout: args.machine_health_timeout,
         drain_timeout: args.machine_drain_timeout,
+        in_place_timeout: args.machine_inplace_update_timeout,
         preserve_timeout: args.machine_preserve_timeout,
         detach_timeout: args.machine_pv_detach_timeout,
         reattach_timeout: args.machine_pv_reattach_timeout,

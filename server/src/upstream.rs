@@ -50,9 +50,6 @@ pub(crate) struct UpstreamArgs {
     /// Has no effect, as upstream: requests are JSON
     #[arg(long, value_name = "TYPE")]
     kube_api_content_type: Option<String>,
-    /// Has no effect: updates in place are driven from outside
-    #[arg(long, value_name = "DURATION", value_parser = crate::command::duration)]
-    machine_inplace_update_timeout: Option<Duration>,
     /// Has no effect, as upstream
     #[arg(long, value_name = "DURATION", value_parser = crate::command::duration)]
     controller_start_interval: Option<Duration>,
@@ -89,7 +86,6 @@ impl UpstreamArgs {
             (self.min_resync_period.is_some(), "--min-resync-period"),
             (self.kube_api_content_type.is_some(), "--kube-api-content-type"),
             (self.controller_start_interval.is_some(), "--controller-start-interval"),
-            (self.machine_inplace_update_timeout.is_some(), "--machine-inplace-update-timeout"),
         ]
         .into_iter()
         .filter_map(|(given, flag)| given.then_some(flag))

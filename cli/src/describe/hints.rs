@@ -3,7 +3,7 @@
 use ostler_api::machine::WaitReason;
 
 /// Only where a person can do something; most waits end by themselves.
-const HINTS: [(WaitReason, &str); 20] = [
+const HINTS: [(WaitReason, &str); 22] = [
     (WaitReason::ClassRefInvalid, "set spec.class to kind MachineClass and a name"),
     (WaitReason::ClassMissing, "apply the MachineClass that spec.class names"),
     (WaitReason::SecretMissing, "apply the secret that the class names"),
@@ -25,6 +25,11 @@ const HINTS: [(WaitReason, &str); 20] = [
     (
         WaitReason::PodDisruptionBudget,
         "make room in the budget, or label the machine force-deletion=True",
+    ),
+    (WaitReason::NodeUpdating, "see the agent on the Node that updates it"),
+    (
+        WaitReason::InPlaceUpdateFailed,
+        "take label update-result from the Node to try again, selected-for-update too to let it be",
     ),
     (WaitReason::HotUpdateRefused, "roll the machine, or change the class back"),
 ];

@@ -6,7 +6,7 @@ use jiff::{Timestamp, tz::TimeZone};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use ostler_api::machine::{MachineStatus, MachineStep, WaitingFor};
+use ostler_api::machine::{DrainProgress, DrainPurpose, MachineStatus, MachineStep, WaitingFor};
 use ostler_api::{Machine, MachineClass};
 
 use super::hints;
@@ -123,14 +123,20 @@ fn next(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timesta
     if let Some(deadline) = drain.and_then(|drain| drain.deadline.as_ref()) {
         next.push(format!("force at {}", clock(deadline)));
     }
-    let steps = status.step.as_ref().map(MachineStep::following).unwrap_or_default();
+    let deleting = subject.machine.metadata.deletion_timestamp.is_some();
+    let drained_for = drain.map(DrainProgress::purpose).filter(|_| !deleting);
+    let steps = match &drained_for {
+        None => status.step.as_ref().map(MachineStep::following).unwrap_or_default(),
+        Some(DrainPurpose::InPlaceUpdate) => &[MachineStep::UpdateNode],
+        Some(_) => &[],
+    };
     let steps: Vec<&str> = steps.iter().map(MachineStep::as_str).collect();
     if !steps.is_empty() {
         next.push(steps.join(", "));
     }
-    let deleting = subject.machine.metadata.deletion_timestamp.is_some();
     let last = match (deleting, status.step.is_some()) {
         (true, _) => "the Machine goes",
+        (false, true) if drained_for == Some(DrainPurpose::Preservation) => "the Machine is kept",
         (false, true) => "Running",
         (false, false) => return,
     };
@@ -258,6 +264,42 @@ mod tests {
             "DrainNode           4m0s so far\n",
             "CreateMachine       OK\n",
         ] {
+            assert!(page.contains(part), "{part:?} is not in\n{page}");
+        }
+    }
+
+    #[test]
+    fn a_machine_whose_node_is_drained_for_an_update_says_that_it_stays() {
+        let page = render(
+            &subject(json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+                "metadata": { "name": "m", "namespace": "default" },
+                "spec": { "class": { "kind": "MachineClass", "name": "small" } },
+                "status": {
+                    "currentStatus": { "phase": "Running" },
+                    "step": "DrainNode", "stepSince": minutes_ago(4),
+                    "waitingFor": { "reason": "PodsTerminating", "since": minutes_ago(3) },
+                    "drain": { "purpose": "InPlaceUpdate", "podsLeft": 2 }
+                }
+            })),
+            noon(),
+        );
+        assert!(page.contains("Next      UpdateNode; then Running\n"), "{page}");
+        let page = render(
+            &subject(json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+                "metadata": { "name": "m", "namespace": "default" },
+                "spec": { "class": { "kind": "MachineClass", "name": "small" } },
+                "status": {
+                    "currentStatus": { "phase": "InPlaceUpdateFailed" },
+                    "waitingFor": { "reason": "InPlaceUpdateFailed", "message": "disk full" }
+                }
+            })),
+            noon(),
+        );
+        for part in
+            ["Phase     InPlaceUpdateFailed\n", "disk full", "hint: take label update-result"]
+        {
             assert!(page.contains(part), "{part:?} is not in\n{page}");
         }
     }

@@ -6,15 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::open_enum::open_enum;
 
-/// How far a drain is.
+/// How far a drain is, and what for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainProgress {
+    /// What for; absent: for the deletion of the Machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub purpose: Option<DrainPurpose>,
+    /// True: this drain made the Node unschedulable. It was not before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cordoned: bool,
     /// When the first pass began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
-    /// From when the drain timeout counts, if that is later than the deletion: pre-drain hooks
-    /// held it until then.
+    /// From when the drain timeout counts, if not from the deletion: pre-drain hooks held it until
+    /// then; or the failure of a preserved Machine, or when its Node was selected for an update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts_from: Option<Time>,
     /// When force is used.
@@ -59,6 +65,39 @@ pub struct DrainProgress {
     /// True once no pod was left, or force was used.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub finished: bool,
+}
+
+impl DrainProgress {
+    /// What it is for.
+    pub fn purpose(&self) -> DrainPurpose {
+        self.purpose.clone().unwrap_or(DrainPurpose::Deletion)
+    }
+
+    /// The same drain, before anything of it was counted.
+    #[must_use]
+    pub fn renewed(&mut self) -> Self {
+        Self {
+            purpose: self.purpose.take(),
+            cordoned: self.cordoned,
+            started_at: self.started_at.take(),
+            counts_from: self.counts_from.take(),
+            deadline: self.deadline.take(),
+            volumes: std::mem::take(&mut self.volumes),
+            ..Self::default()
+        }
+    }
+}
+
+open_enum! {
+    /// What a Node is drained for.
+    pub enum DrainPurpose {
+        /// Its Machine is being deleted.
+        Deletion = "Deletion",
+        /// Its Machine is Failed, and kept for examination.
+        Preservation = "Preservation",
+        /// It is to be updated in place.
+        InPlaceUpdate = "InPlaceUpdate",
+    }
 }
 
 /// A persistent volume of a pod that has to leave.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{bootstrap::Bootstrap, names, timeout::Timeout};
 pub use crate::{
-    drain_status::{DeletionCause, DrainProgress, DrainVolume},
+    drain_status::{DeletionCause, DrainProgress, DrainPurpose, DrainVolume},
     machine_status::{
         CurrentStatus, HotUpdate, HotUpdateState, LastOperation, LifecyclePhase, MachineAddress,
         MachineConditionType, MachineOperationType, MachinePhase, MachineState, MachineStatus,
@@ -119,11 +119,16 @@ impl Machine {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// Whether it is kept for examination.
-    pub fn is_preserved(&self) -> bool {
-        let status = self.status.as_ref();
-        let current = status.and_then(|status| status.current_status.as_ref());
-        current.is_some_and(|current| current.preserve_expiry_time.is_some())
+    /// Whether pods and volumes of its Node matter: it is being deleted, or drained.
+    pub fn is_drained(&self) -> bool {
+        let drain = self.status.as_ref().and_then(|status| status.drain.as_ref());
+        self.is_deleting() || drain.is_some_and(|drain| !drain.finished)
+    }
+
+    /// Whether a MachineSet made it and looks after it.
+    pub fn has_machine_set(&self) -> bool {
+        let owners = self.metadata.owner_references.iter().flatten();
+        owners.into_iter().any(|one| one.controller == Some(true) && one.kind == names::MACHINE_SET)
     }
 
     /// The instance, if one is known. Upstream writes an empty string for none.

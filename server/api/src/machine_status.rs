@@ -98,6 +98,10 @@ pub struct MachineStatus {
     /// A hot update that has not succeeded yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot_update: Option<HotUpdate>,
+    /// Whether the Node joined with the taint `critical-components-not-ready`, so that somebody is
+    /// there who takes it away.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub critical_components: bool,
     /// How far the drain is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainProgress>,
@@ -362,15 +366,17 @@ open_enum! {
         JoinNode = "JoinNode",
         /// Bring the running instance to the current spec of its class.
         UpdateInstance = "UpdateInstance",
+        /// Somebody updates the Node in place.
+        UpdateNode = "UpdateNode",
         /// Deletion: find out which instance and which Node there are.
         FindInstance = "FindInstance",
         /// Deletion: a pre-drain hook holds it.
         PreDrainHook = "PreDrainHook",
-        /// Deletion: no new pods on the Node.
+        /// Deletion, or before an update in place: no new pods on the Node.
         CordonNode = "CordonNode",
-        /// Deletion: the pods leave.
+        /// Deletion, preservation, or before an update in place: the pods leave.
         DrainNode = "DrainNode",
-        /// Deletion: the volumes leave.
+        /// The same: the volumes leave.
         DetachVolumes = "DetachVolumes",
         /// Deletion: a pre-terminate hook holds it.
         PreTerminateHook = "PreTerminateHook",
@@ -440,7 +446,11 @@ impl MachineStep {
             Self::DetachVolumes | Self::PreTerminateHook => DELETION.split_at(3).1,
             Self::DeleteInstance => DELETION.split_at(4).1,
             Self::DeleteNode => DELETION.split_at(5).1,
-            Self::JoinNode | Self::UpdateInstance | Self::RemoveFinalizer | Self::Other(_) => &[],
+            Self::JoinNode
+            | Self::UpdateInstance
+            | Self::UpdateNode
+            | Self::RemoveFinalizer
+            | Self::Other(_) => &[],
         }
     }
 }
@@ -470,7 +480,7 @@ open_enum! {
         NodeTemplateRefused = "NodeTemplateRefused",
         /// True: the value of an annotation that asks for preservation has no meaning.
         PreserveValueInvalid = "PreserveValueInvalid",
-        /// Whether the Node was drained for the deletion.
+        /// Whether the Node was drained.
         Drained = "Drained",
         /// Whether the instance was deleted; False carries the driver's text.
         InstanceDeleted = "InstanceDeleted",

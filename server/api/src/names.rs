@@ -53,6 +53,12 @@ pub mod label {
     pub const FORCE_DELETION: &str = "force-deletion";
     /// On a Machine, `True`: a drain that is none of a deletion uses force.
     pub const FORCE_DRAIN: &str = "force-drain";
+    /// On a Node, any value: it may be updated in place, once it is selected.
+    pub const CANDIDATE_FOR_UPDATE: &str = "node.machine.sapcloud.io/candidate-for-update";
+    /// On a Node that is a candidate, any value: it is its turn.
+    pub const SELECTED_FOR_UPDATE: &str = "node.machine.sapcloud.io/selected-for-update";
+    /// On a Node: how its update in place went, `successful` or `failed`. Put there by who updates it.
+    pub const UPDATE_RESULT: &str = "node.machine.sapcloud.io/update-result";
     /// On a MachineSet: makes no machines.
     pub const FREEZE: &str = "freeze";
 }
@@ -84,6 +90,8 @@ pub mod annotation {
     /// On a Node, `true`: a machine controller put [`SCALE_DOWN_DISABLED`] there.
     pub const SCALE_DOWN_DISABLED_BY_US: &str =
         "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm";
+    /// On a Node: why its update in place failed, for people.
+    pub const UPDATE_FAILED_REASON: &str = "node.machine.sapcloud.io/update-failed-reason";
     /// On a Node: the node template that was last applied, as JSON.
     pub const LAST_APPLIED_NODE_TEMPLATE: &str =
         "node.machine.sapcloud.io/last-applied-anno-labels-taints";
@@ -129,6 +137,8 @@ pub mod node_condition {
     pub const TERMINATING: &str = "Terminating";
     /// Whether its Machine is preserved.
     pub const PRESERVED: &str = "Preserved";
+    /// How far its update in place is; the reason says it.
+    pub const IN_PLACE_UPDATE: &str = "InPlaceUpdate";
 }
 
 /// Tags that a driver sets on everything it makes. Together they are the identity of an instance.

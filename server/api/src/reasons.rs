@@ -100,6 +100,10 @@ open_enum! {
         ReplacementBudget = "ReplacementBudget",
         /// An API server does not answer, or did not until now: the health of Nodes is not known.
         ApiServerUnreachable = "ApiServerUnreachable",
+        /// Somebody updates the Node in place.
+        NodeUpdating = "NodeUpdating",
+        /// The update of the Node in place failed, and nobody tries it again by himself.
+        InPlaceUpdateFailed = "InPlaceUpdateFailed",
         /// The Node is not cordoned yet.
         NodeNotCordoned = "NodeNotCordoned",
         /// Pods are terminating.

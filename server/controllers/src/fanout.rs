@@ -191,12 +191,12 @@ impl Fanout {
         let node = ObjectName::cluster(node);
         let by_label = self.stores.machines.find_names(MachineIndex::Node, &node.name);
         let by_node = target.nodes.get(&node).map(|node| self.machines_of(target, &node));
-        let deleting = |name: &ObjectName| {
+        let drained = |name: &ObjectName| {
             let machine = self.stores.machines.get(name).filter(|machine| target.is_of(machine));
-            machine.is_some_and(|machine| machine.is_deleting() || machine.is_preserved())
+            machine.is_some_and(|machine| machine.is_drained())
         };
         let names = by_label.into_iter().chain(by_node.unwrap_or_default());
-        self.add_all(names.filter(deleting), lane(change));
+        self.add_all(names.filter(drained), lane(change));
     }
 
     /// A budget changed: as many pods as it lets go now are tried again.
@@ -217,7 +217,7 @@ impl Fanout {
         let Some(attachment) = change.latest() else { return };
         let node = ObjectName::cluster(&attachment.spec.node_name);
         if let Some(node) = target.nodes.get(&node) {
-            self.add_all(self.deleting(self.machines_of(target, &node)), lane(change));
+            self.add_all(self.drained(self.machines_of(target, &node)), lane(change));
         }
         if attachment.status.as_ref().is_some_and(|status| status.attached) {
             self.add_all(self.following(), lane(change));
@@ -226,12 +226,12 @@ impl Fanout {
 
     /// Something that drains need was listed for the first time.
     pub(crate) fn drains(&self) {
-        self.add_all(self.deleting(self.stores.machines.names()), Lane::Change);
+        self.add_all(self.drained(self.stores.machines.names()), Lane::Change);
     }
 
-    fn deleting(&self, mut names: Vec<ObjectName>) -> Vec<ObjectName> {
+    fn drained(&self, mut names: Vec<ObjectName>) -> Vec<ObjectName> {
         let machines = &self.stores.machines;
-        names.retain(|name| machines.get(name).is_some_and(|machine| machine.is_deleting()));
+        names.retain(|name| machines.get(name).is_some_and(|machine| machine.is_drained()));
         names
     }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use jiff::Timestamp;
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind},
-    machine::{MachinePhase, MachineStatus},
+    machine::{DrainPurpose, MachinePhase, MachineStatus},
     names,
 };
 
@@ -198,7 +198,8 @@ pub fn inv_4_drain_first(snapshot: &Snapshot, plan: &Plan) -> bool {
     }
     let NodeView::Known(node) = &snapshot.node else { return true };
     let ours = node::is_ours(&snapshot.machine, snapshot.machine.provider_id(), node);
-    let drained = plan.status.drain.as_ref().is_some_and(|drain| drain.finished);
+    let drain = plan.status.drain.as_ref();
+    let drained = drain.is_some_and(|it| it.finished && it.purpose() == DrainPurpose::Deletion);
     !ours || drained || snapshot.machine.wants_force() || is_overdue(plan, snapshot.now)
 }
 

@@ -280,6 +280,8 @@ pub struct NodePatch {
     pub remove_not_ready_taint: bool,
     /// Make it unschedulable.
     pub cordon: bool,
+    /// Make it schedulable again.
+    pub uncordon: bool,
     /// Label it with the name of its Machine.
     pub label_machine: bool,
     /// Labels to set, or with `None` to remove.
@@ -409,6 +411,14 @@ pub enum EventReason {
     DrainBlocked,
     /// The volumes of the Node did not leave in time, so they are taken from it.
     VolumesForced,
+    /// The volumes of the Node did not leave in time, and stay: the Node lives on.
+    VolumesNotDetached,
+    /// The Node is drained, and somebody may update it in place now.
+    InPlaceUpdateReady,
+    /// The Node was updated in place.
+    InPlaceUpdated,
+    /// The Node was not updated in place in time, or whoever did it failed.
+    InPlaceUpdateFailed,
     /// A hook of the Machine holds its deletion.
     HookWaiting,
     /// The instance is gone.
@@ -447,6 +457,10 @@ impl EventReason {
             Self::DrainForced => "DrainForced",
             Self::DrainBlocked => "DrainBlocked",
             Self::VolumesForced => "VolumesForced",
+            Self::VolumesNotDetached => "VolumesNotDetached",
+            Self::InPlaceUpdateReady => "InPlaceUpdateReady",
+            Self::InPlaceUpdated => "InPlaceUpdated",
+            Self::InPlaceUpdateFailed => "InPlaceUpdateFailed",
             Self::HookWaiting => "HookWaiting",
             Self::InstanceDeleted => "InstanceDeleted",
             Self::InstanceDeleteFailed => "InstanceDeleteFailed",

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ostler_api::{
     machine::{MachineStatus, MachineStep, WaitReason, WaitingFor},
@@ -59,8 +60,28 @@ pub fn record(snapshot: &Snapshot, plan: &Plan, performed: &[Performed]) -> Reco
         status: if gone { None } else { status_patch(&old, &status) },
         proceed: true,
         events: plan.events.iter().cloned().chain(told).collect(),
-        next: plan.next.clone(),
+        next: if results().any(|(action, result)| is_owed(action, result)) {
+            soon(&plan.next, after(snapshot.now, WRITE_RETRY))
+        } else {
+            plan.next.clone()
+        },
     }
+}
+
+/// What was to be said on the Node and was not. A heartbeat of its kubelet is enough for a
+/// conflict, and wakes nobody.
+fn is_owed(action: &Action, result: &Performed) -> bool {
+    matches!(action, Action::PatchNodeStatus(_) | Action::MarkNode { .. })
+        && matches!(result, Performed::Conflict | Performed::Failed(_))
+}
+
+fn soon(next: &Next, at: Timestamp) -> Next {
+    let until = match next {
+        Next::Done => return Next::Done,
+        Next::OnChange => at,
+        Next::Wait { until, .. } => at.min(*until),
+    };
+    Next::Wait { reason: WaitReason::ApiWriteFailed, until }
 }
 
 /// Why a pass cannot go on.

@@ -68,13 +68,13 @@ pub struct Snapshot {
     pub siblings: Siblings,
     /// Its Node, see [`choose`](crate::node::choose).
     pub node: NodeView,
-    /// All pods whose `spec.nodeName` is the Node. Needed only while the Machine is
-    /// being deleted or preserved.
+    /// All pods whose `spec.nodeName` is the Node. Needed only while it
+    /// [is drained](Machine::is_drained).
     pub pods: Observed<Vec<PodView>>,
     /// Names of volumes that are attached to the Node. Needed only while it is being deleted.
     pub attached_volumes: Observed<Vec<String>>,
-    /// Persistent volumes that have to do with the drain. Needed only while the Machine is being
-    /// deleted and its Node has, or had, pods with volumes.
+    /// Persistent volumes that have to do with the drain. Needed only while it
+    /// [is drained](Machine::is_drained) and has, or had, pods with volumes.
     pub volumes: Observed<VolumesView>,
     /// Whether the API server can evict pods; where it cannot, they are deleted.
     pub can_evict: bool,
@@ -311,6 +311,8 @@ pub struct Settings {
     pub health_timeout: Duration,
     /// From the deletion of the Machine to force.
     pub drain_timeout: Duration,
+    /// From a Node that is ready for its update in place to one whose update failed.
+    pub in_place_timeout: Duration,
     /// How long a preserved Machine is kept.
     pub preserve_timeout: Duration,
     /// How long a deletion waits for volumes to be detached.
@@ -343,6 +345,7 @@ impl Default for Settings {
             creation_timeout: Duration::from_mins(20),
             health_timeout: Duration::from_mins(10),
             drain_timeout: Duration::from_hours(2),
+            in_place_timeout: Duration::from_mins(20),
             preserve_timeout: Duration::from_hours(96),
             detach_timeout: Duration::from_mins(2),
             reattach_timeout: Duration::from_secs(90),

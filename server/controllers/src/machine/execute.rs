@@ -378,6 +378,8 @@ fn node_change(node: &Node, patch: &NodePatch, machine: &str) -> Change {
     }
     if patch.cordon {
         change = change.spec("unschedulable", json!(true));
+    } else if patch.uncordon {
+        change = change.spec("unschedulable", Value::Null);
     }
     if patch.remove_not_ready_taint || patch.taints.is_some() {
         let there = || node.spec.as_ref().and_then(|spec| spec.taints.clone());

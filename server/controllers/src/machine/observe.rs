@@ -150,7 +150,7 @@ impl Machines {
         node: &NodeView,
     ) -> Observed<Vec<PodView>> {
         let TargetOf::Cluster(target) = target else { return nothing_there(target) };
-        if !machine.is_deleting() && !machine.is_preserved() {
+        if !machine.is_drained() {
             return Observed::Unknown;
         }
         let NodeView::Known(node) = node else { return Observed::Known(Vec::new()) };

@@ -26,7 +26,7 @@ pub(super) fn volumes_of(
     let (NodeView::Known(node), TargetOf::Cluster(target)) = (node, target) else {
         return Observed::Unknown;
     };
-    if !machine.is_deleting() {
+    if !machine.is_drained() {
         return Observed::Unknown;
     }
     let claims = pods.known().into_iter().flatten().flat_map(|pod| &pod.claims);

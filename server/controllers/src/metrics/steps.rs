@@ -110,6 +110,7 @@ const fn gauge_of(step: &MachineStep) -> Option<&'static str> {
         | MachineStep::DeleteInstance
         | MachineStep::DeleteNode
         | MachineStep::RemoveFinalizer
+        | MachineStep::UpdateNode
         | MachineStep::Other(_) => None,
     }
 }

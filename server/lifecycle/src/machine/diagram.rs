@@ -17,7 +17,10 @@ const TABLE: &[(State, State, &str)] = &[
     (State::Joining, State::Initializing, "driver says uninitialized"),
     (State::Joining, State::Creating, "instance vanished before it was named"),
     (State::Joining, State::Failed, "creation timeout"),
+    (State::Running, State::InPlace, "selected for an update in place"),
     (State::Running, State::Failed, "health timeout"),
+    (State::InPlace, State::Running, "updated, or not selected any more"),
+    (State::InPlace, State::Failed, "instance gone"),
     (State::Failed, State::Running, "node healthy after all"),
     (State::Finding, State::Draining, "node known, or none"),
     (State::Finding, State::Deleting, "nothing was ever asked of a driver"),
@@ -30,8 +33,14 @@ const TABLE: &[(State, State, &str)] = &[
 ];
 
 /// States in which a deletion may find a Machine.
-const LIVING: [State; 5] =
-    [State::Creating, State::Initializing, State::Joining, State::Running, State::Failed];
+const LIVING: [State; 6] = [
+    State::Creating,
+    State::Initializing,
+    State::Joining,
+    State::Running,
+    State::InPlace,
+    State::Failed,
+];
 
 /// Whether one state may lead to another in one pass.
 pub(super) fn leads_to(from: State, to: State) -> bool {

@@ -25,13 +25,8 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     preserving::keep(pass);
     let why = pass.status.failure_reason.as_ref().map(ToString::to_string);
     match preserving::until(pass) {
-        Some(until) => match evacuating::plan(pass) {
-            Some((left, soon)) => {
-                let text = format!("pods that have to leave: {left}");
-                pass.wait(WaitReason::Preserved, Some(text), Some(until.min(soon)))
-            }
-            None => pass.wait(WaitReason::Preserved, why, Some(until)),
-        },
+        Some(until) => evacuating::plan(pass)
+            .unwrap_or_else(|| pass.wait(WaitReason::Preserved, why, Some(until))),
         None => pass.wait(WaitReason::Failed, why, None),
     }
 }

@@ -3,12 +3,14 @@
 use ostler_api::{
     driver::OperationKind,
     machine::{
-        DeletionCause, MachineOperationType, MachinePhase, MachineState, MachineStep, WaitReason,
+        DeletionCause, DrainPurpose, MachineOperationType, MachinePhase, MachineState, MachineStep,
+        WaitReason,
     },
 };
 
 use super::{
-    State, draining,
+    State,
+    draining::{self, emptying},
     hooks::{self, Hook},
     pass::{Pass, Reading, Turn},
     preconditions, retry,
@@ -40,6 +42,10 @@ pub(crate) fn begin(pass: &mut Pass<'_>) {
     pass.step(Some(step));
     pass.status.retry = None;
     pass.status.hot_update = None;
+    // A drain for something else proves nothing: pods may have come since.
+    for purpose in [DrainPurpose::Preservation, DrainPurpose::InPlaceUpdate] {
+        emptying::forget(pass, &purpose);
+    }
     token::delete(pass);
     let text = "the machine is being deleted";
     pass.last_operation(MachineOperationType::Delete, MachineState::Processing, text, None);
@@ -60,6 +66,7 @@ const fn is_of_deletion(step: &MachineStep) -> bool {
         | MachineStep::InitializeInstance
         | MachineStep::JoinNode
         | MachineStep::UpdateInstance
+        | MachineStep::UpdateNode
         | MachineStep::Other(_) => false,
     }
 }

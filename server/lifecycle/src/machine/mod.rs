@@ -18,9 +18,11 @@ mod finding;
 mod finishing;
 mod health;
 mod hooks;
+mod in_place;
 mod initializing;
 mod joining;
 mod missing;
+mod node_notes;
 mod node_template;
 pub(crate) mod pass;
 mod paused;
@@ -62,6 +64,8 @@ pub(crate) enum State {
     Joining,
     /// The Node is, or was, there.
     Running,
+    /// The Node is updated in place: its pods leave, then somebody updates it.
+    InPlace,
     /// Given up.
     Failed,
     /// Deletion: which instance, which Node?
@@ -88,9 +92,8 @@ impl State {
             MachinePhase::Running
             | MachinePhase::Unknown
             | MachinePhase::Available
-            | MachinePhase::InPlaceUpdating
-            | MachinePhase::InPlaceUpdateSuccessful
-            | MachinePhase::InPlaceUpdateFailed => Self::Running,
+            | MachinePhase::InPlaceUpdateSuccessful => Self::Running,
+            MachinePhase::InPlaceUpdating | MachinePhase::InPlaceUpdateFailed => Self::InPlace,
             MachinePhase::New
             | MachinePhase::Pending
             | MachinePhase::Terminating
@@ -165,6 +168,7 @@ fn walk(pass: &mut Pass<'_>) -> Next {
             State::Initializing => initializing::plan(pass),
             State::Joining => joining::plan(pass),
             State::Running => running::plan(pass),
+            State::InPlace => in_place::plan(pass),
             State::Failed => failed::plan(pass),
             State::Finding => finding::plan(pass),
             State::Draining => draining::plan(pass),

@@ -5,7 +5,7 @@
 //! last is noted on the Machine.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
+use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
     machine::{CurrentStatus, MachineConditionType, MachinePhase},
     names::{annotation, node_condition, taint},
@@ -13,7 +13,8 @@ use ostler_api::{
 };
 
 use super::{
-    conditions, evacuating, health,
+    conditions, evacuating,
+    node_notes::{self, edit_taints, no_schedule},
     pass::{Pass, after},
 };
 use crate::{
@@ -146,6 +147,9 @@ fn note<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
 
 fn preserve(pass: &mut Pass<'_>, wish: Wish, failed: bool) {
     let until = until(pass).unwrap_or_else(|| begin(pass));
+    if !failed {
+        evacuating::forget(pass);
+    }
     let Some(node) = pass.node() else { return };
     if note(node, annotation::SCALE_DOWN_DISABLED) != Some("true") {
         for key in [annotation::SCALE_DOWN_DISABLED, annotation::SCALE_DOWN_DISABLED_BY_US] {
@@ -155,11 +159,7 @@ fn preserve(pass: &mut Pass<'_>, wish: Wish, failed: bool) {
     if failed {
         edit_taints(pass, node, |taints| {
             if !taints.iter().any(|one| one.key == taint::PRESERVED) {
-                taints.push(Taint {
-                    key: taint::PRESERVED.to_owned(),
-                    effect: "NoSchedule".to_owned(),
-                    ..Taint::default()
-                });
+                taints.push(no_schedule(taint::PRESERVED));
             }
         });
     } else {
@@ -219,42 +219,11 @@ const BY_US: &str = "Preserved by MCM.";
 const BY_USER: &str = "Preserved by user.";
 const STOPPED: &str = "Preservation stopped.";
 
-fn marked(node: &Node) -> Option<&NodeCondition> {
-    health::conditions(node).iter().find(|one| one.type_ == node_condition::PRESERVED)
-}
-
 fn is_marked(node: &Node) -> bool {
-    marked(node).is_some_and(|condition| condition.status == "True")
+    node_notes::condition(node, node_condition::PRESERVED).is_some_and(|one| one.status == "True")
 }
 
 /// Says on the Node what happens to it.
 fn mark(pass: &mut Pass<'_>, node: &Node, holds: bool, reason: &str, message: &str) {
-    let status = if holds { "True" } else { "False" };
-    let old = marked(node);
-    let text = |condition: &NodeCondition| condition.message.clone().unwrap_or_default();
-    if old.is_some_and(|old| {
-        old.status == status && old.reason.as_deref() == Some(reason) && text(old) == message
-    }) {
-        return;
-    }
-    let kept = old.filter(|old| old.status == status);
-    let transition = kept.and_then(|old| old.last_transition_time.clone());
-    let condition = NodeCondition {
-        type_: node_condition::PRESERVED.to_owned(),
-        status: status.to_owned(),
-        reason: Some(reason.to_owned()),
-        message: Some(message.to_owned()),
-        last_transition_time: Some(transition.unwrap_or_else(|| pass.now())),
-        last_heartbeat_time: Some(pass.now()),
-    };
-    pass.node_status.conditions.push(condition);
-}
-
-fn edit_taints(pass: &mut Pass<'_>, node: &Node, edit: impl FnOnce(&mut Vec<Taint>)) {
-    let old = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
-    let mut new = pass.node_patch.taints.clone().unwrap_or_else(|| old.clone());
-    edit(&mut new);
-    if new != old || pass.node_patch.taints.is_some() {
-        pass.node_patch.taints = Some(new);
-    }
+    node_notes::say(pass, node, node_condition::PRESERVED, holds, reason, message);
 }

@@ -7,7 +7,7 @@ use ostler_api::{
 };
 
 use super::{
-    adoption, conditions, health, node_template,
+    State, adoption, conditions, health, in_place, node_template,
     pass::{Pass, Turn},
     preserving, token, unhealthy, updating,
 };
@@ -66,6 +66,8 @@ pub(crate) fn keep_node(pass: &mut Pass<'_>, node: &Node) {
     if labelled.map(String::as_str) != Some(pass.name()) {
         pass.node_patch.label_machine = true;
     }
+    pass.status.critical_components |=
+        health::has_taint(node, names::taint::CRITICAL_COMPONENTS_NOT_READY);
     if node.metadata.deletion_timestamp.is_none() {
         node_template::keep(pass, node);
     }
@@ -76,34 +78,47 @@ pub(crate) fn keep_node(pass: &mut Pass<'_>, node: &Node) {
 }
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
-    match &pass.snap.target {
-        TargetView::None => return without_node(pass),
-        TargetView::Lacking { reason, message } => {
-            return pass.wait(reason.clone(), Some(message.clone()), None);
-        }
-        TargetView::Watched => {}
-    }
-    match &pass.snap.node {
-        NodeView::Unknown => return Turn::Rest(Next::OnChange),
-        NodeView::Ambiguous(nodes) => {
-            let text = format!("nodes {} claim to be it", nodes.join(", "));
-            return pass.wait(WaitReason::NodeAmbiguous, Some(text), None);
-        }
-        NodeView::Absent | NodeView::Known(_) => {}
-    }
-    preserving::keep(pass);
-    let Some(node) = pass.node() else {
+    let node = match look(pass) {
+        Ok(node) => node,
+        Err(turn) => return turn,
+    };
+    let Some(node) = node else {
         return unhealthy::plan(pass, WaitReason::NodeMissing, "the node is gone");
     };
-    if node.metadata.deletion_timestamp.is_some() {
-        return follow_node(pass, node);
-    }
-    keep_node(pass, node);
-    conditions::copy_from_node(&mut pass.status, health::conditions(node));
     match health::complaint(node, pass.machine, &pass.snap.settings) {
         Some(complaint) => unhealthy::plan(pass, WaitReason::NodeUnhealthy, &complaint),
         None => healthy(pass, node),
     }
+}
+
+/// The Node, kept as it has to be; `None`: it is gone. Once in a pass.
+///
+/// # Errors
+/// There is none, it is not known which one it is, or it is being deleted: the pass is over.
+pub(crate) fn look<'a>(pass: &mut Pass<'a>) -> Result<Option<&'a Node>, Turn> {
+    match &pass.snap.target {
+        TargetView::None => return Err(without_node(pass)),
+        TargetView::Lacking { reason, message } => {
+            return Err(pass.wait(reason.clone(), Some(message.clone()), None));
+        }
+        TargetView::Watched => {}
+    }
+    match &pass.snap.node {
+        NodeView::Unknown => return Err(Turn::Rest(Next::OnChange)),
+        NodeView::Ambiguous(nodes) => {
+            let text = format!("nodes {} claim to be it", nodes.join(", "));
+            return Err(pass.wait(WaitReason::NodeAmbiguous, Some(text), None));
+        }
+        NodeView::Absent | NodeView::Known(_) => {}
+    }
+    preserving::keep(pass);
+    let Some(node) = pass.node() else { return Ok(None) };
+    if node.metadata.deletion_timestamp.is_some() {
+        return Err(follow_node(pass, node));
+    }
+    keep_node(pass, node);
+    conditions::copy_from_node(&mut pass.status, health::conditions(node));
+    Ok(Some(node))
 }
 
 /// Whoever deletes the Node wants the Machine gone.
@@ -141,14 +156,18 @@ fn healthy(pass: &mut Pass<'_>, node: &Node) -> Turn {
     match pass.status.machine_phase() {
         MachinePhase::Running => {}
         MachinePhase::Unknown | MachinePhase::Available => enter(pass),
-        // In-place updates are driven from outside; the phase is theirs.
+        MachinePhase::InPlaceUpdateSuccessful => {
+            if let Some(turn) = in_place::conclude(pass, node) {
+                return turn;
+            }
+            enter(pass);
+        }
         MachinePhase::New
         | MachinePhase::Pending
         | MachinePhase::Terminating
         | MachinePhase::Failed
         | MachinePhase::CrashLoopBackOff
         | MachinePhase::InPlaceUpdating
-        | MachinePhase::InPlaceUpdateSuccessful
         | MachinePhase::InPlaceUpdateFailed
         | MachinePhase::Other(_) => return Turn::Rest(Next::OnChange),
     }
@@ -156,6 +175,9 @@ fn healthy(pass: &mut Pass<'_>, node: &Node) -> Turn {
         pass.node_patch.remove_not_ready_taint = true;
     }
     token::delete(pass);
+    if in_place::is_chosen(pass, node) {
+        return Turn::To(State::InPlace);
+    }
     if let Some(turn) = adoption::plan(pass) {
         return turn;
     }

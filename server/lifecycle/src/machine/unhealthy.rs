@@ -23,7 +23,9 @@ use crate::{
 
 pub(crate) fn plan(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> Turn {
     match pass.status.machine_phase() {
-        MachinePhase::Running => enter(pass, complaint),
+        MachinePhase::Running
+        | MachinePhase::InPlaceUpdateSuccessful
+        | MachinePhase::InPlaceUpdateFailed => enter(pass, complaint),
         MachinePhase::Unknown => {}
         MachinePhase::New
         | MachinePhase::Pending
@@ -32,8 +34,6 @@ pub(crate) fn plan(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> 
         | MachinePhase::Failed
         | MachinePhase::CrashLoopBackOff
         | MachinePhase::InPlaceUpdating
-        | MachinePhase::InPlaceUpdateSuccessful
-        | MachinePhase::InPlaceUpdateFailed
         | MachinePhase::Other(_) => return Turn::Rest(Next::OnChange),
     }
     if let Some(turn) = frozen(pass, complaint) {

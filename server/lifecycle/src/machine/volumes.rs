@@ -1,5 +1,5 @@
-//! Deletion: the volumes leave the Node, so that they can be attached elsewhere. Those that do not
-//! leave in time are taken from it, and that is said: it is force, not success.
+//! The volumes leave the Node, so that they can be attached elsewhere. In a deletion, those that do
+//! not leave in time are taken from it, and that is said: it is force, not success.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -42,6 +42,23 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         return take(pass);
     }
     pass.wait(WaitReason::VolumesAttached, Some(what), Some(until))
+}
+
+/// Before a Node is updated in place, or kept for examination: as long as volumes of pods that left
+/// it are attached, nobody else can use them. Nothing is taken from a Node that lives on.
+pub(crate) fn depart(pass: &mut Pass<'_>) -> Option<Turn> {
+    let what = match left(pass) {
+        Some(left) if left.is_empty() => return None,
+        Some(left) => names(&left),
+        None => "the volumes of the node were not looked up yet".to_owned(),
+    };
+    pass.step(Some(MachineStep::DetachVolumes));
+    let until = after(since(pass), pass.snap.settings.detach_timeout);
+    if pass.snap.now >= until {
+        pass.event_on_node(true, EventReason::VolumesNotDetached, format!("going on: {what}"));
+        return None;
+    }
+    Some(pass.wait(WaitReason::VolumesAttached, Some(what), Some(until)))
 }
 
 fn since(pass: &Pass<'_>) -> Timestamp {

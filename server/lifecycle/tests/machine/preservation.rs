@@ -3,11 +3,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use ostler_api::{
-    machine::{MachineConditionType, MachinePhase, WaitReason},
+    driver::OperationKind as Kind,
+    machine::{MachineConditionType, MachinePhase, MachineStep, WaitReason},
     names::{annotation, label, taint},
 };
 use ostler_lifecycle::{
-    plan::EventReason,
+    plan::{Action, EventReason},
     snapshot::{NodeView, Observed, PodView},
 };
 
@@ -307,4 +308,62 @@ fn refused(world: &World) -> PodView {
     let pod = pods.first().unwrap();
     assert!(pod.refused.is_some() && !pod.terminating);
     pod.clone()
+}
+
+#[test]
+fn the_drain_of_a_preserved_node_orders_volumes_and_ends_pods_where_there_is_no_eviction() {
+    let mut world = World::running();
+    world.kinds.remove(&Kind::GetVolumeIds);
+    world.can_evict = false;
+    ask(&mut world, "when-failed");
+    world.add_pod_with_volume("low", 0, "v-low");
+    world.add_pod_with_volume("high", 10, "v-high");
+    world.machine_mut().spec.health_timeout = Some("1m".into());
+    sick(&mut world, "False");
+    world.pass();
+    world.later(60);
+    let mut ended = Vec::new();
+    for _ in 0..4 {
+        let actions = world.pass().actions;
+        assert!(!actions.iter().any(|one| matches!(one, Action::Evict(_) | Action::DeletePod(_))));
+        ended.extend(actions.into_iter().filter_map(|one| match one {
+            Action::EndPod(pod) => Some(pod.name),
+            _ => None,
+        }));
+    }
+    assert_eq!(ended, ["high"]);
+    assert_eq!(world.phase(), MachinePhase::Failed);
+    world.pods_end();
+    world.pass();
+    assert_eq!(world.waits_for(), Some(WaitReason::VolumesAttached));
+    world.detach("v-high");
+    world.pass();
+    world.pods_end();
+    world.pass();
+    assert_eq!(world.step(), Some(MachineStep::DetachVolumes));
+    world.detach("v-low");
+    world.settle();
+    assert_eq!((world.waits_for(), world.step()), (Some(WaitReason::Preserved), None));
+    assert!(condition(&world).unwrap().message.unwrap().starts_with("Preserved node drained"));
+}
+
+#[test]
+fn a_preserved_machine_that_fails_again_is_emptied_again() {
+    let mut world = World::running();
+    ask(&mut world, "now");
+    fails(&mut world);
+    sick(&mut world, "True");
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
+    world.pods = Observed::Known(vec![pod("web")]);
+    world.machine_mut().spec.health_timeout = Some("1m".into());
+    sick(&mut world, "False");
+    world.pass();
+    world.later(60);
+    for _ in 0..4 {
+        world.pass();
+    }
+    assert_eq!(world.phase(), MachinePhase::Failed);
+    world.pods_end();
+    assert_eq!(world.pods, Observed::Known(Vec::new()));
 }

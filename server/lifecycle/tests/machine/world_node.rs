@@ -36,6 +36,9 @@ impl World {
         if patch.cordon {
             spec.unschedulable = Some(true);
         }
+        if patch.uncordon {
+            spec.unschedulable = None;
+        }
         if patch.label_machine {
             let labels = node.metadata.labels.get_or_insert_default();
             labels.insert(names::label::MACHINE_NAME.to_owned(), "m1".to_owned());

@@ -34,13 +34,7 @@ pub(crate) fn tally<'a>(
     asked: impl Fn(&PodView) -> Option<Asked<'a>>,
     now: Timestamp,
 ) {
-    *drain = DrainProgress {
-        started_at: drain.started_at.take(),
-        counts_from: drain.counts_from.take(),
-        deadline: drain.deadline.take(),
-        volumes: std::mem::take(&mut drain.volumes),
-        ..DrainProgress::default()
-    };
+    *drain = drain.renewed();
     for pod in leaving {
         drain.pods_left += 1;
         match asked(pod) {

@@ -1,0 +1,245 @@
+//! The pods leave a Node: one drain, whatever it is for.
+//!
+//! Each pass is short: it asks for what can be asked for now, says what is left, and rests. One
+//! deadline counts from when the drain was asked for; after it, or when the operator or a lost Node
+//! asks for it, pods are deleted without grace and not waited for.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
+use ostler_api::{
+    machine::{DrainProgress, DrainPurpose, MachineConditionType, MachineStep, WaitReason},
+    names::label,
+    timeout::Timeout,
+};
+
+use super::{
+    super::{
+        conditions, health,
+        pass::{Pass, Turn, after},
+    },
+    progress, selection,
+    selection::leaving,
+    turns::Turns,
+};
+use crate::{
+    plan::{Action, EventReason, PodRef},
+    pod::{PodView, Refusal},
+    snapshot::{Observed, Settings},
+};
+
+/// A drain for this purpose begins, unless it runs. `counts_from`: from when its timeout counts, if
+/// that is neither the deletion of the Machine nor now.
+pub(crate) fn begin(pass: &mut Pass<'_>, purpose: DrainPurpose, counts_from: Option<Time>) {
+    if !is_of(pass, &purpose) || is_finished(pass, &purpose) {
+        // The second round of what the first one did not get done.
+        let before = pass.status.drain.take().filter(|before| before.purpose() == purpose);
+        let for_another = (purpose != DrainPurpose::Deletion).then_some(purpose);
+        pass.status.drain = Some(DrainProgress {
+            purpose: for_another,
+            started_at: Some(pass.now()),
+            counts_from,
+            cordoned: before.is_some_and(|before| before.cordoned),
+            ..DrainProgress::default()
+        });
+        pass.event_on_node(false, EventReason::DrainStarted, pass.name().to_owned());
+    }
+    let deadline = deadline(pass).map(Into::into);
+    if let Some(drain) = &mut pass.status.drain {
+        drain.deadline = deadline;
+    }
+}
+
+fn is_of(pass: &Pass<'_>, purpose: &DrainPurpose) -> bool {
+    pass.status.drain.as_ref().is_some_and(|drain| drain.purpose() == *purpose)
+}
+
+/// Whether a drain for this purpose has ended.
+pub(crate) fn is_finished(pass: &Pass<'_>, purpose: &DrainPurpose) -> bool {
+    is_of(pass, purpose) && pass.status.drain.as_ref().is_some_and(|drain| drain.finished)
+}
+
+/// A drain for this purpose is not wanted any more, or done with: the next one begins anew.
+pub(crate) fn forget(pass: &mut Pass<'_>, purpose: &DrainPurpose) {
+    if !is_of(pass, purpose) {
+        return;
+    }
+    pass.status.drain = None;
+    conditions::remove(&mut pass.status, &MachineConditionType::Drained);
+    if matches!(
+        pass.status.step,
+        Some(MachineStep::CordonNode | MachineStep::DrainNode | MachineStep::DetachVolumes)
+    ) {
+        pass.step(None);
+    }
+}
+
+/// No new pods on the Node; a wait if pods may still be on their way to it.
+pub(crate) fn cordon(pass: &mut Pass<'_>, node: &Node, force: bool) -> Option<Turn> {
+    if node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true) {
+        return None;
+    }
+    pass.node_patch.cordon = true;
+    if let Some(drain) = &mut pass.status.drain {
+        drain.cordoned = true;
+    }
+    if force {
+        return None;
+    }
+    pass.step(Some(MachineStep::CordonNode));
+    // Pods that were bound before the cordon are seen after it only.
+    Some(pass.wait(WaitReason::NodeNotCordoned, None, None))
+}
+
+/// Asks the pods to leave. `Ok`: none is waited for any more; whether force was needed for that.
+///
+/// # Errors
+/// Pods are left: the wait for them.
+pub(crate) fn empty(pass: &mut Pass<'_>, force: bool) -> Result<bool, Turn> {
+    let Observed::Known(pods) = &pass.snap.pods else {
+        // Whoever deletes by force does not wait for a look.
+        if force && pass.machine.is_deleting() {
+            return Ok(true);
+        }
+        let until = after(pass.snap.now, pass.snap.settings.eviction_retry);
+        let what = "the pods of the node were not looked up yet".to_owned();
+        return Err(pass.wait(WaitReason::NotObserved, Some(what), Some(until)));
+    };
+    for pod in pods.iter().filter(|pod| selection::is_left_over(pod)) {
+        ask(pass, pod);
+    }
+    let leaving = leaving(pass.snap);
+    if !leaving.is_empty() || pass.status.step != Some(MachineStep::DetachVolumes) {
+        pass.step(Some(MachineStep::DrainNode));
+    }
+    if force {
+        for pod in &leaving {
+            pass.act(Action::DeletePod(reference(pod)));
+        }
+        return Ok(!leaving.is_empty());
+    }
+    if leaving.is_empty() { Ok(false) } else { Err(evict(pass, &leaving)) }
+}
+
+/// Writes down that nothing is waited for any more.
+pub(crate) fn finish(pass: &mut Pass<'_>, forced: bool) -> &'static str {
+    if let Some(drain) = &mut pass.status.drain {
+        *drain = DrainProgress { forced, finished: true, ..drain.renewed() };
+    }
+    let (event, reason, text) = if forced {
+        (EventReason::DrainForced, "Forced", "pods were deleted without grace")
+    } else {
+        (EventReason::Drained, "Drained", "no pod is left that has to leave")
+    };
+    let (now, drained) = (pass.now(), &MachineConditionType::Drained);
+    conditions::set(&mut pass.status, &now, drained, !forced, reason, text);
+    pass.event_on_node(forced, event, text.to_owned());
+    text
+}
+
+/// When the drain ends by force; `None`: there is none.
+pub(crate) fn deadline(pass: &Pass<'_>) -> Option<Timestamp> {
+    let drain = pass.status.drain.as_ref();
+    let held = drain.and_then(|drain| drain.counts_from.as_ref());
+    let deleted = pass.machine.metadata.deletion_timestamp.as_ref();
+    let begun = drain.and_then(|drain| drain.started_at.as_ref());
+    let from = held.or(deleted).or(begun)?.0;
+    Some(after(from, limit(pass)))
+}
+
+fn limit(pass: &Pass<'_>) -> Duration {
+    let own = pass.machine.spec.drain_timeout.as_ref().and_then(Timeout::duration);
+    own.unwrap_or(pass.snap.settings.drain_timeout)
+}
+
+/// Whether the deadline has passed.
+pub(crate) fn overdue(pass: &Pass<'_>) -> bool {
+    deadline(pass).is_some_and(|deadline| pass.snap.now >= deadline)
+}
+
+/// Whether pods are to be deleted without grace and without waiting: nobody on a Node that is lost
+/// ends one.
+pub(crate) fn must_force(pass: &Pass<'_>, node: &Node) -> bool {
+    let asked = if pass.machine.is_deleting() {
+        pass.machine.wants_force()
+    } else {
+        pass.machine.label(label::FORCE_DRAIN) == Some("True")
+    };
+    asked || overdue(pass) || is_lost(pass, node)
+}
+
+fn is_lost(pass: &Pass<'_>, node: &Node) -> bool {
+    let for_long =
+        SignedDuration::try_from(pass.snap.settings.unreachable_after).unwrap_or_default();
+    let since = pass.snap.now.checked_sub(for_long).unwrap_or(Timestamp::MIN);
+    health::is_lost(node, since)
+}
+
+fn reference(pod: &PodView) -> PodRef {
+    PodRef { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone() }
+}
+
+/// Asks a pod to leave, with its own grace.
+fn ask(pass: &mut Pass<'_>, pod: &PodView) {
+    let pod = reference(pod);
+    pass.act(if pass.snap.can_evict { Action::Evict(pod) } else { Action::EndPod(pod) });
+}
+
+/// Asks every pod whose time it is, and says what is left. What comes of the requests is added by
+/// [`record`](crate::record::record).
+fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Turn {
+    let turns = Turns::of(pass, leaving);
+    let tries = tries(pass);
+    let mut soonest = [deadline(pass), turns.until()].into_iter().flatten().min();
+    let mut again = |at: Timestamp| soonest = Some(soonest.map_or(at, |other| other.min(at)));
+    for pod in leaving {
+        if pod.terminating {
+            progress::changes_at(pass, pod).into_iter().for_each(&mut again);
+            continue;
+        }
+        if !turns.may_go(pod) {
+            continue;
+        }
+        match &pod.refused {
+            Some(refusal) if pass.snap.now < next_try(refusal, &pass.snap.settings) => {
+                again(next_try(refusal, &pass.snap.settings));
+            }
+            Some(refusal) if refusal.attempts >= tries => {
+                pass.act(Action::DeletePod(reference(pod)));
+            }
+            None if tries == 0 => pass.act(Action::DeletePod(reference(pod))),
+            Some(_) | None => {
+                again(after(pass.snap.now, pass.snap.settings.eviction_retry));
+                ask(pass, pod);
+            }
+        }
+    }
+    let now = pass.snap.now;
+    if let Some(drain) = &mut pass.status.drain {
+        progress::tally(drain, leaving, |_| None, now);
+    }
+    let reason = turns.reason().unwrap_or_else(|| progress::reason(pass.status.drain.as_ref()));
+    let text = turns.message().or_else(|| pass.status.drain.as_ref().map(progress::describe));
+    pass.wait(reason, text, soonest)
+}
+
+/// When an eviction that was tried in vain is tried again.
+fn next_try(refusal: &Refusal, settings: &Settings) -> Timestamp {
+    /// The API server cannot ask for more: what it waits for may come earlier.
+    const MOST: Duration = Duration::from_mins(2);
+    let doublings = u32::try_from(refusal.attempts.saturating_sub(1)).unwrap_or(0).min(10);
+    let usual = settings.eviction_retry.saturating_mul(1 << doublings);
+    let usual = usual.min(settings.eviction_retry_max);
+    let said = refusal.retry_after.filter(|wait| !wait.is_zero());
+    after(refusal.at, said.map_or(usual, |wait| wait.clamp(settings.eviction_retry, MOST)))
+}
+
+/// How many evictions of one pod are tried before it is deleted without grace. As many as the
+/// drain timeout has room for, or more, is no limit of its own: the deadline comes first.
+fn tries(pass: &Pass<'_>) -> i32 {
+    let own = pass.machine.spec.max_evict_retries.unwrap_or(pass.snap.settings.max_evict_retries);
+    let every = pass.snap.settings.eviction_retry_max.as_secs().max(1);
+    let fit = i32::try_from(limit(pass).as_secs() / every).unwrap_or(i32::MAX);
+    if own >= fit { i32::MAX } else { own.max(0) }
+}

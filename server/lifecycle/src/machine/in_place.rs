@@ -1,0 +1,357 @@
+//! The Node is updated in place: its pods leave, then an agent on it brings operating system and
+//! kubelet to another version, and the instance stays.
+//!
+//! Labels on the Node say what is wanted and how it went; the condition `InPlaceUpdate` of the Node
+//! says how far it is, in machine-controller-manager's words. The agent begins when the reason is
+//! `ReadyForUpdate`. What has to be done to the Node of a MachineSet afterwards is the work of its
+//! MachineDeployment, which also chooses the Nodes.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use ostler_api::{
+    machine::{
+        DrainPurpose, MachineOperationType, MachinePhase, MachineState, MachineStep, WaitReason,
+    },
+    names::{annotation, label, node_condition, taint},
+    timeout::Timeout,
+};
+
+use super::{
+    draining::emptying,
+    health, missing, node_notes,
+    pass::{Pass, Turn, after},
+    running, unhealthy, volumes,
+};
+use crate::plan::EventReason;
+
+/// How far it is, as the condition of the Node says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It may be selected.
+    Candidate,
+    /// Its pods have to leave.
+    Selected,
+    /// They have left.
+    Drained,
+    /// Somebody may update it.
+    Ready,
+    /// It was updated.
+    Successful,
+    /// It was not.
+    Failed,
+}
+
+impl Stage {
+    const WORDS: [(Self, &'static str); 6] = [
+        (Self::Candidate, "CandidateForUpdate"),
+        (Self::Selected, "SelectedForUpdate"),
+        (Self::Drained, "DrainSuccessful"),
+        (Self::Ready, "ReadyForUpdate"),
+        (Self::Successful, "UpdateSuccessful"),
+        (Self::Failed, "UpdateFailed"),
+    ];
+
+    fn of(node: &Node) -> Option<Self> {
+        let reason =
+            node_notes::condition(node, node_condition::IN_PLACE_UPDATE)?.reason.as_deref();
+        Self::WORDS.iter().find(|(_, word)| Some(*word) == reason).map(|(stage, _)| *stage)
+    }
+
+    fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(stage, _)| *stage == self).map_or("", |(_, word)| word)
+    }
+}
+
+/// What the labels of the Node say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Labels {
+    candidate: bool,
+    selected: bool,
+    /// Whether the update went well; `None`: nobody says.
+    result: Option<bool>,
+}
+
+impl Labels {
+    fn of(node: &Node) -> Self {
+        let value = |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key));
+        Self {
+            candidate: value(label::CANDIDATE_FOR_UPDATE).is_some(),
+            selected: value(label::SELECTED_FOR_UPDATE).is_some(),
+            result: match value(label::UPDATE_RESULT).map(String::as_str) {
+                Some("successful") => Some(true),
+                Some("failed") => Some(false),
+                Some(_) | None => None,
+            },
+        }
+    }
+}
+
+/// What the condition is to say next; `None`: it stays. `drained`: the pods have left for this
+/// update.
+fn next(stage: Option<Stage>, labels: Labels, drained: bool) -> Option<Stage> {
+    use Stage::{Candidate, Drained, Failed, Ready, Selected, Successful};
+    let result = labels.result.map(|well| if well { Successful } else { Failed });
+    let next = match stage {
+        Some(Selected) if drained => Some(Drained),
+        _ if !labels.candidate => None,
+        None => Some(Candidate),
+        Some(Candidate) if labels.selected => Some(Selected),
+        Some(Selected) => (!labels.selected).then_some(Candidate),
+        Some(Successful) => result.or(Some(Candidate)),
+        Some(Drained) => result.or(Some(Ready)),
+        // Whoever takes the result away wants it to be tried again, or not at all.
+        Some(Failed) => result.or(Some(if labels.selected { Selected } else { Candidate })),
+        Some(Candidate | Ready) => result,
+    };
+    next.filter(|next| Some(*next) != stage)
+}
+
+/// Says on the Node how far it is.
+fn keep(pass: &mut Pass<'_>, node: &Node) {
+    let (stage, labels) = (Stage::of(node), Labels::of(node));
+    let phase = pass.status.machine_phase();
+    let drained =
+        matches!(phase, MachinePhase::InPlaceUpdating | MachinePhase::InPlaceUpdateSuccessful);
+    let given_back = phase == MachinePhase::Running && stage == Some(Stage::Ready);
+    let next = match next(stage, labels, drained) {
+        None if given_back && labels.candidate && !labels.selected => Some(Stage::Candidate),
+        next => next,
+    };
+    let Some(next) = next else { return };
+    let message = match next {
+        Stage::Candidate => "Node may be selected for an in-place update".to_owned(),
+        Stage::Selected => "Node is selected for an in-place update".to_owned(),
+        Stage::Drained => "Node draining successful".to_owned(),
+        Stage::Ready => "Node is ready for in-place update".to_owned(),
+        Stage::Successful => "Node is successfully updated".to_owned(),
+        Stage::Failed => failure(node),
+    };
+    node_notes::say(pass, node, node_condition::IN_PLACE_UPDATE, true, next.word(), &message);
+}
+
+/// What whoever updated it says.
+fn failure(node: &Node) -> String {
+    let notes = node.metadata.annotations.as_ref();
+    let reason = notes.and_then(|notes| notes.get(annotation::UPDATE_FAILED_REASON));
+    reason.cloned().unwrap_or_else(|| "no reason given".to_owned())
+}
+
+/// Whether it is the turn of a Node that is healthy. Says on it how far it is. What a driver does
+/// to the instance is finished first.
+pub(crate) fn is_chosen(pass: &mut Pass<'_>, node: &Node) -> bool {
+    keep(pass, node);
+    let labels = Labels::of(node);
+    let chosen = labels.selected
+        && match Stage::of(node) {
+            Some(Stage::Selected | Stage::Drained | Stage::Ready) => true,
+            Some(Stage::Failed) => labels.result == Some(false),
+            Some(Stage::Candidate | Stage::Successful) | None => false,
+        };
+    if !chosen {
+        give_back(pass);
+    }
+    chosen && pass.status.operation.is_none()
+}
+
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+    let phase = pass.status.machine_phase();
+    // A Running Machine was looked at before it was its turn.
+    let looked = if phase == MachinePhase::Running { Ok(pass.node()) } else { running::look(pass) };
+    let node = match looked {
+        Ok(node) => node,
+        Err(turn) => return turn,
+    };
+    match (phase, node) {
+        (MachinePhase::InPlaceUpdating, node) => updating(pass, node),
+        (_, None) => unhealthy::plan(pass, WaitReason::NodeMissing, "the node is gone"),
+        (phase, Some(node)) => {
+            if let Some(complaint) = health::complaint(node, pass.machine, &pass.snap.settings) {
+                return unhealthy::plan(pass, WaitReason::NodeUnhealthy, &complaint);
+            }
+            keep(pass, node);
+            match (Stage::of(node), Labels::of(node)) {
+                (Some(Stage::Selected), Labels { selected: true, .. }) => empty(pass, node),
+                (Some(Stage::Drained | Stage::Ready), _) if phase == MachinePhase::Running => {
+                    begin(pass);
+                    updating(pass, Some(node))
+                }
+                (_, labels) => stands(pass, node, labels),
+            }
+        }
+    }
+}
+
+/// The pods leave, as in a deletion, and the volumes after them; nothing is taken by force that the
+/// Node still needs.
+fn empty(pass: &mut Pass<'_>, node: &Node) -> Turn {
+    let said = node_notes::condition(node, node_condition::IN_PLACE_UPDATE);
+    let selected_at = said.and_then(|said| said.last_transition_time.clone());
+    emptying::begin(pass, DrainPurpose::InPlaceUpdate, selected_at);
+    let text = "draining the node for an in-place update";
+    let type_ = MachineOperationType::DrainNode;
+    pass.last_operation(type_, MachineState::Processing, text, None);
+    let force = emptying::must_force(pass, node);
+    if let Some(turn) = emptying::cordon(pass, node, force) {
+        return turn;
+    }
+    let forced = match emptying::empty(pass, force) {
+        Ok(forced) => forced,
+        Err(turn) => return turn,
+    };
+    if !force && let Some(turn) = volumes::depart(pass) {
+        return turn;
+    }
+    emptying::finish(pass, forced);
+    begin(pass);
+    keep(pass, node);
+    updating(pass, Some(node))
+}
+
+/// From now on the time of whoever updates the Node counts.
+fn begin(pass: &mut Pass<'_>) {
+    pass.machine_phase(&MachinePhase::InPlaceUpdating);
+    let text = format!("Machine {} is undergoing an in-place update", pass.name());
+    let type_ = MachineOperationType::InPlaceUpdate;
+    pass.last_operation(type_, MachineState::Processing, &text, None);
+    pass.event_on_node(false, EventReason::InPlaceUpdateReady, text);
+    pass.step(Some(MachineStep::UpdateNode));
+}
+
+/// Somebody updates the Node, which may be gone or not ready meanwhile.
+fn updating(pass: &mut Pass<'_>, node: Option<&Node>) -> Turn {
+    pass.step(Some(MachineStep::UpdateNode));
+    if let Some(node) = node {
+        keep(pass, node);
+    }
+    match node.map(Labels::of).and_then(|labels| labels.result) {
+        Some(true) => return succeed(pass),
+        Some(false) => {
+            let why = node.map(failure).unwrap_or_default();
+            let text = format!("Machine {} failed to update dependencies: {why}", pass.name());
+            return fail(pass, &text);
+        }
+        None => {}
+    }
+    let complaint = match node {
+        Some(node) => health::complaint(node, pass.machine, &pass.snap.settings),
+        None => Some("the node is gone".to_owned()),
+    };
+    let look = match complaint.as_ref().map(|_| missing::look(pass)) {
+        Some(Err(lost)) => return lost,
+        Some(Ok(look)) => look,
+        None => None,
+    };
+    let (due, limit) = due(pass);
+    if pass.snap.now >= due {
+        let minutes = limit.as_secs() / 60;
+        let text =
+            format!("Machine {} failed to in-place update in {minutes} minutes", pass.name());
+        return fail(pass, &text);
+    }
+    let state = complaint.map(|it| format!("; now {it}")).unwrap_or_default();
+    let text =
+        format!("whoever updates the node says so by its label {}{state}", label::UPDATE_RESULT);
+    let until = look.map_or(due, |look| look.min(due));
+    pass.wait(WaitReason::NodeUpdating, Some(text), Some(until))
+}
+
+/// When an update that nobody speaks of counts as failed, with the time that was lost to outages.
+fn due(pass: &Pass<'_>) -> (Timestamp, Duration) {
+    let own = pass.machine.spec.in_place_update_timeout.as_ref().and_then(Timeout::duration);
+    let limit = own.unwrap_or(pass.snap.settings.in_place_timeout);
+    let current = pass.status.current_status.as_ref();
+    let since = current.and_then(|current| current.last_update_time.as_ref());
+    let since = since.map_or(pass.snap.now, |time| time.0);
+    (after(after(since, limit), pass.snap.api.lost(since, pass.snap.now)), limit)
+}
+
+fn succeed(pass: &mut Pass<'_>) -> Turn {
+    let text = format!("Machine {} successfully updated dependencies", pass.name());
+    let type_ = MachineOperationType::InPlaceUpdate;
+    pass.last_operation(type_, MachineState::Successful, &text, None);
+    pass.event_on_node(false, EventReason::InPlaceUpdated, text);
+    pass.machine_phase(&MachinePhase::InPlaceUpdateSuccessful);
+    pass.step(None);
+    soon(pass)
+}
+
+fn fail(pass: &mut Pass<'_>, text: &str) -> Turn {
+    if pass.status.machine_phase() != MachinePhase::InPlaceUpdateFailed {
+        pass.machine_phase(&MachinePhase::InPlaceUpdateFailed);
+        pass.event_on_node(true, EventReason::InPlaceUpdateFailed, text.to_owned());
+    }
+    let type_ = MachineOperationType::InPlaceUpdate;
+    pass.last_operation(type_, MachineState::Failed, text, None);
+    pass.step(None);
+    pass.wait(WaitReason::InPlaceUpdateFailed, Some(text.to_owned()), None)
+}
+
+/// What was written to the Node is looked at before anything follows from it.
+fn soon(pass: &mut Pass<'_>) -> Turn {
+    const SOON: Duration = Duration::from_secs(1);
+    let until = after(pass.snap.now, SOON);
+    let what = "the node does not show yet what became of its update".to_owned();
+    pass.wait(WaitReason::NodeUpdating, Some(what), Some(until))
+}
+
+/// The update failed, by word or by time: it stays so until somebody says otherwise.
+fn stands(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Turn {
+    match labels.result {
+        Some(true) => succeed(pass),
+        Some(false) => {
+            let text =
+                format!("Machine {} failed to update dependencies: {}", pass.name(), failure(node));
+            fail(pass, &text)
+        }
+        None if !labels.selected => {
+            give_back(pass);
+            pass.machine_phase(&MachinePhase::Running);
+            soon(pass)
+        }
+        None => {
+            let last = pass.status.last_operation.as_ref();
+            let text = last.and_then(|last| last.description.clone()).unwrap_or_default();
+            fail(pass, &text)
+        }
+    }
+}
+
+/// It is not wanted any more: the Node takes pods again, unless somebody else cordoned it.
+fn give_back(pass: &mut Pass<'_>) {
+    let drain = pass.status.drain.as_ref();
+    let ours = drain.is_some_and(|it| it.cordoned && it.purpose() == DrainPurpose::InPlaceUpdate);
+    pass.node_patch.uncordon |= ours;
+    emptying::forget(pass, &DrainPurpose::InPlaceUpdate);
+}
+
+/// The Node was updated and is healthy. For a Machine that no MachineSet looks after, the Node gets
+/// back what it had: it takes pods once its critical components run. A wait: not yet.
+pub(crate) fn conclude(pass: &mut Pass<'_>, node: &Node) -> Option<Turn> {
+    let labels = Labels::of(node);
+    let says_so = Stage::of(node) == Some(Stage::Successful);
+    if labels.candidate && labels.result == Some(true) && !says_so {
+        keep(pass, node);
+        return Some(soon(pass));
+    }
+    if pass.machine.has_machine_set() {
+        emptying::forget(pass, &DrainPurpose::InPlaceUpdate);
+        return None;
+    }
+    for key in [label::CANDIDATE_FOR_UPDATE, label::SELECTED_FOR_UPDATE, label::UPDATE_RESULT] {
+        pass.node_patch.labels.insert(key.to_owned(), None);
+    }
+    let reason = annotation::UPDATE_FAILED_REASON.to_owned();
+    pass.node_patch.annotations.insert(reason, None);
+    if pass.status.critical_components {
+        node_notes::edit_taints(pass, node, |taints| {
+            let key = taint::CRITICAL_COMPONENTS_NOT_READY;
+            if !taints.iter().any(|one| one.key == key) {
+                taints.push(node_notes::no_schedule(key));
+            }
+        });
+    }
+    give_back(pass);
+    None
+}

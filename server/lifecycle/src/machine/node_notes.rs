@@ -1,0 +1,52 @@
+//! What a Machine says on its Node: taints and conditions, each part of the one write of a pass.
+
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
+
+use super::{health, pass::Pass};
+
+/// Changes the taints of the Node, together with what this pass changed of them already.
+pub(crate) fn edit_taints(pass: &mut Pass<'_>, node: &Node, edit: impl FnOnce(&mut Vec<Taint>)) {
+    let old = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let mut new = pass.node_patch.taints.clone().unwrap_or_else(|| old.clone());
+    edit(&mut new);
+    if new != old || pass.node_patch.taints.is_some() {
+        pass.node_patch.taints = Some(new);
+    }
+}
+
+/// A taint that nothing new tolerates by accident.
+pub(crate) fn no_schedule(key: &str) -> Taint {
+    Taint { key: key.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() }
+}
+
+/// A condition of the Node.
+pub(crate) fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondition> {
+    health::conditions(node).iter().find(|one| one.type_ == type_)
+}
+
+/// Sets a condition of the Node, unless it is so. Its transition time moves with status or reason.
+pub(crate) fn say(
+    pass: &mut Pass<'_>,
+    node: &Node,
+    type_: &str,
+    holds: bool,
+    reason: &str,
+    message: &str,
+) {
+    let status = if holds { "True" } else { "False" };
+    let old = condition(node, type_)
+        .filter(|old| old.status == status && old.reason.as_deref() == Some(reason));
+    if old.is_some_and(|old| old.message.as_deref().unwrap_or_default() == message) {
+        return;
+    }
+    let transition = old.and_then(|old| old.last_transition_time.clone());
+    pass.node_status.conditions.retain(|one| one.type_ != type_);
+    pass.node_status.conditions.push(NodeCondition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_transition_time: Some(transition.unwrap_or_else(|| pass.now())),
+        last_heartbeat_time: Some(pass.now()),
+    });
+}
