@@ -33,12 +33,8 @@ impl Kubectl {
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
     {
-        let mut child = Command::new(&self.program)
-            .arg("--kubeconfig")
-            .arg(&self.kubeconfig)
-            .arg("--cache-dir")
-            .arg(&self.cache)
-            .args(args)
+        let mut child = self
+            .command(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -48,6 +44,18 @@ impl Kubectl {
             stdin.write_all(input.as_bytes()).expect("kubectl reads its input");
         }
         child.wait_with_output().expect("kubectl ends")
+    }
+
+    /// The command, for whoever listens to it while it runs.
+    pub fn command<I, S>(&self, args: I) -> Command
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        let mut command = Command::new(&self.program);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--cache-dir").arg(&self.cache);
+        command.args(args);
+        command
     }
 
     /// Runs kubectl and returns its stdout.

@@ -43,6 +43,19 @@ pub fn kubectl() -> Option<PathBuf> {
     find("kubectl", &["kubectl.1.33", "kubectl.1.32", "kubectl"])
 }
 
+/// The command `docker`, if it reaches an engine.
+pub fn docker_engine() -> Option<PathBuf> {
+    let what = "a Docker Engine and the command docker";
+    let docker = find(what, &["docker"])?;
+    let answered =
+        Command::new(&docker).args(["version", "--format", "{{.Server.Version}}"]).output();
+    if answered.is_ok_and(|output| output.status.success()) {
+        return Some(docker);
+    }
+    skip(what);
+    None
+}
+
 /// python3 with its module venv, which some distributions package apart.
 pub fn python_with_venv() -> Option<PathBuf> {
     let what = "python3 with venv";

@@ -57,7 +57,7 @@ pub struct Options {
 
     /// Seconds that pods get to end at SIGTERM, if their own grace is not shorter; below the time
     /// after which the engine kills the container
-    #[arg(long, env = "OSTLER_SHUTDOWN_GRACE", value_name = "SECONDS", default_value_t = 8)]
+    #[arg(long, env = "OSTLER_SHUTDOWN_GRACE", value_name = "SECONDS", default_value_t = 7)]
     pub shutdown_grace: u64,
 }
 

@@ -19,7 +19,11 @@ use crate::pods::{Surroundings, Work};
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let level = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(level).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
     // The first process of a container gets no signal that it has not asked for.
     let shutdown = shutdown()?;
     let store = Store::open(&options.state_dir)?;

@@ -30,6 +30,9 @@ enum Trouble {
     NoKubeconfig,
 }
 
+/// A signer that hands out certificates which are due at once is not asked more often.
+const SOONEST: Duration = Duration::from_secs(10);
+
 /// Renews the certificate whenever it is due, for ever.
 pub(crate) async fn renew(
     store: Store,
@@ -47,6 +50,7 @@ pub(crate) async fn renew(
                 identity = renewed;
                 clients.send_replace(access);
                 backoff = fresh_backoff();
+                sleep(SOONEST).await;
             }
             Err(error) => {
                 tracing::warn!(node, error = %chain(&error), "certificate cannot be renewed yet");

@@ -99,9 +99,12 @@ pub(crate) async fn say_goodbye(about: &About, access: &Access) {
         address: own_address(&access.server).await,
         going: true,
     };
-    let status = object::status(about, &now, &Map::new(), Timestamp::now());
-    let said = api::patch_status(&access.client, &about.name, &status);
-    match tokio::time::timeout(LAST_WORD, said).await {
+    let say = async {
+        let since = said_before(access, about).await?;
+        let status = object::status(about, &now, &since, Timestamp::now());
+        api::patch_status(&access.client, &about.name, &status).await
+    };
+    match tokio::time::timeout(LAST_WORD, say).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(error = %chain(&error), "could not say goodbye"),
         Err(_) => tracing::warn!("could not say goodbye in time"),

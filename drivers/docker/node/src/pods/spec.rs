@@ -72,8 +72,16 @@ pub(super) struct Reported {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReportedContainer {
     pub(super) restarts: u32,
-    /// Ended with this exit code; `None`: it ran.
-    pub(super) exit: Option<i32>,
+    /// How it ended; `None`: it ran.
+    pub(super) end: Option<ReportedEnd>,
+}
+
+/// An end that the API was told of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ReportedEnd {
+    pub(super) code: i32,
+    pub(super) started: Option<Timestamp>,
+    pub(super) at: Option<Timestamp>,
 }
 
 impl PodSpec {
@@ -207,12 +215,16 @@ fn reported_container(status: &ContainerStatus) -> Option<ReportedContainer> {
     let restarts = u32::try_from(status.restart_count).unwrap_or_default();
     let state = status.state.as_ref()?;
     let ended = |state: &k8s_openapi::api::core::v1::ContainerState| {
-        state.terminated.as_ref().map(|ended| ended.exit_code)
+        state.terminated.as_ref().map(|ended| ReportedEnd {
+            code: ended.exit_code,
+            started: ended.started_at.as_ref().map(|time| time.0),
+            at: ended.finished_at.as_ref().map(|time| time.0),
+        })
     };
     // One that waits for its next start has ended before.
-    let exit = ended(state).or_else(|| status.last_state.as_ref().and_then(ended));
+    let end = ended(state).or_else(|| status.last_state.as_ref().and_then(ended));
     let ran = state.running.is_some();
-    (ran || exit.is_some()).then(|| ReportedContainer { restarts, exit: exit.filter(|_| !ran) })
+    (ran || end.is_some()).then(|| ReportedContainer { restarts, end: end.filter(|_| !ran) })
 }
 
 #[cfg(test)]
@@ -311,7 +323,7 @@ mod tests {
         let containers: Vec<_> = found
             .containers
             .iter()
-            .map(|(name, it)| (name.as_str(), it.restarts, it.exit))
+            .map(|(name, it)| (name.as_str(), it.restarts, it.end.as_ref().map(|end| end.code)))
             .collect();
         assert_eq!(containers, [("a", 2, None), ("b", 0, Some(3)), ("d", 1, Some(4))]);
         let ended = pod(&json!({"containers": []}), &json!({}), &json!({"phase": "Failed"}));

@@ -172,8 +172,15 @@ impl ContainerState {
     fn new(known: Option<&ReportedContainer>, restart: Restart, now: Now) -> Self {
         let fresh = Self { restarts: 0, crashes: 0, phase: Phase::Waiting, last: None };
         let Some(known) = known else { return fresh };
-        let exit = known.exit.map_or(Exit::Lost, Exit::Code);
-        let ended = Ended { started: now.at, at: now.at, since: now.since, exit };
+        let ended = match &known.end {
+            Some(end) => Ended {
+                exit: Exit::Code(end.code),
+                started: end.started.unwrap_or(now.at),
+                at: end.at.unwrap_or(now.at),
+                since: now.since,
+            },
+            None => Ended { exit: Exit::Lost, started: now.at, at: now.at, since: now.since },
+        };
         // What is started again is started at once: that the machine went was not its fault.
         if restarts(restart, &ended.exit) {
             let restarts = known.restarts.saturating_add(1);
@@ -230,7 +237,7 @@ fn backoff(crashes: u32) -> Duration {
 pub(super) mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::spec::{Command, ContainerSpec, Reported};
+    use super::super::spec::{Command, ContainerSpec, Reported, ReportedEnd};
     use super::*;
 
     pub(crate) fn spec(restart: Restart, containers: &[&str]) -> PodSpec {
@@ -308,9 +315,10 @@ pub(super) mod tests {
 
     #[test]
     fn after_a_restart_of_the_machine_its_containers_go_on_by_their_policy() {
-        let ran = ReportedContainer { restarts: 2, exit: None };
-        let told = ReportedContainer { restarts: 2, exit: Some(143) };
-        let done = ReportedContainer { restarts: 2, exit: Some(0) };
+        let end = |code| ReportedEnd { code, started: None, at: None };
+        let ran = ReportedContainer { restarts: 2, end: None };
+        let told = ReportedContainer { restarts: 2, end: Some(end(143)) };
+        let done = ReportedContainer { restarts: 2, end: Some(end(0)) };
         for (policy, known, restarts, ended) in [
             (Restart::Always, &ran, 3, None),
             (Restart::Always, &done, 3, None),

@@ -22,10 +22,13 @@ pub(super) fn status(
     now: Instant,
 ) -> Value {
     let phase = phase(spec, state);
+    let refused = state.over.and_then(refusal);
     let containers: Vec<_> = spec
         .containers
         .iter()
         .zip(&state.containers)
+        // What was refused was never made.
+        .filter(|_| refused.is_none())
         .map(|(container, known)| container_status(spec, container, known, now))
         .collect();
     let mut status = json!({
@@ -33,7 +36,7 @@ pub(super) fn status(
         "conditions": conditions(state, phase), "containerStatuses": containers,
     });
     let Some(object) = status.as_object_mut() else { return status };
-    if let Some((reason, message)) = state.over.and_then(refusal) {
+    if let Some((reason, message)) = refused {
         object.insert("reason".to_owned(), json!(reason));
         object.insert("message".to_owned(), json!(message));
     }
@@ -99,22 +102,24 @@ fn container_status(
     known: &ContainerState,
     now: Instant,
 ) -> Value {
-    let id = format!("ostler-process://{}/{}/{}", spec.uid, container.name, known.restarts);
+    let id = |restarts| format!("ostler-process://{}/{}/{restarts}", spec.uid, container.name);
+    let (this, before) = (id(known.restarts), id(known.restarts.saturating_sub(1)));
     let waits_again =
         spec.deleted.is_none() && known.restart_at(spec.restart).is_some_and(|due| due > now);
     let running = known.is_running();
+    let last = known.last.as_ref().map(|ended| (ended, &before));
     let (current, last) = match &known.phase {
-        Phase::Waiting => (waiting("ContainerCreating"), known.last.as_ref()),
-        Phase::Running { at, .. } => {
-            (json!({"running": {"startedAt": Time(*at)}}), known.last.as_ref())
-        }
-        Phase::Ended(ended) if waits_again => (waiting("CrashLoopBackOff"), Some(ended)),
-        Phase::Ended(ended) => (json!({"terminated": terminated(ended, &id)}), known.last.as_ref()),
+        Phase::Waiting => (waiting("ContainerCreating"), last),
+        Phase::Running { at, .. } => (json!({"running": {"startedAt": Time(*at)}}), last),
+        Phase::Ended(ended) if waits_again => (waiting("CrashLoopBackOff"), Some((ended, &this))),
+        Phase::Ended(ended) => (json!({"terminated": terminated(ended, &this)}), last),
     };
-    let last =
-        last.map_or_else(|| json!({}), |ended| json!({"terminated": terminated(ended, &id)}));
+    let last = match last {
+        Some((ended, id)) => json!({"terminated": terminated(ended, id)}),
+        None => json!({}),
+    };
     json!({
-        "name": container.name, "image": container.image, "imageID": "", "containerID": id,
+        "name": container.name, "image": container.image, "imageID": "", "containerID": this,
         "ready": running, "started": running, "restartCount": known.restarts,
         "state": current, "lastState": last,
     })
@@ -256,6 +261,7 @@ mod tests {
             state.over = Some(over);
             let status = said(&spec, &state, start.since);
             assert_eq!((&status["phase"], &status["reason"]), (&json!("Failed"), &json!(reason)));
+            assert_eq!(status["containerStatuses"], json!([]));
         }
     }
 
