@@ -17,6 +17,7 @@ mod grpc;
 mod hot_update;
 mod legacy;
 mod manifests;
+mod node;
 mod preboot;
 mod rolling;
 mod sanity;
