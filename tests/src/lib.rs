@@ -16,6 +16,7 @@ pub mod process;
 pub mod proxy;
 pub mod repository;
 pub mod rights;
+pub mod sim;
 pub mod stack;
 pub mod tools;
 pub mod world;

@@ -5,6 +5,7 @@ mod bootstrap;
 mod clock;
 mod instance;
 mod journal;
+mod listener;
 mod request;
 mod seed;
 mod state;
@@ -21,6 +22,7 @@ pub use bootstrap::{Bootstrap, BootstrapToken, NOT_READY_TAINT, StartupTaint, Us
 pub use clock::Clock;
 pub use instance::{CLUSTER_TAG, Identity, Instance, MACHINE_TAG, Power, TagSet, UID_TAG};
 pub use journal::{Journal, JournalError};
+pub use listener::Listener;
 pub use request::{Lookup, NewInstance, Refusal};
 pub use state::{Changes, Leftover, Record, State};
 
@@ -46,6 +48,8 @@ struct Shared {
     journal: Option<Journal>,
     /// Number of appends so far, which is what a sync covers.
     appends: u64,
+    /// Told of every change.
+    listener: Option<Listener>,
 }
 
 /// The cloud did not do what it was asked.
@@ -78,9 +82,14 @@ impl Cloud {
 
     fn new(state: State, journal: Option<Journal>, clock: Clock) -> Self {
         let revision = watch::Sender::new(state.revision());
-        let shared = Mutex::new(Shared { state, journal, appends: 0 });
+        let shared = Mutex::new(Shared { state, journal, appends: 0, listener: None });
         let synced = tokio::sync::Mutex::new(0);
         Self { inner: Arc::new(Inner { shared, revision, clock, synced }) }
+    }
+
+    /// From now on tells `listener` of every change by this process.
+    pub fn tell(&self, listener: Listener) {
+        self.lock().listener = Some(listener);
     }
 
     /// The state file, if it has one. Then other processes may change it, too.
@@ -192,6 +201,9 @@ impl Shared {
         }
         self.appends += 1;
         for record in records {
+            if let Some(listener) = &self.listener {
+                listener.hear(&record, &self.state);
+            }
             self.state.apply(record);
         }
         if let Some(journal) = &mut self.journal {

@@ -1,0 +1,111 @@
+//! One seed for all the randomness of a process.
+//!
+//! Ids, jitter, hash maps and the order in which `tokio::select!` looks at its branches all come from
+//! `getrandom` in the end. This crate defines that function in place of the C library's: until
+//! [`seed`] is called it asks the kernel, and from then on it deals numbers that depend on the seed
+//! alone. Nothing else has to know of it, neither the product nor what it stands on.
+//!
+//! [`fork`] makes a copy of a process that has one thread: worlds that begin alike, each with its own
+//! end, however badly it ends.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+static SEEDED: AtomicBool = AtomicBool::new(false);
+static STATE: AtomicU64 = AtomicU64::new(0);
+
+/// From now on all randomness of this process depends on `seed` and on the order of the questions
+/// alone. Not for two threads that ask at once: their order would be another source.
+pub fn seed(seed: u64) {
+    STATE.store(mix(seed), Ordering::SeqCst);
+    SEEDED.store(true, Ordering::SeqCst);
+}
+
+/// One step of `SplitMix64`: the next state, well mixed.
+fn mix(state: u64) -> u64 {
+    let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn next() -> u64 {
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    mix(STATE.fetch_add(STEP, Ordering::SeqCst).wrapping_add(STEP))
+}
+
+/// What the C library has under this name.
+///
+/// # Safety
+/// `buffer` can be written to for `length` bytes.
+#[expect(unsafe_code, reason = "takes the place of a function of the C library")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getrandom(buffer: *mut c_void, length: usize, flags: c_uint) -> isize {
+    if !SEEDED.load(Ordering::SeqCst) {
+        // SAFETY: the arguments are the caller's, who keeps the rules of the system call.
+        let written = unsafe { libc::syscall(libc::SYS_getrandom, buffer, length, flags) };
+        return isize::try_from(written).unwrap_or(-1);
+    }
+    if length == 0 {
+        return 0;
+    }
+    // SAFETY: the caller promises that so many bytes are its own.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), length) };
+    for chunk in bytes.chunks_mut(8) {
+        chunk.copy_from_slice(next().to_le_bytes().get(..chunk.len()).unwrap_or_default());
+    }
+    isize::try_from(length).unwrap_or(isize::MAX)
+}
+
+/// Another process that goes on from here: its id for the parent, nothing for the child.
+///
+/// # Errors
+/// The process has more than one thread (only the one that calls would go on, and what the others
+/// hold would be held for ever), or the system has no room for another one.
+#[expect(unsafe_code, reason = "there is no safe way to fork")]
+pub fn fork() -> io::Result<Option<u32>> {
+    let threads = std::fs::read_dir("/proc/self/task")?.count();
+    if threads != 1 {
+        return Err(io::Error::other(format!("{threads} threads run, and only one can go on")));
+    }
+    // SAFETY: no other thread exists, so that nothing is left locked or half done in the child.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        child => Ok(Some(child.unsigned_abs())),
+    }
+}
+
+/// Waits until a child has ended: which, and with what status (its exit code, or 128 and its signal).
+///
+/// # Errors
+/// There is no child.
+#[expect(unsafe_code, reason = "a call of the C library")]
+pub fn wait() -> io::Result<(u32, i32)> {
+    let mut status: c_int = 0;
+    // SAFETY: `status` outlives the call.
+    let child = unsafe { libc::waitpid(-1, &raw mut status, 0) };
+    if child < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let code = if libc::WIFEXITED(status) {
+        libc::WEXITSTATUS(status)
+    } else {
+        128 + libc::WTERMSIG(status)
+    };
+    Ok((child.unsigned_abs(), code))
+}
+
+/// Ends a process that was forked, without what an ordinary end does: that is the parent's.
+#[expect(unsafe_code, reason = "a call of the C library")]
+pub fn leave(code: i32) -> ! {
+    // SAFETY: ends the process; nothing runs afterwards.
+    unsafe { libc::_exit(code) }
+}
+
+/// Ends this process by a signal if it still runs after so many seconds of the real clock.
+#[expect(unsafe_code, reason = "a call of the C library")]
+pub fn limit(seconds: u32) {
+    // SAFETY: sets a timer of the process; nobody else uses it.
+    let _left = unsafe { libc::alarm(seconds) };
+}

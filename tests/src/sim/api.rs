@@ -1,0 +1,188 @@
+//! What stands between each party and the API server: delays, refusals, lost answers, late and broken
+//! watches. Every request is written into the trace, and every change told to the oracle.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::{Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody};
+use kube::Client;
+use ostler_apiserver::serving::LocalService;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use tower::{BoxError, Service};
+
+use super::oracle::{Change, Oracle};
+use super::plan::Party;
+use super::trace::Trace;
+use super::weather::{Luck, Sky};
+
+type Body = UnsyncBoxBody<Bytes, BoxError>;
+/// Called with the number of the write that was just done; true: whoever asked dies now.
+pub type OnWrite = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// One party's way to the API server.
+#[derive(Clone)]
+#[expect(missing_debug_implementations, reason = "a service cannot be shown")]
+pub struct Front {
+    /// Name in the trace.
+    pub name: String,
+    /// None: nothing goes wrong for this party.
+    pub party: Option<Party>,
+    /// What goes wrong.
+    pub sky: Sky,
+    /// Where it is written down.
+    pub trace: Trace,
+    /// Who judges.
+    pub oracle: Oracle,
+    /// The server.
+    pub api: LocalService,
+    /// Told of every write that was done.
+    pub on_write: Option<OnWrite>,
+}
+
+impl Front {
+    /// A client that goes this way.
+    pub fn client(self) -> Client {
+        Client::new(self, "default")
+    }
+
+    async fn delay(&self) {
+        let delay = self.party.map_or(Duration::ZERO, |party| self.sky.request_delay(party));
+        if !delay.is_zero() {
+            sleep(delay).await;
+        }
+    }
+
+    async fn answer(
+        self,
+        request: Request<kube::client::Body>,
+    ) -> Result<Response<Body>, BoxError> {
+        let (head, body) = request.into_parts();
+        let method = head.method.to_string();
+        let path = head.uri.path().to_owned();
+        let query = head.uri.query().unwrap_or_default();
+        let watch = query.split('&').any(|one| one == "watch=true" || one == "watch=1");
+        let body = body.collect().await?.to_bytes();
+        self.delay().await;
+        let luck = self.party.map_or(Luck::Fine, |party| self.sky.request(party));
+        let told = format!("{method} {path}{}", if watch { " watch" } else { "" });
+        match luck {
+            Luck::Down => {
+                self.trace.note(&self.name, format_args!("{told} -> not reached"));
+                return Err(refused("the API server cannot be reached"));
+            }
+            Luck::Code(code) => {
+                self.trace.note(&self.name, format_args!("{told} -> {code}, injected"));
+                return Ok(status(code));
+            }
+            Luck::Fine | Luck::Lost => {}
+        }
+        if watch && self.party.is_some_and(|party| self.sky.expired(party)) {
+            self.trace.note(&self.name, format_args!("{told} -> 410, injected"));
+            return Ok(status(410));
+        }
+        let wrote = body.clone();
+        let request = Request::from_parts(head, Full::new(body));
+        let answer = self.api.clone().call(request).await.map_err(|never| match never {})?;
+        if watch {
+            self.trace.note(&self.name, format_args!("{told} -> {}", answer.status().as_u16()));
+            return Ok(self.watched(answer));
+        }
+        let (head, body) = answer.into_parts();
+        let body = body.collect().await.map_err(|error| -> BoxError { error.into() })?.to_bytes();
+        // What users look at says nothing about anybody.
+        let told_of = method != "GET" || self.party.is_some();
+        if told_of {
+            self.trace.note(&self.name, format_args!("{told} -> {}", head.status.as_u16()));
+        }
+        if method != "GET" && head.status.is_success() {
+            let change = Change::read(&self.name, &method, &path, &wrote, &body);
+            self.oracle.wrote(&change);
+            if self.on_write.as_ref().is_some_and(|on_write| on_write()) {
+                self.trace.note(&self.name, "dies with the answer on its way");
+                std::future::pending::<()>().await;
+            }
+        }
+        self.delay().await;
+        if luck == Luck::Lost {
+            self.trace.note(&self.name, format_args!("{told} -> answer lost"));
+            return Err(refused("the connection broke"));
+        }
+        Ok(Response::from_parts(
+            head,
+            Full::new(body).map_err(|never| match never {}).boxed_unsync(),
+        ))
+    }
+
+    /// A watch whose events come late, and which ends when it is cut.
+    fn watched(self, answer: Response<axum::body::Body>) -> Response<Body> {
+        let Some(party) = self.party else {
+            return answer.map(|body| body.map_err(Into::into).boxed_unsync());
+        };
+        let mut cuts = self.sky.cuts(party);
+        cuts.borrow_and_update();
+        let cut = Box::pin(async move {
+            let _gone = cuts.changed().await;
+        });
+        let sky = self.sky;
+        answer.map(move |body| {
+            let frames = BodyStream::new(body).then(move |frame| {
+                let delay = sky.watch_delay(party);
+                async move {
+                    if !delay.is_zero() {
+                        sleep(delay).await;
+                    }
+                    frame.map_err(Into::into)
+                }
+            });
+            let frames = frames.take_until(cut);
+            StreamBody::new(frames.map(|frame: Result<Frame<Bytes>, BoxError>| frame))
+                .boxed_unsync()
+        })
+    }
+}
+
+fn refused(why: &'static str) -> BoxError {
+    std::io::Error::new(std::io::ErrorKind::ConnectionReset, why).into()
+}
+
+fn status(code: u16) -> Response<Body> {
+    let reason = match code {
+        409 => "Conflict",
+        410 => "Expired",
+        429 => "TooManyRequests",
+        503 => "ServiceUnavailable",
+        504 => "Timeout",
+        _ => "InternalError",
+    };
+    let status: Value = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "metadata": {},
+        "message": "injected", "reason": reason, "code": code,
+    });
+    let body = Full::new(Bytes::from(status.to_string()));
+    let mut answer = Response::new(body.map_err(|never| match never {}).boxed_unsync());
+    *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    answer.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
+    answer
+}
+
+impl Service<Request<kube::client::Body>> for Front {
+    type Response = Response<Body>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
+        Box::pin(self.clone().answer(request))
+    }
+}

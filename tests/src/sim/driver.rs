@@ -1,0 +1,211 @@
+//! A driver that has bad days: the fake one, with calls that are slow, fail, hang and die around it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ostler_driver_fake::FakeDriver;
+use ostler_driver_sdk::{
+    ClassReview, Context, CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo,
+    GetMachineStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, OptionalOperation,
+    UpdateMachine, Updated, ValidateClass,
+};
+use tokio::time::sleep;
+
+use super::oracle::Oracle;
+use super::trace::Trace;
+use super::weather::{Mishap, Sky};
+
+/// Lists that are remembered, to be shown again later.
+const OLD_LISTS: usize = 4;
+
+/// What a driver process dies of in the middle of a call: with the effect or without. Says so to
+/// whoever runs it, and is asked before every mutation.
+pub type OnCall = Arc<dyn Fn() -> Option<Death> + Send + Sync>;
+
+/// A death in the middle of a call.
+#[derive(Clone)]
+#[expect(missing_debug_implementations, reason = "a function cannot be shown")]
+pub struct Death {
+    /// Whether the work is done first.
+    pub after_effect: bool,
+    /// Ends the process.
+    pub die: Arc<dyn Fn() + Send + Sync>,
+}
+
+/// The driver of one process.
+#[derive(Clone)]
+#[expect(missing_debug_implementations, reason = "a function cannot be shown")]
+pub struct SimDriver {
+    /// Name in the trace.
+    pub name: String,
+    /// Which provider it serves.
+    pub provider: &'static str,
+    /// What does the work.
+    pub fake: FakeDriver,
+    /// What goes wrong.
+    pub sky: Sky,
+    /// Where it is written down.
+    pub trace: Trace,
+    /// Who judges.
+    pub oracle: Oracle,
+    /// Deaths.
+    pub on_call: OnCall,
+    /// What lists showed before.
+    pub lists: Arc<Mutex<Vec<Vec<Instance>>>>,
+}
+
+/// Ends a call in the books of the oracle, also when it is dropped.
+struct Open<'a>(&'a SimDriver, String, &'static str);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.oracle.call_ended(&self.0.name, &self.1, self.2);
+    }
+}
+
+impl SimDriver {
+    async fn call<T>(
+        &self,
+        verb: &'static str,
+        ctx: &Context,
+        work: impl Future<Output = Result<T, DriverError>>,
+    ) -> Result<T, DriverError> {
+        let (target, id) = (ctx.target().clone(), ctx.operation_id().to_owned());
+        self.trace.note(&self.name, format_args!("{verb} {} begins", target.name));
+        self.oracle.call_began(&self.name, verb, &target.uid, &id);
+        let _open = Open(self, target.uid.clone(), verb);
+        let answer = self.spoilt(verb, work).await;
+        match &answer {
+            Ok(_) => self.trace.note(&self.name, format_args!("{verb} {} -> OK", target.name)),
+            Err(error) => self.trace.note(
+                &self.name,
+                format_args!(
+                    "{verb} {} -> {:?} {:?}",
+                    target.name,
+                    error.code(),
+                    error.certainty()
+                ),
+            ),
+        }
+        answer
+    }
+
+    async fn spoilt<T>(
+        &self,
+        verb: &'static str,
+        work: impl Future<Output = Result<T, DriverError>>,
+    ) -> Result<T, DriverError> {
+        let mutates = !verb.starts_with("Get") && !verb.starts_with("List");
+        if mutates && let Some(death) = (self.on_call)() {
+            if death.after_effect {
+                drop(work.await);
+            }
+            self.trace.note(&self.name, format_args!("dies in {verb}"));
+            (death.die)();
+            return std::future::pending().await;
+        }
+        match self.sky.call() {
+            Mishap::None => work.await,
+            Mishap::Slow(time) => {
+                sleep(time).await;
+                work.await
+            }
+            Mishap::Fails => Err(DriverError::unavailable("bad weather").not_applied()),
+            Mishap::FailsAfter => {
+                work.await?;
+                Err(DriverError::internal("bad weather after all was done"))
+            }
+            Mishap::HangsAfter => {
+                work.await?;
+                self.trace.note(&self.name, format_args!("{verb} hangs with its work done"));
+                std::future::pending().await
+            }
+            Mishap::Hangs => {
+                self.trace.note(&self.name, format_args!("{verb} hangs"));
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// An old list, if the weather is so.
+    fn aged(&self, list: Vec<Instance>) -> Vec<Instance> {
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.sky.stale().then(|| lists.first().cloned()).flatten();
+        lists.push(list.clone());
+        if lists.len() > OLD_LISTS {
+            lists.remove(0);
+        }
+        old.unwrap_or(list)
+    }
+
+    async fn applied(&self, ctx: &Context) {
+        if let Ok(class) = ctx.class().await {
+            self.oracle.applied(&ctx.target().uid, &class.provider_spec_json);
+        }
+    }
+}
+
+impl Driver for SimDriver {
+    fn info(&self) -> DriverInfo {
+        DriverInfo::new(self.provider).name("sim").version("1").max_in_flight(16).offering([
+            OptionalOperation::InitializeMachine,
+            OptionalOperation::UpdateMachine,
+            OptionalOperation::GetVolumeIds,
+            OptionalOperation::ValidateClass,
+        ])
+    }
+
+    async fn create_machine(&self, request: CreateMachine) -> Result<Instance, DriverError> {
+        let ctx = request.ctx.clone();
+        let work = async {
+            // As an old spec or a new one: what the answer is about is what was fetched before it.
+            let made = self.fake.create_machine(request).await?;
+            self.applied(&ctx).await;
+            Ok(made)
+        };
+        Box::pin(self.call("CreateMachine", &ctx, work)).await
+    }
+
+    async fn delete_machine(&self, request: DeleteMachine) -> Result<(), DriverError> {
+        let ctx = request.ctx.clone();
+        Box::pin(self.call("DeleteMachine", &ctx, self.fake.delete_machine(request))).await
+    }
+
+    async fn get_machine_status(&self, request: GetMachineStatus) -> Result<Instance, DriverError> {
+        let ctx = request.ctx.clone();
+        Box::pin(self.call("GetMachineStatus", &ctx, self.fake.get_machine_status(request))).await
+    }
+
+    async fn list_machines(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {
+        let ctx = request.ctx.clone();
+        let list =
+            Box::pin(self.call("ListMachines", &ctx, self.fake.list_machines(request))).await?;
+        Ok(self.aged(list))
+    }
+
+    async fn initialize_machine(
+        &self,
+        request: InitializeMachine,
+    ) -> Result<Instance, DriverError> {
+        let ctx = request.ctx.clone();
+        Box::pin(self.call("InitializeMachine", &ctx, self.fake.initialize_machine(request))).await
+    }
+
+    async fn update_machine(&self, request: UpdateMachine) -> Result<Updated, DriverError> {
+        let ctx = request.ctx.clone();
+        let work = async {
+            let updated = self.fake.update_machine(request).await?;
+            self.applied(&ctx).await;
+            Ok(updated)
+        };
+        Box::pin(self.call("UpdateMachine", &ctx, work)).await
+    }
+
+    async fn get_volume_ids(&self, request: GetVolumeIds) -> Result<Vec<String>, DriverError> {
+        let ctx = request.ctx.clone();
+        Box::pin(self.call("GetVolumeIds", &ctx, self.fake.get_volume_ids(request))).await
+    }
+
+    async fn validate_class(&self, request: ValidateClass) -> Result<ClassReview, DriverError> {
+        self.fake.validate_class(request).await
+    }
+}

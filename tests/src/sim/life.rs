@@ -1,0 +1,92 @@
+//! The life of one machine, as its users may see it: a small model beside the product's own.
+
+use std::collections::BTreeMap;
+
+use ostler_api::machine::{Machine, MachinePhase};
+
+/// What was seen of a machine last.
+#[derive(Clone, Debug)]
+pub struct Life {
+    /// Name of the machine.
+    pub name: String,
+    /// The object as it was written last.
+    pub machine: Machine,
+}
+
+/// Phases that may follow one another, beside staying the same. Whatever lives may begin to end.
+const FOLLOWS: [(&str, &[&str]); 7] = [
+    ("", &["Pending", "Available", "CrashLoopBackOff", "Failed", "Running"]),
+    ("CrashLoopBackOff", &["Pending", "Available", "Running", "Failed"]),
+    ("Pending", &["Running", "Available", "CrashLoopBackOff", "Failed"]),
+    ("Available", &["CrashLoopBackOff", "Failed"]),
+    ("Running", &["Unknown", "Failed", "InPlaceUpdating"]),
+    ("Unknown", &["Running", "Failed"]),
+    ("Failed", &["Running"]),
+];
+
+/// What is wrong with a machine that became `now` after it was `before`, if anything is. `exists`
+/// tells whether there is an instance of this provider id: one that somebody deleted by hand may be
+/// followed by another one.
+pub fn wrong(before: &Machine, now: &Machine, exists: impl Fn(&str) -> bool) -> Option<String> {
+    let (from, to) = (before.phase(), now.phase());
+    let may_follow =
+        || FOLLOWS.iter().any(|(one, next)| *one == from.as_str() && next.contains(&to.as_str()));
+    if from == MachinePhase::Terminating && to != from {
+        return Some(format!("it was Terminating and is {:?}", to.as_str()));
+    }
+    if to != from && to != MachinePhase::Terminating && !may_follow() {
+        return Some(format!("phase {:?} does not follow {:?}", to.as_str(), from.as_str()));
+    }
+    if to == MachinePhase::Terminating && !now.is_deleting() {
+        return Some("it is Terminating and nobody deleted it".to_owned());
+    }
+    if before.is_deleting() && !now.is_deleting() {
+        return Some("its deletion was taken back".to_owned());
+    }
+    if before.is_deleting() && !before.has_finalizer() && now.has_finalizer() {
+        return Some("it got a finalizer while it was deleted".to_owned());
+    }
+    match (before.provider_id(), now.provider_id()) {
+        (Some(one), Some(other)) if one != other && exists(one) => {
+            Some(format!("its provider id changed from {one} to {other}"))
+        }
+        (Some(one), None) if exists(one) => Some(format!("its provider id {one} was forgotten")),
+        _ => None,
+    }
+}
+
+/// Everything that was seen of machines, by UID.
+pub type Lives = BTreeMap<String, Life>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(phase: &str, provider_id: Option<&str>, deleted: bool) -> Machine {
+        let deleted = deleted.then_some("2026-01-01T00:00:00Z");
+        serde_json::from_value(serde_json::json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": { "name": "m", "deletionTimestamp": deleted },
+            "spec": { "providerID": provider_id },
+            "status": { "currentStatus": { "phase": phase } },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_life_goes_one_way() {
+        let wrong = |before: &Machine, now: &Machine| wrong(before, now, |_| true);
+        let good = [("", "Pending"), ("Pending", "Running"), ("Running", "Unknown")];
+        for (from, to) in good {
+            assert_eq!(wrong(&machine(from, None, false), &machine(to, None, false)), None);
+        }
+        assert!(
+            wrong(&machine("Running", None, false), &machine("Pending", None, false)).is_some()
+        );
+        let (dead, alive) = (machine("Terminating", None, true), machine("Running", None, true));
+        assert!(wrong(&dead, &alive).is_some());
+        let (one, other) = (machine("", Some("a"), false), machine("", Some("b"), false));
+        assert!(wrong(&one, &other).is_some());
+        assert!(wrong(&one, &machine("", None, false)).is_some());
+    }
+}

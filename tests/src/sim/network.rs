@@ -1,0 +1,148 @@
+//! Links between drivers and cores: pipes that are slow, fall silent and break.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hyper_util::rt::TokioIo;
+use ostler_driver_sdk::{ConnectError, Connection, Connector};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, sleep_until};
+use tonic::transport::Endpoint;
+use tower::service_fn;
+
+use super::weather::Sky;
+
+/// Bytes that one direction of a pipe holds.
+const PIPE: usize = 1 << 16;
+/// Cores that dial in at once.
+const DOOR: usize = 8;
+
+/// The network. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Network {
+    sky: Sky,
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    doors: Vec<(String, mpsc::Sender<DuplexStream>)>,
+    links: Vec<Link>,
+    dialled: usize,
+}
+
+#[derive(Debug)]
+struct Link {
+    driver: String,
+    core: String,
+    task: AbortHandle,
+}
+
+impl Network {
+    /// Without anybody in it.
+    pub fn new(sky: Sky) -> Self {
+        Self { sky, inner: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A core listens from now on.
+    pub fn listen(&self, core: &str) -> mpsc::Receiver<DuplexStream> {
+        let (door, connections) = mpsc::channel(DOOR);
+        let mut inner = self.lock();
+        inner.doors.retain(|(name, _)| name != core);
+        inner.doors.push((core.to_owned(), door));
+        connections
+    }
+
+    /// A process is gone, and with it everything that it was connected to.
+    pub fn gone(&self, process: &str) {
+        let mut inner = self.lock();
+        inner.doors.retain(|(name, _)| name != process);
+        inner.links.retain(|link| {
+            let ends = link.driver == process || link.core == process;
+            if ends {
+                link.task.abort();
+            }
+            !ends
+        });
+    }
+
+    /// Every connection ends.
+    pub fn cut(&self) {
+        self.lock().links.drain(..).for_each(|link| link.task.abort());
+    }
+
+    /// What a driver dials with.
+    pub fn connector(&self, driver: &str, token: &'static str) -> Connector {
+        let (network, driver) = (self.clone(), driver.to_owned());
+        Connector::new(move || {
+            let (network, driver) = (network.clone(), driver.clone());
+            async move {
+                let dial = service_fn(move |_| {
+                    let (network, driver) = (network.clone(), driver.clone());
+                    async move { network.dial(&driver).await.map(TokioIo::new) }
+                });
+                let channel = Endpoint::from_static("http://core")
+                    .connect_with_connector(dial)
+                    .await
+                    .map_err(|_no_core| ConnectError::Timeout)?;
+                Connection::new(channel).with_token(token)
+            }
+        })
+    }
+
+    async fn dial(&self, driver: &str) -> std::io::Result<DuplexStream> {
+        let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        sleep(self.sky.link_delay()).await;
+        let (core, door) = {
+            let mut inner = self.lock();
+            inner.dialled += 1;
+            let next = inner.dialled % inner.doors.len().max(1);
+            inner.doors.get(next).cloned().ok_or_else(refused)?
+        };
+        let (ours, near) = tokio::io::duplex(PIPE);
+        let (far, theirs) = tokio::io::duplex(PIPE);
+        door.send(theirs).await.map_err(|_gone| refused())?;
+        let sky = self.sky.clone();
+        let task = tokio::spawn(async move {
+            let ((near_in, near_out), (far_in, far_out)) =
+                (tokio::io::split(near), tokio::io::split(far));
+            // One direction that ends takes the other with it, as a reset does.
+            tokio::select! {
+                biased;
+                () = carry(near_in, far_out, &sky) => {}
+                () = carry(far_in, near_out, &sky) => {}
+            }
+        });
+        let link = Link { driver: driver.to_owned(), core, task: task.abort_handle() };
+        let mut inner = self.lock();
+        inner.links.retain(|link| !link.task.is_finished());
+        inner.links.push(link);
+        Ok(ours)
+    }
+}
+
+/// Carries one direction until an end is gone. What comes while the link is silent is lost with it.
+async fn carry(mut from: ReadHalf<DuplexStream>, mut to: WriteHalf<DuplexStream>, sky: &Sky) {
+    let mut buffer = vec![0; PIPE];
+    while let Ok(read) = from.read(&mut buffer).await {
+        if read == 0 {
+            return;
+        }
+        let delay = sky.link_delay();
+        if !delay.is_zero() {
+            sleep(delay).await;
+        }
+        if let Some(until) = sky.link_silent() {
+            sleep_until(until).await;
+            return;
+        }
+        if to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
+    }
+}

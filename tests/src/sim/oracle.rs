@@ -1,0 +1,358 @@
+//! Who judges: the invariants as predicates over every request, every change of a cloud and every call
+//! of a driver, in the moment it happens.
+//!
+//! Nothing here asks the product what it thinks. Pods that still run are seen by the pods, instances by
+//! the cloud.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use ostler_api::machine::Machine;
+use ostler_api::names;
+use ostler_driver_fake::cloud::{Instance, Record, State};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::life::{self, Life, Lives};
+use super::trace::Trace;
+
+/// A change that the API server made.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Who asked.
+    pub by: String,
+    /// `POST`, `PUT`, `PATCH` or `DELETE`.
+    pub method: String,
+    /// Where.
+    pub path: String,
+    /// What was sent.
+    pub sent: Value,
+    /// The object afterwards, or the answer.
+    pub object: Value,
+}
+
+impl Change {
+    /// Reads a request that was granted.
+    pub fn read(by: &str, method: &str, path: &str, sent: &[u8], answer: &[u8]) -> Self {
+        Self {
+            by: by.to_owned(),
+            method: method.to_owned(),
+            path: path.to_owned(),
+            sent: serde_json::from_slice(sent).unwrap_or_default(),
+            object: serde_json::from_slice(answer).unwrap_or_default(),
+        }
+    }
+}
+
+/// The judge. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    trace: Trace,
+    epoch: Timestamp,
+    inner: Arc<Mutex<Books>>,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    lives: Lives,
+    /// Pods that were made and are not gone, by name.
+    pods: BTreeMap<String, Pod>,
+    nodes: BTreeMap<String, Node>,
+    /// Since when a Node is not Ready.
+    unready: BTreeMap<String, Instant>,
+    /// Instances that exist, of all clouds, by provider id.
+    instances: BTreeMap<String, Instance>,
+    /// Instances of others, which nobody may touch.
+    foreign: BTreeMap<String, Instance>,
+    /// UIDs of Machines whose instance somebody deleted by hand.
+    vanished: BTreeSet<String>,
+    /// Ids of operations that were ever written down as an intent.
+    intents: BTreeSet<String>,
+    /// Provider specs that drivers reported as applied, by UID.
+    applied: BTreeMap<String, Vec<Value>>,
+    /// Creates that run, by UID: which drivers.
+    creates: BTreeMap<String, Vec<String>>,
+}
+
+/// How long a drain may last in the simulation; also set in the options of the cores.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_mins(4);
+/// After how long without Ready a drain may use force; also set in the options of the cores.
+pub const UNREACHABLE_AFTER: Duration = Duration::from_mins(2);
+
+impl Oracle {
+    /// Without any knowledge. `epoch` is the time when `trace` began.
+    pub fn new(trace: Trace, epoch: Timestamp) -> Self {
+        Self { trace, epoch, inner: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Books> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.epoch + self.trace.elapsed()
+    }
+
+    /// The machines that exist, as they were written last, by UID.
+    pub fn lives(&self) -> Lives {
+        self.lock().lives.clone()
+    }
+
+    /// Somebody outside takes this instance away: not the product's doing.
+    pub fn by_hand(&self, uid: &str) {
+        self.lock().vanished.insert(uid.to_owned());
+    }
+
+    /// An object was changed.
+    pub fn wrote(&self, change: &Change) {
+        let kind = change.object.get("kind").and_then(Value::as_str).unwrap_or_default();
+        let segments: Vec<&str> = change.path.trim_matches('/').split('/').collect();
+        match (kind, segments.as_slice()) {
+            ("Machine", _) => self.machine(change),
+            ("Pod", _) => self.pod(change),
+            ("Node", _) => self.node(change),
+            // A deletion that is done at once answers a Status.
+            ("Status", [.., "nodes", name]) if change.method == "DELETE" => {
+                self.lock().nodes.remove(*name);
+            }
+            ("Status", [.., "pods", name]) if change.method == "DELETE" => {
+                self.lock().pods.remove(*name);
+            }
+            ("Status", [.., "machines", name]) if change.method == "DELETE" => {
+                let name = (*name).to_owned();
+                self.lock().lives.retain(|_, life| life.name != name);
+            }
+            // The body of an eviction is no pod; what it does shows in what the kubelet does.
+            _ => {}
+        }
+    }
+
+    fn machine(&self, change: &Change) {
+        let Ok(machine) = serde_json::from_value::<Machine>(change.object.clone()) else { return };
+        let uid = machine.uid().to_owned();
+        let mut books = self.lock();
+        let operation = machine.status.as_ref().and_then(|status| status.operation.as_ref());
+        books.intents.extend(operation.map(|operation| operation.id.clone()));
+        let before = books.lives.get(&uid).map(|life| life.machine.clone());
+        let ours = change.by.starts_with("core");
+        if let Some(before) = &before {
+            // Answers come in the order of the writes: there is one server and no delay before here.
+            let exists = |id: &str| books.instances.contains_key(id);
+            if let Some(wrong) = life::wrong(before, &machine, exists) {
+                self.trace.violation(format_args!("model: {}: {wrong}", machine.name()));
+            }
+            let went = before.has_finalizer() && !machine.has_finalizer();
+            if went && ours {
+                self.check_finalizer(&books, &machine);
+            }
+        }
+        if ours {
+            self.check_applied(&books, before.as_ref(), &machine);
+        }
+        let gone = (change.method == "DELETE" || machine.is_deleting())
+            && machine.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
+        if gone {
+            books.lives.remove(&uid);
+        } else {
+            let name = machine.name().to_owned();
+            books.lives.insert(uid, Life { name, machine });
+        }
+    }
+
+    /// INV-3: no instance of this identity is left.
+    fn check_finalizer(&self, books: &Books, machine: &Machine) {
+        let left = books.instances.values().find(|it| it.identity.machine_uid == machine.uid());
+        if let Some(left) = left {
+            self.trace.violation(format_args!(
+                "INV-3: {} has no finalizer any more, and its instance {} exists",
+                machine.name(),
+                left.provider_id
+            ));
+        }
+    }
+
+    /// INV-6: what is said to be applied was reported as applied.
+    fn check_applied(&self, books: &Books, before: Option<&Machine>, machine: &Machine) {
+        let key = names::annotation::LAST_APPLIED_PROVIDER_SPEC;
+        let Some(now) = machine.annotation(key) else { return };
+        if before.and_then(|before| before.annotation(key)) == Some(now) {
+            return;
+        }
+        let spec: Value = serde_json::from_str(now).unwrap_or_default();
+        let reported = books.applied.get(machine.uid()).is_some_and(|all| all.contains(&spec));
+        if !reported {
+            self.trace.violation(format_args!(
+                "INV-6: {} is said to have a spec that no driver reported as applied: {now}",
+                machine.name()
+            ));
+        }
+    }
+
+    fn pod(&self, change: &Change) {
+        let Ok(pod) = serde_json::from_value::<Pod>(change.object.clone()) else { return };
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        let mut books = self.lock();
+        // Taken away for good: grace 0.
+        let grace = change.sent.get("gracePeriodSeconds").and_then(Value::as_i64);
+        if change.method == "DELETE" && grace == Some(0) {
+            books.pods.remove(&name);
+        } else {
+            books.pods.insert(name, pod);
+        }
+    }
+
+    fn node(&self, change: &Change) {
+        let Ok(node) = serde_json::from_value::<Node>(change.object.clone()) else { return };
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let ready =
+            conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True");
+        let mut books = self.lock();
+        if ready {
+            books.unready.remove(&name);
+        } else {
+            books.unready.entry(name.clone()).or_insert_with(Instant::now);
+        }
+        let leaves = change.method == "DELETE" || node.metadata.deletion_timestamp.is_some();
+        if leaves && node.metadata.finalizers.as_ref().is_none_or(Vec::is_empty) {
+            books.nodes.remove(&name);
+        } else {
+            books.nodes.insert(name, node);
+        }
+    }
+
+    /// A cloud changes.
+    pub fn cloud(&self, cloud: &str, record: &Record, before: &State) {
+        match record {
+            Record::Created { instance } => self.created(cloud, instance),
+            Record::Deleting { provider_id } => {
+                if let Some(instance) = before.instance(provider_id) {
+                    self.trace.note(cloud, format_args!("stops {provider_id}"));
+                    self.stopped(instance);
+                }
+            }
+            Record::Deleted { provider_id } => {
+                self.trace.note(cloud, format_args!("removes {provider_id}"));
+                self.lock().instances.remove(provider_id);
+            }
+            Record::Retagged { provider_id, .. } | Record::Tagged { provider_id, .. } => {
+                self.trace.note(cloud, format_args!("tags {provider_id}"));
+                if self.lock().foreign.contains_key(provider_id) {
+                    self.trace.violation(format_args!("INV-5: {provider_id} is not ours"));
+                }
+            }
+            Record::Initialized { provider_id } => {
+                self.trace.note(cloud, format_args!("initializes {provider_id}"));
+            }
+            Record::Opened { .. }
+            | Record::Behaves { .. }
+            | Record::Joined { .. }
+            | Record::Left { .. }
+            | Record::Changes { .. }
+            | Record::Counted { .. } => {}
+        }
+    }
+
+    /// An instance of another cluster, which was there before.
+    pub fn foreign(&self, instance: &Instance) {
+        self.lock().foreign.insert(instance.provider_id.clone(), instance.clone());
+    }
+
+    /// INV-1: a Machine never has two instances.
+    fn created(&self, cloud: &str, instance: &Instance) {
+        let uid = &instance.identity.machine_uid;
+        self.trace.note(
+            cloud,
+            format_args!("makes {} for {}", instance.provider_id, instance.identity.machine_name),
+        );
+        let mut books = self.lock();
+        let other = books.instances.values().find(|it| it.identity.machine_uid == *uid);
+        if let Some(other) = other {
+            self.trace.violation(format_args!(
+                "INV-1: {} has {} and gets {}",
+                instance.identity.machine_name, other.provider_id, instance.provider_id
+            ));
+        }
+        books.instances.insert(instance.provider_id.clone(), instance.clone());
+    }
+
+    /// INV-4 and INV-5: only our own, and only without pods, after the deadline, or by force.
+    fn stopped(&self, instance: &Instance) {
+        let books = self.lock();
+        if books.foreign.contains_key(&instance.provider_id) {
+            self.trace.violation(format_args!("INV-5: {} is deleted", instance.provider_id));
+        }
+        let uid = &instance.identity.machine_uid;
+        if books.vanished.contains(uid) {
+            return;
+        }
+        let name = &instance.identity.machine_name;
+        let Some(life) = books.lives.get(uid) else {
+            self.trace.count("orphan collected".to_owned());
+            return;
+        };
+        if !life.machine.is_deleting() {
+            self.trace.violation(format_args!(
+                "the instance of {name} is deleted, and nobody deleted the Machine"
+            ));
+        }
+        let deadline = life.machine.metadata.deletion_timestamp.as_ref();
+        let overdue = deadline.is_some_and(|at| self.now() >= at.0 + DRAIN_TIMEOUT);
+        let unreachable =
+            books.unready.get(name).is_some_and(|since| since.elapsed() >= UNREACHABLE_AFTER);
+        if overdue || unreachable || life.machine.wants_force() || !books.nodes.contains_key(name) {
+            return;
+        }
+        let on_node =
+            |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(name);
+        let pods: Vec<&String> = books
+            .pods
+            .values()
+            .filter(on_node)
+            .filter_map(|pod| pod.metadata.name.as_ref())
+            .collect();
+        if !pods.is_empty() {
+            self.trace.violation(format_args!("INV-4: {name} goes with {pods:?} on it"));
+        }
+    }
+
+    /// A driver begins a call. INV-8: a mutation was written down before it was sent. INV-1: no create
+    /// while another one runs.
+    pub fn call_began(&self, driver: &str, verb: &str, uid: &str, operation: &str) {
+        let mut books = self.lock();
+        let mutation = ["CreateMachine", "InitializeMachine", "UpdateMachine", "DeleteMachine"];
+        let orphan = verb == "DeleteMachine" && !books.lives.contains_key(uid);
+        if mutation.contains(&verb) && !orphan && !books.intents.contains(operation) {
+            self.trace.violation(format_args!("INV-8: {verb} {operation} was never written down"));
+        }
+        if verb == "CreateMachine" {
+            let running = books.creates.entry(uid.to_owned()).or_default();
+            if !running.is_empty() {
+                self.trace.violation(format_args!("INV-1: two creates at once for {uid}"));
+            }
+            running.push(driver.to_owned());
+        }
+    }
+
+    /// A call ended, with an answer or with its process.
+    pub fn call_ended(&self, driver: &str, uid: &str, verb: &str) {
+        if verb != "CreateMachine" {
+            return;
+        }
+        let mut books = self.lock();
+        if let Some(running) = books.creates.get_mut(uid)
+            && let Some(at) = running.iter().position(|it| it == driver)
+        {
+            running.remove(at);
+        }
+    }
+
+    /// A driver did all that this spec says.
+    pub fn applied(&self, uid: &str, spec: &str) {
+        let spec = serde_json::from_str(spec).unwrap_or_default();
+        self.lock().applied.entry(uid.to_owned()).or_default().push(spec);
+    }
+}

@@ -1,0 +1,278 @@
+//! What a seed stands for: who takes part, what users do, what goes wrong, and when.
+
+use serde::{Deserialize, Serialize};
+
+use super::dice::Dice;
+
+/// Classes of a world: see [`super::users::class`].
+pub const CLASSES: u8 = 5;
+/// Machines of a world at most.
+pub const MACHINES: u8 = 6;
+
+/// A life of the system. Written as JSON it can be kept, shortened and run again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Also seeds everything that the plan does not name.
+    pub seed: u64,
+    /// Core replicas.
+    pub cores: u8,
+    /// Replicas of the driver of the first provider; the second one has one.
+    pub drivers: u8,
+    /// Steps in the order of their time.
+    pub steps: Vec<Step>,
+}
+
+/// One thing that happens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Milliseconds from the beginning.
+    pub at: u64,
+    /// What.
+    pub what: What,
+}
+
+/// What may happen. Machines, classes, cores and drivers go by number.
+#[expect(missing_docs, reason = "each variant says what its fields are")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum What {
+    /// A user makes a machine of a class.
+    Create { machine: u8, class: u8 },
+    /// A user deletes a machine.
+    Delete { machine: u8 },
+    /// A user asks for force.
+    Force { machine: u8 },
+    /// A user gives the machines of a class these tags. The same version again is a revert.
+    Edit { class: u8, version: u8 },
+    /// A user cordons a Node, or takes that back.
+    Cordon { machine: u8, on: bool },
+    /// A user pauses a machine, or takes that back.
+    Pause { machine: u8, on: bool },
+    /// Pods are bound to the Node of a machine, with a budget that holds them for a while or without.
+    Pods { machine: u8, count: u8, grace: u8, held: bool },
+    /// The budgets let go.
+    Release,
+    /// Somebody deletes an instance by hand.
+    Vanish { machine: u8 },
+    /// SIGKILL, and a new process so many milliseconds later; after so many more writes, in the
+    /// moment the next one is done and not yet answered, if that is given.
+    CrashCore { core: u8, down: u64, writes: Option<u8> },
+    /// SIGTERM, and a new process.
+    StopCore { core: u8, down: u64 },
+    /// SIGKILL of a driver, at once or in the middle of its next call: with the effect or without.
+    CrashDriver { driver: u8, down: u64, during: Option<bool> },
+    /// SIGTERM of a driver.
+    StopDriver { driver: u8, down: u64 },
+    /// Every connection between drivers and cores ends.
+    Cut,
+    /// Every watch of a party ends.
+    CutWatches { party: Party },
+    /// For a while something goes wrong with some of the requests or calls.
+    Weather { kind: Weather, millis: u64, percent: u8 },
+}
+
+/// Who talks to the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Party {
+    /// Every core.
+    Cores,
+    /// One of them.
+    Core(u8),
+    /// All kubelets.
+    Kubelets,
+}
+
+/// What may go wrong for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Weather {
+    /// The API server cannot be reached.
+    ApiDown(Party),
+    /// It answers this code and does nothing.
+    ApiCode(Party, u16),
+    /// It does what it is asked, and the answer is lost.
+    ApiLost(Party),
+    /// It takes up to so many milliseconds longer, before and after.
+    ApiSlow(Party, u16),
+    /// Watches cannot go on where they were: 410.
+    ApiExpired(Party),
+    /// Events of watches come up to so many milliseconds late.
+    WatchSlow(Party, u16),
+    /// Links to the cores take up to so many milliseconds longer.
+    LinkSlow(u16),
+    /// Links stay open and carry nothing.
+    LinkSilent,
+    /// Calls of drivers take up to so many seconds longer.
+    CloudSlow(u16),
+    /// Calls of drivers fail, and nothing was done.
+    CloudFails,
+    /// Calls of drivers do their work and then fail.
+    CloudFailsAfter,
+    /// Calls of drivers do their work and never answer.
+    CloudHangsAfter,
+    /// Calls of drivers hang, and do nothing before their time is over.
+    CloudHangs,
+    /// Lists show what was there a while ago.
+    CloudStale,
+}
+
+impl Weather {
+    /// A word for it, without its numbers.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::ApiDown(_) => "api-down",
+            Self::ApiCode(..) => "api-code",
+            Self::ApiLost(_) => "api-lost",
+            Self::ApiSlow(..) => "api-slow",
+            Self::ApiExpired(_) => "api-expired",
+            Self::WatchSlow(..) => "watch-slow",
+            Self::LinkSlow(_) => "link-slow",
+            Self::LinkSilent => "link-silent",
+            Self::CloudSlow(_) => "cloud-slow",
+            Self::CloudFails => "cloud-fails",
+            Self::CloudFailsAfter => "cloud-fails-after",
+            Self::CloudHangsAfter => "cloud-hangs-after",
+            Self::CloudHangs => "cloud-hangs",
+            Self::CloudStale => "cloud-stale",
+        }
+    }
+}
+
+impl What {
+    /// A word for a fault; none for what users may do at any time.
+    pub fn fault(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::CrashCore { writes: None, .. } => "crash-core",
+            Self::CrashCore { .. } => "crash-core-mid-write",
+            Self::StopCore { .. } => "stop-core",
+            Self::CrashDriver { during: None, .. } => "crash-driver",
+            Self::CrashDriver { during: Some(false), .. } => "crash-driver-before-effect",
+            Self::CrashDriver { during: Some(true), .. } => "crash-driver-after-effect",
+            Self::StopDriver { .. } => "stop-driver",
+            Self::Cut => "cut",
+            Self::CutWatches { .. } => "cut-watches",
+            Self::Vanish { .. } => "vanish",
+            Self::Weather { kind, .. } => kind.word(),
+            Self::Create { .. }
+            | Self::Delete { .. }
+            | Self::Force { .. }
+            | Self::Edit { .. }
+            | Self::Cordon { .. }
+            | Self::Pause { .. }
+            | Self::Pods { .. }
+            | Self::Release => return None,
+        })
+    }
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(seed: u64) -> Self {
+        let dice = Dice::new(seed);
+        let length = dice.between(60, 480) * 1000;
+        let mut steps = Vec::new();
+        for machine in 0..dice.between(1, u64::from(MACHINES) + 1) {
+            let machine = u8::try_from(machine).unwrap_or_default();
+            let class = u8::try_from(dice.between(0, u64::from(CLASSES))).unwrap_or_default();
+            let at = dice.between(0, length / 2);
+            steps.push(Step { at, what: What::Create { machine, class } });
+        }
+        for _ in 0..dice.between(2, 12) {
+            steps.push(Step { at: dice.between(0, length), what: user(&dice) });
+        }
+        // Some lives are calm: what goes wrong without any fault is the worst.
+        let faults = if dice.percent(5) { 0 } else { dice.between(1, 12) };
+        for _ in 0..faults {
+            let at = dice.between(0, length);
+            steps.push(Step { at, what: fault(&dice) });
+        }
+        steps.sort_by_key(|step| step.at);
+        let cores = u8::try_from(dice.between(1, 4)).unwrap_or(1);
+        let drivers = u8::try_from(dice.between(1, 3)).unwrap_or(1);
+        Self { seed, cores, drivers, steps }
+    }
+}
+
+fn small(dice: &Dice, below: u8) -> u8 {
+    u8::try_from(dice.between(0, u64::from(below))).unwrap_or_default()
+}
+
+fn user(dice: &Dice) -> What {
+    let machine = small(dice, MACHINES);
+    match dice.between(0, 14) {
+        0..=3 => What::Delete { machine },
+        4 => What::Force { machine },
+        5..=7 => What::Edit { class: small(dice, CLASSES), version: small(dice, 3) },
+        8 => What::Cordon { machine, on: dice.percent(60) },
+        9 => What::Pause { machine, on: dice.percent(60) },
+        10..=12 => What::Pods {
+            machine,
+            count: 1 + small(dice, 3),
+            grace: 5 + small(dice, 25),
+            held: dice.percent(30),
+        },
+        _ => What::Release,
+    }
+}
+
+fn fault(dice: &Dice) -> What {
+    let core = small(dice, 3);
+    let driver = small(dice, 3);
+    let down = dice.between(200, 20_000);
+    match dice.between(0, 22) {
+        0 => What::CrashCore { core, down, writes: None },
+        1..=3 => What::CrashCore { core, down, writes: Some(small(dice, 20)) },
+        4 => What::StopCore { core, down },
+        5 => What::CrashDriver { driver, down, during: None },
+        6..=8 => What::CrashDriver { driver, down, during: Some(dice.percent(60)) },
+        9 => What::StopDriver { driver, down },
+        10 => What::Cut,
+        11 => What::CutWatches { party: party(dice) },
+        12 => What::Vanish { machine: small(dice, MACHINES) },
+        _ => What::Weather {
+            kind: weather(dice),
+            millis: dice.between(1_000, 60_000),
+            percent: dice.pick(&[10, 30, 60, 100]),
+        },
+    }
+}
+
+fn party(dice: &Dice) -> Party {
+    match dice.between(0, 4) {
+        0 | 1 => Party::Cores,
+        2 => Party::Core(small(dice, 3)),
+        _ => Party::Kubelets,
+    }
+}
+
+fn weather(dice: &Dice) -> Weather {
+    let party = party(dice);
+    match dice.between(0, 14) {
+        0 => Weather::ApiDown(party),
+        1 => Weather::ApiCode(party, dice.pick(&[409, 429, 500, 503, 504])),
+        2 => Weather::ApiLost(party),
+        3 => Weather::ApiSlow(party, dice.pick(&[100, 2_000, 15_000])),
+        4 => Weather::ApiExpired(party),
+        5 => Weather::WatchSlow(party, dice.pick(&[200, 5_000, 20_000])),
+        6 => Weather::LinkSlow(dice.pick(&[50, 1_000, 8_000])),
+        7 => Weather::LinkSilent,
+        8 => Weather::CloudSlow(dice.pick(&[2, 20, 120])),
+        9 => Weather::CloudFails,
+        10 => Weather::CloudFailsAfter,
+        11 => Weather::CloudHangsAfter,
+        12 => Weather::CloudHangs,
+        _ => Weather::CloudStale,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_that_of_its_seed_and_survives_being_written_down() {
+        let plan = Plan::of(7);
+        assert_eq!(plan, Plan::of(7));
+        assert_ne!(plan.steps, Plan::of(8).steps);
+        let text = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+    }
+}

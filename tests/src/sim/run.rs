@@ -1,0 +1,124 @@
+//! One life, from its plan to its report.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use super::plan::Plan;
+use super::settled::{leftovers, unsettled};
+use super::trace::Trace;
+use super::world::World;
+
+/// How long it may take until everything is as it is wanted, once nothing goes wrong any more. The
+/// longest way is a creation that is given up after its timeout, and another one after it.
+const PATIENCE: Duration = Duration::from_mins(45);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How a life went.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// One number for everything that happened.
+    pub hash: u64,
+    /// Lines of the trace.
+    pub lines: u64,
+    /// Simulated seconds.
+    pub seconds: f64,
+    /// What must not have happened.
+    pub violations: Vec<String>,
+    /// How often what was seen.
+    pub seen: BTreeMap<String, u64>,
+    /// The trace, if it was asked for.
+    pub timeline: Vec<String>,
+}
+
+/// What broke off, in any task.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn note_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        PANICS.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{info}"));
+    }));
+}
+
+fn panics() -> Vec<String> {
+    std::mem::take(&mut *PANICS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Runs a plan in a process that was made for it: all its randomness is taken over.
+///
+/// # Panics
+/// If the system gives no thread.
+pub fn run(plan: &Plan, keep: bool) -> Report {
+    ostler_entropy::seed(plan.seed);
+    note_panics();
+    // On a thread of its own: what is drawn once for each thread, such as the keys of hash maps, is
+    // drawn from the seed then.
+    std::thread::scope(|scope| {
+        let life = std::thread::Builder::new()
+            .name("life".to_owned())
+            .spawn_scoped(scope, || catch_unwind(AssertUnwindSafe(|| in_runtime(plan, keep))));
+        let ended = life.expect("the system has room for a thread").join();
+        if let Ok(Ok(report)) = ended {
+            return report;
+        }
+        let why = format!("the simulation broke off: {:?}", panics());
+        Report { seed: plan.seed, violations: vec![why], ..Report::default() }
+    })
+}
+
+fn in_runtime(plan: &Plan, keep: bool) -> Report {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without I/O needs nothing");
+    runtime.block_on(async {
+        let trace = Trace::new(keep);
+        let mut world = World::start(plan.clone(), trace.clone()).await;
+        world.live().await;
+        world.heal().await;
+        reach(&world, "is not as it is wanted", async |world| unsettled(world).await).await;
+        for life in world.around.oracle.lives().into_values() {
+            world.users.delete(&life.name).await;
+        }
+        trace.note("PLAN", "everything is deleted");
+        reach(&world, "is left", async |world| leftovers(world).await).await;
+        for panic in panics() {
+            trace.violation(format_args!("panic: {panic}"));
+        }
+        Report {
+            seed: plan.seed,
+            hash: trace.hash(),
+            lines: trace.length(),
+            seconds: trace.elapsed().as_secs_f64(),
+            violations: trace.violations(),
+            seen: trace.seen(),
+            timeline: trace.lines(),
+        }
+    })
+}
+
+/// Liveness: what `look` finds becomes nothing in time. Gives up at the first violation, after which
+/// nothing can be expected.
+async fn reach(world: &World, what: &str, look: impl AsyncFn(&World) -> Vec<String>) {
+    let trace = &world.around.trace;
+    let begin = trace.elapsed();
+    loop {
+        let found = look(world).await;
+        if found.is_empty() || !trace.violations().is_empty() {
+            return;
+        }
+        if trace.elapsed().saturating_sub(begin) > PATIENCE {
+            trace.violation(format_args!("liveness: after {PATIENCE:?} this {what}: {found:?}"));
+            return;
+        }
+        sleep(LOOK).await;
+    }
+}

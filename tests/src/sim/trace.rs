@@ -1,0 +1,112 @@
+//! What happened, line by line, as one hash; and what must not have happened.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Violations that are kept; the first one is what matters.
+const MOST_VIOLATIONS: usize = 10;
+
+/// Everything that any party saw. Clones write the same one.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    start: Instant,
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    hash: u64,
+    lines: u64,
+    /// The text, if somebody will read it.
+    kept: Option<Vec<String>>,
+    violations: Vec<String>,
+    /// How often something was seen, such as a fault in a state.
+    seen: BTreeMap<String, u64>,
+}
+
+impl Trace {
+    /// An empty one, which begins now. Its lines are kept only for somebody who will read them.
+    pub fn new(keep: bool) -> Self {
+        let inner = Inner {
+            hash: 0xcbf2_9ce4_8422_2325,
+            lines: 0,
+            kept: keep.then(Vec::new),
+            violations: Vec::new(),
+            seen: BTreeMap::new(),
+        };
+        Self { start: Instant::now(), inner: Arc::new(Mutex::new(inner)) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When it began.
+    pub fn start(&self) -> Instant {
+        self.start
+    }
+
+    /// Time since the beginning.
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Something happened to `party`.
+    pub fn note(&self, party: &str, what: impl fmt::Display) {
+        let now = self.elapsed();
+        let line = format!("{:>5}.{:03} {party:<10} {what}", now.as_secs(), now.subsec_millis());
+        let mut inner = self.lock();
+        for byte in line.bytes() {
+            inner.hash = (inner.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        inner.lines += 1;
+        if let Some(kept) = &mut inner.kept {
+            kept.push(line);
+        }
+    }
+
+    /// Something happened that must not.
+    pub fn violation(&self, what: impl fmt::Display) {
+        let text = format!("{what}");
+        self.note("ORACLE", format_args!("VIOLATION {text}"));
+        let at = self.elapsed().as_secs_f64();
+        let mut inner = self.lock();
+        if inner.violations.len() < MOST_VIOLATIONS {
+            inner.violations.push(format!("at {at:.3} s: {text}"));
+        }
+    }
+
+    /// Counts something, for the coverage.
+    pub fn count(&self, what: String) {
+        *self.lock().seen.entry(what).or_default() += 1;
+    }
+
+    /// One number for all that happened.
+    pub fn hash(&self) -> u64 {
+        self.lock().hash
+    }
+
+    /// How many lines there are.
+    pub fn length(&self) -> u64 {
+        self.lock().lines
+    }
+
+    /// The lines, if they were kept.
+    pub fn lines(&self) -> Vec<String> {
+        self.lock().kept.clone().unwrap_or_default()
+    }
+
+    /// What must not have happened.
+    pub fn violations(&self) -> Vec<String> {
+        self.lock().violations.clone()
+    }
+
+    /// What was counted.
+    pub fn seen(&self) -> BTreeMap<String, u64> {
+        self.lock().seen.clone()
+    }
+}

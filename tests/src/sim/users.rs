@@ -1,0 +1,238 @@
+//! What users do, and the objects that they apply.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, Resource};
+use ostler_api::MachineClass;
+use ostler_api::machine::Machine;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::world::PROVIDERS;
+
+/// Users, with a way to the API server that always works: what they want is not in question.
+#[derive(Clone)]
+#[expect(missing_debug_implementations, reason = "a client cannot be shown")]
+pub struct Users {
+    client: Client,
+}
+
+/// Name of a machine.
+pub fn machine_name(number: u8) -> String {
+    format!("m{number}")
+}
+
+/// Name of a class.
+pub fn class_name(number: u8) -> String {
+    format!("c{number}")
+}
+
+/// The provider spec of a class whose machines have the tags of a version.
+pub fn spec(class: u8, version: u8) -> Value {
+    let tags = json!({ "version": version.to_string() });
+    let mut spec = json!({
+        "region": "r", "image": "i",
+        "tags": { "vm": tags, "network": tags, "disk": tags },
+        "kubelet": { "podShutdown": "3s" },
+    });
+    let (key, value) = match class {
+        // Quick.
+        0 => ("initialize", json!(false)),
+        // Slow, with an initialization.
+        1 => {
+            spec["initialize"] = json!(true);
+            let latency = json!({
+                "create": "4s", "boot": "6s", "join": "5s", "initialize": "3s",
+                "update": "2s", "delete": "7s", "list": "3s",
+            });
+            ("latency", latency)
+        }
+        // Of the second provider.
+        2 => ("latency", json!({ "create": "2s", "boot": "2s", "delete": "1s" })),
+        // Its kubelets lose heart for a while, and their pods are slow.
+        3 => (
+            "kubelet",
+            json!({ "notReadyAfter": "50s", "readyAgainAfter": "70s", "podShutdown": "15s" }),
+        ),
+        // Its kubelets never join.
+        _ => ("kubelet", json!({ "join": "never" })),
+    };
+    spec[key] = value;
+    spec
+}
+
+/// Whether machines of this class become Nodes.
+pub const fn joins(class: u8) -> bool {
+    class < 4
+}
+
+/// Which provider a class is of.
+pub const fn provider(class: u8) -> usize {
+    if class == 2 { 1 } else { 0 }
+}
+
+fn class(number: u8) -> Value {
+    json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
+        "metadata": { "name": class_name(number), "namespace": "default" },
+        "provider": PROVIDERS[provider(number)],
+        "providerSpec": spec(number, 0),
+        "secretRef": { "name": "cloud", "namespace": "default" },
+    })
+}
+
+impl Users {
+    /// Users with this client.
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// The client.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// What is there before anything happens: the kinds, a secret, the classes.
+    pub async fn prepare(&self) {
+        for crd in ostler_api::crds() {
+            let api = Api::all(self.client());
+            api.create(&PostParams::default(), &crd).await.expect("a kind is accepted");
+        }
+        let user_data = "--hostname-override=<<MACHINE_NAME>> --token=<<BOOTSTRAP_TOKEN>> \
+                         --register-with-taints=node.machine.sapcloud.io/instance-not-ready=:NoSchedule";
+        self.apply::<Secret>(json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": { "name": "cloud", "namespace": "default" },
+            "stringData": { "userData": user_data, "accessToken": "good" },
+        }))
+        .await;
+        for number in 0..super::plan::CLASSES {
+            self.apply::<MachineClass>(class(number)).await;
+        }
+    }
+
+    async fn apply<K>(&self, object: Value) -> bool
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + Debug
+            + Serialize
+            + DeserializeOwned,
+    {
+        let typed: K = serde_json::from_value(object).expect("the object has the right shape");
+        let api = Api::<K>::default_namespaced(self.client());
+        api.create(&PostParams::default(), &typed).await.is_ok()
+    }
+
+    /// Makes a machine, unless there is one of this name.
+    pub async fn create(&self, number: u8, class: u8) {
+        self.apply::<Machine>(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": { "name": machine_name(number), "namespace": "default" },
+            "spec": { "class": { "kind": "MachineClass", "name": class_name(class) } },
+        }))
+        .await;
+    }
+
+    /// Deletes a machine, if it is there.
+    pub async fn delete(&self, name: &str) {
+        let api = Api::<Machine>::default_namespaced(self.client());
+        api.delete(name, &DeleteParams::default()).await.ok();
+    }
+
+    /// Merges something into a machine, if it is there.
+    pub async fn patch_machine(&self, name: &str, patch: Value) {
+        let api = Api::<Machine>::default_namespaced(self.client());
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.ok();
+    }
+
+    /// Gives the machines of a class the tags of a version.
+    pub async fn edit(&self, class: u8, version: u8) {
+        let api = Api::<MachineClass>::default_namespaced(self.client());
+        let patch = json!({ "providerSpec": spec(class, version) });
+        let (name, params, patch) =
+            (class_name(class), PatchParams::default(), Patch::Merge(patch));
+        api.patch(&name, &params, &patch).await.expect("classes are there");
+    }
+
+    /// Cordons a Node, if it is there.
+    pub async fn cordon(&self, node: &str, on: bool) {
+        let api = Api::<Node>::all(self.client());
+        let patch = Patch::Merge(json!({ "spec": { "unschedulable": on } }));
+        api.patch(node, &PatchParams::default(), &patch).await.ok();
+    }
+
+    /// What the controller of Nodes writes when a kubelet was silent for too long.
+    pub async fn node_unknown(&self, node: &str) {
+        let api = Api::<Node>::all(self.client());
+        let condition = json!({
+            "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown",
+            "message": "Kubelet stopped posting node status.",
+        });
+        let patch = Patch::Strategic(json!({ "status": { "conditions": [condition] } }));
+        api.patch_status(node, &PatchParams::default(), &patch).await.ok();
+    }
+
+    /// Binds pods to a Node that takes pods.
+    pub async fn pods(&self, node: &str, count: u8, grace: u8, held: bool, round: usize) {
+        let found = Api::<Node>::all(self.client()).get_opt(node).await;
+        let takes = |node: &Node| {
+            let spec = node.spec.as_ref();
+            node.metadata.deletion_timestamp.is_none()
+                && spec.is_some_and(|spec| spec.unschedulable != Some(true))
+        };
+        if !found.ok().flatten().as_ref().is_some_and(takes) {
+            return;
+        }
+        let app = format!("{node}-{round}");
+        if held {
+            self.apply::<PodDisruptionBudget>(json!({
+                "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+                "metadata": { "name": app, "namespace": "default" },
+                "spec": { "minAvailable": 100, "selector": { "matchLabels": { "app": app } } },
+            }))
+            .await;
+        }
+        for number in 0..count {
+            self.apply::<Pod>(json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {
+                    "name": format!("{app}-{number}"), "namespace": "default",
+                    "labels": { "app": app },
+                },
+                "spec": {
+                    "nodeName": node, "terminationGracePeriodSeconds": grace,
+                    "containers": [{ "name": "app", "image": "pause" }],
+                },
+            }))
+            .await;
+        }
+    }
+
+    /// Takes all budgets away.
+    pub async fn release(&self) {
+        let api = Api::<PodDisruptionBudget>::default_namespaced(self.client());
+        for budget in
+            api.list(&ListParams::default()).await.map(|all| all.items).unwrap_or_default()
+        {
+            let name = budget.metadata.name.unwrap_or_default();
+            api.delete(&name, &DeleteParams::default()).await.ok();
+        }
+    }
+
+    /// All objects of a kind.
+    ///
+    /// # Panics
+    /// If they cannot be listed: nothing is wrong on this way.
+    pub async fn all<K>(&self) -> Vec<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let api = Api::<K>::all(self.client());
+        api.list(&ListParams::default()).await.expect("the API answers its users").items
+    }
+}

@@ -1,0 +1,240 @@
+//! The world: everything that takes part, and what happens to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use ostler_apiserver::serving::{ApiServer, LocalService, Options as ApiOptions};
+use ostler_driver_fake::cloud::{Clock, Cloud, Listener};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::api::Front;
+use super::dice::Dice;
+use super::network::Network;
+use super::oracle::Oracle;
+use super::parts::{self, Order, Part};
+use super::plan::{Party, Plan, What};
+use super::trace::Trace;
+use super::users::{Users, machine_name};
+use super::weather::Sky;
+
+/// The providers of a world, each with a cloud of its own.
+pub const PROVIDERS: [&str; 2] = ["fake.ostler.dev", "second.ostler.dev"];
+/// What their drivers show.
+pub const TOKENS: [&str; 2] = ["a token of the first", "a token of the second"];
+
+/// After how much silence a Node is not Ready, as Kubernetes has it.
+const NODE_MONITOR_GRACE: Duration = Duration::from_secs(40);
+
+/// What every part stands on.
+#[derive(Debug)]
+pub struct Surroundings {
+    /// What goes wrong.
+    pub sky: Sky,
+    /// What happened.
+    pub trace: Trace,
+    /// Who judges.
+    pub oracle: Oracle,
+    /// Links between drivers and cores.
+    pub network: Network,
+    /// The clouds, one a provider.
+    pub clouds: Vec<Cloud>,
+    epoch: (Timestamp, Instant),
+    api: LocalService,
+}
+
+impl Surroundings {
+    /// A way to the API server.
+    pub fn front(&self, name: &str, party: Option<Party>) -> Front {
+        Front {
+            name: name.to_owned(),
+            party,
+            sky: self.sky.clone(),
+            trace: self.trace.clone(),
+            oracle: self.oracle.clone(),
+            api: self.api.clone(),
+            on_write: None,
+        }
+    }
+
+    /// The time, for whoever needs a wall clock.
+    pub fn clock(&self) -> Arc<dyn Fn() -> Timestamp + Send + Sync> {
+        let (epoch, start) = self.epoch;
+        Arc::new(move || epoch + start.elapsed())
+    }
+}
+
+/// Everything that takes part.
+#[expect(missing_debug_implementations, reason = "users cannot be shown")]
+pub struct World {
+    /// What every part stands on.
+    pub around: Arc<Surroundings>,
+    /// Users.
+    pub users: Users,
+    plan: Plan,
+    cores: Vec<Part>,
+    drivers: Vec<Part>,
+    pod_rounds: usize,
+    _api: ApiServer,
+}
+
+impl World {
+    /// Starts all that the plan names.
+    ///
+    /// # Panics
+    /// If the API server does not open.
+    pub async fn start(plan: Plan, trace: Trace) -> Self {
+        let epoch = Timestamp::constant(1_767_225_600, 0);
+        let start = trace.start();
+        let options =
+            ApiOptions { clock: Arc::new(move || epoch + start.elapsed()), ..ApiOptions::memory() };
+        let api = ApiServer::open(options).await.expect("the API server opens");
+        let sky = Sky::new(Dice::new(plan.seed.rotate_left(17)));
+        let oracle = Oracle::new(trace.clone(), epoch);
+        let clouds = (0..PROVIDERS.len())
+            .map(|_| Cloud::in_memory(Clock::new(move || epoch + start.elapsed())));
+        let around = Arc::new(Surroundings {
+            network: Network::new(sky.clone()),
+            sky,
+            trace,
+            oracle,
+            clouds: clouds.collect(),
+            epoch: (epoch, start),
+            api: api.local_service(),
+        });
+        let users = Users::new(around.front("users", None).client());
+        users.prepare().await;
+        for (number, cloud) in around.clouds.iter().enumerate() {
+            // Of another cluster, and nobody's business.
+            cloud.seed("another cluster", 2).expect("a cloud in memory has no journal");
+            for instance in cloud.instances().expect("a cloud in memory has no journal") {
+                around.oracle.foreign(&instance);
+            }
+            let (oracle, name) = (around.oracle.clone(), format!("cloud-{number}"));
+            cloud.tell(Listener::new(move |record, before| oracle.cloud(&name, record, before)));
+            parts::kubelets(&around, cloud.clone(), number);
+        }
+        let cores = (0..plan.cores).map(|number| parts::core(&around, number)).collect();
+        let replicas = (0..plan.drivers).map(|number| (number, 0));
+        let drivers = replicas
+            .chain([(plan.drivers, 1)])
+            .map(|(number, provider)| parts::driver(&around, number, provider))
+            .collect();
+        Self { around, users, plan, cores, drivers, pod_rounds: 0, _api: api }
+    }
+
+    /// Lets everything happen that the plan says, each at its time.
+    pub async fn live(&mut self) {
+        for step in self.plan.steps.clone() {
+            sleep_until(self.around.trace.start() + Duration::from_millis(step.at)).await;
+            self.around.trace.note("PLAN", format_args!("{:?}", step.what));
+            self.cover(&step.what);
+            self.happen(&step.what).await;
+        }
+    }
+
+    /// All faults end, and users let go of what they hold.
+    pub async fn heal(&mut self) {
+        self.around.trace.note("PLAN", "all faults end");
+        self.around.sky.clear();
+        self.cores.iter().chain(&self.drivers).for_each(|part| part.trap(-1, Duration::ZERO));
+        self.users.release().await;
+        for life in self.around.oracle.lives().into_values() {
+            let patch =
+                serde_json::json!({ "metadata": { "annotations": { "ostler.dev/paused": null } } });
+            self.users.patch_machine(&life.name, patch).await;
+        }
+    }
+
+    /// Counts what meets what.
+    fn cover(&self, what: &What) {
+        let Some(fault) = what.fault() else { return };
+        let lives = self.around.oracle.lives();
+        for life in lives.values() {
+            let status = life.machine.status.as_ref();
+            let step = status.and_then(|status| status.step.as_ref());
+            let phase = life.machine.phase();
+            let state = match step {
+                Some(step) => step.as_str().to_owned(),
+                None if phase.as_str().is_empty() => "New".to_owned(),
+                None => phase.as_str().to_owned(),
+            };
+            self.around.trace.count(format!("{state} x {fault}"));
+        }
+    }
+
+    async fn happen(&mut self, what: &What) {
+        let millis = Duration::from_millis;
+        match *what {
+            What::Create { machine, class } => self.users.create(machine, class).await,
+            What::Delete { machine } => self.users.delete(&machine_name(machine)).await,
+            What::Force { machine } => {
+                let patch =
+                    serde_json::json!({ "metadata": { "labels": { "force-deletion": "True" } } });
+                self.users.patch_machine(&machine_name(machine), patch).await;
+                self.users.delete(&machine_name(machine)).await;
+            }
+            What::Edit { class, version } => self.users.edit(class, version).await,
+            What::Cordon { machine, on } => self.users.cordon(&machine_name(machine), on).await,
+            What::Pause { machine, on } => {
+                let value = on.then_some("true");
+                let patch = serde_json::json!({ "metadata": { "annotations": { "ostler.dev/paused": value } } });
+                self.users.patch_machine(&machine_name(machine), patch).await;
+            }
+            What::Pods { machine, count, grace, held } => {
+                self.pod_rounds += 1;
+                let node = machine_name(machine);
+                self.users.pods(&node, count, grace, held, self.pod_rounds).await;
+            }
+            What::Release => self.users.release().await,
+            What::Vanish { machine } => self.vanish(machine),
+            What::CrashCore { core, down, writes } => {
+                let Some(part) = self.cores.get(usize::from(core) % self.cores.len()) else {
+                    return;
+                };
+                match writes {
+                    None => part.order(Order::Kill(millis(down))),
+                    Some(writes) => part.trap(writes.into(), millis(down)),
+                }
+            }
+            What::StopCore { core, down } => {
+                self.cores[usize::from(core) % self.cores.len()].order(Order::Stop(millis(down)));
+            }
+            What::CrashDriver { driver, down, during } => {
+                let part = &self.drivers[usize::from(driver) % self.drivers.len()];
+                match during {
+                    None => part.order(Order::Kill(millis(down))),
+                    Some(after) => part.trap(1 + i64::from(after), millis(down)),
+                }
+            }
+            What::StopDriver { driver, down } => {
+                self.drivers[usize::from(driver) % self.drivers.len()]
+                    .order(Order::Stop(millis(down)));
+            }
+            What::Cut => self.around.network.cut(),
+            What::CutWatches { party } => self.around.sky.cut_watches(party),
+            What::Weather { kind, millis: time, percent } => {
+                self.around.sky.begin(kind, millis(time), percent);
+            }
+        }
+    }
+
+    /// Somebody deletes the instance of a machine with the tools of the cloud. Its kubelet is silent from
+    /// then on, which the controller of Nodes notices.
+    fn vanish(&self, machine: u8) {
+        let name = machine_name(machine);
+        for cloud in &self.around.clouds {
+            let all = cloud.instances().expect("a cloud in memory has no journal");
+            let ours = all.into_iter().filter(|it| it.identity.machine_name == name);
+            for instance in ours {
+                self.around.oracle.by_hand(&instance.identity.machine_uid);
+                let (users, node) = (self.users.clone(), name.clone());
+                tokio::spawn(async move {
+                    sleep(NODE_MONITOR_GRACE).await;
+                    users.node_unknown(&node).await;
+                });
+                cloud.remove(&[instance.provider_id]).expect("a cloud in memory has no journal");
+            }
+        }
+    }
+}

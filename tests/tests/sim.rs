@@ -1,0 +1,46 @@
+//! Lives of the whole system from seeds: the same ones at every run, and some that nobody saw before.
+//!
+//! `docs/simulation.md` says how to look into a life that failed.
+
+#![expect(clippy::expect_used, clippy::print_stdout, reason = "tests")]
+
+use std::process::{Command, Output};
+
+/// Seconds for each set of seeds. Without optimization a life takes a second or two.
+const SECONDS: &str = "40";
+
+fn sim(arguments: &[&str]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_sim")).args(arguments).output();
+    let output = output.expect("the simulation starts");
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    println!("{}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn holds(arguments: &[&str]) {
+    assert!(sim(arguments).status.success(), "sim {}", arguments.join(" "));
+}
+
+fn trace(seed: &str) -> String {
+    let output = sim(&["--replay", seed, "--timeline"]);
+    String::from_utf8(output.stdout).expect("traces are text")
+}
+
+#[test]
+fn the_same_seed_is_the_same_life_in_one_process_and_in_another() {
+    holds(&["--seed", "2", "--seeds", "2", "--check-determinism", "3"]);
+    let (first, second) = (trace("2"), trace("2"));
+    assert!(first.lines().count() > 100, "something happened");
+    assert!(first == second, "line by line");
+    assert_ne!(first, trace("3"), "another seed is another life");
+}
+
+#[test]
+fn the_seeds_that_everybody_runs_break_no_rule() {
+    holds(&["--seed", "1", "--seeds", "1000", "--max-seconds", SECONDS]);
+}
+
+#[test]
+fn seeds_that_nobody_ran_before_break_no_rule() {
+    holds(&["--seeds", "100000", "--max-seconds", SECONDS]);
+}
