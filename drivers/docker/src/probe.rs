@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::driver::tag_file;
+use crate::driver::{claim, tag_file};
 use crate::engine::{DockerHost, Engine, File, Part, Summary};
 use crate::identity::{CLUSTER, FIXED_SPEC, INSTANCE, MACHINE, UID, instance_of, provider_id};
 use crate::spec::{Delivery, Resource, TAGS_FILE, UserData};
@@ -66,34 +66,43 @@ pub async fn probe(args: ProbeArgs) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{answer}").context("cannot print the answer")
 }
 
+/// A container of the driver.
+struct Seen {
+    summary: Summary,
+    tags: TagFile,
+    claim: Tags,
+}
+
 /// Containers that the driver made.
-async fn ours(engine: &Engine) -> anyhow::Result<Vec<(Summary, TagFile)>> {
+async fn ours(engine: &Engine) -> anyhow::Result<Vec<Seen>> {
     let mut found = Vec::new();
     for summary in engine.containers(&[]).await? {
         if summary.labels.contains_key(INSTANCE) {
-            let tags = tag_file(engine, &summary.id).await?;
-            found.push((summary, tags));
+            let tags = tag_file(engine, &summary).await?;
+            let claim = claim(engine, &summary).await?;
+            found.push(Seen { summary, tags, claim });
         }
     }
     Ok(found)
 }
 
 /// All tags: labels, then what the file says.
-fn tags_of(summary: &Summary, file: &TagFile) -> Tags {
-    let mut tags = summary.labels.clone();
-    tags.extend(file.driver.claim.clone());
-    tags.extend(file.container.clone());
+fn tags_of(seen: &Seen) -> Tags {
+    let mut tags = seen.summary.labels.clone();
+    tags.extend(seen.claim.clone());
+    tags.extend(seen.tags.container.clone());
     tags
 }
 
 async fn instances(engine: &Engine) -> anyhow::Result<Vec<Value>> {
     let mut shown = Vec::new();
-    for (summary, file) in ours(engine).await? {
-        let tags = tags_of(&summary, &file);
+    for seen in ours(engine).await? {
+        let (tags, summary) = (tags_of(&seen), seen.summary);
         let tag = |key: &str| tags.get(key).cloned().unwrap_or_default();
         let path = user_data_path(&summary);
         let user_data = match &path {
-            Some(path) => engine.read_file(&summary.id, path).await?,
+            // One that is just going has no files any more.
+            Some(path) => engine.read_file(&summary.id, path).await.ok().flatten(),
             None => None,
         };
         shown.push(json!({
@@ -118,10 +127,10 @@ fn user_data_path(summary: &Summary) -> Option<String> {
 async fn resources(engine: &Engine) -> anyhow::Result<Vec<Value>> {
     let mut shown = Vec::new();
     let mut files = BTreeMap::new();
-    for (summary, file) in ours(engine).await? {
-        let tags = tags_of(&summary, &file);
+    for seen in ours(engine).await? {
+        let (tags, summary) = (tags_of(&seen), seen.summary);
         shown.push(resource(&provider_id(&summary.name), "instance", &tags));
-        files.insert(summary.name.clone(), file);
+        files.insert(summary.name, seen.tags);
     }
     let networks = parts(engine.networks(&[]).await?, &files, Resource::Network);
     let volumes = parts(engine.volumes(&[]).await?, &files, Resource::Volume);
@@ -157,8 +166,10 @@ async fn add_foreign_tag(
         None => (id, Resource::Container),
     };
     let container = instance_of(id).context("that is no id of this driver")?;
-    let mut file = tag_file(engine, container).await?;
+    let found = engine.container(container).await?.context("there is no such container")?;
+    let mut file = tag_file(engine, &found.summary).await?;
     file.of_mut(resource).insert(key, value);
-    let file = File { path: TAGS_FILE.to_owned(), mode: 0o644, content: file.render() };
+    let content = serde_json::to_vec_pretty(&file)?;
+    let file = File { path: TAGS_FILE.to_owned(), mode: 0o644, content };
     engine.write_files(container, &[file]).await.context("cannot write the tags")
 }

@@ -1,7 +1,7 @@
 //! What is said of a machine and may change: a file in its container.
 //!
 //! Docker never changes a label. So what changes is here: the tags of container, networks and
-//! volumes, whether the machine is initialized, and the identity that it got by an adoption.
+//! volumes, and whether the machine is initialized.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,9 +31,6 @@ pub struct TagFile {
 pub struct Notes {
     /// Keys of tags that came from the class, by resource.
     pub keys: OwnKeys,
-    /// Identity and other tags of an adoption; they stand before the labels.
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    pub claim: Map,
     /// All is done that is done once.
     pub initialized: bool,
 }
@@ -56,18 +53,6 @@ impl TagFile {
         }
         file.driver.initialized = initialized;
         file
-    }
-
-    /// Reads it; `None` if it is damaged.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
-    }
-
-    /// Writes it, for people to read.
-    pub fn render(&self) -> Vec<u8> {
-        let mut bytes = serde_json::to_vec_pretty(self).unwrap_or_default();
-        bytes.push(b'\n');
-        bytes
     }
 
     /// The tags of a resource.
@@ -133,18 +118,15 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_read_as_it_was_written_and_half_of_it_is_not_read_at_all() {
-        let mut file = TagFile::new(&Tags { network: map(&[("n", "1")]), ..Tags::default() }, true);
-        file.driver.claim = map(&[("ostler.dev/machine-uid", "u")]);
-        let bytes = file.render();
-        assert_eq!(TagFile::parse(&bytes), Some(file));
-        assert_eq!(TagFile::parse(&bytes[..bytes.len() / 2]), None);
-        assert_eq!(TagFile::parse(b""), None);
+    fn the_file_is_read_as_it_was_written() {
+        let file = TagFile::new(&Tags { network: map(&[("n", "1")]), ..Tags::default() }, true);
+        let text = serde_json::to_string(&file).unwrap();
+        assert_eq!(serde_json::from_str::<TagFile>(&text).unwrap(), file);
     }
 
     #[test]
     fn a_file_that_somebody_shortened_is_read() {
-        let file = TagFile::parse(br#"{"container": {"a": "b"}}"#).unwrap();
+        let file = serde_json::from_str::<TagFile>(r#"{"container": {"a": "b"}}"#).unwrap();
         assert_eq!(file.container, map(&[("a", "b")]));
         assert!(!file.driver.initialized);
     }

@@ -3,18 +3,18 @@
 use ostler_driver_sdk::{DriverError, Instance, PowerState};
 
 use super::find::{Found, tag};
-use crate::engine::{Life, Summary};
+use crate::engine::{Labels, Life, Summary};
 use crate::identity::{MACHINE, UID, host_name, provider_id};
-use crate::tags::TagFile;
 
 /// An instance, as a status tells it.
 pub(super) fn instance(found: &Found) -> Instance {
-    listed(&found.container.summary, &found.tags)
+    let told = listed(&found.container.summary, &found.claim);
+    told.initialized(found.tags.driver.initialized)
 }
 
-/// An instance, as a list tells it.
-pub(super) fn listed(summary: &Summary, tags: &TagFile) -> Instance {
-    let name = tag(summary, tags, MACHINE);
+/// An instance, as a list tells it: without what only its files say.
+pub(super) fn listed(summary: &Summary, claim: &Labels) -> Instance {
+    let name = tag(summary, claim, MACHINE);
     let power = match summary.life {
         Life::Made => PowerState::Pending,
         Life::Running => PowerState::Running,
@@ -22,10 +22,9 @@ pub(super) fn listed(summary: &Summary, tags: &TagFile) -> Instance {
         Life::Going => PowerState::Deleting,
     };
     let told = Instance::new(provider_id(&summary.name))
-        .machine(name, tag(summary, tags, UID))
+        .machine(name, tag(summary, claim, UID))
         .node_name(name)
         .power_state(power)
-        .initialized(tags.driver.initialized)
         .address("Hostname", host_name(name));
     let told = summary.addresses.iter().fold(told, |told, ip| told.address("InternalIP", ip));
     let told = match summary.created_at {

@@ -57,11 +57,15 @@ impl DockerDriver {
         found: &Found,
     ) -> Result<Instance, DriverError> {
         if fixed_changes(found, &plan.spec)?.is_empty() {
-            return self.completed(ctx, plan).await;
+            match self.completed(ctx, plan).await {
+                // An engine that was killed while it started the container forgot that it did.
+                Err(error) if error.reason_word() == "START_STUCK" => {}
+                done => return done,
+            }
         }
-        ctx.progress("RemoveContainer", "removing a container that never ran, of another class");
+        ctx.progress("RemoveContainer", "removing a container that never ran and never will");
         let removed = self.engine.remove(&found.container.summary.id).await;
-        removed.map_err(|error| driver_error(&error, Left::Nothing))?;
+        removed.map_err(|error| driver_error(&error, Left::Something))?;
         self.make_and_complete(ctx, plan).await
     }
 

@@ -3,15 +3,13 @@
 use futures::{StreamExt as _, TryStreamExt as _};
 use ostler_driver_sdk::DriverError;
 
-use super::DockerDriver;
-use crate::engine::{Container, Engine, EngineError, Labels, Life, Summary};
+use super::{DockerDriver, files};
+use crate::engine::{Container, Engine, EngineError, Failure, Labels, Life, Summary};
 use crate::errors::{Left, driver_error};
 use crate::identity::{CLUSTER, Identity, MACHINE, UID, instance_of};
-use crate::spec::TAGS_FILE;
+use crate::spec::{CLAIM_FILE, TAGS_FILE};
 use crate::tags::TagFile;
 
-/// Written before [`TAGS_FILE`], and read if that is damaged: one of them is always whole.
-pub(super) const NEXT_TAGS_FILE: &str = "/etc/ostler/tags.json.next";
 /// Files read at once.
 const READS: usize = 16;
 
@@ -20,6 +18,7 @@ const READS: usize = 16;
 pub(crate) struct Found {
     pub(crate) container: Container,
     pub(crate) tags: TagFile,
+    pub(crate) claim: Labels,
 }
 
 impl Found {
@@ -32,27 +31,47 @@ impl Found {
         &self.container.summary.name
     }
 
-    /// A tag of the identity: what an adoption put there, or the label.
+    /// A tag of the identity.
     pub(super) fn tag(&self, key: &str) -> &str {
-        tag(&self.container.summary, &self.tags, key)
+        tag(&self.container.summary, &self.claim, key)
     }
 }
 
 /// A tag of the identity: what an adoption put there, or the label.
-pub(crate) fn tag<'a>(summary: &'a Summary, tags: &'a TagFile, key: &str) -> &'a str {
-    let claimed = tags.driver.claim.get(key);
-    claimed.or_else(|| summary.labels.get(key)).map_or("", String::as_str)
+pub(super) fn tag<'a>(summary: &'a Summary, claim: &'a Labels, key: &str) -> &'a str {
+    claim.get(key).or_else(|| summary.labels.get(key)).map_or("", String::as_str)
 }
 
-/// The tags of a container; none if it never got any.
-pub(crate) async fn tag_file(engine: &Engine, container: &str) -> Result<TagFile, EngineError> {
-    for path in [TAGS_FILE, NEXT_TAGS_FILE] {
-        let content = engine.read_file(container, path).await?;
-        if let Some(tags) = content.as_deref().and_then(TagFile::parse) {
-            return Ok(tags);
+/// The tags of a container; none if it never got any, or is just going.
+pub(crate) async fn tag_file(engine: &Engine, summary: &Summary) -> Result<TagFile, EngineError> {
+    let tags = files::read(engine, &summary.id, TAGS_FILE).await;
+    Ok(unless_going(engine, summary, tags).await?.unwrap_or_default())
+}
+
+/// The identity that an adoption put on a container, and the tags that came with it.
+pub(crate) async fn claim(engine: &Engine, summary: &Summary) -> Result<Labels, EngineError> {
+    let claim = match engine.has_file(&summary.id, CLAIM_FILE).await {
+        Ok(true) => files::read(engine, &summary.id, CLAIM_FILE).await,
+        Ok(false) => Ok(None),
+        Err(error) => Err(error),
+    };
+    Ok(unless_going(engine, summary, claim).await?.unwrap_or_default())
+}
+
+/// A container that is being removed has no files any more, and an engine says that in many ways.
+async fn unless_going<T>(
+    engine: &Engine,
+    summary: &Summary,
+    read: Result<Option<T>, EngineError>,
+) -> Result<Option<T>, EngineError> {
+    match read {
+        Err(error) if matches!(error.failure, Failure::Refused { .. }) => {
+            let there = engine.container(&summary.id).await?;
+            let going = |it: &Container| matches!(it.summary.life, Life::Going | Life::Dead);
+            if there.as_ref().is_none_or(going) { Ok(None) } else { Err(error) }
         }
+        read => read,
     }
-    Ok(TagFile::default())
 }
 
 impl DockerDriver {
@@ -88,8 +107,9 @@ impl DockerDriver {
             [(CLUSTER, identity.cluster_id.as_str()), (MACHINE, identity.machine_name.as_str())];
         let mut found = Vec::new();
         for candidate in self.engine.containers(&labels).await? {
-            if let Some(one) = self.inspect(&candidate.id).await?
-                && one.tag(UID) == identity.machine_uid
+            let claim = claim(&self.engine, &candidate).await?;
+            if tag(&candidate, &claim, UID) == identity.machine_uid
+                && let Some(one) = self.inspect(&candidate.id).await?
             {
                 found.push(one);
             }
@@ -100,29 +120,21 @@ impl DockerDriver {
     /// One that is gone meanwhile is not there.
     pub(super) async fn inspect(&self, name: &str) -> Result<Option<Found>, EngineError> {
         let Some(container) = self.engine.container(name).await? else { return Ok(None) };
-        if matches!(container.summary.life, Life::Going | Life::Dead) {
-            // Its files may be gone already.
-            return Ok(Some(Found { container, tags: TagFile::default() }));
-        }
-        let tags = tag_file(&self.engine, &container.summary.id).await?;
-        Ok(Some(Found { container, tags }))
+        let claim = claim(&self.engine, &container.summary).await?;
+        let tags = tag_file(&self.engine, &container.summary).await?;
+        Ok(Some(Found { container, tags, claim }))
     }
 
     /// All containers of a cluster, with the identity of each.
     pub(super) async fn of_cluster(
         &self,
         cluster_id: &str,
-    ) -> Result<Vec<(Summary, TagFile)>, EngineError> {
+    ) -> Result<Vec<(Summary, Labels)>, EngineError> {
         let all = self.engine.containers(&[(CLUSTER, cluster_id)]).await?;
         futures::stream::iter(all)
             .map(|summary| async {
-                let tags = match summary.life {
-                    Life::Going | Life::Dead => TagFile::default(),
-                    Life::Made | Life::Running | Life::Stopped => {
-                        tag_file(&self.engine, &summary.id).await?
-                    }
-                };
-                Ok((summary, tags))
+                let claim = claim(&self.engine, &summary).await?;
+                Ok((summary, claim))
             })
             .buffered(READS)
             .try_collect()

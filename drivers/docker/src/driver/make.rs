@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use ostler_driver_sdk::{Context, DriverError};
+use ostler_driver_sdk::{Code, Context, DriverError};
 
 use super::DockerDriver;
+use super::files::twice;
 use super::find::labels_of;
-use super::update::{fixed_label, limits, tag_files};
-use crate::engine::{EngineError, File, Labels, NewContainer, NewNetwork, NewVolume};
+use super::update::{fixed_label, limits};
+use crate::engine::{EngineError, Failure, File, Labels, NewContainer, NewNetwork, NewVolume};
 use crate::errors::{Left, driver_error};
 use crate::identity::{CLUSTER, FIXED_SPEC, INSTANCE, Identity, host_name, provider_id};
-use crate::spec::{Delivery, ImagePullPolicy, Network, ProviderSpec, Volume};
+use crate::spec::{Delivery, ImagePullPolicy, Network, ProviderSpec, TAGS_FILE, Volume};
 use crate::tags::TagFile;
 
 /// Longest text of a variable, with its name: a limit of Linux.
@@ -86,7 +87,7 @@ impl Plan {
         };
         let (path, content) = (self.spec.user_data.path.clone(), self.user_data.clone());
         let user_data = mode.map(|mode| File { path, mode, content });
-        user_data.into_iter().chain(tag_files(&tags)).collect()
+        user_data.into_iter().chain(twice(TAGS_FILE, &tags)).collect()
     }
 }
 
@@ -170,19 +171,22 @@ impl DockerDriver {
     }
 }
 
-/// A registry that cannot be reached and an image that it does not have are the same to a class.
+/// What the registry says about an image, with its name. A refusal that is not known is that the
+/// registry does not have it.
 fn not_pulled(error: &EngineError, image: &str) -> DriverError {
-    let told = driver_error(error, Left::Nothing);
-    if matches!(error.failure, crate::engine::Failure::Refused { .. }) {
-        let message = format!(
-            "image {image} is not there and cannot be pulled ({error}): load it on the host of the engine, or name another one"
-        );
-        return DriverError::invalid_argument(message.clone())
-            .reason("IMAGE_UNKNOWN")
-            .not_applied()
-            .violation("image", message);
+    let Failure::Refused { status, message } = &error.failure else {
+        return driver_error(error, Left::Nothing);
+    };
+    let message = format!("image {image} is not there and cannot be pulled: {message}");
+    let failure = Failure::Refused { status: *status, message: message.clone() };
+    let told = driver_error(&EngineError { call: error.call, failure }, Left::Nothing);
+    if told.code() != Code::Unknown {
+        return told;
     }
-    told
+    DriverError::invalid_argument(message.clone())
+        .reason("IMAGE_UNKNOWN")
+        .not_applied()
+        .violation("image", message)
 }
 
 fn stop_if_cancelled(ctx: &Context, left: Left) -> Result<(), DriverError> {

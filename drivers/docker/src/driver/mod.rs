@@ -5,6 +5,7 @@ mod answer;
 mod busy;
 mod create;
 mod delete;
+mod files;
 mod find;
 mod initialize;
 mod make;
@@ -22,7 +23,7 @@ use crate::engine::Engine;
 use crate::errors::bad_spec;
 use crate::spec::ProviderSpec;
 
-pub(crate) use find::{Found, tag_file};
+pub(crate) use find::{Found, claim, tag_file};
 
 /// What `MachineClass.provider` says for this driver.
 pub const PROVIDER: &str = "docker.ostler.dev";

@@ -25,6 +25,6 @@ impl DockerDriver {
     pub(super) async fn list(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {
         let found = self.of_cluster(request.ctx.cluster_id()).await;
         let found = found.map_err(|error| driver_error(&error, Left::Nothing))?;
-        Ok(found.iter().map(|(summary, tags)| listed(summary, tags)).collect())
+        Ok(found.iter().map(|(summary, claim)| listed(summary, claim)).collect())
     }
 }

@@ -5,8 +5,9 @@ use ostler_driver_sdk::{DriverError, UpdateMachine, Updated};
 use serde::Serialize;
 
 use super::DockerDriver;
-use super::find::{Found, NEXT_TAGS_FILE};
-use crate::engine::{Capacity, EngineError, File, Limits};
+use super::files::twice;
+use super::find::Found;
+use crate::engine::{Capacity, EngineError, Limits};
 use crate::errors::{Left, driver_error};
 use crate::identity::{FIXED_SPEC, Identity};
 use crate::spec::{ProviderSpec, Resource, TAGS_FILE};
@@ -70,21 +71,14 @@ impl DockerDriver {
         Ok(paths)
     }
 
-    /// Writes the tags of a container so that, whenever it is cut off, a whole file is there.
+    /// Writes the tags of a container.
     pub(super) async fn write_tags(
         &self,
         container: &str,
         tags: &TagFile,
     ) -> Result<(), EngineError> {
-        self.engine.write_files(container, &tag_files(tags)).await
+        self.engine.write_files(container, &twice(TAGS_FILE, tags)).await
     }
-}
-
-/// The files of the tags, in the order in which they are written.
-pub(super) fn tag_files(tags: &TagFile) -> [File; 2] {
-    let content = tags.render();
-    let file = |path: &str| File { path: path.to_owned(), mode: 0o644, content: content.clone() };
-    [file(NEXT_TAGS_FILE), file(TAGS_FILE)]
 }
 
 /// The limits of a spec.

@@ -3,7 +3,9 @@
 use std::io::{self, Read as _};
 
 use bollard::body_stream;
-use bollard::query_parameters::{DownloadFromContainerOptions, UploadToContainerOptions};
+use bollard::query_parameters::{
+    ContainerArchiveInfoOptions, DownloadFromContainerOptions, UploadToContainerOptions,
+};
 use bytes::Bytes;
 use futures::StreamExt as _;
 
@@ -44,6 +46,18 @@ impl Engine {
         let docker = self.docker().await?;
         let written = docker.upload_to_container(container, Some(options), body).await;
         self.checked(Call::WriteFiles, written)
+    }
+
+    /// Whether there is a file. Much less work for an engine than to read it.
+    pub async fn has_file(&self, container: &str, path: &str) -> Result<bool, EngineError> {
+        let docker = self.docker().await?;
+        let options = ContainerArchiveInfoOptions { path: path.to_owned() };
+        let found = docker.get_container_archive_info(container, Some(options)).await;
+        match self.checked(Call::Look, found) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_refusal(404) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The content of a file; `None` if there is none.

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use ostler_driver_sdk::Violation;
 
 use super::limits::{LEAST_CPU, LEAST_MEMORY};
-use super::{Delivery, OWN_VARIABLES, ProviderSpec, RESERVED_TAG_PREFIXES, Resource, TAGS_FILE};
+use super::{
+    CLAIM_FILE, Delivery, OWN_VARIABLES, ProviderSpec, RESERVED_TAG_PREFIXES, Resource, TAGS_FILE,
+};
 
 /// Longest last part of the name of a network or volume.
 const PART_NAME: usize = 63;
@@ -46,8 +48,10 @@ impl ProviderSpec {
 
     fn check_user_data(&self, found: &mut Vec<Violation>) {
         let user_data = &self.user_data;
-        if !is_path(&user_data.path) || user_data.path.starts_with(TAGS_FILE) {
-            let why = format!("must be an absolute path other than {TAGS_FILE}");
+        if !is_path(&user_data.path)
+            || [TAGS_FILE, CLAIM_FILE].iter().any(|own| user_data.path.starts_with(own))
+        {
+            let why = format!("must be an absolute path other than {TAGS_FILE} and {CLAIM_FILE}");
             found.push(Violation::new("userData.path", why));
         }
         let variable = &user_data.variable;

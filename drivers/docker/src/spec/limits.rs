@@ -141,9 +141,9 @@ pub enum RestartPolicy {
     /// When its process ends with an error, and when the engine starts.
     OnFailure,
     /// Whenever its process ends, and when the engine starts.
-    Always,
-    /// As `Always`, but not after somebody stopped it.
     #[default]
+    Always,
+    /// As `Always`, but not after somebody stopped it. An engine that was killed counts as somebody.
     UnlessStopped,
 }
 

@@ -17,6 +17,8 @@ pub use user_data::{Delivery, UserData};
 
 /// Where the mutable tags of a machine are, inside its container.
 pub const TAGS_FILE: &str = "/etc/ostler/tags.json";
+/// What an adopted machine is, inside its container.
+pub const CLAIM_FILE: &str = "/etc/ostler/claim.json";
 /// Tags that begin so are the driver's own: they carry the identity of the instance.
 pub const RESERVED_TAG_PREFIXES: [&str; 2] = ["ostler.dev/", "docker.ostler.dev/"];
 /// Variables that the driver sets in every container: name of the Node, and provider id.
@@ -166,7 +168,7 @@ mod tests {
         let spec = spec(json!({"image": "node"}));
         assert_eq!(spec.violations(), []);
         assert!(!spec.needs_initialization() && !spec.privileged);
-        assert_eq!(spec.restart_policy, RestartPolicy::UnlessStopped);
+        assert_eq!(spec.restart_policy, RestartPolicy::Always);
         assert_eq!(spec.user_data.path, "/etc/ostler/user-data");
     }
 

@@ -1,0 +1,203 @@
+//! Machines as they are made, initialized and deleted.
+
+use ostler_driver_docker::DockerDriver;
+use ostler_driver_sdk::{
+    Certainty, Code, CreateMachine, DeleteMachine, Driver as _, GetMachineStatus,
+};
+use serde_json::json;
+
+use crate::docker::Docker;
+use crate::machine::{Machine, provider_id};
+
+#[tokio::test]
+async fn a_machine_has_its_name_its_identity_and_its_user_data_before_its_first_process() {
+    let Some(docker) = Docker::here() else { return };
+    let driver = DockerDriver::new(docker.engine());
+    let machine = Machine::new(
+        "worker-1",
+        &json!({
+            "environment": {"COLOUR": "bay"},
+            "volumes": [{"name": "data", "path": "/data"}],
+            "memory": "16Mi", "cpu": "250m",
+        }),
+    );
+    let _sweep = machine.swept(&docker);
+    let made = machine.create_with(&driver, "#!/bin/sh\n# Grüße\n").await.unwrap();
+    assert_eq!(provider_id(&made), machine.id());
+    let container = machine.container();
+    let seen = docker.inspect(&container);
+    let labels = &seen["Config"]["Labels"];
+    assert_eq!(labels["ostler.dev/cluster-id"], machine.cluster.as_str());
+    assert_eq!(labels["ostler.dev/machine-uid"], machine.uid.as_str());
+    assert_eq!(labels["ostler.dev/machine-name"], "worker-1");
+    assert_eq!(seen["Config"]["Hostname"], "worker-1");
+    let host = &seen["HostConfig"];
+    assert_eq!((&host["Memory"], &host["NanoCpus"]), (&json!(16 << 20), &json!(250_000_000)));
+    assert_eq!(host["Privileged"], json!(false));
+    assert_eq!(host["RestartPolicy"]["Name"], "always");
+    let printed = docker.exec(&container, "echo $OSTLER_NODE_NAME $OSTLER_PROVIDER_ID $COLOUR; cat /etc/ostler/user-data; stat -c %a:%u /etc/ostler/user-data");
+    let expected = format!("worker-1 {} bay\n#!/bin/sh\n# Grüße\n600:0", machine.id());
+    assert_eq!(printed, expected);
+    let again = machine.create(&driver).await.unwrap();
+    assert_eq!(provider_id(&again), machine.id());
+    assert_eq!(docker.of_cluster(&machine.cluster).len(), 2, "a container and its volume");
+    machine.delete(&driver).await.unwrap();
+    assert_eq!(docker.of_cluster(&machine.cluster), [""; 0]);
+    machine.delete(&driver).await.unwrap();
+    assert_eq!(machine.status(&driver).await.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn user_data_are_a_variable_or_are_executed_where_the_class_says_so() {
+    let Some(docker) = Docker::here() else { return };
+    let driver = DockerDriver::new(docker.engine());
+    let machine = Machine::new(
+        "by-variable",
+        &json!({"userData": {"as": "Environment", "variable": "SEED"}}),
+    );
+    let _sweep = machine.swept(&docker);
+    drop(machine.create_with(&driver, "two\nlines").await.unwrap());
+    assert_eq!(docker.exec(&machine.container(), "echo \"$SEED\""), "two\nlines");
+    let binary = machine.sibling("binary");
+    let request = CreateMachine::for_tests(binary.ctx(), vec![0xff, 0]);
+    let refused = driver.create_machine(request).await.unwrap_err();
+    assert_eq!(
+        (refused.code(), refused.certainty()),
+        (Code::InvalidArgument, Certainty::NotApplied)
+    );
+
+    let executed = machine.sibling("executed").with(&json!({"userData": {"as": "Executed"}}));
+    drop(executed.create_with(&driver, "#!/bin/sh\ntouch /tmp/done\n").await.unwrap());
+    assert_eq!(docker.exec(&executed.container(), "ls /tmp"), "", "not before InitializeMachine");
+    drop(executed.initialize(&driver).await.unwrap());
+    assert_eq!(docker.exec(&executed.container(), "ls /tmp"), "done");
+    for machine in [&machine, &executed] {
+        machine.delete(&driver).await.unwrap();
+    }
+    assert_eq!(docker.of_cluster(&machine.cluster), [""; 0]);
+}
+
+#[tokio::test]
+async fn initialization_connects_networks_and_runs_commands_and_nothing_of_a_machine_is_left() {
+    let Some(docker) = Docker::here() else { return };
+    let driver = DockerDriver::new(docker.engine());
+    let machine = Machine::new(
+        "connected",
+        &json!({
+            "networks": [{"name": "one", "own": true, "internal": true}, {"name": "two", "own": true, "internal": true}],
+            "volumes": [{"name": "data", "path": "/data"}],
+            "initialize": [["/bin/touch", "/tmp/ready"]],
+        }),
+    );
+    let _sweep = machine.swept(&docker);
+    drop(machine.create(&driver).await.unwrap());
+    let container = machine.container();
+    let networks =
+        || docker.inspect(&container)["NetworkSettings"]["Networks"].as_object().unwrap().len();
+    assert_eq!(networks(), 1);
+    drop(machine.initialize(&driver).await.unwrap());
+    assert_eq!(networks(), 2);
+    assert_eq!(docker.exec(&container, "ls /tmp"), "ready");
+    docker.exec(&container, "touch /tmp/later");
+    drop(machine.initialize(&driver).await.unwrap());
+    assert_eq!(docker.of_cluster(&machine.cluster).len(), 4);
+    machine.delete(&driver).await.unwrap();
+    assert_eq!(docker.of_cluster(&machine.cluster), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_command_that_fails_leaves_the_machine_uninitialized_and_says_how_it_ended() {
+    let Some(docker) = Docker::here() else { return };
+    let driver = DockerDriver::new(docker.engine());
+    let machine = Machine::new("broken", &json!({"initialize": [["/bin/sh", "-c", "exit 3"]]}));
+    let _sweep = machine.swept(&docker);
+    drop(machine.create(&driver).await.unwrap());
+    let error = machine.initialize(&driver).await.unwrap_err();
+    assert_eq!((error.code(), error.reason_word()), (Code::FailedPrecondition, "COMMAND_FAILED"));
+    assert!(error.message().contains("status 3"), "{error}");
+    assert_eq!(error.certainty(), Certainty::Partial);
+}
+
+#[tokio::test]
+async fn a_restored_machine_takes_its_container_over_and_its_parts_go_with_it() {
+    let Some(docker) = Docker::here() else { return };
+    let driver = DockerDriver::new(docker.engine());
+    let before = Machine::new("restored", &json!({"volumes": [{"name": "data", "path": "/data"}]}));
+    let _sweep = before.swept(&docker);
+    drop(before.create(&driver).await.unwrap());
+    let after = before.sibling("restored");
+    let mut request = CreateMachine::for_tests(after.ctx(), "");
+    request.provider_id = Some(before.id());
+    let adopted = driver.create_machine(request).await.unwrap();
+    assert_eq!(provider_id(&adopted), before.id());
+    assert_eq!(provider_id(&after.status(&driver).await.unwrap()), before.id());
+    assert_eq!(before.status(&driver).await.unwrap_err().code(), Code::NotFound);
+    // The container is gone already, by a delete that was cut off.
+    docker.run(&["rm", "-f", &before.container()]);
+    let provider_id = Some(before.id());
+    driver.delete_machine(DeleteMachine { ctx: after.ctx(), provider_id }).await.unwrap();
+    assert_eq!(docker.of_cluster(&before.cluster), [""; 0]);
+}
+
+#[tokio::test]
+async fn what_a_create_left_half_made_is_no_machine_until_the_next_one_completes_it() {
+    let Some(docker) = Docker::here() else { return };
+    let driver = DockerDriver::new(docker.engine());
+    let machine = Machine::new("half", &json!({"volumes": [{"name": "data", "path": "/data"}]}));
+    let _sweep = machine.swept(&docker);
+    drop(machine.create(&driver).await.unwrap());
+    let fixed =
+        docker.inspect(&machine.container())["Config"]["Labels"]["docker.ostler.dev/fixed-spec"]
+            .clone();
+    docker.run(&["rm", "-f", &machine.container()]);
+    // As if the driver had died between making and starting the container.
+    let label = |key: &str, value: &str| format!("{key}={value}");
+    let labels = [
+        label("ostler.dev/cluster-id", &machine.cluster),
+        label("ostler.dev/machine-name", &machine.name),
+        label("ostler.dev/machine-uid", &machine.uid),
+        label("docker.ostler.dev/instance", &machine.container()),
+        label("docker.ostler.dev/fixed-spec", fixed.as_str().unwrap()),
+    ];
+    let mut words = vec!["create", "--network", "none", "--name"];
+    let container = machine.container();
+    words.push(&container);
+    for label in &labels {
+        words.extend(["--label", label]);
+    }
+    words.push(crate::image::NAME);
+    docker.run(&words);
+    assert_eq!(machine.status(&driver).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(machine.list(&driver).await.unwrap().len(), 1, "whoever looks for orphans sees it");
+    drop(machine.create_with(&driver, "late").await.unwrap());
+    assert_eq!(docker.exec(&container, "cat /etc/ostler/user-data"), "late");
+    docker.run(&["rm", "-f", &container]);
+    docker.run(&words);
+    machine.delete(&driver).await.unwrap();
+    assert_eq!(docker.of_cluster(&machine.cluster), [""; 0]);
+}
+
+#[tokio::test]
+async fn containers_of_others_are_left_alone_whatever_id_is_named() {
+    let Some(docker) = Docker::here() else { return };
+    let driver = DockerDriver::new(docker.engine());
+    let machine = Machine::new("mine", &json!({}));
+    let other = Machine::new("mine", &json!({}));
+    let _sweeps = [machine.swept(&docker), other.swept(&docker)];
+    drop(other.create(&driver).await.unwrap());
+    let provider_id = Some(other.id());
+    driver
+        .delete_machine(DeleteMachine { ctx: machine.ctx(), provider_id: provider_id.clone() })
+        .await
+        .unwrap();
+    let status =
+        driver.get_machine_status(GetMachineStatus { ctx: machine.ctx(), provider_id }).await;
+    assert_eq!(status.unwrap_err().code(), Code::NotFound);
+    assert!(other.status(&driver).await.is_ok());
+    // Somebody has the name of the container already.
+    let taken = machine.sibling("taken");
+    docker.run(&["create", "--network", "none", "--name", &taken.container(), crate::image::NAME]);
+    let error = taken.create(&driver).await.unwrap_err();
+    docker.run(&["rm", "-f", &taken.container()]);
+    assert_eq!((error.code(), error.reason_word()), (Code::AlreadyExists, "NAME_TAKEN"));
+}
