@@ -61,6 +61,9 @@ pub mod label {
     pub const UPDATE_RESULT: &str = "node.machine.sapcloud.io/update-result";
     /// On a MachineSet: makes no machines.
     pub const FREEZE: &str = "freeze";
+    /// ClusterRole whose rights are added to the core's own, `"true"`: lets it at the kinds of a
+    /// bootstrap provider. Ours.
+    pub const AGGREGATE_TO_CORE: &str = "ostler.dev/aggregate-to-core";
 }
 
 /// Annotations.

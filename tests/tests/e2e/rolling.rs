@@ -64,9 +64,13 @@ fn every_operation_is_accounted_for(stack: &Stack) {
     assert_eq!(done.len(), 2 * BATCHES * OF_A_BATCH);
     let twice: Vec<_> = done.iter().filter(|(_, times)| **times != 1).collect();
     assert!(twice.is_empty(), "done more than once: {twice:?}");
-    let failures =
-        "-o=jsonpath={range .items[?(@.type==\"Warning\")]}{.reason} {.message}{\"\\n\"}{end}";
+    let failures = "-o=jsonpath={range .items[?(@.type==\"Warning\")]}\
+                    {.involvedObject.name} {.reason} {.message}{\"\\n\"}{end}";
     let told = stack.kubectl().run(["get", "events", failures]);
-    let failed: Vec<_> = told.lines().filter(|line| !line.starts_with("Waiting ")).collect();
+    let failed: Vec<_> = told
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(name, story)| name.starts_with("noon-") && !story.starts_with("Waiting "))
+        .collect();
     assert!(failed.is_empty(), "machines told of failures: {failed:?}");
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use kube::api::{ApiResource, DynamicObject};
-use kube::core::GroupVersionKind;
+use kube::core::{GroupVersionKind, Status};
 use kube::discovery::{Scope, oneshot};
 use kube::error::DiscoveryError;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
+use ostler_api::names::label;
 use ostler_lifecycle::bootstrap::{ConfigKind, ConfigName};
 use tokio::time::{sleep, timeout};
 use tracing::warn;
@@ -67,6 +68,7 @@ impl Follower {
             Ok(_) => Err(Standing::WithoutNamespace),
             Err(kube::Error::Discovery(DiscoveryError::MissingKind(_))) => Err(Standing::Missing),
             Err(kube::Error::Api(status)) if status.code == 404 => Err(Standing::Missing),
+            Err(kube::Error::Api(status)) => Err(Standing::Unreadable(refusal(&status))),
             Err(failure) => Err(Standing::Unreadable(failure.to_string())),
         }
     }
@@ -117,7 +119,8 @@ impl Follower {
     fn failed(&self, failure: &watcher::Error) {
         warn!(kind = %self.kind, error = %failure, "watch failed; trying again");
         if !self.contents.is_synced() {
-            self.stand(Standing::Unreadable(failure.to_string()));
+            let why = status_of(failure).map_or_else(|| failure.to_string(), refusal);
+            self.stand(Standing::Unreadable(why));
         }
     }
 
@@ -139,17 +142,58 @@ impl Follower {
     }
 }
 
-/// The API server does not serve the kind any more.
-fn is_gone(failure: &watcher::Error) -> bool {
+/// What the API server answered, if it did.
+fn status_of(failure: &watcher::Error) -> Option<&Status> {
     use watcher::Error;
     match failure {
         Error::InitialListFailed(kube::Error::Api(status))
         | Error::WatchStartFailed(kube::Error::Api(status))
         | Error::WatchFailed(kube::Error::Api(status))
-        | Error::WatchError(status) => status.code == 404,
+        | Error::WatchError(status) => Some(status),
         Error::InitialListFailed(_)
         | Error::WatchStartFailed(_)
         | Error::WatchFailed(_)
-        | Error::NoResourceVersion => false,
+        | Error::NoResourceVersion => None,
+    }
+}
+
+/// The API server does not serve the kind any more.
+fn is_gone(failure: &watcher::Error) -> bool {
+    status_of(failure).is_some_and(|status| status.code == 404)
+}
+
+/// What people read who can do something about it.
+fn refusal(status: &Status) -> String {
+    let Status { code, message, .. } = status;
+    match code {
+        403 => {
+            let name = label::AGGREGATE_TO_CORE;
+            format!("{message}; a ClusterRole with label {name}: \"true\" lets the core")
+        }
+        _ => message.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_right_is_said_once_and_with_what_gives_it() {
+        let status = Status {
+            code: 403,
+            reason: "Forbidden".to_owned(),
+            message: "recipes is forbidden: the core cannot list it".to_owned(),
+            ..Status::default()
+        };
+        let failure = watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status)));
+        assert_eq!(
+            status_of(&failure).map(refusal).as_deref(),
+            Some(
+                "recipes is forbidden: the core cannot list it; \
+                 a ClusterRole with label ostler.dev/aggregate-to-core: \"true\" lets the core"
+            )
+        );
+        assert!(!is_gone(&failure));
     }
 }
