@@ -75,6 +75,8 @@ async fn dashboards_of_machine_controller_manager_find_their_metrics() {
     }
     delete(&world, "a").await;
     world.until("a", "gone", gone).await;
+    // On a paused clock: what is on its way to the core has arrived.
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     let text = world.metrics();
     let missing: Vec<_> = KNOWN.iter().filter(|(name, labels)| !has(&text, name, labels)).collect();
     assert!(missing.is_empty(), "{missing:?} in\n{text}");

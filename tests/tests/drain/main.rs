@@ -5,4 +5,5 @@
 mod budgets;
 mod deletion;
 mod ground;
+mod storm;
 mod volumes;
