@@ -342,6 +342,38 @@ mod tests {
         Args::command().debug_assert();
     }
 
+    /// Every flag of machine-controller, with its default.
+    const UPSTREAM: &str = "--port=10259 --address=127.0.0.1 --cloud-provider=x --concurrent-syncs=50 \
+        --min-resync-period=12h --profiling=false --contention-profiling=false --namespace=shoot \
+        --target-kubeconfig=target --control-kubeconfig=inClusterConfig \
+        --kube-api-content-type=application/vnd.kubernetes.protobuf --kube-api-qps=20 --kube-api-burst=30 \
+        --controller-start-interval=0s --leader-elect=true --leader-elect-lease-duration=15s \
+        --leader-elect-renew-deadline=10s --leader-elect-retry-period=2s --leader-elect-resource-lock=leases \
+        --v=3 --machine-creation-timeout=20m --machine-health-timeout=10m --machine-drain-timeout=2h \
+        --machine-inplace-update-timeout=20m --machine-max-evict-retries=360 --machine-pv-detach-timeout=2m \
+        --machine-pv-reattach-timeout=90s --machine-safety-apiserver-statuscheck-timeout=30s \
+        --machine-safety-apiserver-statuscheck-period=1m --machine-safety-orphan-vms-period=15m \
+        --node-conditions=KernelDeadlock,ReadonlyFilesystem,DiskPressure,NetworkUnavailable \
+        --bootstrap-token-auth-extra-groups= --machine-preserve-timeout=96h --resource-exhausted-retry=10m";
+
+    #[test]
+    fn the_command_line_of_upstream_is_understood() {
+        let line = ["ostler-server"].into_iter().chain(UPSTREAM.split_whitespace());
+        let args = Args::try_parse_from(line).unwrap();
+        super::check(&args).unwrap();
+        let lifecycle = super::options(args).settings.lifecycle;
+        assert_eq!(lifecycle.in_place_timeout.as_secs(), 1200);
+        assert_eq!(lifecycle, ostler_lifecycle_defaults(&lifecycle));
+    }
+
+    /// The same but for what upstream has no flag for.
+    fn ostler_lifecycle_defaults(given: &super::snapshot::Settings) -> super::snapshot::Settings {
+        super::snapshot::Settings {
+            skip_wait_for_delete: given.skip_wait_for_delete,
+            ..super::snapshot::Settings::default()
+        }
+    }
+
     #[test]
     fn durations_are_written_as_go_does_and_refused_by_name() {
         let args =

@@ -3,15 +3,18 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
 use ostler_server::{TargetCluster, Unusable};
+use ostler_tests::gate::Gate;
 use ostler_tests::objects::{delete, get, gone, in_phase, instances, machine, nodes, waits_for};
 use ostler_tests::world::{Cluster, Setup, World};
 use serde_json::json;
+use tokio::time::sleep;
 
 /// A world whose machines join another cluster.
 async fn apart() -> (World, Cluster) {
@@ -159,6 +162,76 @@ async fn a_target_cluster_makes_room_for_another_when_no_machine_names_it_any_mo
     world.until("b", "waiting for its node", waits_for(WaitReason::NodeNotJoined)).await;
     delete(&world, "b").await;
     world.until("b", "gone", gone).await;
+    world.stop().await;
+    red.stop().await;
+    blue.stop().await;
+}
+
+async fn say_ready(client: Client, node: &str, ready: &str) {
+    let patch = json!({ "status": { "conditions": [
+        { "type": "Ready", "status": ready, "reason": "NodeStatus" },
+    ] } });
+    let api = Api::<Node>::all(client);
+    api.patch_status(node, &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+}
+
+/// The Node of a machine whose instance joins no cluster of these tests by itself.
+async fn join(world: &World, name: &str, client: Client) {
+    world.until(name, "waiting for its node", waits_for(WaitReason::NodeNotJoined)).await;
+    let id = get(world, name).await.provider_id().unwrap().to_owned();
+    let node: Node = serde_json::from_value(json!({
+        "metadata": { "name": name }, "spec": { "providerID": id },
+    }))
+    .unwrap();
+    Api::<Node>::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();
+    say_ready(client, name, "True").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_outage_of_one_target_cluster_is_added_to_the_timeouts_of_its_own_machines_only() {
+    let (red, blue, gate) = (Cluster::start().await, Cluster::start().await, Gate::default());
+    let clients = vec![("to red", gate.client(red.service())), ("to blue", blue.client())];
+    let setup = Setup { joins: Some(red.client()), ..by_secret(clients, 100) };
+    let mut world = World::start_with(setup).await;
+    for cluster in ["red", "blue"] {
+        world.apply::<Secret>(kubeconfig(cluster, &format!("to {cluster}"))).await;
+    }
+    for (name, cluster) in [("alive", "red"), ("dead", "red"), ("other", "blue")] {
+        let mut machine = of_cluster(name, cluster);
+        machine["spec"]["healthTimeout"] = json!("3m");
+        world.apply::<Machine>(machine).await;
+    }
+    join(&world, "other", blue.client()).await;
+    for name in ["alive", "dead", "other"] {
+        world.until(name, "Running", in_phase(MachinePhase::Running)).await;
+    }
+    world.crash_kubelets();
+    say_ready(blue.client(), "other", "Unknown").await;
+    let (mut dead, mut other) = (None, None);
+    for minute in 0..45 {
+        // Red answers for 20 s: the kubelet that lives reports in time, the one that is dead does not.
+        gate.open(true);
+        sleep(Duration::from_secs(5)).await;
+        say_ready(red.client(), "alive", "True").await;
+        sleep(Duration::from_secs(15)).await;
+        let alive = get(&world, "alive").await.phase();
+        assert_eq!(alive, MachinePhase::Running, "minute {minute}");
+        for (name, failed) in [("dead", &mut dead), ("other", &mut other)] {
+            if get(&world, name).await.phase() == MachinePhase::Failed {
+                failed.get_or_insert(minute);
+            }
+        }
+        // And is silent for 40 s, in which nobody hears of any kubelet of its.
+        gate.open(false);
+        for node in ["alive", "dead"] {
+            say_ready(red.client(), node, "Unknown").await;
+        }
+        sleep(Duration::from_secs(40)).await;
+    }
+    let other = other.expect("a dead machine of a cluster that answers fails");
+    assert!(other <= 5, "as if red did not exist: {other} min");
+    let dead = dead.expect("one of a cluster that flaps fails, however slowly");
+    assert!(dead > 15, "{dead} min");
     world.stop().await;
     red.stop().await;
     blue.stop().await;

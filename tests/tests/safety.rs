@@ -220,6 +220,30 @@ async fn a_machine_that_takes_an_instance_over_by_its_id_keeps_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_instance_whose_machine_cannot_take_it_over_is_no_orphan() {
+    let mut world = World::start_with(Setup::tuned(restless)).await;
+    let spec = json!({
+        "region": "local", "image": "fake-1.0",
+        "faults": [{ "operation": "CreateMachine", "call": "2-1000", "code": "Internal" }],
+    });
+    world.apply::<MachineClass>(class("stubborn", &spec)).await;
+    lose(&world, "moved", "stubborn").await;
+    let before = world.cloud().instances().unwrap().remove(0);
+    world.stop_core().await;
+    let mut restored = machine("moved", "stubborn");
+    restored["spec"]["providerID"] = json!(before.provider_id);
+    world.apply::<Machine>(restored).await;
+    world.start_core().await;
+    sleep(Duration::from_hours(2)).await;
+    let after = world.cloud().instances().unwrap();
+    let uids: Vec<_> = after.iter().map(|one| &one.identity.machine_uid).collect();
+    assert_eq!(uids, [&before.identity.machine_uid], "it has the UID of its former life");
+    assert_eq!(deletions(&world), 0);
+    assert!(events(&world, "OrphanFound").await.is_empty());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_class_that_cannot_be_listed_holds_up_no_other() {
     let world = World::start().await;
     let broken = json!({

@@ -3,7 +3,7 @@
 #![expect(clippy::expect_used, reason = "tests")]
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ostler_tests::repository::{Crate, SourceFile, crates, files};
@@ -244,17 +244,61 @@ fn every_fault_names_its_tests_and_they_exist() {
 fn every_test_that_a_page_names_exists() {
     let files = files().unwrap();
     let lines = rust_sources(&files).flat_map(|file| file.text.lines()).map(str::trim_start);
-    let names = lines.filter_map(|line| {
-        let line = line.strip_prefix("async ").unwrap_or(line);
-        line.strip_prefix("fn ")?.split('(').next()
-    });
-    let written: BTreeSet<&str> = names.collect();
-    let preboot = text(&files, "docs/preboot.md").split('`').filter(|word| is_test(word));
-    let upstream =
-        text(&files, "docs/upstream.md").split('`').filter(|word| word.contains(".rs::"));
-    let named = preboot.chain(upstream).filter_map(|word| word.rsplit("::").next());
+    let written: BTreeSet<&str> = lines.filter_map(function).collect();
+    let named = text(&files, "docs/preboot.md").split('`').filter(|word| is_test(word));
+    let named = named.filter_map(|word| word.rsplit("::").next());
     let missing: Vec<_> = named.filter(|name| !written.contains(name)).collect();
     assert!(missing.is_empty(), "pages name tests that do not exist: {missing:?}");
+}
+
+/// The name of the function that a line begins.
+fn function(line: &str) -> Option<&str> {
+    let line = line.strip_prefix("async ").unwrap_or(line);
+    line.strip_prefix("fn ")?.split('(').next()
+}
+
+#[test]
+fn every_row_beside_upstream_names_tests_of_the_files_that_it_says() {
+    let files = files().unwrap();
+    let mut wrong = Vec::new();
+    for row in text(&files, "docs/upstream.md").lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.trim_end_matches('|').split(" | ").map(str::trim).collect();
+        let [.., verdict, tests] = cells.as_slice() else { continue };
+        let tests = tests.trim_start_matches('|').trim();
+        if ["same", "better"].contains(verdict) && !tests.contains(".rs") && tests != "the same" {
+            wrong.push(format!("no test: {row}"));
+        }
+        let mut file = "";
+        for name in tests.split('`').filter(|word| word.contains("::") || is_rust(word)) {
+            let (path, test) = name.split_once("::").unwrap_or((name, ""));
+            file = if is_rust(path) { path } else { file };
+            if !has_test(&files, file, test) {
+                wrong.push(format!("{file} has no {test}: {row}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+fn is_rust(path: &str) -> bool {
+    Path::new(path).extension().is_some_and(|extension| extension == "rs")
+}
+
+/// Whether a file has a test; one in a module of its own may be in the file of that module.
+fn has_test(files: &[SourceFile], path: &str, test: &str) -> bool {
+    let (module, name) = test.rsplit_once("::").unwrap_or(("", test));
+    let stem = path.trim_end_matches(".rs").trim_end_matches("/main");
+    let nested = PathBuf::from(format!("{stem}/{module}.rs"));
+    let inner = PathBuf::from(format!("{stem}_{module}.rs"));
+    files
+        .iter()
+        .filter(|file| {
+            [Path::new(path), nested.as_path(), inner.as_path()].contains(&file.path.as_path())
+        })
+        .any(|file| {
+            name.is_empty()
+                || file.text.lines().any(|line| function(line.trim_start()) == Some(name))
+        })
 }
 
 /// A sentence as tests are named.

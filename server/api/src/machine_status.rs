@@ -111,7 +111,8 @@ pub struct MachineStatus {
     /// Why it is being deleted, as far as the core can tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_cause: Option<DeletionCause>,
-    /// When a driver was last asked whether the instance of an unhealthy Node still exists.
+    /// When a driver was last asked whether the instance still exists whose Node is unhealthy, or
+    /// does not come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_checked_at: Option<Time>,
 }

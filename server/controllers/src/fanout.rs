@@ -328,6 +328,17 @@ impl Fanout {
         self.unhealthy();
     }
 
+    /// The API server of one of several target clusters went silent, or is back.
+    pub(crate) fn unhealthy_in(&self, cluster: &ObjectName) {
+        let mut names =
+            self.stores.machines.find_names(MachineIndex::Cluster, &cluster.to_string());
+        let machines = &self.stores.machines;
+        names.retain(|name| {
+            machines.get(name).is_some_and(|one| one.phase() == MachinePhase::Unknown)
+        });
+        self.add_all(names, Lane::Background);
+    }
+
     fn unhealthy(&self) {
         let machines = self.stores.machines.all();
         let unhealthy = machines.iter().filter(|one| one.phase() == MachinePhase::Unknown);

@@ -21,6 +21,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::clock::{Clock, DebugClock};
+use crate::watch::ObjectName;
 
 /// Name of an object that is not there: "not found" is an answer.
 const NOBODY: &str = "ostler-api-check";
@@ -51,8 +52,8 @@ impl ApiCheck {
 /// Which APIs are asked.
 #[derive(Debug, Clone)]
 pub(crate) struct Probes {
-    /// Where the Machines are.
-    pub(crate) control: Api<Machine>,
+    /// Where the Machines are, if that is asked.
+    pub(crate) control: Option<Api<Machine>>,
     /// Where the Nodes are.
     pub(crate) targets: Vec<Api<Node>>,
 }
@@ -60,12 +61,16 @@ pub(crate) struct Probes {
 impl Probes {
     async fn answer(&self, patience: Duration) -> bool {
         let targets = join_all(self.targets.iter().map(|target| target.get_opt(NOBODY)));
-        let (control, targets) = tokio::join!(
-            timeout(patience, self.control.get_opt(NOBODY)),
-            timeout(patience, targets),
-        );
+        let control = async {
+            match &self.control {
+                Some(control) => control.get_opt(NOBODY).await.is_ok(),
+                None => true,
+            }
+        };
+        let (control, targets) =
+            tokio::join!(timeout(patience, control), timeout(patience, targets));
         let all_there = |answers: Vec<kube::Result<_>>| answers.iter().all(Result::is_ok);
-        matches!(control, Ok(Ok(_))) && targets.is_ok_and(all_there)
+        control.is_ok_and(|there| there) && targets.is_ok_and(all_there)
     }
 }
 
@@ -80,9 +85,12 @@ pub(crate) enum Turn {
     Thawed,
 }
 
-/// What is known of the API servers. One for all controllers.
+/// What is known of API servers. One for all controllers: of the control cluster, and of the target
+/// cluster if there is but one. Of several target clusters, each has its own.
 #[derive(Debug)]
 pub(crate) struct Reach {
+    /// Which, for the log.
+    of: String,
     check: ApiCheck,
     clock: DebugClock,
     known: Mutex<Reachability>,
@@ -106,7 +114,30 @@ impl Reach {
             outages.clone(),
         );
         let known = Mutex::new(Reachability::new(check.timeout, None, clock()));
-        Self { check, clock: DebugClock(clock), known, doubted: Notify::new(), frozen, outages }
+        let (of, doubted) = ("all".to_owned(), Notify::new());
+        Self { of, check, clock: DebugClock(clock), known, doubted, frozen, outages }
+    }
+
+    /// The same for one of several target clusters, whose outages are a matter of its own Machines
+    /// only. It is down until somebody [asks](Self::ask).
+    pub(crate) fn of_target(&self, cluster: &ObjectName) -> Self {
+        let now = (self.clock.0)();
+        let mut known = Reachability::new(self.check.timeout, Some(now), now);
+        known.silent(now);
+        Self {
+            of: cluster.to_string(),
+            check: self.check,
+            clock: self.clock.clone(),
+            known: Mutex::new(known),
+            doubted: Notify::new(),
+            frozen: Gauge::default(),
+            outages: self.outages.clone(),
+        }
+    }
+
+    /// Nobody can ask any more.
+    pub(crate) fn lost(&self) {
+        self.known().silent((self.clock.0)());
     }
 
     fn known(&self) -> MutexGuard<'_, Reachability> {
@@ -132,6 +163,11 @@ impl Reach {
         told: impl Fn(Turn),
     ) {
         *self.known() = Reachability::new(self.check.timeout, before, (self.clock.0)());
+        self.ask(probes, told).await;
+    }
+
+    /// The same, going on from what is known.
+    pub(crate) async fn ask(self: Arc<Self>, probes: Probes, told: impl Fn(Turn)) {
         let mut frozen = false;
         loop {
             self.pause().await;
@@ -179,9 +215,12 @@ impl Reach {
         match (was_down, answer) {
             (false, false) => {
                 self.outages.inc();
-                warn!("an API server does not answer; no machine is given up meanwhile");
+                warn!(
+                    of = self.of,
+                    "an API server does not answer; no machine is given up meanwhile"
+                );
             }
-            (true, true) => info!("the API servers answer again"),
+            (true, true) => info!(of = self.of, "the API servers answer again"),
             (false, true) | (true, false) => {}
         }
         was_down && answer

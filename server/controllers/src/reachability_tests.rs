@@ -55,7 +55,7 @@ impl Run {
         });
         let client = Client::new(service, "default");
         let probes = Probes {
-            control: Api::namespaced(client.clone(), "default"),
+            control: Some(Api::namespaced(client.clone(), "default")),
             targets: vec![Api::all(client)],
         };
         let (told, turns) = mpsc::unbounded_channel();

@@ -281,9 +281,10 @@ impl Core {
         before: Option<Timestamp>,
         stop: &CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static {
-        // One of several target clusters that is down says nothing of the others.
+        // One of several target clusters that is down says nothing of the others: each is asked by
+        // whoever watches it.
         let probes = Probes {
-            control: Api::namespaced(self.client.clone(), self.settings.probed()),
+            control: Some(Api::namespaced(self.client.clone(), self.settings.probed())),
             targets: self
                 .stores
                 .targets

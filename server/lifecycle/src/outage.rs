@@ -30,7 +30,7 @@ pub struct ApiView {
     pub down_since: Option<Timestamp>,
     /// Whether that lasts for longer than a moment, or ended only just now.
     pub frozen: bool,
-    /// What was before, in order.
+    /// What was before, by when it began.
     pub outages: Arc<[Outage]>,
 }
 
@@ -40,7 +40,9 @@ impl ApiView {
         let mut seen = since;
         let mut lost = SignedDuration::ZERO;
         let present = self.down_since.map(|from| Outage { from, to: now });
-        for outage in self.outages.iter().copied().chain(present) {
+        let begun = |outage: &Outage| present.is_none_or(|present| outage.from <= present.from);
+        let (before, since_then) = self.outages.split_at(self.outages.partition_point(begun));
+        for outage in before.iter().copied().chain(present).chain(since_then.iter().copied()) {
             let (from, to) = (outage.from.max(seen), after(outage.to, SETTLE).min(now));
             if to > from {
                 lost = lost.saturating_add(to.duration_since(from));
@@ -50,16 +52,34 @@ impl ApiView {
         Duration::try_from(lost).unwrap_or_default()
     }
 
+    /// What is lost to either of two: the control cluster, and the one that a Machine joins.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let mut outages: Vec<Outage> =
+            self.outages.iter().chain(other.outages.iter()).copied().collect();
+        outages.sort_by_key(|outage| outage.from);
+        Self {
+            down_since: [self.down_since, other.down_since].into_iter().flatten().min(),
+            frozen: self.frozen || other.frozen,
+            outages: outages.into(),
+        }
+    }
+
+    /// When the last outage ended that is over.
+    fn last_end(&self) -> Option<Timestamp> {
+        self.outages.iter().map(|outage| outage.to).max()
+    }
+
     /// For how long there was no outage; `None`: there is one.
     pub fn calm_for(&self, now: Timestamp) -> Option<Duration> {
-        let last = self.outages.last().map_or(Timestamp::MIN, |outage| outage.to);
+        let last = self.last_end().unwrap_or(Timestamp::MIN);
         let calm = || Duration::try_from(now.duration_since(last)).unwrap_or_default();
         self.down_since.is_none().then(calm)
     }
 
     /// Until when Nodes are given time to report after the last outage; `None`: that time is over.
     pub fn settles_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let until = after(self.outages.last()?.to, SETTLE);
+        let until = after(self.last_end()?, SETTLE);
         (now < until).then_some(until)
     }
 }
@@ -202,6 +222,30 @@ mod tests {
         assert_eq!(lost(&nobody, 0, 500), 110);
         let handed_over = Reachability::new(PATIENCE, Some(at(98)), at(100)).view(at(500));
         assert_eq!(lost(&handed_over, 0, 500), 12);
+    }
+
+    #[test]
+    fn what_either_of_two_lost_counts_once() {
+        let (mut control, mut target) = (
+            Reachability::new(PATIENCE, Some(at(0)), at(0)),
+            Reachability::new(PATIENCE, Some(at(0)), at(0)),
+        );
+        control.answered(at(100));
+        target.answered(at(100));
+        target.silent(at(101));
+        control.answered(at(200));
+        control.silent(at(201));
+        control.answered(at(300));
+        let now = at(400);
+        let both = control.view(now).and(&target.view(now));
+        assert_eq!(lost(&both, 50, 400), 300, "one is still down, the other was meanwhile");
+        assert!(both.frozen && both.down_since == Some(at(100)));
+        target.answered(at(400));
+        let both = control.view(at(1000)).and(&target.view(at(1000)));
+        assert_eq!(lost(&both, 50, 1000), 310);
+        assert_eq!(both.settles_at(at(405)), Some(at(410)), "the longer one, not the later one");
+        assert_eq!(both.calm_for(at(500)), Some(Duration::from_secs(100)));
+        assert_eq!(lost(&control.view(at(1000)), 50, 1000), 110, "and nobody else's machines");
     }
 
     #[test]

@@ -63,7 +63,10 @@ impl Machines {
             attached_volumes: attached,
             volumes,
             target: target.view(),
-            api: self.reach.view(now),
+            api: match self.stores.targets.reach(&machine) {
+                Some(target) => self.reach.view(now).and(&target.view(now)),
+                None => self.reach.view(now),
+            },
             siblings: self.siblings_of(&machine),
             node,
             bootstrap_token,

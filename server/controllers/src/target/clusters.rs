@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::{Connect, Target, TargetOf};
+use crate::reachability::Reach;
 use crate::watch::ObjectName;
 
 /// How many target clusters are watched at the same time, unless something else is asked for: each
@@ -46,6 +47,8 @@ pub struct Clusters {
 #[derive(Default)]
 struct Contents {
     open: BTreeMap<ObjectName, Open>,
+    /// What is known of the API server of each cluster that is named, watched or not.
+    reaches: BTreeMap<ObjectName, Arc<Reach>>,
     /// Clusters that are named and cannot be watched, and why.
     lacking: BTreeMap<ObjectName, (WaitReason, String)>,
 }
@@ -105,10 +108,24 @@ impl Clusters {
     pub(crate) fn close_all_but(&self, wanted: &BTreeSet<ObjectName>) -> Vec<Arc<Target>> {
         let mut contents = self.write();
         contents.lacking.retain(|cluster, _| wanted.contains(cluster));
+        contents.reaches.retain(|cluster, _| wanted.contains(cluster));
         let unused: Vec<_> =
             contents.open.keys().filter(|name| !wanted.contains(*name)).cloned().collect();
         let closed = unused.iter().filter_map(|cluster| contents.open.remove(cluster));
         closed.map(|open| open.target).collect()
+    }
+
+    /// What is known of the API server of a cluster that is named.
+    pub(super) fn reach(&self, cluster: &ObjectName) -> Option<Arc<Reach>> {
+        self.read().reaches.get(cluster).cloned()
+    }
+
+    /// The same; begun with `new` when the cluster is named for the first time. It outlives the
+    /// watches: time in which the cluster cannot be watched is lost to its Machines as well.
+    pub(crate) fn follow(&self, cluster: &ObjectName, new: impl FnOnce() -> Reach) -> Arc<Reach> {
+        let mut contents = self.write();
+        let reach = contents.reaches.entry(cluster.clone()).or_insert_with(|| Arc::new(new()));
+        Arc::clone(reach)
     }
 
     /// Whether a cluster is watched by the kubeconfig with this digest.
@@ -133,6 +150,9 @@ impl Clusters {
     pub(crate) fn lacks(&self, cluster: &ObjectName, why: (WaitReason, String)) -> bool {
         let mut contents = self.write();
         let was_open = contents.open.remove(cluster).is_some();
+        if let Some(reach) = contents.reaches.get(cluster) {
+            reach.lost();
+        }
         let before = contents.lacking.insert(cluster.clone(), why.clone());
         was_open || before != Some(why)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::Client;
+use kube::{Api, Client};
 use ostler_api::machine::WaitReason;
 use ostler_lifecycle::digest;
 use tokio::task::JoinSet;
@@ -13,6 +13,7 @@ use tracing::{info, warn};
 use super::clusters::{Clusters, Open, secret_of};
 use super::{Target, Unusable};
 use crate::fanout::Fanout;
+use crate::reachability::Probes;
 use crate::stores::MachineIndex;
 use crate::watch::ObjectName;
 use crate::watching::Watches;
@@ -46,6 +47,8 @@ impl Keeper {
             self.forget(&closed);
         }
         for cluster in wanted {
+            let _known_from_now_on =
+                self.clusters.follow(&cluster, || self.watches.reach.of_target(&cluster));
             if let Err((reason, message)) = self.keep(&cluster).await
                 && self.clusters.lacks(&cluster, (reason, message.clone()))
             {
@@ -82,9 +85,14 @@ impl Keeper {
     }
 
     fn open(&self, cluster: &ObjectName, client: Client, digest: String) {
+        let reach = self.clusters.follow(cluster, || self.watches.reach.of_target(cluster));
+        let probes = Probes { control: None, targets: vec![Api::all(client.clone())] };
         let target = Arc::new(Target::of_cluster(client, cluster.clone()));
         let mut watches = JoinSet::new();
-        self.watches.target(&mut watches, &target);
+        let of_target = Watches { reach: Arc::clone(&reach), ..self.watches.clone() };
+        of_target.target(&mut watches, &target);
+        let (told, of) = (Arc::clone(&self.fanout), cluster.clone());
+        watches.spawn(reach.ask(probes, move |_| told.unhealthy_in(&of)));
         let (fanout, name, listed) =
             (Arc::clone(&self.fanout), cluster.clone(), Arc::clone(&target));
         watches.spawn(async move {

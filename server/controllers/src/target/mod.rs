@@ -22,6 +22,7 @@ use ostler_api::machine::WaitReason;
 use ostler_lifecycle::snapshot::TargetView;
 use tokio::sync::OnceCell;
 
+use crate::reachability::Reach;
 use crate::watch::{Mirror, ObjectName, OnDemand};
 
 /// A cluster that Nodes of Machines join.
@@ -159,6 +160,14 @@ impl Targets {
         match self {
             Self::One(target) => Some(target),
             Self::None | Self::Several(_) => None,
+        }
+    }
+
+    /// What is known of the API server of its cluster in particular.
+    pub(crate) fn reach(&self, machine: &Machine) -> Option<Arc<Reach>> {
+        match self {
+            Self::Several(clusters) => clusters.reach(&cluster_of(machine)?),
+            Self::None | Self::One(_) => None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
     driver::OperationKind,
@@ -136,6 +137,10 @@ fn wait(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Turn {
     }
     let deadline = pass.creation_deadline();
     let every = pass.snap.settings.join_check;
+    if pass.reading.is_some() && was_waiting(pass) {
+        pass.status.instance_checked_at = Some(pass.now());
+    }
+    let check = after(last_look(pass), every);
     let (reason, message) = match pass.reading.take() {
         Some(Reading::NotFound) => (
             WaitReason::InstanceMissing,
@@ -148,20 +153,41 @@ fn wait(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Turn {
             Reading::Found(_) | Reading::Uninitialized | Reading::CannotRead | Reading::Failed(_),
         ) => (reason, message),
         None => {
-            let since = pass.status.step_since.as_ref().map_or(pass.snap.now, |time| time.0);
-            let due = pass.snap.now >= after(since, every);
-            if let (true, Ok((class, driver))) = (due, preconditions::check(pass.snap))
+            if let (true, Ok((class, driver))) =
+                (pass.snap.now >= check, preconditions::check(pass.snap))
                 && driver.has(OperationKind::GetMachineStatus)
             {
                 return pass.send_read(class);
             }
-            (reason, message)
+            said_before(pass).unwrap_or((reason, message))
         }
     };
     say_once(pass, &reason, &message);
-    let check = after(pass.snap.now, every);
+    let check = if check > pass.snap.now { check } else { after(pass.snap.now, every) };
     let until = deadline.map_or(check, |deadline| deadline.min(check));
     pass.wait(reason, Some(message), Some(until))
+}
+
+/// Whether the pass began in the wait for the Node.
+fn was_waiting(pass: &Pass<'_>) -> bool {
+    let before = pass.machine.status.as_ref().and_then(|status| status.step.as_ref());
+    before == Some(&MachineStep::JoinNode)
+}
+
+/// When the driver was last asked, or else the wait began: however often something wakes the
+/// Machine, the driver is asked once in a while.
+fn last_look(pass: &Pass<'_>) -> Timestamp {
+    let since = pass.status.step_since.as_ref().map_or(pass.snap.now, |time| time.0);
+    pass.status.instance_checked_at.as_ref().map_or(since, |asked| asked.0.max(since))
+}
+
+/// What the driver said of the instance, as long as it was not asked again and no Node is there.
+fn said_before(pass: &Pass<'_>) -> Option<(WaitReason, String)> {
+    let said = pass.machine.status.as_ref()?.waiting_for.as_ref()?;
+    let of_instance =
+        matches!(said.reason, WaitReason::InstanceMissing | WaitReason::InstanceFaulty);
+    let there = pass.node().is_some();
+    (of_instance && !there).then(|| (said.reason.clone(), said.message.clone().unwrap_or_default()))
 }
 
 /// A Node that is in the way is a matter for somebody: they are told when it begins.

@@ -72,6 +72,23 @@ fn every_code_of_a_failed_create_shows_itself_and_follows_the_table() {
 }
 
 #[test]
+fn a_failed_create_leaves_until_when_a_machine_is_preserved() {
+    for code in ErrorCode::ALL {
+        let mut world = creating();
+        let until = crate::world::seconds(world.now, 3600);
+        let notes = world.machine_mut().metadata.annotations.get_or_insert_default();
+        notes.insert(names::annotation::PRESERVE.to_owned(), "now".to_owned());
+        let status = world.machine_mut().status.get_or_insert_default();
+        let current = status.current_status.get_or_insert_default();
+        current.preserve_expiry_time = Some(until.into());
+        world.refuse(code);
+        world.pass();
+        let kept = world.status().current_status.unwrap().preserve_expiry_time;
+        assert_eq!(kept, Some(until.into()), "{code}");
+    }
+}
+
+#[test]
 fn a_create_that_may_have_happened_is_looked_up_before_it_is_repeated() {
     let mut world = creating();
     world.fail(ErrorCode::Unavailable, Certainty::Unknown);

@@ -2,12 +2,18 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Taint;
 use ostler_api::{
+    driver::{Certainty, ErrorCode, OperationKind as Kind},
     machine::{
         FailureReason, LifecyclePhase, MachineOperationType, MachinePhase, MachineState, WaitReason,
     },
     names,
 };
-use ostler_lifecycle::{outage::Reachability, plan::EventReason, snapshot::NodeView};
+use ostler_lifecycle::{
+    operation::{Failure, InstanceRecord, Success},
+    outage::Reachability,
+    plan::EventReason,
+    snapshot::NodeView,
+};
 
 use crate::world::{self, World, looks_again, seconds};
 
@@ -215,6 +221,35 @@ fn a_node_that_could_not_join_during_an_outage_has_its_time_afterwards() {
     world.later(920);
     world.settle();
     assert_eq!(world.status().failure_reason, Some(FailureReason::JoinTimeout));
+}
+
+#[test]
+fn a_driver_is_asked_once_a_minute_for_an_instance_that_does_not_join_however_often_it_is_woken() {
+    let mut world = World::new();
+    world.settle();
+    let before = world.count(Kind::GetMachineStatus);
+    // Woken every second for ten minutes, as by whoever edits the machine.
+    for _ in 0..600 {
+        world.later(1);
+        world.settle();
+    }
+    let asked = world.count(Kind::GetMachineStatus) - before;
+    assert!((9..=10).contains(&asked), "{asked}");
+    assert_eq!(world.waits_for(), Some(WaitReason::NodeNotJoined));
+    // What it said last is shown until it is asked again.
+    world.later(60);
+    world.pass();
+    let fault = Failure::new(ErrorCode::Internal, Certainty::NotApplied, "disk broken");
+    let record = InstanceRecord { fault: Some(fault), ..world.record() };
+    world.reply(Ok(Success::Read(record)));
+    world.pass();
+    world.later(1);
+    let plan = world.pass();
+    assert_eq!(world.waits_for(), Some(WaitReason::InstanceFaulty));
+    assert_eq!(looks_again(&world, &plan), Some(59));
+    world.join();
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
 }
 
 #[test]

@@ -161,11 +161,15 @@ fn block() -> String {
     format!("{BEGIN}{}{END}", lines.collect::<String>())
 }
 
+/// The file is replaced as a whole: another test may be reading it.
 fn update(path: &str, text: &str) -> String {
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(file(path), text).unwrap();
+    let stored = || std::fs::read_to_string(file(path)).unwrap_or_default();
+    if std::env::var_os("UPDATE_DOCS").is_some() && stored() != text {
+        let part = file(path).with_extension("part");
+        std::fs::write(&part, text).unwrap();
+        std::fs::rename(&part, file(path)).unwrap();
     }
-    std::fs::read_to_string(file(path)).unwrap_or_default()
+    stored()
 }
 
 #[test]
