@@ -6,6 +6,7 @@
 //! DIR/admin.sock              where `ostler drivers` and grpcurl look into the core, 0600
 //! DIR/api/                    database, keys and certificates of the API server
 //! DIR/core-identity           who held the leader Lease here last
+//! DIR/gateway                 where containers found the API server last
 //! DIR/drivers.json            the drivers that were ever started here
 //! DIR/drivers/NAME/token      how the driver proves to the core who it is, 0600
 //! DIR/drivers/NAME/…          the driver's own files

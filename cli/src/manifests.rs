@@ -17,25 +17,69 @@ pub(crate) struct Manifest {
     object: DynamicObject,
 }
 
-/// Reads a file, or every `.yaml`, `.yml` and `.json` file of a directory in the order of their names.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Manifest>> {
-    let mut manifests = Vec::new();
-    for file in files(path)? {
-        let text = fs::read_to_string(&file)
-            .with_context(|| format!("--apply: {} cannot be read", file.display()))?;
-        for (index, document) in parse(&text)
-            .with_context(|| format!("--apply: {} is not valid YAML", file.display()))?
-            .into_iter()
-            .enumerate()
-        {
-            let source = format!("{} (document {})", file.display(), index + 1);
+/// A file of objects, in which places may have to be filled in.
+#[derive(Debug)]
+pub(crate) struct ManifestFile {
+    path: PathBuf,
+    text: String,
+}
+
+/// The URL of the API server, as machines reach it.
+pub(crate) const API_SERVER: &str = "<<API_SERVER>>";
+/// The certificate of its authority: base64 of the PEM.
+pub(crate) const CA_DATA: &str = "<<CA_DATA>>";
+
+impl ManifestFile {
+    /// Where the file is, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether a place is in it.
+    pub(crate) fn names(&self, place: &str) -> bool {
+        self.text.contains(place)
+    }
+
+    /// Puts texts into places.
+    pub(crate) fn fill(&mut self, place: &str, text: &str) {
+        if self.names(place) {
+            self.text = self.text.replace(place, text);
+        }
+    }
+
+    /// The objects in it.
+    ///
+    /// # Errors
+    /// It is no YAML, or holds what is no object.
+    pub(crate) fn manifests(&self) -> anyhow::Result<Vec<Manifest>> {
+        let documents = parse(&self.text)
+            .with_context(|| format!("--apply: {} is not valid YAML", self.path.display()))?;
+        let mut manifests = Vec::new();
+        for (index, document) in documents.into_iter().enumerate() {
+            let source = format!("{} (document {})", self.path.display(), index + 1);
             let object = DynamicObject::deserialize(document).with_context(|| {
                 format!("--apply: {source} is no Kubernetes object: it needs apiVersion, kind and metadata.name")
             })?;
             manifests.push(Manifest { source, object });
         }
+        Ok(manifests)
     }
-    Ok(manifests)
+}
+
+/// Reads a file, or every `.yaml`, `.yml` and `.json` file of a directory in the order of their names.
+///
+/// # Errors
+/// One cannot be read, or holds what is no object: that is told before anything is started.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<ManifestFile>> {
+    let mut read = Vec::new();
+    for path in files(path)? {
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("--apply: {} cannot be read", path.display()))?;
+        let file = ManifestFile { path, text };
+        file.manifests()?;
+        read.push(file);
+    }
+    Ok(read)
 }
 
 /// Creates the object, or merges it into the one that is there. Returns what was done, for people.
@@ -120,10 +164,29 @@ mod tests {
         std::fs::write(dir.path().join("README.md"), "no manifest").unwrap();
         let kinds: Vec<String> = read(dir.path())
             .unwrap()
-            .into_iter()
+            .iter()
+            .flat_map(|file| file.manifests().unwrap())
             .map(|manifest| manifest.object.types.unwrap().kind)
             .collect();
         assert_eq!(kinds, ["Node", "ConfigMap", "Secret"]);
+    }
+
+    #[test]
+    fn places_are_filled_in_before_the_text_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "apiVersion: v1\nkind: Secret\nmetadata:\n  name: a\nstringData:\n  a: <<API_SERVER>>\n  b: |\n    ca: <<CA_DATA>>, <<API_SERVER>>, <<BOOTSTRAP_TOKEN>>\n";
+        std::fs::write(dir.path().join("a.yaml"), text).unwrap();
+        let mut files = read(dir.path()).unwrap();
+        let file = &mut files[0];
+        assert!(file.names(super::API_SERVER) && file.names(super::CA_DATA));
+        file.fill(super::API_SERVER, "https://172.17.0.1:16440");
+        file.fill(super::CA_DATA, "Q0E=");
+        let object = file.manifests().unwrap().remove(0).object;
+        assert_eq!(object.data["stringData"]["a"], "https://172.17.0.1:16440");
+        assert_eq!(
+            object.data["stringData"]["b"],
+            "ca: Q0E=, https://172.17.0.1:16440, <<BOOTSTRAP_TOKEN>>\n"
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::data_dir::DataDir;
 use crate::log;
-use crate::up::{CoreMode, Options, Story, System};
+use crate::up::{CoreMode, GatewayFile, Options, Story, System};
 
 /// What `ostler reset` deletes.
 #[derive(Debug, clap::Args)]
@@ -55,6 +55,8 @@ async fn delete_machines(data: &DataDir, patience: Duration) -> anyhow::Result<(
         drivers_listen: loopback,
         drivers: data.known_drivers()?,
         core: CoreMode::Embedded,
+        // The machines look for the API server where it was: they must end their pods.
+        gateway_port: GatewayFile::of(data).last().map(|address| address.port()),
     };
     let interrupted = ostler_server::on_signal()?;
     let system = Box::pin(System::start(options, data, Story::quiet())).await?;

@@ -33,6 +33,8 @@ pub enum DriverChoice {
     None,
     /// `fake`: the built-in fake cloud.
     Fake,
+    /// `docker`: the built-in driver that makes containers on a Docker Engine.
+    Docker,
     /// `PATH` or `PROVIDER=PATH`: any executable that dials in.
     Path {
         /// The only provider it may claim; any, if not said.
@@ -49,6 +51,7 @@ impl FromStr for DriverChoice {
         match text {
             "none" => Ok(Self::None),
             "fake" => Ok(Self::Fake),
+            "docker" => Ok(Self::Docker),
             other => {
                 let (provider, path) = other
                     .split_once('=')
@@ -57,7 +60,7 @@ impl FromStr for DriverChoice {
                     return Ok(Self::Path { provider, path: PathBuf::from(path) });
                 }
                 Err(format!(
-                    "`{other}` is neither a built-in driver (fake), nor `none`, nor the path of an executable ([PROVIDER=]PATH)"
+                    "`{other}` is neither a built-in driver (fake, docker), nor `none`, nor the path of an executable ([PROVIDER=]PATH)"
                 ))
             }
         }
@@ -70,6 +73,7 @@ impl DriverChoice {
         match self {
             Self::None => "none".to_owned(),
             Self::Fake => "fake".to_owned(),
+            Self::Docker => "docker".to_owned(),
             Self::Path { path, .. } => path
                 .file_stem()
                 .map_or_else(|| "driver".to_owned(), |stem| stem.to_string_lossy().into_owned()),
@@ -80,6 +84,7 @@ impl DriverChoice {
     pub fn provider(&self) -> Option<&str> {
         match self {
             Self::Fake => Some(ostler_driver_fake::PROVIDER),
+            Self::Docker => Some(ostler_driver_docker::PROVIDER),
             Self::Path { provider, .. } => provider.as_deref(),
             Self::None => None,
         }
@@ -111,10 +116,12 @@ impl DriverProcess {
                     .with_context(|| format!("driver {} cannot be found", path.display()))?,
                 Vec::new(),
             ),
-            DriverChoice::Fake | DriverChoice::None => (
-                std::env::current_exe().context("the path of this executable is not known")?,
-                fake_args(&directory, &data.kubeconfig()),
-            ),
+            DriverChoice::Fake | DriverChoice::None => {
+                (this_executable()?, fake_args(&directory, &data.kubeconfig()))
+            }
+            DriverChoice::Docker => {
+                (this_executable()?, ["driver", "docker"].map(str::to_owned).to_vec())
+            }
         };
         let token_file = data.driver_token(&name)?;
         Ok(Self { name, program, args, endpoint: format!("http://{core}"), token_file, directory })
@@ -209,6 +216,10 @@ fn pid(child: &Child) -> String {
     child.id().map_or_else(|| "?".to_owned(), |id| id.to_string())
 }
 
+fn this_executable() -> anyhow::Result<PathBuf> {
+    std::env::current_exe().context("the path of this executable is not known")
+}
+
 fn fake_args(directory: &Path, kubeconfig: &Path) -> Vec<String> {
     let file = |name: &str| directory.join(name).display().to_string();
     [
@@ -236,6 +247,7 @@ mod tests {
     #[test]
     fn a_driver_is_a_name_we_know_or_an_executable_that_exists() {
         assert_eq!("fake".parse(), Ok(DriverChoice::Fake));
+        assert_eq!("docker".parse(), Ok(DriverChoice::Docker));
         assert_eq!("none".parse(), Ok(DriverChoice::None));
         let path = PathBuf::from("/bin/sh");
         assert_eq!(

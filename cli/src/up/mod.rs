@@ -1,6 +1,7 @@
 //! `ostler up`: an API server, the core and drivers on one computer.
 
 mod drivers;
+mod gateway;
 mod live;
 mod narrate;
 mod system;
@@ -13,9 +14,11 @@ use ostler_server::on_signal;
 use tokio_util::sync::CancellationToken;
 
 use crate::data_dir::DataDir;
-use crate::{manifests, screen};
+use crate::manifests::{self, ManifestFile};
+use crate::screen;
 
 pub use drivers::DriverChoice;
+pub(crate) use gateway::GatewayFile;
 pub(crate) use narrate::Story;
 pub(crate) use system::{Options, System};
 
@@ -25,8 +28,14 @@ pub(crate) use system::{Options, System};
 Examples:
   ostler up                                      the fake cloud, everything in ./.ostler
   ostler up --apply deploy/examples/fake         with a first machine
+  ostler up --driver docker --apply DIR          machines are containers of the Docker Engine here
   ostler up --driver none --core none            an API server only
   ostler up --driver aws.example.com=./my-driver a driver of your own
+
+In files of --apply, `<<API_SERVER>>` becomes the URL at which machines reach the API server, and
+`<<CA_DATA>>` the certificate of its authority (base64 of the PEM). With `--driver docker` the API server
+listens at the gateway of Docker's bridge as well, which is the address that containers have for this
+computer: with TLS, and for nobody without credentials. DOCKER_HOST says which engine it is.
 
 Then, in another terminal:
   export KUBECONFIG=$PWD/.ostler/kubeconfig
@@ -41,7 +50,7 @@ pub struct Args {
     /// Where drivers dial in (gRPC, loopback only)
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:5000")]
     pub drivers_listen: SocketAddr,
-    /// A driver to start: `fake`, `none`, or an executable as [PROVIDER=]PATH; repeatable
+    /// A driver to start: `fake`, `docker`, `none`, or an executable as [PROVIDER=]PATH; repeatable
     #[arg(long = "driver", value_name = "DRIVER", default_value = "fake")]
     pub drivers: Vec<DriverChoice>,
     /// A manifest or a directory of manifests to apply once the API is up; repeatable
@@ -78,6 +87,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         drivers_listen: args.drivers_listen,
         drivers: args.drivers,
         core: args.core,
+        gateway_port: None,
     };
     let mut system = Box::pin(System::start(options, &data, story)).await?;
     story.tell(format_args!("kubectl --kubeconfig {} get machines", data.kubeconfig().display()));
@@ -98,20 +108,19 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     outcome
 }
 
-async fn serve(
-    system: &mut System,
-    manifests: Vec<manifests::Manifest>,
-    story: Story,
-) -> anyhow::Result<()> {
-    for manifest in manifests {
-        story.tell(manifests::apply(&system.client(), manifest).await?);
+async fn serve(system: &mut System, files: Vec<ManifestFile>, story: Story) -> anyhow::Result<()> {
+    for mut file in files {
+        system.fill(&mut file, story).await?;
+        for manifest in file.manifests()? {
+            story.tell(manifests::apply(&system.client(), manifest).await?);
+        }
     }
     system.ready(story).await?;
     crate::log::say("ready: machines can be created");
     system.failure().await
 }
 
-fn read_manifests(paths: &[PathBuf]) -> anyhow::Result<Vec<manifests::Manifest>> {
+fn read_manifests(paths: &[PathBuf]) -> anyhow::Result<Vec<ManifestFile>> {
     let mut all = Vec::new();
     for path in paths {
         all.extend(manifests::read(path)?);

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -14,14 +16,17 @@ use ostler_apiserver::serving::{ApiServer, Options as ApiOptions};
 use ostler_server::{AdminListener, Core, CoreOptions, DriverToken, ListenAddress, Settings, tcp};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::CoreMode;
 use super::drivers::{DriverChoice, DriverProcess};
+use super::gateway::{Gateway, GatewayFile, Reach};
 use super::narrate::Story;
 use crate::data_dir::{DataDir, write_private};
+use crate::manifests::{API_SERVER, CA_DATA, ManifestFile};
 
 /// A CRD is established in milliseconds; longer than this means that it never will be.
 const CRD_PATIENCE: Duration = Duration::from_secs(30);
@@ -35,11 +40,14 @@ pub(crate) struct Options {
     pub(crate) drivers_listen: SocketAddr,
     pub(crate) drivers: Vec<DriverChoice>,
     pub(crate) core: CoreMode,
+    /// The port at the gateway of Docker's bridge, if it is not that of `api_listen`.
+    pub(crate) gateway_port: Option<u16>,
 }
 
 /// Everything that runs.
 pub(crate) struct System {
     api: ApiServer,
+    reach: watch::Receiver<Reach>,
     client: Client,
     core: Option<Core>,
     drivers: Vec<DriverChoice>,
@@ -56,6 +64,13 @@ impl System {
         data: &DataDir,
         story: Story,
     ) -> anyhow::Result<Self> {
+        let docker = options.drivers.contains(&DriverChoice::Docker);
+        if docker && options.api_listen.ip().is_unspecified() {
+            bail!(
+                "--api-listen {} takes every address, and with --driver docker the API server listens at the gateway of Docker's bridge as well; name one address, such as 127.0.0.1:16440",
+                options.api_listen
+            );
+        }
         let api_listener = bind("--api-listen", options.api_listen).await?;
         let drivers: Vec<DriverChoice> =
             options.drivers.into_iter().filter(|driver| *driver != DriverChoice::None).collect();
@@ -67,7 +82,19 @@ impl System {
 
         let mut tasks = JoinSet::new();
         let end_api = CancellationToken::new();
+        let address = api_listener.local_addr()?;
         let api = start_api(api_listener, data, &mut tasks, &end_api, story).await?;
+        let (sender, reach) = watch::channel(Reach::At(format!("https://{address}")));
+        if docker {
+            sender.send_replace(Reach::NotYet("Docker has not answered yet".to_owned()));
+            let port = options.gateway_port.unwrap_or_else(|| address.port());
+            let gateway = Gateway::new(api.clone(), port, own_names(address), story)?;
+            let (file, end) = (GatewayFile::of(data), end_api.clone());
+            tasks.spawn(async move {
+                gateway.follow(file, sender, end).await;
+                Ok(())
+            });
+        }
         let client = Client::new(api.local_service(), "default");
         install_crds(&client).await?;
         tasks.spawn({
@@ -97,12 +124,35 @@ impl System {
             let process = DriverProcess::new(driver, data, drivers_address)?;
             driver_tasks.spawn(process.supervise(story, end_drivers.clone()));
         }
-        Ok(Self { api, client, core, drivers, tasks, end_drivers, driver_tasks, end_api })
+        Ok(Self { api, reach, client, core, drivers, tasks, end_drivers, driver_tasks, end_api })
     }
 
     /// A client of the API server.
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// Fills in what a file of manifests leaves to be filled in. Waits until it is known.
+    pub(crate) async fn fill(&self, file: &mut ManifestFile, story: Story) -> anyhow::Result<()> {
+        file.fill(CA_DATA, &BASE64_STANDARD.encode(self.api.authority_pem()));
+        if !file.names(API_SERVER) {
+            return Ok(());
+        }
+        let mut reach = self.reach.clone();
+        loop {
+            let now = reach.borrow_and_update().clone();
+            match now {
+                Reach::At(url) => {
+                    file.fill(API_SERVER, &url);
+                    return Ok(());
+                }
+                Reach::NotYet(why) => story.tell(format_args!(
+                    "--apply: {} waits for {API_SERVER}: {why}",
+                    file.path().display()
+                )),
+            }
+            reach.changed().await.context("nobody looks for the address of the API server")?;
+        }
     }
 
     /// Waits until machines can be created: the core leads, and every driver is connected.
@@ -163,7 +213,9 @@ async fn start_api(
     let api = ApiServer::open(ApiOptions::directory(data.api()))
         .await
         .with_context(|| format!("the API server cannot use {}", data.api().display()))?;
-    let names = if address.ip().is_unspecified() { vec![] } else { vec![address.ip().to_string()] };
+    let mut names = own_names(address);
+    // The certificate for the gateway is this one: it need not be made anew each time.
+    names.extend(GatewayFile::of(data).last().map(|address| address.ip().to_string()));
     let tls = api.tls(&names).context("the API server has no certificate")?;
     write_private(&data.kubeconfig(), &api.kubeconfig(&tls, &format!("https://{address}")))?;
     story.tell(format_args!("the API server listens on https://{address}"));
@@ -172,6 +224,11 @@ async fn start_api(
         server.serve(listener, tls, end).await.context("the API server's listener failed")
     });
     Ok(api)
+}
+
+/// What the certificate must be good for.
+fn own_names(address: SocketAddr) -> Vec<String> {
+    if address.ip().is_unspecified() { vec![] } else { vec![address.ip().to_string()] }
 }
 
 /// Lets `ostler drivers` and grpcurl look into the core. Machines do not need it, so a path that is too long for a

@@ -15,6 +15,7 @@ mod deployment;
 mod drain;
 mod grpc;
 mod hot_update;
+mod joining;
 mod legacy;
 mod manifests;
 mod node;

@@ -1,6 +1,6 @@
 //! Networks.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use bollard::models::{NetworkConnectRequest, NetworkCreateRequest};
 use bollard::query_parameters::{InspectNetworkOptions, ListNetworksOptions};
@@ -27,12 +27,24 @@ pub async fn bridge_gateway(host: &DockerHost) -> Result<IpAddr, EngineError> {
     let bridge = docker.inspect_network("bridge", None::<InspectNetworkOptions>).await;
     let bridge = engine.checked(Call::Look, bridge)?;
     let configs = bridge.ipam.and_then(|ipam| ipam.config).into_iter().flatten();
-    let mut gateways = configs.filter_map(|config| config.gateway);
-    let gateway = gateways.find_map(|gateway| gateway.parse().ok());
-    gateway.ok_or_else(|| {
+    let mut gateways = configs.filter_map(|config| gateway_of(config.gateway, config.subnet));
+    gateways.next().ok_or_else(|| {
         let why = "the network bridge has no gateway address".to_owned();
         EngineError { call: Call::Look, failure: Failure::Garbled(why) }
     })
+}
+
+/// The gateway of a subnet: the one that is named, else the first address, which an engine takes
+/// without naming it.
+fn gateway_of(gateway: Option<String>, subnet: Option<String>) -> Option<IpAddr> {
+    if let Some(gateway) = gateway.and_then(|text| text.parse().ok()) {
+        return Some(gateway);
+    }
+    let subnet = subnet?;
+    let (address, bits) = subnet.split_once('/')?;
+    let (address, bits): (Ipv4Addr, u32) = (address.parse().ok()?, bits.parse().ok()?);
+    let mask = u32::MAX.checked_shl(32_u32.checked_sub(bits)?).unwrap_or(0);
+    Some(Ipv4Addr::from((u32::from(address) & mask) | 1).into())
 }
 
 impl Engine {
@@ -76,6 +88,26 @@ impl Engine {
         match self.checked(Call::Remove, docker.remove_network(id).await) {
             Err(error) if error.is_refusal(404) => Ok(()),
             answer => answer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gateway_of;
+
+    #[test]
+    fn the_gateway_is_the_one_that_is_named_or_else_the_first_address() {
+        for (gateway, subnet, expected) in [
+            (Some("172.17.0.5"), Some("172.17.0.0/16"), Some("172.17.0.5")),
+            (None, Some("172.17.0.0/16"), Some("172.17.0.1")),
+            (Some(""), Some("10.1.2.64/26"), Some("10.1.2.65")),
+            (None, Some("172.17.0.0"), None),
+            (None, Some("172.17.0.0/33"), None),
+            (None, None, None),
+        ] {
+            let found = gateway_of(gateway.map(str::to_owned), subnet.map(str::to_owned));
+            assert_eq!(found, expected.map(|text| text.parse().unwrap()), "{subnet:?}");
         }
     }
 }

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     field::FieldError,
+    rest::protobuf,
     selector::{FieldSelector, FieldTerm},
     status::{Answer, Status},
 };
@@ -96,6 +97,7 @@ fn parse(headers: &HeaderMap, body: &[u8]) -> Answer<Value> {
         "application/yaml" => serde_saphyr::from_slice(body).map_err(|error| {
             Status::bad_request(format!("error converting YAML to JSON: {error}"))
         }),
+        protobuf::MEDIA_TYPE => protobuf::decode(body),
         _ => Err(Status::unsupported_media_type(&["application/json", "application/yaml"])),
     }
 }

@@ -6,6 +6,7 @@ use http::{HeaderMap, header};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use super::protobuf;
 use crate::status::{Answer, Status};
 
 /// The largest body that is read: what kube-apiserver takes.
@@ -13,7 +14,7 @@ pub(crate) const LIMIT: usize = 3 * 1024 * 1024;
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
-/// What a 415 names. Protobuf is not among them: this server does not read it.
+/// What a 415 names. Protobuf is not among them: this server reads it of few kinds.
 const ACCEPTED: [&str; 2] = [JSON, YAML];
 
 /// A decoded body, and the fields that occurred twice in it.
@@ -49,6 +50,9 @@ pub(crate) fn check_content_type(headers: &HeaderMap) -> Answer<()> {
 /// # Errors
 /// The type is unknown (415), or the text is malformed (400).
 pub(crate) fn decode(headers: &HeaderMap, bytes: &[u8]) -> Answer<Body> {
+    if content_type(headers) == protobuf::MEDIA_TYPE {
+        return Ok(Body { value: protobuf::decode(bytes)?, duplicates: Vec::new() });
+    }
     check_content_type(headers)?;
     if content_type(headers) == YAML {
         let value = serde_saphyr::from_slice(bytes).map_err(|error| {

@@ -2,7 +2,7 @@
 //!
 //! * `handler`: the way of a request; `fixed` answers what is no resource, [`path`] and `resolve`
 //!   find what an address names, `call` does what is asked for.
-//! * `query`, `negotiate`, `body`: reading the request.
+//! * `query`, `negotiate`, `body`, `protobuf`: reading the request.
 //! * `admission`: what depends on who asks, and when.
 //! * `write`: the one pipeline for everything that changes objects; `patching`, `delete`, `scale`,
 //!   `binding`, `eviction` say what a change is.
@@ -24,6 +24,7 @@ mod metadata;
 mod negotiate;
 mod patching;
 pub mod path;
+pub(crate) mod protobuf;
 mod query;
 mod resolve;
 mod respond;

@@ -1,0 +1,152 @@
+//! Bodies in Kubernetes' binary form, which typed clients send whatever the server prefers: those
+//! of the kinds in `proto/bodies.proto` are read, as the JSON that they stand for.
+
+use std::sync::LazyLock;
+
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+use serde_json::{Value, value::Serializer};
+
+use crate::status::{Answer, Status};
+
+/// The media type of the binary form.
+pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+
+/// What a body begins with.
+const MAGIC: &[u8] = b"k8s\0";
+/// A time that nobody set is an empty message, which reads as this.
+const NO_TIME: &str = "1970-01-01T00:00:00Z";
+
+/// The kinds that are read, with their group and version.
+const KINDS: [(&str, &str); 6] = [
+    ("authentication.k8s.io/v1", "SelfSubjectReview"),
+    ("authentication.k8s.io/v1", "TokenRequest"),
+    ("authorization.k8s.io/v1", "SelfSubjectAccessReview"),
+    ("authorization.k8s.io/v1", "SelfSubjectRulesReview"),
+    ("certificates.k8s.io/v1", "CertificateSigningRequest"),
+    ("policy/v1", "Eviction"),
+];
+
+/// The descriptions, or none if they cannot be read: a defect of the build.
+static POOL: LazyLock<Option<DescriptorPool>> = LazyLock::new(|| {
+    let bytes: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bodies.bin"));
+    DescriptorPool::decode(bytes).ok()
+});
+
+fn descriptor(name: &str) -> Answer<MessageDescriptor> {
+    let found = POOL.as_ref().and_then(|pool| pool.get_message_by_name(&format!("bodies.{name}")));
+    found.ok_or_else(|| Status::internal("there is no description of binary bodies"))
+}
+
+/// The JSON that a body stands for.
+///
+/// # Errors
+/// It is malformed (400), or of a kind that is not read in this form (415).
+pub(crate) fn decode(bytes: &[u8]) -> Answer<Value> {
+    let Some(rest) = bytes.strip_prefix(MAGIC) else {
+        return Err(Status::bad_request("the body does not begin as a protobuf body does"));
+    };
+    let envelope = read("Unknown", rest)?;
+    let text = |message: &DynamicMessage, field: &str| {
+        let value = message.get_field_by_name(field);
+        value.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+    };
+    let kind = envelope.get_field_by_name("typeMeta");
+    let kind = kind.as_ref().and_then(|kind| kind.as_message());
+    let (version, kind) =
+        kind.map(|kind| (text(kind, "apiVersion"), text(kind, "kind"))).unwrap_or_default();
+    if !KINDS.contains(&(version.as_str(), kind.as_str())) {
+        return Err(Status::unsupported_media_type(&["application/json", "application/yaml"]));
+    }
+    let raw = envelope.get_field_by_name("raw");
+    let raw = raw.as_ref().and_then(|raw| raw.as_bytes()).cloned().unwrap_or_default();
+    let mut object = json(&read(&kind, &raw)?)?;
+    forget_empty_times(&mut object);
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert("apiVersion".to_owned(), version.into());
+        fields.insert("kind".to_owned(), kind.into());
+    }
+    Ok(object)
+}
+
+fn read(name: &str, bytes: &[u8]) -> Answer<DynamicMessage> {
+    DynamicMessage::decode(descriptor(name)?, bytes)
+        .map_err(|error| Status::bad_request(format!("the body is no {name}: {error}")))
+}
+
+fn json(message: &DynamicMessage) -> Answer<Value> {
+    let options = SerializeOptions::new().stringify_64_bit_integers(false);
+    message
+        .serialize_with_options(Serializer, &options)
+        .map_err(|error| Status::bad_request(error.to_string()))
+}
+
+fn forget_empty_times(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, value| {
+                let is_time = name.ends_with("Time") || name.ends_with("Timestamp");
+                !(is_time && value == NO_TIME)
+            });
+            fields.values_mut().for_each(forget_empty_times);
+        }
+        Value::Array(items) => items.iter_mut().for_each(forget_empty_times),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A body as a client makes it of JSON.
+    fn encode(version: &str, kind: &str, object: &Value) -> Vec<u8> {
+        use prost_reflect::prost::Message;
+        let message =
+            |name: &str, json: &Value| DynamicMessage::deserialize(descriptor(name).unwrap(), json);
+        let raw = message(kind, object).unwrap().encode_to_vec();
+        let raw = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, raw);
+        let envelope = json!({"typeMeta": {"apiVersion": version, "kind": kind}, "raw": raw});
+        [MAGIC, &message("Unknown", &envelope).unwrap().encode_to_vec()].concat()
+    }
+
+    #[test]
+    fn a_binary_body_reads_as_the_json_that_it_stands_for() {
+        let object = json!({
+            "metadata": {"name": "n1", "generation": 3, "labels": {"a": "b"},
+                "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"request": "YWJj", "usages": ["client auth"], "expirationSeconds": 600},
+            "status": {"conditions": [{"type": "Approved", "status": "True"}]},
+        });
+        let mut sent = object.clone();
+        sent["status"]["conditions"][0]["lastTransitionTime"] = json!(NO_TIME);
+        let (version, kind) = ("certificates.k8s.io/v1", "CertificateSigningRequest");
+        let mut expected = object;
+        expected["apiVersion"] = json!(version);
+        expected["kind"] = json!(kind);
+        assert_eq!(decode(&encode(version, kind, &sent)).unwrap(), expected);
+    }
+
+    #[test]
+    fn every_kind_that_is_read_is_described() {
+        for (_, kind) in KINDS {
+            assert!(descriptor(kind).is_ok(), "{kind}");
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_or_of_another_kind_is_refused() {
+        let truncated = encode("policy/v1", "Eviction", &json!({"metadata": {"name": "x"}}));
+        for (body, code) in [
+            (b"".to_vec(), 400),
+            (b"{}".to_vec(), 400),
+            (b"k8s\0".to_vec(), 415),
+            (b"k8s\0\xff\xff".to_vec(), 400),
+            (truncated[..truncated.len() - 1].to_vec(), 400),
+            (encode("policy/v2", "Eviction", &json!({})), 415),
+        ] {
+            assert_eq!(decode(&body).unwrap_err().code, code, "{body:?}");
+        }
+    }
+}
