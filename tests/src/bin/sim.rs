@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-use clap::Parser;
+use clap::{Parser, ValueEnum as _};
 use ostler_tests::sim::fleet::{run_all, run_one, warm_up};
 use ostler_tests::sim::shrink::shrink;
-use ostler_tests::sim::{Plan, Report, run};
+use ostler_tests::sim::{Mutation, Plan, Report, run};
 
 /// Runs lives of the whole system, each made by a seed, and says which rules were broken
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
@@ -44,6 +44,12 @@ struct Args {
     /// Runs each seed so many times and compares the traces
     #[arg(long)]
     check_determinism: Option<u64>,
+    /// Takes a safety measure away: the seeds are expected to find it out
+    #[arg(long)]
+    mutation: Option<Mutation>,
+    /// Takes each safety measure away in turn, and says how many of the seeds it took to find it out
+    #[arg(long)]
+    mutations: bool,
     /// Prints how often which fault met which state
     #[arg(long)]
     coverage: bool,
@@ -79,6 +85,9 @@ fn act(args: &Args) -> io::Result<bool> {
     if let Some(plan) = chosen(args)? {
         return replay(args, &plan);
     }
+    if args.mutations {
+        return mutations(args, first);
+    }
     match args.check_determinism {
         Some(times) => check_determinism(args, first, times),
         None => many(args, first),
@@ -101,7 +110,7 @@ fn chosen(args: &Args) -> io::Result<Option<Plan>> {
         let text = std::fs::read_to_string(path)?;
         return serde_json::from_str(&text).map(Some).map_err(io::Error::other);
     }
-    Ok(args.replay.map(Plan::of))
+    Ok(args.replay.map(|seed| Plan { mutation: args.mutation, ..Plan::of(seed) }))
 }
 
 fn replay(args: &Args, plan: &Plan) -> io::Result<bool> {
@@ -151,6 +160,30 @@ fn check_determinism(args: &Args, first: u64, times: u64) -> io::Result<bool> {
     Ok(same)
 }
 
+/// Whether every mutation is found out.
+fn mutations(args: &Args, first: u64) -> io::Result<bool> {
+    let mut all = true;
+    for mutation in Mutation::value_variants() {
+        let begin = Instant::now();
+        let limit = args.max_seconds.map(Duration::from_secs);
+        let (mut needed, mut found) = (0_u64, None);
+        let plans = first..first.saturating_add(args.seeds);
+        let plans = plans.map(|seed| Plan { mutation: Some(*mutation), ..Plan::of(seed) });
+        run_all(plans, jobs(args), false, |_, report| {
+            needed += u64::from(found.is_none());
+            if let (None, Some(violation)) = (&found, report.violations.first()) {
+                found = Some(format!("seed {}, {violation}", report.seed));
+            }
+            found.is_none() && limit.is_none_or(|limit| begin.elapsed() < limit)
+        })?;
+        all &= found.is_some();
+        let how = found.unwrap_or_else(|| "not found out".to_owned());
+        let short: String = how.chars().take(160).collect();
+        println!("{mutation:?}: {needed} seeds: {short}");
+    }
+    Ok(all)
+}
+
 fn many(args: &Args, first: u64) -> io::Result<bool> {
     println!("seeds from {first}");
     let begin = Instant::now();
@@ -158,7 +191,8 @@ fn many(args: &Args, first: u64) -> io::Result<bool> {
     let (mut done, mut failed, mut simulated) = (0_u64, Vec::new(), 0.0);
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
     let mut told = begin;
-    let plans = (first..first.saturating_add(args.seeds)).map(Plan::of);
+    let plans = first..first.saturating_add(args.seeds);
+    let plans = plans.map(|seed| Plan { mutation: args.mutation, ..Plan::of(seed) });
     run_all(plans, jobs(args), false, |_, report| {
         done += 1;
         simulated += report.seconds;

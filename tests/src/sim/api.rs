@@ -11,13 +11,14 @@ use futures::StreamExt as _;
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody};
+use http_body_util::{BodyExt as _, BodyStream, Collected, Full, StreamBody};
 use kube::Client;
 use ostler_apiserver::serving::LocalService;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use tower::{BoxError, Service};
 
+use super::mutation::{LEASE, Mutation};
 use super::oracle::{Change, Oracle};
 use super::plan::Party;
 use super::trace::Trace;
@@ -43,6 +44,8 @@ pub struct Front {
     pub oracle: Oracle,
     /// The server.
     pub api: LocalService,
+    /// The safety measure that is missing.
+    pub mutation: Option<Mutation>,
     /// Told of every write that was done.
     pub on_write: Option<OnWrite>,
 }
@@ -64,29 +67,25 @@ impl Front {
         self,
         request: Request<kube::client::Body>,
     ) -> Result<Response<Body>, BoxError> {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let method = head.method.to_string();
         let path = head.uri.path().to_owned();
         let query = head.uri.query().unwrap_or_default();
         let watch = query.split('&').any(|one| one == "watch=true" || one == "watch=1");
-        let body = body.collect().await?.to_bytes();
+        let mut body = body.collect().await?.to_bytes();
+        let lease = self.mutation.and_then(|mutation| mutation.lease(&self.name));
+        if let Some(mutation) = self.mutation {
+            body = mutated(mutation, &method, &path, body);
+        }
+        if let Some(lease) = lease.as_ref().filter(|_| path.contains("/leases")) {
+            head.uri = head.uri.to_string().replace(LEASE, lease).parse()?;
+            body = Bytes::from(String::from_utf8_lossy(&body).replace(LEASE, lease));
+        }
         self.delay().await;
         let luck = self.party.map_or(Luck::Fine, |party| self.sky.request(party));
         let told = format!("{method} {path}{}", if watch { " watch" } else { "" });
-        match luck {
-            Luck::Down => {
-                self.trace.note(&self.name, format_args!("{told} -> not reached"));
-                return Err(refused("the API server cannot be reached"));
-            }
-            Luck::Code(code) => {
-                self.trace.note(&self.name, format_args!("{told} -> {code}, injected"));
-                return Ok(status(code));
-            }
-            Luck::Fine | Luck::Lost => {}
-        }
-        if watch && self.party.is_some_and(|party| self.sky.expired(party)) {
-            self.trace.note(&self.name, format_args!("{told} -> 410, injected"));
-            return Ok(status(410));
+        if let Some(refusal) = self.refusal(luck, &told, watch) {
+            return refusal;
         }
         let wrote = body.clone();
         let request = Request::from_parts(head, Full::new(body));
@@ -103,6 +102,9 @@ impl Front {
             self.trace.note(&self.name, format_args!("{told} -> {}", head.status.as_u16()));
         }
         if method != "GET" && head.status.is_success() {
+            if let Some(mutation) = self.mutation {
+                self.early(mutation, &method, &path, &wrote).await;
+            }
             let change = Change::read(&self.name, &method, &path, &wrote, &body);
             self.oracle.wrote(&change);
             if self.on_write.as_ref().is_some_and(|on_write| on_write()) {
@@ -115,10 +117,47 @@ impl Front {
             self.trace.note(&self.name, format_args!("{told} -> answer lost"));
             return Err(refused("the connection broke"));
         }
+        let body = match lease {
+            Some(lease) => Bytes::from(String::from_utf8_lossy(&body).replace(&lease, LEASE)),
+            None => body,
+        };
         Ok(Response::from_parts(
             head,
             Full::new(body).map_err(|never| match never {}).boxed_unsync(),
         ))
+    }
+
+    /// What becomes of a request that does not get through.
+    fn refusal(
+        &self,
+        luck: Luck,
+        told: &str,
+        watch: bool,
+    ) -> Option<Result<Response<Body>, BoxError>> {
+        if luck == Luck::Down {
+            self.trace.note(&self.name, format_args!("{told} -> not reached"));
+            return Some(Err(refused("the API server cannot be reached")));
+        }
+        let expired = || watch && self.party.is_some_and(|party| self.sky.expired(party));
+        let code = match luck {
+            Luck::Code(code) => code,
+            Luck::Down | Luck::Fine | Luck::Lost => expired().then_some(410)?,
+        };
+        self.trace.note(&self.name, format_args!("{told} -> {code}, injected"));
+        Some(Ok(status(code)))
+    }
+
+    /// What a mutation writes beside what was asked for.
+    async fn early(&self, mutation: Mutation, method: &str, path: &str, wrote: &[u8]) {
+        let sent = serde_json::from_slice(wrote).unwrap_or_default();
+        let Some((path, patch)) = mutation.early(method, path, &sent) else { return };
+        let request = Request::patch(&path)
+            .header("content-type", "application/merge-patch+json")
+            .body(Full::new(Bytes::from(patch.to_string())));
+        let request = request.expect("the path is one that was asked for");
+        let Ok(answer) = self.api.clone().call(request).await;
+        let body = answer.into_body().collect().await.map(Collected::to_bytes).unwrap_or_default();
+        self.oracle.wrote(&Change::read(&self.name, "PATCH", &path, &[], &body));
     }
 
     /// A watch whose events come late, and which ends when it is cut.
@@ -147,6 +186,12 @@ impl Front {
                 .boxed_unsync()
         })
     }
+}
+
+fn mutated(mutation: Mutation, method: &str, path: &str, body: Bytes) -> Bytes {
+    let Ok(mut sent) = serde_json::from_slice::<Value>(&body) else { return body };
+    mutation.write(method, path, &mut sent);
+    Bytes::from(sent.to_string())
 }
 
 fn refused(why: &'static str) -> BoxError {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ostler_driver_fake::FakeDriver;
+use ostler_driver_fake::cloud::{Instance as CloudInstance, Lookup};
 use ostler_driver_sdk::{
     ClassReview, Context, CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo,
     GetMachineStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, OptionalOperation,
@@ -10,6 +11,7 @@ use ostler_driver_sdk::{
 };
 use tokio::time::sleep;
 
+use super::mutation::Mutation;
 use super::oracle::Oracle;
 use super::trace::Trace;
 use super::weather::{Mishap, Sky};
@@ -49,6 +51,8 @@ pub struct SimDriver {
     pub oracle: Oracle,
     /// Deaths.
     pub on_call: OnCall,
+    /// The promise that is broken.
+    pub mutation: Option<Mutation>,
     /// What lists showed before.
     pub lists: Arc<Mutex<Vec<Vec<Instance>>>>,
 }
@@ -137,6 +141,32 @@ impl SimDriver {
         old.unwrap_or(list)
     }
 
+    fn breaks(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    fn instance(&self, uid: &str) -> Option<CloudInstance> {
+        let all = self.fake.cloud().instances().unwrap_or_default();
+        all.into_iter().find(|it| it.identity.machine_uid == uid)
+    }
+
+    fn another(&self, mut of: CloudInstance) {
+        of.provider_id.push_str("-again");
+        drop(self.fake.cloud().plant(vec![of]));
+    }
+
+    fn delete_foreign(&self) {
+        let all = self.fake.cloud().instances().unwrap_or_default();
+        let foreign = all.into_iter().find(|it| it.identity.cluster_id == "another cluster");
+        if let Some(foreign) = foreign {
+            drop(self.fake.cloud().stop(Lookup {
+                provider_id: None,
+                identity: &foreign.identity,
+                by_name: None,
+            }));
+        }
+    }
+
     async fn applied(&self, ctx: &Context) {
         if let Ok(class) = ctx.class().await {
             self.oracle.applied(&ctx.target().uid, &class.provider_spec_json);
@@ -158,7 +188,12 @@ impl Driver for SimDriver {
         let ctx = request.ctx.clone();
         let work = async {
             // As an old spec or a new one: what the answer is about is what was fetched before it.
+            let target = ctx.target().clone();
+            let before = self.instance(&target.uid);
             let made = self.fake.create_machine(request).await?;
+            if let Some(before) = before.filter(|_| self.breaks(Mutation::CreateTwice)) {
+                self.another(before);
+            }
             self.applied(&ctx).await;
             Ok(made)
         };
@@ -167,12 +202,27 @@ impl Driver for SimDriver {
 
     async fn delete_machine(&self, request: DeleteMachine) -> Result<(), DriverError> {
         let ctx = request.ctx.clone();
-        Box::pin(self.call("DeleteMachine", &ctx, self.fake.delete_machine(request))).await
+        let work = async {
+            if self.breaks(Mutation::DeleteLies) {
+                return Ok(());
+            }
+            if self.breaks(Mutation::DeleteForeign) {
+                self.delete_foreign();
+            }
+            self.fake.delete_machine(request).await
+        };
+        Box::pin(self.call("DeleteMachine", &ctx, work)).await
     }
 
     async fn get_machine_status(&self, request: GetMachineStatus) -> Result<Instance, DriverError> {
         let ctx = request.ctx.clone();
-        Box::pin(self.call("GetMachineStatus", &ctx, self.fake.get_machine_status(request))).await
+        let work = async {
+            if self.breaks(Mutation::StatusLies) {
+                return Err(DriverError::not_found("nobody looked"));
+            }
+            self.fake.get_machine_status(request).await
+        };
+        Box::pin(self.call("GetMachineStatus", &ctx, work)).await
     }
 
     async fn list_machines(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {
@@ -193,7 +243,11 @@ impl Driver for SimDriver {
     async fn update_machine(&self, request: UpdateMachine) -> Result<Updated, DriverError> {
         let ctx = request.ctx.clone();
         let work = async {
-            let updated = self.fake.update_machine(request).await?;
+            let updated = if self.breaks(Mutation::UpdateLies) {
+                Updated::default()
+            } else {
+                self.fake.update_machine(request).await?
+            };
             self.applied(&ctx).await;
             Ok(updated)
         };

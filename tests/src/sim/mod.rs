@@ -10,6 +10,7 @@ pub mod dice;
 pub mod driver;
 pub mod fleet;
 pub mod life;
+pub mod mutation;
 pub mod network;
 pub mod oracle;
 pub mod parts;
@@ -22,5 +23,6 @@ pub mod users;
 pub mod weather;
 pub mod world;
 
+pub use mutation::Mutation;
 pub use plan::Plan;
 pub use run::Report;

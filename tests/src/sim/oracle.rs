@@ -82,6 +82,9 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_mins(4);
 /// After how long without Ready a drain may use force; also set in the options of the cores.
 pub const UNREACHABLE_AFTER: Duration = Duration::from_mins(2);
 
+/// By how much clocks may be wrong, twice: who wrote a time and who reads it.
+const TOLERANCE: Duration = Duration::from_secs(20);
+
 impl Oracle {
     /// Without any knowledge. `epoch` is the time when `trace` began.
     pub fn new(trace: Trace, epoch: Timestamp) -> Self {
@@ -300,9 +303,11 @@ impl Oracle {
             ));
         }
         let deadline = life.machine.metadata.deletion_timestamp.as_ref();
-        let overdue = deadline.is_some_and(|at| self.now() >= at.0 + DRAIN_TIMEOUT);
-        let unreachable =
-            books.unready.get(name).is_some_and(|since| since.elapsed() >= UNREACHABLE_AFTER);
+        let overdue = deadline.is_some_and(|at| self.now() + TOLERANCE >= at.0 + DRAIN_TIMEOUT);
+        let unreachable = books
+            .unready
+            .get(name)
+            .is_some_and(|since| since.elapsed() + TOLERANCE >= UNREACHABLE_AFTER);
         if overdue || unreachable || life.machine.wants_force() || !books.nodes.contains_key(name) {
             return;
         }

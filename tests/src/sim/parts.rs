@@ -104,7 +104,7 @@ pub fn core(around: &Arc<Surroundings>, number: u8) -> Part {
                 on_write: Some(Arc::clone(&on_write)),
                 ..around.front(&name, Some(Party::Core(number)))
             };
-            let down = core_life(&around, &name, front, &mut orders).await;
+            let down = core_life(&around, &name, number, front, &mut orders).await;
             around.network.gone(&name);
             sleep(down).await;
             // What was ordered while it was down concerns nobody.
@@ -116,14 +116,15 @@ pub fn core(around: &Arc<Surroundings>, number: u8) -> Part {
 
 /// One process; how long none follows it.
 async fn core_life(
-    around: &Surroundings,
+    around: &Arc<Surroundings>,
     name: &str,
+    number: u8,
     front: Front,
     orders: &mut mpsc::Receiver<Order>,
 ) -> Duration {
     let connections = around.network.listen(name);
     let incoming = ReceiverStream::new(connections).map(Ok::<_, std::io::Error>);
-    let options = options(around, name);
+    let options = options(around, name, number);
     let mut registry = Registry::default();
     let starting = Core::start(front.client(), incoming, options, &mut registry);
     let started = tokio::select! {
@@ -166,13 +167,13 @@ async fn core_life(
     }
 }
 
-fn options(around: &Surroundings, name: &str) -> CoreOptions {
+fn options(around: &Arc<Surroundings>, name: &str, number: u8) -> CoreOptions {
     let tokens = PROVIDERS.iter().zip(TOKENS).fold(StaticTokens::new(), |all, (name, token)| {
         all.with(token, Principal::new(*name, Providers::named([*name])))
     });
     let mut options = CoreOptions {
         authenticator: Some(Arc::new(tokens)),
-        clock: around.clock(),
+        clock: around.clock(number),
         ..CoreOptions::default()
     };
     name.clone_into(&mut options.settings.identity);
@@ -186,6 +187,9 @@ fn options(around: &Surroundings, name: &str) -> CoreOptions {
     options.settings.resync = Duration::from_mins(5);
     options.settings.orphans.period = Duration::from_mins(3);
     options.settings.orphans.grace = Duration::from_mins(2);
+    if let Some(mutation) = around.mutation {
+        mutation.tune(&mut options);
+    }
     options
 }
 
@@ -250,6 +254,7 @@ fn driver_life(
         trace: around.trace.clone(),
         oracle: around.oracle.clone(),
         on_call,
+        mutation: around.mutation,
         lists: Arc::default(),
     };
     let end = CancellationToken::new();

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::dice::Dice;
+use super::mutation::Mutation;
 
 /// Classes of a world: see [`super::users::class`].
 pub const CLASSES: u8 = 5;
@@ -18,6 +19,9 @@ pub struct Plan {
     pub cores: u8,
     /// Replicas of the driver of the first provider; the second one has one.
     pub drivers: u8,
+    /// A safety measure that is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mutation: Option<Mutation>,
     /// Steps in the order of their time.
     pub steps: Vec<Step>,
 }
@@ -64,6 +68,8 @@ pub enum What {
     StopDriver { driver: u8, down: u64 },
     /// Every connection between drivers and cores ends.
     Cut,
+    /// The wall clock of a core is wrong by so many milliseconds from now on.
+    Skew { core: u8, millis: i64 },
     /// Every watch of a party ends.
     CutWatches { party: Party },
     /// For a while something goes wrong with some of the requests or calls.
@@ -148,6 +154,7 @@ impl What {
             Self::CrashDriver { during: Some(true), .. } => "crash-driver-after-effect",
             Self::StopDriver { .. } => "stop-driver",
             Self::Cut => "cut",
+            Self::Skew { .. } => "skew",
             Self::CutWatches { .. } => "cut-watches",
             Self::Vanish { .. } => "vanish",
             Self::Weather { kind, .. } => kind.word(),
@@ -187,7 +194,7 @@ impl Plan {
         steps.sort_by_key(|step| step.at);
         let cores = u8::try_from(dice.between(1, 4)).unwrap_or(1);
         let drivers = u8::try_from(dice.between(1, 3)).unwrap_or(1);
-        Self { seed, cores, drivers, steps }
+        Self { seed, cores, drivers, mutation: None, steps }
     }
 }
 
@@ -197,7 +204,7 @@ fn small(dice: &Dice, below: u8) -> u8 {
 
 fn user(dice: &Dice) -> What {
     let machine = small(dice, MACHINES);
-    match dice.between(0, 14) {
+    match dice.between(0, 16) {
         0..=3 => What::Delete { machine },
         4 => What::Force { machine },
         5..=7 => What::Edit { class: small(dice, CLASSES), version: small(dice, 3) },
@@ -209,6 +216,7 @@ fn user(dice: &Dice) -> What {
             grace: 5 + small(dice, 25),
             held: dice.percent(30),
         },
+        13 | 14 => What::Create { machine, class: small(dice, CLASSES) },
         _ => What::Release,
     }
 }
@@ -217,7 +225,7 @@ fn fault(dice: &Dice) -> What {
     let core = small(dice, 3);
     let driver = small(dice, 3);
     let down = dice.between(200, 20_000);
-    match dice.between(0, 22) {
+    match dice.between(0, 24) {
         0 => What::CrashCore { core, down, writes: None },
         1..=3 => What::CrashCore { core, down, writes: Some(small(dice, 20)) },
         4 => What::StopCore { core, down },
@@ -227,6 +235,7 @@ fn fault(dice: &Dice) -> What {
         10 => What::Cut,
         11 => What::CutWatches { party: party(dice) },
         12 => What::Vanish { machine: small(dice, MACHINES) },
+        13 => What::Skew { core, millis: dice.pick(&[-9_000, -1_000, 1_000, 9_000]) },
         _ => What::Weather {
             kind: weather(dice),
             millis: dice.between(1_000, 60_000),

@@ -81,15 +81,13 @@ fn in_runtime(plan: &Plan, keep: bool) -> Report {
         .expect("a runtime without I/O needs nothing");
     runtime.block_on(async {
         let trace = Trace::new(keep);
-        let mut world = World::start(plan.clone(), trace.clone()).await;
-        world.live().await;
-        world.heal().await;
-        reach(&world, "is not as it is wanted", async |world| unsettled(world).await).await;
-        for life in world.around.oracle.lives().into_values() {
-            world.users.delete(&life.name).await;
+        tokio::select! {
+            biased;
+            () = trace.round_in_circles() => {
+                trace.violation("liveness: everything goes round in circles");
+            }
+            () = Box::pin(life(plan, &trace)) => {}
         }
-        trace.note("PLAN", "everything is deleted");
-        reach(&world, "is left", async |world| leftovers(world).await).await;
         for panic in panics() {
             trace.violation(format_args!("panic: {panic}"));
         }
@@ -103,6 +101,18 @@ fn in_runtime(plan: &Plan, keep: bool) -> Report {
             timeline: trace.lines(),
         }
     })
+}
+
+async fn life(plan: &Plan, trace: &Trace) {
+    let mut world = World::start(plan.clone(), trace.clone()).await;
+    world.live().await;
+    world.heal().await;
+    reach(&world, "is not as it is wanted", async |world| unsettled(world).await).await;
+    for life in world.around.oracle.lives().into_values() {
+        world.users.delete(&life.name).await;
+    }
+    trace.note("PLAN", "everything is deleted");
+    reach(&world, "is left", async |world| leftovers(world).await).await;
 }
 
 /// Liveness: what `look` finds becomes nothing in time. Gives up at the first violation, after which

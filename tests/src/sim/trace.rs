@@ -5,16 +5,21 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// Violations that are kept; the first one is what matters.
 const MOST_VIOLATIONS: usize = 10;
+
+/// Lines of the longest life that goes anywhere: the longest so far have a tenth of it.
+const MOST_LINES: u64 = 200_000;
 
 /// Everything that any party saw. Clones write the same one.
 #[derive(Clone, Debug)]
 pub struct Trace {
     start: Instant,
     inner: Arc<Mutex<Inner>>,
+    full: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -38,7 +43,7 @@ impl Trace {
             violations: Vec::new(),
             seen: BTreeMap::new(),
         };
-        Self { start: Instant::now(), inner: Arc::new(Mutex::new(inner)) }
+        Self { start: Instant::now(), inner: Arc::new(Mutex::new(inner)), full: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -64,9 +69,17 @@ impl Trace {
             inner.hash = (inner.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
         inner.lines += 1;
+        if inner.lines == MOST_LINES {
+            self.full.notify_one();
+        }
         if let Some(kept) = &mut inner.kept {
             kept.push(line);
         }
+    }
+
+    /// Becomes ready when more happened than in any life that goes anywhere.
+    pub async fn round_in_circles(&self) {
+        self.full.notified().await;
     }
 
     /// Something happened that must not.

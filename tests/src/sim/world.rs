@@ -1,15 +1,17 @@
 //! The world: everything that takes part, and what happens to it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use ostler_apiserver::serving::{ApiServer, LocalService, Options as ApiOptions};
 use ostler_driver_fake::cloud::{Clock, Cloud, Listener};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::api::Front;
 use super::dice::Dice;
+use super::mutation::Mutation;
 use super::network::Network;
 use super::oracle::Oracle;
 use super::parts::{self, Order, Part};
@@ -23,6 +25,8 @@ pub const PROVIDERS: [&str; 2] = ["fake.ostler.dev", "second.ostler.dev"];
 /// What their drivers show.
 pub const TOKENS: [&str; 2] = ["a token of the first", "a token of the second"];
 
+/// Cores at most.
+const CORES: usize = 3;
 /// After how much silence a Node is not Ready, as Kubernetes has it.
 const NODE_MONITOR_GRACE: Duration = Duration::from_secs(40);
 
@@ -39,6 +43,10 @@ pub struct Surroundings {
     pub network: Network,
     /// The clouds, one a provider.
     pub clouds: Vec<Cloud>,
+    /// The safety measure that is missing.
+    pub mutation: Option<Mutation>,
+    /// By how many milliseconds the clock of each core is wrong.
+    skews: [AtomicI64; CORES],
     epoch: (Timestamp, Instant),
     api: LocalService,
 }
@@ -53,14 +61,18 @@ impl Surroundings {
             trace: self.trace.clone(),
             oracle: self.oracle.clone(),
             api: self.api.clone(),
+            mutation: self.mutation.filter(|_| matches!(party, Some(Party::Core(_)))),
             on_write: None,
         }
     }
 
-    /// The time, for whoever needs a wall clock.
-    pub fn clock(&self) -> Arc<dyn Fn() -> Timestamp + Send + Sync> {
-        let (epoch, start) = self.epoch;
-        Arc::new(move || epoch + start.elapsed())
+    /// What a core takes for the time.
+    pub fn clock(self: &Arc<Self>, core: u8) -> Arc<dyn Fn() -> Timestamp + Send + Sync> {
+        let ((epoch, start), around) = (self.epoch, Arc::clone(self));
+        Arc::new(move || {
+            let skew = around.skews[usize::from(core) % CORES].load(Ordering::Relaxed);
+            epoch + start.elapsed() + SignedDuration::from_millis(skew)
+        })
     }
 }
 
@@ -99,6 +111,8 @@ impl World {
             trace,
             oracle,
             clouds: clouds.collect(),
+            mutation: plan.mutation,
+            skews: std::array::from_fn(|_| AtomicI64::new(0)),
             epoch: (epoch, start),
             api: api.local_service(),
         });
@@ -138,6 +152,7 @@ impl World {
         self.around.trace.note("PLAN", "all faults end");
         self.around.sky.clear();
         self.cores.iter().chain(&self.drivers).for_each(|part| part.trap(-1, Duration::ZERO));
+        self.around.skews.iter().for_each(|skew| skew.store(0, Ordering::Relaxed));
         self.users.release().await;
         for life in self.around.oracle.lives().into_values() {
             let patch =
@@ -212,6 +227,10 @@ impl World {
                     .order(Order::Stop(millis(down)));
             }
             What::Cut => self.around.network.cut(),
+            What::Skew { core, millis } => {
+                let core = usize::from(core) % CORES;
+                self.around.skews[core].store(millis, Ordering::Relaxed);
+            }
             What::CutWatches { party } => self.around.sky.cut_watches(party),
             What::Weather { kind, millis: time, percent } => {
                 self.around.sky.begin(kind, millis(time), percent);
