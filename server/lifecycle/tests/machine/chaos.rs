@@ -3,7 +3,7 @@
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind},
     machine::{MachinePhase, MachineStep},
-    names,
+    names::{self, label},
 };
 use ostler_lifecycle::{
     operation::{Failure, OperationView},
@@ -46,6 +46,12 @@ enum Happening {
     Detach,
     /// A pre-terminate hook comes or goes.
     Hook(bool),
+    /// The Node is selected for an update in place, or is not any more.
+    Select(bool),
+    /// Whoever updates the Node says how it went, or takes that back.
+    Updated(Option<bool>),
+    /// Somebody wants the machine kept, or does not.
+    Preserve(bool),
     /// Somebody deletes the machine.
     Delete,
 }
@@ -75,6 +81,9 @@ fn happenings() -> impl Strategy<Value = Happening> {
         1 => Just(Happening::PodsEnd),
         1 => Just(Happening::Detach),
         1 => any::<bool>().prop_map(Happening::Hook),
+        1 => any::<bool>().prop_map(Happening::Select),
+        1 => any::<Option<bool>>().prop_map(Happening::Updated),
+        1 => any::<bool>().prop_map(Happening::Preserve),
         1 => Just(Happening::Delete),
     ]
 }
@@ -146,9 +155,35 @@ fn in_the_cluster(world: &mut World, happening: &Happening) {
         Happening::PodsEnd => world.pods_end(),
         Happening::Detach => world.detach("v"),
         Happening::Hook(comes) => hook(world, *comes),
+        Happening::Select(selected) if has_node => {
+            mark(world, label::CANDIDATE_FOR_UPDATE, Some("true"));
+            mark(world, label::SELECTED_FOR_UPDATE, selected.then_some("true"));
+        }
+        Happening::Updated(result) if has_node => {
+            let word = result.map(|well| if well { "successful" } else { "failed" });
+            mark(world, label::UPDATE_RESULT, word);
+        }
+        Happening::Preserve(wanted) => preserve(world, *wanted),
         Happening::Delete if !world.machine().is_deleting() => world.delete(),
         _ => {}
     }
+}
+
+/// Labels the Node.
+fn mark(world: &mut World, key: &str, value: Option<&str>) {
+    let mut node = world.node().clone();
+    let labels = node.metadata.labels.get_or_insert_default();
+    match value {
+        Some(value) => labels.insert(key.to_owned(), value.to_owned()),
+        None => labels.remove(key),
+    };
+    world.node = NodeView::Known(node.into());
+}
+
+fn preserve(world: &mut World, wanted: bool) {
+    let annotations = world.machine_mut().metadata.annotations.get_or_insert_default();
+    let value = if wanted { "now" } else { "false" };
+    annotations.insert(names::annotation::PRESERVE.to_owned(), value.to_owned());
 }
 
 fn hook(world: &mut World, comes: bool) {
@@ -239,12 +274,15 @@ proptest! {
             }
         }
         world.connected = true;
-        for _ in 0..40 {
+        for _ in 0..80 {
             if !world.instances.is_empty() {
                 if matches!(world.node, NodeView::Absent) {
                     world.join();
                 }
                 world.node_is("True");
+                let labels =
+                    [label::CANDIDATE_FOR_UPDATE, label::SELECTED_FOR_UPDATE, label::UPDATE_RESULT];
+                labels.iter().for_each(|key| mark(&mut world, key, None));
             }
             world.settle();
             world.later(60);
@@ -260,6 +298,8 @@ proptest! {
             return Ok(());
         }
         prop_assert_eq!(&phase, &MachinePhase::Running, "{:#?}", status);
+        let cordoned = world.node().spec.as_ref().and_then(|spec| spec.unschedulable);
+        prop_assert_ne!(cordoned, Some(true), "nobody updates it");
         prop_assert_ne!(&status.step, &Some(MachineStep::UpdateInstance));
         let wanted = world.class.as_ref().unwrap().spec.provider_spec.to_string();
         prop_assert_eq!(world.applied().unwrap(), wanted.clone());
