@@ -282,7 +282,9 @@ proptest! {
                 world.node_is("True");
                 let labels =
                     [label::CANDIDATE_FOR_UPDATE, label::SELECTED_FOR_UPDATE, label::UPDATE_RESULT];
-                labels.iter().for_each(|key| mark(&mut world, key, None));
+                for key in labels {
+                    mark(&mut world, key, None);
+                }
             }
             world.settle();
             world.later(60);
