@@ -117,6 +117,11 @@ fn an_administrator_decides_over_what_other_signers_sign() {
         condition["type"].clone()
     };
     assert_eq!((condition("jane"), condition("joe")), (json!("Approved"), json!("Denied")));
+    // what kubectl sends in its binary form although nobody asked for it
+    admin.run(["create", "serviceaccount", "driver"]);
+    admin.run(["create", "secret", "generic", "key", "--from-literal=a=b"]);
+    assert_eq!(admin.get("secret", "key")["data"]["a"], "Yg==");
+    assert_eq!(admin.run(["create", "token", "driver"]).trim().split('.').count(), 3);
     let explained = admin.run(["explain", "csr.spec.signerName"]);
     assert!(explained.contains("CertificateSigningRequest"), "{explained}");
 }

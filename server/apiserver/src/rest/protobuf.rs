@@ -17,7 +17,11 @@ const MAGIC: &[u8] = b"k8s\0";
 const NO_TIME: &str = "1970-01-01T00:00:00Z";
 
 /// The kinds that are read, with their group and version.
-const KINDS: [(&str, &str); 6] = [
+const KINDS: [(&str, &str); 10] = [
+    ("v1", "ConfigMap"),
+    ("v1", "Namespace"),
+    ("v1", "Secret"),
+    ("v1", "ServiceAccount"),
     ("authentication.k8s.io/v1", "SelfSubjectReview"),
     ("authentication.k8s.io/v1", "TokenRequest"),
     ("authorization.k8s.io/v1", "SelfSubjectAccessReview"),
