@@ -11,8 +11,7 @@ use crate::tools::root;
 const RIGHTS: [&str; 5] =
     ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
 
-/// A token for a working day. `kubectl create token` asks in a form that the embedded API does not
-/// read.
+/// A token for a working day, asked for as JSON.
 fn token(kubectl: &Kubectl) -> String {
     let request = json!({
         "apiVersion": "authentication.k8s.io/v1",
