@@ -69,6 +69,8 @@ struct Books {
     foreign: BTreeMap<String, Instance>,
     /// UIDs of Machines whose instance somebody deleted by hand.
     vanished: BTreeSet<String>,
+    /// Their provider ids.
+    vanished_ids: BTreeSet<String>,
     /// Ids of operations that were ever written down as an intent.
     intents: BTreeSet<String>,
     /// Provider specs that drivers reported as applied, by UID.
@@ -105,8 +107,17 @@ impl Oracle {
     }
 
     /// Somebody outside takes this instance away: not the product's doing.
-    pub fn by_hand(&self, uid: &str) {
-        self.lock().vanished.insert(uid.to_owned());
+    pub fn by_hand(&self, instance: &Instance) {
+        let mut books = self.lock();
+        books.vanished.insert(instance.identity.machine_uid.clone());
+        books.vanished_ids.insert(instance.provider_id.clone());
+    }
+
+    /// Whether this Node is that of an instance that somebody took away. The cloud's own controller of
+    /// Nodes deletes those, and there is none here.
+    pub fn of_vanished(&self, node: &Node) -> bool {
+        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_ref());
+        id.is_some_and(|id| self.lock().vanished_ids.contains(id))
     }
 
     /// An object was changed.

@@ -246,7 +246,7 @@ impl World {
             let all = cloud.instances().expect("a cloud in memory has no journal");
             let ours = all.into_iter().filter(|it| it.identity.machine_name == name);
             for instance in ours {
-                self.around.oracle.by_hand(&instance.identity.machine_uid);
+                self.around.oracle.by_hand(&instance);
                 let (users, node) = (self.users.clone(), name.clone());
                 tokio::spawn(async move {
                     sleep(NODE_MONITOR_GRACE).await;
