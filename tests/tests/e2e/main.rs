@@ -12,6 +12,7 @@ mod class_name;
 mod crash;
 mod debugging;
 mod deployment;
+mod docker;
 mod drain;
 mod grpc;
 mod hot_update;
