@@ -30,7 +30,7 @@ fn request(name: &str, signer: &str, organization: &str, user: &str) -> (KeyPair
 fn kubeconfig(of: &Path, user: &Value, path: PathBuf) -> PathBuf {
     let text = std::fs::read_to_string(of).unwrap();
     let mut config: Value = serde_saphyr::from_str(&text).unwrap();
-    config["users"][0]["user"] = user.clone();
+    *config.pointer_mut("/users/0/user").unwrap() = user.clone();
     std::fs::write(&path, config.to_string()).unwrap();
     path
 }

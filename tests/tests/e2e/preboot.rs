@@ -17,6 +17,7 @@ fn a_provider_made_of_shell_boots_a_machine() {
     let examples = tools::root().join("deploy/examples/preboot");
     let example = |name: &str| examples.join(name).to_str().unwrap().to_owned();
     kubectl.run(["apply", "-f", &example("kind.yaml")]);
+    kubectl.run(["apply", "-f", &example("role.yaml")]);
     kubectl.run(["wait", "--for=condition=Established", "-f", &example("kind.yaml")]);
     kubectl.run(["apply", "-f", &example("machine.yaml")]);
     kubectl.wait("machine", "booted", ".status.waitingFor.reason", "BootstrapNotReady");
@@ -54,5 +55,5 @@ fn a_provider_made_of_shell_boots_a_machine() {
     kubectl.wait_gone("machine", "booted");
     kubectl.wait_gone("recipe", "booted");
     kubectl.wait_gone("secret", "booted-bootstrap");
-    kubectl.run(["delete", "-f", &example("kind.yaml")]);
+    kubectl.run(["delete", "-f", &example("kind.yaml"), "-f", &example("role.yaml")]);
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::DockerDriver;
+use crate::engine::EngineError;
 
 /// How often an engine that is there is asked.
 const CALM: Duration = Duration::from_secs(5);
@@ -14,28 +15,24 @@ impl DockerDriver {
     pub async fn watch(self) {
         let mut was_there = true;
         loop {
-            let answer = self.engine.ping().await;
-            let pause = match &answer {
-                Ok(()) => {
-                    self.readiness.ready();
-                    CALM
-                }
-                Err(error) => {
-                    self.readiness.not_ready(error.to_string());
-                    EAGER
-                }
-            };
-            match answer {
-                Ok(()) if !was_there => {
-                    tracing::info!(host = %self.engine.host(), "the engine is there again");
-                }
-                Err(error) if was_there => {
-                    tracing::warn!(%error, host = %self.engine.host(), "waiting for the engine");
-                }
-                Ok(()) | Err(_) => {}
-            }
-            was_there = pause == CALM;
-            tokio::time::sleep(pause).await;
+            let away = self.engine.ping().await.err();
+            self.tell(away.as_ref(), was_there);
+            was_there = away.is_none();
+            tokio::time::sleep(if was_there { CALM } else { EAGER }).await;
         }
+    }
+
+    fn tell(&self, away: Option<&EngineError>, was_there: bool) {
+        let host = self.engine.host();
+        let Some(error) = away else {
+            if !was_there {
+                tracing::info!(%host, "the engine is there again");
+            }
+            return self.readiness.ready();
+        };
+        if was_there {
+            tracing::warn!(%error, %host, "waiting for the engine");
+        }
+        self.readiness.not_ready(error.to_string());
     }
 }
