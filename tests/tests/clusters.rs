@@ -201,7 +201,7 @@ async fn the_outage_of_one_target_cluster_is_added_to_the_timeouts_of_its_own_ma
         machine["spec"]["healthTimeout"] = json!("3m");
         world.apply::<Machine>(machine).await;
     }
-    join(&world, "other", blue.client()).await;
+    Box::pin(join(&world, "other", blue.client())).await;
     for name in ["alive", "dead", "other"] {
         world.until(name, "Running", in_phase(MachinePhase::Running)).await;
     }

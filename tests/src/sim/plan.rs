@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::dice::Dice;
 use super::mutation::Mutation;
 
-/// Classes of a world: see [`super::users::class`].
+/// Classes of a world: see `users.rs`.
 pub const CLASSES: u8 = 5;
 /// Machines of a world at most.
 pub const MACHINES: u8 = 6;
