@@ -12,6 +12,9 @@ use crate::docker::{Docker, has_programs, is_root, skip};
 
 /// For an engine to start on a busy computer.
 const START: Duration = Duration::from_mins(2);
+/// One that was killed leaves its containerd running, and now and then the next one never gets an
+/// answer of it: then both are started anew.
+const HUNG: Duration = Duration::from_secs(20);
 
 /// A dockerd with a disk and networks of its own.
 pub(crate) struct Daemon {
@@ -66,20 +69,38 @@ impl Daemon {
     /// Starts it, again or for the first time, and waits until it answers. On a busy computer it
     /// may give up before its containerd answers, and is started once more.
     pub(crate) async fn restart(&mut self) {
-        let docker = self.docker();
         let ready = async {
-            let mut process = self.spawn();
-            while !docker.answers() {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                if process.try_wait().unwrap().is_some() {
-                    process = self.spawn();
+            loop {
+                let mut process = self.spawn();
+                if tokio::time::timeout(HUNG, self.answers(&mut process)).await.is_ok() {
+                    return process;
                 }
+                process.kill().unwrap();
+                process.wait().unwrap();
+                self.end_containerd();
             }
-            process
         };
         let process = tokio::time::timeout(START, ready).await;
         let log = || std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         self.process = Some(process.unwrap_or_else(|_| panic!("dockerd: {}", log())));
+    }
+
+    async fn answers(&self, process: &mut Child) {
+        let docker = self.docker();
+        while !docker.answers() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            if process.try_wait().unwrap().is_some() {
+                *process = self.spawn();
+            }
+        }
+    }
+
+    fn end_containerd(&self) {
+        let file = self.dir.path().join("e/containerd/containerd.pid");
+        let id = std::fs::read_to_string(file).unwrap_or_default();
+        if let Ok(id) = id.trim().parse() {
+            end(id, Signal::SIGKILL);
+        }
     }
 
     fn spawn(&self) -> Child {
