@@ -93,7 +93,7 @@ pub fn inv_1_one_instance(snapshot: &Snapshot, plan: &Plan) -> bool {
     }
     let cannot_read = match &snapshot.driver {
         DriverView::Ready(driver) => !driver.has(OperationKind::GetMachineStatus),
-        DriverView::Unavailable => return false,
+        DriverView::Unavailable | DriverView::NotReady(_) => return false,
     };
     match &snapshot.operation {
         OperationView::InFlight(_) | OperationView::Expected => false,

@@ -278,10 +278,12 @@ pub struct BootstrapToken {
 /// The driver that serves the provider of the class.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DriverView {
-    /// Nobody can take an operation now: no session, not ready, or operations of an earlier core
-    /// are still being taken over.
+    /// Nobody can take an operation now: no session, or operations of an earlier core are still
+    /// being taken over.
     #[default]
     Unavailable,
+    /// One is connected and says that it can do nothing now: why, in its words, for people.
+    NotReady(String),
     /// Ready.
     Ready(DriverFacts),
 }

@@ -54,10 +54,13 @@ pub(crate) struct Reviewer {
 pub(crate) fn driver_of(sessions: &Sessions, settings: &Settings, provider: &str) -> DriverView {
     let name = settings.driver_name(provider);
     let states = sessions.providers();
-    let state = states.into_iter().find(|state| state.ready && state.provider == name);
-    state.map_or(DriverView::Unavailable, |state| {
-        DriverView::Ready(DriverFacts { identity: state.driver, kinds: state.kinds })
-    })
+    match states.into_iter().find(|state| state.provider == name) {
+        Some(state) if state.ready => {
+            DriverView::Ready(DriverFacts { identity: state.driver, kinds: state.kinds })
+        }
+        Some(state) if !state.reason.is_empty() => DriverView::NotReady(state.reason),
+        Some(_) | None => DriverView::Unavailable,
+    }
 }
 
 impl Reviewer {

@@ -23,14 +23,17 @@ pub(crate) fn check(snap: &Snapshot) -> Result<(&ClassFacts, &DriverFacts), Lack
     let class = class(snap)?;
     rules(snap, class)?;
     secret(snap)?;
-    let DriverView::Ready(driver) = &snap.driver else {
-        let provider = &class.provider;
-        return lack(
-            WaitReason::DriverUnavailable,
-            format!("no driver for provider {provider:?} is connected and ready"),
-        );
+    let provider = &class.provider;
+    let message = match &snap.driver {
+        DriverView::Ready(driver) => return Ok((class, driver)),
+        DriverView::NotReady(why) => {
+            format!("the driver for provider {provider:?} is connected and not ready: {why}")
+        }
+        DriverView::Unavailable => {
+            format!("no driver for provider {provider:?} is connected and ready")
+        }
     };
-    Ok((class, driver))
+    lack(WaitReason::DriverUnavailable, message)
 }
 
 /// The target cluster, or why it cannot be looked into. An instance is made only for a cluster that

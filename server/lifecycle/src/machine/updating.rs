@@ -263,7 +263,7 @@ fn refuse(pass: &mut Pass<'_>, state: HotUpdateState, spec_digest: &str, text: &
     let dirty = pass.status.hot_update.take().is_some_and(|update| update.dirty);
     let driver = match &pass.snap.driver {
         DriverView::Ready(driver) => Some(driver.identity.clone()),
-        DriverView::Unavailable => None,
+        DriverView::Unavailable | DriverView::NotReady(_) => None,
     };
     let spec_digest = spec_digest.to_owned();
     pass.status.hot_update = Some(HotUpdate { state, spec_digest, dirty, driver });

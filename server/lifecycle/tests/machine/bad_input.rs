@@ -75,6 +75,19 @@ fn every_missing_or_forbidden_thing_has_its_reason_and_is_waited_for() {
 }
 
 #[test]
+fn a_driver_that_is_not_ready_says_why_in_its_own_words() {
+    let mut world = World::new();
+    world.connected = false;
+    world.not_ready = Some("the engine is not there");
+    world.settle();
+    let waiting = world.status().waiting_for.unwrap();
+    assert_eq!(waiting.reason, WaitReason::DriverUnavailable);
+    let message = waiting.message.unwrap();
+    assert!(message.ends_with("not ready: the engine is not there"), "{message}");
+    assert_eq!(world.count(Kind::CreateMachine), 0);
+}
+
+#[test]
 fn user_data_over_its_limit_is_not_sent() {
     let mut world = World::new();
     world.secret = secret(&vec![b'x'; 256 * 1024 + 1]);

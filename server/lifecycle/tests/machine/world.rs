@@ -79,6 +79,8 @@ pub struct World {
     pub can_evict: bool,
     /// Budgets of the protected pods.
     pub budgets: Vec<BudgetFacts>,
+    /// What a driver that is not ready says of it.
+    pub not_ready: Option<&'static str>,
     /// What the driver calls volumes, by their names.
     pub volume_ids: BTreeMap<String, String>,
     pub token: Observed<BootstrapToken>,
@@ -137,6 +139,7 @@ impl World {
             token: Observed::Absent,
             kinds: OperationKind::ALL.into_iter().collect(),
             connected: true,
+            not_ready: None,
             driver_version: "fake 1".to_owned(),
             operation: OperationView::Idle,
             review: ReviewView::NoAnswer,
@@ -278,6 +281,8 @@ impl World {
                     identity: self.driver_version.clone(),
                     kinds: self.kinds.clone(),
                 })
+            } else if let Some(why) = self.not_ready {
+                DriverView::NotReady(why.to_owned())
             } else {
                 DriverView::Unavailable
             },
