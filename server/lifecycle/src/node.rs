@@ -22,9 +22,11 @@ pub struct Candidates {
 }
 
 /// The name that the Node is to have, if one is known: that of the driver or, for a driver that
-/// names none, that of the Machine. Before there is an instance, a name proves nothing.
+/// names none, that of the Machine. Before a driver was asked for an instance, a name proves nothing.
 pub fn expected_name(machine: &Machine) -> Option<&str> {
-    machine.node_name().or_else(|| machine.provider_id().map(|_| machine.name()))
+    let asked = machine.status.as_ref().is_some_and(|status| status.creation_started_at.is_some());
+    let may_come = asked || machine.provider_id().is_some();
+    machine.node_name().or_else(|| may_come.then(|| machine.name()))
 }
 
 /// The Node: first of all the one with the provider id, then one without any. One of another
@@ -65,8 +67,20 @@ pub(crate) fn provider_id(node: &Node) -> Option<&str> {
 pub(crate) fn is_ours(machine: &Machine, instance: Option<&str>, node: &Node) -> bool {
     match provider_id(node) {
         Some(id) => Some(id) == instance,
-        None => !is_older(machine, node),
+        // While no instance is known, there is none that it could be of.
+        None => (instance.is_some() || machine.node_name().is_some()) && !is_older(machine, node),
     }
+}
+
+/// Whether a Node is what an earlier instance of this Machine left behind, one that nobody knew: its
+/// creation was answered by nobody, and it went before it was found. The Node has the name that this
+/// Machine's is to have, and came during its life. Both times are the API server's.
+pub(crate) fn is_remnant(machine: &Machine, instance: Option<&str>, node: &Node) -> bool {
+    let (born, came) = (&machine.metadata.creation_timestamp, &node.metadata.creation_timestamp);
+    let during = born.is_some() && came > born;
+    let named = node.metadata.name.as_deref() == expected_name(machine);
+    let of_another = provider_id(node).is_some_and(|id| Some(id) != instance);
+    during && named && of_another
 }
 
 /// Whether a Node was there before a Machine whose instance was made for it: an older instance left
@@ -134,8 +148,12 @@ mod tests {
     fn a_node_without_provider_id_is_expected_under_the_name_of_the_machine() {
         assert_eq!(expected_name(&ours()), Some("m"));
         assert!(is_ours(&ours(), Some("i-1"), &node("m", None)));
-        let nothing_made_yet = machine(&json!({}));
+        let mut nothing_made_yet = machine(&json!({}));
         assert_eq!(expected_name(&nothing_made_yet), None, "a name alone proves nothing");
+        nothing_made_yet.status =
+            serde_json::from_value(json!({ "creationStartedAt": "2026-01-01T00:00:00Z" })).unwrap();
+        assert_eq!(expected_name(&nothing_made_yet), Some("m"), "it may be on its way");
+        assert!(!is_ours(&nothing_made_yet, None, &node("m", None)), "of which instance?");
     }
 
     #[test]

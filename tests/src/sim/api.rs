@@ -74,6 +74,11 @@ impl Front {
         let watch = query.split('&').any(|one| one == "watch=true" || one == "watch=1");
         let mut body = body.collect().await?.to_bytes();
         let lease = self.mutation.and_then(|mutation| mutation.lease(&self.name));
+        // What was asked for, before anything takes a safety measure away.
+        let asked = body.clone();
+        if self.party.is_some() && method != "GET" {
+            self.oracle.asks(&self.name, &method, &path, &asked);
+        }
         if let Some(mutation) = self.mutation {
             body = mutated(mutation, &method, &path, body);
         }
@@ -105,7 +110,7 @@ impl Front {
             if let Some(mutation) = self.mutation {
                 self.early(mutation, &method, &path, &wrote).await;
             }
-            let change = Change::read(&self.name, &method, &path, &wrote, &body);
+            let change = Change::read(&self.name, &method, &path, &asked, &body);
             self.oracle.wrote(&change);
             if self.on_write.as_ref().is_some_and(|on_write| on_write()) {
                 self.trace.note(&self.name, "dies with the answer on its way");

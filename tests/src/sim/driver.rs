@@ -1,9 +1,13 @@
 //! A driver that has bad days: the fake one, with calls that are slow, fail, hang and die around it.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ostler_driver_fake::FakeDriver;
-use ostler_driver_fake::cloud::{Instance as CloudInstance, Lookup};
+use ostler_driver_fake::cloud::{
+    Bootstrap, CLUSTER_TAG, Identity, Instance as CloudInstance, Lookup, MACHINE_TAG, NewInstance,
+    UID_TAG,
+};
 use ostler_driver_sdk::{
     ClassReview, Context, CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo,
     GetMachineStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, OptionalOperation,
@@ -13,6 +17,7 @@ use tokio::time::sleep;
 
 use super::mutation::Mutation;
 use super::oracle::Oracle;
+use super::plan::Lie;
 use super::trace::Trace;
 use super::weather::{Mishap, Sky};
 
@@ -130,6 +135,63 @@ impl SimDriver {
         }
     }
 
+    /// Does `work` long after this call was given up: the cloud has taken the request and goes on with
+    /// it, whatever becomes of who asked.
+    async fn late<T>(
+        &self,
+        verb: &'static str,
+        time: Duration,
+        work: impl FnOnce() + Send + 'static,
+    ) -> T {
+        let (trace, name, oracle) = (self.trace.clone(), self.name.clone(), self.oracle.clone());
+        tokio::spawn(async move {
+            sleep(time).await;
+            trace.note(&name, format_args!("{verb} takes effect late"));
+            oracle.late(work);
+        });
+        self.trace.note(&self.name, format_args!("{verb} hangs, and will take effect"));
+        std::future::pending().await
+    }
+
+    fn lies(&self, lie: Lie) -> bool {
+        let strikes = self.sky.lie() == Some(lie);
+        if strikes {
+            self.trace.note(&self.name, format_args!("lies: {lie:?}"));
+            self.trace.count(format!("lie {lie:?}"));
+        }
+        strikes
+    }
+
+    fn identity(ctx: &Context) -> Identity {
+        let target = ctx.target();
+        Identity {
+            cluster_id: ctx.cluster_id().to_owned(),
+            machine_name: target.name.clone(),
+            machine_uid: target.uid.clone(),
+        }
+    }
+
+    /// What the fake driver makes of a create.
+    async fn wanted(&self, request: &CreateMachine) -> Result<NewInstance, DriverError> {
+        let (ctx, class) = (&request.ctx, request.ctx.class().await?);
+        let identity = Self::identity(ctx);
+        let own = [
+            (CLUSTER_TAG.to_owned(), identity.cluster_id.clone()),
+            (MACHINE_TAG.to_owned(), identity.machine_name.clone()),
+            (UID_TAG.to_owned(), identity.machine_uid.clone()),
+        ];
+        Ok(NewInstance {
+            identity,
+            class: ctx.class_name().unwrap_or_default().to_owned(),
+            spec: serde_json::from_str(&class.provider_spec_json)
+                .map_err(|error| DriverError::invalid_argument(error.to_string()).not_applied())?,
+            identity_tags: request.tags.clone().into_iter().chain(own).collect(),
+            bootstrap: Bootstrap::read(request.user_data()),
+            previous: request.provider_id.clone(),
+            by_name: None,
+        })
+    }
+
     /// An old list, if the weather is so.
     fn aged(&self, list: Vec<Instance>) -> Vec<Instance> {
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
@@ -190,6 +252,16 @@ impl Driver for SimDriver {
             // As an old spec or a new one: what the answer is about is what was fetched before it.
             let target = ctx.target().clone();
             let before = self.instance(&target.uid);
+            if before.is_none() && self.sky.full() {
+                return Err(DriverError::resource_exhausted("there is no room").not_applied());
+            }
+            if self.lies(Lie::Made) {
+                return Ok(Instance::new(format!("fake:///r/nothing-{}", target.uid)));
+            }
+            if let Some(time) = self.sky.late() {
+                let (cloud, new) = (self.fake.cloud().clone(), self.wanted(&request).await?);
+                return self.late("CreateMachine", time, move || drop(cloud.create(&new))).await;
+            }
             let made = self.fake.create_machine(request).await?;
             if let Some(before) = before.filter(|_| self.breaks(Mutation::CreateTwice)) {
                 self.another(before);
@@ -206,6 +278,19 @@ impl Driver for SimDriver {
             if self.breaks(Mutation::DeleteLies) {
                 return Ok(());
             }
+            if self.lies(Lie::Gone) {
+                let left = self.instance(&ctx.target().uid);
+                left.iter().for_each(|left| self.oracle.lied(&left.provider_id));
+                return Ok(());
+            }
+            if let Some(time) = self.sky.late() {
+                let (cloud, identity) = (self.fake.cloud().clone(), Self::identity(&ctx));
+                let by_identity = move || {
+                    let lookup = Lookup { provider_id: None, identity: &identity, by_name: None };
+                    drop(cloud.stop(lookup).and_then(|doomed| cloud.remove(&doomed)));
+                };
+                return self.late("DeleteMachine", time, by_identity).await;
+            }
             if self.breaks(Mutation::DeleteForeign) {
                 self.delete_foreign();
             }
@@ -217,7 +302,7 @@ impl Driver for SimDriver {
     async fn get_machine_status(&self, request: GetMachineStatus) -> Result<Instance, DriverError> {
         let ctx = request.ctx.clone();
         let work = async {
-            if self.breaks(Mutation::StatusLies) {
+            if self.breaks(Mutation::StatusLies) || self.lies(Lie::Unknown) {
                 return Err(DriverError::not_found("nobody looked"));
             }
             self.fake.get_machine_status(request).await
@@ -229,7 +314,7 @@ impl Driver for SimDriver {
         let ctx = request.ctx.clone();
         let list =
             Box::pin(self.call("ListMachines", &ctx, self.fake.list_machines(request))).await?;
-        Ok(self.aged(list))
+        Ok(if self.lies(Lie::Empty) { Vec::new() } else { self.aged(list) })
     }
 
     async fn initialize_machine(

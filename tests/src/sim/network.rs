@@ -129,6 +129,7 @@ impl Network {
 /// Carries one direction until an end is gone. What comes while the link is silent is lost with it.
 async fn carry(mut from: ReadHalf<DuplexStream>, mut to: WriteHalf<DuplexStream>, sky: &Sky) {
     let mut buffer = vec![0; PIPE];
+    let mut frames = Frames::default();
     while let Ok(read) = from.read(&mut buffer).await {
         if read == 0 {
             return;
@@ -141,8 +142,97 @@ async fn carry(mut from: ReadHalf<DuplexStream>, mut to: WriteHalf<DuplexStream>
             sleep_until(until).await;
             return;
         }
-        if to.write_all(&buffer[..read]).await.is_err() {
+        let whole = frames.cut(&buffer[..read], || sky.link_twice());
+        if to.write_all(&whole).await.is_err() {
             return;
+        }
+    }
+}
+
+/// What a client of HTTP/2 begins with.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Bytes before what a frame holds: its length, its kind, its flags, its stream.
+const FRAME_HEAD: usize = 9;
+/// Bytes before a message of gRPC: whether it is compressed, its length.
+const MESSAGE_HEAD: usize = 5;
+
+/// Cuts a stream of bytes into frames of HTTP/2, some of which come twice.
+#[derive(Debug, Default)]
+struct Frames {
+    begun: bool,
+    rest: Vec<u8>,
+}
+
+impl Frames {
+    /// Takes what came, and gives the frames that are whole.
+    fn cut(&mut self, came: &[u8], twice: impl Fn() -> bool) -> Vec<u8> {
+        self.rest.extend_from_slice(came);
+        let mut out = Vec::with_capacity(self.rest.len());
+        let mut at = 0;
+        if !self.begun && self.rest.starts_with(b"P") {
+            if self.rest.len() < PREFACE.len() {
+                return out;
+            }
+            at = PREFACE.len();
+            out.extend_from_slice(&self.rest[..at]);
+        }
+        self.begun = true;
+        while let Some(frame) = frame(&self.rest[at..]) {
+            out.extend_from_slice(frame);
+            at += frame.len();
+            if is_message(frame) && twice() {
+                out.extend_from_slice(frame);
+            }
+        }
+        self.rest.drain(..at);
+        out
+    }
+}
+
+/// The first frame, if it is whole.
+fn frame(bytes: &[u8]) -> Option<&[u8]> {
+    let [high, middle, low, ..] = bytes else { return None };
+    let length = u32::from_be_bytes([0, *high, *middle, *low]);
+    bytes.get(..FRAME_HEAD + usize::try_from(length).ok()?)
+}
+
+/// Whether a frame is one whole message of a stream that goes on.
+fn is_message(frame: &[u8]) -> bool {
+    const DATA: u8 = 0;
+    let (kind, flags) = (frame[3], frame[4]);
+    let (DATA, 0, Some([_, length @ .., _])) =
+        (kind, flags, frame.get(FRAME_HEAD..=FRAME_HEAD + MESSAGE_HEAD))
+    else {
+        return false;
+    };
+    let length = length.try_into().map(u32::from_be_bytes).unwrap_or_default();
+    usize::try_from(length).is_ok_and(|length| FRAME_HEAD + MESSAGE_HEAD + length == frame.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(flags: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(payload.len()).unwrap();
+        let mut frame = vec![0, 0, length, 0, flags, 0, 0, 0, 1];
+        frame.extend_from_slice(payload);
+        frame
+    }
+
+    #[test]
+    fn whole_messages_come_twice_and_nothing_else_does() {
+        let message = data(0, &[0, 0, 0, 0, 2, 7, 8]);
+        let last = data(1, &[0, 0, 0, 0, 1, 9]);
+        let part = data(0, &[0, 0, 0, 1, 0, 9]);
+        let settings = vec![0, 0, 0, 4, 0, 0, 0, 0, 0];
+        let sent = [PREFACE, &settings, &message, &last, &part].concat();
+        let expected = [PREFACE, &settings, &message, &message, &last, &part].concat();
+        for size in [1, 5, 1000] {
+            let mut frames = Frames::default();
+            let came: Vec<u8> =
+                sent.chunks(size).flat_map(|chunk| frames.cut(chunk, || true)).collect();
+            assert_eq!(came, expected, "in pieces of {size}");
         }
     }
 }

@@ -5,18 +5,21 @@
 //! the cloud.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use ostler_api::machine::Machine;
+use ostler_api::machine::{Machine, MachinePhase};
 use ostler_api::names;
 use ostler_driver_fake::cloud::{Instance, Record, State};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::dice::Dice;
 use super::life::{self, Life, Lives};
+use super::plan::Plan;
 use super::trace::Trace;
 
 /// A change that the API server made.
@@ -28,7 +31,7 @@ pub struct Change {
     pub method: String,
     /// Where.
     pub path: String,
-    /// What was sent.
+    /// What whoever asked meant to send.
     pub sent: Value,
     /// The object afterwards, or the answer.
     pub object: Value,
@@ -52,6 +55,10 @@ impl Change {
 pub struct Oracle {
     trace: Trace,
     epoch: Timestamp,
+    /// By how much clocks may be wrong: that of who wrote a time and that of who reads it.
+    tolerance: Duration,
+    /// Drivers break the contract: what they promise cannot be asked of the core.
+    lies: bool,
     inner: Arc<Mutex<Books>>,
 }
 
@@ -69,14 +76,22 @@ struct Books {
     foreign: BTreeMap<String, Instance>,
     /// UIDs of Machines whose instance somebody deleted by hand.
     vanished: BTreeSet<String>,
-    /// Their provider ids.
-    vanished_ids: BTreeSet<String>,
     /// Ids of operations that were ever written down as an intent.
     intents: BTreeSet<String>,
     /// Provider specs that drivers reported as applied, by UID.
     applied: BTreeMap<String, Vec<Value>>,
     /// Creates that run, by UID: which drivers.
     creates: BTreeMap<String, Vec<String>>,
+    /// The create that was last begun for a UID, while nobody has looked for the instance since.
+    unseen: BTreeMap<String, String>,
+    /// Whether what the cloud does now was given up long ago.
+    late: bool,
+    /// Instances of which a driver said that they are gone, or which came when nobody expected them.
+    strays: BTreeSet<String>,
+    /// Instances that were deleted when they had no Machine any more.
+    collected: BTreeSet<String>,
+    /// What cores said in events.
+    told: Vec<String>,
 }
 
 /// How long a drain may last in the simulation; also set in the options of the cores.
@@ -84,13 +99,23 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_mins(4);
 /// After how long without Ready a drain may use force; also set in the options of the cores.
 pub const UNREACHABLE_AFTER: Duration = Duration::from_mins(2);
 
-/// By how much clocks may be wrong, twice: who wrote a time and who reads it.
-const TOLERANCE: Duration = Duration::from_secs(20);
+/// Events that are kept; more than any life has.
+const MOST_TOLD: usize = 10_000;
 
 impl Oracle {
     /// Without any knowledge. `epoch` is the time when `trace` began.
-    pub fn new(trace: Trace, epoch: Timestamp) -> Self {
-        Self { trace, epoch, inner: Arc::default() }
+    pub fn new(trace: Trace, epoch: Timestamp, plan: &Plan) -> Self {
+        let (tolerance, lies) = (plan.tolerance(), plan.lies());
+        Self { trace, epoch, tolerance, lies, inner: Arc::default() }
+    }
+
+    /// A rule is broken that nobody can keep whose drivers lie.
+    fn broken(&self, what: impl Display) {
+        if self.lies {
+            self.trace.note("ORACLE", format_args!("after a lie: {what}"));
+        } else {
+            self.trace.violation(what);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Books> {
@@ -106,18 +131,53 @@ impl Oracle {
         self.lock().lives.clone()
     }
 
+    /// Whether some machine has not come to where it may stay.
+    pub fn is_busy(&self) -> bool {
+        let rests = |machine: &Machine| {
+            let phase = machine.phase();
+            let settled = [MachinePhase::Running, MachinePhase::Failed].contains(&phase);
+            settled && !machine.is_deleting()
+        };
+        self.lock().lives.values().any(|life| !rests(&life.machine))
+    }
+
     /// Somebody outside takes this instance away: not the product's doing.
     pub fn by_hand(&self, instance: &Instance) {
         let mut books = self.lock();
         books.vanished.insert(instance.identity.machine_uid.clone());
-        books.vanished_ids.insert(instance.provider_id.clone());
     }
 
-    /// Whether this Node is that of an instance that somebody took away. The cloud's own controller of
-    /// Nodes deletes those, and there is none here.
-    pub fn of_vanished(&self, node: &Node) -> bool {
-        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_ref());
-        id.is_some_and(|id| self.lock().vanished_ids.contains(id))
+    /// A driver says that this instance is gone.
+    pub fn lied(&self, provider_id: &str) {
+        self.lock().strays.insert(provider_id.to_owned());
+    }
+
+    /// Does in a cloud what was asked for so long ago that everybody has given it up.
+    pub fn late(&self, work: impl FnOnce()) {
+        self.lock().late = true;
+        work();
+        self.lock().late = false;
+    }
+
+    /// Orphans that were collected without a word.
+    pub fn untold(&self) -> Vec<String> {
+        let books = self.lock();
+        let told = |id: &&String| books.told.iter().any(|note| note.contains(id.as_str()));
+        books.collected.iter().filter(|id| !told(id)).cloned().collect()
+    }
+
+    /// Somebody asks for something, whatever becomes of it.
+    pub fn asks(&self, by: &str, method: &str, path: &str, body: &[u8]) {
+        let is_event = method == "POST" && path.ends_with("/events");
+        if !is_event || !by.starts_with("core") {
+            return;
+        }
+        let event: Value = serde_json::from_slice(body).unwrap_or_default();
+        let note = event.get("note").and_then(Value::as_str).unwrap_or_default();
+        let mut books = self.lock();
+        if books.told.len() < MOST_TOLD {
+            books.told.push(note.to_owned());
+        }
     }
 
     /// An object was changed.
@@ -130,10 +190,14 @@ impl Oracle {
             ("Node", _) => self.node(change),
             // A deletion that is done at once answers a Status.
             ("Status", [.., "nodes", name]) if change.method == "DELETE" => {
-                self.lock().nodes.remove(*name);
+                let gone = self.lock().nodes.remove(*name);
+                let uid = gone.and_then(|node| node.metadata.uid);
+                self.check_meant(change, uid.as_deref());
             }
             ("Status", [.., "pods", name]) if change.method == "DELETE" => {
-                self.lock().pods.remove(*name);
+                let gone = self.lock().pods.remove(*name);
+                let uid = gone.and_then(|pod| pod.metadata.uid);
+                self.check_meant(change, uid.as_deref());
             }
             ("Status", [.., "machines", name]) if change.method == "DELETE" => {
                 let name = (*name).to_owned();
@@ -152,6 +216,9 @@ impl Oracle {
         books.intents.extend(operation.map(|operation| operation.id.clone()));
         let before = books.lives.get(&uid).map(|life| life.machine.clone());
         let ours = change.by.starts_with("core");
+        if let (Some(before), true) = (&before, ours) {
+            self.check_version(before, change);
+        }
         if let Some(before) = &before {
             // Answers come in the order of the writes: there is one server and no delay before here.
             let exists = |id: &str| books.instances.contains_key(id);
@@ -176,11 +243,41 @@ impl Oracle {
         }
     }
 
+    /// Nobody's write is overwritten by somebody who did not see it.
+    fn check_version(&self, before: &Machine, change: &Change) {
+        let version = change.sent.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        let last = before.metadata.resource_version.as_deref();
+        if let (Some(version), Some(last)) = (version, last)
+            && version != last
+        {
+            self.trace.violation(format_args!(
+                "lost update: {} was written from version {version} over version {last}",
+                before.name()
+            ));
+        }
+    }
+
+    /// A deletion is of what was meant, and not of what has its name now.
+    fn check_meant(&self, change: &Change, there: Option<&str>) {
+        let meant = change.sent.pointer("/preconditions/uid").and_then(Value::as_str);
+        if let (Some(meant), Some(there)) = (meant, there)
+            && meant != there
+        {
+            self.trace.violation(format_args!(
+                "precondition: {} was deleted for {meant}, and it is {there}",
+                change.path
+            ));
+        }
+    }
+
     /// INV-3: no instance of this identity is left.
     fn check_finalizer(&self, books: &Books, machine: &Machine) {
-        let left = books.instances.values().find(|it| it.identity.machine_uid == machine.uid());
+        let mut left = books.instances.values();
+        let left = left.find(|it| {
+            it.identity.machine_uid == machine.uid() && !books.strays.contains(&it.provider_id)
+        });
         if let Some(left) = left {
-            self.trace.violation(format_args!(
+            self.broken(format_args!(
                 "INV-3: {} has no finalizer any more, and its instance {} exists",
                 machine.name(),
                 left.provider_id
@@ -198,7 +295,7 @@ impl Oracle {
         let spec: Value = serde_json::from_str(now).unwrap_or_default();
         let reported = books.applied.get(machine.uid()).is_some_and(|all| all.contains(&spec));
         if !reported {
-            self.trace.violation(format_args!(
+            self.broken(format_args!(
                 "INV-6: {} is said to have a spec that no driver reported as applied: {now}",
                 machine.name()
             ));
@@ -211,11 +308,46 @@ impl Oracle {
         let mut books = self.lock();
         // Taken away for good: grace 0.
         let grace = change.sent.get("gracePeriodSeconds").and_then(Value::as_i64);
+        if change.method == "DELETE" && change.by.starts_with("core") {
+            self.check_meant(change, pod.metadata.uid.as_deref());
+            self.check_grace(&books, &pod, grace);
+        }
         if change.method == "DELETE" && grace == Some(0) {
             books.pods.remove(&name);
         } else {
             books.pods.insert(name, pod);
         }
+    }
+
+    /// INV-4: a pod gets less than its grace only after the deadline, from a Node that is lost, or by
+    /// force.
+    fn check_grace(&self, books: &Books, pod: &Pod, grace: Option<i64>) {
+        let Some(spec) = pod.spec.as_ref() else { return };
+        let own = spec.termination_grace_period_seconds.unwrap_or(30);
+        let node = spec.node_name.as_deref().unwrap_or_default();
+        if grace.is_none_or(|grace| grace >= own) || node.is_empty() {
+            return;
+        }
+        let lives = books.lives.values().find(|life| life.name == node);
+        if !lives.is_some_and(|life| self.excused(books, life)) {
+            self.trace.violation(format_args!(
+                "INV-4: pod {} of {node} gets {grace:?} s of its {own}",
+                pod.metadata.name.as_deref().unwrap_or_default()
+            ));
+        }
+    }
+
+    /// Whether the pods of a machine may go at once: after the deadline, from a Node that is lost, by
+    /// force, or because there is no instance.
+    fn excused(&self, books: &Books, life: &Life) -> bool {
+        let deleted = life.machine.metadata.deletion_timestamp.as_ref();
+        let overdue = deleted.is_some_and(|at| self.now() + self.tolerance >= at.0 + DRAIN_TIMEOUT);
+        let since = books.unready.get(&life.name);
+        let lost = since.is_some_and(|since| since.elapsed() + self.tolerance >= UNREACHABLE_AFTER);
+        // Nobody is there who could end a pod.
+        let uid = life.machine.uid();
+        let gone = !books.instances.values().any(|it| it.identity.machine_uid == uid);
+        overdue || lost || gone || (deleted.is_some() && life.machine.wants_force())
     }
 
     fn node(&self, change: &Change) {
@@ -230,12 +362,30 @@ impl Oracle {
         } else {
             books.unready.entry(name.clone()).or_insert_with(Instant::now);
         }
+        if change.method == "DELETE" && change.by.starts_with("core") {
+            self.check_meant(change, node.metadata.uid.as_deref());
+        }
         let leaves = change.method == "DELETE" || node.metadata.deletion_timestamp.is_some();
         if leaves && node.metadata.finalizers.as_ref().is_none_or(Vec::is_empty) {
             books.nodes.remove(&name);
         } else {
             books.nodes.insert(name, node);
         }
+    }
+
+    /// A Node that takes a pod of this name, if it is not there: any that is Ready and not cordoned.
+    pub fn room(&self, pod: &str, dice: &Dice) -> Option<String> {
+        let books = self.lock();
+        let takes = |(name, node): &(&String, &Node)| {
+            let cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
+            let leaves = node.metadata.deletion_timestamp.is_some();
+            !cordoned && !leaves && !books.unready.contains_key(*name)
+        };
+        if books.pods.contains_key(pod) {
+            return None;
+        }
+        let nodes: Vec<&String> = books.nodes.iter().filter(takes).map(|(name, _)| name).collect();
+        (!nodes.is_empty()).then(|| dice.pick(&nodes).clone())
     }
 
     /// A cloud changes.
@@ -285,41 +435,42 @@ impl Oracle {
         let mut books = self.lock();
         let other = books.instances.values().find(|it| it.identity.machine_uid == *uid);
         if let Some(other) = other {
-            self.trace.violation(format_args!(
+            self.broken(format_args!(
                 "INV-1: {} has {} and gets {}",
                 instance.identity.machine_name, other.provider_id, instance.provider_id
             ));
+        }
+        let left = books.late && !books.lives.get(uid).is_some_and(|it| !it.machine.is_deleting());
+        if left {
+            books.strays.insert(instance.provider_id.clone());
         }
         books.instances.insert(instance.provider_id.clone(), instance.clone());
     }
 
     /// INV-4 and INV-5: only our own, and only without pods, after the deadline, or by force.
     fn stopped(&self, instance: &Instance) {
-        let books = self.lock();
+        let mut books = self.lock();
         if books.foreign.contains_key(&instance.provider_id) {
             self.trace.violation(format_args!("INV-5: {} is deleted", instance.provider_id));
         }
         let uid = &instance.identity.machine_uid;
-        if books.vanished.contains(uid) {
+        if !books.lives.contains_key(uid) {
+            self.trace.count("orphan collected".to_owned());
+            if !books.late {
+                books.collected.insert(instance.provider_id.clone());
+            }
+        }
+        if books.vanished.contains(uid) || books.strays.contains(&instance.provider_id) {
             return;
         }
         let name = &instance.identity.machine_name;
-        let Some(life) = books.lives.get(uid) else {
-            self.trace.count("orphan collected".to_owned());
-            return;
-        };
-        if !life.machine.is_deleting() {
-            self.trace.violation(format_args!(
+        let Some(life) = books.lives.get(uid) else { return };
+        if !life.machine.is_deleting() && !books.late {
+            self.broken(format_args!(
                 "the instance of {name} is deleted, and nobody deleted the Machine"
             ));
         }
-        let deadline = life.machine.metadata.deletion_timestamp.as_ref();
-        let overdue = deadline.is_some_and(|at| self.now() + TOLERANCE >= at.0 + DRAIN_TIMEOUT);
-        let unreachable = books
-            .unready
-            .get(name)
-            .is_some_and(|since| since.elapsed() + TOLERANCE >= UNREACHABLE_AFTER);
-        if overdue || unreachable || life.machine.wants_force() || !books.nodes.contains_key(name) {
+        if self.excused(&books, life) || !books.nodes.contains_key(name) {
             return;
         }
         let on_node =
@@ -336,7 +487,7 @@ impl Oracle {
     }
 
     /// A driver begins a call. INV-8: a mutation was written down before it was sent. INV-1: no create
-    /// while another one runs.
+    /// while another one runs, and none before somebody looked what became of the one before.
     pub fn call_began(&self, driver: &str, verb: &str, uid: &str, operation: &str) {
         let mut books = self.lock();
         let mutation = ["CreateMachine", "InitializeMachine", "UpdateMachine", "DeleteMachine"];
@@ -344,7 +495,14 @@ impl Oracle {
         if mutation.contains(&verb) && !orphan && !books.intents.contains(operation) {
             self.trace.violation(format_args!("INV-8: {verb} {operation} was never written down"));
         }
+        if verb == "GetMachineStatus" {
+            books.unseen.remove(uid);
+        }
         if verb == "CreateMachine" {
+            let before = books.unseen.insert(uid.to_owned(), operation.to_owned());
+            if before.is_some_and(|before| before != operation) {
+                self.trace.violation(format_args!("INV-1: nobody looked before {operation}"));
+            }
             let running = books.creates.entry(uid.to_owned()).or_default();
             if !running.is_empty() {
                 self.trace.violation(format_args!("INV-1: two creates at once for {uid}"));

@@ -177,10 +177,12 @@ fn options(around: &Arc<Surroundings>, name: &str, number: u8) -> CoreOptions {
         ..CoreOptions::default()
     };
     name.clone_into(&mut options.settings.identity);
-    options.settings.lease.2 = Duration::from_secs(3);
+    // Longer than usual: most of what a quiet world does would be to renew its Lease.
+    options.settings.lease =
+        (Duration::from_secs(30), Duration::from_secs(20), Duration::from_secs(7));
     let lifecycle = &mut options.settings.lifecycle;
-    lifecycle.creation_timeout = Duration::from_mins(6);
-    lifecycle.health_timeout = Duration::from_mins(4);
+    lifecycle.creation_timeout = Duration::from_mins(4);
+    lifecycle.health_timeout = Duration::from_mins(3);
     lifecycle.drain_timeout = super::oracle::DRAIN_TIMEOUT;
     lifecycle.unreachable_after = super::oracle::UNREACHABLE_AFTER;
     lifecycle.resource_exhausted_retry = Duration::from_mins(1);

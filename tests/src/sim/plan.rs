@@ -1,5 +1,7 @@
 //! What a seed stands for: who takes part, what users do, what goes wrong, and when.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::dice::Dice;
@@ -53,6 +55,8 @@ pub enum What {
     Pause { machine: u8, on: bool },
     /// Pods are bound to the Node of a machine, with a budget that holds them for a while or without.
     Pods { machine: u8, count: u8, grace: u8, held: bool },
+    /// From now on so many pods are kept, which come back under their names, on any Node that takes them.
+    Workload { pods: u8 },
     /// The budgets let go.
     Release,
     /// Somebody deletes an instance by hand.
@@ -118,6 +122,27 @@ pub enum Weather {
     CloudHangs,
     /// Lists show what was there a while ago.
     CloudStale,
+    /// There is no room for another instance.
+    CloudFull,
+    /// Creations and deletions are answered by nobody, and done long after everybody gave them up.
+    CloudLate,
+    /// Messages of a link come twice.
+    LinkTwice,
+    /// Drivers break the contract.
+    CloudLies(Lie),
+}
+
+/// What a driver says against the truth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lie {
+    /// An instance was made, and there is none.
+    Made,
+    /// An instance is gone, and it is there.
+    Gone,
+    /// There is no instance of this machine.
+    Unknown,
+    /// There is no instance at all.
+    Empty,
 }
 
 impl Weather {
@@ -138,6 +163,13 @@ impl Weather {
             Self::CloudHangsAfter => "cloud-hangs-after",
             Self::CloudHangs => "cloud-hangs",
             Self::CloudStale => "cloud-stale",
+            Self::CloudFull => "cloud-full",
+            Self::CloudLate => "cloud-late",
+            Self::LinkTwice => "link-twice",
+            Self::CloudLies(Lie::Made) => "lie-made",
+            Self::CloudLies(Lie::Gone) => "lie-gone",
+            Self::CloudLies(Lie::Unknown) => "lie-unknown",
+            Self::CloudLies(Lie::Empty) => "lie-empty",
         }
     }
 }
@@ -165,6 +197,7 @@ impl What {
             | Self::Cordon { .. }
             | Self::Pause { .. }
             | Self::Pods { .. }
+            | Self::Workload { .. }
             | Self::Release => return None,
         })
     }
@@ -174,7 +207,7 @@ impl Plan {
     /// The plan of a seed.
     pub fn of(seed: u64) -> Self {
         let dice = Dice::new(seed);
-        let length = dice.between(60, 480) * 1000;
+        let length = dice.between(30, 240) * 1000;
         let mut steps = Vec::new();
         for machine in 0..dice.between(1, u64::from(MACHINES) + 1) {
             let machine = u8::try_from(machine).unwrap_or_default();
@@ -187,14 +220,43 @@ impl Plan {
         }
         // Some lives are calm: what goes wrong without any fault is the worst.
         let faults = if dice.percent(5) { 0 } else { dice.between(1, 12) };
+        let lying = dice.percent(10);
         for _ in 0..faults {
             let at = dice.between(0, length);
-            steps.push(Step { at, what: fault(&dice) });
+            let what = if lying && dice.percent(40) { lie(&dice) } else { fault(&dice) };
+            steps.push(Step { at, what });
         }
         steps.sort_by_key(|step| step.at);
         let cores = u8::try_from(dice.between(1, 4)).unwrap_or(1);
         let drivers = u8::try_from(dice.between(1, 3)).unwrap_or(1);
         Self { seed, cores, drivers, mutation: None, steps }
+    }
+
+    /// By how much a time may be wrong that one core wrote and another one reads.
+    pub fn tolerance(&self) -> Duration {
+        let skew = |what: &What| {
+            let What::Skew { millis, .. } = what else { return 0 };
+            millis.unsigned_abs()
+        };
+        let most = self.steps.iter().map(|step| skew(&step.what)).max().unwrap_or_default();
+        Duration::from_secs(2) + Duration::from_millis(2 * most)
+    }
+
+    /// Whether drivers break the contract in it: then what they promise cannot be kept by anybody.
+    pub fn lies(&self) -> bool {
+        let lie = |what: &What| matches!(what, What::Weather { kind: Weather::CloudLies(_), .. });
+        self.steps.iter().any(|step| lie(&step.what))
+    }
+}
+
+/// Clocks are a little wrong, or jump.
+const SKEWS: [i64; 6] = [-90_000, -9_000, -1_000, 1_000, 9_000, 90_000];
+
+fn lie(dice: &Dice) -> What {
+    What::Weather {
+        kind: Weather::CloudLies(dice.pick(&[Lie::Made, Lie::Gone, Lie::Unknown, Lie::Empty])),
+        millis: dice.between(5_000, 120_000),
+        percent: dice.pick(&[30, 60, 100]),
     }
 }
 
@@ -216,7 +278,8 @@ fn user(dice: &Dice) -> What {
             grace: 5 + small(dice, 25),
             held: dice.percent(30),
         },
-        13 | 14 => What::Create { machine, class: small(dice, CLASSES) },
+        13 => What::Create { machine, class: small(dice, CLASSES) },
+        14 => What::Workload { pods: 1 + small(dice, 4) },
         _ => What::Release,
     }
 }
@@ -235,7 +298,7 @@ fn fault(dice: &Dice) -> What {
         10 => What::Cut,
         11 => What::CutWatches { party: party(dice) },
         12 => What::Vanish { machine: small(dice, MACHINES) },
-        13 => What::Skew { core, millis: dice.pick(&[-9_000, -1_000, 1_000, 9_000]) },
+        13 => What::Skew { core, millis: dice.pick(&SKEWS) },
         _ => What::Weather {
             kind: weather(dice),
             millis: dice.between(1_000, 60_000),
@@ -254,7 +317,7 @@ fn party(dice: &Dice) -> Party {
 
 fn weather(dice: &Dice) -> Weather {
     let party = party(dice);
-    match dice.between(0, 14) {
+    match dice.between(0, 17) {
         0 => Weather::ApiDown(party),
         1 => Weather::ApiCode(party, dice.pick(&[409, 429, 500, 503, 504])),
         2 => Weather::ApiLost(party),
@@ -268,6 +331,9 @@ fn weather(dice: &Dice) -> Weather {
         10 => Weather::CloudFailsAfter,
         11 => Weather::CloudHangsAfter,
         12 => Weather::CloudHangs,
+        13 => Weather::CloudFull,
+        14 => Weather::CloudLate,
+        15 => Weather::LinkTwice,
         _ => Weather::CloudStale,
     }
 }

@@ -16,7 +16,7 @@ use super::world::World;
 pub async fn unsettled(world: &World) -> Vec<String> {
     let machines: Vec<Machine> = world.users.all().await;
     let classes: Vec<MachineClass> = world.users.all().await;
-    let nodes = nodes(world).await;
+    let nodes: Vec<Node> = world.users.all().await;
     let instances = instances(world);
     let mut found = Vec::new();
     for machine in &machines {
@@ -52,20 +52,17 @@ pub async fn leftovers(world: &World) -> Vec<String> {
         ));
     }
     found.extend(instances(world).into_iter().map(|it| format!("instance {}", it.provider_id)));
+    found.extend(
+        world.around.oracle.untold().into_iter().map(|id| format!("no word of orphan {id}")),
+    );
     let names = |name: Option<String>| name.unwrap_or_default();
-    let nodes = nodes(world).await;
+    let nodes: Vec<Node> = world.users.all().await;
     found.extend(nodes.into_iter().map(|it| format!("node {}", names(it.metadata.name))));
     let secrets = world.users.all::<Secret>().await.into_iter().map(|it| names(it.metadata.name));
     let ours =
         |name: &String| name.starts_with("bootstrap-token-") || name.starts_with("ostler-class-");
     found.extend(secrets.filter(ours).map(|name| format!("secret {name}")));
     found
-}
-
-/// Nodes, but for those that the controller of the cloud would delete.
-async fn nodes(world: &World) -> Vec<Node> {
-    let all: Vec<Node> = world.users.all().await;
-    all.into_iter().filter(|node| !world.around.oracle.of_vanished(node)).collect()
 }
 
 /// Instances of our cluster.

@@ -198,19 +198,25 @@ impl Users {
             .await;
         }
         for number in 0..count {
-            self.apply::<Pod>(json!({
-                "apiVersion": "v1", "kind": "Pod",
-                "metadata": {
-                    "name": format!("{app}-{number}"), "namespace": "default",
-                    "labels": { "app": app },
-                },
-                "spec": {
-                    "nodeName": node, "terminationGracePeriodSeconds": grace,
-                    "containers": [{ "name": "app", "image": "pause" }],
-                },
-            }))
-            .await;
+            self.bind(&format!("{app}-{number}"), &app, node, grace).await;
         }
+    }
+
+    /// Binds one pod that comes back under its name.
+    pub async fn pod(&self, name: &str, node: &str, grace: u8) {
+        self.bind(name, "db", node, grace).await;
+    }
+
+    async fn bind(&self, name: &str, app: &str, node: &str, grace: u8) {
+        self.apply::<Pod>(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": name, "namespace": "default", "labels": { "app": app } },
+            "spec": {
+                "nodeName": node, "terminationGracePeriodSeconds": grace,
+                "containers": [{ "name": "app", "image": "pause" }],
+            },
+        }))
+        .await;
     }
 
     /// Takes all budgets away.

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::dice::Dice;
-use super::plan::{Party, Weather};
+use super::plan::{Lie, Party, Weather};
 
 /// The weather of a world. Clones are the same one.
 #[derive(Clone, Debug)]
@@ -180,6 +180,10 @@ impl Sky {
             | Weather::WatchSlow(..)
             | Weather::LinkSlow(_)
             | Weather::LinkSilent
+            | Weather::LinkTwice
+            | Weather::CloudFull
+            | Weather::CloudLate
+            | Weather::CloudLies(_)
             | Weather::CloudStale => None,
         });
         match mishap {
@@ -189,6 +193,31 @@ impl Sky {
             Some((mishap, _)) => mishap,
             None => Mishap::None,
         }
+    }
+
+    /// What a driver says against the truth.
+    pub fn lie(&self) -> Option<Lie> {
+        let lie = self.strikes(|kind| {
+            let Weather::CloudLies(lie) = kind else { return None };
+            Some(lie)
+        });
+        lie.map(|(lie, _)| lie)
+    }
+
+    /// How much later something is done that everybody has given up by then.
+    pub fn late(&self) -> Option<Duration> {
+        self.strikes(|kind| (kind == Weather::CloudLate).then_some(()))?;
+        Some(self.dice.millis(5_000, 200_000))
+    }
+
+    /// Whether there is no room for another instance.
+    pub fn full(&self) -> bool {
+        self.strikes(|kind| (kind == Weather::CloudFull).then_some(())).is_some()
+    }
+
+    /// Whether a message comes twice.
+    pub fn link_twice(&self) -> bool {
+        self.strikes(|kind| (kind == Weather::LinkTwice).then_some(())).is_some()
     }
 
     /// Whether a list is an old one.

@@ -76,6 +76,9 @@ impl Surroundings {
     }
 }
 
+/// How soon somebody looks whether a pod has to come back.
+const BACK_AFTER: Duration = Duration::from_millis(1_300);
+
 /// Everything that takes part.
 #[expect(missing_debug_implementations, reason = "users cannot be shown")]
 pub struct World {
@@ -87,6 +90,7 @@ pub struct World {
     cores: Vec<Part>,
     drivers: Vec<Part>,
     pod_rounds: usize,
+    workload: bool,
     _api: ApiServer,
 }
 
@@ -102,7 +106,7 @@ impl World {
             ApiOptions { clock: Arc::new(move || epoch + start.elapsed()), ..ApiOptions::memory() };
         let api = ApiServer::open(options).await.expect("the API server opens");
         let sky = Sky::new(Dice::new(plan.seed.rotate_left(17)));
-        let oracle = Oracle::new(trace.clone(), epoch);
+        let oracle = Oracle::new(trace.clone(), epoch, &plan);
         let clouds = (0..PROVIDERS.len())
             .map(|_| Cloud::in_memory(Clock::new(move || epoch + start.elapsed())));
         let around = Arc::new(Surroundings {
@@ -134,7 +138,7 @@ impl World {
             .chain([(plan.drivers, 1)])
             .map(|(number, provider)| parts::driver(&around, number, provider))
             .collect();
-        Self { around, users, plan, cores, drivers, pod_rounds: 0, _api: api }
+        Self { around, users, plan, cores, drivers, pod_rounds: 0, workload: false, _api: api }
     }
 
     /// Lets everything happen that the plan says, each at its time.
@@ -201,6 +205,7 @@ impl World {
                 let node = machine_name(machine);
                 self.users.pods(&node, count, grace, held, self.pod_rounds).await;
             }
+            What::Workload { pods } => self.workload(pods),
             What::Release => self.users.release().await,
             What::Vanish { machine } => self.vanish(machine),
             What::CrashCore { core, down, writes } => {
@@ -236,6 +241,23 @@ impl World {
                 self.around.sky.begin(kind, millis(time), percent);
             }
         }
+    }
+
+    /// Keeps so many pods, which come back under their names as those of a `StatefulSet` do.
+    fn workload(&mut self, pods: u8) {
+        if std::mem::replace(&mut self.workload, true) {
+            return;
+        }
+        let (users, around) = (self.users.clone(), Arc::clone(&self.around));
+        tokio::spawn(async move {
+            loop {
+                for name in (0..pods).map(|number| format!("db-{number}")) {
+                    let Some(node) = around.oracle.room(&name, around.sky.dice()) else { continue };
+                    users.pod(&name, &node, 20).await;
+                }
+                sleep(BACK_AFTER).await;
+            }
+        });
     }
 
     /// Somebody deletes the instance of a machine with the tools of the cloud. Its kubelet is silent from

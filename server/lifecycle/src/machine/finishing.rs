@@ -1,5 +1,6 @@
 //! Deletion ends: the Node, the bootstrap token, and the Machine itself.
 
+use k8s_openapi::api::core::v1::Node;
 use ostler_api::machine::{MachineConditionType, MachineOperationType, MachineState, MachineStep};
 
 use super::{
@@ -8,8 +9,9 @@ use super::{
     preconditions,
 };
 use crate::{
+    node,
     plan::{Action, EventReason, Next},
-    snapshot::{NodeView, Observed},
+    snapshot::{NodeView, Observed, Snapshot},
     user_data,
 };
 
@@ -19,11 +21,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         let lack = preconditions::unseen(pass.snap, "nodes");
         return pass.wait(lack.reason, Some(lack.message), draining::deadline(pass));
     }
-    if let Some(node) = pass.node() {
-        pass.node_patch.remove_finalizer = true;
-        let name = node.metadata.name.clone().unwrap_or_default();
-        let uid = node.metadata.uid.clone().unwrap_or_default();
-        pass.act_last(Action::DeleteNode { name, uid });
+    // Nobody else would know of a remnant once the Machine is gone.
+    if let Some(node) = pass.node().or_else(|| remnant(pass)) {
+        delete_node(pass, node);
     }
     if !blind && !matches!(pass.snap.bootstrap_token, Observed::Absent) {
         let id = user_data::token_id_of(pass.machine);
@@ -42,4 +42,19 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     }
     pass.last_operation(MachineOperationType::Delete, MachineState::Successful, text, None);
     Turn::Rest(Next::Done)
+}
+
+/// The Node that an earlier instance of the Machine left behind, if there is one.
+pub(crate) fn remnant<'a>(pass: &Pass<'a>) -> Option<&'a Node> {
+    let snap: &'a Snapshot = pass.snap;
+    let NodeView::Known(node) = &snap.node else { return None };
+    node::is_remnant(pass.machine, pass.provider_id(), node).then_some(node)
+}
+
+/// This very Node goes, at the end of the pass.
+pub(crate) fn delete_node(pass: &mut Pass<'_>, node: &Node) {
+    pass.node_patch.remove_finalizer = true;
+    let name = node.metadata.name.clone().unwrap_or_default();
+    let uid = node.metadata.uid.clone().unwrap_or_default();
+    pass.act_last(Action::DeleteNode { name, uid });
 }

@@ -14,7 +14,9 @@ use ostler_api::{
 };
 
 use super::{
-    State, conditions, creating, health,
+    State, conditions, creating,
+    draining::emptying,
+    finishing, health,
     pass::{Pass, Reading, Turn, after},
     preconditions, preserving, running,
     standing::Standing,
@@ -73,6 +75,11 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
             Some(complaint) => complaint,
         },
     };
+    if let Some(node) = finishing::remnant(pass).filter(|node| emptying::is_lost(pass, node)) {
+        // Nothing is behind it, and while it is there the new instance cannot register.
+        finishing::delete_node(pass, node);
+        return wait(pass, reason, message);
+    }
     if reason == WaitReason::NodeStale && stale_for_long(pass) {
         return pass.fail(FailureReason::StaleNode, MachineOperationType::Create, &message);
     }

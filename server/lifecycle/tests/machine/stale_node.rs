@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
 use ostler_api::machine::{FailureReason, MachinePhase, WaitReason};
-use ostler_lifecycle::{plan::EventReason, snapshot::NodeView};
+use ostler_lifecycle::{node::expected_name, plan::EventReason, snapshot::NodeView};
 
 use crate::world::{World, node};
 
@@ -115,4 +115,40 @@ fn an_instance_that_vanished_is_made_again_although_a_stale_node_is_there() {
     world.answer();
     world.pass();
     assert_eq!(world.creates, 2);
+}
+
+/// The Node of an instance of this very machine that nobody knew of, and whose kubelet is silent.
+fn remnant(world: &World, ready: &str) -> NodeView {
+    let mut node = without_id(world, -1);
+    node.spec.as_mut().unwrap().provider_id = Some("fake:///of-a-lost-answer".to_owned());
+    node.metadata.name = expected_name(world.machine()).map(str::to_owned);
+    node.metadata.uid = Some("of-the-remnant".to_owned());
+    node.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = ready.to_owned();
+    NodeView::Known(Arc::new(node))
+}
+
+#[test]
+fn what_an_unknown_instance_of_the_machine_left_behind_goes_once_its_kubelet_is_silent_for_long() {
+    let mut world = joining();
+    world.node = remnant(&world, "True");
+    world.later(i64::try_from(world.settings.unreachable_after.as_secs()).unwrap() - 30);
+    world.settle();
+    assert!(matches!(world.node, NodeView::Known(_)), "something is behind it");
+    let mut world = joining();
+    world.node = remnant(&world, "Unknown");
+    world.settle();
+    assert!(matches!(world.node, NodeView::Known(_)), "it may come back");
+    world.later(i64::try_from(world.settings.unreachable_after.as_secs()).unwrap() + 1);
+    world.pass();
+    assert!(matches!(world.node, NodeView::Absent), "{:?}", world.node);
+}
+
+#[test]
+fn what_an_unknown_instance_of_the_machine_left_behind_goes_with_the_machine() {
+    let mut world = joining();
+    world.node = remnant(&world, "True");
+    world.delete();
+    world.settle();
+    assert!(world.machine.is_none() && world.instances.is_empty());
+    assert!(matches!(world.node, NodeView::Absent), "{:?}", world.node);
 }

@@ -169,7 +169,8 @@ pub(crate) fn must_force(pass: &Pass<'_>, node: &Node) -> bool {
     asked || overdue(pass) || is_lost(pass, node)
 }
 
-fn is_lost(pass: &Pass<'_>, node: &Node) -> bool {
+/// Whether nobody has heard of the Node for longer than somebody has patience.
+pub(crate) fn is_lost(pass: &Pass<'_>, node: &Node) -> bool {
     let for_long =
         SignedDuration::try_from(pass.snap.settings.unreachable_after).unwrap_or_default();
     let since = pass.snap.now.checked_sub(for_long).unwrap_or(Timestamp::MIN);
