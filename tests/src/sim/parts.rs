@@ -24,6 +24,8 @@ use super::world::{PROVIDERS, Surroundings, TOKENS};
 
 /// How long a process is down that ended by itself.
 const RESTART: Duration = Duration::from_secs(2);
+/// How often kubelets renew their Lease. Nothing looks at it here.
+const RENEWAL: Duration = Duration::from_secs(35);
 /// Orders that wait for a process; more at once make no sense.
 const ORDERS: usize = 64;
 
@@ -179,7 +181,9 @@ fn options(around: &Arc<Surroundings>, name: &str, number: u8) -> CoreOptions {
     name.clone_into(&mut options.settings.identity);
     // Longer than usual: most of what a quiet world does would be to renew its Lease.
     options.settings.lease =
-        (Duration::from_secs(30), Duration::from_secs(20), Duration::from_secs(7));
+        (Duration::from_secs(40), Duration::from_secs(30), Duration::from_secs(12));
+    options.settings.api_check.timeout = Duration::from_mins(1);
+    options.settings.api_check.period = Duration::from_mins(2);
     let lifecycle = &mut options.settings.lifecycle;
     lifecycle.creation_timeout = Duration::from_mins(4);
     lifecycle.health_timeout = Duration::from_mins(3);
@@ -273,7 +277,8 @@ fn driver_life(
 pub fn kubelets(around: &Arc<Surroundings>, cloud: Cloud, number: usize) {
     let client = around.front(&format!("kubelets-{number}"), Some(Party::Kubelets)).client();
     tokio::spawn(async move {
-        let ended = Kubelets::new(cloud, client).run(CancellationToken::new()).await;
+        let ended =
+            Kubelets::new(cloud, client).renew_every(RENEWAL).run(CancellationToken::new()).await;
         ended.expect("a cloud in memory has no journal that could fail");
     });
 }

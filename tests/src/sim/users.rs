@@ -1,9 +1,11 @@
 //! What users do, and the objects that they apply.
 
 use std::fmt::Debug;
+use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use ostler_api::MachineClass;
@@ -20,6 +22,9 @@ use super::world::PROVIDERS;
 pub struct Users {
     client: Client,
 }
+
+/// Made once for all lives.
+static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(ostler_api::crds);
 
 /// Name of a machine.
 pub fn machine_name(number: u8) -> String {
@@ -98,9 +103,9 @@ impl Users {
 
     /// What is there before anything happens: the kinds, a secret, the classes.
     pub async fn prepare(&self) {
-        for crd in ostler_api::crds() {
+        for crd in CRDS.iter() {
             let api = Api::all(self.client());
-            api.create(&PostParams::default(), &crd).await.expect("a kind is accepted");
+            api.create(&PostParams::default(), crd).await.expect("a kind is accepted");
         }
         let user_data = "--hostname-override=<<MACHINE_NAME>> --token=<<BOOTSTRAP_TOKEN>> \
                          --register-with-taints=node.machine.sapcloud.io/instance-not-ready=:NoSchedule";

@@ -22,11 +22,15 @@ use crate::fault::{Control, ControlFile};
 /// this process are seen at once.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
+/// How often a real kubelet renews its Lease.
+const RENEWAL: Duration = Duration::from_secs(10);
+
 /// The kubelets of a cloud.
 pub struct Kubelets {
     cloud: Cloud,
     client: Client,
     control: Option<ControlFile>,
+    renewal: Duration,
 }
 
 impl std::fmt::Debug for Kubelets {
@@ -38,13 +42,21 @@ impl std::fmt::Debug for Kubelets {
 impl Kubelets {
     /// The kubelets of `cloud`, which use `client` for all they do.
     pub fn new(cloud: Cloud, client: Client) -> Self {
-        Self { cloud, client, control: None }
+        Self { cloud, client, control: None, renewal: RENEWAL }
     }
 
     /// Reads from this file which kubelets behave otherwise than their class says.
     #[must_use]
     pub fn control_file(mut self, control: ControlFile) -> Self {
         self.control = Some(control);
+        self
+    }
+
+    /// How often each renews its Lease, which lasts for 40 s; every 10 s, as a real one does, if nobody
+    /// says otherwise.
+    #[must_use]
+    pub fn renew_every(mut self, renewal: Duration) -> Self {
+        self.renewal = renewal;
         self
     }
 
@@ -64,6 +76,7 @@ impl Kubelets {
             api: NodeApi::new(self.client.clone()),
             pods: Arc::new(Board::new()),
             tokens: Arc::new(Board::new()),
+            renewal: self.renewal,
         };
         let mut watches = JoinSet::new();
         watches.spawn(watch_pods(self.client.clone(), Arc::clone(&around.pods)));

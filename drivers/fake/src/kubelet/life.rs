@@ -17,8 +17,6 @@ use crate::cloud::{Cloud, CloudError, Instance};
 use crate::driver::internal_ip;
 use crate::spec::{Join, KubeletSpec};
 
-/// As a real kubelet.
-const LEASE_INTERVAL: Duration = Duration::from_secs(10);
 /// Between attempts after a failed request: the first wait, and the longest.
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
@@ -30,6 +28,8 @@ pub(super) struct Surroundings {
     pub(super) api: NodeApi,
     pub(super) pods: Arc<Board<PodView>>,
     pub(super) tokens: Arc<Board<TokenView>>,
+    /// Between two renewals of a Lease.
+    pub(super) renewal: Duration,
 }
 
 /// How a kubelet behaves at present.
@@ -226,7 +226,7 @@ impl Kubelet {
         let behaviour = self.behaviour.borrow_and_update().clone();
         if work.lease_due <= Instant::now() {
             self.renew().await?;
-            work.lease_due = Instant::now() + LEASE_INTERVAL;
+            work.lease_due = Instant::now() + self.around.renewal;
         }
         let readiness_due = self.say_readiness(work, &behaviour, joined_at).await?;
         let (actions, pods_due) = work.pods.plan(pods.values(), &behaviour.spec, Instant::now());
@@ -295,7 +295,7 @@ impl Kubelet {
     /// at once.
     fn first_renewal(&self) -> Duration {
         let [.., last] = internal_ip(self.provider_id()).octets();
-        let half = LEASE_INTERVAL / 2;
+        let half = self.around.renewal / 2;
         half + half * u32::from(last) / u32::from(u8::MAX)
     }
 }
