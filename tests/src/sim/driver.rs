@@ -1,5 +1,6 @@
 //! A driver that has bad days: the fake one, with calls that are slow, fail, hang and die around it.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use ostler_driver_sdk::{
     GetMachineStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, OptionalOperation,
     UpdateMachine, Updated, ValidateClass,
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::mutation::Mutation;
 use super::oracle::Oracle;
@@ -21,6 +22,12 @@ use super::plan::Lie;
 use super::trace::Trace;
 use super::weather::{Mishap, Sky};
 
+/// Operations that a driver remembers, to pry.
+const MOST_ANSWERED: usize = 64;
+/// After how long an answer has arrived at the core, or never will.
+const LONG_AGO: Duration = Duration::from_secs(90);
+/// How long an infrastructure may not see what it made.
+const BLIND: Duration = Duration::from_secs(45);
 /// Lists that are remembered, to be shown again later.
 const OLD_LISTS: usize = 4;
 
@@ -60,6 +67,8 @@ pub struct SimDriver {
     pub mutation: Option<Mutation>,
     /// What lists showed before.
     pub lists: Arc<Mutex<Vec<Vec<Instance>>>>,
+    /// Operations that were answered, and when.
+    pub answered: Arc<Mutex<VecDeque<(Instant, Context)>>>,
 }
 
 /// Ends a call in the books of the oracle, also when it is dropped.
@@ -83,6 +92,7 @@ impl SimDriver {
         self.oracle.call_began(&self.name, verb, &target.uid, &id);
         let _open = Open(self, target.uid.clone(), verb);
         let answer = self.spoilt(verb, work).await;
+        self.pry(ctx);
         match &answer {
             Ok(_) => self.trace.note(&self.name, format_args!("{verb} {} -> OK", target.name)),
             Err(error) => self.trace.note(
@@ -96,6 +106,26 @@ impl SimDriver {
             ),
         }
         answer
+    }
+
+    /// INV-7: asks for the secret of an operation that was answered long ago.
+    fn pry(&self, ended: &Context) {
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        answered.push_back((Instant::now(), ended.clone()));
+        if answered.len() > MOST_ANSWERED {
+            answered.pop_front();
+        }
+        let long_ago = |(at, _): &(Instant, Context)| at.elapsed() > LONG_AGO;
+        let Some((_, old)) = answered.front().filter(|one| long_ago(one)).cloned() else { return };
+        answered.pop_front();
+        let (trace, name) = (self.trace.clone(), self.name.clone());
+        tokio::spawn(async move {
+            let got = old.fresh_secret().await.is_ok();
+            trace.note(&name, format_args!("pries {}, {got}", old.operation_id()));
+            if got {
+                trace.violation(format_args!("INV-7: {name} gets the secret of an old operation"));
+            }
+        });
     }
 
     async fn spoilt<T>(
@@ -151,6 +181,14 @@ impl SimDriver {
         });
         self.trace.note(&self.name, format_args!("{verb} hangs, and will take effect"));
         std::future::pending().await
+    }
+
+    /// Whether the infrastructure does not see an instance yet of which it told. Whoever has its id
+    /// does not make another one meanwhile.
+    fn unseen(&self, uid: &str) -> Option<CloudInstance> {
+        let now = self.fake.cloud().clock().now();
+        let made = self.instance(uid).filter(|it| !it.is_older(BLIND, now))?;
+        (self.oracle.knows(uid, &made.provider_id) && self.sky.blind()).then_some(made)
     }
 
     fn lies(&self, lie: Lie) -> bool {
@@ -262,6 +300,10 @@ impl Driver for SimDriver {
                 let (cloud, new) = (self.fake.cloud().clone(), self.wanted(&request).await?);
                 return self.late("CreateMachine", time, move || drop(cloud.create(&new))).await;
             }
+            if let Some(before) = self.unseen(&target.uid) {
+                self.another(before.clone());
+                return Ok(Instance::new(format!("{}-again", before.provider_id)));
+            }
             let made = self.fake.create_machine(request).await?;
             if let Some(before) = before.filter(|_| self.breaks(Mutation::CreateTwice)) {
                 self.another(before);
@@ -304,6 +346,9 @@ impl Driver for SimDriver {
         let work = async {
             if self.breaks(Mutation::StatusLies) || self.lies(Lie::Unknown) {
                 return Err(DriverError::not_found("nobody looked"));
+            }
+            if self.unseen(&ctx.target().uid).is_some() {
+                return Err(DriverError::not_found("not yet"));
             }
             self.fake.get_machine_status(request).await
         };

@@ -141,6 +141,12 @@ impl Oracle {
         self.lock().lives.values().any(|life| !rests(&life.machine))
     }
 
+    /// Whether the Machine of this UID has this instance's id.
+    pub fn knows(&self, uid: &str, provider_id: &str) -> bool {
+        let books = self.lock();
+        books.lives.get(uid).is_some_and(|life| life.machine.provider_id() == Some(provider_id))
+    }
+
     /// Somebody outside takes this instance away: not the product's doing.
     pub fn by_hand(&self, instance: &Instance) {
         let mut books = self.lock();
@@ -218,6 +224,10 @@ impl Oracle {
         let ours = change.by.starts_with("core");
         if let (Some(before), true) = (&before, ours) {
             self.check_version(before, change);
+            if change.method == "DELETE" && !before.is_deleting() {
+                // No user of the simulation deletes Nodes, which would be the one reason.
+                self.trace.violation(format_args!("model: a core deletes {}", before.name()));
+            }
         }
         if let Some(before) = &before {
             // Answers come in the order of the writes: there is one server and no delay before here.
@@ -323,9 +333,11 @@ impl Oracle {
     /// force.
     fn check_grace(&self, books: &Books, pod: &Pod, grace: Option<i64>) {
         let Some(spec) = pod.spec.as_ref() else { return };
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let finished = matches!(phase, Some("Succeeded" | "Failed"));
         let own = spec.termination_grace_period_seconds.unwrap_or(30);
         let node = spec.node_name.as_deref().unwrap_or_default();
-        if grace.is_none_or(|grace| grace >= own) || node.is_empty() {
+        if grace.is_none_or(|grace| grace >= own) || node.is_empty() || finished {
             return;
         }
         let lives = books.lives.values().find(|life| life.name == node);

@@ -262,6 +262,7 @@ fn driver_life(
         on_call,
         mutation: around.mutation,
         lists: Arc::default(),
+        answered: Arc::default(),
     };
     let end = CancellationToken::new();
     let options = Options::new(around.network.connector(name, TOKENS[provider]))

@@ -126,6 +126,8 @@ pub enum Weather {
     CloudFull,
     /// Creations and deletions are answered by nobody, and done long after everybody gave them up.
     CloudLate,
+    /// An instance is not found for some seconds after it was made, nor by whoever would make it again.
+    CloudBlind,
     /// Messages of a link come twice.
     LinkTwice,
     /// Drivers break the contract.
@@ -165,6 +167,7 @@ impl Weather {
             Self::CloudStale => "cloud-stale",
             Self::CloudFull => "cloud-full",
             Self::CloudLate => "cloud-late",
+            Self::CloudBlind => "cloud-blind",
             Self::LinkTwice => "link-twice",
             Self::CloudLies(Lie::Made) => "lie-made",
             Self::CloudLies(Lie::Gone) => "lie-gone",
@@ -317,7 +320,7 @@ fn party(dice: &Dice) -> Party {
 
 fn weather(dice: &Dice) -> Weather {
     let party = party(dice);
-    match dice.between(0, 17) {
+    match dice.between(0, 18) {
         0 => Weather::ApiDown(party),
         1 => Weather::ApiCode(party, dice.pick(&[409, 429, 500, 503, 504])),
         2 => Weather::ApiLost(party),
@@ -334,6 +337,7 @@ fn weather(dice: &Dice) -> Weather {
         13 => Weather::CloudFull,
         14 => Weather::CloudLate,
         15 => Weather::LinkTwice,
+        16 => Weather::CloudBlind,
         _ => Weather::CloudStale,
     }
 }

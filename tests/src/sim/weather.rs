@@ -183,6 +183,7 @@ impl Sky {
             | Weather::LinkTwice
             | Weather::CloudFull
             | Weather::CloudLate
+            | Weather::CloudBlind
             | Weather::CloudLies(_)
             | Weather::CloudStale => None,
         });
@@ -213,6 +214,11 @@ impl Sky {
     /// Whether there is no room for another instance.
     pub fn full(&self) -> bool {
         self.strikes(|kind| (kind == Weather::CloudFull).then_some(())).is_some()
+    }
+
+    /// Whether the infrastructure does not see what it made.
+    pub fn blind(&self) -> bool {
+        self.strikes(|kind| (kind == Weather::CloudBlind).then_some(())).is_some()
     }
 
     /// Whether a message comes twice.
