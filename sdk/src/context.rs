@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
 use crate::class::Class;
-use crate::error::DriverError;
+use crate::error::{Code, DriverError};
 use crate::library::Library;
 use crate::request::Target;
 use crate::secret::Secret;
@@ -157,7 +157,10 @@ impl Context {
     pub async fn class(&self) -> Result<Arc<Class>, DriverError> {
         match &self.inner.references {
             References::Given { class, .. } => Ok(Arc::clone(class)),
-            References::Core(library) => library.class(self.inner.operation.class.as_ref()).await,
+            References::Core(library) => {
+                let class = library.class(self.inner.operation.class.as_ref()).await;
+                class.map_err(|error| self.unwanted(error))
+            }
         }
     }
 
@@ -178,11 +181,22 @@ impl Context {
             References::Core(library) => {
                 let class = self.class().await?;
                 let wanted = class.secret.clone().ok_or_else(no_secret)?;
-                library.secret(self.operation_id(), wanted, fresh).await?
+                let secret = library.secret(self.operation_id(), wanted, fresh).await;
+                secret.map_err(|error| self.unwanted(error))?
             }
         };
         self.saved().secret = Some(secret.clone());
         Ok(secret)
+    }
+
+    /// The core denies what belongs to an operation that it does not want any more, as it does to one
+    /// that it never sent. Nobody has to look after any rights for that.
+    fn unwanted(&self, error: DriverError) -> DriverError {
+        if error.code() == Code::PermissionDenied && self.is_cancelled() {
+            DriverError::canceled("the core does not want the operation any more").not_applied()
+        } else {
+            error
+        }
     }
 
     /// Says how far the operation is. Never waits; drops the word if the core is slow to read.
@@ -235,7 +249,7 @@ impl Context {
     }
 
     /// Completes when the core has cancelled the operation, or when the time is over. Stop soon if
-    /// you can, and answer truthfully in any case.
+    /// you can, and answer truthfully in any case. A verb that only reads is dropped then.
     pub async fn cancelled(&self) {
         self.inner.cancelled.cancelled().await;
     }

@@ -197,24 +197,25 @@ impl Library {
 
     /// Calls the core, waiting for a session if there is none. A call that was cut off is made once
     /// more at once, since the first call on a connection that was told to go away never reaches
-    /// the core; and a call that failed because the session is over, once more in the next one.
+    /// the core; and a call that failed because the session is over, in the next one. That one may
+    /// be over as soon: cores are replaced one after another.
     async fn call<T, F>(&self, attempt: impl Fn(Session) -> F + Send + Sync) -> Result<T, Status>
     where
         F: Future<Output = Result<Response<T>, Status>> + Send,
         T: Send,
     {
-        let session = self.session_other_than(None).await?;
-        let mut answer = bounded(attempt(session.clone())).await;
-        if answer.as_ref().is_err_and(is_cut_off) {
-            answer = bounded(attempt(session.clone())).await;
-        }
-        match answer {
-            Err(status) if self.is_over(&session.session_id, &status).await => {
-                let next = self.session_other_than(Some(&session.session_id));
-                let next = tokio::time::timeout(NEXT_SESSION, next).await;
-                bounded(attempt(next.unwrap_or(Err(status))?)).await
+        let mut session = self.session_other_than(None).await?;
+        loop {
+            let mut answer = bounded(attempt(session.clone())).await;
+            if answer.as_ref().is_err_and(is_cut_off) {
+                answer = bounded(attempt(session.clone())).await;
             }
-            answer => answer,
+            let status = match answer {
+                Err(status) if self.is_over(&session.session_id, &status).await => status,
+                answer => return answer,
+            };
+            let next = self.session_other_than(Some(&session.session_id));
+            session = tokio::time::timeout(NEXT_SESSION, next).await.unwrap_or(Err(status))?;
         }
     }
 

@@ -413,6 +413,70 @@ async fn a_secret_that_is_denied_because_the_session_is_over_is_asked_for_in_the
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_secret_is_asked_for_in_every_session_while_one_ends_after_another() {
+    let mut core = TinyCore::start();
+    let _driver = Stable::default().run(&core);
+    let (mut session, _) = core.welcomed().await;
+    "third".clone_into(&mut core.calls().session.lock().unwrap());
+    session.operate(create("op", "secretive")).await;
+    session.accepted().await;
+    for (asked, next) in [(1, "second"), (2, "third")] {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(core.calls().secrets.load(Ordering::SeqCst), asked);
+        drop(session);
+        session = core.session().await;
+        session.hello().await;
+        let session_id = next.to_owned();
+        session.send(ToDriver::Welcome(proto::Welcome { session_id, ..welcome() })).await;
+        session.state().await;
+    }
+    assert_eq!(session.failed().await.message, "login *** refused");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_that_the_next_core_does_not_want_end_at_once() {
+    let mut core = TinyCore::start();
+    let _driver = Stable::default().run(&core);
+    let (mut session, _) = core.welcomed().await;
+    "other".clone_into(&mut core.calls().session.lock().unwrap());
+    let reads = ["op-1", "op-2", "op-3"];
+    for id in reads {
+        session.operate(status(id, "secretive")).await;
+        session.accepted().await;
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    drop(session);
+
+    let mut session = core.session().await;
+    session.hello().await;
+    let verdicts = reads.map(|id| verdict(id, Verdict::Cancel)).to_vec();
+    let session_id = "next".to_owned();
+    session.send(ToDriver::Welcome(proto::Welcome { session_id, verdicts, ..welcome() })).await;
+    session.state().await;
+    let before = Instant::now();
+    for _ in reads {
+        let error = session.failed().await;
+        assert_eq!(shown(&error), (Code::Canceled, Certainty::NotApplied, "CANCELED"));
+    }
+    assert_eq!(before.elapsed(), Duration::ZERO, "none waits for another");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mutation_that_was_cancelled_is_not_denied_its_secret_but_unwanted() {
+    let mut core = TinyCore::start();
+    let _driver = Stable::default().run(&core);
+    let (mut session, _) = core.welcomed().await;
+    "other".clone_into(&mut core.calls().session.lock().unwrap());
+    session.operate(create("op", "secretive")).await;
+    session.accepted().await;
+    let operation_id = "op".to_owned();
+    let reason = "deleted".to_owned();
+    session.send(ToDriver::Cancel(proto::OperationCancel { operation_id, reason })).await;
+    let error = session.failed().await;
+    assert_eq!(shown(&error), (Code::Canceled, Certainty::NotApplied, "CANCELED"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_secret_that_is_denied_for_good_ends_the_operation_unapplied() {
     let mut core = TinyCore::start();
     let _driver = Stable::default().run(&core);

@@ -39,7 +39,9 @@ pub(crate) struct Dispatcher<D> {
 }
 
 impl<D: Driver> Dispatcher<D> {
-    /// Does an operation to its end, in time: whatever the verb does, there is an answer.
+    /// Does an operation to its end, in time: whatever the verb does, there is an answer. A read that
+    /// is cancelled leaves nothing to be looked after, so it ends where it is: those of a core that is
+    /// gone would ask the next one for a class that is denied to them, and hold up what needs it.
     pub(crate) fn perform(
         &self,
         operation: proto::Operation,
@@ -51,6 +53,7 @@ impl<D: Driver> Dispatcher<D> {
         let operation_id = operation.operation_id.clone();
         let interval = operation.progress_interval.and_then(|time| Duration::try_from(time).ok());
         let interval = interval.filter(|interval| !interval.is_zero());
+        let reads = operation.request.as_ref().is_some_and(is_read);
         let (facts, request) = split(operation);
         let ctx = Context::new(facts, references, cancelled.clone(), reports);
         async move {
@@ -59,13 +62,20 @@ impl<D: Driver> Dispatcher<D> {
             let verb = call(&*driver, request, ctx.clone());
             let verb = Box::pin(AssertUnwindSafe(verb).catch_unwind());
             let verb = speaking(verb, &ctx, interval);
-            let answer = match tokio::time::timeout_at(ctx.deadline(), verb).await {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(_panic)) => {
-                    Err(DriverError::internal("the driver panicked, its log says where")
-                        .reason("DRIVER_PANIC"))
+            let verb = tokio::time::timeout_at(ctx.deadline(), verb);
+            let answer = tokio::select! {
+                biased;
+                answer = verb => match answer {
+                    Ok(Ok(answer)) => answer,
+                    Ok(Err(_panic)) => {
+                        Err(DriverError::internal("the driver panicked, its log says where")
+                            .reason("DRIVER_PANIC"))
+                    }
+                    Err(_) => Err(DriverError::deadline_exceeded("the verb took too long")),
+                },
+                () = ctx.cancelled(), if reads => {
+                    Err(DriverError::canceled("nobody waits for the answer").not_applied())
                 }
-                Err(_) => Err(DriverError::deadline_exceeded("the verb took too long")),
             };
             let answer = answer.map_err(|error| error.map_texts(|text| ctx.scrub(text)));
             Finished { operation_id, answer, checkpoint: ctx.saved_checkpoint() }
@@ -94,6 +104,20 @@ async fn speaking<T>(
             answer = &mut verb => return answer,
             _ = turns.tick() => ctx.report(),
         }
+    }
+}
+
+/// Whether an operation changes nothing.
+fn is_read(request: &Request) -> bool {
+    match request {
+        Request::GetMachineStatus(_)
+        | Request::ListMachines(_)
+        | Request::GetVolumeIds(_)
+        | Request::ValidateClass(_) => true,
+        Request::CreateMachine(_)
+        | Request::InitializeMachine(_)
+        | Request::UpdateMachine(_)
+        | Request::DeleteMachine(_) => false,
     }
 }
 
