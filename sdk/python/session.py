@@ -204,8 +204,10 @@ class Driver:
             return Failed("UNIMPLEMENTED", "UNKNOWN_OPERATION", "this driver does not have that operation")
         if not self.is_current(x.op):
             return Failed("FAILED_PRECONDITION", "STALE_TERM", "a core that leads no longer sent this")
-        if self.standby or self.draining or sum(not y.frames for y in self.held.values()) > 2 * self.max_in_flight:
-            return Failed("UNAVAILABLE", "NOT_SERVING", "this process stands by, drains, or has too much to do")
+        if self.draining:
+            return Failed("UNAVAILABLE", "DRIVER_DRAINING", "this process is about to end")
+        if self.standby or sum(not y.frames for y in self.held.values()) > 2 * self.max_in_flight:
+            return Failed("UNAVAILABLE", "NOT_SERVING", "this process stands by, or has too much to do")
 
     def finish(self, x, outcome):
         """Keeps the frames of a result until they are acknowledged; a long list goes in pages."""

@@ -129,6 +129,9 @@ pub mod reason {
     /// With RESOURCE_EXHAUSTED or UNAVAILABLE: the infrastructure limits the rate of calls; all
     /// creates of the provider pause.
     pub const THROTTLED: &str = "THROTTLED";
+    /// With UNAVAILABLE from a driver that drains: it did not begin the operation, another one is
+    /// to do it.
+    pub const DRIVER_DRAINING: &str = "DRIVER_DRAINING";
     /// Made by the core: no session took the operation.
     pub const CORE_NO_SESSION: &str = "CORE_NO_SESSION";
     /// Made by the core: the session was lost while the operation was in flight.

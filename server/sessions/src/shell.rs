@@ -119,11 +119,11 @@ impl Shell {
         })
     }
 
-    /// The stream ended by itself.
-    pub(crate) fn ended(&self, key: SessionKey) {
+    /// The stream ended by itself: the driver ended it in order, or it broke.
+    pub(crate) fn ended(&self, key: SessionKey, in_order: bool) {
         self.locked(|state, now| {
             state.outboxes.remove(&key);
-            state.hub.ended(now, key);
+            if in_order { state.hub.left(now, key) } else { state.hub.ended(now, key) }
         });
     }
 

@@ -9,7 +9,7 @@ use ostler_tests::proxy::Flow;
 
 use crate::ground::{Ground, PROVIDER, Patient, create, status};
 
-fn assert_created(outcome: &Outcome, uid: &str) {
+pub(crate) fn assert_created(outcome: &Outcome, uid: &str) {
     let Outcome::Result(Response::CreateMachine(created)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(created.machine.as_ref().unwrap().provider_id, format!("links:///{uid}"));
 }

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod drained;
 mod ground;
 mod lists;
 mod lost;

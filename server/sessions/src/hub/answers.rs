@@ -60,6 +60,9 @@ impl Hub {
         key: SessionKey,
         completed: OperationCompleted,
     ) {
+        if self.is_handed_back(key, &completed) {
+            return self.handed_back(now, key, &completed.operation_id.into());
+        }
         let OperationCompleted { operation_id, checkpoint: said, outcome } = completed;
         self.accepted(now, key, &operation_id);
         let Some(operation) = self.sent(key, &operation_id) else {
@@ -197,6 +200,13 @@ impl Hub {
         }
     }
 
+    /// The time of an operation is up that no driver has begun.
+    pub(super) fn waited_in_vain(&mut self, now: Instant, id: &OpId) {
+        let message = "the operation waited for the driver for all of its time";
+        let why = (ErrorCode::DeadlineExceeded, reasons::TIMEOUT, message);
+        self.fail(now, id, why, Certainty::NotApplied);
+    }
+
     /// The time of an operation is up, wherever it is.
     pub(super) fn overdue(&mut self, now: Instant, id: &OpId) {
         let Some(operation) = self.operations.get(id) else { return };
@@ -205,9 +215,7 @@ impl Hub {
                 if let Some(record) = self.providers.get_mut(&operation.provider) {
                     record.queue.remove(ticket);
                 }
-                let message = "the operation waited for the driver for all of its time";
-                let why = (ErrorCode::DeadlineExceeded, reasons::TIMEOUT, message);
-                self.fail(now, id, why, Certainty::NotApplied);
+                self.waited_in_vain(now, id);
             }
             Place::Sent(key) => {
                 self.send_cancel(key, id, reasons::TIMEOUT);

@@ -27,6 +27,7 @@ mod pages;
 mod progress;
 mod queue;
 mod registry;
+mod requeue;
 mod resume;
 mod roles;
 mod session;

@@ -1,20 +1,23 @@
 //! Anything may happen in any order: after each step the hub is consistent, and in the end nothing
 //! is left and every operation had its outcome, once.
 
+mod action;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use ostler_api::driver::OperationKind;
+use ostler_api::driver::{OperationKind, reason};
 use ostler_proto::v1alpha1::{
     CreateMachineRequest, DeleteMachineRequest, DriverCapability, DriverState,
     GetMachineStatusRequest, Heartbeat, HeldOperation, HeldState, Hello, MachineErrorCode,
-    OperationAccepted, OperationCompleted, OperationError, OperationProgress, Readiness,
-    RegisterRequest, Resume, Target, operation, operation_completed, register_request,
+    OperationAccepted, OperationCompleted, OperationError, OperationProgress, OutcomeCertainty,
+    Readiness, RegisterRequest, Resume, Target, operation, operation_completed, register_request,
 };
 use proptest::prelude::*;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use self::action::{Action, Failing, Holds, action};
 use super::diagram::{Stage, leads_to};
 use super::operations::Place;
 use super::timers::Timer;
@@ -24,116 +27,6 @@ use crate::{Dispatch, Lane, Outcome, Principal, Providers, SessionEvent, Session
 
 const PROVIDER: &str = "fake.ostler.dev";
 const TARGETS: u8 = 3;
-
-/// One thing that may happen. Numbers pick among what there is.
-#[derive(Debug, Clone, Copy)]
-enum Action {
-    /// A stream is opened and says Hello as one of three instances. It holds what it has, or
-    /// nothing, as after a restart, or what nobody knows.
-    Dial {
-        instance: u8,
-        retains: bool,
-        holds: Holds,
-    },
-    State {
-        session: u8,
-        readiness: Readiness,
-        credit: u8,
-    },
-    Accept {
-        session: u8,
-        operation: u8,
-    },
-    Complete {
-        session: u8,
-        operation: u8,
-        throttled: bool,
-    },
-    Progress {
-        session: u8,
-        operation: u8,
-        checkpoint: u8,
-    },
-    Break {
-        session: u8,
-    },
-    Submit {
-        target: u8,
-        mutation: bool,
-    },
-    Call {
-        target: u8,
-        mutation: bool,
-    },
-    Cancel {
-        operation: u8,
-    },
-    Acknowledge {
-        operation: u8,
-    },
-    Pass {
-        seconds: u16,
-    },
-    /// The driver answers a heartbeat, and lists what it works on or nothing at all.
-    Beat {
-        session: u8,
-        honest: bool,
-    },
-    /// Somebody asks a session to dial again, or ends it.
-    Retire {
-        session: u8,
-        at_once: bool,
-    },
-    /// The driver ends in so many seconds.
-    Leave {
-        session: u8,
-        seconds: u8,
-    },
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Holds {
-    Nothing,
-    Own,
-    Strange,
-}
-
-fn action() -> impl Strategy<Value = Action> {
-    let readiness = prop_oneof![
-        4 => Just(Readiness::Ready),
-        1 => Just(Readiness::NotReady),
-        1 => Just(Readiness::Draining),
-    ];
-    let holds = prop_oneof![Just(Holds::Nothing), Just(Holds::Own), Just(Holds::Strange)];
-    prop_oneof![
-        2 => (0..3_u8, any::<bool>(), holds)
-            .prop_map(|(instance, retains, holds)| Action::Dial { instance, retains, holds }),
-        3 => (any::<u8>(), readiness, 0..4_u8)
-            .prop_map(|(session, readiness, credit)| Action::State { session, readiness, credit }),
-        4 => (any::<u8>(), any::<u8>())
-            .prop_map(|(session, operation)| Action::Accept { session, operation }),
-        4 => (any::<u8>(), any::<u8>(), prop::bool::weighted(0.2)).prop_map(
-            |(session, operation, throttled)| Action::Complete { session, operation, throttled }
-        ),
-        1 => (any::<u8>(), any::<u8>(), any::<u8>()).prop_map(
-            |(session, operation, checkpoint)| Action::Progress { session, operation, checkpoint }
-        ),
-        1 => any::<u8>().prop_map(|session| Action::Break { session }),
-        5 => (0..TARGETS, any::<bool>())
-            .prop_map(|(target, mutation)| Action::Submit { target, mutation }),
-        2 => (0..TARGETS, any::<bool>())
-            .prop_map(|(target, mutation)| Action::Call { target, mutation }),
-        1 => any::<u8>().prop_map(|operation| Action::Cancel { operation }),
-        2 => any::<u8>().prop_map(|operation| Action::Acknowledge { operation }),
-        2 => (0..90_u16).prop_map(|seconds| Action::Pass { seconds }),
-        2 => (any::<u8>(), any::<bool>())
-            .prop_map(|(session, honest)| Action::Beat { session, honest }),
-        1 => (any::<u8>(), any::<bool>())
-            .prop_map(|(session, at_once)| Action::Retire { session, at_once }),
-        1 => (any::<u8>(), 1..60_u8)
-            .prop_map(|(session, seconds)| Action::Leave { session, seconds }),
-    ]
-}
 
 /// The hub and what the world around it has seen.
 struct World {
@@ -207,18 +100,21 @@ impl World {
                 let progress = OperationProgress { operation_id, checkpoint, ..<_>::default() };
                 self.say(session, register_request::Frame::Progress(progress));
             }
-            Action::Complete { session, operation, throttled } => {
+            Action::Complete { session, operation, error } => {
                 let Some(operation_id) = self.operation(operation) else { return };
-                let error = if throttled { throttling() } else { OperationError::default() };
-                let outcome = Some(operation_completed::Outcome::Error(error));
+                let outcome = Some(operation_completed::Outcome::Error(failure(error)));
                 let completed =
                     OperationCompleted { operation_id, outcome, ..OperationCompleted::default() };
                 self.say(session, register_request::Frame::Completed(completed));
             }
-            Action::Break { session } => {
+            Action::Break { session, in_order } => {
                 if let Some(key) = self.stream(session) {
                     self.streams.remove(&key);
-                    self.hub.ended(self.now, key);
+                    if in_order {
+                        self.hub.left(self.now, key);
+                    } else {
+                        self.hub.ended(self.now, key);
+                    }
                 }
             }
             Action::Submit { target, mutation } => self.submit(target, mutation, None),
@@ -563,10 +459,16 @@ fn options() -> SessionsOptions {
     options
 }
 
-fn throttling() -> OperationError {
+fn failure(failing: Failing) -> OperationError {
+    let (code, reason) = match failing {
+        Failing::Somehow => return OperationError::default(),
+        Failing::Throttled => (MachineErrorCode::ResourceExhausted, reason::THROTTLED),
+        Failing::Draining => (MachineErrorCode::Unavailable, reason::DRIVER_DRAINING),
+    };
     OperationError {
-        code: MachineErrorCode::ResourceExhausted.into(),
-        reason: "THROTTLED".to_owned(),
+        code: code.into(),
+        reason: reason.to_owned(),
+        certainty: OutcomeCertainty::NotApplied.into(),
         ..OperationError::default()
     }
 }

@@ -276,6 +276,19 @@ impl Hub {
         self.gone(now, key, "STREAM_ENDED", true);
     }
 
+    /// A driver ended its stream in order. If it drained, it has said all that it had to say: what it
+    /// did not accept it did not begin.
+    pub(crate) fn left(&mut self, now: Instant, key: SessionKey) {
+        let session = self.sessions.get(&key);
+        let drained = session.filter(|session| session.readiness == Readiness::Draining);
+        let sent: Vec<OpId> =
+            drained.into_iter().flat_map(|it| it.in_flight.ids()).cloned().collect();
+        for id in sent {
+            self.take_back(now, key, &id);
+        }
+        self.ended(now, key);
+    }
+
     /// A stream is no more. Reads in flight fail; mutations wait for the driver's return.
     fn gone(&mut self, now: Instant, key: SessionKey, reason: &'static str, stream_ended: bool) {
         self.timers.clear(&Timer::Hello(key));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
+use ostler_api::driver::OperationKind;
 use ostler_proto::v1alpha1::{HeldOperation, HeldState, HeldVerdict, ResumeOutcome, Verdict};
 use tokio::time::Instant;
 
@@ -11,7 +11,7 @@ use super::operations::{Op, Owner, Place};
 use super::pages::Pages;
 use super::timers::Timer;
 use super::{Hub, OpId, SessionKey};
-use crate::{Lane, SessionEvent, reasons};
+use crate::{Lane, SessionEvent};
 
 /// What the core makes of a held operation.
 enum Ruling {
@@ -169,22 +169,11 @@ impl Hub {
     /// loss, the operation never arrived and goes to whoever is active now.
     fn not_held(&mut self, now: Instant, key: SessionKey, id: &OpId) {
         let retains = self.sessions.get(&key).is_some_and(|session| session.driver.retains);
-        let Some(operation) = self.operations.get_mut(id) else { return };
-        if retains && !operation.accepted() && operation.cancelled {
-            let message = "cancelled before it arrived";
-            let why = (ErrorCode::Canceled, reasons::CANCELED, message);
-            return self.fail(now, id, why, Certainty::NotApplied);
-        }
-        let record = self.providers.get_mut(&operation.provider);
-        match record {
-            Some(record) if retains && !operation.accepted() => {
-                let Op { lane, kind, bytes, .. } = **operation;
-                operation.place =
-                    Place::Queued(record.queue.push(Arc::clone(id), lane, kind, bytes));
-                operation.queued = now;
-                self.timers.set(Timer::Operation(Arc::clone(id)), now + operation.timeout);
-            }
-            Some(_) | None => self.fail_lost(now, id),
+        let Some(operation) = self.operations.get(id) else { return };
+        if retains && !operation.accepted() {
+            self.queue_again(now, id);
+        } else {
+            self.fail_lost(now, id);
         }
     }
 }

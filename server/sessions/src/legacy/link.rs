@@ -57,7 +57,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.shell.ended(self.key);
+        self.shell.ended(self.key, false);
         self.outbox.end();
     }
 }

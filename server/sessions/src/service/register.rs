@@ -66,7 +66,7 @@ async fn read(
             }
             None if !ended => {}
             Some(_) | None => {
-                shell.ended(key);
+                shell.ended(key, broken.is_none());
                 return outbox.end();
             }
         }

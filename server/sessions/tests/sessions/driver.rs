@@ -134,6 +134,11 @@ impl Driver {
         drop(self.said.send(RegisterRequest { seq, ack_seq: self.last_seq, frame }).await);
     }
 
+    /// Ends its half of the stream: it has nothing more to say.
+    pub(crate) fn leave(&mut self) {
+        self.said = mpsc::channel(1).0;
+    }
+
     /// The next item, whatever it is.
     pub(crate) async fn item(&mut self) -> Result<Option<RegisterResponse>, Status> {
         let item = self.heard.message().await?;

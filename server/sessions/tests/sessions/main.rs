@@ -18,6 +18,7 @@ mod drain;
 mod driver;
 mod faults;
 mod flow;
+mod handed_back;
 mod leadership;
 mod life;
 mod lists;

@@ -1,0 +1,76 @@
+//! What a driver did not begin is sent again, to whoever is active then.
+
+use std::sync::Arc;
+
+use ostler_api::driver::{Certainty, ErrorCode, reason};
+use ostler_proto::v1alpha1::{
+    MachineErrorCode, OperationCompleted, OutcomeCertainty, Readiness, operation_completed,
+};
+use tokio::time::Instant;
+
+use super::operations::{Op, Place};
+use super::timers::Timer;
+use super::{Hub, OpId, SessionKey};
+use crate::reasons;
+
+impl Hub {
+    /// Whether a driver gives an operation back because it drains: the operation reached it after it
+    /// had begun to end. One that it had accepted, and one that it refuses though it does not drain,
+    /// has failed: it might come back here again and again.
+    pub(super) fn is_handed_back(&self, key: SessionKey, completed: &OperationCompleted) -> bool {
+        let Some(operation_completed::Outcome::Error(error)) = &completed.outcome else {
+            return false;
+        };
+        let session = self.sessions.get(&key);
+        let operation = self.operations.get(completed.operation_id.as_str());
+        error.reason == reason::DRIVER_DRAINING
+            && error.code() == MachineErrorCode::Unavailable
+            && error.certainty() == OutcomeCertainty::NotApplied
+            && session.is_some_and(|session| session.readiness == Readiness::Draining)
+            && operation.is_some_and(|operation| {
+                matches!(operation.place, Place::Sent(to) if to == key) && !operation.accepted()
+            })
+    }
+
+    /// A driver that drains gave an operation back. Nobody but the next driver hears of it.
+    pub(super) fn handed_back(&mut self, now: Instant, key: SessionKey, id: &OpId) {
+        let Some(session) = self.sessions.get(&key) else { return };
+        let provider = session.driver.provider.clone();
+        let instance = session.driver.instance_id.clone();
+        // It does not end before this, and it must not take the operation for done if it stays.
+        self.ack(now, id, &instance);
+        self.take_back(now, key, id);
+        self.elect(now, &provider);
+    }
+
+    /// Takes an operation from a driver that drains, unless that has accepted it.
+    pub(super) fn take_back(&mut self, now: Instant, key: SessionKey, id: &OpId) {
+        let Some(operation) = self.operations.get(id).filter(|it| !it.accepted()) else { return };
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        session.in_flight.remove(id, operation.kind);
+        session.unaccepted = session.unaccepted.saturating_sub(operation.bytes);
+        let provider = &session.driver.provider;
+        tracing::info!(provider, operation = %id, "the driver drains, the operation goes to another");
+        self.timers.clear(&Timer::Accept(Arc::clone(id)));
+        self.queue_again(now, id);
+    }
+
+    /// Puts an operation that no driver began, and that is nowhere now, back into the queue. It waits
+    /// no longer in all than it might have waited before it was sent first, so it does not go round for
+    /// ever.
+    pub(super) fn queue_again(&mut self, now: Instant, id: &OpId) {
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        if operation.cancelled {
+            let message = "cancelled before it arrived";
+            let why = (ErrorCode::Canceled, reasons::CANCELED, message);
+            return self.fail(now, id, why, Certainty::NotApplied);
+        }
+        let until = operation.since + operation.timeout;
+        let record = self.providers.get_mut(&operation.provider).filter(|_| now < until);
+        let Some(record) = record else { return self.waited_in_vain(now, id) };
+        let Op { lane, kind, bytes, .. } = **operation;
+        operation.place = Place::Queued(record.queue.push(Arc::clone(id), lane, kind, bytes));
+        operation.queued = now;
+        self.timers.set(Timer::Operation(Arc::clone(id)), until);
+    }
+}
