@@ -248,6 +248,13 @@ impl Writer {
         self.run("Machine", "list", api.list(&named)).await.map(|found| found.items)
     }
 
+    /// The pods on a Node, from the API itself.
+    pub(crate) async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, WriteError> {
+        let api: Api<Pod> = Api::all(self.client.clone());
+        let there = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        self.run("Pod", "list", api.list(&there)).await.map(|found| found.items)
+    }
+
     /// Whether the API server can evict pods; `None`: it did not say.
     pub(crate) async fn can_evict(&self) -> Option<bool> {
         let asked = self.client.list_core_api_resources("v1");

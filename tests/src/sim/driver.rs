@@ -89,7 +89,7 @@ impl SimDriver {
     ) -> Result<T, DriverError> {
         let (target, id) = (ctx.target().clone(), ctx.operation_id().to_owned());
         self.trace.note(&self.name, format_args!("{verb} {} begins", target.name));
-        self.oracle.call_began(&self.name, verb, &target.uid, &id);
+        self.oracle.call_began(&self.name, (verb, &target.uid, &id));
         let _open = Open(self, target.uid.clone(), verb);
         let answer = self.spoilt(verb, work).await;
         self.pry(ctx);
@@ -322,7 +322,9 @@ impl Driver for SimDriver {
             }
             if self.lies(Lie::Gone) {
                 let left = self.instance(&ctx.target().uid);
-                left.iter().for_each(|left| self.oracle.lied(&left.provider_id));
+                for left in left {
+                    self.oracle.lied(&left.provider_id);
+                }
                 return Ok(());
             }
             if let Some(time) = self.sky.late() {

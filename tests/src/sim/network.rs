@@ -118,7 +118,12 @@ impl Network {
                 () = carry(far_in, near_out, &sky) => {}
             }
         });
-        let link = Link { driver: driver.to_owned(), core, task: task.abort_handle() };
+        let link = Link {
+            driver: driver.to_owned(),
+            core,
+            task: task.abort_handle(),
+            since: Instant::now(),
+        };
         let mut inner = self.lock();
         inner.links.retain(|link| !link.task.is_finished());
         inner.links.push(link);

@@ -80,8 +80,8 @@ struct Books {
     intents: BTreeSet<String>,
     /// Provider specs that drivers reported as applied, by UID.
     applied: BTreeMap<String, Vec<Value>>,
-    /// Creates that run, by UID: which drivers.
-    creates: BTreeMap<String, Vec<String>>,
+    /// Creates that run, by UID: which drivers, since when.
+    creates: BTreeMap<String, Vec<(String, Instant)>>,
     /// The create that was last begun for a UID, while nobody has looked for the instance since.
     unseen: BTreeMap<String, String>,
     /// Whether what the cloud does now was given up long ago.
@@ -99,6 +99,9 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_mins(4);
 /// After how long without Ready a drain may use force; also set in the options of the cores.
 pub const UNREACHABLE_AFTER: Duration = Duration::from_mins(2);
 
+/// For how long an operation is waited for whose session is lost. What a driver still does that was not
+/// heard of for so long, nobody can know.
+const RESUME_WINDOW: Duration = Duration::from_secs(60);
 /// Events that are kept; more than any life has.
 const MOST_TOLD: usize = 10_000;
 
@@ -452,7 +455,8 @@ impl Oracle {
                 instance.identity.machine_name, other.provider_id, instance.provider_id
             ));
         }
-        let left = books.late && !books.lives.get(uid).is_some_and(|it| !it.machine.is_deleting());
+        let wanted = books.lives.get(uid).is_some_and(|it| !it.machine.is_deleting());
+        let left = books.late && !wanted;
         if left {
             books.strays.insert(instance.provider_id.clone());
         }
@@ -500,7 +504,7 @@ impl Oracle {
 
     /// A driver begins a call. INV-8: a mutation was written down before it was sent. INV-1: no create
     /// while another one runs, and none before somebody looked what became of the one before.
-    pub fn call_began(&self, driver: &str, verb: &str, uid: &str, operation: &str) {
+    pub fn call_began(&self, driver: &str, (verb, uid, operation): (&str, &str, &str)) {
         let mut books = self.lock();
         let mutation = ["CreateMachine", "InitializeMachine", "UpdateMachine", "DeleteMachine"];
         let orphan = verb == "DeleteMachine" && !books.lives.contains_key(uid);
@@ -516,10 +520,11 @@ impl Oracle {
                 self.trace.violation(format_args!("INV-1: nobody looked before {operation}"));
             }
             let running = books.creates.entry(uid.to_owned()).or_default();
-            if !running.is_empty() {
+            let counts = |(_, since): &(String, Instant)| since.elapsed() < RESUME_WINDOW;
+            if running.iter().any(counts) {
                 self.trace.violation(format_args!("INV-1: two creates at once for {uid}"));
             }
-            running.push(driver.to_owned());
+            running.push((driver.to_owned(), Instant::now()));
         }
     }
 
@@ -530,7 +535,7 @@ impl Oracle {
         }
         let mut books = self.lock();
         if let Some(running) = books.creates.get_mut(uid)
-            && let Some(at) = running.iter().position(|it| it == driver)
+            && let Some(at) = running.iter().position(|(it, _)| it == driver)
         {
             running.remove(at);
         }

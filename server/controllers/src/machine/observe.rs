@@ -1,13 +1,14 @@
-//! Gathers what a decision is made from. Reads mirrors and sessions; the bootstrap token alone may
-//! need a request.
+//! Gathers what a decision is made from. Reads mirrors and sessions; the bootstrap token, and the pods
+//! of a drain that would end, need a request.
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use ostler_api::machine::MachinePhase;
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::class::uses_class;
 use ostler_lifecycle::hot_update::{ReviewView, RoomView};
+use ostler_lifecycle::machine::would_end;
 use ostler_lifecycle::node;
 use ostler_lifecycle::operation::{OperationView, SecretText, UserData};
 use ostler_lifecycle::replacement::Siblings;
@@ -16,6 +17,7 @@ use ostler_lifecycle::snapshot::{
     Snapshot,
 };
 use rand::RngExt;
+use tracing::debug;
 
 use super::volumes::volumes_of;
 use super::{Broken, Machines, operation, token};
@@ -46,7 +48,8 @@ impl Machines {
         let operation = if expected { OperationView::Expected } else { known };
         let bootstrap = self.configs.view(&machine);
         let bootstrap_token = self.token_of(&machine, &secret, &bootstrap, &target).await?;
-        let (pods, attached) = (self.pods_on(&machine, &target, &node), attached_volumes(&node));
+        let attached = attached_volumes(&node);
+        let pods = self.pods_on(&machine, &target, &node).await;
         let volumes = volumes_of(&machine, &target, &node, &pods, &attached);
         Ok(Some(Snapshot {
             now,
@@ -146,7 +149,8 @@ impl Machines {
         }
     }
 
-    fn pods_on(
+    /// What is watched; but no drain ends by that alone, for it may be older than the cordon.
+    async fn pods_on(
         &self,
         machine: &Machine,
         target: &TargetOf,
@@ -157,12 +161,24 @@ impl Machines {
             return Observed::Unknown;
         }
         let NodeView::Known(node) = node else { return Observed::Known(Vec::new()) };
-        let pods = target.pods.find(PodIndex::Node, &name_of(node));
-        let view = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let view = |pod: &Pod| {
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
             PodView::of(pod, self.refusal_of(target, pod, uid))
         };
-        Observed::Known(pods.iter().map(|pod| view(pod)).collect())
+        let name = name_of(node);
+        let watched = target.pods.find(PodIndex::Node, &name);
+        let pods: Vec<_> = watched.iter().map(|pod| view(pod)).collect();
+        let (now, settings) = ((self.clock.0)(), &self.settings.lifecycle);
+        if !would_end(machine, settings, now, node, &pods) {
+            return Observed::Known(pods);
+        }
+        match self.writer.to(target).pods_on(&name).await {
+            Ok(pods) => Observed::Known(pods.iter().map(view).collect()),
+            Err(error) => {
+                debug!(machine = machine.name(), %error, "pods of the node were not listed");
+                Observed::Unknown
+            }
+        }
     }
 
     /// Asked once, when there are pods to be drained. An API server that does not answer can.

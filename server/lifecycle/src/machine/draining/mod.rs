@@ -24,6 +24,7 @@ use crate::{
 pub(crate) use emptying::{deadline, must_force};
 use emptying::{is_finished, overdue};
 pub(crate) use selection::leaving;
+pub use selection::would_end;
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     if is_finished(pass, &DrainPurpose::Deletion) {
