@@ -35,6 +35,18 @@ fn the_same_seed_is_the_same_life_in_one_process_and_in_another() {
     assert_ne!(first, trace("3"), "another seed is another life");
 }
 
+/// Plans that broke a rule once, by the name under which `docs/simulation.md` tells of them.
+#[test]
+fn what_broke_a_rule_once_breaks_none_any_more() {
+    let plans = concat!(env!("CARGO_MANIFEST_DIR"), "/plans");
+    let plans: Vec<_> = std::fs::read_dir(plans).expect("there are plans").collect();
+    assert!(!plans.is_empty());
+    for plan in plans {
+        let path = plan.expect("plans can be read").path();
+        holds(&["--plan", path.to_str().expect("names are text")]);
+    }
+}
+
 #[test]
 fn the_seeds_that_everybody_runs_break_no_rule() {
     holds(&["--seed", "1", "--seeds", "1000", "--max-seconds", SECONDS]);

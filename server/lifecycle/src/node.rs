@@ -77,7 +77,7 @@ pub(crate) fn is_ours(machine: &Machine, instance: Option<&str>, node: &Node) ->
 /// Machine's is to have, and came during its life. Both times are the API server's.
 pub(crate) fn is_remnant(machine: &Machine, instance: Option<&str>, node: &Node) -> bool {
     let (born, came) = (&machine.metadata.creation_timestamp, &node.metadata.creation_timestamp);
-    let during = born.is_some() && came > born;
+    let during = born.is_some() && came >= born;
     let named = node.metadata.name.as_deref() == expected_name(machine);
     let of_another = provider_id(node).is_some_and(|id| Some(id) != instance);
     during && named && of_another

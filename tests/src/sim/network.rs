@@ -118,12 +118,7 @@ impl Network {
                 () = carry(far_in, near_out, &sky) => {}
             }
         });
-        let link = Link {
-            driver: driver.to_owned(),
-            core,
-            task: task.abort_handle(),
-            since: Instant::now(),
-        };
+        let link = Link { driver: driver.to_owned(), core, task: task.abort_handle() };
         let mut inner = self.lock();
         inner.links.retain(|link| !link.task.is_finished());
         inner.links.push(link);
