@@ -12,6 +12,7 @@ use clap::{Parser, ValueEnum as _};
 use ostler_tests::sim::fleet::{run_all, run_one, warm_up};
 use ostler_tests::sim::shrink::shrink;
 use ostler_tests::sim::{Mutation, Plan, Report, run};
+use tracing_subscriber::EnvFilter;
 
 /// A life makes and drops so much that this is a sixth of its time.
 #[global_allocator]
@@ -42,6 +43,9 @@ struct Args {
     /// With --replay or --plan: every line of what every party saw
     #[arg(long)]
     timeline: bool,
+    /// With --replay or --plan: what the product logs, to stderr, e.g. `ostler_sessions=debug`
+    #[arg(long)]
+    log: Option<String>,
     /// With --replay or --plan: finds the shortest plan that fails in the same way, and prints it
     #[arg(long)]
     shrink: bool,
@@ -126,6 +130,11 @@ fn replay(args: &Args, plan: &Plan) -> io::Result<bool> {
     } else {
         plan.clone()
     };
+    if let Some(filter) = &args.log {
+        let filter = filter.parse::<EnvFilter>().map_err(io::Error::other)?;
+        let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+        log.without_time().init();
+    }
     let report = run_one(&plan, args.timeline)?;
     // Whoever reads may have seen enough.
     let mut out = io::stdout().lock();

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::operations::Place;
 use super::session::{Guest, Lost, Provider, Session, Work};
 use super::timers::Timer;
-use super::{Count, Effect, Hub, OpId, SessionKey};
+use super::{Count, Effect, Hub, MOST_DEPARTED, OpId, SessionKey};
 use crate::session::frames::{self, FRAME_BYTES};
 use crate::session::hello::{self, Introduction};
 use crate::session::machine::{Machine, Step};
@@ -219,9 +219,17 @@ impl Hub {
         }
     }
 
-    /// Another process came, holding nothing: those of the same principal whose streams ended
-    /// before are taken for dead, and nobody waits for their return.
+    /// A new process came, holding nothing: those of the same principal whose streams ended before
+    /// are taken for dead, and nobody waits for their return. One that was here before says nothing
+    /// of the others: all streams may have ended for one reason, and the others come back in a moment.
     fn succeed(&mut self, now: Instant, driver: &Introduction, principal: &str) {
+        let since = now.checked_sub(self.options.timing.resume_window);
+        let returns = |(at, instance): &(Instant, String)| {
+            *instance == driver.instance_id && since.is_none_or(|since| *at >= since)
+        };
+        if self.departed.iter().any(returns) {
+            return;
+        }
         let dead = self.lost.iter().filter(|(_, lost)| {
             lost.stream_ended
                 && lost.provider == driver.provider
@@ -318,6 +326,10 @@ impl Hub {
             "session ended"
         );
         self.count(Count::Closed { provider: provider.clone(), reason });
+        if self.departed.len() == MOST_DEPARTED {
+            self.departed.pop_front();
+        }
+        self.departed.push_back((now, instance_id.clone()));
         if !operations.is_empty() {
             let window = now + self.options.timing.resume_window;
             // One that ends does not come back after its end.
