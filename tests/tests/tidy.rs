@@ -211,6 +211,34 @@ fn the_readme_names_every_command() {
     );
 }
 
+#[test]
+fn every_mutation_applies_says_what_it_takes_away_and_is_in_the_table() {
+    let files = files().unwrap();
+    let page = text(&files, "docs/simulation.md");
+    let is_patch = |file: &&SourceFile| file.path.extension().is_some_and(|kind| kind == "patch");
+    let mut wrong = Vec::new();
+    for SourceFile { path, text } in files.iter().filter(is_patch) {
+        let mut lines = text.lines();
+        let said = lines.next().is_some_and(|measure| measure.ends_with('.'))
+            && lines.next().is_some_and(|rule| rule.starts_with("Should notice: "));
+        if !said {
+            wrong.push(format!("{}: says which measure, then which rule", path.display()));
+        }
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        if !page.contains(&format!("| `{name}` |")) {
+            wrong.push(format!("docs/simulation.md, Can it fail?, has no row for `{name}`"));
+        }
+        let mut check = Command::new("git");
+        let checked = check.args(["apply", "--check"]).arg(path).current_dir(root()).output();
+        let checked = checked.unwrap();
+        if !checked.status.success() {
+            let why = String::from_utf8_lossy(&checked.stderr);
+            wrong.push(format!("{}: make it anew: {why}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// Whether this is the name of a test of a fault: `f07_…`.
 fn is_fault(name: &str) -> bool {
     let mut chars = name.chars();

@@ -58,6 +58,9 @@ struct Args {
     /// Takes each safety measure away in turn, and says how many of the seeds it took to find it out
     #[arg(long)]
     mutations: bool,
+    /// Ends with the first life that breaks a rule, and says how many it took
+    #[arg(long)]
+    until_failure: bool,
     /// Prints how often which fault met which state
     #[arg(long)]
     coverage: bool,
@@ -98,6 +101,7 @@ fn act(args: &Args) -> io::Result<bool> {
     }
     match args.check_determinism {
         Some(times) => check_determinism(args, first, times),
+        None if args.until_failure => until_failure(args, first),
         None => many(args, first),
     }
 }
@@ -177,24 +181,54 @@ fn check_determinism(args: &Args, first: u64, times: u64) -> io::Result<bool> {
 fn mutations(args: &Args, first: u64) -> io::Result<bool> {
     let mut all = true;
     for mutation in Mutation::value_variants() {
-        let begin = Instant::now();
-        let limit = args.max_seconds.map(Duration::from_secs);
-        let (mut needed, mut found) = (0_u64, None);
-        let plans = first..first.saturating_add(args.seeds);
-        let plans = plans.map(|seed| Plan { mutation: Some(*mutation), ..Plan::of(seed) });
-        run_all(plans, jobs(args), false, |_, report| {
-            needed += u64::from(found.is_none());
-            if let (None, Some(violation)) = (&found, report.violations.first()) {
-                found = Some(format!("seed {}, {violation}", report.seed));
-            }
-            found.is_none() && limit.is_none_or(|limit| begin.elapsed() < limit)
-        })?;
+        let (lives, found) = first_failure(args, first, Some(*mutation))?;
         all &= found.is_some();
         let how = found.unwrap_or_else(|| "not found out".to_owned());
         let short: String = how.chars().take(160).collect();
-        println!("{mutation:?}: {needed} seeds: {short}");
+        println!("{mutation:?}: {lives} seeds: {short}");
     }
     Ok(all)
+}
+
+/// Whether no rule was broken. `tests/mutations/run` reads what is printed.
+fn until_failure(args: &Args, first: u64) -> io::Result<bool> {
+    let (lives, found) = first_failure(args, first, args.mutation)?;
+    match &found {
+        Some(how) => println!("found after {lives} seeds: {how}"),
+        None => println!("not found in {lives} seeds"),
+    }
+    Ok(found.is_none())
+}
+
+/// How many lives it took until one broke a rule, and which rule that was.
+fn first_failure(
+    args: &Args,
+    first: u64,
+    mutation: Option<Mutation>,
+) -> io::Result<(u64, Option<String>)> {
+    let begin = Instant::now();
+    let limit = args.max_seconds.map(Duration::from_secs);
+    let (mut lives, mut found) = (0_u64, None);
+    let plans = first..first.saturating_add(args.seeds);
+    let plans = plans.map(|seed| Plan { mutation, ..Plan::of(seed) });
+    run_all(plans, jobs(args), false, |_, report| {
+        lives += u64::from(found.is_none());
+        // What broke off is told of at the end, and is why nothing else went on.
+        let panic = report.violations.iter().find(|violation| violation.contains("panic: "));
+        if let (None, Some(violation)) = (&found, panic.or_else(|| report.violations.first())) {
+            found = Some(format!("seed {}, {}", report.seed, in_short(violation)));
+        }
+        found.is_none() && limit.is_none_or(|limit| begin.elapsed() < limit)
+    })?;
+    Ok((lives, found))
+}
+
+/// A violation in one line: of an assertion its place and what it found, without the whole plan.
+fn in_short(violation: &str) -> String {
+    let mut lines = violation.lines();
+    let first = lines.next().unwrap_or_default();
+    let found = lines.map(str::trim).find(|line| line.starts_with("left: "));
+    found.map_or_else(|| first.to_owned(), |found| format!("{first} {found}"))
 }
 
 fn many(args: &Args, first: u64) -> io::Result<bool> {
