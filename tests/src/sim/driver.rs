@@ -322,7 +322,7 @@ impl Driver for SimDriver {
             }
             if self.lies(Lie::Gone) {
                 let left = self.instance(&ctx.target().uid);
-                for left in left {
+                if let Some(left) = left {
                     self.oracle.lied(&left.provider_id);
                 }
                 return Ok(());

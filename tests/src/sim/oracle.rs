@@ -101,7 +101,7 @@ pub const UNREACHABLE_AFTER: Duration = Duration::from_mins(2);
 
 /// For how long an operation is waited for whose session is lost. What a driver still does that was not
 /// heard of for so long, nobody can know.
-const RESUME_WINDOW: Duration = Duration::from_secs(60);
+const RESUME_WINDOW: Duration = Duration::from_mins(1);
 /// Events that are kept; more than any life has.
 const MOST_TOLD: usize = 10_000;
 
