@@ -119,11 +119,11 @@ fn an_instance_that_vanished_is_made_again_although_a_stale_node_is_there() {
 
 /// The Node of an instance of this very machine that nobody knew of, and whose kubelet is silent.
 fn remnant(world: &World, ready: &str) -> NodeView {
-    let mut node = without_id(world, -1);
+    let mut node = node(ready, world.now);
+    node.metadata.creation_timestamp = without_id(world, -1).metadata.creation_timestamp;
     node.spec.as_mut().unwrap().provider_id = Some("fake:///of-a-lost-answer".to_owned());
     node.metadata.name = expected_name(world.machine()).map(str::to_owned);
     node.metadata.uid = Some("of-the-remnant".to_owned());
-    node.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = ready.to_owned();
     NodeView::Known(Arc::new(node))
 }
 
