@@ -1,5 +1,5 @@
-//! Gathers what a decision is made from. Reads mirrors and sessions; the bootstrap token, and the pods
-//! of a drain that would end, need a request.
+//! Gathers what a decision is made from. Reads mirrors and sessions; the bootstrap token, the pods of a
+//! drain that would end, and the Node of a Machine that would go need a request.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Machines {
         let content = class.as_ref().or(kept.as_ref()).map(Arc::as_ref);
         let secret = self.secret_view(content);
         let target = self.stores.targets.of(&machine);
-        let node = node_view(&machine, &target);
+        let node = self.node_of(&machine, &target).await;
         let now = (self.clock.0)();
         let known = operation::view(&self.sessions, &self.memory, machine.uid(), now);
         let expected = known == OperationView::Idle && self.may_come_back(&machine);
@@ -145,6 +145,28 @@ impl Machines {
             },
             MergedSecret::Merged { revision, user_data, .. } => {
                 SecretView::Known(SecretFacts { revision, user_data: user_data.map(UserData::new) })
+            }
+        }
+    }
+
+    /// What is watched; but a Machine does not go by that alone. A Node that came in the last moment of
+    /// its instance may not be seen yet, and nobody else would delete it.
+    async fn node_of(&self, machine: &Machine, target: &TargetOf) -> NodeView {
+        let watched = node_view(machine, target);
+        let name = node::expected_name(machine).filter(|_| node::is_missed(machine));
+        let (NodeView::Absent, TargetOf::Cluster(target), Some(name)) = (&watched, target, name)
+        else {
+            return watched;
+        };
+        let writer = self.writer.to(target);
+        match writer.get(&writer.cluster_api::<Node>(), name).await {
+            Ok(found) => {
+                let named = found.map(Arc::new);
+                node::choose(machine, &node::Candidates { named, ..node::Candidates::default() })
+            }
+            Err(error) => {
+                debug!(machine = machine.name(), %error, "the node was not looked up");
+                NodeView::Unknown
             }
         }
     }
