@@ -90,8 +90,18 @@ impl Daemon {
         while !docker.answers() {
             tokio::time::sleep(Duration::from_millis(100)).await;
             if process.try_wait().unwrap().is_some() {
+                self.forget_torn_networks();
                 *process = self.spawn();
             }
+        }
+    }
+
+    /// Killed while it made a network, Docker 20.10 panics in `reservePools` at every start, over what
+    /// it had written of it. Whoever has such an engine takes away what it knows of networks.
+    fn forget_torn_networks(&self) {
+        let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        if log.contains("libnetwork.(*controller).reservePools") {
+            let _gone = std::fs::remove_file(self.data.join("network/files/local-kv.db"));
         }
     }
 
