@@ -242,7 +242,16 @@ impl Machines {
     ) -> Result<(), WriteError> {
         let writer = self.writer.to(self.target(snapshot)?.as_ref());
         let api: Api<Node> = writer.cluster_api();
-        writer.delete(&api, name, Deletion { uid: Some(uid), at_once: false }).await
+        let deleted = writer.delete(&api, name, Deletion { uid: Some(uid), at_once: false }).await;
+        if !matches!(deleted, Err(WriteError::Conflict)) {
+            return deleted;
+        }
+        // Another Node of that name; unless somebody else refused, such as a webhook.
+        let there = writer.get(&api, name).await?;
+        if there.is_some_and(|node| node.metadata.uid.as_deref() == Some(uid)) {
+            return Err(WriteError::Other("the node is there, and was not deleted".to_owned()));
+        }
+        deleted
     }
 
     async fn delete_machine(&self, machine: &Machine) -> Result<(), WriteError> {
