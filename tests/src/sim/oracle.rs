@@ -236,7 +236,7 @@ impl Oracle {
             // Answers come in the order of the writes: there is one server and no delay before here.
             let exists = |id: &str| books.instances.contains_key(id);
             if let Some(wrong) = life::wrong(before, &machine, exists) {
-                self.trace.violation(format_args!("model: {}: {wrong}", machine.name()));
+                self.broken(format_args!("model: {}: {wrong}", machine.name()));
             }
             let went = before.has_finalizer() && !machine.has_finalizer();
             if went && ours {
