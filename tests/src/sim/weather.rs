@@ -97,6 +97,11 @@ impl Sky {
         })
     }
 
+    /// Whether weather of this very kind strikes.
+    fn is(&self, wanted: Weather) -> bool {
+        self.strikes(|kind| (kind == wanted).then_some(())).is_some()
+    }
+
     /// What happens to a request of this party.
     pub fn request(&self, who: Party) -> Luck {
         let luck = self.strikes(|kind| {
@@ -213,22 +218,22 @@ impl Sky {
 
     /// Whether there is no room for another instance.
     pub fn full(&self) -> bool {
-        self.strikes(|kind| (kind == Weather::CloudFull).then_some(())).is_some()
+        self.is(Weather::CloudFull)
     }
 
     /// Whether the infrastructure does not see what it made.
     pub fn blind(&self) -> bool {
-        self.strikes(|kind| (kind == Weather::CloudBlind).then_some(())).is_some()
+        self.is(Weather::CloudBlind)
     }
 
     /// Whether a message comes twice.
     pub fn link_twice(&self) -> bool {
-        self.strikes(|kind| (kind == Weather::LinkTwice).then_some(())).is_some()
+        self.is(Weather::LinkTwice)
     }
 
     /// Whether a list is an old one.
     pub fn stale(&self) -> bool {
-        self.strikes(|kind| (kind == Weather::CloudStale).then_some(())).is_some()
+        self.is(Weather::CloudStale)
     }
 
     /// Cuts the watches of a party.
