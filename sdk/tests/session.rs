@@ -404,11 +404,7 @@ async fn a_secret_that_is_denied_because_the_session_is_over_is_asked_for_in_the
     assert_eq!(core.calls().secrets.load(Ordering::SeqCst), 1);
     drop(session);
 
-    let mut session = core.session().await;
-    session.hello().await;
-    let session_id = "next".to_owned();
-    session.send(ToDriver::Welcome(proto::Welcome { session_id, ..welcome() })).await;
-    session.state().await;
+    let (mut session, _) = core.welcomed_as("next").await;
     assert_eq!(session.failed().await.message, "login *** refused");
 }
 
@@ -424,11 +420,7 @@ async fn a_secret_is_asked_for_in_every_session_while_one_ends_after_another() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(core.calls().secrets.load(Ordering::SeqCst), asked);
         drop(session);
-        session = core.session().await;
-        session.hello().await;
-        let session_id = next.to_owned();
-        session.send(ToDriver::Welcome(proto::Welcome { session_id, ..welcome() })).await;
-        session.state().await;
+        (session, _) = core.welcomed_as(next).await;
     }
     assert_eq!(session.failed().await.message, "login *** refused");
 }

@@ -99,9 +99,15 @@ impl TinyCore {
 
     /// The next session, and its Hello, answered with a Welcome as ACTIVE.
     pub(crate) async fn welcomed(&mut self) -> (CoreSession, proto::Hello) {
+        self.welcomed_as(&welcome().session_id).await
+    }
+
+    /// The same, with this id of the session.
+    pub(crate) async fn welcomed_as(&mut self, id: &str) -> (CoreSession, proto::Hello) {
         let mut session = self.session().await;
         let hello = session.hello().await;
-        session.send(ToDriver::Welcome(welcome())).await;
+        let session_id = id.to_owned();
+        session.send(ToDriver::Welcome(proto::Welcome { session_id, ..welcome() })).await;
         session.state().await;
         (session, hello)
     }
