@@ -4,6 +4,7 @@ use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_proto::v1alpha1::RoleKind;
 use tokio::time::Instant;
 
+use super::leadership::Leadership;
 use super::queue::Held;
 use super::session::Session;
 use super::timers::Timer;
@@ -78,8 +79,10 @@ impl Hub {
         }
     }
 
-    /// Gives a live session a role and tells its driver. One that drains goes on as it is.
+    /// Gives a live session a role and tells its driver. One that drains goes on as it is, and a core
+    /// that goes says nothing: what it says has no term, and would end that of the next core.
     fn set_role(&mut self, key: Option<SessionKey>, role: RoleKind) {
+        let Leadership::Leads { term, .. } = self.leadership.clone() else { return };
         let Some(key) = key else { return };
         let Some(session) = self.sessions.get_mut(&key) else { return };
         if session.is_draining() || session.role == role {
@@ -88,7 +91,7 @@ impl Hub {
         session.role = role;
         let provider = &session.driver.provider;
         tracing::info!(provider, session = session.id, role = role.as_str_name(), "role changed");
-        self.send_frame(key, frames::role(role, self.term()), Room::Limited);
+        self.send_frame(key, frames::role(role, term), Room::Limited);
     }
 
     /// A provider has had no driver for the resume window: what waits for it is given back.

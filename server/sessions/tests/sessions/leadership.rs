@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
-use ostler_proto::v1alpha1::{GetMachineClassRequest, GetSecretRequest};
+use ostler_proto::v1alpha1::{GetMachineClassRequest, GetSecretRequest, RoleKind};
 use ostler_sessions::{Sessions, SessionsOptions, StaticTokens, SubmitError, TargetView, Term};
 use tokio::time::Instant;
 use tonic::{Code, Status};
@@ -71,6 +71,20 @@ async fn nothing_is_sent_after_the_loss_of_leadership_and_drivers_are_told() {
     assert_eq!(status.code(), Code::Unavailable);
     let refused = core.sessions.submit(create("op-3", "uid-3"));
     assert!(matches!(refused, Err(SubmitError::NoDriver { .. })), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_that_goes_gives_no_roles_in_a_term_that_is_none() {
+    let mut core = Core::start();
+    let (mut standby, _) = Driver::dial(&core, hello(1)).await;
+    let mut active = Driver::ready_with(&mut core, 2, 4).await;
+    assert!(matches!(active.hear().await, Heard::Role(it) if it.role() == RoleKind::Active));
+    assert!(matches!(standby.hear().await, Heard::Role(it) if it.role() == RoleKind::Standby));
+    core.sessions.stop();
+    for mut driver in [standby, active] {
+        assert!(matches!(driver.hear().await, Heard::Draining(_)));
+        assert_eq!(driver.closed().await.0.reason, "CORE_STOPPING");
+    }
 }
 
 #[tokio::test(start_paused = true)]
