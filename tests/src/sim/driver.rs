@@ -9,6 +9,7 @@ use ostler_driver_fake::cloud::{
     Bootstrap, CLUSTER_TAG, Identity, Instance as CloudInstance, Lookup, MACHINE_TAG, NewInstance,
     UID_TAG,
 };
+use ostler_driver_fake::spec::{ProviderSpec, Resource};
 use ostler_driver_sdk::{
     ClassReview, Context, CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo,
     GetMachineStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, OptionalOperation,
@@ -26,8 +27,9 @@ use super::weather::{Mishap, Sky};
 const MOST_ANSWERED: usize = 64;
 /// After how long an answer has arrived at the core, or never will.
 const LONG_AGO: Duration = Duration::from_secs(90);
-/// How long an infrastructure may not see what it made.
-const BLIND: Duration = Duration::from_secs(45);
+/// How long an infrastructure may not see what it made, by the contract. By the clock of a core that is
+/// wrong, that time is over sooner.
+const BLIND: Duration = Duration::from_secs(115);
 /// Lists that are remembered, to be shown again later.
 const OLD_LISTS: usize = 4;
 
@@ -187,7 +189,8 @@ impl SimDriver {
     /// does not make another one meanwhile.
     fn unseen(&self, uid: &str) -> Option<CloudInstance> {
         let now = self.fake.cloud().clock().now();
-        let made = self.instance(uid).filter(|it| !it.is_older(BLIND, now))?;
+        let blind = BLIND.saturating_sub(self.oracle.tolerance());
+        let made = self.instance(uid).filter(|it| !it.is_older(blind, now))?;
         (self.oracle.knows(uid, &made.provider_id) && self.sky.blind()).then_some(made)
     }
 
@@ -228,6 +231,17 @@ impl SimDriver {
             previous: request.provider_id.clone(),
             by_name: None,
         })
+    }
+
+    /// An update that comes as far as the first resource.
+    async fn half(&self, request: &UpdateMachine) -> Result<Updated, DriverError> {
+        let class = request.ctx.class().await?;
+        let spec: ProviderSpec = serde_json::from_str(&class.provider_spec_json)
+            .map_err(|error| DriverError::invalid_argument(error.to_string()).not_applied())?;
+        let [first, ..] = Resource::ALL;
+        let cloud = self.fake.cloud();
+        drop(cloud.bring_tags(&request.provider_id, first, spec.tags.of(first)));
+        Err(DriverError::internal("bad weather in the middle").partial())
     }
 
     /// An old list, if the weather is so.
@@ -375,6 +389,9 @@ impl Driver for SimDriver {
     async fn update_machine(&self, request: UpdateMachine) -> Result<Updated, DriverError> {
         let ctx = request.ctx.clone();
         let work = async {
+            if self.sky.half() {
+                return self.half(&request).await;
+            }
             let updated = if self.breaks(Mutation::UpdateLies) {
                 Updated::default()
             } else {

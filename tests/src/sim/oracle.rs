@@ -72,6 +72,8 @@ struct Books {
     unready: BTreeMap<String, Instant>,
     /// Instances that exist, of all clouds, by provider id.
     instances: BTreeMap<String, Instance>,
+    /// Every instance that ever was: its UID by its provider id.
+    made: BTreeMap<String, String>,
     /// Instances of others, which nobody may touch.
     foreign: BTreeMap<String, Instance>,
     /// UIDs of Machines whose instance somebody deleted by hand.
@@ -112,6 +114,11 @@ impl Oracle {
         Self { trace, epoch, tolerance, lies, inner: Arc::default() }
     }
 
+    /// By how much clocks may be wrong: that of who wrote a time and that of who reads it.
+    pub fn tolerance(&self) -> Duration {
+        self.tolerance
+    }
+
     /// A rule is broken that nobody can keep whose drivers lie.
     fn broken(&self, what: impl Display) {
         if self.lies {
@@ -148,6 +155,13 @@ impl Oracle {
     pub fn knows(&self, uid: &str, provider_id: &str) -> bool {
         let books = self.lock();
         books.lives.get(uid).is_some_and(|life| life.machine.provider_id() == Some(provider_id))
+    }
+
+    /// The instances that a Machine of this UID had, and that are gone.
+    pub fn gone(&self, uid: &str) -> BTreeSet<String> {
+        let books = self.lock();
+        let gone = |(id, of): &(&String, &String)| *of == uid && !books.instances.contains_key(*id);
+        books.made.iter().filter(gone).map(|(id, _)| id.clone()).collect()
     }
 
     /// Somebody outside takes this instance away: not the product's doing.
@@ -460,6 +474,7 @@ impl Oracle {
         if left {
             books.strays.insert(instance.provider_id.clone());
         }
+        books.made.insert(instance.provider_id.clone(), uid.clone());
         books.instances.insert(instance.provider_id.clone(), instance.clone());
     }
 
@@ -486,7 +501,12 @@ impl Oracle {
                 "the instance of {name} is deleted, and nobody deleted the Machine"
             ));
         }
-        if self.excused(&books, life) || !books.nodes.contains_key(name) {
+        // The Node of another instance keeps its pods.
+        let own = |node: &Node| {
+            let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_ref());
+            id.is_none_or(|id| *id == instance.provider_id)
+        };
+        if self.excused(&books, life) || !books.nodes.get(name).is_some_and(own) {
             return;
         }
         let on_node =

@@ -59,6 +59,8 @@ pub enum What {
     Workload { pods: u8 },
     /// The budgets let go.
     Release,
+    /// A user deletes a machine and takes its finalizers away: its instance is nobody's from then on.
+    TearAway { machine: u8 },
     /// Somebody deletes an instance by hand.
     Vanish { machine: u8 },
     /// SIGKILL, and a new process so many milliseconds later; after so many more writes, in the
@@ -126,8 +128,10 @@ pub enum Weather {
     CloudFull,
     /// Creations and deletions are answered by nobody, and done long after everybody gave them up.
     CloudLate,
-    /// An instance is not found for some seconds after it was made, nor by whoever would make it again.
+    /// An instance is not found for up to two minutes after it was made, nor by whoever would make it again.
     CloudBlind,
+    /// Updates stop in the middle, and say so.
+    CloudHalf,
     /// Messages of a link come twice.
     LinkTwice,
     /// Drivers break the contract.
@@ -168,6 +172,7 @@ impl Weather {
             Self::CloudFull => "cloud-full",
             Self::CloudLate => "cloud-late",
             Self::CloudBlind => "cloud-blind",
+            Self::CloudHalf => "cloud-half",
             Self::LinkTwice => "link-twice",
             Self::CloudLies(Lie::Made) => "lie-made",
             Self::CloudLies(Lie::Gone) => "lie-gone",
@@ -191,6 +196,7 @@ impl What {
             Self::Cut => "cut",
             Self::Skew { .. } => "skew",
             Self::CutWatches { .. } => "cut-watches",
+            Self::TearAway { .. } => "tear-away",
             Self::Vanish { .. } => "vanish",
             Self::Weather { kind, .. } => kind.word(),
             Self::Create { .. }
@@ -269,7 +275,7 @@ fn small(dice: &Dice, below: u8) -> u8 {
 
 fn user(dice: &Dice) -> What {
     let machine = small(dice, MACHINES);
-    match dice.between(0, 16) {
+    match dice.between(0, 17) {
         0..=3 => What::Delete { machine },
         4 => What::Force { machine },
         5..=7 => What::Edit { class: small(dice, CLASSES), version: small(dice, 3) },
@@ -283,6 +289,7 @@ fn user(dice: &Dice) -> What {
         },
         13 => What::Create { machine, class: small(dice, CLASSES) },
         14 => What::Workload { pods: 1 + small(dice, 4) },
+        15 => What::TearAway { machine },
         _ => What::Release,
     }
 }
@@ -320,7 +327,7 @@ fn party(dice: &Dice) -> Party {
 
 fn weather(dice: &Dice) -> Weather {
     let party = party(dice);
-    match dice.between(0, 18) {
+    match dice.between(0, 19) {
         0 => Weather::ApiDown(party),
         1 => Weather::ApiCode(party, dice.pick(&[409, 429, 500, 503, 504])),
         2 => Weather::ApiLost(party),
@@ -338,6 +345,7 @@ fn weather(dice: &Dice) -> Weather {
         14 => Weather::CloudLate,
         15 => Weather::LinkTwice,
         16 => Weather::CloudBlind,
+        17 => Weather::CloudHalf,
         _ => Weather::CloudStale,
     }
 }

@@ -1,12 +1,13 @@
 //! What users do, and the objects that they apply.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Resource};
 use ostler_api::MachineClass;
 use ostler_api::machine::Machine;
@@ -180,6 +181,27 @@ impl Users {
         });
         let patch = Patch::Strategic(json!({ "status": { "conditions": [condition] } }));
         api.patch_status(node, &PatchParams::default(), &patch).await.ok();
+    }
+
+    /// Deletes the Nodes of these instances.
+    pub async fn forget_nodes(&self, gone: &BTreeSet<String>) {
+        if gone.is_empty() {
+            return;
+        }
+        let api = Api::<Node>::all(self.client());
+        for node in self.all::<Node>().await {
+            let id = node.spec.and_then(|spec| spec.provider_id);
+            if id.is_some_and(|id| gone.contains(&id)) {
+                let name = node.metadata.name.unwrap_or_default();
+                let params = DeleteParams::default();
+                let params = match node.metadata.uid {
+                    Some(uid) => params
+                        .preconditions(Preconditions { uid: Some(uid), resource_version: None }),
+                    None => params,
+                };
+                api.delete(&name, &params).await.ok();
+            }
+        }
     }
 
     /// Binds pods to a Node that takes pods.

@@ -189,6 +189,7 @@ impl Sky {
             | Weather::CloudFull
             | Weather::CloudLate
             | Weather::CloudBlind
+            | Weather::CloudHalf
             | Weather::CloudLies(_)
             | Weather::CloudStale => None,
         });
@@ -224,6 +225,11 @@ impl Sky {
     /// Whether the infrastructure does not see what it made.
     pub fn blind(&self) -> bool {
         self.is(Weather::CloudBlind)
+    }
+
+    /// Whether an update stops in the middle.
+    pub fn half(&self) -> bool {
+        self.is(Weather::CloudHalf)
     }
 
     /// Whether a message comes twice.

@@ -207,6 +207,7 @@ impl World {
             }
             What::Workload { pods } => self.workload(pods),
             What::Release => self.users.release().await,
+            What::TearAway { machine } => self.tear_away(machine).await,
             What::Vanish { machine } => self.vanish(machine),
             What::CrashCore { core, down, writes } => {
                 let Some(part) = self.cores.get(usize::from(core) % self.cores.len()) else {
@@ -256,6 +257,24 @@ impl World {
                     users.pod(&name, &node, 20).await;
                 }
                 sleep(BACK_AFTER).await;
+            }
+        });
+    }
+
+    /// A user has had enough of a machine. What it leaves behind is for the core to find, but for its Node:
+    /// that goes once the instance is gone, as it does wherever a cloud controller manager runs.
+    async fn tear_away(&self, machine: u8) {
+        let name = machine_name(machine);
+        let torn = self.around.oracle.lives().into_iter().find(|(_, life)| life.name == name);
+        let Some((uid, _)) = torn else { return };
+        self.users.delete(&name).await;
+        let patch = serde_json::json!({ "metadata": { "finalizers": null } });
+        self.users.patch_machine(&name, patch).await;
+        let (users, oracle) = (self.users.clone(), self.around.oracle.clone());
+        tokio::spawn(async move {
+            loop {
+                sleep(NODE_MONITOR_GRACE).await;
+                users.forget_nodes(&oracle.gone(&uid)).await;
             }
         });
     }
