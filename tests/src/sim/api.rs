@@ -110,8 +110,10 @@ impl Front {
             if let Some(mutation) = self.mutation {
                 self.early(mutation, &method, &path, &wrote).await;
             }
-            let change = Change::read(&self.name, &method, &path, &asked, &body);
-            self.oracle.wrote(&change);
+            if Oracle::judges(&path) {
+                let change = Change::read(&self.name, &method, &path, &asked, &body);
+                self.oracle.wrote(&change);
+            }
             if self.on_write.as_ref().is_some_and(|on_write| on_write()) {
                 self.trace.note(&self.name, "dies with the answer on its way");
                 std::future::pending::<()>().await;

@@ -11,11 +11,10 @@ use super::run::{Report, run};
 /// Real seconds that a life may take: one that takes longer goes round in circles.
 const LIMIT: u32 = 120;
 
-/// Runs what a process needs once, so that those that are forked from it need not. Nothing else may
-/// have run.
+/// Lives a life, so that what a process needs once is there in those that are forked from it. Nothing
+/// else may have run.
 pub fn warm_up() {
-    let plan = Plan { steps: Vec::new(), ..Plan::of(0) };
-    drop(run(&plan, false));
+    drop(run(&Plan::of(0), false));
 }
 
 /// Runs the plans, `jobs` at once, and hands over each report when it is there. Stops when `take`

@@ -203,6 +203,11 @@ impl Oracle {
         }
     }
 
+    /// Whether a rule is about what is there. The others are not read: reading takes most of the time.
+    pub fn judges(path: &str) -> bool {
+        path.split('/').any(|segment| ["machines", "nodes", "pods"].contains(&segment))
+    }
+
     /// An object was changed.
     pub fn wrote(&self, change: &Change) {
         let kind = change.object.get("kind").and_then(Value::as_str).unwrap_or_default();

@@ -24,8 +24,27 @@ pub struct Users {
     client: Client,
 }
 
-/// Made once for all lives.
-static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(ostler_api::crds);
+/// Made once for all lives. Without the descriptions, which are most of them and which nobody reads here.
+static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(|| {
+    let mute = |crd: CustomResourceDefinition| {
+        let mut crd = serde_json::to_value(crd).expect("a definition is an object");
+        crd.pointer_mut("/spec/versions").into_iter().for_each(drop_descriptions);
+        serde_json::from_value(crd).expect("nobody needs descriptions")
+    };
+    ostler_api::crds().into_iter().map(mute).collect()
+});
+
+fn drop_descriptions(within: &mut Value) {
+    match within {
+        Value::Object(fields) => {
+            // A property of this name would be a schema, and no text.
+            fields.retain(|name, value| name != "description" || !value.is_string());
+            fields.values_mut().for_each(drop_descriptions);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_descriptions),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
 
 /// Name of a machine.
 pub fn machine_name(number: u8) -> String {

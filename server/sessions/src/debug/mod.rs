@@ -7,7 +7,7 @@ mod tail;
 mod targets;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use ostler_proto::v1alpha1::driver_debug_service_server::{
     DriverDebugService, DriverDebugServiceServer,
@@ -26,7 +26,7 @@ pub(crate) use self::tail::{Tail, Tap};
 pub use self::targets::{KnownMachine, Targets};
 use crate::Sessions;
 use crate::hub::Selected;
-use crate::service::with_reflection;
+use crate::service::reflection;
 use crate::session::Close;
 
 /// Operations that are shown, unless the request says how many.
@@ -55,6 +55,9 @@ impl fmt::Debug for AdminOptions {
     }
 }
 
+/// Read once a process: tests start many cores in one.
+static REFLECTION: LazyLock<Routes> = LazyLock::new(|| reflection(ADMIN_FILE_DESCRIPTOR_SET));
+
 impl Sessions {
     /// The gRPC services for people: DriverDebugService, health, reflection v1 and v1alpha. Whoever
     /// serves them must know that the caller may use them.
@@ -62,8 +65,7 @@ impl Sessions {
         let AdminOptions { targets, leading } = options;
         let debug = Debug { sessions: self.clone(), targets, leading };
         let service = DriverDebugServiceServer::new(debug).max_encoding_message_size(ANSWER_BYTES);
-        let routes = Routes::new(service).add_service(self.health.service());
-        with_reflection(routes, ADMIN_FILE_DESCRIPTOR_SET)
+        REFLECTION.clone().add_service(service).add_service(self.health.service())
     }
 
     /// Ends what [`Self::admin_service`] would keep open for ever.

@@ -7,7 +7,7 @@ mod scrub;
 mod serve;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use ostler_proto::v1alpha1::driver_service_server::{DriverService, DriverServiceServer};
 use ostler_proto::v1alpha1::{
@@ -35,27 +35,28 @@ pub(crate) fn routes(shell: &Arc<Shell>, health: &Health) -> Routes {
     let driver = DriverServiceServer::new(Service { shell: Arc::clone(shell) })
         .max_decoding_message_size(frame)
         .max_encoding_message_size(UNARY_BYTES);
-    let routes = Routes::new(driver).add_service(health.service());
-    with_reflection(routes, v1alpha1::FILE_DESCRIPTOR_SET)
+    REFLECTION.clone().add_service(driver).add_service(health.service())
 }
 
-/// The services with reflection of `contract` and health, for grpcurl of every age.
-pub(crate) fn with_reflection(routes: Routes, contract: &'static [u8]) -> Routes {
-    match (reflection(contract).build_v1(), reflection(contract).build_v1alpha()) {
-        (Ok(v1), Ok(v1alpha)) => routes.add_service(v1).add_service(v1alpha),
+/// Read once a process: tests start many cores in one.
+static REFLECTION: LazyLock<Routes> = LazyLock::new(|| reflection(v1alpha1::FILE_DESCRIPTOR_SET));
+
+/// Reflection of `contract` and health, for grpcurl of every age.
+pub(crate) fn reflection(contract: &'static [u8]) -> Routes {
+    let described = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(contract)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // So that grpcurl can show the reason of a refusal.
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
+    };
+    match (described().build_v1(), described().build_v1alpha()) {
+        (Ok(v1), Ok(v1alpha)) => Routes::new(v1).add_service(v1alpha),
         (Err(error), _) | (_, Err(error)) => {
             tracing::error!(%error, "no reflection: the contract has no readable description");
-            routes
+            Routes::default()
         }
     }
-}
-
-fn reflection(contract: &[u8]) -> tonic_reflection::server::Builder<'_> {
-    tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(contract)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        // So that grpcurl can show the reason of a refusal.
-        .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
 }
 
 struct Service {
