@@ -203,19 +203,10 @@ impl SimDriver {
         strikes
     }
 
-    fn identity(ctx: &Context) -> Identity {
-        let target = ctx.target();
-        Identity {
-            cluster_id: ctx.cluster_id().to_owned(),
-            machine_name: target.name.clone(),
-            machine_uid: target.uid.clone(),
-        }
-    }
-
     /// What the fake driver makes of a create.
     async fn wanted(&self, request: &CreateMachine) -> Result<NewInstance, DriverError> {
         let (ctx, class) = (&request.ctx, request.ctx.class().await?);
-        let identity = Self::identity(ctx);
+        let identity = Identity::of(ctx);
         let own = [
             (CLUSTER_TAG.to_owned(), identity.cluster_id.clone()),
             (MACHINE_TAG.to_owned(), identity.machine_name.clone()),
@@ -342,7 +333,7 @@ impl Driver for SimDriver {
                 return Ok(());
             }
             if let Some(time) = self.sky.late() {
-                let (cloud, identity) = (self.fake.cloud().clone(), Self::identity(&ctx));
+                let (cloud, identity) = (self.fake.cloud().clone(), Identity::of(&ctx));
                 let by_identity = move || {
                     let lookup = Lookup { provider_id: None, identity: &identity, by_name: None };
                     drop(cloud.stop(lookup).and_then(|doomed| cloud.remove(&doomed)));

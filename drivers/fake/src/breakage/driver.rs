@@ -54,7 +54,7 @@ impl Broken {
 
     /// The instances that carry the identity of the target.
     fn vms(&self, ctx: &Context) -> Vec<Vm> {
-        let identity = identity(ctx);
+        let identity = Identity::of(ctx);
         let found = self.fake.cloud().with(|state| state.of_identity(&identity).cloned().collect());
         found.unwrap_or_default()
     }
@@ -98,15 +98,6 @@ struct Entered<'a>(&'a Broken);
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         self.0.memory().running -= 1;
-    }
-}
-
-fn identity(ctx: &Context) -> Identity {
-    let target = ctx.target();
-    Identity {
-        cluster_id: ctx.cluster_id().to_owned(),
-        machine_name: target.name.clone(),
-        machine_uid: target.uid.clone(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use ostler_driver_sdk::Context;
 use ostler_driver_sdk::hot::fixed_changes;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,18 @@ pub struct Identity {
     pub machine_name: String,
     /// UID of the machine.
     pub machine_uid: String,
+}
+
+impl Identity {
+    /// What a call is about.
+    pub fn of(ctx: &Context) -> Self {
+        let target = ctx.target();
+        Self {
+            cluster_id: ctx.cluster_id().to_owned(),
+            machine_name: target.name.clone(),
+            machine_uid: target.uid.clone(),
+        }
+    }
 }
 
 /// A virtual machine, its network interface and its disk.

@@ -34,12 +34,7 @@ pub(super) enum Need {
 impl Call {
     /// To which machine of which cluster the call belongs.
     pub(super) fn identity(&self) -> Identity {
-        let target = self.ctx.target();
-        Identity {
-            cluster_id: self.ctx.cluster_id().to_owned(),
-            machine_name: target.name.clone(),
-            machine_uid: target.uid.clone(),
-        }
+        Identity::of(&self.ctx)
     }
 
     /// Waits; stops and says so when the core cancels the call.

@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use ostler_driver_sdk::{Code, Context, CreateMachine, Driver, DriverError, Instance};
 
-use super::{Broken, identity, remember, twin};
+use super::{Broken, Identity, remember, twin};
 use crate::breakage::Breakage;
 use crate::cloud::{Instance as Vm, UserData};
 
@@ -77,7 +77,7 @@ impl Broken {
 
     /// Makes every instance of the machine's name its own, whoever's it is.
     fn claim(&self, ctx: &Context) -> Result<(), DriverError> {
-        let ours = identity(ctx);
+        let ours = Identity::of(ctx);
         let all = self.fake.cloud().instances().unwrap_or_default();
         let namesakes = all.into_iter().filter(|vm| vm.identity.machine_name == ours.machine_name);
         for vm in namesakes.filter(|vm| vm.identity != ours) {
@@ -152,7 +152,7 @@ impl Broken {
             return Err(DriverError::internal("something went wrong"));
         }
         if self.breaks(Breakage::Incompatible) && code == Code::AlreadyExists {
-            let found = self.fake.cloud().find(&identity(ctx), None);
+            let found = self.fake.cloud().find(&Identity::of(ctx), None);
             return Ok(self.answer(&found.map_err(crate::driver::cloud_error)?));
         }
         Err(error)

@@ -5,7 +5,7 @@ use ostler_driver_sdk::{
     ValidateClass,
 };
 
-use super::{Broken, identity, twin};
+use super::{Broken, Identity, twin};
 use crate::breakage::Breakage;
 use crate::cloud::{Bootstrap, Instance as Vm, NewInstance};
 use crate::digest::short_digest;
@@ -37,7 +37,7 @@ impl Broken {
         if self.breaks(Breakage::StatusPure) {
             let id = found.provider_id();
             let time = cloud.clock().now().to_string();
-            cloud.initialize(&identity(&ctx), id).map_err(cloud_error)?;
+            cloud.initialize(&Identity::of(&ctx), id).map_err(cloud_error)?;
             cloud.tag_as_stranger(id, Resource::Vm, ("read-at", &time)).map_err(cloud_error)?;
         }
         if self.breaks(Breakage::StatusAfterCreate)
@@ -101,7 +101,7 @@ impl Broken {
     /// Makes an instance and forgets it.
     fn try_out(&self, request: &ValidateClass) -> Result<Vm, DriverError> {
         let new = NewInstance {
-            identity: identity(&request.ctx),
+            identity: Identity::of(&request.ctx),
             class: request.ctx.target().name.clone(),
             spec: request.spec()?,
             identity_tags: [].into(),
