@@ -183,7 +183,7 @@ fn options(around: &Arc<Surroundings>, name: &str, number: u8) -> CoreOptions {
     options.settings.lease =
         (Duration::from_secs(40), Duration::from_secs(30), Duration::from_secs(12));
     options.settings.api_check.timeout = Duration::from_mins(1);
-    options.settings.api_check.period = Duration::from_mins(2);
+    options.settings.api_check.period = Duration::from_secs(40);
     let lifecycle = &mut options.settings.lifecycle;
     lifecycle.creation_timeout = Duration::from_mins(4);
     lifecycle.health_timeout = Duration::from_mins(3);

@@ -21,6 +21,7 @@ pub(crate) struct Daemon {
     dir: tempfile::TempDir,
     process: Option<Child>,
     data: PathBuf,
+    forgot: bool,
 }
 
 impl Daemon {
@@ -42,7 +43,7 @@ impl Daemon {
         // Paths of sockets are short.
         let dir = tempfile::Builder::new().prefix("od-").tempdir_in("/tmp").unwrap();
         let data = dir.path().join("data");
-        Some(Self { dir, process: None, data })
+        Some(Self { dir, process: None, data, forgot: false })
     }
 
     /// The same with its disk somewhere else.
@@ -85,7 +86,7 @@ impl Daemon {
         self.process = Some(process.unwrap_or_else(|_| panic!("dockerd: {}", log())));
     }
 
-    async fn answers(&self, process: &mut Child) {
+    async fn answers(&mut self, process: &mut Child) {
         let docker = self.docker();
         while !docker.answers() {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -98,11 +99,17 @@ impl Daemon {
 
     /// Killed while it made a network, Docker 20.10 panics in `reservePools` at every start, over what
     /// it had written of it. Whoever has such an engine takes away what it knows of networks.
-    fn forget_torn_networks(&self) {
+    fn forget_torn_networks(&mut self) {
         let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         if log.contains("libnetwork.(*controller).reservePools") {
             let _gone = std::fs::remove_file(self.data.join("network/files/local-kv.db"));
+            self.forgot = true;
         }
+    }
+
+    /// Whether it lost its networks that way.
+    pub(crate) fn forgot_networks(&self) -> bool {
+        self.forgot
     }
 
     fn end_containerd(&self) {

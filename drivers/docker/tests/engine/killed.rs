@@ -53,7 +53,9 @@ async fn an_engine_killed_in_the_middle_of_a_create_leaves_one_machine_after_the
         assert!(there <= 1, "{there} containers");
         let made = machine.create(&driver).await.unwrap();
         assert_eq!(provider_id(&made), machine.id());
-        assert_eq!(docker.of_cluster(&machine.cluster).len(), 3, "container, volume and network");
+        let whole = docker.of_cluster(&machine.cluster);
+        // One that forgot its networks has none for a container that it remembers.
+        assert!(whole.len() == 3 || daemon.forgot_networks() && whole.len() == 2, "{whole:?}");
         machine.delete(&driver).await.unwrap();
         assert_eq!(docker.everything(), before);
     }

@@ -8,7 +8,7 @@ use ostler_api::machine::MachinePhase;
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::class::uses_class;
 use ostler_lifecycle::hot_update::{ReviewView, RoomView};
-use ostler_lifecycle::machine::would_end;
+use ostler_lifecycle::machine::is_last_look;
 use ostler_lifecycle::node;
 use ostler_lifecycle::operation::{OperationView, SecretText, UserData};
 use ostler_lifecycle::replacement::Siblings;
@@ -171,7 +171,7 @@ impl Machines {
         }
     }
 
-    /// What is watched; but no drain ends by that alone, for it may be older than the cordon.
+    /// What is watched; but no drain ends by that alone, and no instance goes: it may be older than the cordon.
     async fn pods_on(
         &self,
         machine: &Machine,
@@ -191,7 +191,7 @@ impl Machines {
         let watched = target.pods.find(PodIndex::Node, &name);
         let pods: Vec<_> = watched.iter().map(|pod| view(pod)).collect();
         let (now, settings) = ((self.clock.0)(), &self.settings.lifecycle);
-        if !would_end(machine, settings, now, node, &pods) {
+        if !is_last_look(machine, settings, now, node, &pods) {
             return Observed::Known(pods);
         }
         match self.writer.to(target).pods_on(&name).await {

@@ -6,7 +6,7 @@ use ostler_api::{
 };
 
 use super::{
-    State,
+    State, draining,
     hooks::{self, Hook},
     pass::{Pass, Reading, Turn},
     preconditions, retry,
@@ -29,6 +29,12 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     if pass.node().is_some() && !drained {
         // The Node came after all.
         return Turn::To(State::Draining);
+    }
+    // Whoever asked the driver already has no say any more.
+    if standing != Standing::Unresolved
+        && let Some(turn) = draining::again(pass)
+    {
+        return turn;
     }
     if let Some(turn) = hooks::hold(pass, Hook::PreTerminate) {
         return turn;

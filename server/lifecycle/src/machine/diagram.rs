@@ -28,7 +28,7 @@ const TABLE: &[(State, State, &str)] = &[
     (State::Draining, State::Detaching, "pods gone, deadline, or force"),
     (State::Draining, State::Deleting, "no node"),
     (State::Detaching, State::Deleting, "volumes gone, time up, or force"),
-    (State::Deleting, State::Draining, "node came after all"),
+    (State::Deleting, State::Draining, "node came after all, or is not empty any more"),
     (State::Deleting, State::Finishing, "driver says gone"),
 ];
 

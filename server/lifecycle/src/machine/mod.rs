@@ -41,7 +41,7 @@ mod volumes;
 mod well_formed;
 
 pub use diagram::mermaid;
-pub use draining::would_end;
+pub use draining::is_last_look;
 pub use phase::{Life, lifecycle_phase};
 pub use retry::{First, Move, Rule, review_failed, rule};
 

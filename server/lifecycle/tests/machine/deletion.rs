@@ -5,7 +5,7 @@ use ostler_api::{
 use ostler_lifecycle::{
     machine::{Move, rule},
     operation::{OperationView, Request},
-    plan::Action,
+    plan::{Action, NodePatch},
     snapshot::{NodeView, Observed},
 };
 
@@ -155,6 +155,50 @@ fn a_node_that_comes_while_the_driver_is_away_is_drained_too() {
     assert_eq!(world.count(Kind::DeleteMachine), 0);
     assert_eq!(world.step(), Some(MachineStep::DrainNode));
     world.pods_end();
+    world.settle();
+    assert!(world.machine.is_none());
+}
+
+#[test]
+fn a_node_that_takes_pods_again_while_the_driver_is_away_is_drained_again() {
+    // What somebody did: whether they took the cordon back, and whether a pod came.
+    for (uncordoned, came, again) in
+        [(true, true, true), (true, false, true), (false, true, true), (false, false, false)]
+    {
+        let mut world = World::running();
+        world.delete();
+        world.connected = false;
+        world.settle();
+        assert_eq!(world.step(), Some(MachineStep::DeleteInstance));
+        if uncordoned {
+            world.patch_node(&NodePatch { uncordon: true, ..NodePatch::default() });
+        }
+        if came {
+            world.pods = Observed::Known(vec![crate::world::pod("web")]);
+        }
+        world.pass();
+        let step = if again { MachineStep::CordonNode } else { MachineStep::DeleteInstance };
+        let step = if !uncordoned && came { MachineStep::DrainNode } else { step };
+        assert_eq!(world.step(), Some(step), "{uncordoned} {came}");
+        world.connected = true;
+        world.settle();
+        assert_eq!(world.count(Kind::DeleteMachine) == 0, came, "{uncordoned} {came}");
+        world.pods_end();
+        world.settle();
+        assert!(world.machine.is_none());
+    }
+}
+
+#[test]
+fn a_node_that_takes_pods_again_for_longer_than_the_drain_may_last_goes_all_the_same() {
+    let mut world = World::running();
+    world.delete();
+    world.connected = false;
+    world.settle();
+    world.patch_node(&NodePatch { uncordon: true, ..NodePatch::default() });
+    world.pods = Observed::Known(vec![crate::world::pod("web")]);
+    world.later(7200);
+    world.connected = true;
     world.settle();
     assert!(world.machine.is_none());
 }

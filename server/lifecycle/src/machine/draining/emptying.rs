@@ -77,7 +77,7 @@ pub(crate) fn forget(pass: &mut Pass<'_>, purpose: &DrainPurpose) {
 
 /// No new pods on the Node; a wait if pods may still be on their way to it.
 pub(crate) fn cordon(pass: &mut Pass<'_>, node: &Node, force: bool) -> Option<Turn> {
-    if node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true) {
+    if selection::is_cordoned(node) {
         return None;
     }
     pass.node_patch.cordon = true;
@@ -102,9 +102,7 @@ pub(crate) fn empty(pass: &mut Pass<'_>, force: bool) -> Result<bool, Turn> {
         if force && pass.machine.is_deleting() {
             return Ok(true);
         }
-        let until = after(pass.snap.now, pass.snap.settings.eviction_retry);
-        let what = "the pods of the node were not looked up yet".to_owned();
-        return Err(pass.wait(WaitReason::NotObserved, Some(what), Some(until)));
+        return Err(not_looked_up(pass));
     };
     for pod in pods.iter().filter(|pod| selection::is_left_over(pod)) {
         ask(pass, pod);
@@ -120,6 +118,13 @@ pub(crate) fn empty(pass: &mut Pass<'_>, force: bool) -> Result<bool, Turn> {
         return Ok(!leaving.is_empty());
     }
     if leaving.is_empty() { Ok(false) } else { Err(evict(pass, &leaving)) }
+}
+
+/// The wait for somebody to look which pods there are.
+pub(crate) fn not_looked_up(pass: &mut Pass<'_>) -> Turn {
+    let until = after(pass.snap.now, pass.snap.settings.eviction_retry);
+    let what = "the pods of the node were not looked up yet".to_owned();
+    pass.wait(WaitReason::NotObserved, Some(what), Some(until))
 }
 
 /// Writes down that nothing is waited for any more.

@@ -19,12 +19,12 @@ use super::{
 };
 use crate::{
     plan::Action,
-    snapshot::{NodeView, TargetView},
+    snapshot::{NodeView, Observed, TargetView},
 };
 pub(crate) use emptying::{deadline, must_force};
 use emptying::{is_finished, overdue};
+pub use selection::is_last_look;
 pub(crate) use selection::leaving;
-pub use selection::would_end;
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     if is_finished(pass, &DrainPurpose::Deletion) {
@@ -62,6 +62,28 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
             Turn::To(State::Detaching)
         }
     }
+}
+
+/// What comes before the instance goes after all: a drain that ended begins again if somebody uncordoned
+/// the Node, or if pods are there again that have to leave. Its deadline stays what it was. Of a drain that
+/// another controller did, its word counts: the instance may be gone by now.
+pub(crate) fn again(pass: &mut Pass<'_>) -> Option<Turn> {
+    let node = pass.node()?;
+    let drain = pass.status.drain.as_ref().filter(|drain| drain.started_at.is_some())?;
+    let counts_from = drain.counts_from.clone();
+    if must_force(pass, node) {
+        return None;
+    }
+    if selection::is_cordoned(node) {
+        if !matches!(pass.snap.pods, Observed::Known(_)) {
+            return Some(emptying::not_looked_up(pass));
+        }
+        if leaving(pass.snap).is_empty() {
+            return None;
+        }
+    }
+    emptying::begin(pass, DrainPurpose::Deletion, counts_from);
+    Some(Turn::To(State::Draining))
 }
 
 /// The time of a pre-drain hook costs the drain timeout nothing.

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
-use ostler_api::Machine;
+use ostler_api::{
+    Machine,
+    machine::{MachineStatus, MachineStep},
+};
 
 use crate::{
     pod::PodView,
@@ -20,23 +23,37 @@ pub(crate) fn leaving(snap: &Snapshot) -> Vec<&PodView> {
     pods.iter().filter(|pod| is_waited_for(snap.now, pod, patience)).collect()
 }
 
-/// Whether a drain of this Node would end with these pods. What is watched may be a moment old, and a
-/// pod that was bound right before the cordon not seen yet: before a drain ends, the API server itself
-/// is to be asked which pods there are.
-pub fn would_end(
+/// Whether what follows for want of pods cannot be taken back: a drain of this Node would end, or its
+/// instance go whose drain ended some passes ago. What is watched may be a moment old, and a pod that was
+/// bound right before the cordon, or after somebody took that back, not seen yet: the API server itself is
+/// to be asked first which pods there are.
+pub fn is_last_look(
     machine: &Machine,
     settings: &Settings,
     now: Timestamp,
     node: &Node,
     pods: &[PodView],
 ) -> bool {
-    let drain = machine.status.as_ref().and_then(|status| status.drain.as_ref());
-    let cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
+    let status = machine.status.as_ref();
+    let drain = status.and_then(|status| status.drain.as_ref());
+    let drained = drain.is_some_and(|drain| drain.finished);
+    let is_held = |status: &MachineStatus| {
+        let step = &status.step;
+        let held =
+            matches!(step, Some(MachineStep::DeleteInstance | MachineStep::PreTerminateHook));
+        held && status.operation.is_none()
+    };
+    let waits = machine.is_deleting() && status.is_some_and(is_held);
     let patience = machine.skip_wait_for_delete(settings.skip_wait_for_delete);
     machine.is_drained()
-        && cordoned
-        && !drain.is_some_and(|drain| drain.finished)
+        && is_cordoned(node)
+        && (!drained || waits)
         && !pods.iter().any(|pod| is_waited_for(now, pod, patience))
+}
+
+/// Whether no new pods come to a Node.
+pub(super) fn is_cordoned(node: &Node) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
 }
 
 fn is_waited_for(now: Timestamp, pod: &PodView, patience: Option<Duration>) -> bool {
@@ -81,7 +98,7 @@ mod tests {
         };
         let settings = Settings::default();
         let ends = |machine: &Machine, cordoned: bool, pods: &[PodView]| {
-            would_end(machine, &settings, Timestamp::UNIX_EPOCH, &node(cordoned), pods)
+            is_last_look(machine, &settings, Timestamp::UNIX_EPOCH, &node(cordoned), pods)
         };
         let drained = machine(true, false);
         let app = PodView::default();
