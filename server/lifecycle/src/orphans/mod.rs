@@ -12,7 +12,7 @@ mod watchlist;
 
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
-use ostler_api::{Machine, driver::ErrorCode};
+use ostler_api::{Machine, driver::ErrorCode, machine::MachinePhase};
 
 pub use verdict::{Claims, Keep, Namesake, judge};
 pub use watchlist::{Look, Orphan, Watchlist};
@@ -143,6 +143,7 @@ pub fn namesake(machine: &Machine) -> Namesake {
     Namesake {
         uid: machine.uid().to_owned(),
         provider_id: machine.provider_id().map(str::to_owned),
+        failed: machine.phase() == MachinePhase::Failed,
     }
 }
 

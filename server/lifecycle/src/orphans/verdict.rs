@@ -29,6 +29,8 @@ pub struct Namesake {
     pub uid: String,
     /// Its provider id, if it has one.
     pub provider_id: Option<String>,
+    /// It is Failed: whatever it has not got by now, it does not get any more.
+    pub failed: bool,
 }
 
 /// Why an instance is kept.
@@ -68,7 +70,7 @@ pub fn judge(listed: &Listed, claims: &Claims) -> Option<Keep> {
     let own = namesake.is_some_and(|one| one.uid == listed.machine_uid);
     let same_id =
         namesake.is_some_and(|one| one.provider_id.as_deref() == Some(listed.provider_id.as_str()));
-    let may_adopt = namesake.is_some_and(|one| one.provider_id.is_none());
+    let may_adopt = namesake.is_some_and(|one| one.provider_id.is_none() && !one.failed);
     let reasons = [
         (listed.machine_uid.is_empty() || listed.machine_name.is_empty(), Keep::NoIdentity),
         (claims.same_uid || own, Keep::MachineExists),
@@ -94,8 +96,13 @@ mod tests {
 
     fn namesake(uid: &str, provider_id: Option<&str>) -> Claims {
         let provider_id = provider_id.map(str::to_owned);
-        let namesake = Some(Namesake { uid: uid.to_owned(), provider_id });
+        let namesake = Some(Namesake { uid: uid.to_owned(), provider_id, failed: false });
         Claims { namesake, ..Claims::default() }
+    }
+
+    fn failed(mut claims: Claims) -> Claims {
+        claims.namesake.as_mut().unwrap().failed = true;
+        claims
     }
 
     #[test]
@@ -111,6 +118,9 @@ mod tests {
             (namesake("uid-2", Some("fake:///i-1")), Some(Keep::ProviderIdInUse)),
             (namesake("uid-2", None), Some(Keep::MayBeAdopted)),
             (namesake("uid-2", Some("fake:///i-2")), None),
+            (failed(namesake("uid-1", None)), Some(Keep::MachineExists)),
+            (failed(namesake("uid-2", Some("fake:///i-1"))), Some(Keep::ProviderIdInUse)),
+            (failed(namesake("uid-2", None)), None),
         ];
         for (claims, expected) in table {
             assert_eq!(judge(&instance(), &claims), expected, "{claims:?}");
