@@ -247,7 +247,13 @@ impl Machines {
             return deleted;
         }
         // Another Node of that name; unless somebody else refused, such as a webhook.
-        let there = writer.get(&api, name).await?;
+        let there = match writer.get(&api, name).await {
+            // Nobody saw another Node.
+            Err(WriteError::Conflict) => {
+                return Err(WriteError::Other("the node could not be looked at".to_owned()));
+            }
+            seen => seen?,
+        };
         if there.is_some_and(|node| node.metadata.uid.as_deref() == Some(uid)) {
             return Err(WriteError::Other("the node is there, and was not deleted".to_owned()));
         }
