@@ -68,14 +68,6 @@ pub(crate) type OpId = Arc<str>;
 /// badly wrong. One that is forgotten is taken for a new process.
 const MOST_DEPARTED: usize = 1024;
 
-/// An instance whose session ended.
-#[derive(Debug)]
-struct Departed {
-    at: Instant,
-    provider: String,
-    instance_id: String,
-}
-
 /// What is to be done outside.
 #[derive(Debug)]
 pub(crate) enum Effect {
@@ -130,8 +122,8 @@ pub(crate) struct Hub {
     sessions: BTreeMap<SessionKey, Session>,
     /// Sessions that ended with mutations in flight, for the resume window.
     lost: BTreeMap<LostKey, Lost>,
-    /// Whose sessions ended last: for the resume window, or until a process came that follows them.
-    departed: VecDeque<Departed>,
+    /// Instances whose sessions ended last, and when: for the resume window.
+    departed: VecDeque<(Instant, String)>,
     providers: BTreeMap<String, Provider>,
     operations: HashMap<OpId, Box<Op>>,
     /// The operation that occupies a target, by UID.

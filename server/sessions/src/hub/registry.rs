@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::operations::Place;
 use super::session::{Guest, Lost, Provider, Session, Work};
 use super::timers::Timer;
-use super::{Count, Departed, Effect, Hub, MOST_DEPARTED, OpId, SessionKey};
+use super::{Count, Effect, Hub, MOST_DEPARTED, OpId, SessionKey};
 use crate::session::frames::{self, FRAME_BYTES};
 use crate::session::hello::{self, Introduction};
 use crate::session::machine::{Machine, Step};
@@ -219,22 +219,17 @@ impl Hub {
         }
     }
 
-    /// A new process came, holding nothing: the one of the same principal whose stream ended before
-    /// is taken for dead, and nobody waits for its return. One that was here before says nothing
+    /// A new process came, holding nothing: those of the same principal whose streams ended before
+    /// are taken for dead, and nobody waits for their return. One that was here before says nothing
     /// of the others: all streams may have ended for one reason, and the others come back in a moment.
-    /// If several are away, nobody knows which of them it follows.
     fn succeed(&mut self, now: Instant, driver: &Introduction, principal: &str) {
         let since = now.checked_sub(self.options.timing.resume_window);
-        let is_here = |id: &str| self.sessions.values().any(|it| it.driver.instance_id == id);
-        let recent = self.departed.iter().filter(|one| {
-            one.provider == driver.provider && since.is_none_or(|since| one.at >= since)
-        });
-        let recent: BTreeSet<&str> = recent.map(|one| one.instance_id.as_str()).collect();
-        let returns = recent.contains(driver.instance_id.as_str());
-        if returns || recent.into_iter().filter(|id| !is_here(id)).count() > 1 {
+        let returns = |(at, instance): &(Instant, String)| {
+            *instance == driver.instance_id && since.is_none_or(|since| *at >= since)
+        };
+        if self.departed.iter().any(returns) {
             return;
         }
-        self.departed.retain(|one| one.provider != driver.provider);
         let dead = self.lost.iter().filter(|(_, lost)| {
             lost.stream_ended
                 && lost.provider == driver.provider
@@ -334,8 +329,7 @@ impl Hub {
         if self.departed.len() == MOST_DEPARTED {
             self.departed.pop_front();
         }
-        let (gone, of) = (instance_id.clone(), provider.clone());
-        self.departed.push_back(Departed { at: now, provider: of, instance_id: gone });
+        self.departed.push_back((now, instance_id.clone()));
         if !operations.is_empty() {
             let window = now + self.options.timing.resume_window;
             // One that ends does not come back after its end.

@@ -91,25 +91,6 @@ async fn a_replica_that_comes_back_first_says_nothing_of_the_other_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_was_started_anew_says_nothing_of_one_whose_link_broke_meanwhile() {
-    let mut core = Core::start();
-    let mut first = Driver::ready(&mut core, 1).await;
-    let second = Driver::ready(&mut core, 2).await;
-    core.sessions.submit(create("op-1", "uid-1")).unwrap();
-    first.take().await;
-    first.handled().await;
-    drop(second);
-    drop(first);
-    core.provider_gone().await;
-    let (_third, welcome) = Driver::dial(&core, hello(3)).await;
-    assert_eq!(welcome.resume_outcome(), ResumeOutcome::Fresh);
-    assert!(matches!(core.sessions.view("uid-1"), TargetView::InFlight(_)), "it may run");
-    let hello = holding(1, vec![held("op-1", "uid-1", HeldState::Running)]);
-    let (_first, welcome) = Driver::dial(&core, hello).await;
-    assert_eq!(verdicts(&welcome), [("op-1", Verdict::Keep)]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_driver_whose_process_died_leaves_unknown_outcomes_once_the_next_is_there() {
     let mut core = Core::start();
     let mut driver = Driver::ready(&mut core, 1).await;
