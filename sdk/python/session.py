@@ -12,6 +12,7 @@ RESULTS, QUEUE, HELD_IN_HELLO, PAGE, CLASSES = 1000, 2000, 1000, 150, 100  # lim
 DRAIN = int(os.environ.get("OSTLER_DRAIN_TIMEOUT", "25s").removesuffix("s"))
 TIMEOUTS = {"create_machine": 1200, "initialize_machine": 300, "update_machine": 600, "delete_machine": 1200,
             "get_machine_status": 60, "list_machines": 300, "get_volume_ids": 60, "validate_class": 15}
+MUTATIONS = "create_machine", "initialize_machine", "update_machine", "delete_machine"
 log = logging.getLogger("driver")
 
 
@@ -36,6 +37,7 @@ class InHand:
         self.driver, self.op, self.left, self.task, self.frames = driver, op, "NOT_APPLIED", None, None
         self.verb = op.WhichOneof("request")
         self.request = getattr(op, self.verb) if self.verb else None
+        self.mutates = self.verb in MUTATIONS
 
     async def machine_class(self):
         ref, cache = self.op.machine_class, self.driver.classes
@@ -208,6 +210,9 @@ class Driver:
             return Failed("UNAVAILABLE", "DRIVER_DRAINING", "this process is about to end")
         if self.standby or sum(not y.frames for y in self.held.values()) > 2 * self.max_in_flight:
             return Failed("UNAVAILABLE", "NOT_SERVING", "this process stands by, or has too much to do")
+        if x.mutates and any(y.mutates and y.task and not y.frames and y.op.target.uid == x.op.target.uid
+                             for y in self.held.values()):
+            return Failed("UNAVAILABLE", "TARGET_BUSY", "an earlier operation still works on this target")
 
     def finish(self, x, outcome):
         """Keeps the frames of a result until they are acknowledged; a long list goes in pages."""

@@ -55,9 +55,10 @@ pub struct DriverArgs {
     )]
     pub drain_timeout: Duration,
 
-    /// Name of this process for people, e.g. its pod
-    #[arg(long, env = "OSTLER_INSTANCE_NAME", value_name = "NAME", default_value = "")]
-    pub instance_name: String,
+    /// Name of this process, e.g. its pod; the host name, if left out. Processes that run at once need
+    /// different ones: a new one is taken for the successor of the one of its name
+    #[arg(long, env = "OSTLER_INSTANCE_NAME", value_name = "NAME")]
+    pub instance_name: Option<String>,
 
     /// Treat the end of standard input like SIGTERM, so that the driver ends with its supervisor
     #[arg(
@@ -124,7 +125,8 @@ impl Options {
         self
     }
 
-    /// A name of this process for people.
+    /// A name of this process. Those that run at once have different names: a new one is taken for the
+    /// successor of the one of its name. Without a name it is nobody's.
     pub fn instance_name(mut self, name: impl Into<String>) -> Self {
         self.instance_name = name.into();
         self

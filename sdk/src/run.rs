@@ -94,8 +94,13 @@ async fn until_signalled<D: Driver>(
         .shutdown(shutdown)
         .hurry(hurry)
         .drain_timeout(args.drain_timeout)
-        .instance_name(args.instance_name.clone());
+        .instance_name(args.instance_name.clone().unwrap_or_else(host_name));
     run_with(driver, adjust(options)).await
+}
+
+/// In a pod its name. One that cannot be told is none.
+fn host_name() -> String {
+    hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// Logs to stderr, filtered by `RUST_LOG`, `info` by default. A second call changes nothing.

@@ -1,6 +1,7 @@
 //! The session layer against a core that a test plays frame by frame, on a paused clock.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod admission;
 mod leaving;
 mod tiny_core;
 
@@ -179,63 +180,6 @@ async fn f12_what_the_driver_does_not_know_is_answered_and_survived() {
     session.operate(operation("update", "m", update)).await;
     assert_eq!(session.failed().await.code(), Code::Unimplemented);
     session.echo().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn f14_an_operation_of_an_old_term_is_refused() {
-    let mut core = TinyCore::start();
-    let stable = Stable::default();
-    let _driver = stable.run(&core);
-    let (mut session, _) = core.welcomed().await;
-    session.operate(proto::Operation { fencing_term: 7, ..create("new", "m") }).await;
-    session.accepted().await;
-    session.completed().await;
-    session.operate(proto::Operation { fencing_term: 6, ..create("old", "m") }).await;
-    let refused = session.failed().await;
-    assert_eq!(shown(&refused), (Code::FailedPrecondition, Certainty::NotApplied, "STALE_TERM"));
-    assert_eq!(stable.creates.load(Ordering::SeqCst), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_session_that_stands_by_starts_nothing_until_it_is_promoted() {
-    let mut core = TinyCore::start();
-    let stable = Stable::default();
-    let _driver = stable.run(&core);
-    let mut session = core.session().await;
-    session.hello().await;
-    let role = proto::RoleKind::Standby.into();
-    session.send(ToDriver::Welcome(proto::Welcome { role, ..welcome() })).await;
-    assert_eq!(session.state().await.readiness(), Readiness::Ready);
-    session.operate(create("early", "m")).await;
-    assert_eq!(
-        shown(&session.failed().await),
-        (Code::Unavailable, Certainty::NotApplied, "STANDBY")
-    );
-    assert_eq!(stable.creates.load(Ordering::SeqCst), 0);
-
-    let role = proto::RoleKind::Active.into();
-    session
-        .send(ToDriver::Role(proto::SessionRole { role, fencing_term: 2, ..Default::default() }))
-        .await;
-    session.operate(proto::Operation { fencing_term: 2, ..create("op", "m") }).await;
-    session.accepted().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_more_runs_at_once_than_twice_what_was_agreed() {
-    let mut core = TinyCore::start();
-    let _driver = Stable::default().run(&core);
-    let mut session = core.session().await;
-    session.hello().await;
-    session.send(ToDriver::Welcome(proto::Welcome { max_in_flight: 2, ..welcome() })).await;
-    session.state().await;
-    for id in ["1", "2", "3", "4"] {
-        session.operate(create(id, "hangs")).await;
-        session.accepted().await;
-    }
-    session.operate(create("5", "hangs")).await;
-    assert_eq!(session.failed().await.reason, "OVER_CREDIT");
-    assert_eq!(session.echo().await.running, ["1", "2", "3", "4"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -54,7 +54,8 @@ pub struct World {
     calls: CallLog,
     legacy: Wire,
     cores: AtomicU32,
-    drivers: AtomicU32,
+    /// Which pod the driver has: a crash leaves it, an upgrade makes another one.
+    pods: u32,
     core_number: u32,
     setup: Setup,
     asked: Asked,
@@ -156,7 +157,7 @@ impl World {
             kubelets: None,
             calls: CallLog::in_memory(clock),
             cores: AtomicU32::new(0),
-            drivers: AtomicU32::new(0),
+            pods: 0,
             core_number: 0,
             setup,
             asked: Asked::default(),
@@ -316,6 +317,7 @@ impl World {
     /// # Panics
     /// If the one before did not end in an orderly way.
     pub async fn replace_driver(&mut self) {
+        self.pods += 1;
         let next = self.launch_driver();
         // The time that a new pod is given to get ready.
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
@@ -354,9 +356,9 @@ impl World {
                 Connection::new(channel).with_token(TOKEN)
             }
         });
-        let number = self.drivers.fetch_add(1, Ordering::Relaxed);
+        let pod = self.pods;
         let options =
-            Options::new(connector).shutdown(end.clone()).instance_name(format!("driver-{number}"));
+            Options::new(connector).shutdown(end.clone()).instance_name(format!("driver-{pod}"));
         let task = tokio::spawn(async move {
             run_with(driver, options).await.expect("the driver ends in an orderly way");
         });

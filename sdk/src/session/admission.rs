@@ -8,13 +8,15 @@ use super::fence::Stale;
 use crate::driver::{DriverInfo, OptionalOperation};
 use crate::error::DriverError;
 
-/// Why nothing may start now. None of these should happen: the core knows better.
+/// Why nothing may start now. Most of these should not happen: the core knows better.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Refusal {
     Unwelcome,
     Draining,
     Standby,
     OverCredit,
+    /// Another mutation of the same target runs: one that the core gave up while it began here.
+    TargetBusy,
 }
 
 /// The kind of an operation that may start, or the error to complete it with.
@@ -49,8 +51,23 @@ fn refused(refusal: Refusal) -> DriverError {
         Refusal::Draining => ("DRIVER_DRAINING", "this process is about to end"),
         Refusal::Standby => ("STANDBY", "this session stands by"),
         Refusal::OverCredit => ("OVER_CREDIT", "more operations than agreed"),
+        Refusal::TargetBusy => ("TARGET_BUSY", "an earlier operation still works on this target"),
     };
     DriverError::unavailable(message).reason(reason).not_applied()
+}
+
+/// Whether an operation changes nothing.
+pub(crate) fn is_read(request: &Request) -> bool {
+    match request {
+        Request::GetMachineStatus(_)
+        | Request::ListMachines(_)
+        | Request::GetVolumeIds(_)
+        | Request::ValidateClass(_) => true,
+        Request::CreateMachine(_)
+        | Request::InitializeMachine(_)
+        | Request::UpdateMachine(_)
+        | Request::DeleteMachine(_) => false,
+    }
 }
 
 fn kind_of(request: &Request) -> OperationKind {
@@ -121,6 +138,7 @@ mod tests {
             (create(), Ok(()), Some(Refusal::Draining), Err("DRIVER_DRAINING")),
             (create(), Ok(()), Some(Refusal::Standby), Err("STANDBY")),
             (create(), Ok(()), Some(Refusal::OverCredit), Err("OVER_CREDIT")),
+            (create(), Ok(()), Some(Refusal::TargetBusy), Err("TARGET_BUSY")),
             (create(), Ok(()), Some(Refusal::Unwelcome), Err("NO_SESSION")),
         ];
         for (request, fenced, refusal, expected) in cases {

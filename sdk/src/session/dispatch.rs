@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::admission::default_timeout;
+use super::admission::{default_timeout, is_read};
 use super::completion::Answer;
 use crate::context::{Context, Facts, References, Report};
 use crate::driver::Driver;
@@ -104,20 +104,6 @@ async fn speaking<T>(
             answer = &mut verb => return answer,
             _ = turns.tick() => ctx.report(),
         }
-    }
-}
-
-/// Whether an operation changes nothing.
-fn is_read(request: &Request) -> bool {
-    match request {
-        Request::GetMachineStatus(_)
-        | Request::ListMachines(_)
-        | Request::GetVolumeIds(_)
-        | Request::ValidateClass(_) => true,
-        Request::CreateMachine(_)
-        | Request::InitializeMachine(_)
-        | Request::UpdateMachine(_)
-        | Request::DeleteMachine(_) => false,
     }
 }
 

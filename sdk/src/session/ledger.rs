@@ -7,6 +7,7 @@ use ostler_proto::v1alpha1 as proto;
 use proto::{HeldOperation, HeldState, OperationKind, OperationProgress};
 use tokio::time::Instant;
 
+use super::admission::is_read;
 use super::completion::Completion;
 
 /// Results that are kept for a core that does not come back.
@@ -32,6 +33,8 @@ struct Running {
     progress: Option<OperationProgress>,
     /// The core does not want to hear of it any more.
     forgotten: bool,
+    /// It may change something.
+    mutates: bool,
 }
 
 #[derive(Debug)]
@@ -60,8 +63,9 @@ impl Ledger {
 
     pub(crate) fn start(&mut self, operation: &proto::Operation, kind: OperationKind) {
         let held = held(operation, kind);
-        self.running
-            .insert(held.operation_id.clone(), Running { held, progress: None, forgotten: false });
+        let mutates = operation.request.as_ref().is_some_and(|request| !is_read(request));
+        let running = Running { held, progress: None, forgotten: false, mutates };
+        self.running.insert(running.held.operation_id.clone(), running);
     }
 
     /// Records the end of a running operation; the completion, unless it was forgotten.
@@ -130,6 +134,13 @@ impl Ledger {
         let Some(running) = running.filter(|running| !running.forgotten) else { return false };
         running.progress = Some(progress.clone());
         true
+    }
+
+    /// Whether a mutation of the target runs, wanted or not.
+    pub(crate) fn is_changing(&self, target: &proto::Target) -> bool {
+        self.running.values().any(|running| {
+            running.mutates && running.held.target.as_ref().is_some_and(|it| it.uid == target.uid)
+        })
     }
 
     /// The last words of everything that runs and is wanted.

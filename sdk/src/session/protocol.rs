@@ -10,7 +10,7 @@ use proto::register_response::Frame as Received;
 use proto::{DriverState, Readiness, RoleKind, Verdict};
 use tokio::time::Instant;
 
-use super::admission::{Refusal, admit};
+use super::admission::{Refusal, admit, is_read};
 use super::completion::{Answer, Completion};
 use super::fence::{Fence, Stale};
 use super::hello::{Instance, hello};
@@ -179,7 +179,7 @@ impl Protocol {
             None => {}
         }
         let fenced = self.fence.enter(&operation.fencing_order, operation.fencing_term);
-        let refusal = self.refusal();
+        let refusal = self.refusal().or_else(|| self.conflict(&operation));
         match admit(&self.info, &operation, fenced, refusal) {
             Ok(kind) => {
                 self.ledger.start(&operation, kind);
@@ -207,6 +207,14 @@ impl Protocol {
         // The core does not count what it gave up on, and that may still run here.
         let most = usize::try_from(credit).unwrap_or(usize::MAX).saturating_mul(2);
         (self.ledger.running().count() >= most).then_some(Refusal::OverCredit)
+    }
+
+    /// Two mutations of one target at once are never wanted, but the core may have given one up that
+    /// began in the same moment, and does not know that it runs on: instances would be made twice.
+    fn conflict(&self, operation: &proto::Operation) -> Option<Refusal> {
+        let mutates = operation.request.as_ref().is_some_and(|request| !is_read(request));
+        let target = operation.target.as_ref().filter(|_| mutates)?;
+        self.ledger.is_changing(target).then_some(Refusal::TargetBusy)
     }
 
     fn on_cancel(&mut self, cancel: &proto::OperationCancel) -> Vec<Effect> {

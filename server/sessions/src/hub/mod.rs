@@ -36,7 +36,7 @@ mod size;
 mod timers;
 mod views;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,10 +63,6 @@ pub(crate) type SessionKey = u64;
 pub(crate) type LostKey = SessionKey;
 /// The id of an operation.
 pub(crate) type OpId = Arc<str>;
-
-/// Departed instances that are remembered: more than end within a resume window, unless something is
-/// badly wrong. One that is forgotten is taken for a new process.
-const MOST_DEPARTED: usize = 1024;
 
 /// What is to be done outside.
 #[derive(Debug)]
@@ -122,8 +118,6 @@ pub(crate) struct Hub {
     sessions: BTreeMap<SessionKey, Session>,
     /// Sessions that ended with mutations in flight, for the resume window.
     lost: BTreeMap<LostKey, Lost>,
-    /// Instances whose sessions ended last, and when: for the resume window.
-    departed: VecDeque<(Instant, String)>,
     providers: BTreeMap<String, Provider>,
     operations: HashMap<OpId, Box<Op>>,
     /// The operation that occupies a target, by UID.
@@ -146,7 +140,6 @@ impl Hub {
             guests: HashMap::new(),
             sessions: BTreeMap::new(),
             lost: BTreeMap::new(),
-            departed: VecDeque::new(),
             providers: BTreeMap::new(),
             operations: HashMap::new(),
             slots: HashMap::new(),

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::operations::Place;
 use super::session::{Guest, Lost, Provider, Session, Work};
 use super::timers::Timer;
-use super::{Count, Effect, Hub, MOST_DEPARTED, OpId, SessionKey};
+use super::{Count, Effect, Hub, OpId, SessionKey};
 use crate::session::frames::{self, FRAME_BYTES};
 use crate::session::hello::{self, Introduction};
 use crate::session::machine::{Machine, Step};
@@ -92,7 +92,7 @@ impl Hub {
         let held = std::mem::take(&mut driver.held);
         let provider = driver.provider.clone();
         self.supersede(now, &driver);
-        if held.is_empty() {
+        if !driver.returns {
             self.succeed(now, &driver, &principal.name);
         }
         let rate = self.options.rate(&provider);
@@ -219,22 +219,17 @@ impl Hub {
         }
     }
 
-    /// A new process came, holding nothing: those of the same principal whose streams ended before
-    /// are taken for dead, and nobody waits for their return. One that was here before says nothing
-    /// of the others: all streams may have ended for one reason, and the others come back in a moment.
+    /// A new process came: the one before it in its pod, or on its host, is dead if its stream ended,
+    /// and nobody waits for its return. It says nothing of those of other names: all streams may have
+    /// ended for one reason, and the others come back in a moment.
     fn succeed(&mut self, now: Instant, driver: &Introduction, principal: &str) {
-        let since = now.checked_sub(self.options.timing.resume_window);
-        let returns = |(at, instance): &(Instant, String)| {
-            *instance == driver.instance_id && since.is_none_or(|since| *at >= since)
-        };
-        if self.departed.iter().any(returns) {
-            return;
-        }
         let dead = self.lost.iter().filter(|(_, lost)| {
             lost.stream_ended
                 && lost.provider == driver.provider
                 && lost.principal == principal
                 && lost.instance_id != driver.instance_id
+                && lost.instance_name == driver.instance_name
+                && !lost.instance_name.is_empty()
         });
         let dead: Vec<SessionKey> = dead.map(|(key, _)| *key).collect();
         for key in dead {
@@ -305,7 +300,7 @@ impl Hub {
         self.timers.clear(&Timer::Drained(key));
         self.guests.remove(&key);
         let Some(session) = self.sessions.remove(&key) else { return };
-        let Introduction { provider, instance_id, .. } = session.driver;
+        let Introduction { provider, instance_id, instance_name, .. } = session.driver;
         let mut operations = BTreeSet::new();
         for id in session.in_flight.ids().cloned() {
             self.timers.clear(&Timer::Accept(id.clone()));
@@ -326,10 +321,6 @@ impl Hub {
             "session ended"
         );
         self.count(Count::Closed { provider: provider.clone(), reason });
-        if self.departed.len() == MOST_DEPARTED {
-            self.departed.pop_front();
-        }
-        self.departed.push_back((now, instance_id.clone()));
         if !operations.is_empty() {
             let window = now + self.options.timing.resume_window;
             // One that ends does not come back after its end.
@@ -337,7 +328,8 @@ impl Hub {
             self.timers.set(Timer::Resume(key), until);
             let principal = session.principal;
             let provider = provider.clone();
-            let lost = Lost { provider, principal, instance_id, operations, stream_ended };
+            let lost =
+                Lost { provider, principal, instance_id, instance_name, operations, stream_ended };
             self.lost.insert(key, lost);
         }
         self.elect(now, &provider);

@@ -118,6 +118,7 @@ pub(crate) struct Lost {
     pub(crate) provider: String,
     pub(crate) principal: String,
     pub(crate) instance_id: String,
+    pub(crate) instance_name: String,
     pub(crate) operations: BTreeSet<OpId>,
     /// The stream itself ended, as it does when the driver's process dies.
     pub(crate) stream_ended: bool,

@@ -30,6 +30,7 @@ pub(crate) struct Introduction {
     /// For people.
     pub(crate) version: String,
     pub(crate) instance_id: String,
+    /// Its pod or host; empty if it does not say.
     pub(crate) instance_name: String,
     pub(crate) kinds: BTreeSet<OperationKind>,
     /// At least 1.
@@ -41,6 +42,8 @@ pub(crate) struct Introduction {
     pub(crate) retains: bool,
     /// Whether it says how far operations are.
     pub(crate) progresses: bool,
+    /// Whether the process had a session before.
+    pub(crate) returns: bool,
     /// Everything the driver accepted that was not acknowledged.
     pub(crate) held: Vec<HeldOperation>,
 }
@@ -69,6 +72,7 @@ pub(crate) fn check(hello: Hello, held: usize) -> Result<Introduction, Close> {
     let offers = |capability: DriverCapability| hello.capabilities.contains(&capability.into());
     let retains = offers(DriverCapability::ResultRetention);
     let progresses = offers(DriverCapability::Progress);
+    let returns = hello.resume.is_some();
     let operations = hello.resume.map(|resume| resume.operations).unwrap_or_default();
     check_held(&operations, held)?;
     Ok(Introduction {
@@ -88,6 +92,7 @@ pub(crate) fn check(hello: Hello, held: usize) -> Result<Introduction, Close> {
         },
         retains,
         progresses,
+        returns,
         held: operations,
     })
 }

@@ -30,6 +30,7 @@ pub(crate) fn hello(n: u8) -> Hello {
         provider: PROVIDER.to_owned(),
         driver_name: "by hand".to_owned(),
         instance_id: instance(n),
+        instance_name: "pod-1".to_owned(),
         capabilities: vec![DriverCapability::ResultRetention.into()],
         operation_kinds: [
             OperationKind::CreateMachine,

@@ -82,12 +82,42 @@ async fn a_replica_that_comes_back_first_says_nothing_of_the_other_one() {
     drop((first, second));
     core.provider_gone().await;
     // The network was away for a moment, and both come back.
-    let (_second, welcome) = Driver::dial(&core, hello(2)).await;
-    assert_eq!(welcome.resume_outcome(), ResumeOutcome::Fresh);
+    let (_second, _) = Driver::dial(&core, holding(2, Vec::new())).await;
     assert!(matches!(core.sessions.view("uid-1"), TargetView::InFlight(_)), "it may run");
     let hello = holding(1, vec![held("op-1", "uid-1", HeldState::Running)]);
     let (_first, welcome) = Driver::dial(&core, hello).await;
     assert_eq!(verdicts(&welcome), [("op-1", Verdict::Keep)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_was_started_anew_says_nothing_of_one_of_another_name() {
+    for name in ["pod-2", ""] {
+        let mut core = Core::start();
+        lost(&mut core).await;
+        let newcomer = Hello { instance_name: name.to_owned(), ..hello(3) };
+        let (_third, welcome) = Driver::dial(&core, newcomer).await;
+        assert_eq!(welcome.resume_outcome(), ResumeOutcome::Fresh);
+        assert!(matches!(core.sessions.view("uid-1"), TargetView::InFlight(_)), "it may run");
+        let hello = holding(1, vec![held("op-1", "uid-1", HeldState::Running)]);
+        let (_first, welcome) = Driver::dial(&core, hello).await;
+        assert_eq!(verdicts(&welcome), [("op-1", Verdict::Keep)], "{name:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_without_a_name_is_nobodys_successor() {
+    let nameless = |hello: Hello| Hello { instance_name: String::new(), ..hello };
+    let mut core = Core::start();
+    let (mut driver, _) = Driver::dial(&core, nameless(hello(1))).await;
+    driver.state(Readiness::Ready, 4).await;
+    core.provider_ready().await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.take().await;
+    driver.handled().await;
+    drop(driver);
+    core.provider_gone().await;
+    let (_next, _) = Driver::dial(&core, nameless(hello(2))).await;
+    assert!(matches!(core.sessions.view("uid-1"), TargetView::InFlight(_)), "it may run");
 }
 
 #[tokio::test(start_paused = true)]
