@@ -43,8 +43,9 @@ impl Holder {
         let api: Api<Secret> = self.writer.api(&name.namespace);
         let only = Deletion { uid: secret.metadata.uid.as_deref(), at_once: false };
         match self.writer.delete(&api, &name.name, only).await {
-            Ok(()) | Err(WriteError::NotFound | WriteError::Conflict) => Ok(()),
-            Err(failure) => Err(failure),
+            Err(WriteError::NotFound) => Ok(()),
+            // A conflict may be another secret, or somebody who refuses: the next look says which.
+            other => other,
         }
     }
 

@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use ostler_api::{
-    Machine,
-    machine::{MachineConditionType, MachineStep},
-};
+use ostler_api::{Machine, machine::MachineConditionType};
 
 use crate::snapshot::NodeView;
 
@@ -30,13 +27,6 @@ pub fn expected_name(machine: &Machine) -> Option<&str> {
     let asked = machine.status.as_ref().is_some_and(|status| status.creation_started_at.is_some());
     let may_come = asked || machine.provider_id().is_some();
     machine.node_name().or_else(|| may_come.then(|| machine.name()))
-}
-
-/// Whether a Node that nobody sees would be left behind: the instance goes, and the Machine after it.
-/// Before that, the API server itself is to be asked for it.
-pub fn is_missed(machine: &Machine) -> bool {
-    let step = machine.status.as_ref().and_then(|status| status.step.as_ref());
-    machine.is_deleting() && step == Some(&MachineStep::DeleteInstance)
 }
 
 /// The Node: first of all the one with the provider id, then one without any. One of another
@@ -164,22 +154,6 @@ mod tests {
             serde_json::from_value(json!({ "creationStartedAt": "2026-01-01T00:00:00Z" })).unwrap();
         assert_eq!(expected_name(&nothing_made_yet), Some("m"), "it may be on its way");
         assert!(!is_ours(&nothing_made_yet, None, &node("m", None)), "of which instance?");
-    }
-
-    #[test]
-    fn a_node_is_missed_once_the_instance_of_a_deleted_machine_goes() {
-        for (deleted, step, expected) in [
-            (true, Some("DeleteInstance"), true),
-            (true, Some("FindInstance"), false),
-            (true, None, false),
-            (false, Some("DeleteInstance"), false),
-        ] {
-            let mut machine = ours();
-            machine.metadata.deletion_timestamp =
-                deleted.then(|| serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
-            machine.status = serde_json::from_value(json!({ "step": step })).unwrap();
-            assert_eq!(is_missed(&machine), expected, "{deleted} {step:?}");
-        }
     }
 
     #[test]

@@ -149,11 +149,11 @@ impl Machines {
         }
     }
 
-    /// What is watched; but a Machine does not go by that alone. A Node that came in the last moment of
-    /// its instance may not be seen yet, and nobody else would delete it.
+    /// What is watched; but no Machine goes by that alone, nor its instance. A Node that came a moment ago may
+    /// not be seen yet: its pods would have no grace, and nobody else would delete it.
     async fn node_of(&self, machine: &Machine, target: &TargetOf) -> NodeView {
         let watched = node_view(machine, target);
-        let name = node::expected_name(machine).filter(|_| node::is_missed(machine));
+        let name = node::expected_name(machine).filter(|_| machine.is_deleting());
         let (NodeView::Absent, TargetOf::Cluster(target), Some(name)) = (&watched, target, name)
         else {
             return watched;

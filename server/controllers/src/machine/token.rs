@@ -100,8 +100,8 @@ impl Machines {
         if let Some(there) = ours {
             let only = Deletion { uid: there.metadata.uid.as_deref(), at_once: false };
             match writer.delete(&tokens(&writer), &secret_name(id), only).await {
-                Ok(()) | Err(WriteError::NotFound | WriteError::Conflict) => {}
-                Err(failure) => return Err(failure),
+                Err(WriteError::NotFound) => {}
+                other => other?,
             }
         }
         self.memory.keep_token(uid, id, Observed::Absent);

@@ -20,6 +20,7 @@ use super::{
     token,
 };
 use crate::{
+    node,
     operation::{Failure, Request, UserData},
     plan::{Action, EventReason},
     snapshot::{ClassFacts, TargetView},
@@ -48,6 +49,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     if let Some(turn) = retry::gate(pass) {
         return turn;
     }
+    note_half_recorded(pass);
     match pass.reading.take() {
         None if driver.has(OperationKind::GetMachineStatus) => pass.send_read(class),
         Some(Reading::NotFound) if let Some(until) = catching_up(pass) => look_again(pass, until),
@@ -63,6 +65,21 @@ const LOOK_AGAIN: Duration = Duration::from_secs(15);
 /// For how long an instance that a driver made may be missing in what it lists: the lists of many
 /// infrastructures lag behind.
 const CATCHING_UP: Duration = Duration::from_mins(2);
+
+/// A core that died between the two writes of an answer left the id of the instance behind, and no word of
+/// it in the status. Since when it was there nobody knows: at the latest from now on.
+fn note_half_recorded(pass: &mut Pass<'_>) {
+    let (Standing::Unresolved, Some(id)) = (pass.standing(), pass.provider_id()) else { return };
+    let intent = pass.status.operation.as_ref();
+    let creates = intent.filter(|it| it.operation_kind() == Some(OperationKind::CreateMachine));
+    // The one that a create was to adopt was there before it.
+    let made = creates.is_some_and(|intent| intent.provider_id.as_deref() != Some(id));
+    let type_ = MachineConditionType::InstanceCreated;
+    if made && conditions::held_since(&pass.status, &type_).is_none() {
+        let now = pass.now();
+        conditions::set(&mut pass.status, &now, &type_, true, node::MADE, "");
+    }
+}
 
 /// Until when a driver that made the instance and does not find it may just be early. A second one
 /// is not made before.

@@ -333,6 +333,46 @@ fn an_instance_that_shows_up_late_is_not_made_twice() {
 }
 
 #[test]
+fn an_instance_is_not_made_twice_if_the_core_died_between_its_id_and_its_status() {
+    let mut world = creating();
+    let _half_recorded = world.carry_out();
+    world.machine_mut().spec.provider_id = Some(PROVIDER_ID.to_owned());
+    world.lose_operation();
+    world.later(300);
+    let late = std::mem::take(&mut world.instances);
+    let look = |world: &mut World| {
+        world.pass();
+        assert_eq!(world.sent.last().unwrap().kind(), Kind::GetMachineStatus);
+        world.answer();
+        world.pass();
+        assert_eq!((world.creates, world.waits_for()), (1, Some(WaitReason::InstanceMissing)));
+    };
+    look(&mut world);
+    world.later(61);
+    look(&mut world);
+    world.instances = late;
+    world.later(61);
+    world.settle();
+    assert_eq!((world.creates, world.step()), (1, Some(MachineStep::JoinNode)));
+    assert_eq!(world.count(Kind::CreateMachine), 1);
+}
+
+#[test]
+fn a_create_that_names_an_instance_proves_nothing_when_its_core_died() {
+    let mut world = World::new();
+    world.machine_mut().spec.provider_id = Some(PROVIDER_ID.to_owned());
+    world.pass();
+    world.answer();
+    world.pass();
+    assert_eq!(world.sent.last().unwrap().kind(), Kind::CreateMachine);
+    world.lose_operation();
+    world.pass();
+    world.answer();
+    world.pass();
+    assert_eq!(world.count(Kind::CreateMachine), 2);
+}
+
+#[test]
 fn an_instance_that_vanishes_before_its_node_comes_is_made_again_after_two_minutes() {
     let mut world = initializing();
     world.settle_no_node();
