@@ -201,6 +201,29 @@ pub fn key(parent: &str, name: &str) -> String {
     format!("{parent}[{name}]")
 }
 
+/// Where a walk through an object is. Most walks find nothing to tell of, so this becomes a text only when
+/// somebody asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Path<'a> {
+    /// Where the walk begins; empty for a whole object.
+    Root(&'a str),
+    /// A named child.
+    Child(&'a Path<'a>, &'a str),
+    /// A list item.
+    Index(&'a Path<'a>, usize),
+}
+
+impl Path<'_> {
+    /// The path as errors show it.
+    pub(crate) fn text(self) -> String {
+        match self {
+            Self::Root(text) => text.to_owned(),
+            Self::Child(parent, name) => child(&parent.text(), name),
+            Self::Index(parent, position) => index(&parent.text(), position),
+        }
+    }
+}
+
 /// A value as Kubernetes prints it in a field error: text quoted, all else as JSON.
 pub fn render(value: &Value) -> String {
     match value {

@@ -6,7 +6,7 @@
 //! * `admission`: what depends on who asks, and when.
 //! * `write`: the one pipeline for everything that changes objects; `patching`, `delete`, `scale`,
 //!   `binding`, `eviction` say what a change is.
-//! * `list`, `watch`, `select`: reading collections; `form`, `respond`: writing the answer.
+//! * `list`, `watch`, `select`: reading collections; `lines`: what watches have in common; `form`, `respond`: writing the answer.
 //! * `stored`: between the store's text and the served object. `served`: which kinds there are.
 
 mod admission;
@@ -19,6 +19,7 @@ mod eviction;
 mod fixed;
 mod form;
 mod handler;
+mod lines;
 mod list;
 mod metadata;
 mod negotiate;
@@ -37,6 +38,7 @@ mod write;
 
 use std::sync::Arc;
 
+use lines::Lines;
 pub(crate) use query::Query;
 pub use served::Served;
 
@@ -50,12 +52,17 @@ use crate::{
 pub struct Api {
     context: Context,
     served: Served,
+    lines: Lines,
 }
 
 impl Api {
     /// Handlers over a store and a clock.
     pub fn new(context: &Context) -> Self {
-        Self { context: context.clone(), served: Served::new(context.store.clone()) }
+        Self {
+            context: context.clone(),
+            served: Served::new(context.store.clone()),
+            lines: Lines::default(),
+        }
     }
 
     /// The kinds that are served now.

@@ -16,7 +16,8 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_unti
 use super::{
     Api, Served, Target,
     form::Shaper,
-    negotiate::{Encoding, View},
+    lines::Lines,
+    negotiate::{Encoding, Form, View},
     query::Query,
     select::Selection,
     stored,
@@ -153,6 +154,7 @@ pub(crate) fn transition(before: bool, after: bool) -> Option<EventType> {
 /// A running watch.
 struct Watcher {
     served: Served,
+    lines: Lines,
     resource: Arc<Resource>,
     selection: Selection,
     view: View,
@@ -212,6 +214,7 @@ impl Api {
         });
         let watcher = Watcher {
             served: self.served.clone(),
+            lines: self.lines.clone(),
             resource: Arc::clone(resource),
             selection: options.selection,
             view,
@@ -261,6 +264,19 @@ fn write_line(line: &mut Vec<u8>, kind: &str, object: &Value) {
     // A `Value` can always be written.
     serde_json::to_writer(&mut *line, object).ok();
     line.extend_from_slice(b"}\n");
+}
+
+/// A change as whoever follows everything is told of it.
+fn line_of(event: &Event, resource: &Resource) -> Bytes {
+    let kind = match (&event.change, &event.previous) {
+        (Change::Delete(_), _) => EventType::Deleted,
+        (Change::Put(_), None) => EventType::Added,
+        (Change::Put(_), Some(_)) => EventType::Modified,
+    };
+    let mut line = Vec::new();
+    let object = stored::load_at(resource, event.change.value(), event.revision);
+    write_line(&mut line, kind.name(), &object);
+    line.into()
 }
 
 impl Watcher {
@@ -346,8 +362,11 @@ impl Watcher {
         }
         self.refresh();
         let resource = Arc::clone(&self.resource);
-        let everything = self.selection.is_everything();
-        let selects = |object: &Value| everything || self.selection.selects(&resource, object);
+        if self.view.form == Form::Whole && self.selection.is_everything() {
+            let line = self.lines.line(event.revision, &resource, || line_of(event, &resource));
+            return frame.extend_from_slice(&line);
+        }
+        let selects = |object: &Value| self.selection.selects(&resource, object);
         let load = |text: &[u8]| stored::load_at(&resource, text, event.revision);
         let (kind, object) = match (&event.change, &event.previous) {
             (Change::Delete(last), _) => {
@@ -358,7 +377,6 @@ impl Watcher {
                 let object = load(text);
                 (transition(false, selects(&object)), object)
             }
-            (Change::Put(text), Some(_)) if everything => (Some(EventType::Modified), load(text)),
             (Change::Put(text), Some(previous)) => {
                 // What ceases to be selected is shown as it was when it still was.
                 let (before, after) = (load(&previous.value), load(text));

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 pub use self::documents::{definitions, name_of};
 use self::leaf::Leaf;
 use crate::{
-    field::{child, index},
+    field::Path,
     kinds::{BuiltIn, DecodeError, UnknownField},
 };
 
@@ -76,14 +76,14 @@ pub(crate) fn decode(kind: BuiltIn, object: &mut Value) -> Result<Vec<UnknownFie
 /// A value has the wrong type.
 pub fn decode_type(name: &str, value: &mut Value) -> Result<Vec<UnknownField>, DecodeError> {
     let mut unknown = Vec::new();
-    walk(&Shape::Named(name.to_owned()), value, "", &mut unknown)?;
+    walk(&Shape::Named(name.to_owned()), value, Path::Root(""), &mut unknown)?;
     Ok(unknown)
 }
 
 /// Decodes `metadata` in place.
 pub(super) fn object_meta(
     metadata: &mut Value,
-    path: &str,
+    path: Path<'_>,
     unknown: &mut Vec<UnknownField>,
 ) -> Result<(), DecodeError> {
     walk(&Shape::Named(META.to_owned()), metadata, path, unknown)
@@ -92,7 +92,7 @@ pub(super) fn object_meta(
 fn walk(
     shape: &Shape,
     value: &mut Value,
-    path: &str,
+    path: Path<'_>,
     unknown: &mut Vec<UnknownField>,
 ) -> Result<(), DecodeError> {
     if value.is_null() {
@@ -106,11 +106,12 @@ fn walk(
             (Some(_), None) => Err(mismatch(path, value, name)),
         },
         (Shape::Map(inner), Value::Object(fields)) => {
-            let values = fields.iter_mut().map(|(name, value)| (child(path, name), value));
+            let values = fields.iter_mut().map(|(name, value)| (Path::Child(&path, name), value));
             walk_all(inner, values, unknown)
         }
         (Shape::List(inner), Value::Array(items)) => {
-            let values = items.iter_mut().enumerate().map(|(at, item)| (index(path, at), item));
+            let values =
+                items.iter_mut().enumerate().map(|(at, item)| (Path::Index(&path, at), item));
             walk_all(inner, values, unknown)
         }
         (Shape::Map(_), value) => Err(mismatch(path, value, "map")),
@@ -125,11 +126,11 @@ fn walk(
 /// Walks the values of a list or a map, where a null is an empty value.
 fn walk_all<'a>(
     shape: &Shape,
-    values: impl Iterator<Item = (String, &'a mut Value)>,
+    values: impl Iterator<Item = (Path<'a>, &'a mut Value)>,
     unknown: &mut Vec<UnknownField>,
 ) -> Result<(), DecodeError> {
     for (path, value) in values {
-        walk(shape, value, &path, unknown)?;
+        walk(shape, value, path, unknown)?;
         if value.is_null() {
             *value = zero(shape);
         }
@@ -140,17 +141,17 @@ fn walk_all<'a>(
 fn walk_structure(
     structure: &Structure,
     fields: &mut Map<String, Value>,
-    path: &str,
+    path: Path<'_>,
     unknown: &mut Vec<UnknownField>,
 ) -> Result<(), DecodeError> {
     let mut dropped = Vec::new();
     for (name, value) in fields.iter_mut() {
         let Some(shape) = structure.fields.get(name) else {
-            unknown.push(UnknownField { path: child(path, name) });
+            unknown.push(UnknownField { path: Path::Child(&path, name).text() });
             dropped.push(name.clone());
             continue;
         };
-        walk(shape, value, &child(path, name), unknown)?;
+        walk(shape, value, Path::Child(&path, name), unknown)?;
         let required = structure.required.contains(name);
         if empty::is_left_out(shape, name, value, required, structure.pointers) {
             dropped.push(name.clone());
@@ -176,7 +177,7 @@ fn zero(shape: &Shape) -> Value {
     }
 }
 
-fn mismatch(path: &str, value: &Value, wanted: &str) -> DecodeError {
+fn mismatch(path: Path<'_>, value: &Value, wanted: &str) -> DecodeError {
     let found = match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -185,7 +186,7 @@ fn mismatch(path: &str, value: &Value, wanted: &str) -> DecodeError {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     };
-    DecodeError { path: path.to_owned(), found, wanted: wanted.to_owned() }
+    DecodeError { path: path.text(), found, wanted: wanted.to_owned() }
 }
 
 fn structure(name: &str, document: &Value) -> Option<Structure> {

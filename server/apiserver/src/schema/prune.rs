@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Additional, Schema, catalogue};
 use crate::{
-    field::{child, index},
+    field::Path,
     kinds::{DecodeError, UnknownField},
 };
 
@@ -17,9 +17,9 @@ impl Schema {
         let mut unknown = Vec::new();
         shorten_numbers(object);
         if let Some(fields) = object.as_object_mut() {
-            let envelope = take_envelope(fields, "", &mut unknown)?;
+            let envelope = take_envelope(fields, Path::Root(""), &mut unknown)?;
             let mut body = Value::Object(std::mem::take(fields));
-            self.walk(&mut body, "", &mut unknown)?;
+            self.walk(&mut body, Path::Root(""), &mut unknown)?;
             if let Value::Object(kept) = body {
                 *fields = kept;
             }
@@ -32,14 +32,14 @@ impl Schema {
     fn walk(
         &self,
         value: &mut Value,
-        path: &str,
+        path: Path<'_>,
         unknown: &mut Vec<UnknownField>,
     ) -> Result<(), DecodeError> {
         match value {
             Value::Array(items) => {
                 let Some(schema) = &self.items else { return Ok(()) };
                 for (position, item) in items.iter_mut().enumerate() {
-                    schema.walk(item, &index(path, position), unknown)?;
+                    schema.walk(item, Path::Index(&path, position), unknown)?;
                 }
             }
             Value::Object(fields) => {
@@ -56,21 +56,21 @@ impl Schema {
     fn walk_fields(
         &self,
         fields: &mut serde_json::Map<String, Value>,
-        path: &str,
+        path: Path<'_>,
         unknown: &mut Vec<UnknownField>,
     ) -> Result<(), DecodeError> {
         let keeps = self.preserve_unknown || matches!(self.additional, Additional::Any);
         let mut dropped = Vec::new();
         for (name, value) in fields.iter_mut() {
             match self.property(name) {
-                Some(schema) => schema.walk(value, &child(path, name), unknown)?,
+                Some(schema) => schema.walk(value, Path::Child(&path, name), unknown)?,
                 None if keeps => {}
                 None => dropped.push(name.clone()),
             }
         }
         for name in dropped {
             fields.remove(&name);
-            unknown.push(UnknownField { path: child(path, &name) });
+            unknown.push(UnknownField { path: Path::Child(&path, &name).text() });
         }
         Ok(())
     }
@@ -98,7 +98,7 @@ fn shorten_numbers(value: &mut Value) {
 /// everywhere, whatever the schema says.
 fn take_envelope(
     fields: &mut serde_json::Map<String, Value>,
-    path: &str,
+    path: Path<'_>,
     unknown: &mut Vec<UnknownField>,
 ) -> Result<Vec<(String, Value)>, DecodeError> {
     let mut taken = Vec::with_capacity(3);
@@ -106,8 +106,7 @@ fn take_envelope(
         taken.extend(fields.remove_entry(name));
     }
     if let Some((name, mut metadata)) = fields.remove_entry("metadata") {
-        let path = child(path, &name);
-        catalogue::object_meta(&mut metadata, &path, unknown)?;
+        catalogue::object_meta(&mut metadata, Path::Child(&path, &name), unknown)?;
         taken.push((name, metadata));
     }
     Ok(taken)
