@@ -56,18 +56,18 @@ fn refused(refusal: Refusal) -> DriverError {
     DriverError::unavailable(message).reason(reason).not_applied()
 }
 
-/// Whether an operation changes nothing.
-pub(crate) fn is_read(request: &Request) -> bool {
-    match request {
-        Request::GetMachineStatus(_)
-        | Request::ListMachines(_)
-        | Request::GetVolumeIds(_)
-        | Request::ValidateClass(_) => true,
+/// Whether an operation may change something.
+pub(crate) fn is_mutation(operation: &proto::Operation) -> bool {
+    operation.request.as_ref().is_some_and(|request| match request {
         Request::CreateMachine(_)
         | Request::InitializeMachine(_)
         | Request::UpdateMachine(_)
-        | Request::DeleteMachine(_) => false,
-    }
+        | Request::DeleteMachine(_) => true,
+        Request::GetMachineStatus(_)
+        | Request::ListMachines(_)
+        | Request::GetVolumeIds(_)
+        | Request::ValidateClass(_) => false,
+    })
 }
 
 fn kind_of(request: &Request) -> OperationKind {

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::admission::{default_timeout, is_read};
+use super::admission::{default_timeout, is_mutation};
 use super::completion::Answer;
 use crate::context::{Context, Facts, References, Report};
 use crate::driver::Driver;
@@ -53,7 +53,7 @@ impl<D: Driver> Dispatcher<D> {
         let operation_id = operation.operation_id.clone();
         let interval = operation.progress_interval.and_then(|time| Duration::try_from(time).ok());
         let interval = interval.filter(|interval| !interval.is_zero());
-        let reads = operation.request.as_ref().is_some_and(is_read);
+        let reads = !is_mutation(&operation);
         let (facts, request) = split(operation);
         let ctx = Context::new(facts, references, cancelled.clone(), reports);
         async move {

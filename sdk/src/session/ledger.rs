@@ -7,7 +7,7 @@ use ostler_proto::v1alpha1 as proto;
 use proto::{HeldOperation, HeldState, OperationKind, OperationProgress};
 use tokio::time::Instant;
 
-use super::admission::is_read;
+use super::admission::is_mutation;
 use super::completion::Completion;
 
 /// Results that are kept for a core that does not come back.
@@ -63,7 +63,7 @@ impl Ledger {
 
     pub(crate) fn start(&mut self, operation: &proto::Operation, kind: OperationKind) {
         let held = held(operation, kind);
-        let mutates = operation.request.as_ref().is_some_and(|request| !is_read(request));
+        let mutates = is_mutation(operation);
         let running = Running { held, progress: None, forgotten: false, mutates };
         self.running.insert(running.held.operation_id.clone(), running);
     }
@@ -138,9 +138,9 @@ impl Ledger {
 
     /// Whether a mutation of the target runs, wanted or not.
     pub(crate) fn is_changing(&self, target: &proto::Target) -> bool {
-        self.running.values().any(|running| {
-            running.mutates && running.held.target.as_ref().is_some_and(|it| it.uid == target.uid)
-        })
+        let mutations = self.running.values().filter(|running| running.mutates);
+        let mut targets = mutations.filter_map(|running| running.held.target.as_ref());
+        targets.any(|it| it.uid == target.uid)
     }
 
     /// The last words of everything that runs and is wanted.

@@ -10,7 +10,7 @@ use proto::register_response::Frame as Received;
 use proto::{DriverState, Readiness, RoleKind, Verdict};
 use tokio::time::Instant;
 
-use super::admission::{Refusal, admit, is_read};
+use super::admission::{Refusal, admit, is_mutation};
 use super::completion::{Answer, Completion};
 use super::fence::{Fence, Stale};
 use super::hello::{Instance, hello};
@@ -212,8 +212,7 @@ impl Protocol {
     /// Two mutations of one target at once are never wanted, but the core may have given one up that
     /// began in the same moment, and does not know that it runs on: instances would be made twice.
     fn conflict(&self, operation: &proto::Operation) -> Option<Refusal> {
-        let mutates = operation.request.as_ref().is_some_and(|request| !is_read(request));
-        let target = operation.target.as_ref().filter(|_| mutates)?;
+        let target = operation.target.as_ref().filter(|_| is_mutation(operation))?;
         self.ledger.is_changing(target).then_some(Refusal::TargetBusy)
     }
 
