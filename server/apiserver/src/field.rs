@@ -208,9 +208,9 @@ pub(crate) enum Path<'a> {
     /// Where the walk begins; empty for a whole object.
     Root(&'a str),
     /// A named child.
-    Child(&'a Path<'a>, &'a str),
+    Child(&'a Self, &'a str),
     /// A list item.
-    Index(&'a Path<'a>, usize),
+    Index(&'a Self, usize),
 }
 
 impl Path<'_> {
