@@ -167,7 +167,7 @@ fn args(endpoint: String) -> DriverArgs {
         key_file: None,
         allow_plaintext: false,
         drain_timeout: Duration::from_secs(5),
-        instance_name: String::new(),
+        instance_name: None,
         exit_on_stdin_eof: false,
     }
 }
