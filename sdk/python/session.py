@@ -212,7 +212,7 @@ class Driver:
             return Failed("UNAVAILABLE", "NOT_SERVING", "this process stands by, or has too much to do")
         if x.mutates and any(y.mutates and y.task and not y.frames and y.op.target.uid == x.op.target.uid
                              for y in self.held.values()):
-            return Failed("UNAVAILABLE", "TARGET_BUSY", "an earlier operation still works on this target")
+            return Failed("ABORTED", "TARGET_BUSY", "an earlier operation still works on this target")
 
     def finish(self, x, outcome):
         """Keeps the frames of a result until they are acknowledged; a long list goes in pages."""

@@ -51,7 +51,10 @@ fn refused(refusal: Refusal) -> DriverError {
         Refusal::Draining => ("DRIVER_DRAINING", "this process is about to end"),
         Refusal::Standby => ("STANDBY", "this session stands by"),
         Refusal::OverCredit => ("OVER_CREDIT", "more operations than agreed"),
-        Refusal::TargetBusy => ("TARGET_BUSY", "an earlier operation still works on this target"),
+        Refusal::TargetBusy => {
+            let message = "an earlier operation still works on this target";
+            return DriverError::aborted(message).reason("TARGET_BUSY").not_applied();
+        }
     };
     DriverError::unavailable(message).reason(reason).not_applied()
 }

@@ -66,7 +66,7 @@ async fn a_target_is_not_changed_by_two_at_once_even_if_the_first_was_cancelled(
     session.completed().await;
     session.operate(create("next", "waits")).await;
     let refused = session.failed().await;
-    assert_eq!(shown(&refused), (Code::Unavailable, Certainty::NotApplied, "TARGET_BUSY"));
+    assert_eq!(shown(&refused), (Code::Aborted, Certainty::NotApplied, "TARGET_BUSY"));
     assert_eq!(stable.creates.load(Ordering::SeqCst), 1);
     session.operate(create("another", "waits-too")).await;
     session.accepted().await;

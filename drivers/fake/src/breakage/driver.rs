@@ -28,8 +28,6 @@ pub(crate) struct Broken {
 /// What only this process knows.
 #[derive(Debug, Default)]
 struct Memory {
-    /// Machines for which a create runs.
-    creating: Vec<String>,
     /// Machines whose instance this process made.
     made: BTreeSet<String>,
     /// Machines whose instance this process deleted.

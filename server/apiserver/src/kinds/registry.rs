@@ -33,7 +33,16 @@ impl Registry {
     /// The built-in kinds, and those of all established definitions among `definitions`
     /// (CustomResourceDefinition objects as they are stored).
     pub fn with_definitions<'a>(definitions: impl IntoIterator<Item = &'a Value>) -> Self {
-        let custom = definitions.into_iter().flat_map(custom::resources).map(Arc::new);
+        Self::with_custom(definitions.into_iter().flat_map(Self::defined_by))
+    }
+
+    /// The kinds of one definition; none before it is established.
+    pub(crate) fn defined_by(definition: &Value) -> Vec<Arc<Resource>> {
+        custom::resources(definition).into_iter().map(Arc::new).collect()
+    }
+
+    /// The built-in kinds and these.
+    pub(crate) fn with_custom(custom: impl IntoIterator<Item = Arc<Resource>>) -> Self {
         let by_address = BUILT_IN
             .iter()
             .cloned()

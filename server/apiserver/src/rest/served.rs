@@ -1,13 +1,14 @@
 //! Which kinds are served at this moment.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use crate::{
-    kinds::Registry,
-    store::{Prefix, Store},
+    kinds::{Registry, Resource},
+    store::{Key, Prefix, Record, Store},
 };
 
 const GROUP: &str = "apiextensions.k8s.io";
@@ -16,8 +17,8 @@ const PLURAL: &str = "customresourcedefinitions";
 /// Keeps a [`Registry`] in step with the definitions in the store.
 ///
 /// Asked after a definition was written, it has seen it: who was told that a kind is established
-/// finds it served. That costs a look at the definitions' revisions after any write, and building
-/// the registry anew after a definition changed.
+/// finds it served. That costs a look at the definitions' revisions after any write, and reading
+/// a definition after it changed.
 #[derive(Clone)]
 pub struct Served {
     store: Store,
@@ -27,9 +28,15 @@ pub struct Served {
 struct Known {
     /// The store's revision when the definitions were last looked at.
     checked: u64,
-    /// The revisions of all definitions then.
-    revisions: Vec<u64>,
+    /// All definitions then.
+    definitions: BTreeMap<Key, Definition>,
     registry: Registry,
+}
+
+/// What a definition says at a revision.
+struct Definition {
+    revision: u64,
+    resources: Vec<Arc<Resource>>,
 }
 
 impl fmt::Debug for Served {
@@ -41,7 +48,8 @@ impl fmt::Debug for Served {
 impl Served {
     /// Serves the built-in kinds and those defined in the store.
     pub fn new(store: Store) -> Self {
-        let known = Known { checked: 0, revisions: Vec::new(), registry: Registry::built_in() };
+        let known =
+            Known { checked: 0, definitions: BTreeMap::new(), registry: Registry::built_in() };
         Self { store, known: Arc::new(Mutex::new(known)) }
     }
 
@@ -53,14 +61,81 @@ impl Served {
             return known.registry.clone();
         }
         let page = self.store.list(&Prefix::resource(GROUP, PLURAL), None, None);
-        let revisions: Vec<u64> = page.records.iter().map(|record| record.revision).collect();
-        if revisions != known.revisions {
-            let definitions: Vec<_> =
-                page.records.iter().map(crate::store::Record::object).collect();
-            known.registry = Registry::with_definitions(&definitions);
-            known.revisions = revisions;
-        }
+        known.take(page.records);
         known.checked = page.revision;
         known.registry.clone()
+    }
+}
+
+impl Known {
+    /// Follows the definitions. Only what changed is read: many may be installed one after the other.
+    fn take(&mut self, records: Vec<Record>) {
+        let same = |record: &Record| {
+            let known = self.definitions.get(&record.key);
+            known.is_some_and(|known| known.revision == record.revision)
+        };
+        if records.len() == self.definitions.len() && records.iter().all(same) {
+            return;
+        }
+        let mut before = std::mem::take(&mut self.definitions);
+        for record in records {
+            let known = before.remove(&record.key).filter(|it| it.revision == record.revision);
+            let read = || Definition {
+                revision: record.revision,
+                resources: Registry::defined_by(&record.object()),
+            };
+            let definition = known.unwrap_or_else(read);
+            self.definitions.insert(record.key, definition);
+        }
+        let custom = self.definitions.values().flat_map(|it| it.resources.iter().cloned());
+        self.registry = Registry::with_custom(custom);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::store::{Change, Expect, StoreOptions};
+
+    async fn define(store: &Store, plural: &str, expect: Expect) -> u64 {
+        let definition = json!({
+            "metadata": { "name": format!("{plural}.example.com") },
+            "spec": {
+                "group": "example.com", "scope": "Cluster",
+                "names": { "plural": plural, "kind": plural },
+                "versions": [{ "name": "v1", "served": true, "storage": true }],
+            },
+            "status": {
+                "acceptedNames": { "plural": plural, "kind": plural },
+                "conditions": [{ "type": "Established", "status": "True" }],
+            },
+        });
+        let key = Key::new(GROUP, PLURAL, "", &format!("{plural}.example.com"));
+        let text = serde_json::to_vec(&definition).unwrap();
+        store.write(key, expect, Change::Put(text.into())).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn only_a_definition_that_changed_is_read_again() {
+        let store = Store::open(StoreOptions::memory()).await.unwrap();
+        let served = Served::new(store.clone());
+        let of = |plural: &str| served.registry().lookup("example.com", "v1", plural).cloned();
+        let revision = define(&store, "apples", Expect::Absent).await;
+        let apples = of("apples").unwrap();
+        define(&store, "pears", Expect::Absent).await;
+        let pears = of("pears").unwrap();
+        assert!(Arc::ptr_eq(&of("apples").unwrap(), &apples));
+
+        define(&store, "apples", Expect::Revision(revision)).await;
+        assert!(!Arc::ptr_eq(&of("apples").unwrap(), &apples));
+        assert!(Arc::ptr_eq(&of("pears").unwrap(), &pears));
+
+        let key = Key::new(GROUP, PLURAL, "", "apples.example.com");
+        let now = store.get(&key).unwrap();
+        store.write(key, Expect::Revision(now.revision), Change::Delete(now.value)).await.unwrap();
+        assert!(of("apples").is_none());
+        assert!(Arc::ptr_eq(&of("pears").unwrap(), &pears));
     }
 }

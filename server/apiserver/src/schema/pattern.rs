@@ -4,9 +4,21 @@
 //! here: `\d`, `\w`, `\s` and `\b` are ASCII in Go, brackets do not nest in classes, and `\Q…\E`
 //! quotes.
 
-use std::{fmt, iter::Peekable, str::Chars};
+use std::{
+    collections::HashMap,
+    fmt,
+    iter::Peekable,
+    str::Chars,
+    sync::{LazyLock, Mutex, PoisonError},
+};
 
 use regex::Regex;
+
+/// Patterns that were compiled, as they were written. A definition is read and checked whenever it is written,
+/// and mostly it has the patterns that it had.
+static COMPILED: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::default);
+/// How many of them are kept: those of a few dozen definitions, some 10 KiB each. Then it begins anew.
+const KEPT: usize = 256;
 
 /// A compiled pattern that remembers how it was written.
 #[derive(Clone, Debug)]
@@ -21,7 +33,17 @@ impl Pattern {
     /// # Errors
     /// It is malformed, or too large to be run.
     pub(crate) fn new(written: &str) -> Result<Self, regex::Error> {
+        let known = |compiled: &HashMap<String, Regex>| compiled.get(written).cloned();
+        let lock = || COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(regex) = known(&lock()) {
+            return Ok(Self { written: written.to_owned(), regex });
+        }
         let regex = Regex::new(&translate(written))?;
+        let mut compiled = lock();
+        if compiled.len() >= KEPT {
+            compiled.clear();
+        }
+        compiled.insert(written.to_owned(), regex.clone());
         Ok(Self { written: written.to_owned(), regex })
     }
 

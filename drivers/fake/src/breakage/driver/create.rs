@@ -21,11 +21,8 @@ impl Broken {
             self.claim(&ctx)?;
         }
         let before = self.vms(&ctx);
-        let alone = self.begin(&ctx);
-        let answer = self.make(self.asked(request)).await;
-        self.end(&ctx);
-        match answer {
-            Ok(made) => self.spoil_created(&ctx, made, (before, alone)),
+        match self.make(self.asked(request)).await {
+            Ok(made) => self.spoil_created(&ctx, made, &before),
             Err(error) => self.spoil_refused(&ctx, error),
         }
     }
@@ -86,34 +83,16 @@ impl Broken {
         Ok(())
     }
 
-    /// Notes that a create runs; whether it is the only one of its machine.
-    fn begin(&self, ctx: &Context) -> bool {
-        let uid = &ctx.target().uid;
-        let mut memory = self.memory();
-        let alone = !memory.creating.contains(uid);
-        memory.creating.push(uid.clone());
-        alone
-    }
-
-    fn end(&self, ctx: &Context) {
-        let uid = &ctx.target().uid;
-        let mut memory = self.memory();
-        if let Some(index) = memory.creating.iter().position(|creating| creating == uid) {
-            memory.creating.swap_remove(index);
-        }
-    }
-
     fn spoil_created(
         &self,
         ctx: &Context,
         made: Instance,
-        (before, alone): (Vec<Vm>, bool),
+        before: &[Vm],
     ) -> Result<Instance, DriverError> {
         let uid = ctx.target().uid.clone();
         let known = !remember(&mut self.memory().made, uid.clone());
         let twice = (self.breaks(Breakage::SameIdTwice) && ctx.delivery() > 1)
-            || (self.breaks(Breakage::SameKeyNewId) && !before.is_empty() && alone)
-            || (self.breaks(Breakage::ParallelSameTarget) && !alone)
+            || (self.breaks(Breakage::SameKeyNewId) && !before.is_empty())
             || (self.breaks(Breakage::CrashMidCreate) && !before.is_empty() && !known);
         let vms = self.vms(ctx);
         let Some(vm) = vms.first() else { return Ok(made) };

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
+use proto::operation::Request;
 use proto::operation_completed::Outcome;
 use proto::register_request::Frame as Sent;
 use proto::register_response::Frame as Received;
@@ -339,9 +340,23 @@ impl Tap {
             Breakage::StaleTerm => operation.fencing_term = memory.highest_term,
             Breakage::SameIdTwice => rename_if_known(&mut memory, operation),
             Breakage::ClassCache => return operation.machine_class.clone().map(Call::Class),
+            Breakage::ParallelSameTarget => {
+                drop(memory);
+                self.part(operation);
+            }
             _ => {}
         }
         None
+    }
+
+    /// Makes the second create of a machine look like one of another machine: the session layer would refuse
+    /// it while the first one runs.
+    fn part(&mut self, operation: &mut proto::Operation) {
+        let creates = matches!(operation.request, Some(Request::CreateMachine(_)));
+        let Some(target) = operation.target.as_mut().filter(|_| creates) else { return };
+        if !remember(&mut self.seen, format!("create of {}", target.uid)) {
+            target.uid.push_str("-again");
+        }
     }
 
     /// A driver that knows no orders takes all for one.
