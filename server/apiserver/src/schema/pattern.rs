@@ -17,8 +17,9 @@ use regex::Regex;
 /// Patterns that were compiled, as they were written. A definition is read and checked whenever it is written,
 /// and mostly it has the patterns that it had.
 static COMPILED: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::default);
-/// How many of them are kept: those of a few dozen definitions, some 10 KiB each. Then it begins anew.
-const KEPT: usize = 256;
+/// How many of them are kept; then it begins anew. `regex` refuses one of over 10 MiB, so even the worst that
+/// definitions can say stays in memory that a control plane has.
+const KEPT: usize = 64;
 
 /// A compiled pattern that remembers how it was written.
 #[derive(Clone, Debug)]
@@ -33,13 +34,11 @@ impl Pattern {
     /// # Errors
     /// It is malformed, or too large to be run.
     pub(crate) fn new(written: &str) -> Result<Self, regex::Error> {
-        let known = |compiled: &HashMap<String, Regex>| compiled.get(written).cloned();
-        let lock = || COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(regex) = known(&lock()) {
-            return Ok(Self { written: written.to_owned(), regex });
+        let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(regex) = compiled.get(written) {
+            return Ok(Self { written: written.to_owned(), regex: regex.clone() });
         }
         let regex = Regex::new(&translate(written))?;
-        let mut compiled = lock();
         if compiled.len() >= KEPT {
             compiled.clear();
         }
