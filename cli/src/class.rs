@@ -9,6 +9,7 @@ use ostler_lifecycle::digest;
 use serde_json::{Value, json};
 
 use crate::log::{note, say};
+use crate::terminal;
 
 /// Letters of the hash in a name: a million edits of one class collide once in a million.
 const HASH: usize = 10;
@@ -110,7 +111,7 @@ fn unanswered(error: &RunError) -> anyhow::Error {
     if let RunError::Driver { printed, .. } = error {
         for line in printed {
             text.push_str("\n  driver: ");
-            text.push_str(line);
+            text.push_str(&terminal::line(line));
         }
     }
     anyhow::Error::msg(text)

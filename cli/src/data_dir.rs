@@ -11,10 +11,15 @@
 //! DIR/drivers/NAME/token      how the driver proves to the core who it is, 0600
 //! DIR/drivers/NAME/…          the driver's own files
 //! ```
+//!
+//! It and every directory in it is this user's alone. Tokens, keys and the drivers that are started come from here, so what
+//! somebody else could have put here is refused rather than used.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -43,28 +48,47 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Creates the directory if needed and locks it.
+    /// Creates the directory if needed and locks it. A link to it is followed if this user or root made the link.
     ///
     /// # Errors
-    /// The directory cannot be created, or another process works in it.
+    /// The directory cannot be created, others own it or may write to it, or another process works in it.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
-        create_private_dir(path)?;
+        Self::try_open(path)?.with_context(|| {
+            format!(
+                "data directory {} is in use by another `ostler up` or `ostler reset`; end it, or choose another with --data-dir",
+                path.display()
+            )
+        })
+    }
+
+    /// The same; `None` if another process works in it.
+    pub(crate) fn try_open(path: &Path) -> anyhow::Result<Option<Self>> {
+        // A slash at the end would hide the link.
+        let named: PathBuf = path.components().collect();
+        let link = fs::symlink_metadata(named).ok().filter(fs::Metadata::is_symlink);
+        if let Some(link) = link.filter(|link| ![0, own_uid()].contains(&link.uid())) {
+            bail!(
+                "data directory {} is a link of user {}, who may let it lead anywhere; name the directory itself",
+                path.display(),
+                link.uid()
+            );
+        }
+        make_dir(path)?;
         let path = path
             .canonicalize()
             .with_context(|| format!("data directory {} cannot be resolved", path.display()))?;
+        private_dir(&path)?;
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
             .write(true)
             .mode(0o600)
+            .custom_flags(nix::libc::O_NOFOLLOW)
             .open(path.join("lock"))
             .with_context(|| format!("lock file in {} cannot be opened", path.display()))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path, _lock: lock }),
-            Err(TryLockError::WouldBlock) => bail!(
-                "data directory {} is in use by another `ostler up` or `ostler reset`; end it, or choose another with --data-dir",
-                path.display()
-            ),
+            Ok(()) => Ok(Some(Self { path, _lock: lock })),
+            Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => {
                 Err(error).with_context(|| format!("{} cannot be locked", path.display()))
             }
@@ -93,15 +117,18 @@ impl DataDir {
 
     /// The directory of one driver.
     pub fn driver(&self, name: &str) -> anyhow::Result<PathBuf> {
-        let dir = self.path.join("drivers").join(name);
-        create_private_dir(&dir)?;
+        let drivers = self.path.join("drivers");
+        let dir = drivers.join(name);
+        make_dir(&dir)?;
+        private_dir(&drivers)?;
+        private_dir(&dir)?;
         Ok(dir)
     }
 
     /// The token file of one driver, minted if it is not there yet.
     pub fn driver_token(&self, name: &str) -> anyhow::Result<PathBuf> {
         let file = self.driver(name)?.join("token");
-        if !file.exists() {
+        if read_private(&file)?.is_none() {
             let token: String =
                 rand::rng().sample_iter(Alphanumeric).take(TOKEN_LENGTH).map(char::from).collect();
             write_private(&file, &token)?;
@@ -112,15 +139,8 @@ impl DataDir {
     /// A new name for the core, and the name of the last one here. Whoever holds the lock knows that the last one is dead.
     pub fn core_identity(&self) -> anyhow::Result<CoreIdentity> {
         let file = self.path.join("core-identity");
-        let predecessor = match fs::read_to_string(&file) {
-            Ok(identity) => {
-                Some(identity.trim().to_owned()).filter(|identity| !identity.is_empty())
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => {
-                return Err(error).with_context(|| format!("{} cannot be read", file.display()));
-            }
-        };
+        let predecessor = read_private(&file)?.map(|identity| identity.trim().to_owned());
+        let predecessor = predecessor.filter(|identity| !identity.is_empty());
         let identity = format!("ostler-up_{}", uuid::Uuid::new_v4());
         write_private(&file, &identity)?;
         Ok(CoreIdentity { identity, predecessor })
@@ -129,12 +149,9 @@ impl DataDir {
     /// The drivers that were ever started here: machines of each may be left.
     pub fn known_drivers(&self) -> anyhow::Result<Vec<DriverChoice>> {
         let file = self.drivers_file();
-        match fs::read_to_string(&file) {
-            Ok(text) => serde_json::from_str(&text)
-                .with_context(|| format!("{} is not what `ostler up` wrote", file.display())),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(error).with_context(|| format!("{} cannot be read", file.display())),
-        }
+        let Some(text) = read_private(&file)? else { return Ok(Vec::new()) };
+        serde_json::from_str(&text)
+            .with_context(|| format!("{} is not what `ostler up` wrote", file.display()))
     }
 
     /// Remembers drivers for [`Self::known_drivers`].
@@ -158,7 +175,12 @@ impl DataDir {
     }
 }
 
-fn create_private_dir(path: &Path) -> anyhow::Result<()> {
+/// The user that files must be of.
+fn own_uid() -> u32 {
+    nix::unistd::geteuid().as_raw()
+}
+
+fn make_dir(path: &Path) -> anyhow::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -166,12 +188,84 @@ fn create_private_dir(path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("directory {} cannot be created", path.display()))
 }
 
-/// Writes a file that only this user may read, whole or not at all.
+/// Checks that a directory is this user's and that nobody else may write to it; then nobody else may read it either.
+///
+/// Earlier versions took directories that others may read. What others may have written is not mended by other rights.
+fn private_dir(path: &Path) -> anyhow::Result<()> {
+    let shown = path.display();
+    let unusable = || format!("directory {shown} cannot be used");
+    let directory = OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_DIRECTORY | nix::libc::O_NOFOLLOW)
+        .open(path)
+        .with_context(unusable)?;
+    let found = directory.metadata().with_context(unusable)?;
+    let (owner, mode) = (found.uid(), found.mode() & 0o777);
+    if owner != own_uid() {
+        bail!(
+            "directory {shown} belongs to user {owner}, who could put keys and drivers there; choose another with --data-dir, or make it yours with `chown {} {shown}`",
+            own_uid()
+        );
+    }
+    if mode & 0o022 != 0 {
+        bail!(
+            "directory {shown} has mode {mode:04o}: others may write to it, and what is in it may be theirs; see that it is not, then `chmod go-w {shown}`"
+        );
+    }
+    if mode & 0o077 != 0 {
+        directory
+            .set_permissions(fs::Permissions::from_mode(mode & 0o700))
+            .with_context(unusable)?;
+    }
+    Ok(())
+}
+
+/// What [`write_private`] wrote; `None` if there is no such file.
+///
+/// # Errors
+/// The file cannot be read, is none, is somebody else's, or is open to others.
+pub(crate) fn read_private(path: &Path) -> anyhow::Result<Option<String>> {
+    let shown = path.display();
+    let unreadable = || format!("{shown} cannot be read");
+    let opened = OpenOptions::new()
+        .read(true)
+        // Nobody's link is followed, and nobody's pipe waited for.
+        .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
+        .open(path);
+    let mut file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(unreadable),
+    };
+    let found = file.metadata().with_context(unreadable)?;
+    let (owner, mode) = (found.uid(), found.mode() & 0o777);
+    if !found.is_file() || owner != own_uid() || mode & 0o077 != 0 {
+        bail!(
+            "{shown} is not a file of this user alone (user {owner}, mode {mode:04o}); if you put it there, `chown {} {shown}` and `chmod 600 {shown}`, else remove it",
+            own_uid()
+        );
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).with_context(unreadable)?;
+    Ok(Some(text))
+}
+
+/// Writes a file that only this user may read, whole or not at all. What stood in its place, a link among it, is replaced and
+/// never written through.
 pub(crate) fn write_private(path: &Path, content: &str) -> anyhow::Result<()> {
     let part = path.with_extension("part");
     let write = || -> std::io::Result<()> {
-        let mut file =
-            OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&part)?;
+        // One that was cut off is left; whatever it is, it is not opened.
+        match fs::remove_file(&part) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let mut file = OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .mode(0o600)
+            .custom_flags(nix::libc::O_NOFOLLOW)
+            .open(&part)?;
         file.write_all(content.as_bytes())?;
         file.sync_all()?;
         fs::rename(&part, path)
@@ -181,9 +275,19 @@ pub(crate) fn write_private(path: &Path, content: &str) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+    use std::path::Path;
 
-    use super::DataDir;
+    use super::{DataDir, own_uid, read_private, write_private};
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
 
     #[test]
     fn a_second_owner_of_a_data_directory_is_refused_and_told_why() {
@@ -215,5 +319,98 @@ mod tests {
         assert_eq!(first.predecessor, None);
         assert_ne!(first.identity, second.identity);
         assert_eq!(second.predecessor, Some(first.identity));
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_refused_and_one_that_they_may_read_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        for open in [0o777, 0o775, 0o702, 0o1777] {
+            set_mode(dir.path(), open);
+            let refused = DataDir::open(dir.path()).unwrap_err().to_string();
+            assert!(
+                refused.contains("chmod go-w") && refused.contains("others may write"),
+                "{refused}"
+            );
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was written");
+        }
+        for readable in [0o755, 0o750, 0o711] {
+            set_mode(dir.path(), readable);
+            DataDir::open(dir.path()).unwrap();
+            assert_eq!(mode(dir.path()), 0o700);
+        }
+        let data = DataDir::open(dir.path()).unwrap();
+        let driver = data.driver("fake").unwrap();
+        for inner in [driver.as_path(), &dir.path().join("drivers")] {
+            set_mode(inner, 0o777);
+            assert!(data.driver("fake").is_err(), "{}", inner.display());
+            set_mode(inner, 0o700);
+        }
+    }
+
+    #[test]
+    fn a_directory_of_somebody_else_is_refused() {
+        if own_uid() != 0 {
+            // Only root gives directories away.
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        chown(dir.path(), Some(65534), None).unwrap();
+        let refused = DataDir::open(dir.path()).unwrap_err().to_string();
+        assert!(refused.contains("belongs to user 65534"), "{refused}");
+    }
+
+    #[test]
+    fn a_link_to_the_directory_is_followed_unless_somebody_else_made_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (target, link) = (dir.path().join("target"), dir.path().join("link"));
+        fs::create_dir(&target).unwrap();
+        symlink(&target, &link).unwrap();
+        let data = DataDir::open(&link).unwrap();
+        assert_eq!(data.path(), target.canonicalize().unwrap());
+        drop(data);
+        if own_uid() == 0 {
+            std::os::unix::fs::lchown(&link, Some(65534), None).unwrap();
+            for name in ["link", "link/", "link/."] {
+                let refused = DataDir::open(&dir.path().join(name)).unwrap_err().to_string();
+                assert!(refused.contains("link of user 65534"), "{name}: {refused}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_link_that_was_planted() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "theirs").unwrap();
+        set_mode(&victim, 0o644);
+        for planted in ["kubeconfig.part", "kubeconfig"] {
+            symlink(&victim, dir.path().join(planted)).unwrap();
+        }
+        let kubeconfig = dir.path().join("kubeconfig");
+        write_private(&kubeconfig, "secret").unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "theirs");
+        assert_eq!(fs::read_to_string(&kubeconfig).unwrap(), "secret");
+        assert!(!kubeconfig.is_symlink() && mode(&kubeconfig) == 0o600);
+        symlink(&victim, dir.path().join("lock")).unwrap();
+        assert!(DataDir::open(dir.path()).is_err(), "the lock is a link");
+    }
+
+    #[test]
+    fn a_token_that_somebody_else_could_have_put_there_is_not_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path()).unwrap();
+        let file = data.driver("fake").unwrap().join("token");
+        fs::write(&file, "planted").unwrap();
+        for open in [0o666, 0o660, 0o644] {
+            set_mode(&file, open);
+            let refused = data.driver_token("fake").unwrap_err().to_string();
+            assert!(refused.contains("chmod 600"), "{refused}");
+        }
+        set_mode(&file, 0o600);
+        data.driver_token("fake").unwrap();
+        assert_eq!(read_private(&file).unwrap().as_deref(), Some("planted"));
+        let link = dir.path().join("drivers.json");
+        symlink(&file, &link).unwrap();
+        assert!(data.known_drivers().is_err(), "a link is not read");
     }
 }

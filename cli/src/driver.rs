@@ -9,6 +9,41 @@ pub(crate) enum Args {
     Fake(ostler_driver_fake::FakeArgs),
     /// Machines out of containers on a Docker Engine
     Docker(ostler_driver_docker::DockerArgs),
+    /// Become another program, which the system ends with the process that started this one
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Exec(Exec),
+}
+
+/// A program, and with whom it ends.
+#[cfg(target_os = "linux")]
+#[derive(Debug, clap::Args)]
+pub(crate) struct Exec {
+    /// The process that started this one
+    #[arg(long, value_name = "PID")]
+    parent: i32,
+    /// The program and its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<std::ffi::OsString>,
+}
+
+#[cfg(target_os = "linux")]
+impl Exec {
+    fn run(self) -> anyhow::Result<()> {
+        use std::os::unix::process::CommandExt as _;
+
+        use anyhow::Context as _;
+        use nix::sys::prctl::set_pdeathsig;
+        use nix::sys::signal::Signal;
+
+        set_pdeathsig(Some(Signal::SIGTERM)).context("the end cannot be bound to the parent's")?;
+        // It may have ended before that.
+        anyhow::ensure!(nix::unistd::getppid().as_raw() == self.parent, "the parent has ended");
+        let mut command = self.command.into_iter();
+        let program = command.next().context("no program is named")?;
+        let failed = std::process::Command::new(&program).args(command).exec();
+        Err(failed).with_context(|| format!("{} cannot be executed", program.display()))
+    }
 }
 
 /// Runs a driver until it is told to end.
@@ -16,5 +51,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     match args {
         Args::Fake(args) => ostler_driver_fake::run(args).await,
         Args::Docker(args) => ostler_driver_docker::run(args).await,
+        #[cfg(target_os = "linux")]
+        Args::Exec(exec) => exec.run(),
     }
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod backup;
 mod class;
 mod crds;
 mod data_dir;
@@ -15,10 +16,12 @@ mod driver;
 mod drivers;
 mod log;
 mod manifests;
+mod migrate;
 pub mod reset;
 mod sanity;
 mod screen;
 mod table;
+mod terminal;
 pub mod up;
 
 pub use data_dir::DataDir;
@@ -40,6 +43,10 @@ enum Command {
     Up(up::Args),
     /// Delete all machines of a data directory through their drivers, then the directory
     Reset(reset::Args),
+    /// Write all objects and keys of an `ostler up`, running or not, to a file
+    Backup(backup::Args),
+    /// Verify a backup, and make a data directory of it
+    Restore(backup::RestoreArgs),
     /// Run one of the built-in drivers
     #[command(subcommand)]
     Driver(driver::Args),
@@ -52,6 +59,9 @@ enum Command {
     /// Ask a driver about a class: the name that it should have
     #[command(subcommand)]
     Class(class::Args),
+    /// Look at what machine-controller-manager left, before Ostler takes its place
+    #[command(subcommand)]
+    Migrate(migrate::Args),
     /// Print the CustomResourceDefinitions, for `kubectl apply -f -`
     Crds,
 }
@@ -59,13 +69,25 @@ enum Command {
 /// Runs one command to its end. Errors are printed with their causes, one to a line.
 pub async fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
-        Command::Up(args) => {
-            log::init("warn");
-            Box::pin(up::run(args)).await
-        }
+        Command::Up(args) => match log::start("warn", &args.audit) {
+            Ok(log) => {
+                let outcome = Box::pin(up::run(args)).await;
+                log.finish();
+                outcome
+            }
+            Err(error) => Err(error),
+        },
         Command::Reset(args) => {
             log::init("warn");
             Box::pin(reset::run(args)).await
+        }
+        Command::Backup(args) => {
+            log::init("warn");
+            Box::pin(backup::run(args)).await
+        }
+        Command::Restore(args) => {
+            log::init("warn");
+            Box::pin(backup::restore(args)).await
         }
         Command::Driver(args) => Box::pin(driver::run(args)).await,
         Command::Drivers(args) => {
@@ -76,23 +98,20 @@ pub async fn run(cli: Cli) -> ExitCode {
             log::init("warn");
             Box::pin(describe::run(args)).await
         }
-        Command::Sanity(args) => {
-            return match Box::pin(sanity::run_suite(*args)).await {
-                Ok(code) => code,
-                Err(error) => {
-                    log::error(&error);
-                    ExitCode::FAILURE
-                }
-            };
+        Command::Sanity(args) => return code(Box::pin(sanity::run_suite(*args)).await),
+        Command::Migrate(args) => {
+            log::init("error");
+            return code(Box::pin(migrate::run(args)).await);
         }
         Command::Class(args) => Box::pin(class::run(args)).await,
         Command::Crds => crds::run(),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            log::error(&error);
-            ExitCode::FAILURE
-        }
-    }
+    code(result.map(|()| ExitCode::SUCCESS))
+}
+
+fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        log::error(&error);
+        ExitCode::FAILURE
+    })
 }

@@ -1,10 +1,12 @@
-//! What a person sees: the story on stdout, problems and diagnostics on stderr.
+//! What a person sees: the story on stdout, problems and diagnostics on stderr. Together with [`crate::screen`] the only way
+//! to the terminal, so that nothing gets there unescaped; a test of the repository looks for others.
 
 use std::io::{self, IsTerminal as _, Write};
 
+use ostler_server::{AuditArgs, Log, LogStyle};
 use tracing_subscriber::EnvFilter;
 
-use crate::screen;
+use crate::{screen, terminal};
 
 /// Sends diagnostics to stderr; `RUST_LOG` overrides the level.
 pub(crate) fn init(default: &str) {
@@ -13,8 +15,16 @@ pub(crate) fn init(default: &str) {
     let _already_set = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| Diagnostics)
-        .with_ansi(std::io::stderr().is_terminal())
+        // Colours are control characters; what is not ours could hide behind them.
+        .with_ansi(false)
         .try_init();
+}
+
+/// As [`init`], for a process that lives long: what one place says is bounded, and there may be an
+/// audit log.
+pub(crate) fn start(default: &str, audit: &AuditArgs) -> anyhow::Result<Log> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    Log::start(filter, || Diagnostics, LogStyle::lines(std::io::stderr().is_terminal()), audit)
 }
 
 /// Where diagnostics go: to stderr, above what stands at the bottom of the terminal.
@@ -22,7 +32,7 @@ struct Diagnostics;
 
 impl Write for Diagnostics {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        screen::above(|| io::stderr().write_all(bytes))?;
+        screen::above(|| record(&mut io::stderr(), bytes))?;
         Ok(bytes.len())
     }
 
@@ -31,24 +41,77 @@ impl Write for Diagnostics {
     }
 }
 
-/// Prints one line of the story. A closed stdout is no reason to stop.
+/// Writes a record, which comes whole, with the line break at its end as its only one.
+fn record(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    let text = String::from_utf8_lossy(bytes);
+    writeln!(out, "{}", terminal::line(text.trim_end_matches('\n')))
+}
+
+/// Whether problems are shown on a terminal.
+pub(crate) fn is_on_terminal() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// Prints one line of the story, whatever is in it. A closed stdout is no reason to stop.
 pub(crate) fn say(line: impl std::fmt::Display) {
+    out(&terminal::line(&line.to_string()));
+}
+
+/// Prints several lines. Whoever calls it has escaped what others wrote into them (`terminal::line`), so that it begins none.
+pub(crate) fn page(lines: impl std::fmt::Display) {
+    out(&terminal::lines(&lines.to_string()));
+}
+
+fn out(text: &str) {
     let _closed = screen::above(|| {
         let mut out = std::io::stdout().lock();
-        writeln!(out, "{line}").and_then(|()| out.flush())
+        writeln!(out, "{text}").and_then(|()| out.flush())
     });
 }
 
 /// Prints a line for people beside the answer, on stderr.
 pub(crate) fn note(line: impl std::fmt::Display) {
-    let _closed = screen::above(|| writeln!(std::io::stderr().lock(), "{line}"));
+    let text = terminal::line(&line.to_string());
+    let _closed = screen::above(|| writeln!(std::io::stderr().lock(), "{text}"));
 }
 
 /// Prints an error and its causes, one to a line.
 pub(crate) fn error(error: &anyhow::Error) {
-    let mut err = std::io::stderr().lock();
-    let _closed = writeln!(err, "error: {error}");
+    let text = causes(error);
+    let _closed = screen::above(|| writeln!(std::io::stderr().lock(), "{text}"));
+}
+
+/// Parsers point at a place in several lines: all but the first are indented, so that they look like nothing else.
+fn causes(error: &anyhow::Error) -> String {
+    let shown = |text: String| terminal::lines(&text).replace('\n', "\n    ");
+    let mut text = format!("error: {}", shown(error.to_string()));
     for cause in error.chain().skip(1) {
-        let _closed = writeln!(err, "  because: {cause}");
+        text.push_str("\n  because: ");
+        text.push_str(&shown(cause.to_string()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terminal::tests::{HOSTILE, assert_harmless};
+
+    #[test]
+    fn an_error_begins_no_line_with_the_words_of_others() {
+        let error = anyhow::anyhow!("a driver said {HOSTILE}").context(HOSTILE);
+        let text = causes(&error);
+        assert_harmless(&text);
+        let begins = |line: &str| ["error: ", "  because: ", "    "].map(|it| line.starts_with(it));
+        assert!(text.lines().all(|line| begins(line).contains(&true)), "{text}");
+    }
+
+    #[test]
+    fn a_record_of_the_log_is_one_line() {
+        let mut shown = Vec::new();
+        record(&mut shown, format!("WARN a driver said {HOSTILE}\n").as_bytes()).unwrap();
+        let shown = String::from_utf8(shown).unwrap();
+        assert_harmless(&shown);
+        assert_eq!(shown.matches('\n').count(), 1);
     }
 }

@@ -27,6 +27,9 @@ pub struct Args {
     /// How long to wait for the machines, in seconds; drains keep the grace of their pods
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub timeout: u64,
+    /// One more variable of this environment that drivers get, as `ostler up` has it; repeatable
+    #[arg(long, value_name = "NAME")]
+    pub driver_env: Vec<String>,
 }
 
 /// Deletes all machines, waits, then removes the directory.
@@ -40,7 +43,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
     let data = DataDir::open(&args.data_dir)?;
     if data.api().exists() {
-        Box::pin(delete_machines(&data, Duration::from_secs(args.timeout))).await?;
+        let patience = Duration::from_secs(args.timeout);
+        Box::pin(delete_machines(&data, &args.driver_env, patience)).await?;
     }
     let path = data.path().to_owned();
     data.remove()?;
@@ -48,12 +52,18 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn delete_machines(data: &DataDir, patience: Duration) -> anyhow::Result<()> {
+async fn delete_machines(
+    data: &DataDir,
+    driver_env: &[String],
+    patience: Duration,
+) -> anyhow::Result<()> {
     let loopback = ([127, 0, 0, 1], 0).into();
     let options = Options {
         api_listen: loopback,
         drivers_listen: loopback,
         drivers: data.known_drivers()?,
+        driver_env: driver_env.to_vec(),
+        shares: ostler_server::raise_descriptors(),
         core: CoreMode::Embedded,
         // The machines look for the API server where it was: they must end their pods.
         gateway_port: GatewayFile::of(data).last().map(|address| address.port()),

@@ -12,7 +12,7 @@ use ostler_conformance::{
 };
 use regex::Regex;
 
-use crate::log::{self, say};
+use crate::log::{self, page, say};
 
 /// Checks a driver against the contract. Ends with 0 if it keeps every MUST and every capability that
 /// it offers, with 1 if not, and with 2 if it could not be checked at all.
@@ -143,7 +143,7 @@ pub(crate) async fn run_suite(args: Args) -> anyhow::Result<ExitCode> {
             return Ok(code);
         }
     };
-    say(report.summary());
+    page(report.summary());
     write(&args, &report)?;
     let fine = report.is_conformant() && !interrupted.is_cancelled();
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -179,7 +179,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         timeout_scale: args.timeout_scale,
         name_prefix: args.name_prefix.clone(),
         probe_cmd: args.probe_cmd.clone(),
-        observer: Some(Arc::new(|result| say(result.text().trim_end()))),
+        observer: Some(Arc::new(|result| page(result.text().trim_end()))),
         ..Options::new(class)
     })
 }
@@ -214,7 +214,7 @@ fn write(args: &Args, report: &Report) -> anyhow::Result<()> {
 
 fn list() {
     for entry in catalogue() {
-        say(format_args!(
+        page(format_args!(
             "{} ({})\n    {}\n    {}",
             entry.name,
             entry.tier.word(),

@@ -2,6 +2,8 @@
 
 use jiff::SignedDuration;
 
+use crate::terminal;
+
 /// Between two columns.
 const GAP: &str = "   ";
 
@@ -12,28 +14,26 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// The table as text, without white space at the ends of lines. An empty cell is `-`.
+/// The table as text, without white space at the ends of lines. An empty cell is `-`, and each cell is in its line.
 pub(crate) fn render(table: &Table) -> String {
     let heading: Vec<String> = table.heading.iter().map(|&cell| cell.to_owned()).collect();
-    let lines: Vec<&Vec<String>> = std::iter::once(&heading).chain(&table.rows).collect();
+    let rows = table.rows.iter().map(|row| row.iter().map(|cell| shown(cell)).collect());
+    let lines: Vec<Vec<String>> = std::iter::once(heading.clone()).chain(rows).collect();
     let width = |column: usize| {
         let cells = lines.iter().filter_map(|line| line.get(column));
-        cells.map(|cell| shown(cell).chars().count()).max().unwrap_or(0)
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..heading.len()).map(width).collect();
     let line = |cells: &Vec<String>| {
-        let padded: Vec<String> = cells
-            .iter()
-            .zip(&widths)
-            .map(|(cell, &width)| format!("{:<width$}", shown(cell)))
-            .collect();
+        let padded: Vec<String> =
+            cells.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect();
         padded.join(GAP).trim_end().to_owned()
     };
-    lines.into_iter().map(line).collect::<Vec<_>>().join("\n")
+    lines.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn shown(cell: &str) -> &str {
-    if cell.is_empty() { "-" } else { cell }
+fn shown(cell: &str) -> String {
+    if cell.is_empty() { "-".to_owned() } else { terminal::line(cell) }
 }
 
 /// `2h5m`, `3m2s`, `4s`: two units are enough.
@@ -64,6 +64,15 @@ NAME          STATE      AGE
 ä-long-name   -          1s
 b             accepted   -";
         assert_eq!(render(&table), expected);
+    }
+
+    #[test]
+    fn a_cell_begins_no_line_and_says_nothing_to_the_terminal() {
+        use crate::terminal::tests::{HOSTILE, assert_harmless};
+        let row = [HOSTILE, "b"].map(str::to_owned).to_vec();
+        let shown = render(&Table { heading: vec!["NAME", "AGE"], rows: vec![row] });
+        assert_harmless(&shown);
+        assert_eq!(shown.lines().count(), 2);
     }
 
     #[test]

@@ -28,9 +28,18 @@ def find(x):
     return rows[0] if rows else None
 
 
+def not_ours(x):
+    """The id of an instance that was asked for, is there, and is another machine's."""
+    row = cloud.execute("SELECT id FROM instance WHERE id = ? AND NOT (cluster = ? AND name = ?)",
+                        (x.request.provider_id, x.op.cluster_id, x.op.target.name)).fetchone()
+    return row["id"] if row else None
+
+
 def need(x):
     if row := find(x):
         return row
+    if other := not_ours(x):
+        raise Failed("FAILED_PRECONDITION", "NOT_OURS", "that instance has other tags", provider_id=other)
     raise Failed("NOT_FOUND", "NO_INSTANCE", "there is no such instance")
 
 
@@ -126,8 +135,10 @@ async def update_machine(x):
 
 async def delete_machine(x):
     await log_in(x)
-    cloud.execute("DELETE " + THIS, identity(x))  # none is fine too: it is gone
-    return o.DeleteMachineResponse()
+    gone = cloud.execute("DELETE " + THIS, identity(x)).rowcount
+    if other := not_ours(x):  # it is there, and not touched
+        return o.DeleteMachineResponse(outcome="DELETION_OUTCOME_NOT_OURS", provider_id=other)
+    return o.DeleteMachineResponse(outcome="DELETION_OUTCOME_" + ("DELETED" if gone else "WAS_ABSENT"))
 
 
 async def get_machine_status(x):

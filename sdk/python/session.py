@@ -23,10 +23,10 @@ def seconds(duration):
 class Failed(Exception):
     """Why an operation failed and what it left behind. The message is for people and never holds a secret."""
 
-    def __init__(self, code, reason, message, left="NOT_APPLIED", paths=()):
+    def __init__(self, code, reason, message, left="NOT_APPLIED", paths=(), provider_id=""):
         self.error = o.OperationError(
             code="MACHINE_ERROR_CODE_" + code, reason=reason, message=message[:500],
-            certainty="OUTCOME_CERTAINTY_" + left,
+            certainty="OUTCOME_CERTAINTY_" + left, provider_id=provider_id,
             violations=[o.FieldViolation(path=path[:60], description=text) for path, text in paths[:20]])
 
 
@@ -86,7 +86,7 @@ class Driver:
     def __init__(self, provider, version, max_in_flight, verbs):
         self.provider, self.version, self.max_in_flight = provider, version, max_in_flight
         self.verbs = {verb.__name__: verb for verb in verbs}
-        self.instance_id, self.session_id, self.standby = str(uuid.uuid4()), "", True
+        self.instance_id, self.session_id, self.last_session, self.standby = str(uuid.uuid4()), "", "", True
         self.draining = self.ending = False
         self.held = {}  # operation id -> InHand: what runs, and what ended and is not acknowledged
         self.classes, self.live, self.outbox = {}, asyncio.Event(), asyncio.Queue(QUEUE)
@@ -157,13 +157,15 @@ class Driver:
             instance_id=self.instance_id, instance_name=socket.gethostname(), mode="SESSION_MODE_ACTIVE_STANDBY",
             operation_kinds=["OPERATION_KIND_" + verb.upper() for verb in self.verbs],
             capabilities=["DRIVER_CAPABILITY_" + name for name in
-                          ("CANCEL", "PROGRESS", "PAGED_LISTS", "RESULT_RETENTION", "ADOPTS_BY_IDENTITY")],
-            resume=s.Resume(session_id=self.session_id, operations=operations) if self.session_id else None)
+                          ("CANCEL", "PROGRESS", "PAGED_LISTS", "RESULT_RETENTION", "ADOPTS_BY_IDENTITY",
+                           "READS_OUTSIDE_FENCING")],
+            resume=s.Resume(session_id=self.last_session, operations=operations) if self.last_session else None)
 
     def on_welcome(self, welcome):
         if not self.is_current(welcome):  # of a core that leads no longer: obey nothing, look for another
             return self.call.cancel()
         self.session_id, self.standby = welcome.session_id, welcome.role == s.ROLE_KIND_STANDBY
+        self.last_session = welcome.session_id if welcome.fencing_order else self.last_session
         self.silence = 4 * seconds(welcome.heartbeat_interval) or None
         self.classes.clear()  # while away, an invalidation may have been missed
         for held in welcome.verdicts:
@@ -182,7 +184,9 @@ class Driver:
         return s.DriverState(readiness="READINESS_READY", max_in_flight=self.max_in_flight)
 
     def is_current(self, it):
-        """Terms are compared within one order; an order that was left for another is over."""
+        """Terms are compared within one order; an order that was left for another is over. A look has none."""
+        if not it.fencing_order:
+            return True
         if it.fencing_order != self.order and it.fencing_order not in self.orders_left:
             self.orders_left = [*self.orders_left[-9:], self.order]
             self.order, self.term = it.fencing_order, 0
@@ -206,6 +210,8 @@ class Driver:
             return Failed("UNIMPLEMENTED", "UNKNOWN_OPERATION", "this driver does not have that operation")
         if not self.is_current(x.op):
             return Failed("FAILED_PRECONDITION", "STALE_TERM", "a core that leads no longer sent this")
+        if x.mutates and not x.op.fencing_order:
+            return Failed("FAILED_PRECONDITION", "OUTSIDE_FENCING", "a core that leads nothing changes nothing")
         if self.draining:
             return Failed("UNAVAILABLE", "DRIVER_DRAINING", "this process is about to end")
         if self.standby or sum(not y.frames for y in self.held.values()) > 2 * self.max_in_flight:

@@ -9,8 +9,8 @@ use crate::error::DriverError;
 use crate::instance::Instance;
 use crate::readiness::Readiness;
 use crate::request::{
-    ClassReview, CreateMachine, DeleteMachine, GetMachineStatus, GetVolumeIds, InitializeMachine,
-    ListMachines, UpdateMachine, Updated, ValidateClass,
+    ClassReview, CreateMachine, DeleteMachine, Deletion, GetMachineStatus, GetVolumeIds,
+    InitializeMachine, ListMachines, UpdateMachine, Updated, ValidateClass,
 };
 
 /// A driver: a handful of idempotent verbs.
@@ -47,11 +47,12 @@ pub trait Driver: Send + Sync + 'static {
         request: CreateMachine,
     ) -> impl Future<Output = Result<Instance, DriverError>> + Send;
 
-    /// Deletes the instance and all that was made with it. An absent one is a success.
+    /// Deletes the instance and all that was made with it, and says whether there was one. One that
+    /// is there and not this machine's is [`Deletion::NotOurs`], and is not touched.
     fn delete_machine(
         &self,
         request: DeleteMachine,
-    ) -> impl Future<Output = Result<(), DriverError>> + Send;
+    ) -> impl Future<Output = Result<Deletion, DriverError>> + Send;
 
     /// Reads one instance and changes nothing. An absent one is
     /// [`not_found`](DriverError::not_found).

@@ -46,6 +46,7 @@ struct Details {
     violations: Vec<Violation>,
     provider_code: String,
     provider_request_id: String,
+    provider_id: String,
 }
 
 /// One wrong field of a provider spec.
@@ -124,6 +125,17 @@ impl DriverError {
         paths.into_iter().fold(refused, |error, path| error.violation(path, fixed))
     }
 
+    /// An instance exists that is not this machine's, so it is neither absent nor touched: the core
+    /// keeps the machine until the instance is adopted, gone, or abandoned by the operator. For
+    /// `delete_machine` there is [`Deletion::NotOurs`](crate::Deletion::NotOurs).
+    pub fn not_ours(provider_id: impl Into<String>) -> Self {
+        let provider_id = provider_id.into();
+        let message = format!("instance {provider_id} has other tags than this machine's");
+        let mut error = Self::failed_precondition(message).reason("NOT_OURS").not_applied();
+        error.details.provider_id = provider_id;
+        error
+    }
+
     /// An error of this code, with unknown certainty and the code's name as its reason.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let details = Details {
@@ -135,6 +147,7 @@ impl DriverError {
             violations: Vec::new(),
             provider_code: String::new(),
             provider_request_id: String::new(),
+            provider_id: String::new(),
         };
         Self { details: Box::new(details) }
     }
@@ -213,6 +226,11 @@ impl DriverError {
     /// The stable word.
     pub fn reason_word(&self) -> &str {
         &self.details.reason
+    }
+
+    /// The instance that [`not_ours`](Self::not_ours) is about; empty for all other errors.
+    pub fn provider_id(&self) -> &str {
+        &self.details.provider_id
     }
 
     /// The text for people.
@@ -300,6 +318,7 @@ impl From<DriverError> for proto::OperationError {
             violations: error.violations.into_iter().map(Into::into).collect(),
             provider_code: error.provider_code,
             provider_request_id: error.provider_request_id,
+            provider_id: error.provider_id,
         }
     }
 }

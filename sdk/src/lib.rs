@@ -7,8 +7,8 @@
 //! use std::process::ExitCode;
 //!
 //! use ostler_driver_sdk::{
-//!     CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo, GetMachineStatus, Instance,
-//!     ListMachines,
+//!     CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo, GetMachineStatus,
+//!     Instance, ListMachines,
 //! };
 //! # mod cloud {
 //! #     pub struct Cloud;
@@ -17,7 +17,7 @@
 //! #         pub fn from_env() -> Self { Self }
 //! #         pub async fn find(&self, _: &str, _: &str) -> std::io::Result<Option<Vm>> { Ok(None) }
 //! #         pub async fn boot(&self, _: &Size, _: &[u8], _: &std::collections::BTreeMap<String, String>) -> std::io::Result<Vm> { unimplemented!() }
-//! #         pub async fn delete(&self, _: &str, _: &str) -> std::io::Result<()> { Ok(()) }
+//! #         pub async fn delete(&self, _: &str, _: &str) -> std::io::Result<bool> { Ok(true) }
 //! #         pub async fn all(&self, _: &str) -> std::io::Result<Vec<Vm>> { Ok(vec![]) }
 //! #     }
 //! #     #[derive(serde::Deserialize)]
@@ -44,8 +44,9 @@
 //!         Ok(self.0.boot(&size, request.user_data(), &request.tags).await?.into())
 //!     }
 //!
-//!     async fn delete_machine(&self, request: DeleteMachine) -> Result<(), DriverError> {
-//!         Ok(self.0.delete(request.ctx.cluster_id(), &request.ctx.target().uid).await?)
+//!     async fn delete_machine(&self, request: DeleteMachine) -> Result<Deletion, DriverError> {
+//!         let was = self.0.delete(request.ctx.cluster_id(), &request.ctx.target().uid).await?;
+//!         Ok(if was { Deletion::Deleted } else { Deletion::WasAbsent })
 //!     }
 //!
 //!     async fn get_machine_status(
@@ -109,8 +110,8 @@ pub use options::{DriverArgs, Options};
 pub use ostler_driver_sdk_derive::HotSpec;
 pub use readiness::Readiness;
 pub use request::{
-    ClassReview, CreateMachine, DeleteMachine, GetMachineStatus, GetVolumeIds, InitializeMachine,
-    ListMachines, Target, UpdateMachine, Updated, ValidateClass,
+    ClassReview, CreateMachine, DeleteMachine, Deletion, GetMachineStatus, GetVolumeIds,
+    InitializeMachine, ListMachines, Target, UpdateMachine, Updated, ValidateClass,
 };
 pub use run::{RunError, run, run_adjusted, run_with, run_with_args};
 pub use secret::Secret;

@@ -107,6 +107,32 @@ pub struct DeleteMachine {
     pub provider_id: Option<String>,
 }
 
+/// How a deletion ended. "Gone" and "not ours" must never look alike: the core forgets a machine for
+/// the one and keeps it for the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Deletion {
+    /// It was there, and nothing of it is left.
+    Deleted,
+    /// There was nothing to delete.
+    WasAbsent,
+    /// There is an instance with other tags than this cluster's and machine's. It was not touched.
+    NotOurs {
+        /// Which one. Never empty.
+        provider_id: String,
+    },
+}
+
+impl Deletion {
+    pub(crate) fn into_response(self) -> proto::DeleteMachineResponse {
+        let (outcome, provider_id) = match self {
+            Self::Deleted => (proto::DeletionOutcome::Deleted, String::new()),
+            Self::WasAbsent => (proto::DeletionOutcome::WasAbsent, String::new()),
+            Self::NotOurs { provider_id } => (proto::DeletionOutcome::NotOurs, provider_id),
+        };
+        proto::DeleteMachineResponse { outcome: outcome.into(), provider_id }
+    }
+}
+
 /// Read an instance.
 #[derive(Debug, Clone)]
 pub struct GetMachineStatus {

@@ -109,6 +109,8 @@ fn init_logs() {
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // Else a log that nobody reads any more ends the driver: telling of it on stderr panics.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     // Fails if the program has set up logs of its own, which are then used.
     let _already = logs.try_init();

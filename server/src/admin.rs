@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use ostler_sessions::{
-    Caller, ListenAddress, Listeners, Peer, Principal, Providers, Sessions, StaticTokens,
+    Caller, Gate, GateLayer, GateRules, ListenAddress, Listeners, Pass, Peer, Principal, Providers,
+    Sessions, StaticTokens,
 };
 use tokio_util::sync::CancellationToken;
 use tonic::service::{InterceptorLayer, Routes};
@@ -16,11 +17,22 @@ use tonic::{Request, Status};
 /// For how long calls may take to end when the core goes.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
+/// Connections at once, unless the descriptors were shared out: people and their tools.
+const CONNECTIONS: usize = 64;
+/// Every call here is authenticated, and the one whose request is a whole operation.
+const OWN: &str = "/";
+const LARGE: &str = "/ostler.driver.v1alpha1.DriverDebugService/Invoke";
+
+fn gate(connections: usize) -> Gate {
+    Gate::new(GateRules::new(connections))
+}
+
 /// A bound admin listener.
 #[derive(Debug)]
 pub struct AdminListener {
     listeners: Listeners,
     access: Access,
+    gate: Gate,
 }
 
 impl AdminListener {
@@ -54,7 +66,13 @@ impl AdminListener {
                 Access::Token(file.map(Path::to_owned).unwrap_or_default())
             }
         };
-        Ok(Self { listeners, access })
+        Ok(Self { listeners, access, gate: gate(CONNECTIONS) })
+    }
+
+    /// With room for so many connections at once.
+    #[must_use]
+    pub fn with_connections(self, connections: usize) -> Self {
+        Self { gate: gate(connections), ..self }
     }
 
     /// Serves until `end`, and then for as long as calls take to end, but not for long.
@@ -64,11 +82,15 @@ impl AdminListener {
         sessions: Sessions,
         end: CancellationToken,
     ) -> anyhow::Result<()> {
-        let Self { listeners, access } = self;
+        let Self { listeners, access, gate } = self;
         let server = Server::builder()
+            .layer(GateLayer::<Peer>::new(OWN, LARGE))
             .layer(InterceptorLayer::new(move |request| access.admit(request)))
             .add_routes(routes)
-            .serve_with_incoming_shutdown(listeners.incoming(), end.clone().cancelled_owned());
+            .serve_with_incoming_shutdown(
+                gate.guard(listeners.incoming()),
+                end.clone().cancelled_owned(),
+            );
         let mut server = Box::pin(server);
         tokio::select! {
             ended = &mut server => return ended.context("the admin listener failed"),
@@ -97,6 +119,9 @@ impl Access {
             Self::User(owner) => user(&peer, *owner)?,
             Self::Token(file) => bearer(&request, &peer, file)?,
         };
+        if let Some(pass) = request.extensions().get::<Pass>() {
+            pass.known(&caller)?;
+        }
         request.extensions_mut().insert(Caller(caller));
         Ok(request)
     }

@@ -19,11 +19,15 @@ use tracing_subscriber::EnvFilter;
 
 use crate::clusters::ClusterArgs;
 use crate::health::{self, Health};
+use crate::klog::LogFormat;
 use crate::legacy::LegacyArgs;
 use crate::listen::DriverListenArgs;
 use crate::signals::on_signal;
 use crate::upstream::UpstreamArgs;
-use crate::{AdminListener, Core, CoreOptions, DriverToken, TOKEN_AUDIENCE};
+use crate::{
+    AdminListener, AuditArgs, Core, CoreOptions, DriverToken, Log, LogStyle, TOKEN_AUDIENCE,
+    raise_descriptors,
+};
 
 /// The core of Ostler: machine controllers, and the gRPC service that drivers dial in to.
 ///
@@ -141,9 +145,13 @@ pub struct Args {
     /// Groups of the bootstrap tokens, separated by commas
     #[arg(long, default_value = "")]
     bootstrap_token_auth_extra_groups: String,
-    /// Retry after the driver said that quota or capacity is short
+    /// Retry after the driver said that quota or capacity is short; 0s means 10m, as upstream
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     resource_exhausted_retry: Duration,
+    /// Whether machines take over instances that have their name and no UID, as machine-controller-manager made
+    /// them: where the class is annotated ostler.dev/adopt-by-name "true", or as said here for all classes
+    #[arg(long, value_enum, default_value_t)]
+    adopt_by_name: AdoptByName,
     /// For how long a lease counts that is not renewed
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
     leader_elect_lease_duration: Duration,
@@ -154,20 +162,28 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     leader_elect_retry_period: Duration,
     #[command(flatten)]
-    upstream: UpstreamArgs,
+    audit: AuditArgs,
+    #[command(flatten)]
+    pub(crate) upstream: UpstreamArgs,
 }
 
 /// Runs until SIGINT or SIGTERM, or until the core fails.
 pub async fn run(args: Args) -> ExitCode {
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new(args.upstream.filter()));
-    // A second subscriber in one process (tests) keeps the first.
-    let _already_set = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .try_init();
-    match Box::pin(serve(args)).await {
+    let style = match args.upstream.format() {
+        LogFormat::Text => LogStyle::lines(std::io::stderr().is_terminal()),
+        LogFormat::Json => LogStyle::Json,
+    };
+    let outcome = match Log::start(filter, std::io::stderr, style, &args.audit) {
+        Ok(log) => {
+            let outcome = Box::pin(serve(args)).await;
+            log.finish();
+            outcome
+        }
+        Err(error) => Err(error),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _closed = writeln!(std::io::stderr(), "error: {error:#}");
@@ -179,12 +195,14 @@ pub async fn run(args: Args) -> ExitCode {
 async fn serve(args: Args) -> anyhow::Result<()> {
     let end = on_signal()?;
     check(&args)?;
+    let shares = raise_descriptors();
     let (address, open) = args.upstream.metrics(args.metrics_listen);
     let metrics = health::bind(address, open).await?;
     let drivers = args.drivers.clone().bind().await?;
     let admin = match &args.admin_listen {
         Some(address) => {
-            Some(AdminListener::bind(address, args.admin_token_file.as_deref()).await?)
+            let admin = AdminListener::bind(address, args.admin_token_file.as_deref()).await?;
+            Some(admin.with_connections(shares.people))
         }
         None => None,
     };
@@ -193,7 +211,9 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     ostler_controllers::check_schemas(&client).await?;
 
     let mut registry = Registry::default();
-    let options = CoreOptions { target, ..options(args) };
+    Log::register_metrics(&mut registry);
+    let driver_connections = shares.drivers;
+    let options = CoreOptions { driver_connections, target, ..options(args) };
     drivers.register_metrics(&mut registry);
     let mut core = Core::start(client, drivers.incoming(), options, &mut registry).await?;
     if let Some(admin) = admin {
@@ -204,7 +224,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     }
     let health = Health { registry: Arc::new(registry), ready: core.synced() };
     let end_metrics = CancellationToken::new();
-    let serving = tokio::spawn(health::serve(metrics, health, end_metrics.clone()));
+    let serving = tokio::spawn(health::serve(metrics, shares.people, health, end_metrics.clone()));
     let outcome = tokio::select! {
         outcome = until_failure(&mut core) => outcome,
         () = end.cancelled() => Ok(()),
@@ -222,6 +242,29 @@ async fn until_failure(core: &mut Core) -> anyhow::Result<()> {
     Err(core.failure().await)
 }
 
+/// Which classes adopt by name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum AdoptByName {
+    /// None.
+    Never,
+    /// Those that say so.
+    #[default]
+    Annotated,
+    /// All.
+    Always,
+}
+
+impl AdoptByName {
+    /// What is said for all classes, whatever they say themselves.
+    pub const fn for_all(self) -> Option<bool> {
+        match self {
+            Self::Never => Some(false),
+            Self::Annotated => None,
+            Self::Always => Some(true),
+        }
+    }
+}
+
 impl Args {
     /// Where the Lease and the cluster id are.
     fn home(&self) -> Option<&str> {
@@ -231,6 +274,18 @@ impl Args {
 }
 
 fn check(args: &Args) -> anyhow::Result<()> {
+    agree(args)?;
+    args.upstream.tell();
+    if args.driver_tokens.is_empty() && args.driver_access.is_none() {
+        tracing::warn!(
+            "neither --driver-access nor --driver-token is given: no driver can connect"
+        );
+    }
+    Ok(())
+}
+
+/// Whether the flags go together.
+pub(crate) fn agree(args: &Args) -> anyhow::Result<()> {
     args.upstream.check()?;
     if args.home().is_none() {
         bail!(
@@ -251,11 +306,6 @@ fn check(args: &Args) -> anyhow::Result<()> {
             "--machine-safety-apiserver-statuscheck-timeout must be over 0s and at most --machine-safety-apiserver-statuscheck-period"
         );
     }
-    if args.driver_tokens.is_empty() && args.driver_access.is_none() {
-        tracing::warn!(
-            "neither --driver-access nor --driver-token is given: no driver can connect"
-        );
-    }
     Ok(())
 }
 
@@ -271,8 +321,12 @@ fn options(args: Args) -> CoreOptions {
         reattach_timeout: args.machine_pv_reattach_timeout,
         max_evict_retries: args.machine_max_evict_retries,
         skip_wait_for_delete: Some(args.machine_skip_wait_for_delete_timeout),
-        resource_exhausted_retry: args.resource_exhausted_retry,
+        resource_exhausted_retry: match args.resource_exhausted_retry {
+            Duration::ZERO => snapshot::Settings::default().resource_exhausted_retry,
+            given => given,
+        },
         node_conditions: args.node_conditions,
+        adopt_by_name: args.adopt_by_name.for_all(),
         ..snapshot::Settings::default()
     };
     let settings = Settings {
@@ -296,6 +350,7 @@ fn options(args: Args) -> CoreOptions {
         },
         aliases: args.provider_aliases.into_iter().collect(),
         bootstrap_token_groups: args.bootstrap_token_auth_extra_groups,
+        lease_at_once: !args.upstream.leader_elect,
         ..Settings::default()
     };
     CoreOptions {
@@ -315,7 +370,11 @@ pub(crate) fn duration(text: &str) -> anyhow::Result<Duration> {
         .ok_or_else(|| anyhow!("`{text}` is not a duration such as 90s, 20m or 1h30m"))
 }
 
-fn alias(text: &str) -> anyhow::Result<(String, String)> {
+/// Reads `NAME=PROVIDER`: another name that classes use for a provider.
+///
+/// # Errors
+/// It is none.
+pub fn alias(text: &str) -> anyhow::Result<(String, String)> {
     match text.split_once('=') {
         Some((name, provider)) if !name.is_empty() && !provider.is_empty() => {
             Ok((name.to_owned(), provider.to_owned()))
@@ -354,7 +413,22 @@ mod tests {
         --machine-pv-reattach-timeout=90s --machine-safety-apiserver-statuscheck-timeout=30s \
         --machine-safety-apiserver-statuscheck-period=1m --machine-safety-orphan-vms-period=15m \
         --node-conditions=KernelDeadlock,ReadonlyFilesystem,DiskPressure,NetworkUnavailable \
-        --bootstrap-token-auth-extra-groups= --machine-preserve-timeout=96h --resource-exhausted-retry=10m";
+        --bootstrap-token-auth-extra-groups= --machine-preserve-timeout=96h --resource-exhausted-retry=10m \
+        --vmodule=machine=5 --log-flush-frequency=5s";
+
+    #[test]
+    fn classes_adopt_by_name_where_they_say_so_unless_the_core_is_told_otherwise() {
+        let decided = |flag: &[&str]| {
+            let line = ["ostler-server", "--namespace", "a"].iter().chain(flag);
+            let args = Args::try_parse_from(line)?;
+            Ok::<_, clap::Error>(super::options(args).settings.lifecycle.adopt_by_name)
+        };
+        assert_eq!(decided(&[]).unwrap(), None);
+        assert_eq!(decided(&["--adopt-by-name=annotated"]).unwrap(), None);
+        assert_eq!(decided(&["--adopt-by-name=never"]).unwrap(), Some(false));
+        assert_eq!(decided(&["--adopt-by-name=always"]).unwrap(), Some(true));
+        decided(&["--adopt-by-name=yes"]).unwrap_err();
+    }
 
     #[test]
     fn the_command_line_of_upstream_is_understood() {
@@ -364,6 +438,52 @@ mod tests {
         let lifecycle = super::options(args).settings.lifecycle;
         assert_eq!(lifecycle.in_place_timeout.as_secs(), 1200);
         assert_eq!(lifecycle, ostler_lifecycle_defaults(&lifecycle));
+    }
+
+    #[test]
+    fn the_flags_of_upstream_reach_what_they_name() {
+        let line = "ostler-server --concurrent-syncs=7 --machine-creation-timeout=1m \
+            --machine-health-timeout=2m --machine-drain-timeout=3m --machine-inplace-update-timeout=4m \
+            --machine-max-evict-retries=5 --machine-pv-detach-timeout=6m --machine-pv-reattach-timeout=7m \
+            --machine-preserve-timeout=8m --resource-exhausted-retry=9m --node-conditions=A,B \
+            --machine-safety-apiserver-statuscheck-timeout=10m \
+            --machine-safety-apiserver-statuscheck-period=11m --machine-safety-orphan-vms-period=12m \
+            --leader-elect-lease-duration=15m --leader-elect-renew-deadline=14m \
+            --leader-elect-retry-period=13m --bootstrap-token-auth-extra-groups=g";
+        let args = Args::try_parse_from(line.split_whitespace()).unwrap();
+        super::check(&args).unwrap();
+        let settings = super::options(args).settings;
+        let lifecycle = &settings.lifecycle;
+        let (renew, retry) = (settings.lease.1, settings.lease.2);
+        let minutes = [
+            lifecycle.creation_timeout,
+            lifecycle.health_timeout,
+            lifecycle.drain_timeout,
+            lifecycle.in_place_timeout,
+            lifecycle.detach_timeout,
+            lifecycle.reattach_timeout,
+            lifecycle.preserve_timeout,
+            lifecycle.resource_exhausted_retry,
+            settings.api_check.timeout,
+            settings.api_check.period,
+            settings.orphans.period,
+            retry,
+            renew,
+            settings.lease.0,
+        ]
+        .map(|wait| wait.as_secs() / 60);
+        assert_eq!(minutes, [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+        assert_eq!((settings.concurrent_syncs, lifecycle.max_evict_retries), (7, 5));
+        assert_eq!(lifecycle.node_conditions, ["A", "B"]);
+        assert_eq!(settings.bootstrap_token_groups, "g");
+    }
+
+    #[test]
+    fn a_retry_of_zero_is_the_default_and_no_hot_loop() {
+        let args =
+            Args::try_parse_from(["ostler-server", "--resource-exhausted-retry=0s"]).unwrap();
+        let wait = super::options(args).settings.lifecycle.resource_exhausted_retry;
+        assert_eq!(wait.as_secs(), 600);
     }
 
     /// The same but for what upstream has no flag for.

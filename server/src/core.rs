@@ -13,7 +13,7 @@ use ostler_controllers::{
     Clock, Clusters, Connect, Controllers, Settings, StoreClassSource, Stores, Targets,
 };
 use ostler_sessions::{
-    AdminOptions, Authenticator, LegacyOptions, Rate, Sessions, SessionsOptions,
+    AdminOptions, Authenticator, LegacyOptions, Limits, OrphanDesk, Rate, Sessions, SessionsOptions,
 };
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -44,6 +44,8 @@ pub struct CoreOptions {
     pub authenticator: Option<Arc<dyn Authenticator>>,
     /// How many operations a second are sent, by provider or alias; without limit for others.
     pub rates: BTreeMap<String, Rate>,
+    /// Connections of drivers at once, see [`crate::Shares::drivers`].
+    pub driver_connections: usize,
     /// What time it is.
     pub clock: Clock,
     /// Which cluster the Nodes of Machines join.
@@ -91,6 +93,7 @@ impl Default for CoreOptions {
             token_audience: TOKEN_AUDIENCE.to_owned(),
             authenticator: None,
             rates: BTreeMap::new(),
+            driver_connections: Limits::default().connections,
             clock: ostler_controllers::system_clock(),
             target: TargetCluster::Control,
         }
@@ -115,14 +118,20 @@ impl fmt::Debug for CoreOptions {
 const STOP: Duration = Duration::from_secs(20);
 
 /// A running core. Dropping it ends it where it stands, as a crash would.
-#[derive(Debug)]
 pub struct Core {
     sessions: Sessions,
     stores: Stores,
     classes: StoreClassSource,
+    orphans: Arc<dyn OrphanDesk>,
     leading: watch::Receiver<bool>,
     tasks: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("sessions", &self.sessions).finish_non_exhaustive()
+    }
 }
 
 /// Connections of drivers over TCP.
@@ -156,6 +165,7 @@ impl Core {
             token_audience,
             authenticator,
             rates,
+            driver_connections,
             clock,
             target,
         } = options;
@@ -166,7 +176,8 @@ impl Core {
             }
         };
         let cluster_id = cluster_id.as_deref();
-        let cluster_id = ostler_controllers::cluster_id(&client, &settings, cluster_id).await?;
+        let cluster_id =
+            ostler_controllers::cluster_id(&client, &settings, cluster_id, &clock).await?;
         let stores = Stores::new(match target {
             TargetCluster::Control => Targets::one(client.clone()),
             TargetCluster::Other(target) => Targets::one(target),
@@ -182,6 +193,7 @@ impl Core {
             core_instance: settings.identity.clone(),
             aliases: settings.aliases.clone(),
             rates,
+            limits: Limits { connections: driver_connections, ..Limits::default() },
             ..SessionsOptions::default()
         };
         let sessions = Sessions::new(sessions_options, Arc::new(classes.clone()), access);
@@ -189,6 +201,7 @@ impl Core {
         let controllers =
             Controllers::new(client, stores.clone(), sessions.clone(), settings, clock, registry);
 
+        let orphans = controllers.orphans();
         let stop = CancellationToken::new();
         let (told, leading) = watch::channel(false);
         let mut tasks = JoinSet::new();
@@ -201,15 +214,15 @@ impl Core {
         ));
         let end = stop.clone();
         tasks.spawn(async move { controllers.run(end).await.context("the controllers stopped") });
-        Ok(Self { sessions, stores, classes, leading, tasks, stop })
+        Ok(Self { sessions, stores, classes, orphans, leading, tasks, stop })
     }
 
     /// Answers people on `listener` until the core stops, whether it leads or not.
     pub fn serve_admin(&mut self, listener: AdminListener) {
         let sessions = self.sessions.clone();
         let targets = Arc::new(self.classes.clone());
-        let routes =
-            sessions.admin_service(AdminOptions { targets, leading: self.leading.clone() });
+        let (orphans, leading) = (Arc::clone(&self.orphans), self.leading.clone());
+        let routes = sessions.admin_service(AdminOptions { targets, orphans, leading });
         let end = self.stop.clone();
         self.tasks.spawn(async move {
             if let Err(error) = listener.serve(routes, sessions, end.clone()).await {

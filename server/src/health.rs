@@ -1,7 +1,9 @@
 //! `/metrics`, `/healthz` and `/readyz` over plain HTTP on loopback.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use axum::Router;
@@ -9,10 +11,14 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use ostler_sessions::{Gate, GateRules, Guarded};
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+/// How long a connection lives: nobody says who they are here. Whoever scrapes connects again.
+const CONNECTION_LIFE: Duration = Duration::from_mins(5);
 
 /// What the listener shows.
 #[derive(Clone, Debug)]
@@ -40,9 +46,12 @@ pub(crate) async fn bind(address: SocketAddr, open: bool) -> anyhow::Result<TcpL
 /// Serves until `end`.
 pub(crate) async fn serve(
     listener: TcpListener,
+    connections: usize,
     health: Health,
     end: CancellationToken,
 ) -> anyhow::Result<()> {
+    let rules = GateRules { connections, first_call: CONNECTION_LIFE, unknown: CONNECTION_LIFE };
+    let listener = Gated { listener, gate: Gate::new(rules) };
     let routes = Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "ok" }))
@@ -52,6 +61,31 @@ pub(crate) async fn serve(
         .with_graceful_shutdown(end.cancelled_owned())
         .await
         .context("the metrics listener failed")
+}
+
+/// A listener whose connections keep nobody out: the oldest goes when there are too many.
+struct Gated {
+    listener: TcpListener,
+    gate: Gate,
+}
+
+impl axum::serve::Listener for Gated {
+    type Io = Guarded<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
+        loop {
+            // Waits out want of descriptors.
+            let (stream, address) = axum::serve::Listener::accept(&mut self.listener).await;
+            if let Some(guarded) = self.gate.take(stream) {
+                return (guarded, address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
 }
 
 async fn metrics(State(health): State<Health>) -> impl IntoResponse {
@@ -75,5 +109,20 @@ async fn ready(State(health): State<Health>) -> (StatusCode, &'static str) {
         (StatusCode::OK, "ok")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "watches are not synced yet")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn it_is_ready_once_the_watches_are_synced() {
+        let (synced, watched) = watch::channel(false);
+        let health = Health { registry: Arc::default(), ready: watched };
+        let (before, _) = ready(State(health.clone())).await;
+        assert_eq!(before, StatusCode::SERVICE_UNAVAILABLE);
+        synced.send(true).unwrap();
+        assert_eq!(ready(State(health)).await, (StatusCode::OK, "ok"));
     }
 }

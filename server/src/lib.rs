@@ -1,23 +1,35 @@
 //! The core: controllers and driver sessions put together. Wiring, and `access`: who may dial in.
 //!
-//! [`Core`] is the core inside another process (`ostler up`, tests); [`command`] is the core alone.
+//! [`Core`] is the core inside another process (`ostler up`, tests); [`command`] is the core alone; [`Look`] asks drivers
+//! and leads nothing.
 
 mod access;
 mod admin;
 mod clusters;
 pub mod command;
 mod core;
+mod descriptors;
+mod flags;
 mod health;
+mod klog;
 mod legacy;
 mod listen;
+mod log;
+mod look;
 mod signals;
 mod throttle;
 mod upstream;
 
+pub use self::log::{AuditArgs, Log, LogStyle};
 pub use access::{DriverToken, TOKEN_AUDIENCE};
 pub use admin::AdminListener;
+pub use command::{AdoptByName, alias};
 pub use core::{Core, CoreOptions, TargetCluster, tcp};
+pub use descriptors::{Shares, raise as raise_descriptors, shares};
+pub use flags::{Becomes, CommandLine, Flag, command_line};
+pub use listen::listen_for_drivers;
+pub use look::{Look, LookOptions};
 pub use ostler_controllers::{Connect, Namespaces, Settings, Unusable};
-pub use ostler_sessions::{ListenAddress, Listeners};
+pub use ostler_sessions::{ListenAddress, Listeners, TlsFiles};
 pub use signals::on_signal;
 pub use upstream::normal;

@@ -36,14 +36,28 @@ impl DriverListenArgs {
     pub(crate) async fn bind(self) -> anyhow::Result<Listeners> {
         let Self { listen, certificate, key, client_ca } = self;
         let tls = match (certificate, key) {
-            (Some(certificate), Some(key)) => {
-                let files = TlsFiles { certificate, key, client_ca };
-                Some(ServerTls::load(files).await.context("--drivers-tls-cert cannot be used")?)
-            }
+            (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key, client_ca }),
             _ => None,
         };
-        Listeners::bind(&listen, tls).await.context("--drivers-listen cannot be used")
+        listen_for_drivers(&listen, tls).await
     }
+}
+
+/// Binds all addresses, as `--drivers-listen` and `--drivers-tls-cert` name them.
+///
+/// # Errors
+/// An address cannot be listened on, or the certificate cannot be used.
+pub async fn listen_for_drivers(
+    addresses: &[ListenAddress],
+    tls: Option<TlsFiles>,
+) -> anyhow::Result<Listeners> {
+    let tls = match tls {
+        Some(files) => {
+            Some(ServerTls::load(files).await.context("--drivers-tls-cert cannot be used")?)
+        }
+        None => None,
+    };
+    Listeners::bind(addresses, tls).await.context("--drivers-listen cannot be used")
 }
 
 #[cfg(test)]

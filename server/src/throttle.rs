@@ -1,9 +1,11 @@
-//! At most so many requests a second to an API server.
+//! At most so many requests a second of each client, as upstream has them: every clientset of it has a limiter of its
+//! own. Here one connection serves them all, so what is asked for says whose request it is.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::http::Request;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 use tower::{Layer, Service};
@@ -25,12 +27,48 @@ impl Rate {
     }
 }
 
-/// Holds requests up so that they keep to a rate. All clones share it.
+/// The clients of machine-controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Client {
+    /// Machines and classes.
+    Machines,
+    /// Secrets, ConfigMaps and the like of the control cluster.
+    Control,
+    /// Nodes, pods and volumes.
+    Target,
+    /// Events.
+    Events,
+}
+
+impl Client {
+    /// Whose request that is; `None`: that of leader election, which waits for nobody.
+    fn of(path: &str) -> Option<Self> {
+        let mut parts = path.trim_start_matches('/').split('/');
+        let group = match parts.next() {
+            Some("apis") => parts.next().unwrap_or_default(),
+            _ => "",
+        };
+        let _version = parts.next();
+        let first = parts.next().unwrap_or_default();
+        let in_namespace = parts.nth(1).filter(|_| first == "namespaces");
+        let resource = in_namespace.unwrap_or(first);
+        Some(match (group, resource) {
+            ("coordination.k8s.io", _) => return None,
+            ("machine.sapcloud.io", _) => Self::Machines,
+            (_, "events") => Self::Events,
+            (_, "nodes" | "pods" | "persistentvolumes" | "persistentvolumeclaims")
+            | ("storage.k8s.io" | "policy", _) => Self::Target,
+            _ => Self::Control,
+        })
+    }
+}
+
+/// Holds requests up so that those of each client keep to a rate. All clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Throttle {
     rate: Rate,
-    /// When the next request would be due if none were early.
-    due: Arc<Mutex<Option<Instant>>>,
+    /// For each client, when its next request would be due if none were early.
+    due: Arc<Mutex<[Option<Instant>; 4]>>,
 }
 
 impl Throttle {
@@ -39,9 +77,16 @@ impl Throttle {
         Self { rate, due: Arc::default() }
     }
 
-    /// Takes the next place. When its turn is.
-    fn take(&self, now: Instant) -> Instant {
-        let mut next = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Takes the next place of a client. When its turn is.
+    fn take(&self, client: Client, now: Instant) -> Instant {
+        let mut all = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let [machines, control, target, events] = &mut *all;
+        let next = match client {
+            Client::Machines => machines,
+            Client::Control => control,
+            Client::Target => target,
+            Client::Events => events,
+        };
         let due = next.unwrap_or(now).max(now);
         *next = due.checked_add(self.rate.every);
         due.checked_sub(self.rate.ahead).unwrap_or(now).max(now)
@@ -63,9 +108,9 @@ pub(crate) struct Throttled<S> {
     inner: S,
 }
 
-impl<S, R> Service<R> for Throttled<S>
+impl<S, B> Service<Request<B>> for Throttled<S>
 where
-    S: Service<R>,
+    S: Service<Request<B>>,
     S::Future: Send + 'static,
     S::Response: 'static,
     S::Error: 'static,
@@ -78,8 +123,10 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: R) -> Self::Future {
-        let turn = self.throttle.take(Instant::now());
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let now = Instant::now();
+        let client = Client::of(request.uri().path());
+        let turn = client.map_or(now, |client| self.throttle.take(client, now));
         // Sends nothing until it is asked for its answer.
         let answer = self.inner.call(request);
         Box::pin(async move {
@@ -97,23 +144,51 @@ mod tests {
     async fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
         let throttle = Throttle::new(Rate::new(10.0, 3).unwrap());
         let began = Instant::now();
-        let turns: Vec<_> =
-            (0..5).map(|_| throttle.take(began).duration_since(began).as_millis()).collect();
+        let turns: Vec<_> = (0..5)
+            .map(|_| throttle.take(Client::Machines, began).duration_since(began).as_millis())
+            .collect();
         assert_eq!(turns, [0, 0, 0, 100, 200]);
         tokio::time::advance(Duration::from_mins(1)).await;
         let later = Instant::now();
-        assert_eq!(throttle.take(later), later, "what was not used is not saved up beyond a burst");
+        assert_eq!(
+            throttle.take(Client::Machines, later),
+            later,
+            "what was not used is not saved up beyond a burst"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn requests_wait_for_their_turn() {
-        let echo = tower::service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n) });
+        let echo = tower::service_fn(|_: Request<()>| async { Ok::<_, std::io::Error>(()) });
         let mut service = Throttle::new(Rate::new(1.0, 1).unwrap()).layer(echo);
+        let ask = |path: &str| Request::get(path).body(()).unwrap();
         let began = Instant::now();
-        for n in 0..3 {
-            assert_eq!(service.call(n).await.unwrap(), n);
+        for _ in 0..3 {
+            service.call(ask("/apis/machine.sapcloud.io/v1alpha1/machines")).await.unwrap();
         }
         assert_eq!(began.elapsed().as_secs(), 2);
+        service.call(ask("/api/v1/nodes/n")).await.unwrap();
+        assert_eq!(began.elapsed().as_secs(), 2, "a client does not wait for the others");
+    }
+
+    #[test]
+    fn what_is_asked_for_says_whose_request_it_is() {
+        let machines = "/apis/machine.sapcloud.io/v1alpha1";
+        for (path, client) in [
+            (format!("{machines}/namespaces/shoot/machines/m/status"), Some(Client::Machines)),
+            (format!("{machines}/machineclasses?watch=1"), Some(Client::Machines)),
+            ("/api/v1/namespaces/shoot/secrets".to_owned(), Some(Client::Control)),
+            ("/api/v1/namespaces/kube-system".to_owned(), Some(Client::Control)),
+            ("/api/v1/nodes".to_owned(), Some(Client::Target)),
+            ("/api/v1/namespaces/a/pods/p/eviction".to_owned(), Some(Client::Target)),
+            ("/apis/storage.k8s.io/v1/volumeattachments/v".to_owned(), Some(Client::Target)),
+            ("/apis/events.k8s.io/v1/namespaces/shoot/events".to_owned(), Some(Client::Events)),
+            ("/api/v1/namespaces/shoot/events".to_owned(), Some(Client::Events)),
+            ("/version".to_owned(), Some(Client::Control)),
+            ("/apis/coordination.k8s.io/v1/namespaces/shoot/leases/l".to_owned(), None),
+        ] {
+            assert_eq!(Client::of(&path), client, "{path}");
+        }
     }
 
     #[test]

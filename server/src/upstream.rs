@@ -1,37 +1,45 @@
 //! The flags that machine-controller-manager has besides those of the machines, so that its command
 //! lines go on working. What has no effect here is said at the start, what would is refused.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::bail;
 use clap::{ArgAction, Args};
 
+use crate::klog::{KlogArgs, LogFormat};
 use crate::throttle::Rate;
 
 /// Flags under upstream's names.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct UpstreamArgs {
     /// The port of /metrics, /healthz and /readyz; with --address in place of --metrics-listen
+    ///
+    /// Without --address all addresses, as upstream: a probe of the kubelet comes from outside the pod.
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
     /// The address of /metrics, /healthz and /readyz, plain HTTP; one that is no loopback opens them to the network
     ///
-    /// They show names and numbers, and no secrets. Whoever scrapes or probes from outside the pod needs this.
+    /// 0.0.0.0 with --port. They show names and numbers, and no secrets.
     #[arg(long, value_name = "IP")]
     address: Option<IpAddr>,
-    /// Requests a second to each API server, on average; no limit by default
-    #[arg(long, value_name = "NUMBER", requires = "kube_api_burst")]
+    /// Requests a second of each client, on average; no limit by default, 20 with --kube-api-burst alone
+    ///
+    /// The clients that upstream has: for machines and classes, for other objects of the control cluster, for the
+    /// target cluster, for events. The Lease has no limit.
+    #[arg(long, value_name = "NUMBER")]
     kube_api_qps: Option<f64>,
-    /// Requests to each API server at once
-    #[arg(long, value_name = "NUMBER", requires = "kube_api_qps")]
+    /// Requests of each client at once; 30 with --kube-api-qps alone
+    #[arg(long, value_name = "NUMBER")]
     kube_api_burst: Option<u32>,
     /// How much is logged: up to 3 what happens, 4 why, 5 and more everything. RUST_LOG wins
     #[arg(long, short, value_name = "LEVEL")]
     v: Option<u8>,
-    /// Must be true: drivers tell an old core from a new one by the Lease
+    /// Whether to wait for the Lease. With false it is taken from whoever holds it, who ends
+    ///
+    /// The Lease is kept all the same: drivers tell an old core from a new one by it.
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
-    leader_elect: bool,
+    pub(crate) leader_elect: bool,
     /// Must be leases
     #[arg(long, value_name = "KIND", default_value = "leases")]
     leader_elect_resource_lock: String,
@@ -53,17 +61,16 @@ pub(crate) struct UpstreamArgs {
     /// Has no effect, as upstream
     #[arg(long, value_name = "DURATION", value_parser = crate::command::duration)]
     controller_start_interval: Option<Duration>,
+    #[command(flatten)]
+    klog: KlogArgs,
 }
 
 impl UpstreamArgs {
-    /// Refuses what would mean something else here, and says what has no effect.
+    /// Refuses what would mean something else here.
     ///
     /// # Errors
     /// A flag asks for what is not there.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        if !self.leader_elect {
-            bail!("--leader-elect=false is not possible: drivers tell cores apart by the Lease");
-        }
         if self.leader_elect_resource_lock != "leases" {
             let lock = &self.leader_elect_resource_lock;
             bail!("--leader-elect-resource-lock {lock} is not possible; give leases, or nothing");
@@ -74,13 +81,18 @@ impl UpstreamArgs {
         if self.kube_api_qps.is_some_and(|qps| !qps.is_finite() || qps <= 0.0) {
             bail!("--kube-api-qps must be over 0; leave it out for no limit");
         }
-        for flag in self.without_effect() {
-            tracing::warn!(flag, "this flag has no effect");
-        }
         Ok(())
     }
 
-    fn without_effect(&self) -> impl Iterator<Item = &'static str> {
+    /// Says what has no effect.
+    pub(crate) fn tell(&self) {
+        for flag in self.without_effect() {
+            tracing::warn!(flag, "this flag has no effect");
+        }
+    }
+
+    /// Flags that were given and change nothing.
+    pub(crate) fn without_effect(&self) -> impl Iterator<Item = &'static str> {
         [
             (self.cloud_provider.is_some(), "--cloud-provider"),
             (self.min_resync_period.is_some(), "--min-resync-period"),
@@ -89,18 +101,27 @@ impl UpstreamArgs {
         ]
         .into_iter()
         .filter_map(|(given, flag)| given.then_some(flag))
+        .chain(self.klog.without_effect())
     }
 
     /// Where metrics and health are shown, and whether that may be open to the network.
     pub(crate) fn metrics(&self, otherwise: SocketAddr) -> (SocketAddr, bool) {
-        let ip = self.address.unwrap_or_else(|| otherwise.ip());
+        let ip = self.address.or_else(|| self.port.map(|_| Ipv4Addr::UNSPECIFIED.into()));
         let port = self.port.unwrap_or_else(|| otherwise.port());
-        (SocketAddr::new(ip, port), self.address.is_some())
+        (SocketAddr::new(ip.unwrap_or_else(|| otherwise.ip()), port), ip.is_some())
     }
 
     /// How fast the API servers are asked.
     pub(crate) fn rate(&self) -> Option<Rate> {
-        Rate::new(self.kube_api_qps?, self.kube_api_burst?)
+        match (self.kube_api_qps, self.kube_api_burst) {
+            (None, None) => None,
+            (qps, burst) => Rate::new(qps.unwrap_or(20.0), burst.unwrap_or(30)),
+        }
+    }
+
+    /// How log lines are written.
+    pub(crate) const fn format(&self) -> LogFormat {
+        self.klog.logging_format
     }
 
     /// What is logged if RUST_LOG does not say.
@@ -154,7 +175,6 @@ mod tests {
     #[test]
     fn what_would_mean_something_else_is_refused_with_a_reason() {
         for (args, why) in [
-            (["--leader-elect=false"], "Lease"),
             (["--leader-elect-resource-lock=endpoints"], "leases"),
             (["--profiling"], "/metrics"),
             (["--contention-profiling=true"], "/metrics"),
@@ -166,11 +186,22 @@ mod tests {
     }
 
     #[test]
-    fn only_an_address_that_is_given_opens_metrics_to_the_network() {
+    fn metrics_are_open_to_the_network_if_upstreams_flags_are_given_and_not_otherwise() {
         let usual: SocketAddr = "127.0.0.1:10259".parse().unwrap();
-        assert_eq!(upstream(&["--port=1"]).metrics(usual), ("127.0.0.1:1".parse().unwrap(), false));
+        assert_eq!(upstream(&[]).metrics(usual), (usual, false));
+        assert_eq!(upstream(&["--port=1"]).metrics(usual), ("0.0.0.0:1".parse().unwrap(), true));
+        let closed = upstream(&["--port=1", "--address=127.0.0.1"]).metrics(usual);
+        assert_eq!(closed, ("127.0.0.1:1".parse().unwrap(), true));
         let open = upstream(&["--address=0.0.0.0"]).metrics(usual);
         assert_eq!(open, ("0.0.0.0:10259".parse().unwrap(), true));
+    }
+
+    #[test]
+    fn either_flag_of_the_rate_may_be_given_alone_and_none_is_no_limit() {
+        let rate = |args: &[&str]| format!("{:?}", upstream(args).rate());
+        assert_eq!(rate(&[]), "None");
+        assert_eq!(rate(&["--kube-api-qps=5"]), format!("{:?}", Rate::new(5.0, 30)));
+        assert_eq!(rate(&["--kube-api-burst=5"]), format!("{:?}", Rate::new(20.0, 5)));
     }
 
     #[test]

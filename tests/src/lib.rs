@@ -9,9 +9,11 @@
 
 pub mod account;
 pub mod gate;
+pub mod hostile;
 pub mod kubectl;
 pub mod legacy_driver;
 pub mod objects;
+pub mod ports;
 pub mod process;
 pub mod proxy;
 pub mod repository;
@@ -19,4 +21,5 @@ pub mod rights;
 pub mod sim;
 pub mod stack;
 pub mod tools;
+pub mod upstream;
 pub mod world;

@@ -17,26 +17,53 @@ pub const PATIENCE: Duration = Duration::from_mins(2);
 /// Lines that a process may be ahead of its reader.
 const LINES_AHEAD: usize = 10_000;
 
-/// The directory of the built binaries, which are brought up to date once per test run.
+/// The directory of the built binaries, which are brought up to date once per test run: linked, and no more, as
+/// `tests/tests/tidy.rs` sees to it that cargo has all that is in them from the build of the tests. With
+/// `OSTLER_TEST_BIN=DIR` it is those of another build, as they are.
 ///
 /// # Panics
 /// If they do not build.
 pub fn binaries() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| {
-        let profile: &[&str] = if cfg!(debug_assertions) { &[] } else { &["--release"] };
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--workspace", "--bins"])
-            .args(profile)
+        if let Some(given) = std::env::var_os("OSTLER_TEST_BIN") {
+            return PathBuf::from(given);
+        }
+        let built = as_from_a_shell(&mut Command::new(env!("CARGO")))
+            .args(["build", "--quiet", "--workspace", "--bins", "--profile", &profile()])
             .current_dir(root())
             .status()
             .expect("cargo runs");
         assert!(built.success(), "the binaries do not build");
-        let this = std::env::current_exe().expect("the path of this executable is known");
-        let dir = this.parent().expect("executables are in a directory");
-        // Tests are built one level below the binaries.
-        dir.ancestors().find(|dir| !dir.ends_with("deps")).unwrap_or(dir).to_owned()
+        built_beside()
     })
+}
+
+/// The command without what cargo tells a test of its package. Build scripts look at it, that of ring for one: cargo would
+/// take it for changed, and build ring and all that stands on it anew, and once more when the next one comes from a shell.
+pub fn as_from_a_shell(command: &mut Command) -> &mut Command {
+    for (name, _) in std::env::vars_os() {
+        let told = name.to_string_lossy();
+        if told.starts_with("CARGO_MANIFEST_") || told.starts_with("CARGO_PKG_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Where the binaries of the build are that this executable is of.
+fn built_beside() -> PathBuf {
+    let this = std::env::current_exe().expect("the path of this executable is known");
+    let dir = this.parent().expect("executables are in a directory");
+    // Tests are built one level below the binaries.
+    dir.ancestors().find(|dir| !dir.ends_with("deps")).unwrap_or(dir).to_owned()
+}
+
+/// The profile of cargo that this executable was built with: its directory has the name.
+pub fn profile() -> String {
+    let dir = built_beside();
+    let name = dir.file_name().expect("profiles have directories").to_string_lossy();
+    if name == "debug" { "dev".to_owned() } else { name.into_owned() }
 }
 
 /// One process, killed when dropped.
@@ -154,5 +181,21 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cargo_inside_a_test_sees_what_one_from_a_shell_does() {
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "cargo told this test");
+        let output = as_from_a_shell(&mut Command::new("env")).output().expect("env runs");
+        let seen = String::from_utf8_lossy(&output.stdout).into_owned();
+        let told =
+            |line: &&str| ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|it| line.starts_with(it));
+        assert_eq!(seen.lines().find(told), None);
+        assert!(seen.contains("PATH="), "the rest is as it was");
     }
 }

@@ -1,9 +1,9 @@
 //! API server, core and driver as three real processes on one temporary directory, and kubectl beside them.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use crate::account::kubeconfig_of_the_core;
 use crate::kubectl::Kubectl;
+use crate::ports::free_port;
 use crate::process::{PATIENCE, Process};
 use crate::tools;
 
@@ -61,7 +62,8 @@ impl Drop for Stack {
         // A test that failed may have left a part dead, and machines go only through their driver.
         for part in [Part::Core, Part::Driver] {
             self.kill(part);
-            self.restart(part);
+            // What does not start again has failed its test already, and the other tests go on.
+            let _started = catch_unwind(AssertUnwindSafe(|| self.restart(part)));
         }
         let made = ["pdb,pods", "-l", "ostler.dev/test", "--force", "--grace-period=0"];
         self.kubectl.output(["delete", "--ignore-not-found"].iter().chain(&made), None);
@@ -73,6 +75,12 @@ impl Drop for Stack {
 }
 
 impl Stack {
+    /// Starts all of it, for a test that needs an API server of its own because it `does` this to it. `None`, with a
+    /// line that says so, if the cluster is somebody else's or kubectl is not there.
+    pub fn with_own_api(does: &str) -> Option<Self> {
+        if tools::skips_foreign_cluster(does) { None } else { Self::start() }
+    }
+
     /// Starts all of it. `None`, with a line that says so, if kubectl is not there.
     ///
     /// # Panics
@@ -80,7 +88,7 @@ impl Stack {
     pub fn start() -> Option<Self> {
         let program = tools::kubectl()?;
         let directory = TempDir::new().expect("temporary directories can be made");
-        let external = std::env::var_os("OSTLER_TEST_KUBECONFIG").map(PathBuf::from);
+        let external = tools::foreign_cluster();
         let kubeconfig =
             external.clone().unwrap_or_else(|| directory.path().join("data/kubeconfig"));
         let kubectl = Kubectl::new(program, kubeconfig.clone(), directory.path());
@@ -397,22 +405,4 @@ impl Stack {
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("our paths are UTF-8")
-}
-
-/// Below the ports that outgoing connections are given, which would take one in the moment it is needed.
-const FIRST_PORT: u16 = 20_000;
-/// Ports of one test process.
-const PORTS: u16 = 25;
-
-/// A port that nobody listens on, and that no other test of this process gets.
-///
-/// # Panics
-/// If loopback has none left.
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let process = u16::try_from(std::process::id() % 400).expect("below 400");
-    std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed))
-        .map(|number| FIRST_PORT + (process * PORTS + number) % (400 * PORTS))
-        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        .expect("loopback has free ports")
 }

@@ -1,5 +1,6 @@
 //! Tools that a test needs and a machine may not have.
 
+use std::io::{Write as _, stdout};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -32,10 +33,34 @@ pub fn find(what: &str, names: &[&str]) -> Option<PathBuf> {
 /// If `OSTLER_TEST_REQUIRE=all`.
 pub fn skip(what: &str) {
     assert!(!all_required(), "{what} not found, and OSTLER_TEST_REQUIRE=all asks for it");
-    #[expect(clippy::print_stdout, reason = "tells the person at the terminal why nothing ran")]
-    {
-        println!("skipped: {what} not found");
+    say_skipped(&format!("{what} not found"));
+}
+
+/// True, with a line that says so, if the tests run against a cluster of somebody else, of which a test cannot have
+/// what it needs. Nothing is missing there, so `OSTLER_TEST_REQUIRE=all` is content.
+pub fn skips_foreign_cluster(what: &str) -> bool {
+    let foreign = foreign_cluster().is_some();
+    if foreign {
+        say_skipped(&format!(
+            "{what}, and OSTLER_TEST_KUBECONFIG names a cluster of somebody else"
+        ));
     }
+    foreign
+}
+
+/// The kubeconfig of a cluster of somebody else that the tests are to run against.
+pub fn foreign_cluster() -> Option<PathBuf> {
+    std::env::var_os("OSTLER_TEST_KUBECONFIG").map(PathBuf::from)
+}
+
+/// A line with the name of the test. `println!` would keep it back, as cargo shows what a test prints only if it fails.
+pub fn say_skipped(why: &str) {
+    let thread = std::thread::current();
+    let _nobody_reads = match thread.name() {
+        // One test at a time runs here, and its name has just been printed.
+        None | Some("main") => writeln!(stdout(), "skipped: {why}"),
+        Some(test) => writeln!(stdout(), "skipped: {test}: {why}"),
+    };
 }
 
 /// kubectl, 1.32 or newer.

@@ -330,6 +330,11 @@ impl World {
         self.driver = Some(self.launch(driver));
     }
 
+    /// The network between drivers and cores, for a driver that the world does not run.
+    pub fn wire(&self) -> Wire {
+        self.wire.clone()
+    }
+
     /// Cuts every connection between driver and core; both live on.
     pub fn cut_links(&self) {
         self.wire.hang_up();

@@ -13,7 +13,7 @@ use ostler_api::machine::{Machine, MachinePhase, MachineStep, WaitReason};
 use ostler_api::names::{annotation, label, tag, taint};
 use ostler_driver_fake::cloud::Instance as Vm;
 use ostler_driver_sdk::{
-    CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo, GetMachineStatus,
+    CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo, GetMachineStatus,
     InitializeMachine, Instance, ListMachines, OptionalOperation,
 };
 use ostler_lifecycle::user_data::token_id;
@@ -322,9 +322,9 @@ impl Driver for Terse {
         self.record()
     }
 
-    async fn delete_machine(&self, _: DeleteMachine) -> Result<(), DriverError> {
-        *self.made.lock().unwrap() = None;
-        Ok(())
+    async fn delete_machine(&self, _: DeleteMachine) -> Result<Deletion, DriverError> {
+        let made = self.made.lock().unwrap().take();
+        Ok(if made.is_some() { Deletion::Deleted } else { Deletion::WasAbsent })
     }
 
     async fn get_machine_status(&self, _: GetMachineStatus) -> Result<Instance, DriverError> {

@@ -3,25 +3,64 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kube::api::{Api, Patch, PatchParams};
 use ostler_api::MachineClass;
+use ostler_api::driver::OperationKind as Kind;
 use ostler_api::machine::{Machine, MachinePhase, MachineStep, WaitReason};
 use ostler_driver_sdk::{
-    CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo, GetMachineStatus, Instance,
-    ListMachines,
+    CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo, GetMachineStatus,
+    Instance, ListMachines,
 };
+use ostler_proto::v1alpha1::{HeldOperation, HeldState, Verdict};
+use ostler_server::{CoreOptions, DriverToken};
+use ostler_tests::hostile::{Hostile, claim, hello};
 use ostler_tests::objects::{
     at_step, class, delete, get, gone, in_phase, instances, machine, nodes, waits_for,
 };
-use ostler_tests::world::World;
+use ostler_tests::world::{Setup, World};
 use serde_json::{Value, json};
 
 /// A class whose creates take ten minutes.
 fn slow() -> Value {
     json!({ "region": "local", "image": "fake-1.0", "latency": { "create": "10m" } })
+}
+
+/// Of a provider of its own, with a token of its own.
+const STRANGER: &str = "stranger.ostler.dev";
+
+/// A world in which a stranger may dial in as well; its token is in the directory.
+async fn with_a_stranger(directory: &Path) -> World {
+    let file = directory.join("token");
+    std::fs::write(&file, STRANGER).unwrap();
+    let admit = move |options: &mut CoreOptions| {
+        options.tokens.push(DriverToken {
+            name: "stranger".to_owned(),
+            providers: Some([STRANGER.to_owned()].into()),
+            file: file.clone(),
+        });
+    };
+    World::start_with(Setup::tuned(admit)).await
+}
+
+/// The stranger comes and claims this; it gets neither class nor secret. It has said that all is done when
+/// it has gone.
+async fn stranger_claims(world: &World, claims: Vec<HeldOperation>) -> Vec<Verdict> {
+    let channel = world.wire().connect().await.unwrap();
+    let instance = "00000000-0000-4000-8000-00000000000f".to_owned();
+    let hello = hello(STRANGER, instance, claims.clone());
+    let mut stranger = Hostile::greet(channel, STRANGER, hello).await.unwrap();
+    for claim in &claims {
+        let class = claim.machine_class.clone().unwrap();
+        assert!(!stranger.gets_class(class.clone()).await, "{claim:?}");
+        assert!(!stranger.gets_secret(class, &claim.operation_id).await, "{claim:?}");
+        stranger.complete(claim).await;
+    }
+    stranger.stay(Duration::from_secs(5)).await;
+    stranger.welcome.verdicts.iter().map(ostler_proto::v1alpha1::HeldVerdict::verdict).collect()
 }
 
 async fn until_running(world: &World, name: &str) {
@@ -32,6 +71,61 @@ async fn assert_goes_and_leaves_nothing(world: &World, name: &str) {
     delete(world, name).await;
     world.until(name, "gone", gone).await;
     assert_eq!((instances(world), nodes(world).await), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn f08_a_stranger_that_claims_a_machine_gets_nothing_and_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = with_a_stranger(directory.path()).await;
+    world.stop_driver().await;
+    world.apply::<Machine>(machine("m", "fake")).await;
+    world.until("m", "waits", waits_for(WaitReason::DriverUnavailable)).await;
+    let claimed = get(&world, "m").await;
+    let (create, update) = (format!("{}:c", claimed.uid()), format!("{}:u", claimed.uid()));
+    let claims = vec![
+        claim(&claimed, "made-up", (Kind::CreateMachine, &create), HeldState::Completed),
+        claim(&claimed, "too", (Kind::UpdateMachine, &update), HeldState::Running),
+    ];
+    let verdicts = stranger_claims(&world, claims).await;
+    assert_eq!(verdicts, [Verdict::Cancel, Verdict::Forget], "what runs goes first");
+    assert_eq!(get(&world, "m").await.provider_id(), None);
+    world.start_driver();
+    until_running(&world, "m").await;
+    let running = get(&world, "m").await;
+    assert!(running.provider_id().unwrap().starts_with("fake:///"), "{running:?}");
+    assert_ne!(running.node_name(), Some("attacker-node"));
+    world.stop().await;
+}
+
+/// INV-3, across a crash of the core: the driver that was asked to delete is away, and a stranger says,
+/// with everything that is written down of it, that it has done so.
+#[tokio::test(start_paused = true)]
+async fn f08_a_deletion_that_only_a_stranger_says_is_done_is_asked_of_the_driver() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = with_a_stranger(directory.path()).await;
+    let latency = json!({ "delete": "10m" });
+    let spec = json!({ "region": "local", "image": "fake-1.0", "latency": latency });
+    world.apply::<MachineClass>(class("tough", &spec)).await;
+    world.apply::<Machine>(machine("m", "tough")).await;
+    until_running(&world, "m").await;
+    delete(&world, "m").await;
+    world.until("m", "being deleted", at_step(MachineStep::DeleteInstance)).await;
+    world.until("m", "asked for", waits_for(WaitReason::DriverWorking)).await;
+    world.crash_driver();
+    world.crash_core();
+    world.start_core().await;
+    let deleted = get(&world, "m").await;
+    let intent = deleted.status.as_ref().unwrap().operation.clone().unwrap();
+    let (id, key) = (intent.id.as_str(), intent.idempotency_key.as_str());
+    let claim = claim(&deleted, id, (Kind::DeleteMachine, key), HeldState::Completed);
+    assert_eq!(stranger_claims(&world, vec![claim]).await, [Verdict::Forget]);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert!(get(&world, "m").await.has_finalizer(), "nobody deleted anything");
+    assert_eq!(instances(&world), 1);
+    world.start_driver();
+    world.until("m", "gone", gone).await;
+    assert_eq!(instances(&world), 0);
+    world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,8 +199,8 @@ impl Driver for Careful {
         Ok(Instance::new("fake:///careful").machine(&target.name, &target.uid))
     }
 
-    async fn delete_machine(&self, _: DeleteMachine) -> Result<(), DriverError> {
-        Ok(())
+    async fn delete_machine(&self, _: DeleteMachine) -> Result<Deletion, DriverError> {
+        Ok(Deletion::WasAbsent)
     }
 
     async fn get_machine_status(&self, _: GetMachineStatus) -> Result<Instance, DriverError> {

@@ -20,9 +20,9 @@ use ostler_driver_fake::fault::Verb;
 use ostler_driver_fake::spec::Resource;
 use ostler_driver_fake::{FakeDriver, PROVIDER};
 use ostler_driver_sdk::{
-    ClassReview, CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo, GetMachineStatus,
-    InitializeMachine, Instance, ListMachines, OptionalOperation, UpdateMachine, Updated,
-    ValidateClass,
+    ClassReview, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo,
+    GetMachineStatus, InitializeMachine, Instance, ListMachines, OptionalOperation, UpdateMachine,
+    Updated, ValidateClass,
 };
 use ostler_tests::objects::{class, get, in_phase, machine, waits_for};
 use ostler_tests::world::World;
@@ -315,7 +315,7 @@ impl Driver for Watched {
         self.fake.initialize_machine(it).await
     }
 
-    async fn delete_machine(&self, request: DeleteMachine) -> Result<(), DriverError> {
+    async fn delete_machine(&self, request: DeleteMachine) -> Result<Deletion, DriverError> {
         self.fake.delete_machine(request).await
     }
 

@@ -86,6 +86,10 @@ fn a_machine_of_the_python_driver_lives_a_whole_life() {
         "127.0.0.1:0",
         "--driver",
         &format!("python.ostler.dev={}", driver.display()),
+        "--driver-env",
+        "CLOUD_FILE",
+        "--driver-env",
+        "LOG_LEVEL",
     ];
     let mut process =
         Process::start("ostler", up, &[("CLOUD_FILE", &cloud), ("LOG_LEVEL", "ERROR")]);

@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use ostler_api::MachineClass;
@@ -88,6 +90,47 @@ async fn inv_2_an_orphan_is_deleted_once_after_a_second_look_and_people_are_told
         assert_eq!(regarding.kind.as_deref(), Some("MachineClass"));
         assert!(told[0].note.as_ref().unwrap().contains("machine lost"), "{told:?}");
     }
+    world.stop().await;
+}
+
+/// Changes what stands beside the cluster id.
+async fn note_in_map(world: &World, data: serde_json::Value) {
+    let maps = Api::<ConfigMap>::default_namespaced(world.client());
+    let patch = Patch::Merge(json!({ "data": data }));
+    maps.patch("ostler-cluster-id", &PatchParams::default(), &patch).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn inv_2_an_orphan_is_only_reported_under_the_mark_of_a_restore() {
+    let world = World::start().await;
+    note_in_map(&world, json!({ "orphans": "report-only" })).await;
+    lose(&world, "lost", "fake").await;
+    while events(&world, "OrphanFound").await.is_empty() {
+        sleep(Duration::from_mins(1)).await;
+    }
+    sleep(Duration::from_hours(5)).await;
+    assert_eq!((instances(&world), deletions(&world)), (1, 0));
+    note_in_map(&world, json!({ "orphans": null })).await;
+    until_instances(&world, 0).await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_whose_lease_was_made_again_deletes_no_orphan() {
+    let mut world = World::start().await;
+    // The first look writes down which Lease it was.
+    sleep(Duration::from_mins(20)).await;
+    world.stop_core().await;
+    let leases = Api::<Lease>::default_namespaced(world.client());
+    leases.delete("machine-controller", &DeleteParams::default()).await.unwrap();
+    world.start_core().await;
+    lose(&world, "lost", "fake").await;
+    while events(&world, "OrphanFound").await.is_empty() {
+        sleep(Duration::from_mins(1)).await;
+    }
+    assert_eq!(events(&world, "OrphansHeld").await.len(), 1);
+    sleep(Duration::from_hours(5)).await;
+    assert_eq!((instances(&world), deletions(&world)), (1, 0));
     world.stop().await;
 }
 

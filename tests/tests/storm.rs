@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use ostler_driver_sdk::{
-    Connection, Connector, CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo,
+    Connection, Connector, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo,
     GetMachineStatus, Instance, ListMachines, Options, run_with,
 };
 use ostler_sessions::{
@@ -30,7 +30,7 @@ impl Driver for Idle {
         Err(DriverError::internal("not asked"))
     }
 
-    async fn delete_machine(&self, _: DeleteMachine) -> Result<(), DriverError> {
+    async fn delete_machine(&self, _: DeleteMachine) -> Result<Deletion, DriverError> {
         Err(DriverError::internal("not asked"))
     }
 

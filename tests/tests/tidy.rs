@@ -8,6 +8,7 @@ use std::process::Command;
 
 use ostler_tests::repository::{Crate, SourceFile, crates, files};
 use ostler_tests::tools::root;
+use ostler_tests::upstream::Comparison;
 
 /// Longest source file. Longer ones hide more than one concern.
 const FILE_LINES: usize = 600;
@@ -47,7 +48,10 @@ const LAYERS: [(&str, &[&str]); 17] = [
             "ostler-conformance",
         ],
     ),
-    ("ostler-fuzz", &["ostler-driver-sdk", "ostler-sessions"]),
+    (
+        "ostler-fuzz",
+        &["ostler-apiserver", "ostler-driver-sdk", "ostler-lifecycle", "ostler-sessions"],
+    ),
     ("ostler-entropy", &[]),
     ("ostler-tests", &["*"]),
 ];
@@ -113,28 +117,47 @@ fn arrows_of_dependency_point_inwards() {
     }
 }
 
-#[test]
-fn decisions_stay_pure() {
+/// The crates that a selection of packages is built of, one a line.
+fn cargo_tree(selection: &[&str]) -> String {
     let tree = Command::new(env!("CARGO"))
-        .args([
-            "tree",
-            "--offline",
-            "-p",
-            "ostler-lifecycle",
-            "--edges",
-            "normal",
-            "--prefix",
-            "none",
-        ])
+        .args(["tree", "--offline", "--prefix", "none"])
+        .args(selection)
         .current_dir(root())
         .output()
-        .unwrap();
+        .expect("cargo runs");
     assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
-    let tree = String::from_utf8(tree.stdout).unwrap();
+    String::from_utf8(tree.stdout).expect("cargo writes UTF-8")
+}
+
+#[test]
+fn decisions_stay_pure() {
+    let tree = cargo_tree(&["-p", "ostler-lifecycle", "--edges", "normal"]);
     for banned in ["tokio", "hyper", "tonic", "kube-client", "kube-runtime", "rand", "reqwest"] {
         assert!(
             !tree.lines().any(|line| line.split(' ').next() == Some(banned)),
             "ostler-lifecycle depends on {banned}; decisions get what they need in the snapshot"
+        );
+    }
+}
+
+#[test]
+fn tests_and_binaries_share_their_dependencies_whichever_of_them_are_built() {
+    let features = |selection: &[&str]| -> BTreeSet<String> {
+        let tree = cargo_tree(&[selection, &["--format", "{p} [{f}]"]].concat());
+        tree.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+    };
+    let all = features(&["--workspace", "--edges", "normal,dev"]);
+    assert!(all.len() > 100, "{all:?}");
+    // What `cargo test -p ostler-tests` builds, and the binaries that the tests start.
+    for selection in [
+        ["--package=ostler-tests", "--edges=normal,dev"],
+        ["--workspace", "--edges=normal"],
+        ["--package=ostler*", "--edges=normal"],
+    ] {
+        let others: Vec<String> = features(&selection).difference(&all).cloned().collect();
+        assert!(
+            others.is_empty(),
+            "with {selection:?} these are built once more, as their features differ; name the features in the root Cargo.toml: {others:#?}"
         );
     }
 }
@@ -285,27 +308,38 @@ fn function(line: &str) -> Option<&str> {
     line.strip_prefix("fn ")?.split('(').next()
 }
 
+fn comparison(files: &[SourceFile]) -> Comparison {
+    serde_saphyr::from_str(text(files, "docs/upstream.yaml")).expect("the rows beside upstream")
+}
+
 #[test]
-fn every_row_beside_upstream_names_tests_of_the_files_that_it_says() {
+fn every_row_beside_upstream_says_where_and_names_tests_that_exist() {
     let files = files().unwrap();
     let mut wrong = Vec::new();
-    for row in text(&files, "docs/upstream.md").lines().filter(|line| line.starts_with("| ")) {
-        let cells: Vec<&str> = row.trim_end_matches('|').split(" | ").map(str::trim).collect();
-        let [.., verdict, tests] = cells.as_slice() else { continue };
-        let tests = tests.trim_start_matches('|').trim();
-        if ["same", "better"].contains(verdict) && !tests.contains(".rs") && tests != "the same" {
-            wrong.push(format!("no test: {row}"));
+    for row in comparison(&files).rows() {
+        if let Some(lack) = row.lacks() {
+            wrong.push(format!("{}: lacks {lack}", row.mcm));
         }
-        let mut file = "";
-        for name in tests.split('`').filter(|word| word.contains("::") || is_rust(word)) {
+        for name in &row.tests {
             let (path, test) = name.split_once("::").unwrap_or((name, ""));
-            file = if is_rust(path) { path } else { file };
-            if !has_test(&files, file, test) {
-                wrong.push(format!("{file} has no {test}: {row}"));
+            if !is_rust(path) || !has_test(&files, path, test) {
+                wrong.push(format!("{}: there is no test {name}", row.mcm));
             }
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_page_beside_upstream_is_fresh() {
+    let files = files().unwrap();
+    let fresh = comparison(&files).page();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(root().join("docs/upstream.md"), fresh).unwrap();
+        return;
+    }
+    let stored = text(&files, "docs/upstream.md");
+    assert!(stored == fresh, "stale: UPDATE_DOCS=1 cargo test -p ostler-tests --test tidy");
 }
 
 fn is_rust(path: &str) -> bool {
@@ -318,15 +352,19 @@ fn has_test(files: &[SourceFile], path: &str, test: &str) -> bool {
     let stem = path.trim_end_matches(".rs").trim_end_matches("/main");
     let nested = PathBuf::from(format!("{stem}/{module}.rs"));
     let inner = PathBuf::from(format!("{stem}_{module}.rs"));
-    files
-        .iter()
-        .filter(|file| {
-            [Path::new(path), nested.as_path(), inner.as_path()].contains(&file.path.as_path())
+    let places = [Path::new(path), nested.as_path(), inner.as_path()];
+    let mut here = files.iter().filter(|file| places.contains(&file.path.as_path()));
+    here.any(|file| {
+        let mut is_test = false;
+        file.text.lines().map(str::trim_start).any(|line| {
+            if function(line) == Some(name) && is_test {
+                return true;
+            }
+            // From the attribute of a test to its function there are attributes only.
+            is_test = line.starts_with("#[") && (is_test || line.contains("test"));
+            false
         })
-        .any(|file| {
-            name.is_empty()
-                || file.text.lines().any(|line| function(line.trim_start()) == Some(name))
-        })
+    })
 }
 
 /// A sentence as tests are named.

@@ -1,13 +1,18 @@
 //! The whole stack in one process on a paused clock: days of timeouts in milliseconds.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::Api;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, Patch, PatchParams};
 use ostler_api::MachineClass;
 use ostler_api::machine::{FailureReason, Machine, MachinePhase, WaitReason};
+use ostler_driver_fake::fault::Verb;
 use ostler_tests::objects::{
     class, delete, get, gone, in_phase, instances, machine, nodes, waits_for,
 };
+use ostler_tests::sim::users::Users;
 use ostler_tests::world::World;
 use serde_json::{Value, json};
 
@@ -126,5 +131,69 @@ async fn machines_go_on_where_they_were_when_the_core_is_replaced() {
         world.until(&format!("m-{index}"), "Running", running).await;
     }
     assert_eq!(instances(&world), 10);
+    world.stop().await;
+}
+
+/// A client with machine-controller-manager's types writes every machine back, over and over, for as long as it lives.
+#[tokio::test(start_paused = true)]
+async fn a_client_with_the_types_of_upstream_costs_no_instance() {
+    let world = World::start().await;
+    let names: Vec<String> = (0..20).map(|number| format!("m-{number}")).collect();
+    let (users, written) = (Users::new(world.client()), names.clone());
+    let writes = tokio::spawn(async move {
+        loop {
+            for name in &written {
+                users.put_as_upstream(name).await;
+                tokio::time::sleep(Duration::from_millis(170)).await;
+            }
+        }
+    });
+    for name in &names {
+        world.apply::<Machine>(machine(name, "fake")).await;
+    }
+    for name in &names {
+        world.until(name, "Running", in_phase(MachinePhase::Running)).await;
+    }
+    let made = world.calls().iter().filter(|call| call.operation == Verb::CreateMachine).count();
+    assert_eq!((made, instances(&world)), (20, 20));
+    for name in &names {
+        delete(&world, name).await;
+    }
+    for name in &names {
+        world.until(name, "gone", gone).await;
+    }
+    assert_eq!((instances(&world), nodes(&world).await), (0, 0));
+    writes.abort();
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_definitions_lack_our_fields_nothing_is_sent_and_then_all_goes_on() {
+    let world = World::start().await;
+    world.apply::<Machine>(machine("there", "fake")).await;
+    world.until("there", "Running", in_phase(MachinePhase::Running)).await;
+    let json_patch = |operation: Value| {
+        let operations = serde_json::from_value(json!([operation])).unwrap();
+        Patch::<CustomResourceDefinition>::Json(operations)
+    };
+    let kinds = Api::<CustomResourceDefinition>::all(world.client());
+    let name = "machines.machine.sapcloud.io";
+    let ours = kinds.get(name).await.unwrap();
+    let field = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/operation";
+    let without = json_patch(json!({ "op": "remove", "path": field }));
+    kinds.patch(name, &PatchParams::default(), &without).await.unwrap();
+
+    world.apply::<Machine>(machine("new", "fake")).await;
+    world.until("new", "waiting", waits_for(WaitReason::CrdsOutdated)).await;
+    delete(&world, "there").await;
+    world.until("there", "waiting", waits_for(WaitReason::CrdsOutdated)).await;
+    assert_eq!(instances(&world), 1, "nothing was made and nothing deleted");
+    assert!(world.metrics().contains("ostler_crd_fields_dropped 1"));
+
+    let again = json_patch(json!({ "op": "replace", "path": "/spec", "value": ours.spec }));
+    kinds.patch(name, &PatchParams::default(), &again).await.unwrap();
+    world.until("new", "Running", in_phase(MachinePhase::Running)).await;
+    world.until("there", "gone", gone).await;
+    assert_eq!(instances(&world), 1);
     world.stop().await;
 }

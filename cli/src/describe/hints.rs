@@ -3,9 +3,10 @@
 use ostler_api::machine::WaitReason;
 
 /// Only where a person can do something; most waits end by themselves.
-const HINTS: [(WaitReason, &str); 22] = [
+const HINTS: [(WaitReason, &str); 27] = [
     (WaitReason::ClassRefInvalid, "set spec.class to kind MachineClass and a name"),
     (WaitReason::ClassMissing, "apply the MachineClass that spec.class names"),
+    (WaitReason::ClassNotHeld, "give the core the right that the message names"),
     (WaitReason::SecretMissing, "apply the secret that the class names"),
     (WaitReason::SecretNamespaceDenied, "put the secret into the namespace of the class"),
     (WaitReason::UserDataTooLarge, "make the user data smaller"),
@@ -18,8 +19,23 @@ const HINTS: [(WaitReason, &str); 22] = [
     (WaitReason::InvalidSpec, "correct the provider spec of the class"),
     (WaitReason::CredentialsRefused, "correct the secret of the class"),
     (WaitReason::CapacityExhausted, "raise the quota, or wait for capacity"),
+    (WaitReason::CrdsOutdated, "run `ostler crds | kubectl apply -f -`"),
     (WaitReason::ActionNeeded, "do what the driver asks for"),
     (WaitReason::SeveralInstances, "remove the instances that are too many by hand"),
+    (
+        WaitReason::InstanceNotOurs,
+        "annotate the class ostler.dev/adopt-by-name=true if another controller made it; delete it by \
+         hand; or let it be: kubectl annotate machine NAME ostler.dev/abandon-instance=PROVIDER_ID",
+    ),
+    (
+        WaitReason::AdoptionUndecided,
+        "annotate the class ostler.dev/adopt-by-name: true takes over what has the machine's name, \
+         false makes a new instance",
+    ),
+    (
+        WaitReason::AbsenceUnconfirmed,
+        "is the instance gone, or the driver in the wrong account? If it is gone, delete the machine",
+    ),
     (WaitReason::DuplicateProviderId, "delete one of the two machines"),
     (WaitReason::NodeAmbiguous, "delete the Node that is not the machine's"),
     (

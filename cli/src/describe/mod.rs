@@ -65,11 +65,12 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
     let Command::Machine { name } = args.command;
     let subject = gather(&client, &namespace, &name).await?;
-    log::say(page::render(&subject, Timestamp::now()).trim_end());
+    log::page(page::render(&subject, Timestamp::now()).trim_end());
     Ok(())
 }
 
-async fn config(given: Option<PathBuf>) -> anyhow::Result<Config> {
+/// The cluster that a person means.
+pub(crate) async fn config(given: Option<PathBuf>) -> anyhow::Result<Config> {
     let here = PathBuf::from("./.ostler/kubeconfig");
     let path = match given {
         Some(path) => Some(path),

@@ -11,6 +11,7 @@ use ostler_api::{Machine, MachineClass};
 
 use super::hints;
 use crate::table::span;
+use crate::terminal;
 
 /// A machine and what belongs to it, as far as it could be read.
 #[derive(Debug)]
@@ -40,6 +41,7 @@ struct Page(String);
 
 impl Page {
     fn line(&mut self, name: &str, value: &str) {
+        let value = terminal::line(value);
         let _infallible = writeln!(self.0, "{}", format!("{name:<10}{value}").trim_end());
     }
 
@@ -48,7 +50,7 @@ impl Page {
     }
 
     fn entry(&mut self, text: &str) {
-        let _infallible = writeln!(self.0, "  {}", text.trim_end());
+        let _infallible = writeln!(self.0, "  {}", terminal::line(text.trim_end()));
     }
 }
 
@@ -302,6 +304,29 @@ mod tests {
         {
             assert!(page.contains(part), "{part:?} is not in\n{page}");
         }
+    }
+
+    #[test]
+    fn what_a_driver_and_a_node_said_begins_no_line_and_does_nothing_to_the_terminal() {
+        use crate::terminal::tests::{HOSTILE, assert_harmless};
+        let mut subject = subject(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": { "name": "m", "namespace": "default" },
+            "spec": { "class": { "kind": "MachineClass", "name": HOSTILE }, "providerID": HOSTILE },
+            "status": {
+                "failureReason": HOSTILE, "failureMessage": HOSTILE,
+                "waitingFor": { "reason": HOSTILE, "message": HOSTILE },
+                "drain": { "podsLeft": 1, "examples": [HOSTILE] },
+                "history": { "answers": [
+                    { "kind": "CreateMachine", "code": "INTERNAL", "at": minutes_ago(1), "times": 1, "message": HOSTILE }
+                ] }
+            }
+        }));
+        let event = json!({ "metadata": { "name": "e" }, "reason": HOSTILE, "note": HOSTILE });
+        subject.events.push(serde_json::from_value(event).unwrap());
+        let page = render(&subject, noon());
+        assert_harmless(&page);
+        assert!(page.matches("PWNED-TITLE").count() > 6, "{page}");
     }
 
     #[test]

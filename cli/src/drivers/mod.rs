@@ -4,6 +4,7 @@
 
 mod client;
 mod invoke;
+mod orphans;
 mod show;
 mod tail;
 
@@ -26,6 +27,7 @@ Examples:
   ostler drivers ls                                                  who is connected
   ostler drivers ops                                                 what is under way
   ostler drivers invoke fake.ostler.dev getMachineStatus --machine fake-1
+  ostler drivers orphans                                             instances that no machine stands for
   ostler drivers tail                                                frames as they pass
   ostler drivers drain fake.ostler.dev                               ask its driver to dial again
   ostler drivers close fake.ostler.dev                               cut the connection; the driver dials again
@@ -84,6 +86,8 @@ enum Command {
     },
     /// Have a driver do one operation, and print what it answers
     Invoke(invoke::Args),
+    /// List instances that no machine stands for; after a restore, accept that they are deleted
+    Orphans(orphans::Args),
     /// Show the frames between core and drivers as they pass, without user data and secrets
     Tail(tail::Args),
     /// Ask the driver of a session to dial again; a ready standby takes over at once
@@ -137,6 +141,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             ops(client, wanted, args.output).await
         }
         Command::Invoke(wanted) => invoke::run(client, wanted, args.output).await,
+        Command::Orphans(wanted) => orphans::run(client, wanted, args.output).await,
         Command::Tail(wanted) => tail::run(client, wanted, args.output).await,
         Command::Drain(which) => drain(client, which, args.output).await,
         Command::Close(which) => close(client, which, args.output).await,
@@ -151,7 +156,7 @@ async fn ls(mut client: Client, provider: Option<String>, output: Output) -> any
         return Ok(());
     }
     note_follower(answer.core.as_ref());
-    log::say(crate::table::render(&show::sessions(&answer.sessions)));
+    log::page(crate::table::render(&show::sessions(&answer.sessions)));
     Ok(())
 }
 
@@ -166,7 +171,7 @@ async fn ops(
         return Ok(());
     }
     note_follower(answer.core.as_ref());
-    log::say(crate::table::render(&show::operations(&answer.operations)));
+    log::page(crate::table::render(&show::operations(&answer.operations)));
     if answer.left_out > 0 {
         log::note(format_args!("and {} more; --target and --session narrow it", answer.left_out));
     }
@@ -199,7 +204,7 @@ async fn close(mut client: Client, which: Which, output: Output) -> anyhow::Resu
 }
 
 fn print(value: &serde_json::Value) {
-    log::say(format_args!("{value:#}"));
+    log::page(format_args!("{value:#}"));
 }
 
 /// An empty list of a core that does not lead says nothing of the drivers.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ostler_proto::v1alpha1::{
-    OperationInfo, OperationKind, OperationState, Readiness, RoleKind, SessionInfo, Target,
+    OperationInfo, OperationKind, OperationState, OrphanFate, OrphanInfo, Readiness, RoleKind,
+    SessionInfo, Target,
 };
 
 use crate::table::Table;
@@ -71,6 +72,38 @@ pub(super) fn operations(operations: &[OperationInfo]) -> Table {
             "ID",
         ],
         rows: operations.iter().map(row).collect(),
+    }
+}
+
+/// One line for each orphan.
+pub(super) fn orphans(orphans: &[OrphanInfo]) -> Table {
+    let row = |it: &OrphanInfo| {
+        vec![
+            it.provider.clone(),
+            it.provider_ids.join(","),
+            it.machine_name.clone(),
+            it.machine_uid.clone(),
+            it.machine_class.clone(),
+            age(it.known_for),
+            fate(it),
+        ]
+    };
+    Table {
+        heading: vec!["PROVIDER", "INSTANCE", "MACHINE", "UID", "CLASS", "KNOWN", "NEXT"],
+        rows: orphans.iter().map(row).collect(),
+    }
+}
+
+fn fate(orphan: &OrphanInfo) -> String {
+    let fate = match orphan.fate() {
+        OrphanFate::ToBeConfirmed => "looked at again",
+        OrphanFate::Reported => "kept",
+        OrphanFate::ToBeDeleted => "deleted",
+        OrphanFate::Unspecified => "",
+    };
+    match orphan.failures {
+        0 => fate.to_owned(),
+        failures => format!("{fate}, {failures} failed"),
     }
 }
 
@@ -197,6 +230,24 @@ fake.ostler.dev   active   ready       2/64   0        3m20s   4s          fake 
 OPERATION       TARGET   STATE                AGE   LEFT     SENT   STAGE      PROVIDER          ID
 createMachine   fake-1   accepted,cancelled   5s    19m55s   1      Boot 40%   fake.ostler.dev   op-1";
         assert_eq!(render(&operations(&[operation])), expected);
+    }
+
+    #[test]
+    fn an_orphan_is_one_line() {
+        let orphan = OrphanInfo {
+            provider: "fake.ostler.dev".to_owned(),
+            provider_ids: vec!["fake:///eu/i-1".to_owned()],
+            machine_name: "b".to_owned(),
+            machine_uid: "uid-b".to_owned(),
+            machine_class: "small".to_owned(),
+            known_for: Some(seconds(5)),
+            fate: OrphanFate::Reported.into(),
+            failures: 0,
+        };
+        let expected = "\
+PROVIDER          INSTANCE         MACHINE   UID     CLASS   KNOWN   NEXT
+fake.ostler.dev   fake:///eu/i-1   b         uid-b   small   5s      kept";
+        assert_eq!(render(&orphans(&[orphan])), expected);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Drivers as child processes: started, started again when they crash, ended with their parent.
 
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,12 +12,14 @@ use anyhow::Context as _;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::narrate::Story;
+use super::stderr::relay;
 use crate::data_dir::DataDir;
+use crate::log;
 
 /// First pause before a crashed driver is started again; doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -25,6 +29,23 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const WELL_AFTER: Duration = Duration::from_mins(1);
 /// How long a driver may finish its work after SIGTERM; the SDK's own drain is shorter (25 s).
 const END_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long the last words of a driver that ended are waited for; what it started may hold its stderr for ever.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Variables that drivers get.
+const FOR_DRIVERS: [&str; 9] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "TMPDIR",
+    "LANG",
+    "TZ",
+    "RUST_LOG",
+    "RUST_BACKTRACE",
+    "XDG_RUNTIME_DIR",
+];
+const FOR_DRIVERS_PREFIXES: [&str; 4] = ["LC_", "DOCKER_", "SSL_CERT_", "OSTLER_"];
+const PROXIES: [&str; 4] = ["http_proxy", "https_proxy", "no_proxy", "all_proxy"];
 
 /// A value of `--driver`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -100,6 +121,8 @@ pub(crate) struct DriverProcess {
     endpoint: String,
     token_file: PathBuf,
     directory: PathBuf,
+    /// All of its environment but what we say.
+    environment: Vec<(OsString, OsString)>,
 }
 
 impl DriverProcess {
@@ -107,6 +130,7 @@ impl DriverProcess {
         choice: &DriverChoice,
         data: &DataDir,
         core: SocketAddr,
+        more_env: &[String],
     ) -> anyhow::Result<Self> {
         let name = choice.name();
         let directory = data.driver(&name)?;
@@ -124,7 +148,10 @@ impl DriverProcess {
             }
         };
         let token_file = data.driver_token(&name)?;
-        Ok(Self { name, program, args, endpoint: format!("http://{core}"), token_file, directory })
+        let endpoint = format!("http://{core}");
+        let environment =
+            std::env::vars_os().filter(|(name, _)| is_for_drivers(name, more_env)).collect();
+        Ok(Self { name, program, args, endpoint, token_file, directory, environment })
     }
 
     /// Keeps the driver running until `end`, then ends it.
@@ -133,13 +160,14 @@ impl DriverProcess {
         while !end.is_cancelled() {
             let started = Instant::now();
             match self.start() {
-                Ok((child, stdin)) => {
+                Ok((child, stdin, stderr)) => {
                     story.tell(format_args!(
                         "driver {} started, process {}",
                         self.name,
                         pid(&child)
                     ));
-                    match until_exit(child, stdin, &end).await {
+                    let exit = until_exit(child, stdin, &end);
+                    match self.show(stderr, exit).await {
                         None => break,
                         Some(status) => {
                             story.tell(format_args!("driver {} ended: {status}", self.name));
@@ -163,10 +191,26 @@ impl DriverProcess {
         story.tell(format_args!("driver {} stopped", self.name));
     }
 
-    fn start(&self) -> anyhow::Result<(Child, Option<ChildStdin>)> {
-        let mut command = Command::new(&self.program);
+    /// Shows what the driver writes to stderr while it runs.
+    async fn show<T>(&self, stderr: Option<ChildStderr>, exit: impl Future<Output = T>) -> T {
+        let Some(stderr) = stderr else { return exit.await };
+        let mut said = pin!(relay(&self.name, stderr, log::note));
+        let mut exit = pin!(exit);
+        tokio::select! {
+            ended = &mut exit => {
+                let _what_it_started_goes_on = tokio::time::timeout(LAST_WORDS, said).await;
+                ended
+            }
+            () = &mut said => exit.await,
+        }
+    }
+
+    fn start(&self) -> anyhow::Result<(Child, Option<ChildStdin>, Option<ChildStderr>)> {
+        let mut command = ending_with_us(&self.program)?;
         command
             .args(&self.args)
+            .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env("OSTLER_ENDPOINT", &self.endpoint)
             .env("OSTLER_TOKEN_FILE", &self.token_file)
             // The end of its input tells the driver that we are gone, even after SIGKILL.
@@ -177,15 +221,46 @@ impl DriverProcess {
             .kill_on_drop(true)
             // Ctrl-C of a terminal goes to the whole group; the driver is told by us, after the core.
             .process_group(0);
+        // A terminal does what control characters say, so it is shown what a driver writes, and never given to it. A file is:
+        // it goes on taking the last words of a driver whose parent was killed.
+        if log::is_on_terminal() {
+            command.stderr(Stdio::piped());
+        }
         if std::env::var_os("RUST_LOG").is_none() {
             command.env("RUST_LOG", "warn");
         }
         let mut child = command
             .spawn()
             .with_context(|| format!("{} cannot be executed", self.program.display()))?;
-        let stdin = child.stdin.take();
-        Ok((child, stdin))
+        let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
+        Ok((child, stdin, stderr))
     }
+}
+
+/// Whether a variable of our environment is for drivers: where things are and how to reach them, and
+/// none of the credentials that happen to be there.
+fn is_for_drivers(name: &OsStr, more: &[String]) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    let lower = name.to_ascii_lowercase();
+    FOR_DRIVERS.contains(&name)
+        || FOR_DRIVERS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || PROXIES.contains(&lower.as_str())
+        || more.iter().any(|wanted| wanted == name)
+}
+
+/// The program, by way of `ostler driver exec`: it ends with us, even after SIGKILL and though it
+/// does not look at its input.
+#[cfg(target_os = "linux")]
+fn ending_with_us(program: &Path) -> anyhow::Result<Command> {
+    let mut command = Command::new(this_executable()?);
+    command.args(["driver", "exec", "--parent", &std::process::id().to_string(), "--"]);
+    command.arg(program);
+    Ok(command)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn ending_with_us(program: &Path) -> anyhow::Result<Command> {
+    Ok(Command::new(program))
 }
 
 /// Waits for the driver to exit by itself (`Some`), or ends it when told to (`None`).
@@ -242,7 +317,19 @@ fn fake_args(directory: &Path, kubeconfig: &Path) -> Vec<String> {
 mod tests {
     use std::path::PathBuf;
 
-    use super::DriverChoice;
+    use super::{DriverChoice, is_for_drivers};
+
+    #[test]
+    fn drivers_get_what_they_need_and_no_credentials() {
+        let more = ["AWS_PROFILE".to_owned()];
+        let gets = |name: &str| is_for_drivers(name.as_ref(), &more);
+        for name in ["PATH", "LC_ALL", "DOCKER_HOST", "HTTPS_PROXY", "no_proxy", "AWS_PROFILE"] {
+            assert!(gets(name), "{name}");
+        }
+        for name in ["AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "KUBECONFIG", "PATHS", "XPATH"] {
+            assert!(!gets(name), "{name}");
+        }
+    }
 
     #[test]
     fn a_driver_is_a_name_we_know_or_an_executable_that_exists() {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ostler_apiserver::serving::ApiServer;
+use ostler_apiserver::serving::{ApiServer, ServeOptions};
 use ostler_driver_docker::{DockerHost, bridge_gateway};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -35,6 +35,7 @@ pub(crate) struct Gateway {
     port: u16,
     /// Further names of the certificate.
     names: Vec<String>,
+    limits: ServeOptions,
     story: Story,
 }
 
@@ -51,9 +52,10 @@ impl Gateway {
         api: ApiServer,
         port: u16,
         names: Vec<String>,
+        limits: ServeOptions,
         story: Story,
     ) -> anyhow::Result<Self> {
-        Ok(Self { api, docker: docker_host()?, port, names, story })
+        Ok(Self { api, docker: docker_host()?, port, names, limits, story })
     }
 
     /// Listens as soon as the engine says where, until `end`. What it comes to is told to `reach`.
@@ -114,8 +116,8 @@ impl Gateway {
         data.remember(address)?;
         let tls = self.api.tls(&self.names_with(ip)).context("there is no certificate for it")?;
         let end = CancellationToken::new();
-        let (api, until) = (self.api.clone(), end.clone());
-        let task = tokio::spawn(async move { api.serve(listener, tls, until).await });
+        let (api, limits, until) = (self.api.clone(), self.limits, end.clone());
+        let task = tokio::spawn(async move { api.serve_with(listener, tls, limits, until).await });
         *listening = Some(Listening { address, end, task });
         Ok(address)
     }
@@ -169,7 +171,7 @@ impl GatewayFile {
 
     /// The address that was listened on last.
     pub(crate) fn last(&self) -> Option<SocketAddr> {
-        std::fs::read_to_string(&self.0).ok()?.trim().parse().ok()
+        crate::data_dir::read_private(&self.0).ok()??.trim().parse().ok()
     }
 
     fn remember(&self, address: SocketAddr) -> anyhow::Result<()> {

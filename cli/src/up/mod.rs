@@ -4,13 +4,14 @@ mod drivers;
 mod gateway;
 mod live;
 mod narrate;
+mod stderr;
 mod system;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use ostler_server::on_signal;
+use ostler_server::{AuditArgs, on_signal, raise_descriptors};
 use tokio_util::sync::CancellationToken;
 
 use crate::data_dir::DataDir;
@@ -18,6 +19,7 @@ use crate::manifests::{self, ManifestFile};
 use crate::screen;
 
 pub use drivers::DriverChoice;
+pub(crate) use drivers::DriverProcess;
 pub(crate) use gateway::GatewayFile;
 pub(crate) use narrate::Story;
 pub(crate) use system::{Options, System};
@@ -35,7 +37,9 @@ Examples:
 In files of --apply, `<<API_SERVER>>` becomes the URL at which machines reach the API server, and
 `<<CA_DATA>>` the certificate of its authority (base64 of the PEM). With `--driver docker` the API server
 listens at the gateway of Docker's bridge as well, which is the address that containers have for this
-computer: with TLS, and for nobody without credentials. DOCKER_HOST says which engine it is.
+computer: with TLS, and for nobody without credentials. DOCKER_HOST says which engine it is, and
+OSTLER_DOCKER_ALLOW_HOST_PORTS=true and the like what classes may have of this computer beyond
+containers (`ostler driver docker --help`).
 
 Then, in another terminal:
   export KUBECONFIG=$PWD/.ostler/kubeconfig
@@ -51,14 +55,25 @@ pub struct Args {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:5000")]
     pub drivers_listen: SocketAddr,
     /// A driver to start: `fake`, `docker`, `none`, or an executable as [PROVIDER=]PATH; repeatable
+    ///
+    /// An executable serves PROVIDER and no other; without one, the provider that it claims first after the start.
     #[arg(long = "driver", value_name = "DRIVER", default_value = "fake")]
     pub drivers: Vec<DriverChoice>,
+    /// One more variable of this environment that drivers get, e.g. AWS_PROFILE; repeatable
+    ///
+    /// They get PATH, HOME, USER, TMPDIR, LANG, LC_*, TZ, RUST_LOG, RUST_BACKTRACE, DOCKER_*, XDG_RUNTIME_DIR, SSL_CERT_*,
+    /// the variables of proxies, and OSTLER_* anyhow, and nothing else.
+    #[arg(long, value_name = "NAME")]
+    pub driver_env: Vec<String>,
     /// A manifest or a directory of manifests to apply once the API is up; repeatable
     #[arg(long, value_name = "FILE|DIR")]
     pub apply: Vec<PathBuf>,
     /// Where the core runs: in this process, or `none` (start `ostler-server` yourself)
     #[arg(long, value_enum, default_value_t = CoreMode::Embedded)]
     pub core: CoreMode,
+    /// Whether it is written down who did what, and where.
+    #[command(flatten)]
+    pub audit: AuditArgs,
     /// No table of the machines at the bottom of the terminal
     #[arg(long)]
     pub no_live: bool,
@@ -81,11 +96,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let end = on_signal()?;
     let manifests = read_manifests(&args.apply)?;
     let data = DataDir::open(&args.data_dir)?;
+    crate::backup::refuse_half_restored(&data)?;
     let story = Story::default();
     let options = Options {
         api_listen: args.api_listen,
         drivers_listen: args.drivers_listen,
         drivers: args.drivers,
+        driver_env: args.driver_env,
+        shares: raise_descriptors(),
         core: args.core,
         gateway_port: None,
     };

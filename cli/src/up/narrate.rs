@@ -29,6 +29,7 @@ impl Story {
     pub(crate) fn tell(self, what: impl Display) {
         if !self.quiet {
             let now = Timestamp::now().to_zoned(TimeZone::system());
+            // One line whatever is in it: what drivers and nodes say is told, too.
             log::say(format_args!("{} {what}", now.strftime("%H:%M:%S%.3f")));
         }
     }
@@ -70,4 +71,26 @@ fn line(event: &Event) -> String {
         event.series.as_ref().map_or_else(String::new, |series| format!(" (x{})", series.count));
     let mark = if event.type_.as_deref() == Some("Warning") { "! " } else { "" };
     format!("{object}: {mark}{} {}{again}", text(&event.reason), text(&event.note))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::terminal::{
+        self,
+        tests::{HOSTILE, assert_harmless},
+    };
+
+    #[test]
+    fn an_event_of_a_node_is_one_line_whatever_is_in_it() {
+        let event = serde_json::from_value(json!({
+            "metadata": { "name": "e" }, "type": "Warning", "reason": HOSTILE, "note": HOSTILE,
+            "regarding": { "kind": "Machine", "name": HOSTILE }
+        }));
+        let shown = terminal::line(&line(&event.unwrap()));
+        assert_harmless(&shown);
+        assert!(shown.matches("PWNED-TITLE").count() == 3 && shown.lines().count() == 1, "{shown}");
+    }
 }

@@ -12,8 +12,13 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::conditions::is_crd_established;
 use kube::runtime::wait::await_condition;
-use ostler_apiserver::serving::{ApiServer, Options as ApiOptions};
-use ostler_server::{AdminListener, Core, CoreOptions, DriverToken, ListenAddress, Settings, tcp};
+use ostler_apiserver::serving::{
+    ApiServer, OpenError, Options as ApiOptions, ServeOptions, TlsMaterial,
+};
+use ostler_apiserver::store::OpenError as StoreOpenError;
+use ostler_server::{
+    AdminListener, Core, CoreOptions, DriverToken, ListenAddress, Settings, Shares, tcp,
+};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -39,9 +44,31 @@ pub(crate) struct Options {
     pub(crate) api_listen: SocketAddr,
     pub(crate) drivers_listen: SocketAddr,
     pub(crate) drivers: Vec<DriverChoice>,
+    /// Variables that drivers get besides those that all get.
+    pub(crate) driver_env: Vec<String>,
     pub(crate) core: CoreMode,
+    /// How many connections each listener may have.
+    pub(crate) shares: Shares,
     /// The port at the gateway of Docker's bridge, if it is not that of `api_listen`.
     pub(crate) gateway_port: Option<u16>,
+}
+
+impl Options {
+    /// What is wrong with an address whether it is free or not.
+    fn refuse_bad_addresses(&self) -> anyhow::Result<()> {
+        let (api, drivers) = (self.api_listen, self.drivers_listen);
+        if self.drivers.contains(&DriverChoice::Docker) && api.ip().is_unspecified() {
+            bail!(
+                "--api-listen {api} takes every address, and with --driver docker the API server listens at the gateway of Docker's bridge as well; name one address, such as 127.0.0.1:16440"
+            );
+        }
+        if self.core == CoreMode::Embedded && !drivers.ip().is_loopback() {
+            bail!(
+                "--drivers-listen {drivers} is not a loopback address, and drivers speak plaintext here; use 127.0.0.1, or `ostler-server` with a certificate"
+            );
+        }
+        Ok(())
+    }
 }
 
 /// Everything that runs.
@@ -64,13 +91,8 @@ impl System {
         data: &DataDir,
         story: Story,
     ) -> anyhow::Result<Self> {
+        options.refuse_bad_addresses()?;
         let docker = options.drivers.contains(&DriverChoice::Docker);
-        if docker && options.api_listen.ip().is_unspecified() {
-            bail!(
-                "--api-listen {} takes every address, and with --driver docker the API server listens at the gateway of Docker's bridge as well; name one address, such as 127.0.0.1:16440",
-                options.api_listen
-            );
-        }
         let api_listener = bind("--api-listen", options.api_listen).await?;
         let drivers: Vec<DriverChoice> =
             options.drivers.into_iter().filter(|driver| *driver != DriverChoice::None).collect();
@@ -79,16 +101,20 @@ impl System {
             CoreMode::None => None,
         };
         data.remember_drivers(&drivers)?;
+        let shares = options.shares;
 
         let mut tasks = JoinSet::new();
         let end_api = CancellationToken::new();
         let address = api_listener.local_addr()?;
-        let api = start_api(api_listener, data, &mut tasks, &end_api, story).await?;
+        let (api, tls) = open_api(address, data, story).await?;
+        let limits = ServeOptions { connections: shares.api };
+        tasks.spawn(serve(api.clone(), api_listener, tls, limits, end_api.clone()));
         let (sender, reach) = watch::channel(Reach::At(format!("https://{address}")));
         if docker {
             sender.send_replace(Reach::NotYet("Docker has not answered yet".to_owned()));
             let port = options.gateway_port.unwrap_or_else(|| address.port());
-            let gateway = Gateway::new(api.clone(), port, own_names(address), story)?;
+            let limits = ServeOptions { connections: shares.gateway };
+            let gateway = Gateway::new(api.clone(), port, own_names(address), limits, story)?;
             let (file, end) = (GatewayFile::of(data), end_api.clone());
             tasks.spawn(async move {
                 gateway.follow(file, sender, end).await;
@@ -109,19 +135,20 @@ impl System {
         let mut core = None;
         if let Some(listener) = drivers_listener {
             drivers_address = listener.local_addr()?;
-            let options = core_options(data, &drivers)?;
+            let options =
+                CoreOptions { driver_connections: shares.drivers, ..core_options(data, &drivers)? };
             let mut registry = Registry::default();
             let started = Core::start(client.clone(), tcp(listener), options, &mut registry);
             let mut started = Box::pin(started).await?;
             story.tell(format_args!("the core takes drivers at {drivers_address}"));
-            open_admin(&mut started, data, story).await;
+            open_admin(&mut started, data, shares.people, story).await;
             core = Some(started);
         }
 
         let end_drivers = CancellationToken::new();
         let mut driver_tasks = JoinSet::new();
         for driver in &drivers {
-            let process = DriverProcess::new(driver, data, drivers_address)?;
+            let process = DriverProcess::new(driver, data, drivers_address, &options.driver_env)?;
             driver_tasks.spawn(process.supervise(story, end_drivers.clone()));
         }
         Ok(Self { api, reach, client, core, drivers, tasks, end_drivers, driver_tasks, end_api })
@@ -179,7 +206,15 @@ impl System {
             }
         };
         tokio::select! {
-            error = core => Err(error).context("the core stopped"),
+            // first: whatever else fails then fails for this
+            biased;
+            reason = self.api.failed() => {
+                Err(anyhow!("the API server can store nothing any more: {reason}"))
+            }
+            error = core => Err(error).context(match self.api.trouble() {
+                Some(reason) => format!("the core stopped, and the API server says: {reason}"),
+                None => "the core stopped".to_owned(),
+            }),
             ended = self.tasks.join_next() => match ended {
                 Some(Ok(Err(error))) => Err(error),
                 Some(Err(panicked)) => Err(panicked).context("a part of `up` failed"),
@@ -202,28 +237,48 @@ impl System {
     }
 }
 
-async fn start_api(
+async fn serve(
+    api: ApiServer,
     listener: TcpListener,
+    tls: TlsMaterial,
+    limits: ServeOptions,
+    end: CancellationToken,
+) -> anyhow::Result<()> {
+    let served = api.serve_with(listener, tls, limits, end).await;
+    served.context("the API server's listener failed")
+}
+
+async fn open_api(
+    address: SocketAddr,
     data: &DataDir,
-    tasks: &mut JoinSet<anyhow::Result<()>>,
-    end: &CancellationToken,
     story: Story,
-) -> anyhow::Result<ApiServer> {
-    let address = listener.local_addr()?;
+) -> anyhow::Result<(ApiServer, TlsMaterial)> {
     let api = ApiServer::open(ApiOptions::directory(data.api()))
         .await
-        .with_context(|| format!("the API server cannot use {}", data.api().display()))?;
+        .map_err(|error| unusable(error, data))?;
     let mut names = own_names(address);
     // The certificate for the gateway is this one: it need not be made anew each time.
     names.extend(GatewayFile::of(data).last().map(|address| address.ip().to_string()));
     let tls = api.tls(&names).context("the API server has no certificate")?;
     write_private(&data.kubeconfig(), &api.kubeconfig(&tls, &format!("https://{address}")))?;
     story.tell(format_args!("the API server listens on https://{address}"));
-    let (server, end) = (api.clone(), end.clone());
-    tasks.spawn(async move {
-        server.serve(listener, tls, end).await.context("the API server's listener failed")
-    });
-    Ok(api)
+    Ok((api, tls))
+}
+
+/// Why the API server cannot work in this directory, and what to do if its objects are damaged.
+fn unusable(error: OpenError, data: &DataDir) -> anyhow::Error {
+    let api = data.api();
+    let damaged = matches!(error, OpenError::Store(StoreOpenError::Corrupt { .. }));
+    let what = if damaged {
+        format!(
+            "the API server cannot use {}: its objects are damaged; `ostler restore FILE --data-dir {} --force` puts those of a backup in their place and moves these aside (docs/backup.md)",
+            api.display(),
+            data.path().display()
+        )
+    } else {
+        format!("the API server cannot use {}", api.display())
+    };
+    anyhow::Error::new(error).context(what)
 }
 
 /// What the certificate must be good for.
@@ -233,11 +288,11 @@ fn own_names(address: SocketAddr) -> Vec<String> {
 
 /// Lets `ostler drivers` and grpcurl look into the core. Machines do not need it, so a path that is too long for a
 /// socket is no reason to stop.
-async fn open_admin(core: &mut Core, data: &DataDir, story: Story) {
+async fn open_admin(core: &mut Core, data: &DataDir, connections: usize, story: Story) {
     let address = ListenAddress::Unix { path: data.admin_socket(), mode: 0o600 };
     match AdminListener::bind(&address, None).await {
         Ok(listener) => {
-            core.serve_admin(listener);
+            core.serve_admin(listener.with_connections(connections));
             story.tell(format_args!("ostler drivers --admin {address}"));
         }
         Err(error) => story.tell(format_args!("`ostler drivers` cannot be used: {error:#}")),
@@ -285,11 +340,6 @@ async fn install_crds(client: &Client) -> anyhow::Result<()> {
 }
 
 async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
-    if flag == "--drivers-listen" && !address.ip().is_loopback() {
-        bail!(
-            "{flag} {address} is not a loopback address, and drivers speak plaintext here; use 127.0.0.1, or `ostler-server` with a certificate"
-        );
-    }
     let error = match TcpListener::bind(address).await {
         Ok(listener) => return Ok(listener),
         Err(error) => error,
@@ -303,4 +353,39 @@ async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
         bail!("{flag} {address} is not an address of this computer");
     }
     Err(error).with_context(|| format!("{flag} {address} cannot be listened on"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_refused_for_what_they_are() {
+        let refused = |api: &str, drivers: &str, driver, core| {
+            let options = Options {
+                api_listen: api.parse().unwrap(),
+                drivers_listen: drivers.parse().unwrap(),
+                drivers: vec![driver],
+                driver_env: Vec::new(),
+                core,
+                shares: Shares { api: 1, gateway: 1, drivers: 1, people: 1 },
+                gateway_port: None,
+            };
+            options.refuse_bad_addresses().err().map(|error| error.to_string())
+        };
+        let (here, beyond) = ("127.0.0.1:0", "0.0.0.0:0");
+        let said = refused(here, beyond, DriverChoice::Fake, CoreMode::Embedded).unwrap();
+        assert!(said.starts_with("--drivers-listen 0.0.0.0:0 is not a loopback address"), "{said}");
+        let said = refused(beyond, here, DriverChoice::Docker, CoreMode::Embedded).unwrap();
+        assert!(said.starts_with("--api-listen 0.0.0.0:0 takes every address"), "{said}");
+        // The API server has TLS, and without a core nobody listens for drivers.
+        assert_eq!(refused(beyond, "[::1]:0", DriverChoice::Fake, CoreMode::Embedded), None);
+        assert_eq!(refused(here, beyond, DriverChoice::Fake, CoreMode::None), None);
+    }
+
+    #[test]
+    fn the_core_binds_a_token_by_what_the_api_server_reads() {
+        let written = ostler_api::names::annotation::TOKEN_NODE;
+        assert_eq!(written, ostler_apiserver::auth::NODE_ANNOTATION);
+    }
 }

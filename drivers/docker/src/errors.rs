@@ -40,7 +40,7 @@ const fn rule(
 }
 
 /// The first that fits is taken.
-const RULES: [Rule; 31] = [
+const RULES: [Rule; 32] = [
     rule(
         "dial tcp",
         (Code::Unavailable, "REGISTRY_AWAY"),
@@ -209,6 +209,13 @@ const RULES: [Rule; 31] = [
         "",
         "nothing: the container is made anew",
     ),
+    // The engine's own word for the same, when its second attempt meets the task that the killed engine started.
+    rule(
+        "id already in use",
+        (Code::Aborted, "START_STUCK"),
+        "",
+        "nothing: the container is made anew",
+    ),
     rule(
         "is already in progress",
         (Code::Aborted, "REMOVAL_IN_PROGRESS"),
@@ -348,7 +355,8 @@ mod tests {
     }
 
     /// As engines of several versions say it.
-    const TOLD: [(u16, &str, Code, &str, &str); 26] = [
+    const TOLD: [(u16, &str, Code, &str, &str); 27] = [
+        (500, "id already in use", Code::Aborted, "START_STUCK", ""),
         (
             500,
             "task 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef: already exists",

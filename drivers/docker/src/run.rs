@@ -10,7 +10,7 @@ use ostler_driver_sdk::{DriverArgs, run_adjusted};
 use crate::driver::DockerDriver;
 use crate::engine::{DockerHost, Engine};
 use crate::probe::{ProbeArgs, probe};
-use crate::spec::ProviderSpec;
+use crate::spec::{Permissions, ProviderSpec};
 
 /// Flags of the docker driver.
 #[derive(Debug, Clone, clap::Args)]
@@ -19,14 +19,9 @@ pub struct DockerArgs {
     #[arg(long, env = "DOCKER_HOST", value_name = "URL", default_value_t = DockerHost::default())]
     pub docker_host: DockerHost,
 
-    /// Make privileged containers where a class asks for them; they are root of the host
-    #[arg(
-        long,
-        env = "OSTLER_DOCKER_ALLOW_PRIVILEGED",
-        action = clap::ArgAction::SetTrue,
-        value_parser = clap::builder::BoolishValueParser::new()
-    )]
-    pub allow_privileged: bool,
+    /// What of the host classes may have
+    #[command(flatten)]
+    pub permissions: Permissions,
 
     /// Print the JSON schema of providerSpec, and end
     #[arg(long)]
@@ -68,7 +63,7 @@ pub async fn run(args: DockerArgs) -> anyhow::Result<()> {
         return std::io::stdout().write_all(schema().as_bytes()).context("cannot print");
     }
     let engine = Engine::new(args.docker_host);
-    let driver = DockerDriver::new(engine).allow_privileged(args.allow_privileged);
+    let driver = DockerDriver::new(engine).allow(args.permissions);
     let watch = tokio::spawn(driver.clone().watch());
     let ended = run_adjusted(driver, args.driver, |options| {
         // Below that the client of the engine logs what it sends, and credentials are in it.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -87,7 +88,10 @@ impl CallLog {
     /// A log in a file, one JSON line when a call begins and one when it ends. Goes on after what
     /// is there.
     pub fn open(path: &Path, clock: Clock) -> io::Result<Self> {
-        let mut file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
+        let mut options = OpenOptions::new();
+        // For its owner only, whatever the umask: it tells what was asked for each machine.
+        let options = options.create(true).append(true).read(true).mode(0o600);
+        let mut file = options.open(path)?;
         let next = Self::read(path)?.last().map_or(1, |call| call.seq + 1);
         // After a crash the last line may be cut off; it must not swallow the next one.
         file.write_all(b"\n")?;

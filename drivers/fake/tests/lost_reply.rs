@@ -92,6 +92,7 @@ async fn welcome(session: &mut Session) -> proto::Hello {
     let welcome = proto::Welcome {
         session_id: "session".to_owned(),
         role: proto::RoleKind::Active.into(),
+        fencing_order: "lease".to_owned(),
         ..Default::default()
     };
     send(session, 1, Received::Welcome(welcome)).await;
@@ -109,6 +110,7 @@ fn create() -> proto::Operation {
         target: Some(proto::Target { uid: "uid".to_owned(), ..Default::default() }),
         machine_class: Some(reference),
         cluster_id: "cluster".to_owned(),
+        fencing_order: "lease".to_owned(),
         request: Some(Asked::CreateMachine(proto::CreateMachineRequest::default())),
         ..Default::default()
     }

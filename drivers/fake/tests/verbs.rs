@@ -52,7 +52,7 @@ async fn update(driver: &FakeDriver, ctx: Context, id: &str) -> Result<Vec<Strin
 }
 
 async fn delete(driver: &FakeDriver, ctx: Context) -> Result<(), DriverError> {
-    driver.delete_machine(DeleteMachine { ctx, provider_id: None }).await
+    driver.delete_machine(DeleteMachine { ctx, provider_id: None }).await.map(drop)
 }
 
 fn instances(driver: &FakeDriver) -> usize {

@@ -6,8 +6,10 @@ use ostler_proto::v1alpha1 as proto;
 use proto::operation_completed::Outcome as Completed;
 use proto::operation_result::Response;
 use proto::register_request::Frame;
-use proto::{MachineErrorCode, MachineRecord, Operation, OperationCompleted, OperationError};
-use proto::{OperationPage, OutcomeCertainty};
+use proto::{
+    DeleteMachineResponse, DeletionOutcome, MachineErrorCode, MachineRecord, Operation,
+    OperationCompleted, OperationError, OperationPage, OutcomeCertainty,
+};
 use tokio::time::Instant;
 
 use crate::core::session::Session;
@@ -96,6 +98,26 @@ impl Answer {
         let ok = error.certainty() == OutcomeCertainty::NotApplied;
         ensure(ok, format_args!("{}: {expected}", self.title), shown(&error))?;
         Ok(error)
+    }
+
+    /// The refusal of an instance that is not the machine's, which names it.
+    pub(crate) fn not_ours(&self, provider_id: &str) -> Outcome {
+        let error = self.refusal(&[MachineErrorCode::FailedPrecondition])?;
+        let expected = format!("FAILED_PRECONDITION, NOT_OURS with provider_id {provider_id}");
+        let named = error.reason == "NOT_OURS" && error.provider_id == provider_id;
+        let came = format!("{} with provider_id {:?}", shown(&error), error.provider_id);
+        ensure(named, format_args!("{}: {expected}", self.title), came)
+    }
+
+    /// The result of a deletion, which must be this one.
+    pub(crate) fn deletion(&self, expected: DeletionOutcome) -> Outcome<DeleteMachineResponse> {
+        let result = self.result()?;
+        let Response::DeleteMachine(response) = result else {
+            return Err(self.instead("DeleteMachineResponse", &response_name(&result)));
+        };
+        let wanted = format!("{}: {}", self.title, expected.as_str_name());
+        ensure(response.outcome() == expected, wanted, response.outcome().as_str_name())?;
+        Ok(response)
     }
 
     /// The machine in the result of a create, an initialization or a status.

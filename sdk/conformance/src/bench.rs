@@ -26,7 +26,9 @@ const STEPS: usize = 400;
 /// Deletes at once: the driver's credit holds for cleaning up, too.
 const DELETES: u32 = 64;
 /// Tries to delete what a check made.
-const CLEAN_UP_TRIES: u32 = 3;
+const CLEAN_UP_TRIES: u32 = 5;
+/// Before the second try; each further one waits so much longer.
+const CLEAN_UP_PAUSE: Duration = Duration::from_secs(1);
 
 /// The place of one check.
 #[derive(Debug)]
@@ -311,7 +313,9 @@ impl Bench {
         self.stage.proxy.heal();
         self.stage.proxy.refuse(false);
         let mut last = failed("", "");
-        for _ in 0..CLEAN_UP_TRIES {
+        for tried in 0..CLEAN_UP_TRIES {
+            // What a check gave up may run on for a while, and no deletion begins beside it.
+            tokio::time::sleep(self.scaled(CLEAN_UP_PAUSE) * tried).await;
             match self.try_clean_up(made.values(), &clusters).await {
                 Ok(left) if left.is_empty() => return left,
                 Ok(left) => {

@@ -12,6 +12,8 @@ use crate::error::DriverError;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Refusal {
     Unwelcome,
+    /// It changes something, and comes from a core that only looks.
+    OutsideFencing,
     Draining,
     Standby,
     OverCredit,
@@ -47,6 +49,12 @@ pub(crate) fn admit(
 
 fn refused(refusal: Refusal) -> DriverError {
     let (reason, message) = match refusal {
+        Refusal::OutsideFencing => {
+            let message = "a core that leads nothing changes nothing";
+            return DriverError::failed_precondition(message)
+                .reason("OUTSIDE_FENCING")
+                .not_applied();
+        }
         Refusal::Unwelcome => ("NO_SESSION", "the session has not begun"),
         Refusal::Draining => ("DRIVER_DRAINING", "this process is about to end"),
         Refusal::Standby => ("STANDBY", "this session stands by"),
@@ -143,6 +151,7 @@ mod tests {
             (create(), Ok(()), Some(Refusal::OverCredit), Err("OVER_CREDIT")),
             (create(), Ok(()), Some(Refusal::TargetBusy), Err("TARGET_BUSY")),
             (create(), Ok(()), Some(Refusal::Unwelcome), Err("NO_SESSION")),
+            (create(), Ok(()), Some(Refusal::OutsideFencing), Err("OUTSIDE_FENCING")),
         ];
         for (request, fenced, refusal, expected) in cases {
             let operation = operation(request);

@@ -155,8 +155,8 @@ async fn call<D: Driver>(driver: &D, request: Option<Request>, ctx: Context) -> 
         }
         Request::DeleteMachine(proto::DeleteMachineRequest { provider_id }) => {
             let provider_id = some(provider_id);
-            driver.delete_machine(DeleteMachine { ctx, provider_id }).await?;
-            Ok(Response::DeleteMachine(proto::DeleteMachineResponse {}))
+            let deletion = driver.delete_machine(DeleteMachine { ctx, provider_id }).await?;
+            Ok(Response::DeleteMachine(deletion.into_response()))
         }
         Request::GetMachineStatus(proto::GetMachineStatusRequest { provider_id }) => {
             let target = ctx.target().clone();

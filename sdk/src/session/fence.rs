@@ -25,8 +25,12 @@ pub(crate) struct Fence {
 }
 
 impl Fence {
-    /// A core speaks in this term: remembers it, unless another core has taken over since.
+    /// A core speaks in this term: remembers it, unless another core has taken over since. One
+    /// without an order only looks, and leaves no trace.
     pub(crate) fn enter(&mut self, order: &str, term: u64) -> Result<(), Stale> {
+        if order.is_empty() {
+            return Ok(());
+        }
         let stale = Stale { term, highest: self.term };
         let same = self.order.as_deref() == Some(order);
         if (same && term < self.term) || self.left.iter().any(|left| left == order) {
@@ -62,6 +66,22 @@ mod tests {
         ] {
             assert_eq!(fence.enter(order, term).is_ok(), fresh, "{order} {term}");
         }
+    }
+
+    #[test]
+    fn a_core_that_only_looks_leaves_no_trace() {
+        let mut fence = Fence::default();
+        for (order, term, fresh) in [
+            ("", 0, true),
+            ("a", 7, true),
+            ("", 0, true),
+            ("a", 6, false),
+            ("a", 7, true),
+            ("", 9, true),
+        ] {
+            assert_eq!(fence.enter(order, term).is_ok(), fresh, "{order:?} {term}");
+        }
+        assert!(fence.left.is_empty());
     }
 
     #[test]

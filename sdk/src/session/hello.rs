@@ -9,12 +9,13 @@ use super::limits::MAX_FRAME_BYTES;
 use crate::driver::DriverInfo;
 
 /// What the session layer can do for every driver.
-const CAPABILITIES: [DriverCapability; 5] = [
+const CAPABILITIES: [DriverCapability; 6] = [
     DriverCapability::Cancel,
     DriverCapability::Progress,
     DriverCapability::PagedLists,
     DriverCapability::ResultRetention,
     DriverCapability::AdoptsByIdentity,
+    DriverCapability::ReadsOutsideFencing,
 ];
 
 /// This process.

@@ -143,7 +143,10 @@ impl Protocol {
         let core_credit = if welcome.max_in_flight == 0 { u32::MAX } else { welcome.max_in_flight };
         let role = welcome.role();
         self.phase = Phase::Live { role, credit: core_credit.min(self.info.max_in_flight) };
-        self.last_session = Some(welcome.session_id.clone());
+        // Whoever only looks is not whom to come back to.
+        if !welcome.fencing_order.is_empty() {
+            self.last_session = Some(welcome.session_id.clone());
+        }
         let heartbeat = welcome.heartbeat_interval.and_then(|time| Duration::try_from(time).ok());
         let mut effects = vec![Effect::Welcomed { session_id: welcome.session_id, heartbeat }];
         for held in &welcome.verdicts {
@@ -179,7 +182,9 @@ impl Protocol {
             None => {}
         }
         let fenced = self.fence.enter(&operation.fencing_order, operation.fencing_term);
-        let refusal = self.refusal().or_else(|| self.conflict(&operation));
+        let unfenced = operation.fencing_order.is_empty() && is_mutation(&operation);
+        let refusal = unfenced.then_some(Refusal::OutsideFencing);
+        let refusal = refusal.or_else(|| self.refusal()).or_else(|| self.conflict(&operation));
         match admit(&self.info, &operation, fenced, refusal) {
             Ok(kind) => {
                 self.ledger.start(&operation, kind);

@@ -118,6 +118,7 @@ pub(crate) fn welcome() -> proto::Welcome {
         session_id: "session".to_owned(),
         role: proto::RoleKind::Active.into(),
         fencing_term: 1,
+        fencing_order: "lease".to_owned(),
         ..Default::default()
     }
 }
@@ -221,6 +222,7 @@ pub(crate) fn operation(id: &str, name: &str, request: Asked) -> proto::Operatio
             uid: format!("uid-{name}"),
         }),
         fencing_term: 1,
+        fencing_order: "lease".to_owned(),
         delivery: 1,
         machine_class: Some(reference("class", "1")),
         cluster_id: "cluster".to_owned(),

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ostler_driver_sdk::{
-    CancellationToken, Context, CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo,
-    GetMachineStatus, InitializeMachine, Instance, ListMachines, OptionalOperation, Options,
-    Readiness, run_with,
+    CancellationToken, Context, CreateMachine, DeleteMachine, Deletion, Driver, DriverError,
+    DriverInfo, GetMachineStatus, InitializeMachine, Instance, ListMachines, OptionalOperation,
+    Options, Readiness, run_with,
 };
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -104,8 +104,9 @@ impl Driver for Stable {
         Ok(Instance::new(format!("stable:///{}", request.ctx.target().uid)))
     }
 
-    async fn delete_machine(&self, request: DeleteMachine) -> Result<(), DriverError> {
-        self.act(&request.ctx).await
+    async fn delete_machine(&self, request: DeleteMachine) -> Result<Deletion, DriverError> {
+        self.act(&request.ctx).await?;
+        Ok(Deletion::Deleted)
     }
 
     async fn get_machine_status(&self, request: GetMachineStatus) -> Result<Instance, DriverError> {

@@ -64,15 +64,18 @@ fn machine() -> CustomResourceDefinition {
     let mut crd = Machine::crd();
     set_columns(&mut crd, MACHINE_COLUMNS);
     each_schema(&mut crd, |root| {
-        if let Some(spec) = property(root, "spec") {
-            spec.required = Some(vec!["class".to_owned()]);
-            if let Some(class) = property(spec, "class") {
-                class.required = Some(vec!["kind".to_owned(), "name".to_owned()]);
-            }
-            if let Some(metadata) =
-                property(spec, "nodeTemplate").and_then(|all| property(all, "metadata"))
-            {
-                metadata.nullable = Some(true);
+        let Some(template) = property(root, "spec").and_then(|it| property(it, "nodeTemplate"))
+        else {
+            return;
+        };
+        if let Some(metadata) = property(template, "metadata") {
+            metadata.nullable = Some(true);
+        }
+        // As the types of core/v1 are marked, which upstream's definition is generated from.
+        let Some(node) = property(template, "spec") else { return };
+        for (list, type_) in [("taints", "atomic"), ("podCIDRs", "set")] {
+            if let Some(list) = property(node, list) {
+                list.x_kubernetes_list_type = Some(type_.to_owned());
             }
         }
     });
@@ -82,7 +85,14 @@ fn machine() -> CustomResourceDefinition {
 fn machine_class() -> CustomResourceDefinition {
     let mut crd = MachineClass::crd();
     set_columns(&mut crd, CLASS_COLUMNS);
-    each_schema(&mut crd, |root| root.required = Some(vec!["providerSpec".to_owned()]));
+    each_schema(&mut crd, |root| {
+        root.required = Some(vec!["providerSpec".to_owned()]);
+        for reference in ["secretRef", "credentialsSecretRef"] {
+            if let Some(reference) = property(root, reference) {
+                reference.x_kubernetes_map_type = Some("atomic".to_owned());
+            }
+        }
+    });
     crd
 }
 

@@ -124,6 +124,8 @@ impl fmt::Display for ErrorCode {
 pub mod reason {
     /// With FAILED_PRECONDITION from an update: the change cannot reach a running instance.
     pub const NOT_HOT_UPDATABLE: &str = "NOT_HOT_UPDATABLE";
+    /// With FAILED_PRECONDITION: there is an instance, and it is not this machine's.
+    pub const NOT_OURS: &str = "NOT_OURS";
     /// With ABORTED: the revision of the class or secret is gone; the same again with the new one.
     pub const STALE_REVISION: &str = "STALE_REVISION";
     /// With RESOURCE_EXHAUSTED or UNAVAILABLE: the infrastructure limits the rate of calls; all

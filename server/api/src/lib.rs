@@ -14,6 +14,7 @@ pub mod machine_class;
 mod machine_status;
 pub mod names;
 mod open_enum;
+mod operation_record;
 mod paused;
 mod reasons;
 pub mod timeout;

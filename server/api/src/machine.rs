@@ -15,6 +15,7 @@ pub use crate::{
         MachineConditionType, MachineOperationType, MachinePhase, MachineState, MachineStatus,
         MachineStep, OperationIntent, OperationVerb, Retry, WaitingFor,
     },
+    operation_record::OperationRecord,
     reasons::{FailureReason, WaitReason},
 };
 
@@ -70,7 +71,6 @@ pub struct MachineSpec {
     pub disable_health_timeout: Option<bool>,
     /// How often an eviction is tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0))]
     pub max_evict_retries: Option<i32>,
     /// Node conditions that must be False, separated by commas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,11 +86,9 @@ pub struct ClassRef {
     pub api_group: Option<String>,
     /// `MachineClass`.
     #[serde(default)]
-    #[schemars(length(min = 1))]
     pub kind: String,
     /// Name of the class.
     #[serde(default)]
-    #[schemars(length(min = 1))]
     pub name: String,
 }
 

@@ -257,6 +257,9 @@ pub struct Retry {
     /// Revision of the secret that it failed with; another one ends the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_revision: Option<String>,
+    /// With reason `InstanceNotOurs`: the instance that the driver found.
+    #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
 }
 
 /// A hot update that has not succeeded yet.

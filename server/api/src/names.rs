@@ -101,10 +101,19 @@ pub mod annotation {
     /// On a Node: the virtual capacity that was last applied, as JSON.
     pub const LAST_APPLIED_VIRTUAL_CAPACITY: &str =
         "node.machine.sapcloud.io/last-applied-virtual-capacity";
-    /// Ours, on a MachineClass, `true`: adopt instances that carry the machine's name and no UID.
+    /// Ours, on a MachineClass. `true`: adopt instances that carry the machine's name and no UID; `false`: never.
+    /// Without it, nothing is adopted by name, and nothing is made for a Machine that another controller began.
     pub const ADOPT_BY_NAME: &str = "ostler.dev/adopt-by-name";
+    /// Ours, on a Machine: what was asked of its driver, see [`OperationRecord`](crate::machine::OperationRecord).
+    pub const OPERATION: &str = "ostler.dev/operation";
+    /// Ours, on a Machine that is being deleted: the provider id of an instance that its driver calls
+    /// not ours. The Machine goes, and the instance stays.
+    pub const ABANDON_INSTANCE: &str = "ostler.dev/abandon-instance";
     /// Ours, on the Secret of a bootstrap token: UID of the Machine that it was made for.
     pub const TOKEN_OF: &str = "ostler.dev/machine-uid";
+    /// Ours, on the Secret of a bootstrap token: the one Node that may be joined with it, as soon as
+    /// it is known. The embedded API server signs for no other.
+    pub const TOKEN_NODE: &str = "ostler.dev/node-name";
     /// Ours, on a Machine or MachineClass: any value but `false` keeps us from changing anything.
     pub const PAUSED: &str = "ostler.dev/paused";
     /// Ours, on a Machine: seconds or a Go duration; a pod that has been terminating for longer is

@@ -11,6 +11,8 @@ open_enum! {
         ClassMissing = "ClassMissing",
         /// The class is of another namespace.
         ClassNamespaceDenied = "ClassNamespaceDenied",
+        /// The core may not, or could not, put its finalizer on the class; the message says what is missing.
+        ClassNotHeld = "ClassNotHeld",
         /// The class breaks a rule; its event and the message say which.
         ClassInvalid = "ClassInvalid",
         /// A secret of the class does not exist.
@@ -59,12 +61,23 @@ open_enum! {
         CapacityExhausted = "CapacityExhausted",
         /// The infrastructure needs a hand first.
         ActionNeeded = "ActionNeeded",
+        /// The definitions of our kinds lack fields that the core writes: nothing is asked of drivers until they are
+        /// back.
+        CrdsOutdated = "CRDsOutdated",
         /// The driver reports more than one instance for this Machine.
         SeveralInstances = "SeveralInstances",
         /// The driver reported an instance without a provider id.
         EmptyProviderId = "EmptyProviderID",
         /// Another Machine has the same provider id.
         DuplicateProviderId = "DuplicateProviderID",
+        /// The instance that the driver found has other tags than this cluster's and machine's.
+        InstanceNotOurs = "InstanceNotOurs",
+        /// The driver finds no instance of a Machine that was never adopted. A deletion asks it once more;
+        /// nothing is made in its place.
+        AbsenceUnconfirmed = "AbsenceUnconfirmed",
+        /// Another controller may have made an instance of the name of this Machine, and nobody said whether it
+        /// is to be taken over.
+        AdoptionUndecided = "AdoptionUndecided",
         /// The driver does not know the instance any more.
         InstanceMissing = "InstanceMissing",
         /// The infrastructure reports the instance as broken.

@@ -6,8 +6,8 @@ use kube::core::Duration as GoDuration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// A time limit in the spec of a Machine, kept as it was written. The schema refuses one that is
-/// malformed or negative; where one is stored already, it counts as absent or as zero.
+/// A time limit in the spec of a Machine, kept as it was written. The schema takes whatever Go's
+/// `time.ParseDuration` takes; one that is negative counts as zero, and one that is stored and malformed as absent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeout(String);
 
@@ -25,6 +25,9 @@ impl From<&str> for Timeout {
     }
 }
 
+/// What Go's `time.ParseDuration` takes; both letters for micro, as there.
+const PATTERN: &str = r"^[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
+
 impl JsonSchema for Timeout {
     fn inline_schema() -> bool {
         true
@@ -35,7 +38,7 @@ impl JsonSchema for Timeout {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "pattern": r"^\+?(0|([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+)$",
+            "pattern": PATTERN,
         })
     }
 }
@@ -50,6 +53,30 @@ mod tests {
         assert_eq!(timeout.duration(), Some(Duration::from_mins(20)));
         assert_eq!(serde_json::to_string(&timeout).unwrap(), r#""20m0s""#);
         assert_eq!(Timeout::from("1h30m").duration(), Some(Duration::from_mins(90)));
+    }
+
+    #[test]
+    fn what_go_parses_the_schema_takes_and_so_do_we() {
+        let pattern = regex::Regex::new(PATTERN).unwrap();
+        for (text, nanos) in [
+            ("0", 0),
+            ("20m0s", 1_200_000_000_000),
+            ("+1.5h", 5_400_000_000_000),
+            (".5s", 500_000_000),
+            ("1.s", 1_000_000_000),
+            ("1µs", 1_000),
+            ("1μs", 1_000),
+            ("1us1ns", 1_001),
+            ("-5m", 0),
+            ("-0", 0),
+        ] {
+            assert!(pattern.is_match(text), "{text}");
+            let duration = Timeout::from(text).duration();
+            assert_eq!(duration, Some(Duration::from_nanos(nanos)), "{text}");
+        }
+        for text in ["", "5", "-", ".", ".s", "1d", "1h 5m", "1e3s"] {
+            assert!(!pattern.is_match(text), "{text}");
+        }
     }
 
     #[test]

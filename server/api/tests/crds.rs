@@ -71,14 +71,26 @@ fn the_columns_of_upstream_come_first_by_name_path_and_order() {
 }
 
 #[test]
-fn a_machine_without_a_class_name_is_refused_by_its_schema() {
+fn an_old_object_that_upstream_took_is_still_taken() {
     let machine = schema(0);
     let spec = &machine["properties"]["spec"];
-    assert_eq!(spec["required"], serde_json::json!(["class"]));
-    assert_eq!(spec["properties"]["class"]["required"], serde_json::json!(["kind", "name"]));
-    assert_eq!(spec["properties"]["class"]["properties"]["name"]["minLength"], 1);
-    let timeout = spec["properties"]["drainTimeout"]["pattern"].as_str().unwrap();
-    assert!(timeout.starts_with(r"^\+?(0|"), "{timeout}");
+    for part in [spec, &spec["properties"]["class"]] {
+        assert_eq!(part["required"], Value::Null, "an empty class must not keep a finalizer");
+    }
+    let class = spec["properties"]["class"]["properties"].as_object().unwrap();
+    assert!(class.values().all(|field| field["minLength"].is_null()), "{class:?}");
+    assert_eq!(spec["properties"]["maxEvictRetries"]["minimum"], Value::Null);
+}
+
+#[test]
+fn lists_and_maps_are_merged_as_upstreams_are() {
+    let (machine, class) = (schema(0), schema(1));
+    let node = &machine["properties"]["spec"]["properties"]["nodeTemplate"]["properties"]["spec"];
+    assert_eq!(node["properties"]["taints"]["x-kubernetes-list-type"], "atomic");
+    assert_eq!(node["properties"]["podCIDRs"]["x-kubernetes-list-type"], "set");
+    for reference in ["secretRef", "credentialsSecretRef"] {
+        assert_eq!(class["properties"][reference]["x-kubernetes-map-type"], "atomic");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! A [`FieldError`] is data; how it reads in a `Status` (message and cause) is fixed here once, so
 //! that every validator answers as kube-apiserver does.
 
-use std::fmt;
+use std::{collections::HashSet, fmt};
 
 use serde_json::Value;
 
@@ -173,13 +173,9 @@ impl fmt::Display for FieldError {
 
 /// All errors in one sentence: alone as it is, several in brackets, repeated texts once.
 pub fn summary(errors: &[FieldError]) -> String {
-    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
-    for error in errors {
-        let text = error.to_string();
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
+    let mut seen = HashSet::with_capacity(errors.len());
+    let mut texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    texts.retain(|text| seen.insert(text.clone()));
     match texts.as_slice() {
         [one] => one.clone(),
         _ => format!("[{}]", texts.join(", ")),
@@ -214,7 +210,8 @@ pub(crate) enum Path<'a> {
 }
 
 impl Path<'_> {
-    /// The path as errors show it.
+    /// The path as errors show it. Calls itself once for each level of an object, which are bounded where
+    /// objects are read and where patches are applied.
     pub(crate) fn text(self) -> String {
         match self {
             Self::Root(text) => text.to_owned(),
@@ -222,6 +219,38 @@ impl Path<'_> {
             Self::Index(parent, position) => index(&parent.text(), position),
         }
     }
+}
+
+impl Path<'_> {
+    /// How long its text is, about.
+    pub(crate) fn length(self) -> usize {
+        let (mut at, mut length) = (self, 0);
+        loop {
+            match at {
+                Self::Root(text) => return length + text.len(),
+                Self::Child(parent, name) => {
+                    length += name.len() + 1;
+                    at = *parent;
+                }
+                Self::Index(parent, _) => {
+                    length += 4;
+                    at = *parent;
+                }
+            }
+        }
+    }
+}
+
+/// What of a path is shown where many are: names may be as long as a body.
+pub(crate) const SHOWN_PATH: usize = 256;
+
+/// The beginning of a text, of at most so many bytes, and a mark if that is not all.
+pub(crate) fn shorten(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most));
+        text.push('\u{2026}');
+    }
+    text
 }
 
 /// A value as Kubernetes prints it in a field error: text quoted, all else as JSON.

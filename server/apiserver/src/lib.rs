@@ -12,12 +12,15 @@
 //! * [`serving`]: all of it as a tower service in process, and over HTTPS.
 
 pub mod auth;
+pub mod backup;
 mod certificates;
 pub mod clock;
 pub mod context;
 mod controllers;
 pub mod discovery;
 pub mod field;
+#[cfg(any(fuzzing, test))]
+pub mod fuzz;
 pub mod kinds;
 pub mod openapi;
 pub mod patch;

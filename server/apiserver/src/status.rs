@@ -3,11 +3,13 @@
 //! A [`Status`] knows its HTTP code, so a handler's error type is `Box<Status>` and nothing else.
 //! Texts follow kube-apiserver, because clients and people match on them.
 
+use std::borrow::Cow;
+
 use http::StatusCode;
 use serde::Serialize;
 
 use crate::{
-    field::{self, FieldError},
+    field::{self, FieldError, FieldErrorKind},
     kinds::Resource,
 };
 
@@ -15,6 +17,11 @@ use crate::{
 pub type Answer<T> = Result<T, Box<Status>>;
 
 /// The text of a lost optimistic lock.
+/// Field errors that one Status tells: nobody reads more, and an object of 2 MiB may have a million.
+const MOST_ERRORS: usize = 1000;
+/// And how long they may be together, for each may show what somebody sent.
+const MOST_TEXT: usize = 256 << 10;
+
 const STALE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
@@ -117,6 +124,24 @@ pub struct Status {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn is_zero_code(number: &u16) -> bool {
     *number == 0
+}
+
+/// As many errors as one Status tells, and how many there are besides.
+fn most_of(errors: &[FieldError]) -> Cow<'_, [FieldError]> {
+    let mut size = 0;
+    let fits = |error: &&FieldError| {
+        size += error.path.len() + error.body.len();
+        size <= MOST_TEXT
+    };
+    let told = errors.iter().take(MOST_ERRORS).take_while(fits).count().max(1);
+    let Some((told, rest)) = errors.split_at_checked(told).filter(|(_, rest)| !rest.is_empty())
+    else {
+        return Cow::Borrowed(errors);
+    };
+    let mut told = told.to_vec();
+    let more = format!("Invalid value: {} more errors are not shown", rest.len());
+    told.push(FieldError::verbatim(FieldErrorKind::Invalid, "", &more));
+    Cow::Owned(told)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -287,6 +312,8 @@ impl Status {
 
     /// Something of this group and kind is invalid (422): options, a patch, an Eviction.
     pub fn invalid_kind(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Box<Self> {
+        let told = most_of(errors);
+        let errors = told.as_ref();
         let dot = if group.is_empty() { "" } else { "." };
         let quoted = field::quote(name);
         let summary = field::summary(errors);
@@ -401,6 +428,23 @@ impl Status {
         let details = Details { causes: vec![cause], ..Details::default() };
         Self::failure(StatusCode::TOO_MANY_REQUESTS, Reason::TooManyRequests, message)
             .with_details(details)
+    }
+
+    /// Not now (429): something that all share is taken.
+    pub fn busy(message: &str) -> Box<Self> {
+        Self::failure(StatusCode::TOO_MANY_REQUESTS, Reason::TooManyRequests, message)
+    }
+
+    /// The body did not come in time (408).
+    pub fn body_timeout() -> Box<Self> {
+        let message = "the body of the request did not arrive in time";
+        Self::failure(StatusCode::REQUEST_TIMEOUT, Reason::Timeout, message)
+    }
+
+    /// The request took too long (504). Whether it was done is not known.
+    pub fn request_timeout() -> Box<Self> {
+        let message = "Timeout: request did not complete within the allotted timeout";
+        Self::failure(StatusCode::GATEWAY_TIMEOUT, Reason::Timeout, message)
     }
 
     /// That part of history is gone (410).

@@ -182,7 +182,7 @@ async fn patches_cannot_let_an_object_grow_without_end() {
     let cluster = Cluster::start().await;
     cluster.create(PODS, pod("p")).await;
     let path = format!("{PODS}/p/status");
-    let large = "x".repeat(2 << 20);
+    let large = "x".repeat(3 << 19);
     cluster.patch(&path, json!({"status": {"message": large}})).await;
     let (code, answer) = cluster.send("PATCH", &path, &json!({"status": {"reason": large}})).await;
     assert_eq!((code, &answer["reason"]), (413, &json!("RequestEntityTooLarge")));

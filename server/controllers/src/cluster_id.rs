@@ -3,11 +3,15 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::ListParams;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use ostler_api::Machine;
 use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
-use tracing::info;
+use ostler_lifecycle::orphans::Hold;
+use tracing::{info, warn};
 
+use crate::clock::Clock;
 use crate::namespaces::Namespaces;
 use crate::settings::Settings;
 
@@ -46,25 +50,24 @@ pub enum ClusterIdError {
 
 /// The cluster id: the one written down or, the first time, `given` or the default, which is then
 /// written down. The default is the UID of `kube-system`, a slash, and the namespaces served.
+///
+/// An id that is written down though there are Machines already may be another one than that of
+/// their instances: orphans are only reported then, see [`Hold`].
 pub async fn cluster_id(
     client: &Client,
     settings: &Settings,
     given: Option<&str>,
+    clock: &Clock,
 ) -> Result<String, ClusterIdError> {
     let namespace = settings.home.as_str();
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     loop {
-        if let Some(map) = maps.get_opt(CLUSTER_ID_CONFIG_MAP).await?
-            && let Some(stored) = map.data.and_then(|mut data| data.remove(KEY))
-        {
+        if let Some(stored) = stored(&maps).await? {
             return agreed(stored, given, namespace);
         }
-        let id = match given {
-            Some(id) => id.to_owned(),
-            None => default_id(client, &settings.namespaces).await?,
-        };
-        let id = well_formed(id)?;
-        match write(&maps, namespace, &id).await {
+        let id = proposed(client, &settings.namespaces, given).await?;
+        let hold = lost(client, &settings.namespaces).await?.map(|why| Hold::new(clock(), why));
+        match write(&maps, namespace, &id, hold).await {
             Ok(()) => {
                 info!(cluster_id = id, "wrote down the cluster id");
                 return Ok(id);
@@ -74,6 +77,39 @@ pub async fn cluster_id(
             Err(failure) => return Err(failure.into()),
         }
     }
+}
+
+/// The id that [`cluster_id`] would come to, only read: nothing is written down. `home` is where it is
+/// written, `scope` the namespaces served.
+///
+/// # Errors
+/// As [`cluster_id`].
+pub async fn known_cluster_id(
+    client: &Client,
+    home: &str,
+    scope: &Namespaces,
+    given: Option<&str>,
+) -> Result<String, ClusterIdError> {
+    match stored(&Api::namespaced(client.clone(), home)).await? {
+        Some(stored) => agreed(stored, given, home),
+        None => proposed(client, scope, given).await,
+    }
+}
+
+async fn stored(maps: &Api<ConfigMap>) -> kube::Result<Option<String>> {
+    let map = maps.get_opt(CLUSTER_ID_CONFIG_MAP).await?;
+    Ok(map.and_then(|map| map.data?.remove(KEY)))
+}
+
+async fn proposed(
+    client: &Client,
+    scope: &Namespaces,
+    given: Option<&str>,
+) -> Result<String, ClusterIdError> {
+    well_formed(match given {
+        Some(id) => id.to_owned(),
+        None => default_id(client, scope).await?,
+    })
 }
 
 fn agreed(stored: String, given: Option<&str>, namespace: &str) -> Result<String, ClusterIdError> {
@@ -99,13 +135,45 @@ async fn default_id(client: &Client, scope: &Namespaces) -> Result<String, Clust
     Ok(format!("{}/{scope}", uid.ok_or(ClusterIdError::NoDefault)?))
 }
 
+/// Why the id that is about to be written down may not be the first one.
+async fn lost(client: &Client, scope: &Namespaces) -> kube::Result<Option<String>> {
+    for part in scope.parts() {
+        let machines: Api<Machine> = match part {
+            Some(namespace) => Api::namespaced(client.clone(), &namespace),
+            None => Api::all(client.clone()),
+        };
+        if !machines.list_metadata(&ListParams::default().limit(1)).await?.items.is_empty() {
+            return Ok(Some(
+                "there were machines, but the id of their cluster was not written down".to_owned(),
+            ));
+        }
+    }
+    Ok(None)
+}
+
 /// Creates the ConfigMap; a map that exists without the key gets it.
-async fn write(maps: &Api<ConfigMap>, namespace: &str, id: &str) -> kube::Result<()> {
+async fn write(
+    maps: &Api<ConfigMap>,
+    namespace: &str,
+    id: &str,
+    hold: Option<Hold>,
+) -> kube::Result<()> {
+    if let Some(hold) = &hold {
+        warn!("orphans are only reported: {}", hold.reason);
+    }
     let params = PostParams::default();
     if let Some(mut map) = maps.get_opt(CLUSTER_ID_CONFIG_MAP).await? {
-        map.data.get_or_insert_default().entry(KEY.to_owned()).or_insert_with(|| id.to_owned());
+        let data = map.data.get_or_insert_default();
+        data.entry(KEY.to_owned()).or_insert_with(|| id.to_owned());
+        if let Some(hold) = hold {
+            hold.set(data);
+        }
         maps.replace(CLUSTER_ID_CONFIG_MAP, &params, &map).await?;
         return Ok(());
+    }
+    let mut data = [(KEY.to_owned(), id.to_owned())].into();
+    if let Some(hold) = hold {
+        hold.set(&mut data);
     }
     let map = ConfigMap {
         metadata: ObjectMeta {
@@ -113,7 +181,7 @@ async fn write(maps: &Api<ConfigMap>, namespace: &str, id: &str) -> kube::Result
             namespace: Some(namespace.to_owned()),
             ..ObjectMeta::default()
         },
-        data: Some([(KEY.to_owned(), id.to_owned())].into()),
+        data: Some(data),
         ..ConfigMap::default()
     };
     maps.create(&params, &map).await.map(drop)

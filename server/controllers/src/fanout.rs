@@ -316,6 +316,22 @@ impl Fanout {
                 "the API servers answer; the outage is added to every health timeout",
             ),
         };
+        self.tell_of_lease(severity, reason, note.to_owned());
+        self.unhealthy();
+    }
+
+    /// The API server drops fields of ours, or keeps them again.
+    pub(crate) fn definitions(&self, outdated: Option<&str>) {
+        let (severity, reason, note) = match outdated {
+            Some(what) => (Severity::Warning, "CRDsOutdated", what),
+            None => (Severity::Normal, "CRDsCurrent", "every field is kept; machines go on"),
+        };
+        self.tell_of_lease(severity, reason, note.to_owned());
+        self.everything(Lane::Background);
+    }
+
+    /// What concerns every machine is told once, of the Lease that this core leads by.
+    fn tell_of_lease(&self, severity: Severity, reason: &'static str, note: String) {
         let regarding = ObjectReference {
             api_version: Some("coordination.k8s.io/v1".to_owned()),
             kind: Some("Lease".to_owned()),
@@ -323,9 +339,7 @@ impl Fanout {
             namespace: Some(self.settings.home.clone()),
             ..ObjectReference::default()
         };
-        let note = note.to_owned();
         self.recorder.record(Occurrence { regarding, severity, reason, action: "Check", note });
-        self.unhealthy();
     }
 
     /// The API server of one of several target clusters went silent, or is back.

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
@@ -21,6 +22,9 @@ use crate::queue::Outcome;
 use crate::stores::Stores;
 use crate::watch::{Mirrored, ObjectName};
 use crate::writes::{WriteError, Writer};
+
+/// How soon to look again whether something is used, while what may use it cannot be read.
+const UNSURE: Duration = Duration::from_mins(1);
 
 /// Holds classes that machines use, and secrets that classes name.
 pub(crate) struct Holder {
@@ -47,12 +51,20 @@ impl Holder {
         let users = self.stores.users(&name);
         let used = users.iter().filter_map(|user| self.stores.machines.get(user));
         let used = used.into_iter().any(|one| uses_class(&one, &name.namespace, &name.name));
+        // Any class may be that of a machine that cannot be read: nothing is let go of meanwhile.
+        if !used && self.stores.machines.has_unreadable() {
+            return Outcome::Again(UNSURE);
+        }
         self.tell_broken_rules(&name, class.as_deref());
         let held = if let Some(class) = &class {
             self.reviewer.check(class);
             let hold = hold_class(class, used);
-            self.change(class.as_ref(), &name, finalizer::MACHINE, hold).await
+            let changed = self.change(class.as_ref(), &name, finalizer::MACHINE, hold).await;
+            let failure = changed.as_ref().err().filter(|it| !matches!(it, WriteError::Conflict));
+            self.stores.unheld.note(&name, failure.map(ToString::to_string));
+            outcome(&changed)
         } else {
+            self.stores.unheld.note(&name, None);
             Outcome::Done
         };
         match self.keep_last_known(&name, class.as_deref(), used).await {
@@ -88,29 +100,43 @@ impl Holder {
     pub(crate) async fn reconcile_secret(&self, name: ObjectName) -> Outcome {
         let Some(secret) = self.stores.secrets.get(&name) else { return Outcome::Done };
         let used = !self.stores.namers(&name).is_empty();
-        self.change(secret.as_ref(), &name, finalizer::SECRET, hold_secret(&secret, used)).await
+        if !used && self.stores.classes.has_unreadable() {
+            return Outcome::Again(UNSURE);
+        }
+        let hold = hold_secret(&secret, used);
+        outcome(&self.change(secret.as_ref(), &name, finalizer::SECRET, hold).await)
     }
 
-    async fn change<K>(&self, object: &K, name: &ObjectName, finalizer: &str, hold: Hold) -> Outcome
+    async fn change<K>(
+        &self,
+        object: &K,
+        name: &ObjectName,
+        finalizer: &str,
+        hold: Hold,
+    ) -> Result<(), WriteError>
     where
         K: Mirrored + Debug + DeserializeOwned + Resource<Scope = NamespaceResourceScope>,
     {
-        let Some(patch) = patch(object, finalizer, hold) else { return Outcome::Done };
+        let Some(patch) = patch(object, finalizer, hold) else { return Ok(()) };
         let api = self.writer.api(&name.namespace);
         // Not absorbed: the event that follows wakes those who wait for the hold.
         match self.writer.patch::<K>(&api, &name.name, &patch).await {
             Ok(_) => {
                 debug!(kind = K::KIND, object = %name, ?hold, "finalizer changed");
-                Outcome::Done
+                Ok(())
             }
-            Err(WriteError::NotFound) => Outcome::Done,
-            Err(WriteError::Conflict) => Outcome::Failed,
+            Err(WriteError::NotFound) => Ok(()),
+            Err(WriteError::Conflict) => Err(WriteError::Conflict),
             Err(failure) => {
                 warn!(kind = K::KIND, object = %name, error = %failure, "cannot change the finalizer");
-                Outcome::Failed
+                Err(failure)
             }
         }
     }
+}
+
+fn outcome(changed: &Result<(), WriteError>) -> Outcome {
+    if changed.is_ok() { Outcome::Done } else { Outcome::Failed }
 }
 
 /// The patch that puts `finalizer` on `object` or takes it away. It fails if the object is of

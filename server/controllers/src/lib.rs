@@ -5,6 +5,7 @@
 //! [leads](election) take them: the Machine controller (observe, plan, execute, record), and a
 //! smaller one that holds classes and secrets in use. Decisions are made by `ostler-lifecycle`.
 
+mod audit;
 mod bootstrap;
 mod clock;
 mod cluster_id;
@@ -23,6 +24,7 @@ pub mod queue;
 mod reachability;
 mod run;
 mod schema_check;
+mod schemas;
 mod settings;
 mod stores;
 mod strays;
@@ -32,7 +34,7 @@ mod watching;
 mod writes;
 
 pub use clock::{Clock, system as system_clock};
-pub use cluster_id::{ClusterIdError, cluster_id};
+pub use cluster_id::{ClusterIdError, cluster_id, known_cluster_id};
 pub use namespaces::{Namespaces, NamespacesError};
 pub use reachability::ApiCheck;
 pub use run::Controllers;

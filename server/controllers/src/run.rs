@@ -2,13 +2,17 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
-use ostler_sessions::{SessionEvent, Sessions};
+use ostler_api::Machine;
+use ostler_sessions::{OrphanDesk, SessionEvent, Sessions};
 use prometheus_client::registry::Registry;
 use tokio::sync::{broadcast, watch as channel};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -22,9 +26,10 @@ use crate::hot_update::Reviewer;
 use crate::machine::Machines;
 use crate::memory::Memory;
 use crate::metrics::{ReconcileMetrics, StepMetrics, register_machines};
-use crate::orphans::{Looks, OrphanMetrics, Orphans, Parts};
+use crate::orphans::{Desk, DeskParts, Looks, OrphanMetrics, Orphans, Parts};
 use crate::queue::{Lane, Queue, QueueMetrics, QueueSettings};
 use crate::reachability::{Probes, Reach};
+use crate::schemas::Schemas;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::strays::Strays;
@@ -33,6 +38,10 @@ use crate::watch::WatchMetrics;
 use crate::watching::Watches;
 use crate::writes::{WriteMetrics, Writer};
 
+/// How long a core that begins to lead may read what is under way; its mirror has nearly all of it.
+const INHERIT: Duration = Duration::from_secs(10);
+/// Machines that are read at once then, so that the API server never encodes all of them.
+const PAGE: u32 = 500;
 /// Workers for classes and for secrets: there are few of either.
 const FEW_WORKERS: usize = 4;
 
@@ -53,9 +62,11 @@ struct Core {
     fanout: Arc<Fanout>,
     memory: Arc<Memory>,
     reach: Arc<Reach>,
+    schemas: Arc<Schemas>,
     watch_metrics: WatchMetrics,
     reconcile_metrics: ReconcileMetrics,
     orphan_metrics: OrphanMetrics,
+    desk: Desk,
     step_metrics: StepMetrics,
     leading: channel::Sender<Option<Term>>,
 }
@@ -104,8 +115,19 @@ impl Controllers {
             configs: Arc::new(configs),
             recorder,
         };
+        let writer = Writer::new(client.clone(), WriteMetrics::register(registry));
+        let desk = DeskParts {
+            client: client.clone(),
+            writer: writer.clone(),
+            stores: stores.clone(),
+            settings: Arc::clone(&settings),
+            clock: Arc::clone(&clock),
+            recorder: fanout.recorder.clone(),
+            looks: fanout.queues.looks.clone(),
+        };
         let core = Core {
-            writer: Writer::new(client.clone(), WriteMetrics::register(registry)),
+            writer,
+            desk: Desk::new(desk, registry),
             watch_metrics,
             reconcile_metrics: ReconcileMetrics::register(registry),
             orphan_metrics: OrphanMetrics::register(registry),
@@ -115,12 +137,18 @@ impl Controllers {
             client,
             stores,
             sessions,
+            schemas: Schemas::register(registry),
             reach: Arc::new(Reach::new(settings.api_check, Arc::clone(&clock), registry)),
             settings,
             clock,
             memory,
         };
         Self { core, events }
+    }
+
+    /// What people ask about orphans.
+    pub fn orphans(&self) -> Arc<dyn OrphanDesk> {
+        Arc::new(self.core.desk.clone())
     }
 
     /// In which term this process leads; none while it does not. Drivers are to be served only
@@ -172,12 +200,22 @@ impl Core {
         let (no_more_work, idle) = (CancellationToken::new(), CancellationToken::new());
         let term = leadership.term();
         let Term { order, number } = term.clone();
-        self.sessions.lead(ostler_sessions::Term { order, number: number.into() });
-        let mut workers = self.start_workers(term.clone(), &no_more_work);
-        workers.spawn(self.ask_api_servers(leadership.before(), &no_more_work));
-        self.leading.send_replace(Some(term));
+        let before = leadership.before();
         let held = leadership.hold(&idle, |until| self.sessions.lease_until(until));
         tokio::pin!(held);
+        tokio::select! {
+            lost = &mut held => return lost,
+            () = stop.cancelled() => {
+                idle.cancel();
+                return held.await;
+            }
+            () = self.inherit() => {}
+        }
+        self.sessions.lead(ostler_sessions::Term { order, number: number.into() });
+        let mut workers = self.start_workers(term.clone(), &no_more_work);
+        workers.spawn(self.ask_api_servers(before, &no_more_work));
+        workers.spawn(self.check_definitions(&no_more_work));
+        self.leading.send_replace(Some(term));
         let ended = tokio::select! {
             lost = &mut held => {
                 // Before anything else. Dropping the workers ends them where they are.
@@ -191,6 +229,41 @@ impl Core {
         };
         self.leading.send_replace(None);
         ended
+    }
+
+    /// Reads what the core before this one wrote down last, before any driver is heard: a mirror may
+    /// lag, and what a driver holds without a record of it is cancelled. Whoever cannot read it goes
+    /// on by the mirror: then work is lost that was under way, and a read comes before it is done anew.
+    async fn inherit(&self) {
+        match timeout(INHERIT, self.keep_intents()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                warn!(%error, "what was under way before is known from watches alone");
+            }
+            Err(_) => warn!("what was under way before takes too long to read"),
+        }
+    }
+
+    async fn keep_intents(&self) -> kube::Result<()> {
+        let kind = ApiResource::erase::<Machine>(&());
+        for part in self.settings.namespaces.parts() {
+            let api: Api<DynamicObject> = match part {
+                Some(namespace) => Api::namespaced_with(self.client.clone(), &namespace, &kind),
+                None => Api::all_with(self.client.clone(), &kind),
+            };
+            let mut page = ListParams::default().limit(PAGE);
+            loop {
+                let found = api.list(&page).await?;
+                // One that cannot be read is told of by whoever watches it.
+                let machines = found.items.into_iter().filter_map(|it| it.try_parse().ok());
+                self.stores.inherited.keep(machines);
+                let Some(next) = found.metadata.continue_.filter(|next| !next.is_empty()) else {
+                    break;
+                };
+                page = ListParams::default().limit(PAGE).continue_token(&next);
+            }
+        }
+        Ok(())
     }
 
     /// Waits for `stop`, then for everything that acts as the leader.
@@ -209,6 +282,7 @@ impl Core {
     }
 
     fn start_workers(&self, term: Term, stop: &CancellationToken) -> JoinSet<()> {
+        let lease = term.order.clone();
         for machine in self.stores.machines.all() {
             self.memory.rooms.take_over(&machine);
         }
@@ -235,6 +309,7 @@ impl Core {
             steps: self.step_metrics.clone(),
             term,
             reach: Arc::clone(&self.reach),
+            schemas: Arc::clone(&self.schemas),
             reviewer: Arc::clone(&reviewer),
             queue: Arc::clone(&queues.machines),
         });
@@ -263,7 +338,7 @@ impl Core {
             let reviewer = Arc::clone(&reviewer);
             async move { reviewer.reconcile(key).await }
         }));
-        self.collect_orphans(&mut workers, stop);
+        self.collect_orphans(lease, &mut workers, stop);
         self.let_go_of_strays(&mut workers, stop);
         let heard = follow_sessions(Arc::clone(&self.fanout), self.sessions.subscribe());
         let stop = stop.clone();
@@ -304,6 +379,18 @@ impl Core {
         }
     }
 
+    fn check_definitions(
+        &self,
+        stop: &CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let (fanout, stop) = (Arc::clone(&self.fanout), stop.clone());
+        let told = move |outdated: Option<&str>| fanout.definitions(outdated);
+        let checked = Arc::clone(&self.schemas).run(self.client.clone(), told);
+        async move {
+            stop.run_until_cancelled(checked).await;
+        }
+    }
+
     fn let_go_of_strays(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
         let strays = Arc::new(Strays {
             writer: self.writer.clone(),
@@ -319,7 +406,7 @@ impl Core {
         }));
     }
 
-    fn collect_orphans(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
+    fn collect_orphans(&self, lease: String, workers: &mut JoinSet<()>, stop: &CancellationToken) {
         let looks = self.fanout.queues.looks.clone();
         let queue = Arc::clone(&looks.queue);
         let orphans = Arc::new(Orphans::new(Parts {
@@ -330,6 +417,8 @@ impl Core {
             recorder: self.fanout.recorder.clone(),
             metrics: self.orphan_metrics.clone(),
             looks,
+            desk: self.desk.clone(),
+            lease,
         }));
         workers.spawn(queue.run(stop.clone(), move |provider| {
             let orphans = Arc::clone(&orphans);

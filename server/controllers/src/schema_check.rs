@@ -2,6 +2,7 @@
 //! know without a word, and with the write-ahead intent gone, instances would be made twice.
 
 use std::fmt;
+use std::sync::LazyLock;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -54,15 +55,17 @@ impl fmt::Display for PrunedField {
     }
 }
 
+static OURS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(crds);
+
 /// Compares the served definitions with ours.
 pub async fn check_schemas(client: &Client) -> Result<(), SchemaError> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let mut pruned = Vec::new();
-    for ours in crds() {
+    for ours in OURS.iter() {
         let name = ours.name_any();
         let served = api.get_opt(&name).await;
         let served = served.map_err(|source| SchemaError::Api { name: name.clone(), source })?;
-        pruned.extend(pruned_fields(&ours, served.as_ref()));
+        pruned.extend(pruned_fields(ours, served.as_ref()));
     }
     if pruned.is_empty() { Ok(()) } else { Err(SchemaError::Pruned(pruned)) }
 }

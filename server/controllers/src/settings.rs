@@ -23,6 +23,8 @@ pub struct Settings {
     pub predecessor: Option<String>,
     /// Lease duration, renew deadline and retry period.
     pub lease: (Duration, Duration, Duration),
+    /// See [`ElectionSettings::at_once`].
+    pub lease_at_once: bool,
     /// Machines that are worked on at the same time.
     pub concurrent_syncs: usize,
     /// Every machine is looked at this often though nothing happened.
@@ -50,6 +52,7 @@ impl Default for Settings {
             identity,
             predecessor: None,
             lease: (lease.lease_duration, lease.renew_deadline, lease.retry_period),
+            lease_at_once: false,
             concurrent_syncs: 50,
             resync: Duration::from_mins(10),
             api_check: ApiCheck::default(),
@@ -72,6 +75,7 @@ impl Settings {
         let (lease_duration, renew_deadline, retry_period) = self.lease;
         ElectionSettings {
             predecessor: self.predecessor.clone(),
+            at_once: self.lease_at_once,
             lease_duration,
             renew_deadline,
             retry_period,

@@ -77,7 +77,8 @@ impl Strays {
                 theirs.is_none() || id.is_none() || theirs == id
             })
         };
-        !machines.find_names(MachineIndex::Node, name).is_empty()
+        machines.has_unreadable()
+            || !machines.find_names(MachineIndex::Node, name).is_empty()
             || id.is_some_and(|id| !machines.find_names(MachineIndex::ProviderId, id).is_empty())
             || may_be_of(name)
             || label.is_some_and(may_be_of)

@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::fanout::Fanout;
 use crate::reachability::Reach;
 use crate::target::Target;
-use crate::watch::{self, Change, Feed, Mirror, Mirrored, OnDemand, WatchMetrics};
+use crate::watch::{self, Change, Feed, Lenient, Mirror, Mirrored, OnDemand, WatchMetrics};
 
 /// Starts watches. Each is a task of its own.
 #[derive(Clone)]
@@ -102,7 +102,7 @@ impl Watches {
 
     fn feed<K: Mirrored>(
         &self,
-        api: Api<K>,
+        api: Api<Lenient<K>>,
         mirror: &Arc<Mirror<K>>,
         on_change: impl Fn(&Fanout, &Change<K>) + Send + Sync + 'static,
     ) -> Feed<K> {

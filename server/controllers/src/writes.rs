@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     DeleteOptions, ObjectMeta, Preconditions, Status,
@@ -239,6 +239,16 @@ impl Writer {
         K: Mirrored + Debug + DeserializeOwned + Serialize,
     {
         self.run(K::KIND, "update", api.replace(name, &PostParams::default(), object)).await
+    }
+
+    /// Replaces the ConfigMap with the cluster id, which has no mirror.
+    pub(crate) async fn replace_map(
+        &self,
+        api: &Api<ConfigMap>,
+        name: &str,
+        map: &ConfigMap,
+    ) -> Result<ConfigMap, WriteError> {
+        self.run("ConfigMap", "update", api.replace(name, &PostParams::default(), map)).await
     }
 
     /// Every Machine of a name in the cluster, from the API itself.

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// JSON with the keys of every object in order and no white space.
+/// JSON with the keys of every object in order and no white space. Calls itself once for each level of the
+/// value: values are read from text, by readers that stop at 127.
 pub fn canonical(value: &Value) -> String {
     let mut text = String::new();
     write_value(value, &mut text);

@@ -14,8 +14,10 @@ use ostler_api::{
 };
 
 use crate::{
-    digest, node,
-    operation::{Finished, InstanceRecord, OperationView, Request, Success},
+    digest,
+    machine::{abandoning, absence, answer::is_own_create},
+    node,
+    operation::{Dispatch, Finished, InstanceRecord, OperationView, Request, Success},
     plan::{Action, Plan},
     snapshot::{DriverView, NodeView, Snapshot},
 };
@@ -80,8 +82,8 @@ const fn finished(snapshot: &Snapshot) -> Option<&Finished> {
     }
 }
 
-fn status(snapshot: &Snapshot) -> Option<&MachineStatus> {
-    snapshot.machine.status.as_ref()
+fn status(snapshot: &Snapshot) -> MachineStatus {
+    snapshot.machine.recorded_status()
 }
 
 /// INV-1: a create is sent only right after a driver said that there is no instance, or to a driver
@@ -138,7 +140,9 @@ pub fn inv_2_no_forgotten_instance(snapshot: &Snapshot, plan: &Plan) -> bool {
 fn is_odd(snapshot: &Snapshot) -> bool {
     finished(snapshot).is_some_and(|finished| match &finished.outcome {
         Ok(Success::Created(record)) => {
-            record.provider_id.is_empty() || snapshot.provider_id_holder.is_some()
+            record.provider_id.is_empty()
+                || snapshot.provider_id_holder.is_some()
+                || !is_own_create(&snapshot.machine, finished, record)
         }
         Ok(_) | Err(_) => false,
     })
@@ -149,7 +153,6 @@ fn patches(plan: &Plan) -> impl Iterator<Item = &crate::plan::MachinePatch> {
         Action::PatchMachine(patch) => Some(patch),
         Action::ConfirmNode { .. }
         | Action::ClaimReplacement { .. }
-        | Action::AddFinalizer
         | Action::OwnConfig(_)
         | Action::EnsureBootstrapToken(_)
         | Action::DeleteBootstrapToken { .. }
@@ -166,29 +169,37 @@ fn patches(plan: &Plan) -> impl Iterator<Item = &crate::plan::MachinePatch> {
     })
 }
 
-/// INV-3: the finalizer goes only in the pass that settles a deletion, or for a Machine for which
-/// nothing was ever asked of a driver.
+/// INV-3: the finalizer goes only in the pass that settles a deletion (where the driver found nothing
+/// of a Machine that was never adopted: the second one), for a Machine whose instance
+/// the driver called not ours and the operator abandoned, or for one for which nothing was ever
+/// asked of a driver.
 pub fn inv_3_finalizer_last(snapshot: &Snapshot, plan: &Plan) -> bool {
     if !plan.actions.contains(&Action::RemoveFinalizer) {
         return true;
     }
+    let absent = || {
+        let status = status(snapshot);
+        absence::is_proof(&snapshot.machine, &status) || absence::is_asked_again(&status)
+    };
     let gone = finished(snapshot).is_some_and(|finished| {
         finished.kind == OperationKind::DeleteMachine
             && match &finished.outcome {
+                Ok(Success::Deleted { was_absent: true }) => absent(),
                 Ok(_) => true,
-                Err(failure) => failure.code == ErrorCode::NotFound,
+                Err(failure) => failure.code == ErrorCode::NotFound && absent(),
             }
     });
-    gone || !was_ever_asked(snapshot)
+    let abandoned = abandoning::named(&snapshot.machine, &status(snapshot)).is_some();
+    gone || abandoned || !was_ever_asked(snapshot)
 }
 
 fn was_ever_asked(snapshot: &Snapshot) -> bool {
+    let status = status(snapshot);
     snapshot.machine.provider_id().is_some()
-        || status(snapshot).is_some_and(|status| {
-            status.operation.is_some()
-                || status.creation_started_at.is_some()
-                || !matches!(status.machine_phase(), MachinePhase::New | MachinePhase::Terminating)
-        })
+        || snapshot.machine.operation_record().is_some()
+        || status.operation.is_some()
+        || status.creation_started_at.is_some()
+        || !matches!(status.machine_phase(), MachinePhase::New | MachinePhase::Terminating)
 }
 
 /// INV-4: the instance of a Node goes only after the drain, after its deadline, or by force.
@@ -214,7 +225,7 @@ pub fn inv_6_applied_is_proven(snapshot: &Snapshot, plan: &Plan) -> bool {
     let Some(Some(text)) = patches(plan).find_map(|patch| patch.annotations.get(key)) else {
         return true;
     };
-    let intent = status(snapshot).and_then(|status| status.operation.as_ref());
+    let intent = status(snapshot).operation;
     let applied = finished(snapshot).is_some_and(|finished| {
         matches!(finished.outcome, Ok(Success::Created(_) | Success::Updated { .. }))
     });
@@ -228,18 +239,28 @@ pub fn inv_8_no_lost_operation(snapshot: &Snapshot, plan: &Plan) -> bool {
     let written = plan.status.operation.as_ref().map(|intent| intent.id.as_str());
     let sent = plan.dispatch.as_ref().filter(|dispatch| dispatch.kind().is_mutation());
     if let Some(dispatch) = sent {
-        return written == Some(dispatch.id.as_str());
+        return written == Some(dispatch.id.as_str()) && is_recorded(snapshot, plan, dispatch);
     }
-    let intent = status(snapshot).and_then(|status| status.operation.as_ref());
+    let intent = status(snapshot).operation;
     let unknown = finished(snapshot).is_some_and(|finished| {
         finished.kind.is_mutation()
-            && intent.is_some_and(|intent| intent.id == finished.id)
+            && intent.as_ref().is_some_and(|intent| intent.id == finished.id)
             && finished.outcome.as_ref().is_err_and(|failure| {
                 failure.certainty == Certainty::Unknown
                     && may_have_changed(finished.kind, failure.code)
             })
     });
     !unknown || written.is_some()
+}
+
+/// A create that may make an instance stands in the metadata as well, where no client erases it.
+fn is_recorded(snapshot: &Snapshot, plan: &Plan, dispatch: &Dispatch) -> bool {
+    let makes =
+        dispatch.kind() == OperationKind::CreateMachine && snapshot.machine.provider_id().is_none();
+    let key = names::annotation::OPERATION;
+    !makes
+        || snapshot.machine.operation_record().is_some_and(|record| record.operation.is_some())
+        || patches(plan).any(|patch| patch.annotations.contains_key(key))
 }
 
 /// Codes that say for themselves that there is nothing to look up.

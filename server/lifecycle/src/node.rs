@@ -25,7 +25,7 @@ pub struct Candidates {
 /// names none, that of the Machine. Before a driver was asked for an instance, a name proves nothing.
 pub fn expected_name(machine: &Machine) -> Option<&str> {
     let asked = machine.status.as_ref().is_some_and(|status| status.creation_started_at.is_some());
-    let may_come = asked || machine.provider_id().is_some();
+    let may_come = asked || machine.provider_id().is_some() || machine.operation_record().is_some();
     machine.node_name().or_else(|| may_come.then(|| machine.name()))
 }
 

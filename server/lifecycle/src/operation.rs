@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use jiff::Timestamp;
 use ostler_api::{
-    driver::{Certainty, ErrorCode, OperationKind},
+    driver::{Certainty, ErrorCode, OperationKind, reason},
     machine::MachineAddress,
 };
 
@@ -233,7 +233,10 @@ pub enum Success {
         applied_paths: Vec<String>,
     },
     /// The instance and everything made for it are gone.
-    Deleted,
+    Deleted {
+        /// There was nothing to delete.
+        was_absent: bool,
+    },
     /// The instance exists and looks like this.
     Read(InstanceRecord),
     /// What the infrastructure calls each PersistentVolume that was asked for, by its name; empty
@@ -273,6 +276,8 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
     /// Paths in the provider spec that are wrong, and why.
     pub violations: Vec<(String, String)>,
+    /// With reason [`NOT_OURS`](ostler_api::driver::reason::NOT_OURS): the instance that is there.
+    pub provider_id: String,
 }
 
 impl Failure {
@@ -285,7 +290,23 @@ impl Failure {
             message: message.to_owned(),
             retry_after: None,
             violations: Vec::new(),
+            provider_id: String::new(),
         }
+    }
+
+    /// There is an instance, and it is not the Machine's: it is neither absent nor touched.
+    pub fn not_ours(provider_id: &str) -> Self {
+        let text = format!("instance {provider_id} has other tags than this machine's");
+        Self {
+            reason: reason::NOT_OURS.to_owned(),
+            provider_id: provider_id.to_owned(),
+            ..Self::new(ErrorCode::FailedPrecondition, Certainty::NotApplied, &text)
+        }
+    }
+
+    /// Whether it says that the instance is not the Machine's.
+    pub fn is_not_ours(&self) -> bool {
+        self.code == ErrorCode::FailedPrecondition && self.reason == reason::NOT_OURS
     }
 
     /// Text for people: the message, then the violations.

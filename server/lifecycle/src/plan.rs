@@ -87,8 +87,6 @@ pub enum Action {
         /// When somebody took it last, as observed.
         seen: Option<Timestamp>,
     },
-    /// Put our finalizer on the Machine.
-    AddFinalizer,
     /// Change the Machine outside its status.
     PatchMachine(MachinePatch),
     /// Make the Machine the owner of the object of its bootstrap provider.
@@ -151,7 +149,6 @@ impl Action {
             | Self::DeleteAttachment { .. } => true,
             Self::ConfirmNode { .. }
             | Self::ClaimReplacement { .. }
-            | Self::AddFinalizer
             | Self::PatchMachine(_)
             | Self::OwnConfig(_)
             | Self::EnsureBootstrapToken(_)
@@ -169,7 +166,6 @@ impl Action {
             Self::Evict(pod) | Self::EndPod(pod) | Self::DeletePod(pod) => Some(pod),
             Self::ConfirmNode { .. }
             | Self::ClaimReplacement { .. }
-            | Self::AddFinalizer
             | Self::PatchMachine(_)
             | Self::OwnConfig(_)
             | Self::EnsureBootstrapToken(_)
@@ -189,7 +185,6 @@ impl Action {
         match self {
             Self::ConfirmNode { .. } => "ConfirmNode",
             Self::ClaimReplacement { .. } => "ClaimReplacement",
-            Self::AddFinalizer => "AddFinalizer",
             Self::PatchMachine(_) => "PatchMachine",
             Self::OwnConfig(_) => "OwnConfig",
             Self::EnsureBootstrapToken(_) => "EnsureBootstrapToken",
@@ -211,6 +206,8 @@ impl Action {
 /// A change of the Machine outside its status. Written with the resource version of the snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MachinePatch {
+    /// Put our finalizer on it.
+    pub add_finalizer: bool,
     /// New `spec.providerID`.
     pub provider_id: Option<String>,
     /// Labels to set.
@@ -259,6 +256,8 @@ pub struct TokenRequest {
     pub secret: SecretText,
     /// When it stops working.
     pub expires: Timestamp,
+    /// The one Node that may be joined with it; `None`: its name is not known yet.
+    pub node: Option<String>,
     /// For people.
     pub description: String,
 }
@@ -425,6 +424,10 @@ pub enum EventReason {
     InstanceDeleted,
     /// The driver could not delete the instance.
     InstanceDeleteFailed,
+    /// The driver found an instance that is not this Machine's, and deleted nothing.
+    InstanceNotOurs,
+    /// The operator let the Machine go and its instance stay.
+    InstanceAbandoned,
     /// The object goes without asking a driver, because nothing was ever asked of one.
     InstanceNeverRequested,
 }
@@ -464,6 +467,8 @@ impl EventReason {
             Self::HookWaiting => "HookWaiting",
             Self::InstanceDeleted => "InstanceDeleted",
             Self::InstanceDeleteFailed => "InstanceDeleteFailed",
+            Self::InstanceNotOurs => "InstanceNotOurs",
+            Self::InstanceAbandoned => "InstanceAbandoned",
             Self::InstanceNeverRequested => "InstanceNeverRequested",
         }
     }

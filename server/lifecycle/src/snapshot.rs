@@ -64,6 +64,8 @@ pub struct Snapshot {
     pub target: TargetView,
     /// The API servers.
     pub api: ApiView,
+    /// What the API server drops of what the core writes, and what to do about it; `None`: nothing.
+    pub outdated: Option<String>,
     /// The other members of its MachineDeployment. Needed only while it is unhealthy.
     pub siblings: Siblings,
     /// Its Node, see [`choose`](crate::node::choose).
@@ -122,6 +124,8 @@ pub enum ClassView {
     Missing,
     /// The class is of another namespace.
     NamespaceDenied,
+    /// The class has no finalizer, and this is why: nothing is made with a class that could vanish.
+    NotHeld(String),
     /// The class is gone, and this is what it was: good enough to delete what was made with it.
     LastKnown(ClassFacts),
     /// The class.
@@ -133,7 +137,11 @@ impl ClassView {
     pub const fn known(&self) -> Option<&ClassFacts> {
         match self {
             Self::Known(class) => Some(class),
-            Self::Unknown | Self::Missing | Self::NamespaceDenied | Self::LastKnown(_) => None,
+            Self::Unknown
+            | Self::Missing
+            | Self::NamespaceDenied
+            | Self::NotHeld(_)
+            | Self::LastKnown(_) => None,
         }
     }
 }
@@ -145,8 +153,8 @@ pub struct ClassFacts {
     pub name: String,
     /// Provider: which driver serves it.
     pub provider: String,
-    /// Instances without a UID are adopted by the name of their machine.
-    pub adopt_by_name: bool,
+    /// What its author says of instances without a UID.
+    pub adopt_by_name: AdoptByName,
     /// The provider spec as canonical JSON.
     pub provider_spec: String,
     /// Digest of `provider_spec`.
@@ -178,7 +186,7 @@ impl ClassFacts {
         Self {
             name: class.metadata.name.clone().unwrap_or_default(),
             provider: class.provider().to_owned(),
-            adopt_by_name: adopts_by_name(class),
+            adopt_by_name: AdoptByName::of(class),
             virtual_capacity: virtual_capacity(class),
             spec_digest: digest::of_text(&provider_spec),
             provider_spec,
@@ -191,10 +199,28 @@ impl ClassFacts {
     }
 }
 
-fn adopts_by_name(class: &MachineClass) -> bool {
-    let annotations = class.metadata.annotations.as_ref();
-    let value = annotations.and_then(|all| all.get(names::annotation::ADOPT_BY_NAME));
-    value.is_some_and(|value| value == "true")
+/// Whether a Machine takes over the instance that has its name and no UID: one that another controller made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AdoptByName {
+    /// Nobody said: nothing is taken over, and nothing is made in place of what may be there.
+    #[default]
+    Undecided,
+    /// Annotated `"true"`.
+    Allowed,
+    /// Annotated `"false"`.
+    Refused,
+}
+
+impl AdoptByName {
+    fn of(class: &MachineClass) -> Self {
+        let annotations = class.metadata.annotations.as_ref();
+        let value = annotations.and_then(|all| all.get(names::annotation::ADOPT_BY_NAME));
+        match value.map(String::as_str) {
+            Some("true") => Self::Allowed,
+            Some("false") => Self::Refused,
+            Some(_) | None => Self::Undecided,
+        }
+    }
 }
 
 /// Quantities may be written as numbers.
@@ -273,6 +299,8 @@ pub struct BootstrapToken {
     pub secret: SecretText,
     /// When it stops working; `None`: never, or not readable.
     pub expires: Option<Timestamp>,
+    /// The one Node that may be joined with it; `None`: any.
+    pub node: Option<String>,
 }
 
 /// The driver that serves the provider of the class.
@@ -339,6 +367,24 @@ pub struct Settings {
     pub resource_exhausted_retry: Duration,
     /// Node conditions that must be False.
     pub node_conditions: Vec<String>,
+    /// Decides for all classes, whatever their annotation; `None`: each class for itself.
+    pub adopt_by_name: Option<bool>,
+}
+
+impl Settings {
+    /// Whether Machines of this class take over what has their name.
+    pub fn adopt_by_name(&self, class: &ClassFacts) -> AdoptByName {
+        match self.adopt_by_name {
+            Some(true) => AdoptByName::Allowed,
+            Some(false) => AdoptByName::Refused,
+            None => class.adopt_by_name,
+        }
+    }
+
+    /// Whether a driver may look for instances of this class by the names of their Machines.
+    pub fn adopts_by_name(&self, class: &ClassFacts) -> bool {
+        self.adopt_by_name(class) == AdoptByName::Allowed
+    }
 }
 
 impl Default for Settings {
@@ -367,6 +413,7 @@ impl Default for Settings {
             ]
             .map(str::to_owned)
             .to_vec(),
+            adopt_by_name: None,
         }
     }
 }

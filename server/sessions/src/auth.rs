@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -33,6 +33,8 @@ pub enum Providers {
     Any,
     /// These, by the names that drivers use.
     Named(BTreeSet<String>),
+    /// The one that is claimed first, by whoever shares this value.
+    First(Arc<OnceLock<String>>),
 }
 
 impl Providers {
@@ -41,11 +43,12 @@ impl Providers {
         Self::Named(names.into_iter().map(Into::into).collect())
     }
 
-    /// Whether `provider` is among them.
+    /// Whether `provider` is among them. Asking is claiming, where the first claim counts.
     pub fn allow(&self, provider: &str) -> bool {
         match self {
             Self::Any => true,
             Self::Named(names) => names.contains(provider),
+            Self::First(first) => first.get_or_init(|| provider.to_owned()) == provider,
         }
     }
 }
@@ -120,6 +123,19 @@ pub enum AuthError {
     /// What the caller showed cannot be checked for now.
     #[error("the bearer token cannot be checked: {0}")]
     Unavailable(String),
+}
+
+impl AuthError {
+    /// The kind of it, as a word.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Missing => "Missing",
+            Self::Invalid => "Invalid",
+            Self::Refused(_) => "Refused",
+            Self::Unbound(_) => "Unbound",
+            Self::Unavailable(_) => "Unavailable",
+        }
+    }
 }
 
 /// Tells who calls.
@@ -210,6 +226,15 @@ mod tests {
             assert_eq!(shown(&tokens, Some(token)).await, Err(AuthError::Invalid));
         }
         assert_eq!(shown(&tokens, None).await, Err(AuthError::Missing));
+    }
+
+    #[test]
+    fn the_first_claim_counts_for_all_who_share_it() {
+        let first = Providers::First(Arc::default());
+        let another = Providers::First(Arc::default());
+        assert!(first.allow("a.example.com") && first.clone().allow("a.example.com"));
+        assert!(!first.clone().allow("b.example.com") && !first.allow("b.example.com"));
+        assert!(another.allow("b.example.com"));
     }
 
     #[test]

@@ -1,9 +1,11 @@
-//! Where machine classes and their secrets come from.
+//! What is looked up for drivers, and about them: classes, their secrets, and what is written down.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use ostler_proto::v1alpha1::MachineShape;
+
+use crate::RecordedOperation;
 
 /// A machine class at one revision.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -74,6 +76,13 @@ pub trait ClassSource: Send + Sync + 'static {
     /// data. What drivers say is scrubbed for it. Answered from memory.
     fn confidential(&self, _namespace: &str, _name: &str) -> Vec<Vec<u8>> {
         Vec::new()
+    }
+
+    /// The mutation that is written down for the target with this UID: nothing that a driver says
+    /// that it holds is taken over without it. Answered from memory, which must have everything
+    /// that was written down before this core began to lead.
+    fn recorded(&self, _target_uid: &str) -> Option<RecordedOperation> {
+        None
     }
 }
 

@@ -12,6 +12,7 @@ use prost::Message as _;
 use tokio::time::Instant;
 
 use crate::hub::{Effect, Hub, Order, Owner};
+use crate::record::Records;
 use crate::{Dispatch, Lane, Principal, Providers, SessionsOptions, Term};
 
 /// Streams that drivers may have open at once.
@@ -21,7 +22,7 @@ const STREAMS: usize = 4;
 /// frame, and the frame of a driver. No frame breaks the core, whatever came before it, and nothing grows
 /// past its limits.
 pub fn core_hears(mut data: &[u8]) {
-    let mut hub = Hub::new(SessionsOptions::default());
+    let mut hub = Hub::new(SessionsOptions::default(), Records::new(|_| None));
     let mut now = Instant::now();
     hub.lead(now, Term { order: "fuzz".to_owned(), number: 1 });
     let mut streams = BTreeMap::new();
@@ -118,4 +119,9 @@ pub fn legacy_hears(data: &[u8]) {
 /// A client certificate, as DER.
 pub fn certificate(data: &[u8]) {
     crate::listen::fuzz(data);
+}
+
+/// The provider spec of a class, which anybody who may write one says, as drivers of the first proposal get it.
+pub fn class_text(text: &str) {
+    crate::legacy::fuzz_class(text);
 }

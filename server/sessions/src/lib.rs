@@ -12,17 +12,21 @@
 //! | `hub` | every decision about sessions, roles, queues and operations; pure, time comes in |
 //! | `shell` | the lock and the clock around the hub, and the effects it asks for |
 //! | `service` | gRPC: Register, classes, secrets, health, reflection |
+//! | `audit` | who did what, for the audit log |
+//! | `gate` | how many may be connected, and how long without saying who they are |
 //! | `listen` | where drivers dial in: loopback, TLS, unix sockets; who is at the other end |
 //! | `debug` | gRPC for people: sessions, operations and frames shown, one operation by hand |
 //! | `legacy` | drivers of the first proposal, each as a session of the hub |
 //! | `shelf` | revisions of classes that drivers may still ask for |
 
+mod audit;
 mod auth;
 mod class;
 mod debug;
 mod event;
 #[cfg(fuzzing)]
 pub mod fuzz;
+mod gate;
 mod hub;
 mod legacy;
 mod listen;
@@ -30,6 +34,7 @@ mod metrics;
 mod operation;
 mod options;
 mod rate;
+mod record;
 mod service;
 mod session;
 mod sessions;
@@ -42,8 +47,9 @@ pub use auth::{
     StaticTokens,
 };
 pub use class::{ClassContent, ClassError, ClassSource, SecretContent};
-pub use debug::{AdminOptions, Caller, KnownMachine, Targets};
+pub use debug::{AdminOptions, Caller, KnownMachine, OrphanDesk, Refused, Targets};
 pub use event::{ProviderState, SessionEvent};
+pub use gate::{Gate, GateLayer, GateRules, Guarded, Pass};
 pub use legacy::{LegacyKind, LegacyOptions, NotALegacyKind, legacy_reasons};
 pub use listen::{
     Connection, Incoming, ListenAddress, ListenError, Listeners, ServerTls, TlsError, TlsFiles,
@@ -55,6 +61,7 @@ pub use operation::{
 };
 pub use options::{Limits, SessionsOptions, Timing};
 pub use rate::{Rate, RateError};
+pub use record::RecordedOperation;
 pub use service::ServeError;
 pub use sessions::Sessions;
 pub use term::Term;

@@ -117,6 +117,7 @@ pub(crate) struct Metrics {
     pub(crate) legacy: LegacyMetrics,
     lost: Family<OfProvider, Counter>,
     turned_away: Family<OfReason, Counter>,
+    refused: Family<OfReason, Counter>,
 }
 
 impl Default for Metrics {
@@ -139,6 +140,7 @@ impl Default for Metrics {
             legacy: LegacyMetrics::default(),
             lost: Family::default(),
             turned_away: Family::default(),
+            refused: Family::default(),
         }
     }
 }
@@ -189,21 +191,7 @@ impl Metrics {
             "Sessions that ended, by reason",
             metrics.ended.clone(),
         );
-        registry.register(
-            "debug_invocations",
-            "Operations that people asked for by hand, by result",
-            metrics.invocations.clone(),
-        );
-        registry.register(
-            "debug_tails",
-            "People who read frames along",
-            shell.tail.reading.clone(),
-        );
-        registry.register(
-            "debug_frames_lost",
-            "Frames that a reader was too slow for",
-            shell.tail.lost.clone(),
-        );
+        metrics.register_debug(shell, registry);
         metrics.legacy.register(registry);
         registry.register(
             "lost_operations",
@@ -215,7 +203,36 @@ impl Metrics {
             "Streams that were refused because too many came at once, by reason",
             metrics.turned_away.clone(),
         );
+        registry.register(
+            "calls_refused",
+            "Calls whose caller was refused, by reason",
+            metrics.refused.clone(),
+        );
+        shell.gate.register_metrics("port", registry);
         registry.register_collector(Box::new(Now(Arc::downgrade(shell))));
+    }
+
+    fn register_debug(&self, shell: &Shell, registry: &mut Registry) {
+        registry.register(
+            "debug_invocations",
+            "Operations that people asked for by hand, by result",
+            self.invocations.clone(),
+        );
+        registry.register(
+            "debug_tails",
+            "People who read frames along",
+            shell.tail.reading.clone(),
+        );
+        registry.register(
+            "debug_frames_lost",
+            "Frames that a reader was too slow for",
+            shell.tail.lost.clone(),
+        );
+    }
+
+    /// A caller was refused.
+    pub(crate) fn refused(&self, reason: &'static str) {
+        self.refused.get_or_create(&OfReason { reason }).inc();
     }
 
     /// Somebody had an operation done by hand.

@@ -81,6 +81,12 @@ pub enum SubmitError {
         /// The limit.
         limit: usize,
     },
+    /// This core only looks.
+    #[error("this core only looks, and sends no {kind}")]
+    LooksOnly {
+        /// The verb.
+        kind: OperationKind,
+    },
     /// The driver has no such verb.
     #[error("the driver of provider {provider:?} does not support {kind}")]
     KindUnsupported {
@@ -100,6 +106,7 @@ impl SubmitError {
             Self::QueueFull { .. } => (ErrorCode::Unavailable, reasons::QUEUE_FULL),
             Self::FrameTooLarge { .. } => (ErrorCode::InvalidArgument, reasons::FRAME_TOO_LARGE),
             Self::KindUnsupported { .. } => (ErrorCode::Unimplemented, reasons::KIND_UNSUPPORTED),
+            Self::LooksOnly { .. } => (ErrorCode::FailedPrecondition, reasons::LOOKS_ONLY),
         };
         OperationFailure::by_core(code, reason, self.to_string(), Certainty::NotApplied)
     }
@@ -160,6 +167,8 @@ pub struct OperationFailure {
     pub provider_code: String,
     /// The infrastructure's own request id, verbatim.
     pub provider_request_id: String,
+    /// With `NOT_OURS`: the instance that is there and is not the machine's.
+    pub provider_id: String,
 }
 
 impl OperationFailure {
@@ -185,6 +194,7 @@ impl OperationFailure {
             violations: Vec::new(),
             provider_code: String::new(),
             provider_request_id: String::new(),
+            provider_id: String::new(),
         }
     }
 }
@@ -209,6 +219,8 @@ pub mod reasons {
     pub const TARGET_BUSY: &str = "CORE_TARGET_BUSY";
     /// The driver has no such verb.
     pub const KIND_UNSUPPORTED: &str = "CORE_KIND_UNSUPPORTED";
+    /// This core changes nothing.
+    pub const LOOKS_ONLY: &str = "CORE_LOOKS_ONLY";
     /// Cancelled before it was sent.
     pub const CANCELED: &str = "CORE_CANCELED";
     /// The driver answered with something that does not fit the request.
@@ -233,6 +245,8 @@ pub enum TargetView {
 pub struct InFlight {
     /// Its id.
     pub operation_id: String,
+    /// Whose driver has it or is to get it, by the name that drivers use.
+    pub provider: String,
     /// Its verb.
     pub kind: OperationKind,
     /// Its intent.
@@ -263,6 +277,8 @@ pub struct Progress {
 pub struct Finished {
     /// Its id.
     pub operation_id: String,
+    /// Whose driver it was sent to, by the name that drivers use.
+    pub provider: String,
     /// Its verb.
     pub kind: OperationKind,
     /// Its intent.

@@ -67,6 +67,8 @@ pub struct Limits {
     pub sessions_per_provider: usize,
     /// Live and lost sessions of all providers.
     pub sessions: usize,
+    /// Connections of drivers at once, on all listeners; see [`crate::GateRules`].
+    pub connections: usize,
     /// Drivers between dialing and Hello at once; the others are told to come later.
     pub arrivals: usize,
     /// Streams that one principal may open at once; then one in [`Timing::connect_interval`].
@@ -100,6 +102,8 @@ impl Default for Limits {
             sessions_per_provider: 8,
             // A thousand providers, each with a standby.
             sessions: 2048,
+            // Two for each session.
+            connections: 4096,
             // Each may ask the API server who the driver is; the Hello follows within milliseconds.
             arrivals: 256,
             // All sessions of a provider, twice.

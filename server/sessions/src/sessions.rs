@@ -49,6 +49,13 @@ impl Sessions {
         self.shell.lead(term);
     }
 
+    /// This process leads nothing, and asks drivers all the same: GetMachineStatus, ListMachines and
+    /// ValidateClass alone, outside fencing. What drivers hold for the core that leads they keep:
+    /// nothing is ruled on, and no result but that of such a question is acknowledged.
+    pub fn look(&self) {
+        self.shell.look();
+    }
+
     /// The Lease is ours until then: without another word, nothing is sent after it.
     pub fn lease_until(&self, end: Instant) {
         self.shell.with(|hub, _| hub.lease_until(end));

@@ -10,10 +10,13 @@ use tokio::time::Instant;
 use crate::debug::{Tail, Tap};
 use crate::hub::{Count, Effect, Hub, SessionKey};
 use crate::metrics::Metrics;
+use crate::record::Records;
 use crate::session::Close;
 use crate::session::outbox::Outbox;
 use crate::shelf::Shelf;
-use crate::{Authenticator, ClassSource, Principal, SessionEvent, SessionsOptions, Term};
+use crate::{
+    Authenticator, ClassSource, Gate, GateRules, Principal, SessionEvent, SessionsOptions, Term,
+};
 
 /// Events that a subscriber may lag behind before it has to look for itself.
 const EVENTS: usize = 4096;
@@ -30,6 +33,8 @@ pub(crate) struct Shell {
     pub(crate) events: broadcast::Sender<SessionEvent>,
     pub(crate) metrics: Metrics,
     pub(crate) tail: Arc<Tail>,
+    /// Of the listeners for drivers.
+    pub(crate) gate: Gate,
     /// Whether this core leads.
     pub(crate) leading: watch::Sender<bool>,
     /// Drivers that may be between dialing and Hello at once.
@@ -55,8 +60,10 @@ impl Shell {
         classes: Arc<dyn ClassSource>,
         tokens: Arc<dyn Authenticator>,
     ) -> Arc<Self> {
+        let source = Arc::clone(&classes);
+        let records = Records::new(move |target_uid| source.recorded(target_uid));
         let state = State {
-            hub: Hub::new(options.clone()),
+            hub: Hub::new(options.clone(), records),
             outboxes: HashMap::new(),
             effects: Vec::new(),
             armed: None,
@@ -68,6 +75,7 @@ impl Shell {
             events: broadcast::channel(EVENTS).0,
             metrics: Metrics::default(),
             tail: Arc::default(),
+            gate: Gate::new(GateRules::new(options.limits.connections)),
             leading: watch::Sender::new(false),
             arrivals: Arc::new(Semaphore::new(options.limits.arrivals)),
             state: Mutex::new(state),
@@ -86,6 +94,12 @@ impl Shell {
     /// This core leads from now on.
     pub(crate) fn lead(&self, term: Term) {
         self.with(|hub, now| hub.lead(now, term));
+        self.leading.send_replace(true);
+    }
+
+    /// This core asks drivers, and leads nothing.
+    pub(crate) fn look(&self) {
+        self.with(|hub, _| hub.look());
         self.leading.send_replace(true);
     }
 

@@ -21,6 +21,7 @@ use self::bindings::{Bindings, Who};
 use self::file::AccessFile;
 use self::review::{Reviewer, Verdict};
 pub use self::tokens::DriverToken;
+use self::tokens::FirstClaims;
 
 /// The audience that tokens of drivers must be meant for.
 pub const TOKEN_AUDIENCE: &str = "ostler-driver";
@@ -29,6 +30,7 @@ pub const TOKEN_AUDIENCE: &str = "ostler-driver";
 #[derive(Debug)]
 pub(crate) struct Access {
     tokens: Vec<DriverToken>,
+    claims: FirstClaims,
     file: Option<AccessFile>,
     reviewer: Reviewer,
 }
@@ -48,12 +50,17 @@ impl Access {
             Some(path) => Some(AccessFile::open(path).await?),
             None => None,
         };
-        Ok(Self { tokens, file, reviewer: Reviewer::new(client, audience) })
+        Ok(Self {
+            tokens,
+            claims: FirstClaims::default(),
+            file,
+            reviewer: Reviewer::new(client, audience),
+        })
     }
 
     async fn by_token(&self, token: &str, bindings: &Bindings) -> Result<Principal, AuthError> {
         let known = self.tokens.iter().chain(bindings.tokens());
-        if let Some(principal) = tokens::find(known, token).await {
+        if let Some(principal) = tokens::find(known, &self.claims, token).await {
             return Ok(principal);
         }
         if !review::is_signed(token) {

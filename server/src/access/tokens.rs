@@ -1,8 +1,9 @@
 //! Drivers prove who they are by the token in a file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ostler_sessions::{Principal, Providers, StaticTokens};
 
@@ -11,7 +12,7 @@ use ostler_sessions::{Principal, Providers, StaticTokens};
 pub struct DriverToken {
     /// What the driver is called.
     pub name: String,
-    /// The only providers that it may serve; `None`: any.
+    /// The only providers that it may serve; `None`: the one that it claims first, for the life of the process.
     pub providers: Option<BTreeSet<String>>,
     /// Where its token is. Read whenever a driver presents one, so that it can be changed at any time.
     pub file: PathBuf,
@@ -35,9 +36,21 @@ impl FromStr for DriverToken {
     }
 }
 
+/// What drivers claimed first that may claim anything, by name.
+#[derive(Debug, Default)]
+pub(super) struct FirstClaims(Mutex<BTreeMap<String, Arc<OnceLock<String>>>>);
+
+impl FirstClaims {
+    fn of(&self, name: &str) -> Providers {
+        let mut claims = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Providers::First(Arc::clone(claims.entry(name.to_owned()).or_default()))
+    }
+}
+
 impl DriverToken {
-    fn principal(&self) -> Principal {
-        let providers = self.providers.clone().map_or(Providers::Any, Providers::Named);
+    fn principal(&self, claims: &FirstClaims) -> Principal {
+        let named = self.providers.clone().map(Providers::Named);
+        let providers = named.unwrap_or_else(|| claims.of(&self.name));
         Principal::new(self.name.clone(), providers)
     }
 }
@@ -45,12 +58,13 @@ impl DriverToken {
 /// Whose token this is.
 pub(super) async fn find<'a>(
     tokens: impl Iterator<Item = &'a DriverToken>,
+    claims: &FirstClaims,
     token: &str,
 ) -> Option<Principal> {
     let mut known = StaticTokens::new();
     for driver in tokens {
         match tokio::fs::read_to_string(&driver.file).await {
-            Ok(expected) => known = known.with(&expected, driver.principal()),
+            Ok(expected) => known = known.with(&expected, driver.principal(claims)),
             Err(error) => {
                 tracing::warn!(driver = driver.name, %error, "the token file cannot be read");
             }
@@ -83,10 +97,24 @@ mod tests {
             providers: Some(["fake.ostler.dev".to_owned()].into()),
             file: file.clone(),
         }];
-        assert_eq!(find(tokens.iter(), "first").await.unwrap().name, "fake");
+        let claims = FirstClaims::default();
+        assert_eq!(find(tokens.iter(), &claims, "first").await.unwrap().name, "fake");
         std::fs::write(&file, "second").unwrap();
-        assert_eq!(find(tokens.iter(), "first").await, None);
-        let second = find(tokens.iter(), "second").await.unwrap();
+        assert_eq!(find(tokens.iter(), &claims, "first").await, None);
+        let second = find(tokens.iter(), &claims, "second").await.unwrap();
         assert!(second.providers.allow("fake.ostler.dev"));
+    }
+
+    #[tokio::test]
+    async fn a_driver_that_may_claim_any_provider_keeps_to_the_first() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "token").unwrap();
+        let path = file.path().to_owned();
+        let tokens = [DriverToken { name: "mine".to_owned(), providers: None, file: path }];
+        let claims = FirstClaims::default();
+        let who = || async { find(tokens.iter(), &claims, "token").await.unwrap().providers };
+        assert!(who().await.allow("a.example.com"));
+        assert!(!who().await.allow("b.example.com"));
+        assert!(who().await.allow("a.example.com"));
     }
 }

@@ -11,7 +11,7 @@ use ostler_driver_fake::cloud::{
 };
 use ostler_driver_fake::spec::{ProviderSpec, Resource};
 use ostler_driver_sdk::{
-    ClassReview, Context, CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo,
+    ClassReview, Context, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo,
     GetMachineStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, OptionalOperation,
     UpdateMachine, Updated, ValidateClass,
 };
@@ -319,24 +319,24 @@ impl Driver for SimDriver {
         Box::pin(self.call("CreateMachine", &ctx, work)).await
     }
 
-    async fn delete_machine(&self, request: DeleteMachine) -> Result<(), DriverError> {
+    async fn delete_machine(&self, request: DeleteMachine) -> Result<Deletion, DriverError> {
         let ctx = request.ctx.clone();
         let work = async {
             if self.breaks(Mutation::DeleteLies) {
-                return Ok(());
+                return Ok(Deletion::Deleted);
             }
             if self.lies(Lie::Gone) {
                 let left = self.instance(&ctx.target().uid);
                 if let Some(left) = left {
                     self.oracle.lied(&left.provider_id);
                 }
-                return Ok(());
+                return Ok(Deletion::Deleted);
             }
             if let Some(time) = self.sky.late() {
                 let (cloud, identity) = (self.fake.cloud().clone(), Identity::of(&ctx));
                 let by_identity = move || {
                     let lookup = Lookup { provider_id: None, identity: &identity, by_name: None };
-                    drop(cloud.stop(lookup).and_then(|doomed| cloud.remove(&doomed)));
+                    drop(cloud.stop(lookup).and_then(|it| cloud.remove(&it.doomed)));
                 };
                 return self.late("DeleteMachine", time, by_identity).await;
             }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, W
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, sleep_until};
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
 use super::weather::Sky;
@@ -82,17 +82,20 @@ impl Network {
         Connector::new(move || {
             let (network, driver) = (network.clone(), driver.clone());
             async move {
-                let dial = service_fn(move |_| {
-                    let (network, driver) = (network.clone(), driver.clone());
-                    async move { network.dial(&driver).await.map(TokioIo::new) }
-                });
-                let channel = Endpoint::from_static("http://core")
-                    .connect_with_connector(dial)
-                    .await
-                    .map_err(|_no_core| ConnectError::Timeout)?;
+                let channel = network.channel(&driver).await.ok_or(ConnectError::Timeout)?;
                 Connection::new(channel).with_token(token)
             }
         })
+    }
+
+    /// A connection of a driver to the next core; `None`: nobody is there.
+    pub async fn channel(&self, driver: &str) -> Option<Channel> {
+        let (network, driver) = (self.clone(), driver.to_owned());
+        let dial = service_fn(move |_| {
+            let (network, driver) = (network.clone(), driver.clone());
+            async move { network.dial(&driver).await.map(TokioIo::new) }
+        });
+        Endpoint::from_static("http://core").connect_with_connector(dial).await.ok()
     }
 
     async fn dial(&self, driver: &str) -> std::io::Result<DuplexStream> {

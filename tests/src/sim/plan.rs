@@ -61,6 +61,9 @@ pub enum What {
     Release,
     /// A user deletes a machine and takes its finalizers away: its instance is nobody's from then on.
     TearAway { machine: u8 },
+    /// A client that knows only the types of machine-controller-manager writes a machine back, object and status,
+    /// after it deleted it if that is said: as the MachineSet controller there does.
+    TypedPut { machine: u8, delete: bool },
     /// Somebody deletes an instance by hand.
     Vanish { machine: u8 },
     /// SIGKILL, and a new process so many milliseconds later; after so many more writes, in the
@@ -72,6 +75,8 @@ pub enum What {
     CrashDriver { driver: u8, down: u64, during: Option<bool> },
     /// SIGTERM of a driver.
     StopDriver { driver: u8, down: u64 },
+    /// A driver of this provider comes and says that it holds what nobody sent it.
+    FalseHello { provider: u8 },
     /// Every connection between drivers and cores ends.
     Cut,
     /// The wall clock of a core is wrong by so many milliseconds from now on.
@@ -193,10 +198,12 @@ impl What {
             Self::CrashDriver { during: Some(false), .. } => "crash-driver-before-effect",
             Self::CrashDriver { during: Some(true), .. } => "crash-driver-after-effect",
             Self::StopDriver { .. } => "stop-driver",
+            Self::FalseHello { .. } => "false-hello",
             Self::Cut => "cut",
             Self::Skew { .. } => "skew",
             Self::CutWatches { .. } => "cut-watches",
             Self::TearAway { .. } => "tear-away",
+            Self::TypedPut { .. } => "typed-put",
             Self::Vanish { .. } => "vanish",
             Self::Weather { kind, .. } => kind.word(),
             Self::Create { .. }
@@ -235,6 +242,8 @@ impl Plan {
             let what = if lying && dice.percent(40) { lie(&dice) } else { fault(&dice) };
             steps.push(Step { at, what });
         }
+        steps.extend(false_hellos(seed, length, &steps));
+        steps.extend(typed_puts(seed, length));
         steps.sort_by_key(|step| step.at);
         let cores = u8::try_from(dice.between(1, 4)).unwrap_or(1);
         let drivers = u8::try_from(dice.between(1, 3)).unwrap_or(1);
@@ -256,6 +265,38 @@ impl Plan {
         let lie = |what: &What| matches!(what, What::Weather { kind: Weather::CloudLies(_), .. });
         self.steps.iter().any(|step| lie(&step.what))
     }
+}
+
+/// Drivers that claim what nobody sent them, by dice of their own: so nothing else of the plan depends
+/// on them. They come at any time, and just when a core is new.
+fn false_hellos(seed: u64, length: u64, others: &[Step]) -> Vec<Step> {
+    let dice = Dice::new(seed.rotate_left(31));
+    if !dice.percent(30) {
+        return Vec::new();
+    }
+    let anew = others.iter().filter_map(|step| {
+        let (What::CrashCore { down, .. } | What::StopCore { down, .. }) = step.what else {
+            return None;
+        };
+        Some(step.at + down)
+    });
+    let mut times: Vec<u64> = anew.map(|at| at + dice.between(0, 20_000)).collect();
+    times.extend((0..dice.between(1, 4)).map(|_| dice.between(0, length)));
+    let step = |at| Step { at, what: What::FalseHello { provider: small(&dice, 2) } };
+    times.into_iter().map(step).collect()
+}
+
+/// Clients with upstream's types, by dice of their own too.
+fn typed_puts(seed: u64, length: u64) -> Vec<Step> {
+    let dice = Dice::new(seed.rotate_left(17));
+    if !dice.percent(30) {
+        return Vec::new();
+    }
+    let put = |_| Step {
+        at: dice.between(0, length),
+        what: What::TypedPut { machine: small(&dice, MACHINES), delete: dice.percent(30) },
+    };
+    (0..dice.between(1, 8)).map(put).collect()
 }
 
 /// Clocks are a little wrong, or jump.
@@ -353,6 +394,15 @@ fn weather(dice: &Dice) -> Weather {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn false_hellos_come_in_some_plans_and_change_nothing_else_of_them() {
+        let is_false = |step: &Step| matches!(step.what, What::FalseHello { .. });
+        let with = (0..100).filter(|seed| Plan::of(*seed).steps.iter().any(is_false)).count();
+        assert!((10..60).contains(&with), "{with}");
+        let written = serde_json::to_string(&What::FalseHello { provider: 1 }).unwrap();
+        assert_eq!(written, r#"{"FalseHello":{"provider":1}}"#);
+    }
 
     #[test]
     fn a_plan_is_that_of_its_seed_and_survives_being_written_down() {

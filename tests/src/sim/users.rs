@@ -7,7 +7,10 @@ use std::sync::LazyLock;
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+    Preconditions,
+};
 use kube::{Client, Resource};
 use ostler_api::MachineClass;
 use ostler_api::machine::Machine;
@@ -100,6 +103,15 @@ pub const fn provider(class: u8) -> usize {
     if class == 2 { 1 } else { 0 }
 }
 
+/// Which provider the class of this name is of.
+pub fn provider_of(class: &str) -> Option<usize> {
+    (0..super::plan::CLASSES).find(|number| class_name(*number) == class).map(provider)
+}
+
+/// What machine-controller-manager's types know of the status of a machine.
+const UPSTREAM_STATUS: [&str; 5] =
+    ["addresses", "conditions", "lastOperation", "currentStatus", "lastKnownState"];
+
 fn class(number: u8) -> Value {
     json!({
         "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
@@ -173,6 +185,26 @@ impl Users {
     pub async fn patch_machine(&self, name: &str, patch: Value) {
         let api = Api::<Machine>::default_namespaced(self.client());
         api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.ok();
+    }
+
+    /// Reads a machine and writes it back as a client does that has machine-controller-manager's types: what they do
+    /// not know is lost. One that is being deleted gets the phase of that, as its MachineSet controller gives it.
+    pub async fn put_as_upstream(&self, name: &str) {
+        let kind = ApiResource::erase::<Machine>(&());
+        let api = Api::<DynamicObject>::default_namespaced_with(self.client(), &kind);
+        let Ok(Some(mut machine)) = api.get_opt(name).await else { return };
+        let deleted = machine.metadata.deletion_timestamp.is_some();
+        if let Some(status) = machine.data.get_mut("status").and_then(Value::as_object_mut) {
+            status.retain(|field, _| UPSTREAM_STATUS.contains(&field.as_str()));
+            if deleted {
+                status.insert("currentStatus".to_owned(), json!({ "phase": "Terminating" }));
+            }
+        }
+        let Ok(written) = api.replace_status(name, &PostParams::default(), &machine).await else {
+            return;
+        };
+        machine.metadata.resource_version = written.metadata.resource_version;
+        api.replace(name, &PostParams::default(), &machine).await.ok();
     }
 
     /// Gives the machines of a class the tags of a version.

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::api::Front;
 use super::dice::Dice;
+use super::liar;
 use super::mutation::Mutation;
 use super::network::Network;
 use super::oracle::Oracle;
@@ -90,6 +91,7 @@ pub struct World {
     cores: Vec<Part>,
     drivers: Vec<Part>,
     pod_rounds: usize,
+    visits: u64,
     workload: bool,
     _api: ApiServer,
 }
@@ -138,7 +140,17 @@ impl World {
             .chain([(plan.drivers, 1)])
             .map(|(number, provider)| parts::driver(&around, number, provider))
             .collect();
-        Self { around, users, plan, cores, drivers, pod_rounds: 0, workload: false, _api: api }
+        Self {
+            around,
+            users,
+            plan,
+            cores,
+            drivers,
+            pod_rounds: 0,
+            visits: 0,
+            workload: false,
+            _api: api,
+        }
     }
 
     /// Lets everything happen that the plan says, each at its time.
@@ -208,6 +220,7 @@ impl World {
             What::Workload { pods } => self.workload(pods),
             What::Release => self.users.release().await,
             What::TearAway { machine } => self.tear_away(machine).await,
+            What::TypedPut { machine, delete } => self.typed_put(machine, delete).await,
             What::Vanish { machine } => self.vanish(machine),
             What::CrashCore { core, down, writes } => {
                 let Some(part) = self.cores.get(usize::from(core) % self.cores.len()) else {
@@ -232,6 +245,11 @@ impl World {
                 self.drivers[usize::from(driver) % self.drivers.len()]
                     .order(Order::Stop(millis(down)));
             }
+            What::FalseHello { provider } => {
+                self.visits += 1;
+                let dice = Dice::new(self.plan.seed.rotate_left(31) ^ self.visits);
+                liar::send(&self.around, usize::from(provider) % PROVIDERS.len(), dice);
+            }
             What::Cut => self.around.network.cut(),
             What::Skew { core, millis } => {
                 let core = usize::from(core) % CORES;
@@ -242,6 +260,14 @@ impl World {
                 self.around.sky.begin(kind, millis(time), percent);
             }
         }
+    }
+
+    async fn typed_put(&self, machine: u8, delete: bool) {
+        let name = machine_name(machine);
+        if delete {
+            self.users.delete(&name).await;
+        }
+        self.users.put_as_upstream(&name).await;
     }
 
     /// Keeps so many pods, which come back under their names as those of a `StatefulSet` do.

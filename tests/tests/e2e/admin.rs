@@ -2,9 +2,10 @@
 
 use std::process::{Command, Output};
 
+use ostler_tests::ports::free_port;
 use ostler_tests::process::{PATIENCE, Process};
-use ostler_tests::{stack, tools};
-use tempfile::TempDir;
+use ostler_tests::stack::{Part, Stack};
+use ostler_tests::tools;
 
 const LIST: &str = "ostler.driver.v1alpha1.DriverDebugService/ListSessions";
 
@@ -16,30 +17,22 @@ fn text(output: &Output) -> String {
 fn every_replica_answers_its_user_or_whoever_has_the_token() {
     let Some(grpcurl) = tools::find("grpcurl", &["grpcurl"]) else { return };
     let ask = |args: &[&str]| Command::new(&grpcurl).arg("-plaintext").args(args).output().unwrap();
-    let dir = TempDir::new().unwrap();
-    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    let args = ["up", "--core", "none", "--driver", "none", "--api-listen", "127.0.0.1:0"];
-    let args = args.map(str::to_owned).into_iter().chain(["--data-dir".to_owned(), path("data")]);
-    let mut up = Process::start("ostler", args, &[]);
-    up.line("`ready`", |line| line.starts_with("ready"));
-    let core = |admin: &[&str]| {
-        let kubeconfig = path("data/kubeconfig");
-        let listen = "127.0.0.1:0";
-        let args =
-            ["--kubeconfig", &kubeconfig, "--drivers-listen", listen, "--metrics-listen", listen];
-        Process::start("ostler-server", args.iter().chain(admin), &[])
-    };
-
-    let socket = format!("unix:{}", path("admin.sock"));
-    let mut leader = core(&["--admin-listen", &socket]);
-    leader.line("`ready`", |line| line.starts_with("ready"));
+    let Some(mut stack) = Stack::start() else { return };
+    let path = |stack: &Stack, name: &str| stack.file(name).to_str().unwrap().to_owned();
+    let socket = format!("unix:{}", path(&stack, "admin.sock"));
+    stack.core_args(["--admin-listen", &socket]);
+    stack.kill(Part::Core);
+    stack.restart(Part::Core);
     let answer = ask(&[&socket, LIST]);
     assert!(text(&answer).contains("\"leading\": true"), "{}", text(&answer));
 
-    std::fs::write(path("token"), "admin-token\n").unwrap();
-    let address = format!("127.0.0.1:{}", stack::free_port());
-    let token = path("token");
-    let _follower = core(&["--admin-listen", &address, "--admin-token-file", &token]);
+    let token = path(&stack, "admin-token");
+    std::fs::write(&token, "admin-token\n").unwrap();
+    let (address, any) = (format!("127.0.0.1:{}", free_port()), "127.0.0.1:0");
+    let kubeconfig = stack.kubeconfig().to_str().unwrap();
+    let args = ["--kubeconfig", kubeconfig, "--drivers-listen", any, "--metrics-listen", any];
+    let admin = ["--admin-listen", &address, "--admin-token-file", &token];
+    let _follower = Process::start("ostler-server", args.iter().chain(&admin), &[]);
     let patience = PATIENCE.as_secs().to_string();
     // grpcurl waits until somebody listens.
     let header = ["-connect-timeout", &patience, "-H", "authorization: Bearer admin-token"];

@@ -7,11 +7,15 @@ use crate::manifests::{apply_examples, class, machine, pod};
 /// Slow enough for kubectl to see each step. A Node joins while its instance is still being initialized, hence the eight seconds.
 const SLOW: &str = r#"{"region":"local","image":"fake-1.0","initialize":true,"latency":{"create":"2s","initialize":"2s","join":"8s","delete":"2s"}}"#;
 
-fn is_killed_at_each_step_of_creation(part: Part) {
-    let Some(mut stack) = Stack::start() else { return };
-    if part == Part::Api && stack.foreign_api() {
-        return;
+fn stack_without(part: Part) -> Option<Stack> {
+    match part {
+        Part::Api => Stack::with_own_api("it kills the API server"),
+        Part::Core | Part::Driver => Stack::start(),
     }
+}
+
+fn is_killed_at_each_step_of_creation(part: Part) {
+    let Some(mut stack) = stack_without(part) else { return };
     apply_examples(stack.kubectl());
     stack.kubectl().apply(&class("slow", SLOW));
     for (index, step) in ["CreateInstance", "InitializeInstance", "JoinNode"].iter().enumerate() {
@@ -31,10 +35,7 @@ fn is_killed_at_each_step_of_creation(part: Part) {
 }
 
 fn is_killed_at_each_step_of_deletion(part: Part) {
-    let Some(mut stack) = Stack::start() else { return };
-    if part == Part::Api && stack.foreign_api() {
-        return;
-    }
+    let Some(mut stack) = stack_without(part) else { return };
     apply_examples(stack.kubectl());
     stack.kubectl().apply(&class("slow", SLOW));
     for (index, step) in ["DrainNode", "DeleteInstance"].iter().enumerate() {

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use ostler_tests::kubectl::Kubectl;
-use ostler_tests::process::Process;
+use ostler_tests::ports::free_port;
+use ostler_tests::process::{Process, as_from_a_shell, profile};
 use ostler_tests::tools;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -33,6 +34,8 @@ impl World {
         let dir = TempDir::new().unwrap();
         let data = dir.path().join("data");
         let example = tools::root().join("deploy/examples/docker");
+        // At the gateway it is taken as well, where the kernel does not choose.
+        let api = format!("127.0.0.1:{}", free_port());
         let args = [
             "up",
             "--driver",
@@ -40,7 +43,7 @@ impl World {
             "--data-dir",
             data.to_str().unwrap(),
             "--api-listen",
-            "127.0.0.1:0",
+            &api,
             "--drivers-listen",
             "127.0.0.1:0",
             "--apply",
@@ -135,9 +138,8 @@ impl Watch {
 
 /// The image, with the agent as the tests were built.
 fn build_image() {
-    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
-    let built = Command::new(tools::root().join("deploy/images/node/build"))
-        .args(["--profile", profile])
+    let built = as_from_a_shell(&mut Command::new(tools::root().join("deploy/images/node/build")))
+        .args(["--workspace", "--profile", &profile()])
         .current_dir(tools::root())
         .output()
         .unwrap();

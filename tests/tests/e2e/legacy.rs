@@ -1,8 +1,9 @@
 //! A driver of the first proposal as a process of its own, beside a core that listens for it.
 
 use ostler_tests::legacy_driver::{KIND, PROVIDER};
+use ostler_tests::ports::free_port;
 use ostler_tests::process::Process;
-use ostler_tests::stack::{Part, Stack, free_port};
+use ostler_tests::stack::{Part, Stack};
 
 use crate::manifests::machine;
 

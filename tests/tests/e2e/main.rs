@@ -1,12 +1,14 @@
 //! End to end: real processes, real sockets, real kubectl.
 //!
-//! Without kubectl these tests say `skipped: kubectl not found`. With `OSTLER_TEST_KUBECONFIG` set, all of them but those
-//! that kill the API server run against the cluster it names, one after the other, in its namespace `default`, which they
-//! leave without machines.
+//! Without kubectl these tests say `skipped: kubectl not found`. With `OSTLER_TEST_KUBECONFIG` set, those of the core run
+//! against the cluster it names, one after the other, in its namespace `default`, which they leave without machines. What
+//! kills or damages the API server says `skipped` then; what is about `ostler up` (`debugging`, `docker`, `joining`, `node`,
+//! `up`) or needs no API server runs as ever.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod admin;
+mod backup;
 mod bad_input;
 mod class_name;
 mod crash;
@@ -19,9 +21,11 @@ mod hot_update;
 mod joining;
 mod legacy;
 mod manifests;
+mod migrate;
 mod node;
 mod preboot;
 mod rolling;
 mod sanity;
+mod skips;
 mod story;
 mod up;

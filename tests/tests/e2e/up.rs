@@ -10,19 +10,16 @@ use ostler_tests::process::{Process, binaries};
 use ostler_tests::tools;
 use tempfile::TempDir;
 
+/// Ports that the kernel chooses.
+const FREE_PORTS: [&str; 4] = ["--api-listen", "127.0.0.1:0", "--drivers-listen", "127.0.0.1:0"];
+
+fn spawn(data: &Path, more: &[&str]) -> Process {
+    let args = ["up", "--data-dir", data.to_str().unwrap()].into_iter().chain(FREE_PORTS);
+    Process::start("ostler", args.chain(more.iter().copied()), &[])
+}
+
 fn up(data: &Path, more: &[&str]) -> Process {
-    let data = data.to_str().unwrap();
-    let mut args = vec![
-        "up",
-        "--data-dir",
-        data,
-        "--api-listen",
-        "127.0.0.1:0",
-        "--drivers-listen",
-        "127.0.0.1:0",
-    ];
-    args.extend_from_slice(more);
-    let mut process = Process::start("ostler", args, &[]);
+    let mut process = spawn(data, more);
     process.line("`ready`", |line| line.starts_with("ready"));
     process
 }
@@ -39,11 +36,16 @@ fn examples() -> String {
     tools::root().join("deploy/examples/fake").display().to_string()
 }
 
+fn taken_port() -> (TcpListener, String) {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    (taken, address)
+}
+
 #[test]
 fn a_taken_port_is_named_with_its_flag() {
     let dir = TempDir::new().unwrap();
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
+    let (_taken, address) = taken_port();
     let data = dir.path().to_str().unwrap();
     let output = ostler(&["up", "--data-dir", data, "--api-listen", &address]);
     assert!(!output.status.success());
@@ -51,12 +53,22 @@ fn a_taken_port_is_named_with_its_flag() {
 }
 
 #[test]
-fn a_listener_beyond_loopback_is_refused_without_tls() {
+fn a_listener_beyond_loopback_is_refused_without_tls_before_any_port_is_tried() {
     let dir = TempDir::new().unwrap();
+    let (_taken, address) = taken_port();
     let data = dir.path().to_str().unwrap();
-    let output = ostler(&["up", "--data-dir", data, "--drivers-listen", "0.0.0.0:0"]);
+    let output = ostler(&[
+        "up",
+        "--data-dir",
+        data,
+        "--api-listen",
+        &address,
+        "--drivers-listen",
+        "0.0.0.0:0",
+    ]);
     assert!(!output.status.success());
-    assert!(stderr(&output).contains("--drivers-listen"), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("--drivers-listen 0.0.0.0:0 is not a loopback address"), "{said}");
 }
 
 #[test]
@@ -70,8 +82,8 @@ fn a_second_up_and_a_reset_on_a_directory_in_use_are_refused() {
     let dir = TempDir::new().unwrap();
     let data = dir.path().join("data");
     let _first = up(&data, &["--driver", "none"]);
-    for command in ["up", "reset"] {
-        let output = ostler(&[command, "--data-dir", data.to_str().unwrap()]);
+    for (command, flags) in [("up", &FREE_PORTS[..]), ("reset", &[])] {
+        let output = ostler(&[&[command, "--data-dir", data.to_str().unwrap()], flags].concat());
         assert!(!output.status.success());
         assert!(stderr(&output).contains("in use by another"), "{}", stderr(&output));
     }
@@ -108,19 +120,7 @@ fn up_ends_cleanly_at_sigterm_and_goes_on_where_it_was() {
 fn a_crashed_driver_is_started_again() {
     let dir = TempDir::new().unwrap();
     let data = dir.path().join("data");
-    let mut process = Process::start(
-        "ostler",
-        [
-            "up",
-            "--data-dir",
-            data.to_str().unwrap(),
-            "--api-listen",
-            "127.0.0.1:0",
-            "--drivers-listen",
-            "127.0.0.1:0",
-        ],
-        &[],
-    );
+    let mut process = spawn(&data, &[]);
     let started =
         process.line("the start of the driver", |line| line.contains("driver fake started"));
     process.line("`ready`", |line| line.starts_with("ready"));

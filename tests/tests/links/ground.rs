@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ostler_driver_sdk::{
-    CancellationToken, Connection, Connector, CreateMachine, DeleteMachine, Driver, DriverError,
-    DriverInfo, GetMachineStatus, Instance, ListMachines, Options, run_with,
+    CancellationToken, Connection, Connector, CreateMachine, DeleteMachine, Deletion, Driver,
+    DriverError, DriverInfo, GetMachineStatus, Instance, ListMachines, Options, run_with,
 };
 use ostler_proto::v1alpha1::{
     CreateMachineRequest, GetMachineStatusRequest, ListMachinesRequest, Target, operation,
@@ -186,8 +186,8 @@ impl Driver for Patient {
         Ok(Instance::new(format!("links:///{}", request.ctx.target().uid)))
     }
 
-    async fn delete_machine(&self, _: DeleteMachine) -> Result<(), DriverError> {
-        Ok(())
+    async fn delete_machine(&self, _: DeleteMachine) -> Result<Deletion, DriverError> {
+        Ok(Deletion::WasAbsent)
     }
 
     async fn get_machine_status(&self, _: GetMachineStatus) -> Result<Instance, DriverError> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ostler_driver_sdk::{Context, DeleteMachine, DriverError};
+use ostler_driver_sdk::{Context, DeleteMachine, Deletion, DriverError};
 
 use super::DockerDriver;
 use crate::engine::{EngineError, Part};
@@ -14,38 +14,46 @@ use crate::identity::{CLUSTER, INSTANCE, Identity, MACHINE, UID, instance_of};
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 impl DockerDriver {
-    pub(super) async fn delete(&self, request: DeleteMachine) -> Result<(), DriverError> {
+    pub(super) async fn delete(&self, request: DeleteMachine) -> Result<Deletion, DriverError> {
         let DeleteMachine { ctx, provider_id } = request;
         let identity = Identity::of(&ctx);
         let _turn = self.busy.turn(&identity)?;
-        let found = self.find(&identity, provider_id.as_deref()).await?;
+        let (found, not_ours) = self.look(&identity, provider_id.as_deref()).await?;
+        let mut ended = Deletion::WasAbsent;
         let mut left = Left::Nothing;
         let mut instances = BTreeSet::from([identity.instance()]);
         if let Some(found) = found {
             ctx.progress("RemoveContainer", format!("removing container {}", found.name()));
             self.remove_container(&ctx, &found.container.summary.id).await?;
             left = Left::Something;
+            ended = Deletion::Deleted;
             instances.insert(found.name().to_owned());
         }
         // Networks and volumes of a container that is gone already.
         let named = provider_id.as_deref().and_then(instance_of);
         instances.extend(named.map(str::to_owned));
         for instance in &instances {
-            self.remove_parts(&ctx, &identity, instance, left).await?;
+            if self.remove_parts(&ctx, &identity, instance, left).await? {
+                ended = Deletion::Deleted;
+            }
+        }
+        if let Some(provider_id) = not_ours {
+            return Ok(Deletion::NotOurs { provider_id });
         }
         let machine = &identity.machine_name;
         tracing::info!(%machine, "nothing is left of the machine");
-        Ok(())
+        Ok(ended)
     }
 
-    /// Removes the parts of one container, if that is gone and they are of this machine.
+    /// Removes the parts of one container, if that is gone and they are of this machine; whether
+    /// there were any.
     async fn remove_parts(
         &self,
         ctx: &Context,
         identity: &Identity,
         instance: &str,
         mut left: Left,
-    ) -> Result<(), DriverError> {
+    ) -> Result<bool, DriverError> {
         let labels = [(CLUSTER, identity.cluster_id.as_str()), (INSTANCE, instance)];
         let failed = |error: EngineError, left| driver_error(&error, left);
         let networks = self.engine.networks(&labels).await.map_err(|error| failed(error, left))?;
@@ -56,12 +64,12 @@ impl DockerDriver {
             volumes.into_iter().filter(ours).collect(),
         );
         if networks.is_empty() && volumes.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let there = self.engine.container(instance).await.map_err(|error| failed(error, left))?;
         if there.is_some() {
             // Another machine took the container over: its parts are that one's.
-            return Ok(());
+            return Ok(false);
         }
         ctx.progress("RemoveParts", "removing networks and volumes");
         for network in networks {
@@ -74,7 +82,7 @@ impl DockerDriver {
             removed.map_err(|error| failed(error, left))?;
             left = Left::Something;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Removes a container, and is done when it is gone.

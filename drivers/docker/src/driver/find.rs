@@ -76,28 +76,46 @@ async fn unless_going<T>(
 
 impl DockerDriver {
     /// The container of a machine, also one that never ran.
+    ///
+    /// # Errors
+    /// Among others: there is none, and the id names a container that is not this machine's.
     pub(super) async fn find(
         &self,
         identity: &Identity,
         provider_id: Option<&str>,
     ) -> Result<Option<Found>, DriverError> {
+        match self.look(identity, provider_id).await? {
+            (None, Some(not_ours)) => Err(DriverError::not_ours(not_ours)),
+            (found, _) => Ok(found),
+        }
+    }
+
+    /// As [`find`](Self::find), and beside it the id of the container that was named, if that is not
+    /// this machine's.
+    pub(super) async fn look(
+        &self,
+        identity: &Identity,
+        provider_id: Option<&str>,
+    ) -> Result<(Option<Found>, Option<String>), DriverError> {
         let looked = |error: EngineError| driver_error(&error, Left::Nothing);
+        let mut not_ours = None;
         if let Some(name) = provider_id.and_then(instance_of)
             && let Some(found) = self.inspect(name).await.map_err(looked)?
         {
             let cluster = found.tag(CLUSTER) == identity.cluster_id;
             if cluster && found.tag(MACHINE) == identity.machine_name && found.name() == name {
-                return Ok(Some(found));
+                return Ok((Some(found), None));
             }
+            not_ours = (found.name() == name).then(|| crate::identity::provider_id(name));
         }
         let mut found = self.of_identity(identity).await.map_err(looked)?;
         match (found.pop(), found.pop()) {
-            (one, None) => Ok(one),
+            (one, None) => Ok((one, not_ours)),
             (Some(one), Some(two)) => {
                 let message = format!("both {} and {} are of this machine", one.name(), two.name());
                 Err(DriverError::out_of_range(message).reason("SEVERAL_INSTANCES").not_applied())
             }
-            (None, Some(_)) => Ok(None),
+            (None, Some(_)) => Ok((None, not_ours)),
         }
     }
 

@@ -16,12 +16,12 @@ mod watch;
 
 use std::fmt;
 
-use ostler_driver_sdk::{Class, DriverError, Readiness, Violation};
+use ostler_driver_sdk::{Class, DriverError, Readiness};
 
 use self::busy::Busy;
 use crate::engine::Engine;
 use crate::errors::bad_spec;
-use crate::spec::ProviderSpec;
+use crate::spec::{Permissions, ProviderSpec, Refusal};
 
 pub(crate) use find::{Found, claim, tag_file};
 
@@ -32,26 +32,26 @@ pub const PROVIDER: &str = "docker.ostler.dev";
 #[derive(Clone)]
 pub struct DockerDriver {
     engine: Engine,
-    allow_privileged: bool,
+    permissions: Permissions,
     busy: Busy,
     readiness: Readiness,
 }
 
 impl DockerDriver {
-    /// A driver for an engine. It refuses privileged containers.
+    /// A driver for an engine. It gives classes nothing of the host.
     pub fn new(engine: Engine) -> Self {
         Self {
             engine,
-            allow_privileged: false,
+            permissions: Permissions::default(),
             busy: Busy::default(),
             readiness: Readiness::default(),
         }
     }
 
-    /// Makes privileged containers where a class asks for them: they are root of the host.
+    /// Gives classes what they ask for of the host, as far as it is allowed here.
     #[must_use]
-    pub fn allow_privileged(mut self, allowed: bool) -> Self {
-        self.allow_privileged = allowed;
+    pub fn allow(mut self, permissions: Permissions) -> Self {
+        self.permissions = permissions;
         self
     }
 
@@ -62,23 +62,21 @@ impl DockerDriver {
         if !violations.is_empty() {
             return Err(bad_spec(&violations));
         }
-        match self.refusal(&spec) {
-            None => Ok(spec),
-            Some(violation) => {
-                let message = format!("providerSpec.privileged: {}", violation.description);
-                Err(DriverError::failed_precondition(message)
-                    .reason("PRIVILEGED_NOT_ALLOWED")
-                    .not_applied()
-                    .violation(violation.path, violation.description))
-            }
-        }
+        let refusals = self.permissions.refusals(&spec);
+        if refusals.is_empty() { Ok(spec) } else { Err(not_allowed(&refusals)) }
     }
+}
 
-    /// What this driver does not do, although the spec is good.
-    fn refusal(&self, spec: &ProviderSpec) -> Option<Violation> {
-        let why = "the driver makes no privileged containers: start it with --allow-privileged, or leave it out";
-        (spec.privileged && !self.allow_privileged).then(|| Violation::new("privileged", why))
-    }
+/// The spec is good, and whoever started the driver does not let classes have this.
+fn not_allowed(refusals: &[Refusal]) -> DriverError {
+    let texts = refusals.iter().map(|Refusal { violation, .. }| {
+        format!("providerSpec.{}: {}", violation.path, violation.description)
+    });
+    let error = DriverError::failed_precondition(texts.collect::<Vec<_>>().join("; "));
+    let reason = refusals.first().map_or("NOT_ALLOWED", |first| first.reason);
+    refusals.iter().fold(error.reason(reason).not_applied(), |error, Refusal { violation, .. }| {
+        error.violation(violation.path.clone(), violation.description.clone())
+    })
 }
 
 impl fmt::Debug for DockerDriver {

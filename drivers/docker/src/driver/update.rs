@@ -58,6 +58,7 @@ impl DockerDriver {
         let paths = [
             ("cpu", has.nano_cpus != wanted.nano_cpus),
             ("memory", has.memory != wanted.memory),
+            ("pids", has.pids != wanted.pids),
             ("restartPolicy", has.restart != wanted.restart),
         ];
         let paths: Vec<_> = paths
@@ -86,6 +87,7 @@ pub(super) fn limits(spec: &ProviderSpec) -> Limits {
     Limits {
         nano_cpus: spec.cpu.map_or(0, crate::spec::Cpu::nanos),
         memory: spec.memory.map_or(0, crate::spec::Memory::bytes),
+        pids: spec.pids.count(),
         restart: spec.restart_policy,
     }
 }
@@ -100,6 +102,7 @@ fn lifted(has: Limits, wanted: Limits, all: Capacity) -> Limits {
     Limits {
         nano_cpus: lift(has.nano_cpus, wanted.nano_cpus, all.nano_cpus),
         memory: lift(has.memory, wanted.memory, all.memory),
+        pids: wanted.pids,
         restart: wanted.restart,
     }
 }
@@ -145,7 +148,7 @@ mod tests {
     fn a_limit_that_is_taken_away_becomes_all_that_there_is() {
         let restart = RestartPolicy::Always;
         let all = Capacity { nano_cpus: 2_000, memory: 9_000 };
-        let limits = |nano_cpus, memory| Limits { nano_cpus, memory, restart };
+        let limits = |nano_cpus, memory| Limits { nano_cpus, memory, pids: 64, restart };
         assert_eq!(lifted(limits(1, 1), limits(0, 0), all), limits(2_000, 9_000));
         assert_eq!(lifted(limits(1, 0), limits(0, 5), all), limits(2_000, 5));
         assert_eq!(lifted(limits(0, 1), limits(0, 0), all), limits(0, 9_000));

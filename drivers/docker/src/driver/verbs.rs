@@ -1,9 +1,9 @@
 //! The verbs.
 
 use ostler_driver_sdk::{
-    ClassReview, CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo, GetMachineStatus,
-    InitializeMachine, Instance, ListMachines, OptionalOperation, Readiness, UpdateMachine,
-    Updated, ValidateClass,
+    ClassReview, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo,
+    GetMachineStatus, InitializeMachine, Instance, ListMachines, OptionalOperation, Readiness,
+    UpdateMachine, Updated, ValidateClass,
 };
 
 use super::{DockerDriver, PROVIDER};
@@ -44,7 +44,7 @@ impl Driver for DockerDriver {
         self.update(request).await
     }
 
-    async fn delete_machine(&self, request: DeleteMachine) -> Result<(), DriverError> {
+    async fn delete_machine(&self, request: DeleteMachine) -> Result<Deletion, DriverError> {
         self.delete(request).await
     }
 
@@ -59,7 +59,8 @@ impl Driver for DockerDriver {
     async fn validate_class(&self, request: ValidateClass) -> Result<ClassReview, DriverError> {
         let mut review = request.review(ProviderSpec::violations);
         if let Ok(spec) = request.spec::<ProviderSpec>() {
-            review.violations.extend(self.refusal(&spec));
+            let refusals = self.permissions.refusals(&spec);
+            review.violations.extend(refusals.into_iter().map(|refusal| refusal.violation));
         }
         Ok(review)
     }

@@ -72,6 +72,8 @@ pub struct Limits {
     pub nano_cpus: i64,
     /// Bytes of memory; 0: all.
     pub memory: i64,
+    /// Processes and threads; 0 or less: all that the host has.
+    pub pids: i64,
     /// When it is started again.
     pub restart: RestartPolicy,
 }
@@ -162,6 +164,7 @@ impl Engine {
             nano_cpus: some(limits.nano_cpus),
             memory: some(limits.memory),
             memory_swap: some(limits.memory),
+            pids_limit: some(limits.pids),
             restart_policy: Some(restart(limits.restart)),
             ..ContainerUpdateBody::default()
         };
@@ -186,7 +189,7 @@ fn some(limit: i64) -> Option<i64> {
 fn body(new: NewContainer) -> ContainerCreateBody {
     let bindings = new.ports.iter().map(|port| {
         let binding = PortBinding {
-            host_ip: port.host_address.map(|address| address.to_string()),
+            host_ip: Some(port.address().to_string()),
             host_port: Some(port.host.map(|port| port.to_string()).unwrap_or_default()),
         };
         (port.key(), binding)
@@ -218,6 +221,7 @@ fn body(new: NewContainer) -> ContainerCreateBody {
             memory: some(new.limits.memory),
             // Without swap: else the limit is the double.
             memory_swap: some(new.limits.memory),
+            pids_limit: some(new.limits.pids),
             restart_policy: Some(restart(new.limits.restart)),
             network_mode: new.network,
             mounts: Some(new.volumes.into_iter().map(mount).collect()),
@@ -313,6 +317,7 @@ fn container(found: ContainerInspectResponse) -> Container {
         limits: Limits {
             nano_cpus: host.nano_cpus.unwrap_or_default(),
             memory: host.memory.unwrap_or_default(),
+            pids: host.pids_limit.unwrap_or_default(),
             restart: policy(host.restart_policy.as_ref()),
         },
         networks: networks.keys().cloned().chain(ids).collect(),

@@ -30,16 +30,24 @@ impl Engine {
         Ok(found.volumes.into_iter().flatten().map(part).collect())
     }
 
-    /// Makes a volume, or finds the one of this name.
+    /// Makes a volume, or finds the one of this name. One without any label is what an engine left that was killed
+    /// before it wrote the labels down: nobody would ever find it, so it is made anew.
     pub async fn make_volume(&self, new: NewVolume) -> Result<(), EngineError> {
         let docker = self.docker().await?;
+        let (name, labelled) = (new.name.clone(), !new.labels.is_empty());
         let request = VolumeCreateRequest {
             name: Some(new.name),
             driver: new.driver,
             labels: Some(new.labels.into_iter().collect()),
             ..VolumeCreateRequest::default()
         };
-        self.checked(Call::MakeVolume, docker.create_volume(request).await).map(drop)
+        let made = docker.create_volume(request.clone()).await;
+        let made = self.checked(Call::MakeVolume, made)?;
+        if labelled && made.labels.is_empty() {
+            self.remove_volume(&name).await?;
+            self.checked(Call::MakeVolume, docker.create_volume(request).await)?;
+        }
+        Ok(())
     }
 
     /// Removes a volume; one that is not there is gone.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ostler_driver_sdk::Violation;
 
-use super::limits::{LEAST_CPU, LEAST_MEMORY};
+use super::limits::{LEAST_CPU, LEAST_MEMORY, LEAST_PROCESSES, MOST_PROCESSES};
 use super::{
     CLAIM_FILE, Delivery, OWN_VARIABLES, ProviderSpec, RESERVED_TAG_PREFIXES, Resource, TAGS_FILE,
 };
@@ -110,7 +110,7 @@ impl ProviderSpec {
                 let at = format!("ports[{index}].containerPort");
                 found.push(Violation::new(at, "must be between 1 and 65535"));
             }
-            let host = port.host.map(|host| (host, port.host_address, port.protocol as u8));
+            let host = port.host.map(|host| (host, port.address(), port.protocol as u8));
             if host.is_some_and(|host| !taken.insert(host)) {
                 found.push(Violation::new(format!("ports[{index}].hostPort"), "is there twice"));
             }
@@ -123,6 +123,11 @@ impl ProviderSpec {
         }
         if self.memory.is_some_and(|memory| memory.bytes() < LEAST_MEMORY) {
             found.push(Violation::new("memory", "must be 6Mi or more, which is Docker's minimum"));
+        }
+        let pids = self.pids.count();
+        if !(LEAST_PROCESSES..=MOST_PROCESSES).contains(&pids) {
+            let why = format!("is {pids}; must be {LEAST_PROCESSES} to {MOST_PROCESSES}");
+            found.push(Violation::new("pids", why));
         }
     }
 
@@ -188,7 +193,7 @@ mod tests {
                 {"name": "w", "path": "/v/", "shared": true, "driver": "d"},
             ],
             "ports": [{"containerPort": 0, "hostPort": 80}, {"containerPort": 1, "hostPort": 80}],
-            "cpu": "1m", "memory": "4Mi",
+            "cpu": "1m", "memory": "4Mi", "pids": 15,
             "tags": {"volume": {"ostler.dev/cluster-id": "x"}},
         }))
         .unwrap();
@@ -213,6 +218,7 @@ mod tests {
                 "ports[1].hostPort",
                 "cpu",
                 "memory",
+                "pids",
                 "tags.volume[ostler.dev/cluster-id]",
             ]
         );

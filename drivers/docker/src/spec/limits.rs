@@ -10,6 +10,11 @@ pub(super) const LEAST_MEMORY: i64 = 6 * 1024 * 1024;
 /// Docker's smallest share of CPU, in nanos.
 pub(super) const LEAST_CPU: i64 = 10_000_000;
 
+/// Below this a machine cannot even be initialized: its init, a shell and what that starts.
+pub(super) const LEAST_PROCESSES: i64 = 16;
+/// What the kernel of a small host has for all of its processes (`kernel.pid_max`).
+pub(super) const MOST_PROCESSES: i64 = 32_768;
+
 /// A quantity that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no {what}: write e.g. {example}")]
@@ -112,6 +117,27 @@ impl TryFrom<Raw> for Memory {
 impl From<Memory> for String {
     fn from(memory: Memory) -> Self {
         memory.0.to_string()
+    }
+}
+
+/// How many processes and threads a container may have at once.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(transparent)]
+pub struct Processes(u32);
+
+impl Processes {
+    /// As Docker counts them.
+    pub fn count(self) -> i64 {
+        i64::from(self.0)
+    }
+}
+
+/// Enough for a node with many pods, and far below what the kernels of hosts have for all: a fork bomb ends in its machine.
+impl Default for Processes {
+    fn default() -> Self {
+        Self(4096)
     }
 }
 

@@ -3,6 +3,7 @@
 mod check;
 mod limits;
 mod parts;
+mod permissions;
 mod user_data;
 
 use std::collections::BTreeMap;
@@ -11,8 +12,9 @@ use ostler_driver_sdk::HotSpec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use limits::{Cpu, Memory, NotAQuantity, RestartPolicy};
+pub use limits::{Cpu, Memory, NotAQuantity, Processes, RestartPolicy};
 pub use parts::{Network, Port, Protocol, Volume};
+pub use permissions::{Permissions, Refusal};
 pub use user_data::{Delivery, UserData};
 
 /// Where the mutable tags of a machine are, inside its container.
@@ -61,6 +63,10 @@ pub struct ProviderSpec {
     #[ostler(hot)]
     #[serde(default)]
     pub memory: Option<Memory>,
+    /// Processes and threads that the container may have at once, 16 to 32768; left out, 4096. Changes on a running machine.
+    #[ostler(hot)]
+    #[serde(default)]
+    pub pids: Processes,
     /// When Docker starts the container again. Changes on a running machine.
     #[ostler(hot)]
     #[serde(default)]
@@ -169,6 +175,7 @@ mod tests {
         assert_eq!(spec.violations(), []);
         assert!(!spec.needs_initialization() && !spec.privileged);
         assert_eq!(spec.restart_policy, RestartPolicy::Always);
+        assert_eq!(spec.pids.count(), 4096);
         assert_eq!(spec.user_data.path, "/etc/ostler/user-data");
     }
 
@@ -179,6 +186,7 @@ mod tests {
             ("cpu", json!("500m"), None),
             ("memory", json!("64Mi"), None),
             ("restartPolicy", json!("Never"), None),
+            ("pids", json!(64), None),
             ("tags", json!({"volume": {"a": "b"}}), None),
             ("imagePullPolicy", json!("Always"), None),
             ("image", json!("j"), Some("image")),

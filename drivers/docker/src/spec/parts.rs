@@ -1,5 +1,7 @@
 //! Networks, volumes and ports of a container.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Network {
-    /// Name of the network; of one that is made for the machine, the last part of its name.
+    /// Name of the network; of one that is made for the machine, the last part of its name. That of the host (`host`) and of
+    /// other containers (`container:ID`) are refused unless the driver allows them.
     pub name: String,
     /// Made for the machine and deleted with it; else it is there and stays.
     #[serde(default)]
@@ -28,7 +31,7 @@ pub struct Volume {
     pub name: String,
     /// Where it is in the container.
     pub path: String,
-    /// It is there and stays; else it is made for the machine and deleted with it.
+    /// It is there and stays; else it is made for the machine and deleted with it. Refused unless the driver allows it.
     #[serde(default)]
     pub shared: bool,
     /// The container may not write.
@@ -50,9 +53,9 @@ pub struct Port {
     #[serde(default)]
     #[serde(rename = "hostPort")]
     pub host: Option<u16>,
-    /// Address of the host; left out, all.
+    /// Address of the host; left out, `127.0.0.1`. One that is not of loopback is refused unless the driver allows it.
     #[serde(default)]
-    pub host_address: Option<std::net::IpAddr>,
+    pub host_address: Option<IpAddr>,
     /// Protocol; TCP if left out.
     #[serde(default)]
     pub protocol: Protocol,
@@ -72,6 +75,11 @@ pub enum Protocol {
 }
 
 impl Port {
+    /// The address of the host that is listened on.
+    pub fn address(&self) -> IpAddr {
+        self.host_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+
     /// As Docker writes it, e.g. `80/tcp`.
     pub fn key(&self) -> String {
         let protocol = match self.protocol {

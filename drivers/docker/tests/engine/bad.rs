@@ -48,18 +48,60 @@ async fn every_class_that_the_engine_cannot_do_is_refused_with_its_path_and_noth
 }
 
 #[tokio::test]
-async fn privileged_machines_are_refused_unless_the_driver_allows_them() {
+async fn what_is_of_the_host_is_refused_before_the_engine_is_asked_unless_the_driver_allows_it() {
+    // An engine that is not there: nothing is asked of it.
+    let nowhere = "unix:///nobody/is/here.sock".parse().unwrap();
+    let driver = DockerDriver::new(Engine::new(nowhere));
+    for (more, reason, flag) in [
+        (json!({"privileged": true}), "PRIVILEGED_NOT_ALLOWED", "--allow-privileged"),
+        (
+            json!({"networks": [{"name": "host"}]}),
+            "HOST_NETWORK_NOT_ALLOWED",
+            "networks[0].name: host is not allowed by this driver: start it with --allow-host-network",
+        ),
+        (
+            json!({"volumes": [{"name": "keys", "path": "/keys", "shared": true}]}),
+            "SHARED_VOLUME_NOT_ALLOWED",
+            "--allow-shared-volumes",
+        ),
+        (
+            json!({"ports": [{"containerPort": 80, "hostPort": 80, "hostAddress": "0.0.0.0"}]}),
+            "HOST_PORT_NOT_ALLOWED",
+            "--allow-host-ports",
+        ),
+    ] {
+        let machine = Machine::new("part-of-the-host", &more);
+        let error = machine.create(&driver).await.unwrap_err();
+        assert_eq!(
+            (error.code(), error.certainty(), error.reason_word()),
+            (Code::FailedPrecondition, Certainty::NotApplied, reason)
+        );
+        assert!(error.message().contains(flag), "{error}");
+        assert_eq!(error.violations().len(), 1, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_machine_has_a_limit_of_processes_and_ports_on_loopback_unless_its_class_says_otherwise()
+{
     let Some(docker) = Docker::here() else { return };
     let driver = DockerDriver::new(docker.engine());
-    let machine = Machine::new("root-of-the-host", &json!({"privileged": true}));
+    let more = json!({"networks": [{"name": "bridge"}], "ports": [{"containerPort": 80}]});
+    let machine = Machine::new("bounded", &more);
     let _sweep = machine.swept(&docker);
-    let error = machine.create(&driver).await.unwrap_err();
-    assert_eq!(
-        (error.code(), error.certainty()),
-        (Code::FailedPrecondition, Certainty::NotApplied)
+    drop(machine.create(&driver).await.unwrap());
+    let (pids, address) = (
+        "{{.HostConfig.PidsLimit}}",
+        "{{range .NetworkSettings.Ports}}{{(index . 0).HostIp}}{{end}}",
     );
-    assert!(error.message().contains("--allow-privileged"), "{error}");
-    assert_eq!(docker.of_cluster(&machine.cluster), [""; 0]);
+    assert_eq!(docker.run(&["inspect", "-f", pids, &machine.container()]), "4096");
+    assert_eq!(docker.run(&["inspect", "-f", address, &machine.container()]), "127.0.0.1");
+    let mut spec = more;
+    spec["pids"] = json!(64);
+    let fewer = machine.with(&spec);
+    assert_eq!(fewer.update(&driver).await.unwrap().applied_paths, ["pids"]);
+    assert_eq!(docker.run(&["inspect", "-f", pids, &machine.container()]), "64");
+    machine.delete(&driver).await.unwrap();
 }
 
 #[tokio::test]

@@ -61,6 +61,21 @@ async fn an_engine_killed_in_the_middle_of_a_create_leaves_one_machine_after_the
     }
 }
 
+/// An engine makes the directory of a volume first, and writes its labels down then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_whose_labels_a_killed_engine_did_not_write_goes_with_its_machine() {
+    let Some(daemon) = Daemon::start().await else { return };
+    let docker = daemon.docker();
+    let driver = DockerDriver::new(docker.engine());
+    let before = docker.everything();
+    let machine = Machine::new("unlabelled", &whole());
+    docker.run(&["volume", "create", &format!("{}-data", machine.container())]);
+    drop(machine.create(&driver).await.unwrap());
+    assert_eq!(docker.of_cluster(&machine.cluster).len(), 3);
+    machine.delete(&driver).await.unwrap();
+    assert_eq!(docker.everything(), before);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_killed_in_the_middle_of_a_delete_leaves_nothing_after_the_next() {
     let Some(mut daemon) = Daemon::start().await else { return };

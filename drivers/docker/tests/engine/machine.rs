@@ -112,7 +112,7 @@ impl Machine {
     }
 
     pub(crate) async fn delete(&self, driver: &DockerDriver) -> Result<(), DriverError> {
-        driver.delete_machine(DeleteMachine { ctx: self.ctx(), provider_id: None }).await
+        driver.delete_machine(DeleteMachine { ctx: self.ctx(), provider_id: None }).await.map(drop)
     }
 
     pub(crate) async fn status(&self, driver: &DockerDriver) -> Result<Instance, DriverError> {

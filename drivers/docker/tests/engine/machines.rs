@@ -2,7 +2,7 @@
 
 use ostler_driver_docker::DockerDriver;
 use ostler_driver_sdk::{
-    Certainty, Code, CreateMachine, DeleteMachine, Driver as _, GetMachineStatus,
+    Certainty, Code, CreateMachine, DeleteMachine, Deletion, Driver as _, GetMachineStatus,
 };
 use serde_json::json;
 
@@ -186,13 +186,16 @@ async fn containers_of_others_are_left_alone_whatever_id_is_named() {
     let _sweeps = [machine.swept(&docker), other.swept(&docker)];
     drop(other.create(&driver).await.unwrap());
     let provider_id = Some(other.id());
-    driver
+    let deleted = driver
         .delete_machine(DeleteMachine { ctx: machine.ctx(), provider_id: provider_id.clone() })
         .await
         .unwrap();
+    assert_eq!(deleted, Deletion::NotOurs { provider_id: other.id() });
     let status =
         driver.get_machine_status(GetMachineStatus { ctx: machine.ctx(), provider_id }).await;
-    assert_eq!(status.unwrap_err().code(), Code::NotFound);
+    let refused = status.unwrap_err();
+    assert_eq!(refused.reason_word(), "NOT_OURS");
+    assert_eq!(refused.provider_id(), other.id());
     assert!(other.status(&driver).await.is_ok());
     // Somebody has the name of the container already.
     let taken = machine.sibling("taken");

@@ -1,11 +1,5 @@
 //! The driver against a real Docker Engine. Without one, every test is skipped with a line that says so.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    reason = "tests"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod bad;
 mod conformance;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ostler_driver_sdk::{
-    ClassReview, Context, CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo,
+    ClassReview, Context, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo,
     GetMachineStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, UpdateMachine,
     Updated, ValidateClass,
 };
@@ -127,7 +127,7 @@ impl Driver for Broken {
         self.update(request).await
     }
 
-    async fn delete_machine(&self, request: DeleteMachine) -> Result<(), DriverError> {
+    async fn delete_machine(&self, request: DeleteMachine) -> Result<Deletion, DriverError> {
         let _entered = self.enter()?;
         self.delete(request).await
     }

@@ -61,6 +61,7 @@ breakages! {
     PromotedServes "session/promoted-serves" "does not notice that it is promoted";
     StaleTerm "session/stale-term" "does what a core of an old term asks";
     NewOrder "session/new-order" "compares terms of different orders";
+    OutsideFencing "session/outside-fencing" "takes a core that only looks for the one that leads";
     Superseded "session/superseded" "takes another instance id when another stream took over";
     Basic "create/basic" "names another machine in the answer";
     SameIdTwice "create/same-id-twice" "makes a second instance when an operation is delivered again";
@@ -83,10 +84,14 @@ breakages! {
     StatusAfterCreate "status/after-create" "answers another id than the create did";
     StatusPure "status/pure" "initializes and tags the instance that it reads";
     StatusWrongProviderId "status/wrong-provider-id" "takes whatever has the provider id";
+    StatusNotOurs "status/not-ours" "says that an instance of others is absent";
     StatusTellsTags "status/tells-tags" "tells the UID that it is asked for";
     InitializeFlow "initialize/flow" "says initialized and does nothing";
     InitializeTwice "initialize/twice" "fails when it is done already";
     InitializeAbsent "initialize/absent" "initializes an instance that is not there";
+    InitializeNotOurs "initialize/not-ours" "says that an instance of others is absent";
+    DeleteSaysWhich "delete/says-which" "says deleted where nothing was";
+    DeleteNotOurs "delete/not-ours" "says gone where an instance of others is";
     DeleteBasic "delete/basic" "says gone and deletes nothing";
     DeleteTwice "delete/twice" "fails for an instance that it deleted already";
     DeleteUnknown "delete/unknown" "fails for an instance that was never there";
@@ -98,6 +103,7 @@ breakages! {
     ListErrorNotEmpty "list/error-not-empty" "answers an empty list when it may not look";
     ListOtherCluster "list/other-cluster" "lists the instances of all clusters";
     UpdateHot "update/hot" "says applied and changes nothing";
+    UpdateNotOurs "update/not-ours" "says that an instance of others is absent";
     UpdateIdempotent "update/idempotent" "fails when there is nothing to change";
     UpdatePartialHeals "update/partial-heals" "believes the spec that is said to be applied, and does not look";
     UpdateForeignTagsKept "update/foreign-tags-kept" "removes tags of others";

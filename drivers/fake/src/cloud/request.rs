@@ -41,6 +41,15 @@ pub struct Lookup<'a> {
     pub by_name: Option<&'a McmTags>,
 }
 
+/// What a deletion found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stopped {
+    /// Stopped, and left to be removed.
+    pub doomed: Vec<String>,
+    /// An instance that is there, was meant, and is not the machine's.
+    pub not_ours: Option<String>,
+}
+
 /// Why the cloud did not do what it was asked. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -60,8 +69,8 @@ pub enum Refusal {
         /// How many there are.
         count: usize,
     },
-    /// The instance belongs to another machine or cluster.
-    #[error("instance {provider_id} belongs to another machine or cluster and is not touched")]
+    /// There is an instance, and it belongs to another machine or cluster, or to nobody.
+    #[error("instance {provider_id} has other tags than this machine's")]
     Foreign {
         /// The instance.
         provider_id: String,
@@ -203,19 +212,21 @@ impl Cloud {
         identity: &Identity,
         provider_id: Option<&str>,
     ) -> Result<Vec<String>, CloudError> {
-        self.stop(Lookup { provider_id, identity, by_name: None })
+        Ok(self.stop(Lookup { provider_id, identity, by_name: None })?.doomed)
     }
 
     /// As [`begin_delete`](Self::begin_delete), for whatever is found so.
-    pub fn stop(&self, lookup: Lookup<'_>) -> Result<Vec<String>, CloudError> {
+    pub fn stop(&self, lookup: Lookup<'_>) -> Result<Stopped, CloudError> {
         self.transact(|state| {
             let doomed = owned(state, lookup);
+            let not_ours = not_ours(state, lookup).map(|it| it.provider_id.clone());
             let records = doomed
                 .iter()
                 .filter(|instance| !instance.deleting)
                 .map(|i| Record::Deleting { provider_id: i.provider_id.clone() })
                 .collect();
-            Ok((records, doomed.iter().map(|i| i.provider_id.clone()).collect()))
+            let doomed = doomed.iter().map(|i| i.provider_id.clone()).collect();
+            Ok((records, Stopped { doomed, not_ours }))
         })
     }
 
@@ -313,10 +324,29 @@ fn find<'a>(state: &'a State, lookup: Lookup<'_>) -> Result<&'a Instance, Refusa
     let by_uid: Vec<_> = state.of_identity(identity).collect();
     let found = if by_uid.is_empty() { named(state, lookup) } else { by_uid };
     match found.as_slice() {
-        [] => Err(Refusal::Absent { machine_name }),
+        [] => Err(match not_ours(state, lookup) {
+            Some(foreign) => Refusal::Foreign { provider_id: foreign.provider_id.clone() },
+            None => Refusal::Absent { machine_name },
+        }),
         [instance] => Ok(instance),
         several => Err(Refusal::Several { machine_name, count: several.len() }),
     }
+}
+
+/// An instance that is there, may be meant, and is not the machine's: that of the id, or else one of
+/// the machine's name that no cluster of ours has tagged.
+fn not_ours<'a>(state: &'a State, lookup: Lookup<'_>) -> Option<&'a Instance> {
+    let Lookup { provider_id, identity, by_name } = lookup;
+    let Some(id) = provider_id else {
+        let claimed = named(state, lookup);
+        return state.of_nobody(&identity.machine_name).find(|it| !claimed.contains(it));
+    };
+    let adopted = |found: &Instance| {
+        found.identity.machine_uid.is_empty()
+            && found.identity.machine_name == identity.machine_name
+            && by_name.is_some_and(|tags| tags.are_on(found))
+    };
+    state.instance(id).filter(|found| !fits(found, identity) && !adopted(found))
 }
 
 /// What machine-controller-manager made for the machine.

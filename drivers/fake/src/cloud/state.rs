@@ -226,6 +226,13 @@ impl State {
             .filter(move |it| it.identity.machine_name == name && tags.are_on(it))
     }
 
+    /// The instances of a machine of this name that carry neither a UID nor a cluster id of ours.
+    pub(super) fn of_nobody(&self, name: &str) -> impl Iterator<Item = &Instance> {
+        let ids = self.by_uid.get("").into_iter().flatten();
+        ids.filter_map(|id| self.instances.get(id))
+            .filter(move |it| it.identity.machine_name == name && it.identity.cluster_id.is_empty())
+    }
+
     /// What outlived its instance.
     pub fn leftovers(&self) -> impl Iterator<Item = &Leftover> {
         self.leftovers.iter()

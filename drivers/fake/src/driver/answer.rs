@@ -72,9 +72,7 @@ fn refused(refusal: &Refusal) -> DriverError {
     let error = match refusal {
         Refusal::Absent { .. } => DriverError::not_found(message),
         Refusal::Several { .. } => DriverError::out_of_range(message).reason("SEVERAL_INSTANCES"),
-        Refusal::Foreign { .. } => {
-            DriverError::failed_precondition(message).reason("FOREIGN_INSTANCE")
-        }
+        Refusal::Foreign { provider_id } => DriverError::not_ours(provider_id),
         Refusal::Incompatible { paths, .. } => paths.iter().fold(
             DriverError::already_exists(message).reason("INCOMPATIBLE_INSTANCE"),
             |error, path| error.violation(path.as_str(), "differs from the instance that exists"),

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use ostler_driver_sdk::{
-    ClassReview, CreateMachine, DeleteMachine, Driver, DriverError, DriverInfo, GetMachineStatus,
-    GetVolumeIds, InitializeMachine, Instance, ListMachines, OptionalOperation, UpdateMachine,
-    Updated, ValidateClass,
+    ClassReview, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo,
+    GetMachineStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, OptionalOperation,
+    UpdateMachine, Updated, ValidateClass,
 };
 
 use super::answer::{answer, answer_with, cloud_error, journal_error};
 use super::call::{Call, Need};
 use super::{FakeDriver, PROVIDER};
 use crate::cloud::{
-    Bootstrap, CLUSTER_TAG, Lookup, MACHINE_TAG, McmTags, NewInstance, Refusal, UID_TAG,
+    Bootstrap, CLUSTER_TAG, Lookup, MACHINE_TAG, McmTags, NewInstance, Refusal, Stopped, UID_TAG,
 };
 use crate::fault::{Action, Verb};
 use crate::spec::{ProviderSpec, Resource};
@@ -98,26 +98,27 @@ impl Driver for FakeDriver {
         .await
     }
 
-    async fn delete_machine(&self, request: DeleteMachine) -> Result<(), DriverError> {
+    async fn delete_machine(&self, request: DeleteMachine) -> Result<Deletion, DriverError> {
         let DeleteMachine { ctx, provider_id } = request;
         self.call((Verb::DeleteMachine, Need::Class), ctx, async |call| {
             check_credentials(call).await?;
             let identity = call.identity();
-            let doomed = self.cloud.stop(Lookup {
+            let stopped = self.cloud.stop(Lookup {
                 provider_id: provider_id.as_deref(),
                 identity: &identity,
                 by_name: by_name(call).as_ref(),
             });
-            let doomed = doomed.map_err(cloud_error)?;
+            let Stopped { doomed, not_ours } = stopped.map_err(cloud_error)?;
+            let ended = not_ours.map(|provider_id| Deletion::NotOurs { provider_id });
             if doomed.is_empty() {
-                return Ok(());
+                return Ok(ended.unwrap_or(Deletion::WasAbsent));
             }
             call.wait(call.spec.latency.delete.0).await.map_err(DriverError::partial)?;
             self.cloud.remove(&doomed).map_err(cloud_error)?;
             self.durable().await?;
             let machine = &identity.machine_name;
             tracing::info!(%machine, provider_ids = ?doomed, "instance is gone");
-            Ok(())
+            Ok(ended.unwrap_or(Deletion::Deleted))
         })
         .await
     }

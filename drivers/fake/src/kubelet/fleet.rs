@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{OpenOptions, TryLockError};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,7 +99,8 @@ async fn wait_for_turn(cloud: &Cloud) -> Result<Option<std::fs::File>, JournalEr
     let mut lock = path.clone().into_os_string();
     lock.push(".kubelets");
     let failed = |source| JournalError::Io { path: path.clone(), what: "lock it", source };
-    let file = OpenOptions::new().create(true).append(true).open(lock).map_err(failed)?;
+    let file =
+        OpenOptions::new().create(true).append(true).mode(0o600).open(lock).map_err(failed)?;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(Some(file)),

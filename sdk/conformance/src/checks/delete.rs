@@ -1,6 +1,6 @@
 //! DeleteMachine.
 
-use ostler_proto::v1alpha1::MachineErrorCode;
+use ostler_proto::v1alpha1::{DeletionOutcome, MachineErrorCode};
 
 use super::status::same_instance;
 use crate::bench::Bench;
@@ -62,6 +62,26 @@ pub(super) const CHECKS: &[Check] = &[
         run: |bench| Box::pin(dependents(bench)),
     },
     Check {
+        name: "delete/says-which",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "says DELETED where there was an instance, and WAS_ABSENT where there was none",
+        why: "of a machine that it never adopted the core believes the absence only when it hears it twice",
+        manual: MANUAL,
+        run: |bench| Box::pin(says_which(bench)),
+    },
+    Check {
+        name: "delete/not-ours",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "says NOT_OURS, and which instance, where the provider id names one of another machine",
+        why: "taken for gone, the instance is left running with nobody who knows of it",
+        manual: "driver.proto, \"Not ours\"; operation.proto, DeleteMachineRequest",
+        run: |bench| Box::pin(super::not_ours::delete(bench)),
+    },
+    Check {
         name: "delete/foreign-cluster",
         tier: Tier::Must,
         needs: Needs::Session,
@@ -102,6 +122,16 @@ async fn unknown(bench: &Bench) -> Outcome {
     let machine = bench.machine();
     driver.ask(machine.delete("")).await?.result()?;
     driver.ask(machine.delete("conformance:///no-such-instance")).await?.result().map(drop)
+}
+
+async fn says_which(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let made = driver.create(&machine).await?;
+    let delete = machine.delete(&made.provider_id);
+    driver.ask(again(&delete)).await?.deletion(DeletionOutcome::Deleted)?;
+    driver.ask(again(&delete)).await?.deletion(DeletionOutcome::WasAbsent)?;
+    driver.ask(bench.machine().delete("")).await?.deletion(DeletionOutcome::WasAbsent).map(drop)
 }
 
 async fn by_uid(bench: &Bench) -> Outcome {

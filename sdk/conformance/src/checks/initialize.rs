@@ -34,6 +34,16 @@ pub(super) const CHECKS: &[Check] = &[
         run: |bench| Box::pin(twice(bench)),
     },
     Check {
+        name: "initialize/not-ours",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[KIND, Gate::Creates],
+        sentence: "says NOT_OURS, and which instance, where the provider id names one of another machine",
+        why: "taken for absent, the core makes another instance",
+        manual: "driver.proto, \"Not ours\"; operation.proto, InitializeMachineRequest",
+        run: |bench| Box::pin(super::not_ours::initialize(bench)),
+    },
+    Check {
         name: "initialize/absent",
         tier: Tier::Capability,
         needs: Needs::Session,

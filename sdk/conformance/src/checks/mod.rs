@@ -7,6 +7,7 @@ mod duplicates;
 mod initialize;
 mod interrupted;
 mod list;
+mod not_ours;
 mod resilience;
 mod secret;
 mod session;

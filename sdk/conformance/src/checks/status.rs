@@ -61,6 +61,16 @@ pub(super) const CHECKS: &[Check] = &[
         run: |bench| Box::pin(wrong_provider_id(bench)),
     },
     Check {
+        name: "status/not-ours",
+        tier: Tier::Must,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "says NOT_OURS, and which instance, where the provider id names one of another machine",
+        why: "taken for absent, the machine is made a second time, or given up while its instance runs",
+        manual: "driver.proto, \"Not ours\"; operation.proto, GetMachineStatusRequest",
+        run: |bench| Box::pin(super::not_ours::status(bench)),
+    },
+    Check {
         name: "status/tells-tags",
         tier: Tier::Must,
         needs: Needs::Session,

@@ -32,6 +32,16 @@ pub(super) const CHECKS: &[Check] = &[
         run: |bench| Box::pin(hot(bench)),
     },
     Check {
+        name: "update/not-ours",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[KIND, Gate::Creates],
+        sentence: "says NOT_OURS, and which instance, where the provider id names one of another machine",
+        why: "taken for absent, the operator looks for an instance that is there",
+        manual: "driver.proto, \"Not ours\"; operation.proto, UpdateMachineRequest",
+        run: |bench| Box::pin(super::not_ours::update(bench)),
+    },
+    Check {
         name: "update/idempotent",
         tier: Tier::Capability,
         needs: Needs::Session,

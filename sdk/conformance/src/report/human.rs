@@ -15,7 +15,9 @@ pub(super) fn result(result: &CheckResult) -> String {
     };
     match &result.verdict {
         Verdict::Passed => format!("✓ {}{tier}  {seconds:.1} s", result.name),
-        Verdict::Skipped { reason } => format!("– {}{tier}  skipped: {reason}", result.name),
+        Verdict::Skipped { reason } => {
+            format!("– {}{tier}  skipped: {}", result.name, one_line(reason))
+        }
         Verdict::Failed(finding) => {
             let mut text = format!("✗ {}{tier}  {seconds:.1} s\n", result.name);
             explain(&mut text, &result.sentence, finding);
@@ -41,6 +43,11 @@ fn explain(text: &mut String, sentence: &str, finding: &Finding) {
     }
 }
 
+/// What a driver says of itself begins no line of the report. What else it may do to a terminal is escaped by who prints it.
+fn one_line(text: &str) -> String {
+    text.replace('\r', "\\r").replace('\n', "\\n")
+}
+
 /// What it comes to.
 pub(super) fn summary(report: &Report) -> String {
     let counts = report.counts();
@@ -63,7 +70,10 @@ pub(super) fn summary(report: &Report) -> String {
     let super::DriverName { provider, name, version } = &report.driver;
     let _ = write!(
         text,
-        "{provider} ({name} {version}) is {verdict}: {} passed, {} failed, {} warned, {} skipped in {:.0} s",
+        "{} ({} {}) is {verdict}: {} passed, {} failed, {} warned, {} skipped in {:.0} s",
+        one_line(provider),
+        one_line(name),
+        one_line(version),
         counts.passed,
         counts.failed,
         counts.warned,

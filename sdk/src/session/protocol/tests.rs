@@ -12,7 +12,8 @@ fn protocol() -> Protocol {
 }
 
 fn welcome() -> proto::Welcome {
-    proto::Welcome { role: RoleKind::Active.into(), ..Default::default() }
+    let fencing_order = "lease".to_owned();
+    proto::Welcome { role: RoleKind::Active.into(), fencing_order, ..Default::default() }
 }
 
 fn live() -> Protocol {
@@ -188,11 +189,42 @@ fn nothing_starts_before_the_welcome_nor_after_the_drain_began() {
 fn a_role_of_an_old_term_changes_nothing() {
     let mut protocol = live();
     let role = |role: RoleKind, fencing_term| {
-        Received::Role(proto::SessionRole { role: role.into(), fencing_term, ..Default::default() })
+        let fencing_order = "lease".to_owned();
+        Received::Role(proto::SessionRole { role: role.into(), fencing_term, fencing_order })
     };
     receive(&mut protocol, role(RoleKind::Standby, 5));
     receive(&mut protocol, role(RoleKind::Active, 4));
     assert_eq!(protocol.refusal(), Some(Refusal::Standby));
     receive(&mut protocol, role(RoleKind::Active, 5));
     assert_eq!(protocol.refusal(), None);
+}
+
+#[test]
+fn a_core_that_only_looks_is_answered_changes_nothing_and_is_forgotten() {
+    let mut protocol = live();
+    operate(&mut protocol, "held");
+    finish(&mut protocol, "held");
+    protocol.on_disconnected();
+    let session_id = "look".to_owned();
+    let role = RoleKind::Active.into();
+    let look = proto::Welcome { session_id, role, ..Default::default() };
+    let heard = receive(&mut protocol, Received::Welcome(look));
+    assert_eq!(heard, ["welcomed", "completed held", "state READINESS_READY"]);
+    assert_eq!(operate(&mut protocol, "read"), ["accepted read", "start read"]);
+    finish(&mut protocol, "read");
+    receive(&mut protocol, ack("read"));
+    let request = Some(Request::DeleteMachine(proto::DeleteMachineRequest::default()));
+    let operation_id = "delete".to_owned();
+    let delete = proto::Operation { operation_id, request, ..Default::default() };
+    let refused = receive(&mut protocol, Received::Operation(delete));
+    assert_eq!(refused, ["completed delete"], "and not started");
+    receive(&mut protocol, ack("delete"));
+    protocol.on_disconnected();
+    let Sent::Hello(hello) = protocol.hello(SystemTime::UNIX_EPOCH) else { panic!() };
+    let resume = hello.resume.unwrap();
+    assert_ne!(resume.session_id, "look");
+    let held: Vec<_> = resume.operations.iter().map(|it| it.operation_id.as_str()).collect();
+    assert_eq!(held, ["held"]);
+    let fenced = protocol.fence.enter("lease", 0);
+    assert!(fenced.is_ok(), "the order of its core is still its own");
 }

@@ -47,6 +47,21 @@ impl Auth {
     }
 }
 
+/// Refuses a request that asks to be done as somebody else. To ignore that would do it with rights
+/// that the one who asks wanted to lay down.
+///
+/// # Errors
+/// It has a header `Impersonate-…` (403).
+pub(crate) fn refuse_impersonation(headers: &HeaderMap) -> Answer<()> {
+    let asked = headers.keys().find(|name| name.as_str().starts_with("impersonate-"));
+    let Some(name) = asked else { return Ok(()) };
+    let why = format!(
+        "impersonation is not supported by this server, and the request has the header {name}: \
+         leave out --as, --as-group and --as-uid"
+    );
+    Err(Status::forbidden_text(why))
+}
+
 /// The token of an `Authorization: Bearer` header; none if there is no such header or it is of
 /// another scheme.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {

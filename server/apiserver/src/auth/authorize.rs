@@ -56,7 +56,8 @@ pub(super) fn rules(identity: &Identity) -> impl Iterator<Item = &'static Rule> 
     bootstrapper.iter().chain(node)
 }
 
-fn is_bootstrapper(identity: &Identity) -> bool {
+/// Whether the user showed a bootstrap token.
+pub(crate) fn is_bootstrapper(identity: &Identity) -> bool {
     identity.groups.iter().any(|group| group == BOOTSTRAPPERS)
 }
 
@@ -106,6 +107,7 @@ mod tests {
             (Method::GET, "/apis", known),
             (Method::GET, "/openapi/v3/api/v1", known),
             (Method::GET, "/metrics", admins),
+            (Method::GET, "/backup", admins),
             (Method::GET, "/api/v1/namespaces/default/secrets/x", admins),
             (Method::GET, "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef", admins),
             (Method::GET, "/api/v1/nodes", admins),

@@ -4,7 +4,10 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::{kinds::access::text, store::Key};
+use crate::{
+    kinds::access::text,
+    store::{Key, Store},
+};
 
 use super::{Auth, Identity, authenticate::same};
 
@@ -12,6 +15,11 @@ use super::{Auth, Identity, authenticate::same};
 pub(crate) const BOOTSTRAPPERS: &str = "system:bootstrappers";
 /// The type of the secrets that stand for tokens.
 pub(crate) const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
+/// On the secret of a token: the one node that may be joined with it. Without it the token is good
+/// for every node that is not there yet.
+pub const NODE_ANNOTATION: &str = "ostler.dev/node-name";
+/// What the user names of those who show a token begin with.
+const USER_PREFIX: &str = "system:bootstrap:";
 const NAMESPACE: &str = "kube-system";
 const ID_LENGTH: usize = 6;
 const SECRET_LENGTH: usize = 16;
@@ -25,7 +33,7 @@ impl Auth {
         let (id, secret) = split(token)?;
         let name = format!("bootstrap-token-{id}");
         let key = Key::new("", "secrets", NAMESPACE, &name);
-        let object = self.context.store.get(&key)?.object();
+        let object = self.context.store.get(&key)?.readable()?;
         match holder(&object, id, secret, (self.context.clock)()) {
             Ok(identity) => Some(identity),
             Err(refusal) => {
@@ -87,7 +95,22 @@ fn holder(object: &Value, id: &str, secret: &str, now: Timestamp) -> Result<Iden
     let mut groups = vec![BOOTSTRAPPERS.to_owned()];
     groups.extend(further.iter().map(|&group| group.to_owned()));
     groups.dedup();
-    Ok(Identity::user(&format!("system:bootstrap:{id}"), groups))
+    let mut identity = Identity::user(&format!("{USER_PREFIX}{id}"), groups);
+    if let Some(node) = bound_to(object) {
+        identity.extra.insert(NODE_ANNOTATION.to_owned(), vec![node.to_owned()]);
+    }
+    Ok(identity)
+}
+
+fn bound_to(object: &Value) -> Option<&str> {
+    object.pointer("/metadata/annotations")?.get(NODE_ANNOTATION)?.as_str()
+}
+
+/// The one node that may be joined with the token of a user, as its secret says now.
+pub(crate) fn node_of_token(store: &Store, username: &str) -> Option<String> {
+    let name = format!("bootstrap-token-{}", username.strip_prefix(USER_PREFIX)?);
+    let object = store.get(&Key::new("", "secrets", NAMESPACE, &name))?.readable()?;
+    bound_to(&object).map(str::to_owned)
 }
 
 /// When the token of a secret ends, if it does. What is no time counts as long ago.
@@ -193,6 +216,15 @@ mod tests {
         let mut deleting = secret(&[]);
         deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         assert_eq!(holder(&deleting, "abcdef", SECRET, now), Err(Refusal::Deleting));
+    }
+
+    #[test]
+    fn a_token_is_bound_to_the_node_that_its_secret_names() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let mut object = secret(&[]);
+        assert_eq!(holder(&object, "abcdef", SECRET, now).unwrap().bound_node(), None);
+        object["metadata"] = json!({"annotations": {NODE_ANNOTATION: "n1"}});
+        assert_eq!(holder(&object, "abcdef", SECRET, now).unwrap().bound_node(), Some("n1"));
     }
 
     #[test]

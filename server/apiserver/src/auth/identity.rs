@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::authentication::v1::UserInfo;
 
+use super::bootstrap::NODE_ANNOTATION;
+
 /// Who a request is from. Put into the extensions of every request that reaches the handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -50,13 +52,19 @@ impl Identity {
     }
 
     /// Whether the user is one that is known.
-    pub(super) fn is_authenticated(&self) -> bool {
+    pub(crate) fn is_authenticated(&self) -> bool {
         self.groups.iter().any(|group| group == AUTHENTICATED)
     }
 
     /// Whether everything is allowed.
     pub fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)
+    }
+
+    /// The one node that the user may ask a certificate for, if there is such a bound: see
+    /// [`NODE_ANNOTATION`].
+    pub(crate) fn bound_node(&self) -> Option<&str> {
+        self.extra.get(NODE_ANNOTATION)?.first().map(String::as_str)
     }
 
     /// The same as a review shows it.

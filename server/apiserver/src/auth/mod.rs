@@ -7,7 +7,8 @@
 //!   everything, other authenticated users may read discovery and ask about themselves, and
 //!   everybody may read health and version. Whoever shows a bootstrap token may ask for a
 //!   certificate (`bootstrap`), and a node may do what concerns it: the rules are in `policy`,
-//!   `node` tells which objects those are, `restriction` what it may write into them.
+//!   `node` tells which objects those are (`bound` knows what its pods refer to), `restriction` what
+//!   it may write into them, and `quota` how much.
 //! * `token`: signed ServiceAccount tokens; `service_account` issues them and checks them against
 //!   the objects they stand for.
 //! * `review`: the answers of `authentication.k8s.io` and `authorization.k8s.io`, and
@@ -17,9 +18,11 @@ mod attributes;
 mod authenticate;
 mod authorize;
 mod bootstrap;
+mod bound;
 mod identity;
 mod node;
 mod policy;
+mod quota;
 mod restriction;
 mod review;
 mod secret;
@@ -31,15 +34,19 @@ use std::{io, path::Path, sync::Arc};
 use crate::{clock::Clock, context::Context, status::Answer};
 
 pub use attributes::{Attributes, Target};
-pub(crate) use authorize::permits;
+pub(crate) use authenticate::refuse_impersonation;
+pub(crate) use authorize::{is_bootstrapper, permits};
+pub use bootstrap::NODE_ANNOTATION;
 pub(crate) use bootstrap::{
-    SECRET_TYPE as BOOTSTRAP_SECRET_TYPE, expiration as bootstrap_expiration,
+    SECRET_TYPE as BOOTSTRAP_SECRET_TYPE, expiration as bootstrap_expiration, node_of_token,
 };
+pub(crate) use bound::Bound;
 pub use identity::Identity;
+pub(crate) use quota::{Quota, Reservation};
 pub(crate) use restriction::{Write, restrict};
 pub(crate) use review::Review;
-pub use secret::Secret;
-pub(crate) use secret::{keep, private_directory, read_private, write_private};
+pub use secret::{Secret, check_private_file, private_directory, read_private, write_private};
+pub(crate) use secret::{check_own_file, create_private, keep};
 
 use token::Signer;
 
@@ -49,6 +56,7 @@ pub(crate) struct Auth {
     context: Context,
     signer: Arc<Signer>,
     admin_token: Arc<Secret>,
+    bound: Bound,
 }
 
 impl Auth {
@@ -58,7 +66,8 @@ impl Auth {
         let admin_token = keep(directory, "admin-token", secret::random)?;
         let key = keep(directory, "token-signing-key", secret::random)?;
         let signer = Signer::new(key.expose().as_bytes());
-        Ok(Self { context, signer: Arc::new(signer), admin_token: Arc::new(admin_token) })
+        let bound = Bound::new(context.store.clone());
+        Ok(Self { context, signer: Arc::new(signer), admin_token: Arc::new(admin_token), bound })
     }
 
     /// Refuses what `identity` may not do.
@@ -72,7 +81,7 @@ impl Auth {
 
     /// Whether `identity` may do this.
     fn permits(&self, identity: &Identity, attributes: &Attributes) -> bool {
-        permits(identity, attributes, &self.context.store)
+        permits(identity, attributes, &self.bound)
     }
 
     /// The clock that credentials are judged by.

@@ -2,11 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{
-    certificates::kubelet,
-    kinds::access::text,
-    store::{Key, Prefix, Store},
-};
+use crate::certificates::kubelet;
 
 use super::{
     Attributes, Identity, Target,
@@ -70,29 +66,9 @@ impl Attributes {
     }
 }
 
-impl Bindings for Store {
-    fn node_of_pod(&self, namespace: &str, pod: &str) -> Option<String> {
-        let object = self.get(&Key::new("", "pods", namespace, pod))?.object();
-        let node = text(&object, "/spec/nodeName");
-        (!node.is_empty()).then(|| node.to_owned())
-    }
-
-    fn is_used(&self, node: &str, namespace: &str, resource: &str, name: &str) -> bool {
-        if namespace.is_empty() {
-            return false;
-        }
-        let pods = self.list(&Prefix::namespace("", "pods", namespace), None, None);
-        pods.records.iter().any(|record| {
-            let pod = record.object();
-            text(&pod, "/spec/nodeName") == node
-                && pod.get("spec").is_some_and(|spec| refers(spec, resource, Some(name)))
-        })
-    }
-}
-
-/// Whether a pod's spec refers to a secret or config map, or to any at all, wherever it does: each
-/// kind of reference has a field of its own, and in all of them the name stands in the same field.
-pub(super) fn refers(spec: &Value, resource: &str, name: Option<&str>) -> bool {
+/// The names of secrets or config maps that a pod's spec refers to, wherever it does: each kind of
+/// reference has a field of its own, and in all of them the name stands in the same field.
+pub(super) fn references<'a>(spec: &'a Value, resource: &str) -> Vec<&'a str> {
     let (holders, names): (&[&str], &[&str]) = match resource {
         "secrets" => (
             &[
@@ -107,26 +83,27 @@ pub(super) fn refers(spec: &Value, resource: &str, name: Option<&str>) -> bool {
         ),
         _ => (&["configMap", "configMapRef", "configMapKeyRef"], &["name"]),
     };
-    match spec {
-        Value::Object(fields) => fields.iter().any(|(field, value)| {
-            let held = holders.contains(&field.as_str()) && holds(value, names, name);
-            held || refers(value, resource, name)
-        }),
-        Value::Array(items) => items.iter().any(|item| refers(item, resource, name)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    let (mut found, mut left) = (Vec::new(), vec![spec]);
+    while let Some(value) = left.pop() {
+        match value {
+            Value::Object(fields) => {
+                for (field, value) in fields {
+                    if holders.contains(&field.as_str()) {
+                        let held = value
+                            .as_array()
+                            .map_or_else(|| std::slice::from_ref(value), Vec::as_slice);
+                        let named =
+                            held.iter().flat_map(|one| names.iter().map(|name| one.get(name)));
+                        found.extend(named.flatten().filter_map(Value::as_str));
+                    }
+                    left.push(value);
+                }
+            }
+            Value::Array(items) => left.extend(items),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
     }
-}
-
-fn holds(value: &Value, names: &[&str], wanted: Option<&str>) -> bool {
-    let one = |value: &Value| {
-        let mut found = names.iter().filter_map(|name| value.get(name).and_then(Value::as_str));
-        found.any(|name| wanted.is_none_or(|wanted| name == wanted))
-    };
-    match value {
-        Value::Array(items) => items.iter().any(one),
-        Value::Object(_) => one(value),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-    }
+    found
 }
 
 #[cfg(test)]
@@ -240,21 +217,22 @@ mod tests {
             "volumes": [{"name": "v", "secret": {"secretName": "mounted"}}, {"name": "w", "configMap": {"name": "files"}},
                 {"name": "x", "projected": {"sources": [{"secret": {"name": "projected"}}, {"configMap": {"name": "part"}}]}}],
         });
+        let refers = |resource: &str, name: &str| references(&spec, resource).contains(&name);
         for name in ["pull", "all", "one", "mounted", "projected"] {
-            assert!(refers(&spec, "secrets", Some(name)), "{name}");
-            assert!(!refers(&spec, "configmaps", Some(name)), "{name}");
+            assert!(refers("secrets", name), "{name}");
+            assert!(!refers("configmaps", name), "{name}");
         }
         for name in ["maps", "map", "files", "part"] {
-            assert!(refers(&spec, "configmaps", Some(name)), "{name}");
-            assert!(!refers(&spec, "secrets", Some(name)), "{name}");
+            assert!(refers("configmaps", name), "{name}");
+            assert!(!refers("secrets", name), "{name}");
         }
         for name in ["c", "A", "k", "v", "other"] {
-            let found = ["secrets", "configmaps"].map(|kind| refers(&spec, kind, Some(name)));
+            let found = ["secrets", "configmaps"].map(|kind| refers(kind, name));
             assert_eq!(found, [false, false], "{name}");
         }
         let none = json!({"containers": [{"name": "secret", "image": "configMap"}]});
         for kind in ["secrets", "configmaps"] {
-            assert!(refers(&spec, kind, None) && !refers(&none, kind, None), "{kind}");
+            assert!(references(&none, kind).is_empty(), "{kind}");
         }
     }
 }

@@ -27,13 +27,21 @@ pub(crate) struct Write<'a> {
     pub(crate) new: &'a Value,
 }
 
-/// Whether the one who asks may write this. Only nodes are restricted.
+/// Whether the one who asks may write this. Administrators may; a machine that joins and a node are
+/// restricted.
 ///
 /// # Errors
 /// They may not: the text says why.
 pub(crate) fn restrict(identity: &Identity, write: Write<'_>) -> Result<(), String> {
-    let Some(node) = identity.node() else { return Ok(()) };
     let Strategy::BuiltIn(kind) = write.resource.strategy else { return Ok(()) };
+    let asks = kind == BuiltIn::CertificateSigningRequest && write.old.is_none();
+    if asks && !identity.is_master() {
+        bare_request(write.new)?;
+        if let Some(node) = identity.bound_node() {
+            request_of(node, write.new)?;
+        }
+    }
+    let Some(node) = identity.node() else { return Ok(()) };
     #[expect(clippy::wildcard_enum_match_arm, reason = "nodes write nothing else")]
     match kind {
         BuiltIn::Node => node_object(node, write),
@@ -59,7 +67,17 @@ fn node_object(node: &str, write: Write<'_>) -> Result<(), String> {
         let verb = if write.old.is_none() { "set the following labels" } else { "modify labels" };
         return Err(format!("is not allowed to {verb}: {}", labels.join(", ")));
     }
-    let Some(old) = write.old else { return Ok(()) };
+    // nothing but the controllers that set one knows when it may go
+    let finalizers = "/metadata/finalizers";
+    if items(write.new, finalizers) != write.old.map_or(&[][..], |old| items(old, finalizers)) {
+        return Err(format!("node {node:?} is not allowed to set or remove finalizers"));
+    }
+    let Some(old) = write.old else {
+        if items(write.new, "/metadata/ownerReferences").is_empty() {
+            return Ok(());
+        }
+        return Err(format!("node {node:?} is not allowed to set ownerReferences"));
+    };
     // a write of the status does not write the spec, whatever it says of it
     if write.part.is_none() && items(old, "/spec/taints") != items(write.new, "/spec/taints") {
         return Err(format!("node {node:?} is not allowed to modify taints"));
@@ -124,14 +142,24 @@ fn pod(node: &str, write: Write<'_>) -> Result<(), String> {
     if old.pointer("/metadata/labels") != write.new.pointer("/metadata/labels") {
         return Err(format!("node {node:?} cannot update labels through pod status"));
     }
+    let finalizers = "/metadata/finalizers";
+    if items(old, finalizers) != items(write.new, finalizers) {
+        return Err(format!("node {node:?} cannot update finalizers through pod status"));
+    }
     Ok(())
 }
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
+/// The annotation of a pod that a node runs by itself.
+pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Whether a pod is the image of one that a node runs by itself.
+pub(super) fn is_mirror(pod: &Value) -> bool {
+    entries(pod, "/metadata/annotations").any(|(name, _)| name == MIRROR)
+}
 
 /// A node creates no pods but the images of those that it runs by itself.
 fn mirror_pod(node: &str, pod: &Value) -> Result<(), String> {
-    if !entries(pod, "/metadata/annotations").any(|(name, _)| name == MIRROR) {
+    if !is_mirror(pod) {
         return Err("pod does not have the annotation kubernetes.io/config.mirror: a node can \
                     only create mirror pods"
             .to_owned());
@@ -159,7 +187,8 @@ fn mirror_pod(node: &str, pod: &Value) -> Result<(), String> {
     let claims =
         items(pod, "/spec/volumes").iter().any(|one| one.get("persistentVolumeClaim").is_some());
     let spec = pod.get("spec").unwrap_or(&Value::Null);
-    let refers = ["secrets", "configmaps"].iter().any(|kind| node::refers(spec, kind, None));
+    let refers =
+        ["secrets", "configmaps"].iter().any(|kind| !node::references(spec, kind).is_empty());
     if !account.is_empty() || claims || refers {
         return Err(format!(
             "node {node:?} can not create pods that reference a service account, secrets, config \
@@ -174,6 +203,11 @@ fn request(node: &str, object: &Value) -> Result<(), String> {
     if text(object, "/spec/signerName") != kubelet::SIGNER {
         return Ok(());
     }
+    request_of(node, object)
+}
+
+/// Whether a request is for the certificate of this node.
+fn request_of(node: &str, object: &Value) -> Result<(), String> {
     let wanted = format!("{}{node}", kubelet::NODE_PREFIX);
     match certificate::request_of(object) {
         Some(Request { common_name, .. }) if common_name == wanted => Ok(()),
@@ -181,4 +215,29 @@ fn request(node: &str, object: &Value) -> Result<(), String> {
         None => Ok(()),
         Some(_) => Err(format!("can only create a node CSR with CN={wanted}")),
     }
+}
+
+/// The most bytes of a request: one with an RSA key of 4096 bits and a dozen names has 3 KB.
+const LONGEST_REQUEST: usize = 10 << 10;
+
+/// A request is one block of PEM and nothing around it: what is not read is not stored either.
+fn bare_request(object: &Value) -> Result<(), String> {
+    let request = certificate::bytes(object, "/spec/request").unwrap_or_default();
+    if request.len() > LONGEST_REQUEST {
+        let length = request.len();
+        return Err(format!(
+            "spec.request has {length} bytes, and a certificate request may have {LONGEST_REQUEST}"
+        ));
+    }
+    let text = String::from_utf8_lossy(&request);
+    let text = text.trim();
+    let dashes = "-----";
+    let alone = text.starts_with("-----BEGIN ")
+        && text.ends_with(dashes)
+        && text.matches(dashes).count() == 4;
+    // what holds no block at all is told by validation
+    if alone || !text.contains("-----BEGIN ") {
+        return Ok(());
+    }
+    Err("spec.request has text besides the one PEM block: leave it out".to_owned())
 }

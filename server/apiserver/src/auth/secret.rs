@@ -40,8 +40,14 @@ pub(super) fn random() -> String {
     BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>())
 }
 
+/// The least characters of a kept secret: 128 random bits take 22 in base64.
+const LEAST: usize = 22;
+
 /// The secret kept in `directory` under `name`, made anew if it is not there yet. Without a
 /// directory it is always new.
+///
+/// # Errors
+/// The file is not ours alone, or what it holds can be guessed.
 pub(crate) fn keep(
     directory: Option<&Path>,
     name: &str,
@@ -50,46 +56,191 @@ pub(crate) fn keep(
     let Some(directory) = directory else { return Ok(Secret::new(make())) };
     let path = directory.join(name);
     if let Some(found) = read_private(&path)? {
-        return Ok(Secret::new(found.trim().to_owned()));
+        let found = found.trim();
+        if found.len() < LEAST {
+            let length = found.len();
+            return Err(refusal(
+                &path,
+                &format!(
+                    "holds a secret of {length} characters, and fewer than {LEAST} can be guessed; \
+                     remove it to have a new one made"
+                ),
+            ));
+        }
+        return Ok(Secret::new(found.to_owned()));
     }
     let made = make();
     write_private(&path, &made)?;
     Ok(Secret::new(made))
 }
 
-/// The text of a file; none if it is missing or empty.
-pub(crate) fn read_private(path: &Path) -> io::Result<Option<String>> {
-    match fs::read_to_string(path) {
-        Ok(text) if text.trim().is_empty() => Ok(None),
-        Ok(text) => Ok(Some(text)),
+/// The text of a file that holds a secret; none if it is missing.
+///
+/// # Errors
+/// It is empty, is no plain file, belongs to somebody else, or others can read or write it: the
+/// text names it, and says what to do.
+pub fn read_private(path: &Path) -> io::Result<Option<String>> {
+    if !check_private_file(path)? {
+        return Ok(None);
+    }
+    let text = fs::read_to_string(path)?;
+    if text.trim().is_empty() {
+        return Err(refusal(path, "is empty; remove it to have a new one made"));
+    }
+    Ok(Some(text))
+}
+
+/// Whether there is a file at `path`, and whether it is ours alone.
+///
+/// # Errors
+/// It is no plain file, belongs to somebody else, or others can read or write it.
+pub fn check_private_file(path: &Path) -> io::Result<bool> {
+    let Some(found) = look_at_own_file(path)? else { return Ok(false) };
+    check_mode(path, &found, 0o077, "can be read or written by others", "600")?;
+    Ok(true)
+}
+
+/// The same for a file whose mode is set right when it is opened: how long it is, if it is there.
+pub(crate) fn check_own_file(path: &Path) -> io::Result<Option<u64>> {
+    let Some(found) = look_at_own_file(path)? else { return Ok(None) };
+    check_mode(path, &found, 0o022, "can be written by others", "600")?;
+    Ok(Some(found.len()))
+}
+
+fn look_at_own_file(path: &Path) -> io::Result<Option<fs::Metadata>> {
+    let Some(found) = look(path)? else { return Ok(None) };
+    if !found.is_file() {
+        return Err(refusal(path, "is no plain file, and links are not followed; remove it"));
+    }
+    check_owner(path, &found)?;
+    Ok(Some(found))
+}
+
+/// Writes a file that only its owner can read, whole or not at all. Its directory is made if it is
+/// missing, and is checked as [`private_directory`] does.
+///
+/// # Errors
+/// The directory is not ours alone, or the operating system refuses.
+pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(directory) = path.parent().filter(|one| !one.as_os_str().is_empty()) {
+        private_directory(directory)?;
+    }
+    let temporary = path.with_extension("new");
+    // what a process left that was killed, or a link that somebody put there: neither is written to
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(_) | Ok(()) => {}
+    }
+    let written = create_private(&temporary)
+        .and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        })
+        .and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        // what is left of it says nothing that the error does not
+        fs::remove_file(&temporary).ok();
+    }
+    written
+}
+
+/// A new file that only its owner can read.
+///
+/// # Errors
+/// There is something of this name, be it a link (`O_EXCL` follows none).
+pub(crate) fn create_private(path: &Path) -> io::Result<fs::File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, PRIVATE_FILE);
+    options.open(path)
+}
+
+/// Creates a directory that only its owner can enter, or checks one that is there: whoever can
+/// write it can put files of their own where ours are looked for.
+///
+/// # Errors
+/// It is a link or no directory, belongs to somebody else, or others can write it: the text names
+/// it, and says what to do.
+pub fn private_directory(path: &Path) -> io::Result<()> {
+    if look(path)?.is_none() {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, PRIVATE_DIRECTORY);
+        builder.create(path)?;
+    }
+    // also what was just made: somebody may have been faster
+    let Some(found) = look(path)? else { return Err(io::ErrorKind::NotFound.into()) };
+    if !found.is_dir() {
+        return Err(refusal(
+            path,
+            "is no directory, or a link to one, and links are not followed; name the directory \
+             itself",
+        ));
+    }
+    check_owner(path, &found)?;
+    check_mode(path, &found, 0o022, "can be written by others", "700")
+}
+
+/// What is at `path` itself; links are not followed.
+fn look(path: &Path) -> io::Result<Option<fs::Metadata>> {
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok(Some(found)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Writes a file that only its owner can read, whole or not at all.
-pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    if let Some(directory) = path.parent() {
-        private_directory(directory)?;
+#[cfg(unix)]
+fn check_owner(path: &Path, found: &fs::Metadata) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    let (owner, own) = (found.uid(), nix::unistd::geteuid().as_raw());
+    if owner == own {
+        return Ok(());
     }
-    let temporary = path.with_extension("new");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, PRIVATE_FILE);
-    let mut file = options.open(&temporary)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)
+    Err(refusal(
+        path,
+        &format!(
+            "belongs to user {owner}, and this is user {own}; give it to this user after a look \
+             at what is in it, or choose another"
+        ),
+    ))
 }
 
-/// Creates a directory that only its owner can enter.
-pub(crate) fn private_directory(path: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, PRIVATE_DIRECTORY);
-    builder.create(path)
+#[cfg(not(unix))]
+fn check_owner(_: &Path, _: &fs::Metadata) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(unix)]
+fn check_mode(
+    path: &Path,
+    found: &fs::Metadata,
+    forbidden: u32,
+    what: &str,
+    wanted: &str,
+) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = found.permissions().mode() & 0o7777;
+    if mode & forbidden == 0 {
+        return Ok(());
+    }
+    let text = format!(
+        "{what} (mode {mode:03o}); `chmod {wanted}` it after a look at what is in it, or choose \
+         another"
+    );
+    Err(refusal(path, &text))
+}
+
+#[cfg(not(unix))]
+fn check_mode(_: &Path, _: &fs::Metadata, _: u32, _: &str, _: &str) -> io::Result<()> {
+    Ok(())
+}
+
+fn refusal(path: &Path, why: &str) -> io::Error {
+    let text = format!("{} {why}", path.display());
+    io::Error::new(io::ErrorKind::PermissionDenied, text)
 }
 
 #[cfg(test)]
@@ -109,6 +260,81 @@ mod tests {
             let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
             assert_eq!(mode(&private.join("key")), 0o600);
             assert_eq!(mode(&private), 0o700);
+        }
+    }
+
+    #[test]
+    fn a_secret_that_can_be_guessed_or_was_lost_is_refused_by_its_file() {
+        let directory = tempfile::tempdir().unwrap();
+        for (text, why) in [("ab", "2 characters"), ("", "is empty"), ("  \n", "is empty")] {
+            write_private(&directory.path().join("admin-token"), text).unwrap();
+            let refused = keep(Some(directory.path()), "admin-token", random).unwrap_err();
+            let refused = refused.to_string();
+            assert!(refused.contains("admin-token") && refused.contains(why), "{refused}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_directory_that_others_can_write_or_that_is_a_link_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        private_directory(&at("good")).unwrap();
+        private_directory(&at("good")).unwrap();
+        symlink(at("good"), at("link")).unwrap();
+        fs::write(at("file"), "").unwrap();
+        for mode in [0o777, 0o770, 0o702, 0o1777] {
+            let open = at(&format!("open-{mode:o}"));
+            fs::create_dir(&open).unwrap();
+            fs::set_permissions(&open, fs::Permissions::from_mode(mode)).unwrap();
+            let refused = private_directory(&open).unwrap_err().to_string();
+            assert!(refused.contains("can be written by others"), "{refused}");
+            let refused = write_private(&open.join("x"), "x").unwrap_err().to_string();
+            assert!(refused.contains(&format!("{mode:03o}")), "{refused}");
+        }
+        for name in ["link", "file"] {
+            let refused = private_directory(&at(name)).unwrap_err().to_string();
+            assert!(refused.contains("is no directory"), "{refused}");
+        }
+        let readable = at("readable");
+        fs::create_dir(&readable).unwrap();
+        fs::set_permissions(&readable, fs::Permissions::from_mode(0o755)).unwrap();
+        private_directory(&readable).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn planted_files_and_links_are_neither_read_nor_written_through() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        fs::write(at("victim"), "before").unwrap();
+        // what an earlier version wrote through
+        symlink(at("victim"), at("token.new")).unwrap();
+        symlink(at("victim"), at("token")).unwrap();
+        assert!(create_private(&at("token.new")).is_err(), "a link is not followed");
+        assert!(keep(Some(root.path()), "token", random).is_err(), "a link is not read");
+        write_private(&at("token"), "secret").unwrap();
+        assert_eq!(fs::read_to_string(at("victim")).unwrap(), "before");
+        assert!(fs::symlink_metadata(at("token")).unwrap().is_file());
+
+        let planted = at("planted");
+        fs::write(&planted, "x".repeat(43)).unwrap();
+        fs::set_permissions(&planted, fs::Permissions::from_mode(0o666)).unwrap();
+        let refused = keep(Some(root.path()), "planted", random).unwrap_err().to_string();
+        assert!(refused.contains("planted") && refused.contains("chmod 600"), "{refused}");
+        if nix::unistd::geteuid().is_root() {
+            let somebody = Some(65534);
+            fs::set_permissions(&planted, fs::Permissions::from_mode(0o600)).unwrap();
+            std::os::unix::fs::chown(&planted, somebody, None).unwrap();
+            let refused = keep(Some(root.path()), "planted", random).unwrap_err().to_string();
+            assert!(refused.contains("belongs to user 65534"), "{refused}");
+            let theirs = at("theirs");
+            fs::create_dir(&theirs).unwrap();
+            std::os::unix::fs::chown(&theirs, somebody, None).unwrap();
+            let refused = private_directory(&theirs).unwrap_err().to_string();
+            assert!(refused.contains("belongs to user 65534"), "{refused}");
         }
     }
 

@@ -16,10 +16,14 @@ use super::{
     token::{Claims, ISSUER, Kubernetes, Named},
 };
 
-/// The shortest and the longest life of a token, and the usual one, in seconds.
+/// The shortest life of a token, and the usual one, in seconds.
 const MIN_SECONDS: i64 = 600;
-const MAX_SECONDS: i64 = 1 << 32;
 const DEFAULT_SECONDS: i64 = 3600;
+/// What can be asked for, and what is granted at most: nothing takes a token back that leaked, but
+/// the end of its ServiceAccount. Who asks for more gets this and is told, as kube-apiserver does it
+/// with `--service-account-max-token-expiration`.
+const MAX_SECONDS: i64 = 1 << 32;
+const MOST_SECONDS: i64 = 24 * 3600;
 
 /// The kinds that a token may be bound to, with their resources and whether they have a namespace.
 const BINDABLE: [(&str, &str, bool); 3] =
@@ -44,6 +48,7 @@ impl Auth {
         let now = (self.context.clock)();
         let seconds = request.spec.expiration_seconds.unwrap_or(DEFAULT_SECONDS);
         valid_duration(seconds)?;
+        let seconds = seconds.min(MOST_SECONDS);
         if request.spec.audiences.is_empty() {
             request.spec.audiences = Self::own_audience();
         }
@@ -158,7 +163,8 @@ impl Auth {
     }
 
     fn uid_of(&self, resource: &str, namespace: &str, name: &str) -> Option<String> {
-        let object = self.context.store.get(&Key::new("", resource, namespace, name))?.object();
+        let object =
+            self.context.store.get(&Key::new("", resource, namespace, name))?.readable()?;
         object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned)
     }
 }

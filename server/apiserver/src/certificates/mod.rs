@@ -22,3 +22,17 @@ pub use kept::PkiError;
 pub(crate) use request::Request;
 pub use server::TlsMaterial;
 pub(crate) use signer::{SignError, sign};
+
+/// Reads a certificate request as it is sent: for the fuzz target.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn fuzz(data: &[u8]) {
+    let encoded = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, data);
+    let pem = format!(
+        "-----BEGIN CERTIFICATE REQUEST-----\n{encoded}\n-----END CERTIFICATE REQUEST-----\n"
+    );
+    for text in [data, pem.as_bytes()] {
+        if let Ok(request) = request::Request::parse(text) {
+            request.key().ok();
+        }
+    }
+}

@@ -55,7 +55,8 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Reads the first request of a PEM text.
+    /// Reads the first request of a PEM text. A request is read field by field, each to its known shape:
+    /// nothing recurses over what is nested in it.
     ///
     /// # Errors
     /// There is none, or it cannot be read.

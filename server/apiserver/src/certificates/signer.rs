@@ -9,8 +9,10 @@ use super::{
     request::KeyError,
 };
 
-/// How long a certificate is good for if the request does not say, and at most.
-const LONGEST: SignedDuration = SignedDuration::from_hours(24 * 365);
+/// How long a certificate is good for if the request does not say, and at most. Nothing takes it
+/// back, not even the end of its Node: this is how long a stolen one is of use. Kubelets ask for the
+/// next one after 70 to 90 % of it.
+const LONGEST: SignedDuration = SignedDuration::from_hours(24 * 30);
 /// How long it is good for at least.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(10);
 /// Certificates begin that much early, for servers whose clocks are behind.
@@ -73,7 +75,7 @@ mod tests {
         let request = params.serialize_request(&KeyPair::generate().unwrap()).unwrap();
         let request = Request::parse(request.pem().unwrap().as_bytes()).unwrap();
         for (asked, seconds) in
-            [(None, 365 * 86400), (Some(3600), 3600), (Some(1), 600), (Some(1 << 31), 365 * 86400)]
+            [(None, 30 * 86400), (Some(3600), 3600), (Some(1), 600), (Some(1 << 31), 30 * 86400)]
         {
             let pem = sign(&authority, &request, asked, now).unwrap();
             let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();

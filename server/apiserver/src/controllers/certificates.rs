@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 
 use super::{Controller, Outcome, Plane, Queue, Update, settled};
 use crate::{
-    auth::{Attributes, Identity, Target, permits},
+    auth::{
+        Attributes, Bound, Identity, NODE_ANNOTATION, Target, is_bootstrapper, node_of_token,
+        permits,
+    },
     certificates::{Authority, Request, SignError, kubelet, sign},
     kinds::{
         access::{items, number, object_in, set, text},
@@ -26,11 +29,30 @@ const PLURAL: &str = "certificatesigningrequests";
 pub(super) struct Certificates {
     plane: Plane,
     authority: Arc<Authority>,
+    bound: Bound,
 }
 
 impl Certificates {
     pub(super) fn new(plane: Plane, authority: Arc<Authority>) -> Self {
-        Self { plane, authority }
+        let bound = Bound::new(plane.context.store.clone());
+        Self { plane, authority, bound }
+    }
+
+    /// What a bootstrap token is good for: the node that its secret names, and without that any that
+    /// is not there yet. Whoever holds one machine's token must not become another's node.
+    fn reach(&self, request: &Value, requester: &Identity, node: &str) -> Reach {
+        if requester.is_master() || !is_bootstrapper(requester) {
+            return Reach::Granted;
+        }
+        let store = &self.plane.context.store;
+        let said = request.pointer("/spec/extra").and_then(|extra| extra.get(NODE_ANNOTATION));
+        let said = said.and_then(|nodes| nodes.get(0)?.as_str()).map(str::to_owned);
+        match said.or_else(|| node_of_token(store, &requester.username)) {
+            Some(bound) if bound == node => Reach::Granted,
+            Some(bound) => Reach::Bound(bound),
+            None if store.get(&Key::new("", "nodes", "", node)).is_some() => Reach::Taken,
+            None => Reach::Granted,
+        }
     }
 
     /// Whether the requester may have a certificate of this sort without anybody being asked.
@@ -44,7 +66,7 @@ impl Certificates {
         };
         let fields = FieldSelector::default();
         let attributes = Attributes { verb: "create".to_owned(), target, fields };
-        permits(requester, &attributes, &self.plane.context.store)
+        permits(requester, &attributes, &self.bound)
     }
 
     /// What a step writes into the request of this name.
@@ -56,6 +78,10 @@ impl Certificates {
     ) -> Result<Option<Written>, SignError> {
         Ok(Some(match step {
             Step::None => return Ok(None),
+            Step::Wait(node) => {
+                tell_of_taken(name, &node);
+                return Ok(None);
+            }
             Step::Refuse(why) => {
                 tracing::info!(request = name, why, "a certificate request cannot be signed");
                 Written::Failure(failure("SignerValidationFailure", &why))
@@ -90,6 +116,15 @@ impl Certificates {
     }
 }
 
+fn tell_of_taken(request: &str, node: &str) {
+    tracing::warn!(
+        request,
+        node,
+        "a bootstrap token asks for the certificate of a node that is there already: `kubectl \
+         certificate approve` it, or delete the Node first"
+    );
+}
+
 /// What is written into a request.
 enum Written {
     Approval(Value),
@@ -118,14 +153,27 @@ enum Step {
     None,
     /// It can never be signed.
     Refuse(String),
+    /// It waits for an administrator, who is told: it is for a node that is there already.
+    Wait(String),
     /// It is approved.
     Approve(&'static str),
     /// It is signed.
     Sign(Request),
 }
 
-/// `may` says whether the requester may have a certificate of this sort without being asked.
-fn next(object: &Value, may: impl Fn(&str) -> bool) -> Step {
+/// Whether a requester may have the certificate of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reach {
+    Granted,
+    /// It is bound to another node.
+    Bound(String),
+    /// The node is there already, and nothing says that it is the requester's.
+    Taken,
+}
+
+/// `may` says whether the requester may have a certificate of this sort without being asked, and
+/// `reach` whether that of this node.
+fn next(object: &Value, may: impl Fn(&str) -> bool, reach: impl Fn(&str) -> Reach) -> Step {
     let done = !text(object, "/status/certificate").is_empty();
     let ended = done || has_condition(object, DENIED) || has_condition(object, FAILED);
     if ended || text(object, "/spec/signerName") != kubelet::SIGNER {
@@ -151,12 +199,19 @@ fn next(object: &Value, may: impl Fn(&str) -> bool) -> Step {
         let why = "Auto approving self kubelet client certificate after SubjectAccessReview.";
         return Step::Approve(why);
     }
-    if may("nodeclient") {
-        return Step::Approve(
-            "Auto approving kubelet client certificate after SubjectAccessReview.",
-        );
+    if !may("nodeclient") {
+        return Step::None;
     }
-    Step::None
+    let node = kubelet::node_of(&request.common_name).unwrap_or_default();
+    match reach(node) {
+        Reach::Granted => {
+            Step::Approve("Auto approving kubelet client certificate after SubjectAccessReview.")
+        }
+        Reach::Bound(bound) => {
+            Step::Refuse(format!("the bootstrap token is good for node {bound} alone"))
+        }
+        Reach::Taken => Step::Wait(node.to_owned()),
+    }
 }
 
 /// Who made a request.
@@ -182,9 +237,10 @@ impl Controller for Certificates {
 
     async fn act(&mut self, key: Key) -> Outcome {
         let Some(record) = self.plane.context.store.get(&key) else { return Outcome::Done };
-        let object = record.object();
+        let Some(object) = record.readable() else { return Outcome::Done };
         let requester = requester(&object);
-        let step = next(&object, |sort| self.may(&requester, sort));
+        let reach = |node: &str| self.reach(&object, &requester, node);
+        let step = next(&object, |sort| self.may(&requester, sort), reach);
         match self.written(step, key.name(), number(&object, "/spec/expirationSeconds")) {
             Ok(None) => Outcome::Done,
             Ok(Some(written)) => self.write(&object, written).await,

@@ -85,12 +85,12 @@ impl Definitions {
 
     fn all(&self) -> Vec<Value> {
         let page = self.plane.context.store.list(&Prefix::resource(GROUP, PLURAL), None, None);
-        page.records.iter().map(crate::store::Record::object).collect()
+        page.records.iter().filter_map(crate::store::Record::readable).collect()
     }
 
     fn read(&self, name: &str) -> Option<Value> {
         let record = self.plane.context.store.get(&Key::new(GROUP, PLURAL, "", name))?;
-        Some(record.object())
+        record.readable()
     }
 
     /// Names that other definitions of the group hold.
@@ -162,7 +162,7 @@ impl Definitions {
         let range = Prefix::resource(group, plural);
         let mut refused = false;
         for record in store.list(&range, None, None).records {
-            if is_deleting(&record.object()) {
+            if record.readable().is_some_and(|object| is_deleting(&object)) {
                 continue;
             }
             let Some(path) = self.plane.path(&record.key) else {

@@ -126,7 +126,7 @@ impl Controller for Expiry {
     async fn act(&mut self, key: Key) -> Outcome {
         let Some(mortal) = mortal(&key) else { return Outcome::Done };
         let Some(record) = self.plane.context.store.get(&key) else { return Outcome::Done };
-        let object = record.object();
+        let Some(object) = record.readable() else { return Outcome::Done };
         let Some(end) = end(mortal, &object) else { return Outcome::Done };
         let now = (self.plane.context.clock)();
         if now < end {

@@ -81,7 +81,7 @@ impl Namespaces {
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions",
             "propagationPolicy": "Background"});
         for record in self.contents(namespace).filter(|record| which(&record.key)) {
-            if is_deleting(&record.object()) {
+            if record.readable().is_some_and(|object| is_deleting(&object)) {
                 continue;
             }
             let Some(path) = self.plane.path(&record.key) else { continue };
@@ -98,7 +98,7 @@ impl Namespaces {
         for record in self.contents(namespace).filter(|record| which(&record.key)) {
             let resource = format!("{}.{}", record.key.resource(), record.key.group());
             *remaining.resources.entry(resource).or_default() += 1;
-            let object = record.object();
+            let object = record.readable().unwrap_or_default();
             let finalizers = items(&object, "/metadata/finalizers").iter();
             for finalizer in finalizers.filter_map(Value::as_str) {
                 *remaining.finalizers.entry(finalizer.to_owned()).or_default() += 1;
@@ -154,7 +154,7 @@ impl Namespaces {
 
     fn read(&self, name: &str) -> Option<Value> {
         let record = self.plane.context.store.get(&Key::new("", "namespaces", "", name))?;
-        Some(record.object())
+        record.readable()
     }
 }
 

@@ -69,7 +69,7 @@ impl BuiltIn {
 
     pub(super) fn prepare_update(self, new: &mut Value, old: &Value, part: Option<Subresource>) {
         match self {
-            Self::Pod => pod::prepare_update(new, part),
+            Self::Pod => pod::prepare_update(new, old, part),
             Self::Namespace => namespace::prepare_update(new, old, part),
             Self::CertificateSigningRequest => certificate::prepare_update(new, old, part),
             Self::CustomResourceDefinition => definition::prepare_update(new, part),

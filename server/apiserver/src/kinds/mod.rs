@@ -137,6 +137,19 @@ pub struct UnknownField {
     pub path: String,
 }
 
+/// Unknown fields of one object that are told, as many as Kubernetes tells.
+const MOST_UNKNOWN: usize = 100;
+
+impl UnknownField {
+    /// Notes an unknown field, unless enough are. Long paths are shortened: a body may be one.
+    pub(crate) fn note(unknown: &mut Vec<Self>, path: crate::field::Path<'_>) {
+        if unknown.len() < MOST_UNKNOWN {
+            let path = crate::field::shorten(path.text(), crate::field::SHOWN_PATH);
+            unknown.push(Self { path });
+        }
+    }
+}
+
 impl fmt::Display for UnknownField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "unknown field {}", crate::field::quote(&self.path))

@@ -1,13 +1,13 @@
 //! What the server adds to an object, or refuses, by who asks and when.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{is, stored::meta_text};
 use crate::{
-    auth::{self, Identity},
+    auth::{self, Identity, Quota, Reservation},
     kinds::{BuiltIn, Resource, Subresource, certificate},
     status::{Answer, Status},
 };
@@ -22,18 +22,27 @@ pub(crate) struct Admission {
     pub(crate) part: Option<Subresource>,
     /// When.
     pub(crate) now: Timestamp,
+    /// How much the one who asks may store.
+    pub(crate) quota: Quota,
+    /// The room that the write takes while it goes on.
+    pub(crate) held: Mutex<Option<Reservation>>,
 }
 
 impl Admission {
     /// The object that `new` becomes, where `old` is, or nothing.
     ///
     /// # Errors
-    /// The one who asks may not write it (403).
+    /// The one who asks may not write it, or has stored too much (403).
     pub(crate) fn admit(&self, old: Option<&Value>, mut new: Value) -> Answer<Value> {
         if let Some(requester) = &self.requester {
             let write = auth::Write { resource: &self.resource, part: self.part, old, new: &new };
-            auth::restrict(requester, write)
-                .map_err(|why| Status::forbidden(&self.resource, meta_text(&new, "name"), &why))?;
+            let refused =
+                |why: String| Status::forbidden(&self.resource, meta_text(&new, "name"), &why);
+            auth::restrict(requester, write).map_err(refused)?;
+            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            // an attempt before this one has failed: its room is free again
+            drop(held.take());
+            *held = self.quota.admit(requester, write).map_err(refused)?;
         }
         if is(&self.resource, BuiltIn::CertificateSigningRequest) {
             match old {
@@ -42,5 +51,12 @@ impl Admission {
             }
         }
         Ok(new)
+    }
+
+    /// Notes that a new object is there.
+    pub(crate) fn stored(&self, object: &Value) {
+        if let Some(requester) = &self.requester {
+            self.quota.stored(requester, &self.resource, object);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! One request to one target: which of all the things that can be done it asks for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -8,20 +8,22 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use serde_json::Value;
 
 use super::{
-    Api, Target,
+    Api, Named, Target,
     admission::Admission,
     body,
     delete::{Deleted, answers_with_object},
     delete_options::DeleteOptions,
     eviction::Eviction,
     form::{Shaper, include},
-    list::ListOptions,
+    list::{ListOptions, Listing},
+    listing::Written,
     metadata,
     negotiate::View,
-    patching::{Patch, PatchType},
+    patching::{Patch, PatchType, Patching},
     query::{Query, WriteOptions},
     respond, scale,
     stored::meta_text,
+    unevaluated,
     watch::{self, WatchOptions},
     write,
 };
@@ -54,12 +56,7 @@ impl Call<'_> {
     pub(crate) async fn answer(mut self) -> Answer<Response<Body>> {
         let method = self.method.clone();
         match (self.target.part, self.target.name.is_empty()) {
-            (None, true) => match method {
-                Method::GET => self.list_or_watch(),
-                Method::POST => self.create().await,
-                Method::DELETE if self.can("deletecollection") => self.delete_collection().await,
-                _ => Err(self.not_allowed()),
-            },
+            (None, true) => self.collection(&method).await,
             (None, false) => match method {
                 Method::GET => self.get(),
                 Method::PUT => self.update().await,
@@ -89,6 +86,15 @@ impl Call<'_> {
         }
     }
 
+    async fn collection(&mut self, method: &Method) -> Answer<Response<Body>> {
+        match *method {
+            Method::GET => self.list_or_watch().await,
+            Method::POST => self.create().await,
+            Method::DELETE if self.can("deletecollection") => self.delete_collection().await,
+            _ => Err(self.not_allowed()),
+        }
+    }
+
     fn can(&self, verb: &str) -> bool {
         self.target.resource.verbs.contains(&verb)
     }
@@ -114,6 +120,8 @@ impl Call<'_> {
             resource: Arc::clone(&self.target.resource),
             part: self.target.part,
             now: self.api.now(),
+            quota: self.api.quota.clone(),
+            held: Mutex::default(),
         }
     }
 
@@ -140,7 +148,7 @@ impl Call<'_> {
         body::decode(self.headers, &self.body)
     }
 
-    fn list_or_watch(&self) -> Answer<Response<Body>> {
+    async fn list_or_watch(&self) -> Answer<Response<Body>> {
         let shaper = self.shaper()?;
         if self.query.flag("watch") == Some(true) {
             watch::check_encoding(self.view)?;
@@ -149,17 +157,13 @@ impl Call<'_> {
         }
         let options = ListOptions::parse(&self.target, self.query)?;
         shaper.check_list()?;
-        let mut items = Vec::new();
-        let listing = self.api.list(&self.target, &options, |object| {
-            if !items.is_empty() {
-                items.push(b',');
-            }
-            // A `Value` can always be written.
-            serde_json::to_writer(&mut items, &shaper.item(object)).ok();
-        })?;
-        let metadata = listing.metadata(&self.target.resource, self.view.form);
-        let text = shaper.list_text(&metadata, &items);
-        Ok(respond::text(self.view.encoding, StatusCode::OK, text))
+        let listing = self.api.list(&self.target, &options).await?;
+        Ok(self.listed(listing, &shaper))
+    }
+
+    fn listed(&self, listing: Listing, shaper: &Shaper<'_>) -> Response<Body> {
+        let resource = Arc::clone(&self.target.resource);
+        respond::list(Written::new(listing, resource, shaper, self.view.encoding))
     }
 
     fn get(&self) -> Answer<Response<Body>> {
@@ -179,9 +183,15 @@ impl Call<'_> {
         let object = write::decode_sent(&resource, body, options, self.warnings)?;
         write::check_namespace(&self.target, &object)?;
         self.warnings.extend(metadata::finalizer_warnings(&resource, &object, None));
-        let object = self.admission().admit(None, object)?;
+        self.warnings.extend(unevaluated::warnings(&resource, &object));
+        let admission = self.admission();
+        let object = admission.admit(None, object)?;
         let object = self.api.create(&self.target, object, options.dry_run).await?;
-        self.object(StatusCode::CREATED, object)
+        admission.stored(&object);
+        let name = Named(meta_text(&object, "name").to_owned());
+        let mut response = self.object(StatusCode::CREATED, object)?;
+        response.extensions_mut().insert(name);
+        Ok(response)
     }
 
     async fn update(&mut self) -> Answer<Response<Body>> {
@@ -192,6 +202,7 @@ impl Call<'_> {
         let object = write::decode_sent(&resource, body, options, self.warnings)?;
         write::check_namespace(&self.target, &object)?;
         write::check_name(&self.target, &object)?;
+        self.warnings.extend(unevaluated::warnings(&resource, &object));
         let mut prefer = Vec::new();
         let uid = meta_text(&object, "uid").to_owned();
         let admission = self.admission();
@@ -208,6 +219,7 @@ impl Call<'_> {
             Err(status) if status.code == 404 && self.creates_by_put() => {
                 let object = admission.admit(None, object)?;
                 let object = self.api.create(&self.target, object, options.dry_run).await?;
+                admission.stored(&object);
                 self.object(StatusCode::CREATED, object)
             }
             changed => self.object(StatusCode::OK, changed?),
@@ -219,33 +231,22 @@ impl Call<'_> {
     }
 
     async fn patch(&mut self) -> Answer<Response<Body>> {
-        let resource = Arc::clone(&self.target.resource);
-        let kind = PatchType::of(&resource, self.headers)?;
+        let kind = PatchType::of(&self.target.resource, self.headers)?;
         let options = self.options("PatchOptions")?;
         if self.query.get("force").is_some() {
             return Err(force_without_apply());
         }
-        let (body, target) = (self.body.clone(), self.target.clone());
-        let admission = self.admission();
-        let warnings = &mut *self.warnings;
-        let mut read = None;
-        let object = self
-            .api
-            .modify(&target, options.dry_run, |old| {
-                // Whether the object is there is answered before whether the patch is one.
-                let patch = match read.take() {
-                    Some(patch) => patch,
-                    None => Patch::parse(kind, &body)?,
-                };
-                let object = patch.result(&resource, old, options, warnings)?;
-                write::check_name(&target, &object)?;
-                write::check_namespace(&target, &object)?;
-                warnings.extend(metadata::finalizer_warnings(&resource, &object, Some(old)));
-                read = Some(patch);
-                admission.admit(Some(old), object)
-            })
-            .await?;
-        self.object(StatusCode::OK, object)
+        let patching = Patching {
+            api: self.api.clone(),
+            target: self.target.clone(),
+            admission: self.admission(),
+            body: self.body.clone(),
+            kind,
+            options,
+        };
+        let (object, warnings) = patching.run_aside_if_large().await;
+        self.warnings.extend(warnings);
+        self.object(StatusCode::OK, object?)
     }
 
     async fn delete(&self) -> Answer<Response<Body>> {
@@ -272,20 +273,15 @@ impl Call<'_> {
         let selection = ListOptions::parse(&self.target, self.query)?;
         let shaper = self.shaper()?;
         shaper.check_list()?;
-        let listing = self.api.list(&self.target, &selection, |object| object)?;
-        for object in &listing.items {
-            let name = meta_text(object, "name");
-            let one = self.target.sibling(meta_text(object, "namespace"), name);
+        let listing = self.api.list(&self.target, &selection).await?;
+        for record in &listing.items {
+            let one = self.target.sibling(record.key.namespace(), record.key.name());
             match self.api.delete(&one, &options).await {
                 Err(status) if status.code != 404 => return Err(status),
                 Ok(_) | Err(_) => {}
             }
         }
-        let metadata = listing.metadata(&self.target.resource, self.view.form);
-        let items: Vec<String> =
-            listing.items.into_iter().map(|object| shaper.item(object).to_string()).collect();
-        let text = shaper.list_text(&metadata, items.join(",").as_bytes());
-        Ok(respond::text(self.view.encoding, StatusCode::OK, text))
+        Ok(self.listed(listing, &shaper))
     }
 
     async fn scale(&self, method: &Method) -> Answer<Response<Body>> {

@@ -261,7 +261,12 @@ impl Api {
             let Some(record) = self.context.store.get(&key) else {
                 return Err(Status::not_found(resource, &target.name));
             };
-            let object = stored::load(resource, &record);
+            let Ok(object) = stored::load(resource, &record) else {
+                if let Some(deleted) = self.discard(resource, &record, options).await? {
+                    return Ok(deleted);
+                }
+                continue;
+            };
             check_preconditions(resource, &object, &options.preconditions)?;
             let deletion = decide_delete(resource, &object, options, self.now());
             if options.dry_run {
@@ -288,7 +293,7 @@ impl Api {
             Deletion::MarkAndRemove(next) => (next, true),
             Deletion::Remove => return self.remove(record, object).await,
         };
-        let text = stored::encode(resource, &mut next)?;
+        let text = stored::encode_marked(resource, &mut next)?;
         let expect = Expect::Revision(record.revision);
         let change = Change::Put(text.clone());
         let revision = match self.context.store.write(record.key.clone(), expect, change).await {
@@ -296,12 +301,31 @@ impl Api {
             Err(WriteError::Conflict { .. }) => return Ok(None),
             Err(error) => return Err(write_failure(&error)),
         };
-        let object = stored::load_at(resource, &text, revision);
+        let object = stored::load_at(resource, &record.key, &text, revision)?;
         if !goes {
             return Ok(Some(Deleted::Waiting(object)));
         }
         let marked = Record { key: record.key.clone(), revision, value: text };
         self.remove(&marked, object).await
+    }
+
+    /// Removes an object that cannot be read: whatever its finalizers were, nobody can see to them. It is
+    /// the way to get rid of it.
+    async fn discard(
+        &self,
+        resource: &Resource,
+        record: &Record,
+        options: &DeleteOptions,
+    ) -> Answer<Option<Deleted>> {
+        let remains = stored::remains(resource, record);
+        check_preconditions(resource, &remains, &options.preconditions)?;
+        if options.dry_run {
+            return Ok(Some(Deleted::Gone(remains)));
+        }
+        tracing::warn!(key = %record.key, "an object that cannot be read is deleted, whatever held it");
+        // Those who watch are told of what can be read.
+        let value = serde_json::to_vec(&remains).unwrap_or_default().into();
+        self.remove(&Record { value, ..record.clone() }, remains).await
     }
 
     async fn remove(&self, record: &Record, mut object: Value) -> Answer<Option<Deleted>> {

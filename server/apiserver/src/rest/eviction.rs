@@ -262,7 +262,7 @@ impl Api {
     fn pod(&self, target: &Target) -> Answer<Value> {
         let key = stored::key(&target.resource, &target.namespace, &target.name);
         match self.context.store.get(&key) {
-            Some(record) => Ok(stored::load(&target.resource, &record)),
+            Some(record) => stored::load(&target.resource, &record),
             None => Err(Status::not_found(&target.resource, &target.name)),
         }
     }
@@ -299,7 +299,8 @@ impl Api {
         let prefix = stored::prefix(&resource, &target.namespace);
         let mut found = Vec::new();
         for record in self.context.store.list(&prefix, None, None).records {
-            let budget = stored::load(&resource, &record);
+            // One that cannot be read may guard the pod: nothing goes before it is mended.
+            let budget = stored::load(&resource, &record)?;
             let selector = budget.pointer("/spec/selector").filter(|selector| !selector.is_null());
             // A selector that cannot be read selects nothing: its budget guards no pod.
             let selector = selector.and_then(|selector| LabelSelector::from_object(selector).ok());

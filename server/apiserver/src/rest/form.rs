@@ -91,8 +91,8 @@ impl Shaper<'_> {
         }
     }
 
-    /// The text of a list around its items' texts.
-    pub(crate) fn list_text(&self, metadata: &Value, items: &[u8]) -> Vec<u8> {
+    /// What a list says besides its items, and the field that has those.
+    pub(crate) fn list_head(&self, metadata: &Value) -> (Value, &'static str) {
         let (kind, version) = match self.form {
             Form::Whole => (self.resource.list_kind.as_str(), self.resource.api_version()),
             Form::Partial(version) | Form::PartialList(version) => {
@@ -100,22 +100,12 @@ impl Shaper<'_> {
             }
             Form::Table(version) => ("Table", version.api_version().to_owned()),
         };
-        let mut head =
-            json!({"kind": kind, "apiVersion": version, "metadata": metadata}).to_string();
-        // The items go where the closing brace is.
-        head.pop();
-        let mut text = head.into_bytes();
-        text.reserve(items.len() + 64);
-        if let Form::Table(version) = self.form {
-            text.extend_from_slice(b",\"columnDefinitions\":");
-            text.extend_from_slice(self.columns(version).to_string().as_bytes());
-            text.extend_from_slice(b",\"rows\":[");
-        } else {
-            text.extend_from_slice(b",\"items\":[");
+        let mut head = json!({"kind": kind, "apiVersion": version, "metadata": metadata});
+        if let (Form::Table(version), Some(fields)) = (self.form, head.as_object_mut()) {
+            fields.insert("columnDefinitions".to_owned(), self.columns(version));
+            return (head, "rows");
         }
-        text.extend_from_slice(items);
-        text.extend_from_slice(b"]}");
-        text
+        (head, "items")
     }
 
     fn row(&self, object: Value, version: MetaVersion) -> Value {
@@ -185,20 +175,6 @@ mod tests {
     fn shaper(resource: &Resource, form: Form) -> Shaper<'_> {
         let now = jiff::Timestamp::UNIX_EPOCH;
         Shaper { resource, form, include: Include::Metadata, now }
-    }
-
-    #[test]
-    fn a_list_text_is_a_list() {
-        let map = BuiltIn::ConfigMap.resource();
-        let shaper = shaper(&map, Form::Whole);
-        let metadata = json!({"resourceVersion": "7"});
-        let text = shaper.list_text(&metadata, br#"{"metadata":{"name":"a"}}"#);
-        let list: Value = serde_json::from_slice(&text).unwrap();
-        assert_eq!(
-            list,
-            json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": metadata,
-                "items": [{"metadata": {"name": "a"}}]})
-        );
     }
 
     #[test]

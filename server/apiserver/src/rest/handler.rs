@@ -91,7 +91,7 @@ impl Api {
     pub(crate) fn get(&self, target: &Target) -> Answer<Value> {
         let key = stored::key(&target.resource, &target.namespace, &target.name);
         match self.context.store.get(&key) {
-            Some(record) => Ok(stored::load(&target.resource, &record)),
+            Some(record) => stored::load(&target.resource, &record),
             None => Err(Status::not_found(&target.resource, &target.name)),
         }
     }

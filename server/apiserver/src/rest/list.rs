@@ -17,6 +17,8 @@ use crate::{
 
 /// Records looked at together while a selector picks a page.
 const CHUNK: usize = 1000;
+/// Bytes of stored text that a selector looks at before others have their turn: a few milliseconds.
+const TURN: usize = 256 << 10;
 
 /// The version of a store in which nothing was ever written.
 const EMPTY: u64 = 1;
@@ -146,6 +148,7 @@ fn invalid_options(query: &Query) -> Vec<FieldError> {
     errors
 }
 
+/// Reads where the next page begins: flat JSON, read by `serde_json` with its bound.
 fn read_token(target: &Target, token: &str) -> Answer<(u64, Key)> {
     let malformed = || Status::bad_request("continue key is not valid: it cannot be decoded");
     let text = BASE64_URL_SAFE_NO_PAD.decode(token).map_err(|_| malformed())?;
@@ -173,9 +176,9 @@ fn write_token(revision: u64, last: &Key) -> String {
 
 /// A list, or a page of one.
 #[derive(Debug)]
-pub(crate) struct Listing<T> {
-    /// What was made of the selected objects.
-    pub(crate) items: Vec<T>,
+pub(crate) struct Listing {
+    /// The selected objects as they are stored, which costs no copy of them.
+    pub(crate) items: Vec<Record>,
     /// The version at which the list is true.
     pub(crate) revision: u64,
     /// Where the next page begins.
@@ -184,7 +187,13 @@ pub(crate) struct Listing<T> {
     remaining: Option<usize>,
 }
 
-impl<T> Listing<T> {
+impl Listing {
+    /// A list that does not go on.
+    #[cfg(test)]
+    pub(crate) fn whole(items: Vec<Record>, revision: u64) -> Self {
+        Self { items, revision, next: None, remaining: None }
+    }
+
     /// The list's own metadata. Lists of whole custom objects show that they do not go on.
     pub(crate) fn metadata(&self, resource: &Resource, form: Form) -> Value {
         let mut metadata = Map::new();
@@ -202,54 +211,56 @@ impl<T> Listing<T> {
 }
 
 impl Api {
-    /// Lists the selected objects, each given to `make`.
+    /// Lists the selected objects.
     ///
     /// # Errors
     /// The version asked for is gone (410) or not reached (504).
-    pub(crate) fn list<T>(
-        &self,
-        target: &Target,
-        options: &ListOptions,
-        mut make: impl FnMut(Value) -> T,
-    ) -> Answer<Listing<T>> {
+    pub(crate) async fn list(&self, target: &Target, options: &ListOptions) -> Answer<Listing> {
         let resource = &target.resource;
         if let AsOf::NotOlderThan(wanted) = options.as_of {
             self.reached(wanted)?;
         }
         let everything = options.selection.is_everything();
-        let mut items = Vec::new();
+        let (mut items, mut seen) = (Vec::new(), 0);
         let (mut after, mut as_of) = (options.after.clone(), options.as_of);
         let full = |count: usize| options.limit.is_some_and(|limit| count >= limit);
         loop {
             let size = if everything { options.limit } else { options.limit.map(|_| CHUNK) };
-            let page = self.page(target, options, after.as_ref(), size, as_of)?;
-            let total = page.records.len();
-            for (at, record) in page.records.iter().enumerate() {
+            let Page { records, revision, remaining: rest } =
+                self.page(target, options, after.as_ref(), size, as_of)?;
+            let total = records.len();
+            let last = records.last().filter(|_| rest > 0).map(|record| record.key.clone());
+            for (at, record) in records.into_iter().enumerate() {
+                seen += record.value.len();
+                if seen > TURN {
+                    seen = 0;
+                    tokio::task::yield_now().await;
+                }
                 if !everything && !options.selection.may_select(&record.value) {
                     continue;
                 }
-                let object = stored::load(resource, record);
+                // Also where nothing is selected by it: a list that cannot be read is an error, and
+                // once its text is on the way there is no way to say so.
+                let object = stored::load(resource, &record)?;
                 if !everything && !options.selection.selects(resource, &object) {
                     continue;
                 }
                 if full(items.len()) {
                     // One more is selected: the page ends before it.
                     let next = after.take();
-                    return Ok(Listing { items, revision: page.revision, next, remaining: None });
+                    return Ok(Listing { items, revision, next, remaining: None });
                 }
-                items.push(make(object));
                 after = Some(record.key.clone());
-                if everything && at + 1 == total && page.remaining > 0 {
-                    let remaining = Some(page.remaining);
-                    return Ok(Listing { items, revision: page.revision, next: after, remaining });
+                items.push(record);
+                if everything && at + 1 == total && rest > 0 {
+                    return Ok(Listing { items, revision, next: after, remaining: Some(rest) });
                 }
             }
-            let Some(last) = page.records.last().filter(|_| page.remaining > 0) else {
-                let revision = page.revision;
+            let Some(last) = last else {
                 return Ok(Listing { items, revision, next: None, remaining: None });
             };
-            after = Some(last.key.clone());
-            as_of = AsOf::Exactly(page.revision);
+            after = Some(last);
+            as_of = AsOf::Exactly(revision);
         }
     }
 

@@ -20,6 +20,39 @@ const RANDOM_LENGTH: usize = 5;
 /// No vowels and no look-alikes, so that no words come out.
 const RANDOM_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
+/// Items that a list may have of which each is compared with each, and which Kubernetes shows whole in errors
+/// about one: a node could else keep a worker busy for minutes with its own Node. No object has more than a few.
+const MOST_LISTED: usize = 1000;
+
+/// The lists of all kinds that are compared so, and those of built-in kinds.
+const COMPARED: [&str; 2] = ["/metadata/ownerReferences", "/metadata/finalizers"];
+const COMPARED_BUILT_IN: [&str; 8] = [
+    "/spec/taints",
+    "/spec/tolerations",
+    "/spec/containers",
+    "/spec/initContainers",
+    "/spec/volumes",
+    "/spec/usages",
+    "/status/addresses",
+    "/status/conditions",
+];
+
+/// Refuses an object that has more of something than is compared, before anything compares it.
+///
+/// # Errors
+/// It has more: the text says of what.
+pub(crate) fn check_counts(resource: &Resource, object: &Value) -> Result<(), String> {
+    let built_in: &[&str] = if resource.is_custom() { &[] } else { &COMPARED_BUILT_IN };
+    for pointer in COMPARED.iter().chain(built_in) {
+        let count = object.pointer(pointer).and_then(Value::as_array).map_or(0, Vec::len);
+        if count > MOST_LISTED {
+            let path = pointer.trim_start_matches('/').replace('/', ".");
+            return Err(FieldError::too_many(path, count, MOST_LISTED).to_string());
+        }
+    }
+    Ok(())
+}
+
 /// A time as the API shows it: whole seconds.
 pub(crate) fn time(at: jiff::Timestamp) -> Value {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
@@ -279,6 +312,7 @@ fn validate_owners(owners: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let items = owners.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let mut controller: Option<&Value> = None;
+    let mut several = false;
     for owner in items {
         let text = |name: &str| owner.get(name).and_then(Value::as_str).unwrap_or_default();
         let version = text("apiVersion");
@@ -299,7 +333,10 @@ fn validate_owners(owners: Option<&Value>) -> Vec<FieldError> {
             errors.push(FieldError::invalid_shown(PATH, &shown_owner(owner), &why));
         }
         if owner.get("controller").and_then(Value::as_bool) == Some(true) {
-            if let Some(first) = controller {
+            // Told once: it shows all of them.
+            if let Some(first) = controller
+                && !std::mem::replace(&mut several, true)
+            {
                 errors.push(two_controllers(items, first, owner));
             }
             controller = Some(owner);
@@ -435,6 +472,20 @@ mod tests {
         );
         let definition = BuiltIn::CustomResourceDefinition.resource();
         assert_eq!(standard_finalizers(&definition, &object), []);
+    }
+
+    #[test]
+    fn more_owners_or_finalizers_than_are_looked_at_are_refused() {
+        let owner = json!({"apiVersion": "v1", "kind": "K", "name": "a", "uid": "u"});
+        let object = |count| json!({"metadata": {"ownerReferences": vec![owner.clone(); count]}});
+        let node = BuiltIn::Node.resource();
+        assert_eq!(check_counts(&node, &object(MOST_LISTED)), Ok(()));
+        let text = check_counts(&node, &object(MOST_LISTED + 1)).unwrap_err();
+        assert!(text.starts_with("metadata.ownerReferences: Too many: 1001"), "{text}");
+        let finalizers = json!({"metadata": {"finalizers": vec!["a/b"; MOST_LISTED + 1]}});
+        assert!(check_counts(&node, &finalizers).is_err());
+        let addresses = json!({"status": {"addresses": vec![json!({}); MOST_LISTED + 1]}});
+        assert!(check_counts(&node, &addresses).is_err());
     }
 
     #[test]

@@ -6,12 +6,16 @@
 //! * `admission`: what depends on who asks, and when.
 //! * `write`: the one pipeline for everything that changes objects; `patching`, `delete`, `scale`,
 //!   `binding`, `eviction` say what a change is.
-//! * `list`, `watch`, `select`: reading collections; `lines`: what watches have in common; `form`, `respond`: writing the answer.
+//! * `list`, `watch`, `select`: reading collections; `lines`: what watches have in common; `form`,
+//!   `listing`, `respond`: writing the answer.
+//! * `unevaluated`: what of a definition is stored and not done.
+//! * `bounds`: how deep, large and many-valued an object may be that is stored.
 //! * `stored`: between the store's text and the served object. `served`: which kinds there are.
 
 mod admission;
 mod binding;
-mod body;
+pub(crate) mod body;
+mod bounds;
 mod call;
 mod delete;
 mod delete_options;
@@ -21,6 +25,7 @@ mod form;
 mod handler;
 mod lines;
 mod list;
+mod listing;
 mod metadata;
 mod negotiate;
 mod patching;
@@ -33,6 +38,9 @@ mod scale;
 mod select;
 mod served;
 mod stored;
+mod unevaluated;
+#[cfg(test)]
+mod unreadable_tests;
 mod watch;
 mod write;
 
@@ -40,9 +48,11 @@ use std::sync::Arc;
 
 use lines::Lines;
 pub(crate) use query::Query;
+pub(crate) use respond::Streamed;
 pub use served::Served;
 
 use crate::{
+    auth::Quota,
     context::Context,
     kinds::{BuiltIn, Registry, Resource, Strategy, Subresource},
 };
@@ -53,7 +63,12 @@ pub struct Api {
     context: Context,
     served: Served,
     lines: Lines,
+    quota: Quota,
 }
+
+/// What a new object is called, for those who only see the answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Named(pub(crate) String);
 
 impl Api {
     /// Handlers over a store and a clock.
@@ -62,6 +77,7 @@ impl Api {
             context: context.clone(),
             served: Served::new(context.store.clone()),
             lines: Lines::default(),
+            quota: Quota::new(context.store.clone()),
         }
     }
 

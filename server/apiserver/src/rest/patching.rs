@@ -1,11 +1,16 @@
 //! PATCH: what a patch body makes of the stored object.
 
+use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
 
 use super::{
+    Api, Target,
+    admission::Admission,
     body::{self, Body, content_type},
+    metadata,
     query::{FieldValidation, WriteOptions},
+    unevaluated,
     write::{self, Decoded},
 };
 use crate::{
@@ -15,7 +20,7 @@ use crate::{
     status::{Answer, Status},
 };
 
-/// Operations that one JSON patch may have.
+/// Operations that one JSON patch may have, as in kube-apiserver.
 const OPERATIONS_LIMIT: usize = 10_000;
 
 const JSON_PATCH: &str = "application/json-patch+json";
@@ -58,6 +63,56 @@ impl PatchType {
             }
             _ => Err(Status::unsupported_patch_type()),
         }
+    }
+}
+
+/// Bodies that are longer are patched aside: the work grows with the operations, and a runtime worker that
+/// is at it serves nobody else.
+const LARGE: usize = 64 << 10;
+
+/// A patch on its way.
+pub(crate) struct Patching {
+    pub(crate) api: Api,
+    pub(crate) target: Target,
+    pub(crate) admission: Admission,
+    pub(crate) body: Bytes,
+    pub(crate) kind: PatchType,
+    pub(crate) options: WriteOptions,
+}
+
+impl Patching {
+    /// The patched object and the warnings; the work of a large patch is done on a thread of its own.
+    pub(crate) async fn run_aside_if_large(self) -> (Answer<Value>, Vec<String>) {
+        if self.body.len() <= LARGE {
+            return self.run().await;
+        }
+        let runtime = tokio::runtime::Handle::current();
+        let work = tokio::task::spawn_blocking(move || runtime.block_on(self.run()));
+        work.await.unwrap_or_else(|error| (Err(Status::internal(error.to_string())), Vec::new()))
+    }
+
+    async fn run(self) -> (Answer<Value>, Vec<String>) {
+        let Self { api, target, admission, body, kind, options } = self;
+        let resource = &target.resource;
+        let mut warnings = Vec::new();
+        let mut read = None;
+        let object = api
+            .modify(&target, options.dry_run, |old| {
+                // Whether the object is there is answered before whether the patch is one.
+                let patch = match read.take() {
+                    Some(patch) => patch,
+                    None => Patch::parse(kind, &body)?,
+                };
+                let object = patch.result(resource, old, options, &mut warnings)?;
+                write::check_name(&target, &object)?;
+                write::check_namespace(&target, &object)?;
+                warnings.extend(metadata::finalizer_warnings(resource, &object, Some(old)));
+                warnings.extend(unevaluated::warnings(resource, &object));
+                read = Some(patch);
+                admission.admit(Some(old), object)
+            })
+            .await;
+        (object, warnings)
     }
 }
 
@@ -106,7 +161,7 @@ impl Patch {
         let mut new = old.clone();
         match self {
             Self::Json(operations) => {
-                json::apply(&mut new, operations).map_err(|_| Status::unprocessable())?;
+                json::apply(&mut new, operations).map_err(|error| unapplied(&error))?;
             }
             Self::Merge(changes) => patch::merge(&mut new, changes),
             Self::Strategic(changes) => {
@@ -134,7 +189,7 @@ impl Patch {
         let mut new = old.clone();
         match self {
             Self::Json(operations) => {
-                json::apply(&mut new, operations).map_err(|_| Status::unprocessable())?;
+                json::apply(&mut new, operations).map_err(|error| unapplied(&error))?;
             }
             Self::Merge(changes) | Self::Strategic(changes) => patch::merge(&mut new, changes),
         }
@@ -178,7 +233,17 @@ impl Patch {
     }
 }
 
-/// A value as Go prints a map: what Kubernetes shows of a strategic patch.
+/// Why a JSON patch was not applied. Kubernetes does not say it; what only this server refuses is said.
+fn unapplied(error: &json::PatchError) -> Box<Status> {
+    if !error.is_beyond_limits() {
+        return Status::unprocessable();
+    }
+    let error = FieldError::invalid_shown("patch", "", &error.to_string());
+    Status::invalid_kind("", "", "", &[error])
+}
+
+/// A value as Go prints a map: what Kubernetes shows of a strategic patch. Calls itself once for each level
+/// of the body.
 fn go_map(value: &Value) -> String {
     match value {
         Value::Object(fields) => {

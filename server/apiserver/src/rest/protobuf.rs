@@ -72,6 +72,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Answer<Value> {
     Ok(object)
 }
 
+/// `prost` refuses what nests deeper than 100 messages or groups, unknown ones included; none of the messages
+/// that are read contains itself, so that their JSON is no deeper than they are.
 fn read(name: &str, bytes: &[u8]) -> Answer<DynamicMessage> {
     DynamicMessage::decode(descriptor(name)?, bytes)
         .map_err(|error| Status::bad_request(format!("the body is no {name}: {error}")))

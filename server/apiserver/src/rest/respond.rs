@@ -1,11 +1,13 @@
 //! From values to HTTP answers.
 
+use std::{collections::HashSet, convert::Infallible};
+
 use axum::body::Body;
+use futures::StreamExt;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
-use serde_json::Value;
 
-use super::negotiate::Encoding;
+use super::{listing::Written, negotiate::Encoding};
 use crate::status::Status;
 
 /// A document in an encoding.
@@ -30,18 +32,27 @@ fn yaml(code: StatusCode, document: &impl Serialize) -> Response<Body> {
     typed(code, Encoding::Yaml, text.into_bytes())
 }
 
-/// A document whose compact JSON text is there already.
-pub(crate) fn text(encoding: Encoding, code: StatusCode, mut text: Vec<u8>) -> Response<Body> {
-    match encoding {
-        Encoding::Json => {
-            text.push(b'\n');
-            typed(code, encoding, text)
-        }
-        Encoding::PrettyJson | Encoding::Yaml => {
-            let value: Value = serde_json::from_slice(&text).unwrap_or_default();
-            document(encoding, code, &value)
-        }
+/// Marks an answer whose length is not known because it is written while it is read. It is large,
+/// and it has an end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Streamed;
+
+/// A list: small ones are written at once, large ones as they are read.
+pub(crate) fn list(written: Written) -> Response<Body> {
+    let encoding = written.encoding();
+    if written.is_small() {
+        let text: Vec<u8> = written.flatten().collect();
+        return typed(StatusCode::OK, encoding, text);
     }
+    // Others have their turn between two pieces, however fast the reader is. The compressor reads on
+    // after the end.
+    let pieces = futures::stream::unfold(written, |mut written| async {
+        tokio::task::yield_now().await;
+        written.next().map(|piece| (Ok::<_, Infallible>(piece), written))
+    });
+    let mut response = typed(StatusCode::OK, encoding, Body::from_stream(pieces.fuse()));
+    response.extensions_mut().insert(Streamed);
+    response
 }
 
 /// A Status, with the headers that repeat what it says.
@@ -65,24 +76,70 @@ pub(crate) fn no_page() -> Response<Body> {
     response
 }
 
-/// Adds warnings to an answer, each as a header of its own.
+/// Characters that the warnings of one answer may have together, and what each may have if they would have
+/// more: as in kube-apiserver. Clients refuse an answer with longer headers.
+const WARNINGS: usize = 4 << 10;
+const CUT_WARNING: usize = 256;
+
+/// Adds warnings to an answer, each as a header of its own and none twice. Of what is too much, the first
+/// ones are sent, cut.
 pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
-    for warning in warnings {
-        let text = format!("299 - {}", crate::field::quote(warning));
+    let mut seen = HashSet::new();
+    let told = warnings.iter().filter(|warning| !warning.is_empty() && seen.insert(*warning));
+    let told: Vec<&String> = told.collect();
+    let length = |text: &str| text.chars().count();
+    let cut = told.iter().map(|warning| length(warning)).sum::<usize>() > WARNINGS;
+    let mut left = WARNINGS;
+    for warning in told {
+        let most = if cut { CUT_WARNING } else { WARNINGS };
+        let warning: String = warning.chars().take(most).collect();
+        let Some(rest) = left.checked_sub(length(&warning)) else { return };
+        left = rest;
+        let text = format!("299 - {}", crate::field::quote(&warning));
         if let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) {
             response.headers_mut().append(header::WARNING, value);
         }
     }
 }
 
-fn typed(code: StatusCode, encoding: Encoding, text: Vec<u8>) -> Response<Body> {
+fn typed(code: StatusCode, encoding: Encoding, body: impl Into<Body>) -> Response<Body> {
     let media_type = match encoding {
         Encoding::Json | Encoding::PrettyJson => "application/json",
         Encoding::Yaml => "application/yaml",
     };
-    let mut response = Response::new(Body::from(text));
+    let mut response = Response::new(body.into());
     *response.status_mut() = code;
     let value = HeaderValue::from_static(media_type);
     response.headers_mut().insert(header::CONTENT_TYPE, value);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(warnings: &[String]) -> Vec<String> {
+        let mut response = Response::new(Body::empty());
+        warn(&mut response, warnings);
+        let headers = response.headers().get_all(header::WARNING).into_iter();
+        headers.map(|header| header.to_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn few_warnings_are_sent_as_they_are_and_none_twice() {
+        let long = "x".repeat(1000);
+        let warnings = [long.clone(), "short".to_owned(), "short".to_owned(), String::new()];
+        assert_eq!(sent(&warnings), [format!("299 - \"{long}\""), "299 - \"short\"".to_owned()]);
+    }
+
+    #[test]
+    fn twenty_thousand_warnings_are_cut_to_four_kilobytes() {
+        let warnings: Vec<String> = (0..20_000)
+            .map(|at| format!("unknown field \"spec.f{at}\" {}", "x".repeat(500)))
+            .collect();
+        let sent = sent(&warnings);
+        let size: usize = sent.iter().map(String::len).sum();
+        assert!(sent.len() == 16 && size <= WARNINGS + 16 * 16, "{} {size}", sent.len());
+        assert!(sent[0].contains("spec.f0"));
+    }
 }

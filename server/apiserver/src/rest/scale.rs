@@ -15,6 +15,9 @@ use crate::{
     status::{Answer, Status},
 };
 
+/// Fields that the path of the replicas may have: no object is deeper.
+const PARTS_LIMIT: usize = 100;
+
 /// What is wanted of a Scale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
@@ -137,6 +140,10 @@ fn with_replicas(resource: &Resource, object: &Value, wanted: &Wanted) -> Answer
     let mut object = object.clone();
     let path = pointer(&paths(resource)?.spec_replicas);
     let mut place = &mut object;
+    // A definition may say anything, and here an object is made of it.
+    if path.split('/').count() > PARTS_LIMIT {
+        return Err(Status::unprocessable());
+    }
     for name in path.split('/').skip(1) {
         if !place.is_object() {
             *place = Value::Object(Map::new());
@@ -218,6 +225,12 @@ mod tests {
                 "status": {"replicas": 2, "selector": "x=y,k in (a,b)"}})
         );
         let wanted = Wanted { replicas: 0, version: String::new() };
+        let mut bottomless = deployment.clone();
+        let path = ".spec".repeat(1_000_000);
+        if let Some(paths) = &mut bottomless.subresources.scale {
+            paths.spec_replicas = path;
+        }
+        assert_eq!(with_replicas(&bottomless, &object, &wanted).unwrap_err().code, 422);
         let object = with_replicas(&deployment, &object, &wanted).unwrap();
         assert_eq!(scale_of(&deployment, &object).unwrap()["spec"], json!({}));
     }

@@ -82,7 +82,7 @@ impl Known {
             let known = before.remove(&record.key).filter(|it| it.revision == record.revision);
             let read = || Definition {
                 revision: record.revision,
-                resources: Registry::defined_by(&record.object()),
+                resources: Registry::defined_by(&record.readable().unwrap_or_default()),
             };
             let definition = known.unwrap_or_else(read);
             self.definitions.insert(record.key, definition);

@@ -7,11 +7,11 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::body::LIMIT;
+use super::bounds;
 use crate::{
     kinds::Resource,
     status::{Answer, Status},
-    store::{Key, Prefix, Record, object_at},
+    store::{self, Key, Prefix, Record, object_at},
 };
 
 /// The key of one object.
@@ -25,14 +25,30 @@ pub(crate) fn prefix(resource: &Resource, namespace: &str) -> Prefix {
 }
 
 /// A stored object as it is served.
-pub(crate) fn load(resource: &Resource, record: &Record) -> Value {
-    load_at(resource, &record.value, record.revision)
+///
+/// # Errors
+/// It cannot be read (500, with its key).
+pub(crate) fn load(resource: &Resource, record: &Record) -> Answer<Value> {
+    load_at(resource, &record.key, &record.value, record.revision)
 }
 
 /// The same from its text and revision.
-pub(crate) fn load_at(resource: &Resource, text: &[u8], revision: u64) -> Value {
-    let mut object = object_at(text, revision);
+///
+/// # Errors
+/// It cannot be read (500, with its key).
+pub(crate) fn load_at(resource: &Resource, key: &Key, text: &[u8], revision: u64) -> Answer<Value> {
+    let mut object = object_at(key, text, revision).map_err(|error| {
+        error.tell();
+        Status::internal(error.to_string())
+    })?;
     resource.from_stored(&mut object);
+    Ok(object)
+}
+
+/// What is served of an object that cannot be read when it is deleted.
+pub(crate) fn remains(resource: &Resource, record: &Record) -> Value {
+    let mut object = store::remains(&record.key, &record.value, record.revision);
+    stamp(resource, &mut object);
     object
 }
 
@@ -44,13 +60,28 @@ pub(crate) fn stamp(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// A served object as it is stored. Its `metadata.resourceVersion` is taken out: the write that
-/// follows makes it another.
+/// A served object as it is stored, in place of `old` if it is there. Its `metadata.resourceVersion` is
+/// taken out: the write that follows makes it another. Every write comes through here.
 ///
 /// # Errors
-/// It is larger than any body may be (413): patches could let it grow without end. Or it cannot be
-/// written as JSON (500), which no `Value` comes to.
-pub(crate) fn encode(resource: &Resource, object: &mut Value) -> Answer<Bytes> {
+/// It is deeper, larger or more than is stored (422 or 413). Or it cannot be written as JSON (500), which
+/// no `Value` comes to.
+pub(crate) fn encode(
+    resource: &Resource,
+    object: &mut Value,
+    old: Option<&Value>,
+) -> Answer<Bytes> {
+    let text = text_of(resource, object)?;
+    bounds::check(resource, object, text.len(), old)?;
+    Ok(text)
+}
+
+/// The same for an object that is only marked as being deleted: that is never refused.
+pub(crate) fn encode_marked(resource: &Resource, object: &mut Value) -> Answer<Bytes> {
+    text_of(resource, object)
+}
+
+fn text_of(resource: &Resource, object: &mut Value) -> Answer<Bytes> {
     if let Some(metadata) = metadata_mut(object) {
         metadata.remove("resourceVersion");
     }
@@ -61,11 +92,7 @@ pub(crate) fn encode(resource: &Resource, object: &mut Value) -> Answer<Bytes> {
         resource.to_stored(&mut stored);
         serde_json::to_vec(&stored)
     };
-    match text {
-        Ok(text) if text.len() > LIMIT => Err(Status::too_large(LIMIT)),
-        Ok(text) => Ok(text.into()),
-        Err(error) => Err(Status::internal(error.to_string())),
-    }
+    text.map(Bytes::from).map_err(|error| Status::internal(error.to_string()))
 }
 
 /// Whether the stored form of this version is the served one: spares a copy of every object.

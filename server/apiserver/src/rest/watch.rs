@@ -274,9 +274,22 @@ fn line_of(event: &Event, resource: &Resource) -> Bytes {
         (Change::Put(_), Some(_)) => EventType::Modified,
     };
     let mut line = Vec::new();
-    let object = stored::load_at(resource, event.change.value(), event.revision);
-    write_line(&mut line, kind.name(), &object);
+    match load_event(resource, event, event.change.value()) {
+        Ok(object) => write_line(&mut line, kind.name(), &object),
+        Err(status) => write_line(&mut line, "ERROR", &json!(status)),
+    }
     line.into()
+}
+
+/// The object of an event. Of one that is gone and cannot be read there is no more to say than its name.
+fn load_event(resource: &Resource, event: &Event, text: &[u8]) -> Answer<Value> {
+    let loaded = stored::load_at(resource, &event.key, text, event.revision);
+    if loaded.is_err() && matches!(event.change, Change::Delete(_)) {
+        let (key, value) = (event.key.clone(), event.change.value().clone());
+        let record = Record { key, revision: event.revision, value };
+        return Ok(stored::remains(resource, &record));
+    }
+    loaded
 }
 
 impl Watcher {
@@ -300,9 +313,17 @@ impl Watcher {
     fn write_initial(&mut self, frame: &mut Vec<u8>) -> bool {
         if let Some(record) = self.initial.pop_front() {
             if self.may_select(&record.key) {
-                let object = stored::load(&self.resource, &record);
-                if self.selection.selects(&self.resource, &object) {
-                    self.write(frame, EventType::Added, object);
+                match stored::load(&self.resource, &record) {
+                    Ok(object) => {
+                        if self.selection.selects(&self.resource, &object) {
+                            self.write(frame, EventType::Added, object);
+                        }
+                    }
+                    // Without it this is not all that is there, which the end of the first events says.
+                    Err(status) => {
+                        write_line(frame, "ERROR", &json!(status));
+                        self.ended = true;
+                    }
                 }
             }
             return true;
@@ -366,29 +387,44 @@ impl Watcher {
             let line = self.lines.line(event.revision, &resource, || line_of(event, &resource));
             return frame.extend_from_slice(&line);
         }
-        let selects = |object: &Value| self.selection.selects(&resource, object);
-        let load = |text: &[u8]| stored::load_at(&resource, text, event.revision);
+        match self.told(event, &resource) {
+            Ok(Some((kind, object))) => self.write(frame, kind, object),
+            Ok(None) => {}
+            // The others are followed all the same.
+            Err(status) => write_line(frame, "ERROR", &json!(status)),
+        }
+    }
+
+    /// What an event is to this watch, if it is anything.
+    ///
+    /// # Errors
+    /// The object cannot be read.
+    fn told(&self, event: &Event, resource: &Resource) -> Answer<Option<(EventType, Value)>> {
+        let selects = |object: &Value| self.selection.selects(resource, object);
+        let load = |text: &[u8]| load_event(resource, event, text);
         let (kind, object) = match (&event.change, &event.previous) {
             (Change::Delete(last), _) => {
-                let object = load(last);
-                (selects(&object).then_some(EventType::Deleted), object)
+                let readable = stored::load_at(resource, &event.key, last, event.revision).is_ok();
+                let object = load(last)?;
+                // Nobody knows whether one that cannot be read was selected.
+                let told = !readable || selects(&object);
+                (told.then_some(EventType::Deleted), object)
             }
             (Change::Put(text), None) => {
-                let object = load(text);
+                let object = load(text)?;
                 (transition(false, selects(&object)), object)
             }
             (Change::Put(text), Some(previous)) => {
                 // What ceases to be selected is shown as it was when it still was.
-                let (before, after) = (load(&previous.value), load(text));
-                match transition(selects(&before), selects(&after)) {
-                    Some(EventType::Deleted) => (Some(EventType::Deleted), before),
-                    kind => (kind, after),
+                let (before, after) = (load(&previous.value).ok(), load(text)?);
+                let was = before.as_ref().is_some_and(selects);
+                match (transition(was, selects(&after)), before) {
+                    (Some(EventType::Deleted), Some(before)) => (Some(EventType::Deleted), before),
+                    (kind, _) => (kind, after),
                 }
             }
         };
-        if let Some(kind) = kind {
-            self.write(frame, kind, object);
-        }
+        Ok(kind.map(|kind| (kind, object)))
     }
 
     /// Follows a custom kind whose definition changed. One that is gone is shown as it was last.

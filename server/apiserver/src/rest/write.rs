@@ -61,6 +61,7 @@ pub(crate) fn decode(resource: &Resource, body: Body) -> Result<Decoded, String>
         fields.insert("metadata".to_owned(), Value::Object(Map::new()));
     }
     stored::stamp(resource, &mut object);
+    metadata::check_counts(resource, &object)?;
     let mut problems: Vec<String> =
         duplicates.iter().map(|path| format!("duplicate field {}", field::quote(path))).collect();
     let unknown = resource.decode(&mut object).map_err(|error| {
@@ -345,20 +346,20 @@ impl Api {
         let generated = !meta_text(&object, "generateName").is_empty();
         let mut object = admit_new(resource, object, birth)?;
         let key = stored::key(resource, &target.namespace, meta_text(&object, "name"));
+        let text = stored::encode(resource, &mut object, None)?;
         if dry_run {
             return match self.context.store.get(&key) {
                 Some(_) => Err(taken(resource, &key, generated)),
                 None => Ok(object),
             };
         }
-        let text = stored::encode(resource, &mut object)?;
         let change = Change::Put(text.clone());
         match self.context.store.write(key.clone(), Expect::Absent, change).await {
             Ok(revision) if resource.group == resource.storage.group => {
                 set_meta(&mut object, "resourceVersion", revision.to_string().into());
                 Ok(object)
             }
-            Ok(revision) => Ok(stored::load_at(resource, &text, revision)),
+            Ok(revision) => stored::load_at(resource, &key, &text, revision),
             Err(WriteError::Conflict { .. }) => Err(taken(resource, &key, generated)),
             Err(error) => Err(write_failure(&error)),
         }
@@ -378,7 +379,8 @@ impl Api {
         let Some(record) = self.context.store.get(&key) else {
             return Err(Status::namespace_not_found(&target.namespace));
         };
-        if meta_text(&record.object(), "deletionTimestamp").is_empty() {
+        let namespace = record.object().map_err(|error| Status::internal(error.to_string()))?;
+        if meta_text(&namespace, "deletionTimestamp").is_empty() {
             return Ok(());
         }
         Err(Status::namespace_terminating(resource, name, &target.namespace))
@@ -401,19 +403,20 @@ impl Api {
             let Some(record) = self.context.store.get(&key) else {
                 return Err(Status::not_found(resource, &target.name));
             };
-            let old = stored::load(resource, &record);
+            let old = stored::load(resource, &record)?;
             let new = wanted(&old)?;
             check_version(target, &new, &old)?;
             let (mut object, change) = match decide_update(resource, target.part, new, &old)? {
                 Decision::Unchanged => return Ok(old),
                 Decision::Finish(new) => (new, Change::Delete(record.value.clone())),
-                Decision::Replace(new) if dry_run => return Ok(new),
                 Decision::Replace(mut new) => {
-                    let text = stored::encode(resource, &mut new)?;
+                    let text = stored::encode(resource, &mut new, Some(&old))?;
                     (new, Change::Put(text))
                 }
             };
             if dry_run {
+                let version = meta_text(&old, "resourceVersion");
+                set_meta(&mut object, "resourceVersion", version.into());
                 return Ok(object);
             }
             let replaced = matches!(change, Change::Put(_));
@@ -450,7 +453,7 @@ impl Api {
             let Some(record) = self.context.store.get(&key) else {
                 return Err(Status::not_found(resource, &target.name));
             };
-            let old = stored::load(resource, &record);
+            let old = stored::load(resource, &record)?;
             let mut new = old.clone();
             change(&mut new)?;
             if dry_run || new == old {
@@ -459,7 +462,7 @@ impl Api {
             let write = if finished(resource, &new) {
                 Change::Delete(record.value.clone())
             } else {
-                Change::Put(stored::encode(resource, &mut new)?)
+                Change::Put(stored::encode(resource, &mut new, Some(&old))?)
             };
             let expect = Expect::Revision(record.revision);
             match self.context.store.write(key.clone(), expect, write).await {

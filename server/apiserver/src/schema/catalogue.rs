@@ -89,6 +89,7 @@ pub(super) fn object_meta(
     walk(&Shape::Named(META.to_owned()), metadata, path, unknown)
 }
 
+/// Calls itself once for each level of the value, which are bounded where it was read or patched.
 fn walk(
     shape: &Shape,
     value: &mut Value,
@@ -147,7 +148,7 @@ fn walk_structure(
     let mut dropped = Vec::new();
     for (name, value) in fields.iter_mut() {
         let Some(shape) = structure.fields.get(name) else {
-            unknown.push(UnknownField { path: Path::Child(&path, name).text() });
+            UnknownField::note(unknown, Path::Child(&path, name));
             dropped.push(name.clone());
             continue;
         };

@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::{Additional, Bound, JsonType, Limits, ListType, Schema, pattern::Pattern};
 
 impl Schema {
-    /// Parses an `openAPIV3Schema`. What is malformed is left out: the definition was validated
+    /// Parses an `openAPIV3Schema`. Calls itself once for each level of the document, which are bounded where
+    /// it was stored. What is malformed is left out: the definition was validated
     /// when it was stored, and an object must never be refused for a schema nobody can mend.
     pub fn parse(document: &Value) -> Self {
         let flag = |name: &str| document.get(name).and_then(Value::as_bool).unwrap_or(false);

@@ -21,7 +21,8 @@ static COMPILED: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::
 /// definitions can say stays in memory that a control plane has.
 const KEPT: usize = 64;
 
-/// A compiled pattern that remembers how it was written.
+/// A compiled pattern that remembers how it was written. Translating it recurses over nothing, and `regex`
+/// refuses one that nests deeper than 250 levels.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     written: String,

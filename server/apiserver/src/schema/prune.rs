@@ -29,6 +29,7 @@ impl Schema {
         Ok(unknown)
     }
 
+    /// Calls itself once for each level of the value, which are bounded where it was read or patched.
     fn walk(
         &self,
         value: &mut Value,
@@ -70,7 +71,7 @@ impl Schema {
         }
         for name in dropped {
             fields.remove(&name);
-            unknown.push(UnknownField { path: Path::Child(&path, &name).text() });
+            UnknownField::note(unknown, Path::Child(&path, &name));
         }
         Ok(())
     }

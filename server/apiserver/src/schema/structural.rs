@@ -47,6 +47,7 @@ fn flag(schema: &Value, name: &str) -> bool {
     schema.get(name).and_then(Value::as_bool).unwrap_or(false)
 }
 
+/// Calls itself once for each level of the definition, which are bounded where it was read or patched.
 fn walk(schema: &Value, path: &str, level: Level, errors: &mut Vec<FieldError>) {
     check_type(schema, path, level, errors);
     check_values(schema, path, errors);

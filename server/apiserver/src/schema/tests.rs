@@ -247,3 +247,27 @@ fn whole_numbers_lose_their_fraction() {
         assert_eq!(object["spec"].to_string(), kept);
     }
 }
+
+#[test]
+fn nested_compositions_are_looked_at_once_for_each_level() {
+    let mut schema = json!({"properties": {"a": {"minimum": 5}}});
+    for _ in 0..40 {
+        schema = json!({ "allOf": [schema] });
+    }
+    // Twice for each level would be a trillion times.
+    let errors = Schema::parse(&schema).validate(&json!({"a": 1}));
+    assert_eq!(errors.len(), 41, "one for each level, and the cause");
+}
+
+#[test]
+fn a_million_wrong_values_behind_a_long_name_are_a_few_errors() {
+    let schema = json!({"type": "object", "additionalProperties":
+        {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"}});
+    let long = "x".repeat(500_000);
+    let object = json!({ long: vec![7; 200_000] });
+    let errors = Schema::parse(&schema).validate(&object);
+    let size: usize = errors.iter().map(|error| error.path.len() + error.body.len()).sum();
+    assert!(errors.len() < 100 && size < 64 << 20, "{} errors, {size} bytes", errors.len());
+    let last = errors.last().unwrap();
+    assert!(last.body.contains("more errors than are looked for"), "{last}");
+}

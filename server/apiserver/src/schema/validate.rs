@@ -3,17 +3,25 @@
 //! The order of checks and the texts follow what a real server answers, oddities included: a number
 //! with a fraction where an integer is wanted is two errors, one of them without a field.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use super::{JsonType, Limits, ListType, Schema, formats, ratchet};
-use crate::field::{FieldError, child, index, quote};
+use crate::field::{FieldError, FieldErrorKind, Path, child, quote};
+
+/// What the errors of one object may hold together, in bytes, roughly: an object of 2 MiB may have a
+/// million wrong values, each with a long path.
+const ERRORS_LIMIT: usize = 4 << 20;
+/// What an error holds at least.
+const ERROR: usize = 64;
 
 impl Schema {
     /// What is wrong with a custom object, without its metadata.
     pub fn validate(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
-        self.check(object, "", &mut errors);
-        self.check_lists(object, "", &mut errors);
+        self.check(object, Path::Root(""), &mut errors);
+        self.check_lists(object, Path::Root(""), &mut errors);
         errors
     }
 
@@ -38,8 +46,10 @@ impl Schema {
         errors
     }
 
-    fn check(&self, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
-        if value.is_null() && self.nullable {
+    /// Calls itself once for each level of the value, and of the schema: both are bounded where they are
+    /// read.
+    fn check(&self, value: &Value, path: Path<'_>, errors: &mut Vec<FieldError>) {
+        if value.is_null() && self.nullable || is_enough(errors, path) {
             return;
         }
         self.check_type(value, path, errors);
@@ -54,7 +64,7 @@ impl Schema {
         self.check_compositions(value, path, errors);
     }
 
-    fn check_type(&self, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    fn check_type(&self, value: &Value, path: Path<'_>, errors: &mut Vec<FieldError>) {
         let found = type_name(value);
         let wanted = if self.int_or_string {
             if matches!(found, "integer" | "string") {
@@ -70,42 +80,45 @@ impl Schema {
                 Some(wanted) => wanted.name(),
             }
         };
-        let found = quote(found);
+        let (found, path) = (quote(found), path.text());
         let detail = format!("{path} in body must be of type {wanted}: {found}");
         errors.push(FieldError::type_invalid(path, &found, &detail));
     }
 
-    fn check_text(&self, text: &str, path: &str, errors: &mut Vec<FieldError>) {
+    fn check_text(&self, text: &str, path: Path<'_>, errors: &mut Vec<FieldError>) {
         let length = text.chars().count();
         let limits = &self.limits;
         if let Some(max) = limits.max_length.filter(|max| length > *max) {
-            errors.push(FieldError::too_long(path, max));
+            errors.push(FieldError::too_long(path.text(), max));
         }
         if let Some(min) = limits.min_length.filter(|min| length < *min) {
+            let path = path.text();
             let detail = format!("{path} in body should be at least {min} chars long");
             errors.push(FieldError::invalid_text(path, text, &detail));
         }
         if let Some(pattern) = limits.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
+            let path = path.text();
             let detail = format!("{path} in body should match '{pattern}'");
             errors.push(FieldError::invalid_text(path, text, &detail));
         }
         if let Some(format) = limits.format.as_deref()
             && !formats::matches(format, text)
         {
-            let shown = quote(text);
+            let (shown, path) = (quote(text), path.text());
             let detail = format!("{path} in body must be of type {format}: {shown}");
             errors.push(FieldError::type_invalid(path, &shown, &detail));
         }
     }
 
-    fn check_number(&self, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    fn check_number(&self, value: &Value, path: Path<'_>, errors: &mut Vec<FieldError>) {
         let Some(number) = value.as_f64() else { return };
         if let Some(wanted) = self.misfit(value) {
-            let detail = format!("Checked value must be of type {wanted} in {path}");
+            let detail = format!("Checked value must be of type {wanted} in {}", path.text());
             errors.push(FieldError::invalid_text("", "", &detail));
         }
         let limits = &self.limits;
         let mut refuse = |what: String| {
+            let path = path.text();
             let detail = format!("{path} in body should be {what}");
             errors.push(FieldError::invalid(path, value, &detail));
         };
@@ -154,57 +167,65 @@ impl Schema {
         (!fits).then_some(wanted)
     }
 
-    fn check_items(&self, items: &[Value], path: &str, errors: &mut Vec<FieldError>) {
+    fn check_items(&self, items: &[Value], path: Path<'_>, errors: &mut Vec<FieldError>) {
         let Limits { min_items, max_items, unique_items, .. } = self.limits;
         if let Some(schema) = &self.items {
             for (position, item) in items.iter().enumerate() {
-                schema.check(item, &index(path, position), errors);
+                schema.check(item, Path::Index(&path, position), errors);
             }
         }
         let count = items.len();
         if let Some(min) = min_items.filter(|min| count < *min) {
+            let path = path.text();
             let detail = format!("{path} in body should have at least {min} items");
             errors.push(FieldError::invalid_shown(path, &count.to_string(), &detail));
         }
         if let Some(max) = max_items.filter(|max| count > *max) {
-            errors.push(FieldError::too_many(path, count, max));
+            errors.push(FieldError::too_many(path.text(), count, max));
         }
-        let twice = |(at, item): (usize, &Value)| items.iter().take(at).any(|one| one == item);
-        if unique_items && items.iter().enumerate().any(twice) {
+        let mut seen = HashSet::new();
+        if unique_items && !items.iter().all(|item| seen.insert(item.to_string())) {
+            let path = path.text();
             let detail = format!("{path} in body shouldn't contain duplicates");
             errors.push(FieldError::invalid_text(path, "", &detail));
         }
     }
 
-    fn check_fields(&self, fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+    fn check_fields(
+        &self,
+        fields: &Map<String, Value>,
+        path: Path<'_>,
+        errors: &mut Vec<FieldError>,
+    ) {
         let limits = &self.limits;
         let count = fields.len();
         if let Some(min) = limits.min_properties.filter(|min| count < *min) {
+            let path = path.text();
             let detail = format!("{path} in body should have at least {min} properties");
             errors.push(FieldError::invalid_shown(path, &count.to_string(), &detail));
         }
         if let Some(max) = limits.max_properties.filter(|max| count > *max) {
-            errors.push(FieldError::too_many(path, count, max));
+            errors.push(FieldError::too_many(path.text(), count, max));
         }
         for name in limits.required.iter().filter(|name| !fields.contains_key(*name)) {
-            errors.push(FieldError::required(child(path, name), ""));
+            errors.push(FieldError::required(child(&path.text(), name), ""));
         }
         if self.embedded {
             for name in ["apiVersion", "kind"] {
                 let given = fields.get(name).and_then(Value::as_str).unwrap_or_default();
                 if given.is_empty() {
-                    errors.push(FieldError::required(child(path, name), ""));
+                    errors.push(FieldError::required(child(&path.text(), name), ""));
                 }
             }
         }
         for (name, value) in fields {
             if let Some(schema) = self.property(name) {
-                schema.check(value, &child(path, name), errors);
+                schema.check(value, Path::Child(&path, name), errors);
             }
         }
     }
 
-    fn check_enumeration(&self, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    fn check_enumeration(&self, value: &Value, path: Path<'_>, errors: &mut Vec<FieldError>) {
         let Some(allowed) = &self.limits.enumeration else { return };
         if allowed.contains(value) {
             return;
@@ -219,18 +240,25 @@ impl Schema {
         };
         let allowed: Vec<String> = allowed.iter().map(shown).collect();
         let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
-        errors.push(FieldError::not_supported(path, value, &allowed));
+        errors.push(FieldError::not_supported(path.text(), value, &allowed));
     }
 
-    fn check_compositions(&self, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    fn check_compositions(&self, value: &Value, path: Path<'_>, errors: &mut Vec<FieldError>) {
         let fits = |schema: &Self| {
             let mut inner = Vec::new();
             schema.check(value, path, &mut inner);
             inner.is_empty()
         };
         let limits = &self.limits;
+        if limits.any_of.is_empty()
+            && limits.one_of.is_empty()
+            && limits.all_of.is_empty()
+            && limits.not.is_none()
+        {
+            return;
+        }
         let mut refuse = |text: String| errors.push(FieldError::invalid_text("", "", &text));
-        let shown = quote(path);
+        let shown = quote(&path.text());
         if !limits.any_of.is_empty() && !limits.any_of.iter().any(fits) {
             refuse(format!("{shown} must validate at least one schema (anyOf)"));
         }
@@ -248,36 +276,39 @@ impl Schema {
         if limits.not.as_deref().is_some_and(fits) {
             refuse(format!("{shown} must not validate the schema (not)"));
         }
-        if !limits.all_of.iter().all(fits) {
+        // Each once: looking first and telling then would double with each level of nesting.
+        let mut inner = Vec::new();
+        for schema in &limits.all_of {
+            schema.check(value, path, &mut inner);
+        }
+        if !inner.is_empty() {
             refuse(format!("{shown} must validate all the schemas (allOf)"));
-            for schema in &limits.all_of {
-                schema.check(value, path, errors);
-            }
+            errors.append(&mut inner);
         }
     }
 
     /// Items that occur twice in lists that are sets or maps.
-    fn check_lists(&self, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    fn check_lists(&self, value: &Value, path: Path<'_>, errors: &mut Vec<FieldError>) {
         match value {
             Value::Array(items) => {
+                let mut seen = HashSet::new();
                 for (position, item) in items.iter().enumerate() {
-                    let path = index(path, position);
-                    let id = self.identity(item);
-                    let earlier = items.iter().take(position);
-                    if let Some(id) = id
-                        && earlier.filter_map(|item| self.identity(item)).any(|one| one == id)
+                    let path = Path::Index(&path, position);
+                    if let Some(id) = self.identity(item)
+                        && !seen.insert(id.to_string())
+                        && !is_enough(errors, path)
                     {
-                        errors.push(FieldError::duplicate(&path, &id));
+                        errors.push(FieldError::duplicate(path.text(), &id));
                     }
                     if let Some(schema) = &self.items {
-                        schema.check_lists(item, &path, errors);
+                        schema.check_lists(item, path, errors);
                     }
                 }
             }
             Value::Object(fields) => {
                 for (name, value) in fields {
                     if let Some(schema) = self.property(name) {
-                        schema.check_lists(value, &child(path, name), errors);
+                        schema.check_lists(value, Path::Child(&path, name), errors);
                     }
                 }
             }
@@ -300,6 +331,24 @@ impl Schema {
             }
         }
     }
+}
+
+/// Whether there are so many errors that no more are looked for; the last one then says so. It has no
+/// path, so that a change of an object that was full of errors before is not taken for a good one.
+fn is_enough(errors: &mut Vec<FieldError>, path: Path<'_>) -> bool {
+    let held = |count: usize| count.saturating_mul(path.length().max(ERROR));
+    if errors.is_empty() || held(errors.len()) <= ERRORS_LIMIT {
+        return false;
+    }
+    let enough = FieldError::verbatim(
+        FieldErrorKind::TooMany,
+        "",
+        "Too many: the object has more errors than are looked for",
+    );
+    if errors.last() != Some(&enough) {
+        errors.push(enough);
+    }
+    true
 }
 
 fn is_whole(value: &Value) -> bool {

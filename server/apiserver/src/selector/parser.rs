@@ -13,6 +13,7 @@ use super::{
     lexer::{Token, tokens},
 };
 
+/// Walks the tokens in loops: brackets of a selector do not nest.
 struct Parser {
     tokens: std::iter::Peekable<std::vec::IntoIter<Token>>,
 }

@@ -8,16 +8,25 @@ use http::{
 use tower::{Service, ServiceBuilder};
 use tower_http::compression::{CompressionBody, CompressionLayer, Predicate};
 
+use crate::rest::Streamed;
+
 /// Answers smaller than this are not worth the work; kube-apiserver's threshold.
 const THRESHOLD: u64 = 128 << 10;
 
-/// Answers whose whole length is known and large. Watches are none.
+/// Answers that are large, and have an end: watches have none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Large;
 
+/// Marks an answer that is never compressed: what that holds is more than most answers, and only
+/// those who may do everything get so much that it pays.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plain;
+
 impl Predicate for Large {
     fn should_compress<B: http_body::Body>(&self, response: &Response<B>) -> bool {
-        response.body().size_hint().exact().is_some_and(|length| length >= THRESHOLD)
+        let extensions = response.extensions();
+        let large = response.body().size_hint().exact().is_some_and(|length| length >= THRESHOLD);
+        extensions.get::<Plain>().is_none() && (large || extensions.get::<Streamed>().is_some())
     }
 }
 

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use http::StatusCode;
 use prometheus_client::{
-    encoding::EncodeLabelSet,
+    encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
+
+use super::tenant::Kind;
 
 /// Labels of a finished request. The verb is one of a closed set, so the family is bounded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -21,9 +23,70 @@ struct Asked {
     verb: &'static str,
 }
 
+/// Why a request was refused or a connection ended. Closed, so the families are bounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Why {
+    /// Too many requests of one identity or of all, or no turn in time.
+    Requests,
+    /// Too many connections of one identity or of all.
+    Connections,
+    /// Too many bytes of bodies are under way.
+    Bodies,
+    /// Too many bytes of answers are not read.
+    Answers,
+    /// A body did not come in time.
+    SlowBody,
+    /// A body is too large for the one who sent it.
+    LargeBody,
+    /// The work took too long.
+    SlowRequest,
+    /// An answer was not read.
+    Stalled,
+    /// A connection showed no credentials in time.
+    Unknown,
+    /// A connection without credentials made room for a newer one.
+    Crowded,
+    /// Answers to refused requests were not read.
+    Refusals,
+}
+
+impl EncodeLabelValue for Why {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
+        let text = match self {
+            Self::Requests => "requests",
+            Self::Connections => "connections",
+            Self::Bodies => "body_bytes",
+            Self::Answers => "answer_bytes",
+            Self::SlowBody => "slow_body",
+            Self::LargeBody => "large_body",
+            Self::SlowRequest => "slow_request",
+            Self::Stalled => "stalled_answer",
+            Self::Unknown => "no_credentials",
+            Self::Crowded => "crowded",
+            Self::Refusals => "unread_refusals",
+        };
+        text.encode(encoder)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: Why,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Of {
+    kind: &'static str,
+}
+
 /// The server's metrics. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Metrics {
+    refused: Family<Reason, Counter>,
+    ended: Family<Reason, Counter>,
+    held: [Gauge; Kind::ALL.len()],
+    held_family: Family<Of, Gauge>,
+    strangers: Gauge,
     requests: Family<Answered, Counter>,
     seconds: Family<Asked, Histogram, fn() -> Histogram>,
     in_flight: Gauge,
@@ -42,7 +105,14 @@ const VERBS: [&str; 8] =
 
 impl Metrics {
     pub(super) fn new() -> Self {
+        let held_family = Family::<Of, Gauge>::default();
+        let held = |kind: Kind| held_family.get_or_create_owned(&Of { kind: kind.name() });
         Self {
+            held: Kind::ALL.map(held),
+            refused: Family::default(),
+            ended: Family::default(),
+            held_family,
+            strangers: Gauge::default(),
             requests: Family::default(),
             seconds: Family::new_with_constructor(histogram),
             in_flight: Gauge::default(),
@@ -65,6 +135,44 @@ impl Metrics {
             "Requests whose answer has not begun",
             self.in_flight.clone(),
         );
+        registry.register(
+            "apiserver_refused",
+            "Requests refused for lack of room or time, by reason",
+            self.refused.clone(),
+        );
+        registry.register(
+            "apiserver_ended",
+            "Answers and connections that the server ended, by reason",
+            self.ended.clone(),
+        );
+        registry.register(
+            "apiserver_unknown_connections",
+            "Connections that have not shown valid credentials",
+            self.strangers.clone(),
+        );
+        registry.register(
+            "apiserver_held",
+            "Connections, requests, watches and bytes that clients over the network hold",
+            self.held_family.clone(),
+        );
+    }
+
+    pub(super) fn refused(&self, reason: Why) {
+        self.refused.get_or_create(&Reason { reason }).inc();
+    }
+
+    pub(super) fn ended(&self, reason: Why) {
+        self.ended.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// What clients hold of this kind.
+    pub(super) fn held(&self, kind: Kind) -> &Gauge {
+        // The array has a place for each kind.
+        self.held.get(kind as usize).unwrap_or(&self.strangers)
+    }
+
+    pub(super) fn strangers(&self) -> &Gauge {
+        &self.strangers
     }
 
     /// Counts a request as being answered until the guard is dropped, which happens also when

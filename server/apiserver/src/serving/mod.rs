@@ -20,16 +20,30 @@
 //!
 //! A request takes the same way whether it comes from
 //! [`LocalService`] or from a TLS connection: `pipeline` authenticates, authorizes, answers health
-//! and reviews, and hands the rest to [`crate::rest`].
+//! and reviews, hands the rest to [`crate::rest`], and tells `audit` of it.
+//!
+//! What comes over the network has limits: `limits` says which, `door` who may be connected, `gate`
+//! whose request is worked on, `outflow` how long an answer waits for its reader, `tenant` who holds
+//! how much.
 
 mod answer;
+mod audit;
+mod backup;
 mod bootstrap;
 mod compress;
+mod door;
+mod gate;
+mod health;
 mod kubeconfig;
+mod limits;
 mod listener;
 mod local;
 mod metrics;
+mod outflow;
 mod pipeline;
+mod tenant;
+#[cfg(test)]
+mod tests;
 
 use std::{
     io,
@@ -50,10 +64,11 @@ use crate::{
     clock::{Clock, wall_clock},
     context::Context,
     controllers,
-    store::{self, Backend, Retention, Store, StoreOptions},
+    store::{self, Backend, Health, Retention, Store, StoreOptions},
 };
 
 pub use crate::certificates::{PkiError, TlsMaterial};
+pub use limits::{Limits, ServeOptions};
 pub use local::LocalService;
 use pipeline::Pipeline;
 
@@ -75,12 +90,19 @@ pub struct Options {
     pub retention: Retention,
     /// What stamps objects and tokens.
     pub clock: Clock,
+    /// How much clients over the network may take.
+    pub limits: Limits,
 }
 
 impl Options {
     /// A server in memory, on the wall clock.
     pub fn memory() -> Self {
-        Self { storage: Storage::Memory, retention: Retention::default(), clock: wall_clock() }
+        Self {
+            storage: Storage::Memory,
+            retention: Retention::default(),
+            clock: wall_clock(),
+            limits: Limits::default(),
+        }
     }
 
     /// A server that keeps everything in `path`, on the wall clock.
@@ -94,6 +116,7 @@ impl std::fmt::Debug for Options {
         f.debug_struct("Options")
             .field("storage", &self.storage)
             .field("retention", &self.retention)
+            .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
 }
@@ -155,7 +178,7 @@ impl ApiServer {
             Some(path) => {
                 crate::auth::private_directory(path)
                     .map_err(|source| OpenError::Keys { directory: path.clone(), source })?;
-                Backend::File(path.join("objects.redb"))
+                Backend::File(path.join(OBJECTS))
             }
         };
         let store = Store::open(StoreOptions { backend, retention: options.retention }).await?;
@@ -166,7 +189,7 @@ impl ApiServer {
         })?;
         let pki = directory.as_deref().map(pki_directory);
         let authority = Arc::new(Authority::open(pki.as_deref(), (context.clock)())?);
-        let pipeline = Pipeline::new(auth, &context);
+        let pipeline = Pipeline::new(auth, &context, options.limits);
         let local = LocalService::new(pipeline.clone());
         bootstrap::namespaces(&context, &local).await?;
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
@@ -234,7 +257,32 @@ impl ApiServer {
         tls: TlsMaterial,
         shutdown: CancellationToken,
     ) -> io::Result<()> {
-        listener::serve(self.inner.pipeline.clone(), listener, tls, shutdown).await
+        self.serve_with(listener, tls, ServeOptions::default(), shutdown).await
+    }
+
+    /// The same with other limits.
+    pub async fn serve_with(
+        &self,
+        listener: TcpListener,
+        tls: TlsMaterial,
+        options: ServeOptions,
+        shutdown: CancellationToken,
+    ) -> io::Result<()> {
+        listener::serve(self.inner.pipeline.clone(), listener, tls, options, shutdown).await
+    }
+
+    /// Waits until the server can store nothing any more, and never will: the text says why, and the
+    /// process has to end. A disk that is only full is waited for; `/readyz` tells of it.
+    pub async fn failed(&self) -> Arc<str> {
+        self.inner.context.store.failed().await
+    }
+
+    /// Why nothing can be stored now, if that is so.
+    pub fn trouble(&self) -> Option<Arc<str>> {
+        match self.inner.context.store.health() {
+            Health::Good => None,
+            Health::Failing(reason) | Health::Failed(reason) => Some(reason),
+        }
     }
 
     /// Adds the server's metrics to a registry.
@@ -249,6 +297,18 @@ impl ApiServer {
         self.inner.controllers.wait().await;
         self.inner.context.store.clone().close().await;
     }
+}
+
+/// The files of a data directory without which its objects are worth little: credentials that were
+/// given out are good only as long as these are the same. A backup has them.
+pub const KEY_FILES: [&str; 3] = ["admin-token", "token-signing-key", "pki/authority.json"];
+
+/// The file of a data directory with the objects.
+pub const OBJECTS: &str = "objects.redb";
+
+/// What a backup of a server that does not run is of, and its objects.
+pub fn backup_header(page: &store::Page, now: jiff::Timestamp) -> crate::backup::Header {
+    backup::header(page, now)
 }
 
 /// Where a server keeps its certificates.

@@ -9,18 +9,25 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::Instant;
 
 use crate::{
-    auth::{Attributes, Auth, Identity, Review, Secret, Target},
+    auth::{Attributes, Auth, Identity, Review, Secret, refuse_impersonation},
     certificates::ClientCertificate,
     clock::Clock,
     context::Context,
     rest::Api,
     status::{Answer, Status},
+    store::Store,
 };
 
-use super::{answer, metrics::Metrics};
-
-/// The largest request body, as kube-apiserver's.
-pub(super) const BODY_LIMIT: usize = 3 << 20;
+use super::{
+    answer,
+    audit::{Audit, Entry},
+    backup::Backups,
+    door::Guest,
+    gate::{Gate, Ticket},
+    health,
+    limits::{BODY as BODY_LIMIT, Limits},
+    metrics::Metrics,
+};
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
@@ -29,7 +36,11 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 pub(super) struct Pipeline {
     auth: Auth,
     api: Api,
+    backups: Backups,
+    gate: Gate,
     metrics: Metrics,
+    audit: Audit,
+    store: Store,
 }
 
 /// Where a request comes from.
@@ -38,12 +49,27 @@ pub(super) enum Origin {
     /// This process: it is known who asks.
     Process(Identity),
     /// A connection: the certificate that was shown on it and the request's own credentials count.
-    Connection(Option<Arc<ClientCertificate>>),
+    Connection(Visit),
+}
+
+/// A connection as its requests see it.
+#[derive(Clone, Debug)]
+pub(super) struct Visit {
+    pub(super) guest: Arc<Guest>,
+    pub(super) certificate: Option<Arc<ClientCertificate>>,
 }
 
 impl Pipeline {
-    pub(super) fn new(auth: Auth, context: &Context) -> Self {
-        Self { auth, api: Api::new(context), metrics: Metrics::new() }
+    pub(super) fn new(auth: Auth, context: &Context, limits: Limits) -> Self {
+        let (api, backups) = (Api::new(context), Backups::new(context));
+        let (metrics, audit, store) = (Metrics::new(), Audit::new(), context.store.clone());
+        let gate = Gate::new(limits, metrics.clone());
+        Self { auth, api, backups, gate, metrics, audit, store }
+    }
+
+    /// The limits of requests that come over the network.
+    pub(super) fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     pub(super) fn admin_token(&self) -> &Secret {
@@ -63,10 +89,13 @@ impl Pipeline {
     pub(super) async fn handle(&self, origin: Origin, request: Request<Body>) -> Response<Body> {
         let uri = request.uri();
         let attributes = Attributes::of(request.method(), uri.path(), uri.query());
+        let entry = Entry::of(&attributes, &request);
+        let audit_id = uuid::Uuid::new_v4().to_string();
+        let mut who = None;
         let verb = attributes.verb.clone();
         let begun = Instant::now();
         let _in_flight = self.metrics.begun();
-        let handled = AssertUnwindSafe(self.answer(origin, attributes, request));
+        let handled = AssertUnwindSafe(self.answer(origin, attributes, request, &mut who));
         let mut response = match handled.catch_unwind().await {
             Ok(Ok(response)) => response,
             Ok(Err(refusal)) => answer::status(&refusal),
@@ -76,7 +105,8 @@ impl Pipeline {
             }
         };
         self.metrics.answered(&verb, response.status(), begun.elapsed());
-        complete(&mut response);
+        self.audit.record(&entry, who.as_ref(), &response, &audit_id);
+        complete(&mut response, &audit_id);
         response
     }
 
@@ -84,16 +114,56 @@ impl Pipeline {
         &self,
         origin: Origin,
         attributes: Attributes,
+        request: Request<Body>,
+        who: &mut Option<Identity>,
+    ) -> Answer<Response<Body>> {
+        match origin {
+            Origin::Process(identity) => {
+                *who = Some(identity.clone());
+                self.auth.check(&identity, &attributes)?;
+                self.perform(identity, attributes, request).await
+            }
+            Origin::Connection(visit) => self.admitted(&visit, attributes, request, who).await,
+        }
+    }
+
+    /// The way of a request from the network: it shares what there is with all others.
+    async fn admitted(
+        &self,
+        visit: &Visit,
+        attributes: Attributes,
+        request: Request<Body>,
+        who: &mut Option<Identity>,
+    ) -> Answer<Response<Body>> {
+        let identity = self.auth.authenticate(request.headers(), visit.certificate.as_deref())?;
+        *who = Some(identity.clone());
+        refuse_impersonation(request.headers())?;
+        let ticket = self.gate.admit(&visit.guest, &identity, &attributes, &request)?;
+        // Before the body: who may not do this need not send it.
+        self.auth.check(&identity, &attributes)?;
+        let done = async {
+            let (_turn, request) = self.gate.turn(&ticket, &identity, request).await?;
+            self.perform(identity, attributes, request).await
+        };
+        let mut response = self.gate.in_time(&ticket, done).await?;
+        if let Some(length) = http_body::Body::size_hint(response.body()).exact() {
+            self.gate.check_answer(&ticket, length)?;
+        }
+        response.extensions_mut().insert::<Ticket>(ticket);
+        Ok(response)
+    }
+
+    /// Does what `identity` may do.
+    async fn perform(
+        &self,
+        identity: Identity,
+        attributes: Attributes,
         mut request: Request<Body>,
     ) -> Answer<Response<Body>> {
-        let identity = match origin {
-            Origin::Process(identity) => identity,
-            Origin::Connection(certificate) => {
-                self.auth.authenticate(request.headers(), certificate.as_deref())?
-            }
-        };
-        self.auth.check(&identity, &attributes)?;
-        if let Some(response) = health(&attributes) {
+        if let Some(response) = health::answer(&attributes, request.uri().query(), &self.store) {
+            return Ok(response);
+        }
+        if let Some(response) = self.backups.answer(&identity, &attributes) {
             return Ok(response);
         }
         if let Some(review) = Review::of(&attributes) {
@@ -124,31 +194,10 @@ impl Pipeline {
 }
 
 /// The headers that every answer has.
-fn complete(response: &mut Response<Body>) {
+fn complete(response: &mut Response<Body>, audit_id: &str) {
     let headers = response.headers_mut();
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-    let id = uuid::Uuid::new_v4().to_string();
-    if let Ok(id) = HeaderValue::from_str(&id) {
+    if let Ok(id) = HeaderValue::from_str(audit_id) {
         headers.entry(AUDIT_ID).or_insert(id);
     }
-}
-
-/// The one check that there is: the process answers.
-const CHECK: &str = "ping";
-
-/// Answers a health check, if it is one.
-fn health(attributes: &Attributes) -> Option<Response<Body>> {
-    let Target::Path(path) = &attributes.target else { return None };
-    let mut parts = path.trim_end_matches('/').splitn(3, '/').skip(1);
-    let endpoint = parts.next().filter(|part| ["healthz", "livez", "readyz"].contains(part))?;
-    let healthy = match parts.next() {
-        None => true,
-        Some(check) => check == CHECK,
-    };
-    tracing::trace!(endpoint, healthy, "health check");
-    Some(if healthy {
-        answer::text(StatusCode::OK, "ok")
-    } else {
-        answer::text(StatusCode::NOT_FOUND, "404 page not found\n")
-    })
 }

@@ -1,81 +1,113 @@
 //! The revision log on redb.
 
 use std::{
+    fmt, fs,
+    io::ErrorKind,
     path::Path,
     sync::{PoisonError, RwLock},
 };
 
 use bytes::Bytes;
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, Table, TableDefinition};
+use redb::{
+    Database, DatabaseError, ReadableDatabase, ReadableTable, Table, TableDefinition,
+    backends::FileBackend,
+};
 
 use super::{
     Change, FIRST_REVISION, Key, OpenError, StorageError,
     log::{Log, Opened, Row, superseded},
     state::State,
 };
+use crate::auth::{check_own_file, create_private};
 
 /// revision -> (operation, previous revision, key, JSON text). The current objects are what is
 /// left when the log is read in order, so there is no second table to keep in step with it.
-const LOG: TableDefinition<'_, u64, (u8, u64, &str, &[u8])> = TableDefinition::new("log");
+pub(super) const LOG: TableDefinition<'_, u64, (u8, u64, &str, &[u8])> =
+    TableDefinition::new("log");
 /// Facts about the log as a whole.
-const META: TableDefinition<'_, &str, u128> = TableDefinition::new("meta");
+pub(super) const META: TableDefinition<'_, &str, u128> = TableDefinition::new("meta");
 
-const META_FORMAT: &str = "format";
-const META_UID: &str = "uid";
-const META_COMPACTED: &str = "compacted";
+pub(super) const META_FORMAT: &str = "format";
+pub(super) const META_UID: &str = "uid";
+pub(super) const META_COMPACTED: &str = "compacted";
 
 /// The format that this program reads and writes.
-const FORMAT: u64 = 1;
+pub(super) const FORMAT: u64 = 1;
 /// Memory that redb may use for pages; every current object is in memory anyway.
 const CACHE_BYTES: usize = 16 << 20;
 
-const PUT: u8 = 1;
+pub(super) const PUT: u8 = 1;
 const DELETE: u8 = 2;
+
+/// How the database is opened, at first and again after a failure.
+type Opener = Box<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
 
 /// A log in a redb database. Taken out on close, so that the file is free even while watches or
 /// handles are still around.
-#[derive(Debug)]
-pub(super) struct DiskLog(RwLock<Option<Database>>);
+pub(super) struct DiskLog {
+    database: RwLock<Option<Database>>,
+    open: Opener,
+    uid: uuid::Uuid,
+}
+
+impl fmt::Debug for DiskLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiskLog").field("uid", &self.uid).finish_non_exhaustive()
+    }
+}
 
 impl DiskLog {
     /// Opens or creates the log in a file, and reads the state it holds. Blocks.
     pub(super) fn open(path: &Path) -> Result<(Self, Opened, State), OpenError> {
-        let database = builder().create(path).map_err(|error| open_error(path, error))?;
-        restrict(path).map_err(|source| OpenError::Io { path: path.into(), source })?;
-        Self::prepare(database, path)
+        let io = |source| OpenError::Io { path: path.into(), source };
+        match check_own_file(path).map_err(io)? {
+            None => create(path)?,
+            Some(0) => return Err(OpenError::Empty { path: path.into() }),
+            Some(_) => {}
+        }
+        let at = path.to_path_buf();
+        let open: Opener = Box::new(move || builder().open(&at));
+        let opened = Self::prepare(open, path)?;
+        restrict(path).map_err(io)?;
+        Ok(opened)
     }
 
     /// Opens or creates the log over redb's own storage abstraction, which tests make fail.
     #[cfg(test)]
     pub(super) fn open_over(
-        backend: impl redb::StorageBackend,
+        backend: impl redb::StorageBackend + Clone,
     ) -> Result<(Self, Opened, State), OpenError> {
-        let path = Path::new("test");
-        let database =
-            builder().create_with_backend(backend).map_err(|error| open_error(path, error))?;
-        Self::prepare(database, path)
+        let open: Opener = Box::new(move || builder().create_with_backend(backend.clone()));
+        Self::prepare(open, Path::new("test"))
     }
 
-    fn prepare(database: Database, path: &Path) -> Result<(Self, Opened, State), OpenError> {
+    fn prepare(open: Opener, path: &Path) -> Result<(Self, Opened, State), OpenError> {
+        let database = open().map_err(|error| open_error(path, error))?;
         let corrupt = |source| OpenError::Corrupt { path: path.into(), source };
         let (format, opened) = initialize(&database).map_err(corrupt)?;
         if format != FORMAT {
             return Err(OpenError::Version { path: path.into(), found: format, supported: FORMAT });
         }
         let state = load(&database, &opened).map_err(corrupt)?;
-        Ok((Self(RwLock::new(Some(database))), opened, state))
+        let uid = opened.uid;
+        Ok((Self { database: RwLock::new(Some(database)), open, uid }, opened, state))
+    }
+
+    fn replace(&self, database: Option<Database>) -> Option<Database> {
+        let mut slot = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *slot, database)
     }
 
     fn with<T>(
         &self,
         access: impl FnOnce(&Database) -> Result<T, StorageError>,
     ) -> Result<T, StorageError> {
-        let database = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
         access(database.as_ref().ok_or(StorageError::Closed)?)
     }
 }
 
-fn builder() -> redb::Builder {
+pub(super) fn builder() -> redb::Builder {
     let mut builder = Database::builder();
     builder.set_cache_size(CACHE_BYTES);
     // A file that was tampered with must be an error, not a panic at the first damaged page.
@@ -83,16 +115,40 @@ fn builder() -> redb::Builder {
     builder
 }
 
-fn open_error(path: &Path, error: DatabaseError) -> OpenError {
+/// Makes an empty log. It gets its name when it is whole, so that an empty file of that name is
+/// never ours; one that somebody else makes meanwhile is left as it is.
+fn create(path: &Path) -> Result<(), OpenError> {
+    let io = |source| OpenError::Io { path: path.into(), source };
+    let temporary = path.with_extension(format!("{}.new", uuid::Uuid::new_v4()));
+    let made = fill(&temporary, path).and_then(|()| match fs::hard_link(&temporary, path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        // not every file system has links
+        Err(_) => fs::rename(&temporary, path).map_err(io),
+        Ok(()) => Ok(()),
+    });
+    // gone already, or only a name too many for the log
+    fs::remove_file(&temporary).ok();
+    made
+}
+
+fn fill(temporary: &Path, path: &Path) -> Result<(), OpenError> {
+    let io = |source| OpenError::Io { path: path.into(), source };
+    let file = create_private(temporary).map_err(io)?;
+    let backend = FileBackend::new(file).map_err(|error| open_error(path, error))?;
+    let database =
+        builder().create_with_backend(backend).map_err(|error| open_error(path, error))?;
+    initialize(&database)
+        .map_err(|source| OpenError::Corrupt { path: path.into(), source })
+        .map(drop)
+}
+
+pub(super) fn open_error(path: &Path, error: DatabaseError) -> OpenError {
     let path = path.to_path_buf();
     if matches!(error, DatabaseError::DatabaseAlreadyOpen) {
         return OpenError::Locked { path };
     }
     if let DatabaseError::Storage(redb::StorageError::Io(source)) = error {
-        let damaged = matches!(
-            source.kind(),
-            std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof
-        );
+        let damaged = matches!(source.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof);
         return if damaged {
             OpenError::Corrupt { path, source: redb::StorageError::Io(source).into() }
         } else {
@@ -223,7 +279,23 @@ impl Log for DiskLog {
         })
     }
 
+    fn reopen(&self) -> Result<(), StorageError> {
+        // the file is locked until the old one is gone
+        drop(self.replace(None));
+        let database = (self.open)()?;
+        let (format, opened) = initialize(&database)?;
+        if format != FORMAT || opened.uid != self.uid {
+            return Err(StorageError::Diverged { found: "another store is in its place" });
+        }
+        let transaction = database.begin_write()?;
+        // a value that is there already: it takes pages, as every write does
+        transaction.open_table(META)?.insert(META_FORMAT, u128::from(FORMAT))?;
+        transaction.commit()?;
+        self.replace(Some(database));
+        Ok(())
+    }
+
     fn close(&self) {
-        drop(self.0.write().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.replace(None));
     }
 }

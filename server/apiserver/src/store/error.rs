@@ -29,6 +29,12 @@ pub enum OpenError {
         /// What exactly was wrong with it.
         source: StorageError,
     },
+    /// The file holds nothing at all, which no file of ours does.
+    #[error("{} is empty: what it held is lost; restore it from a backup, or remove it to start with no objects", path.display())]
+    Empty {
+        /// The store's file.
+        path: PathBuf,
+    },
     /// The file could not be created or read.
     #[error("cannot open {}", path.display())]
     Io {
@@ -51,9 +57,9 @@ pub enum WriteError {
     /// The store is closed. Nothing was written.
     #[error("the store is closed")]
     Closed,
-    /// The disk failed. Whether this write survives is unknown until the store is opened again;
-    /// every later write fails the same way.
-    #[error("the storage failed; restart the server")]
+    /// The disk failed. Whether this write survives is unknown until the store works again: see
+    /// [`Health`](super::Health).
+    #[error("{}", .0.told())]
     Storage(#[source] Arc<StorageError>),
 }
 
@@ -72,6 +78,41 @@ pub enum StorageError {
     /// The store was closed while it was being read.
     #[error("the store is closed")]
     Closed,
+    /// What is on the disk after a failure does not go on where the log was.
+    #[error("the log on the disk is not the one that was written: {found}")]
+    Diverged {
+        /// What is not as it was.
+        found: &'static str,
+    },
+}
+
+impl StorageError {
+    /// Whether all that is missing is space.
+    pub(super) fn is_full(&self) -> bool {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        let Self::Database(error) = self else { return false };
+        let redb::Error::Io(error) = error.as_ref() else { return false };
+        matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+    }
+
+    /// Whether no later attempt can help.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self, Self::Row { .. } | Self::Diverged { .. })
+    }
+
+    /// What happened and what to do, in one line.
+    pub(super) fn told(&self) -> String {
+        if self.is_full() {
+            return "the disk of the store is full: reads go on, and writes do as soon as there is \
+                    space"
+                .to_owned();
+        }
+        let cause = match self {
+            Self::Database(error) => error.to_string(),
+            Self::Row { .. } | Self::Closed | Self::Diverged { .. } => self.to_string(),
+        };
+        format!("the storage failed: {cause}")
+    }
 }
 
 impl<E: Into<redb::Error>> From<E> for StorageError {

@@ -17,6 +17,13 @@ impl Key {
         Self(format!("{group}/{resource}/{namespace}/{name}").into())
     }
 
+    /// The key that this text is, if it is one: with four parts, a resource and a name.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let key = Self(text.into());
+        let four = text.split('/').count() == 4;
+        (four && !key.resource().is_empty() && !key.name().is_empty()).then_some(key)
+    }
+
     /// Reads a key back from its text, as it stands in the log.
     pub(super) fn from_text(text: &str) -> Self {
         Self(text.into())

@@ -43,6 +43,9 @@ pub(super) trait Log: fmt::Debug + Send + Sync {
     /// and none if that one deletes it. `from` is where the last compaction ended.
     fn compact(&self, from: u64, to: u64) -> Result<(), StorageError>;
 
+    /// After a failure: opens what is on the disk anew, and tries whether it can be written.
+    fn reopen(&self) -> Result<(), StorageError>;
+
     /// Ends all access; what was appended stays.
     fn close(&self);
 }
@@ -84,6 +87,10 @@ impl Log for MemoryLog {
         for revision in superseded(&rows) {
             log.remove(&revision);
         }
+        Ok(())
+    }
+
+    fn reopen(&self) -> Result<(), StorageError> {
         Ok(())
     }
 

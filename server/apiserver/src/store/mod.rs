@@ -5,6 +5,8 @@
 //! * `state` is what readers see: the current objects, and a window of recent events.
 //! * `shared` commits batches: judge, append, sync, then publish. Nothing is visible before it is
 //!   durable, and the order of revisions is the order in which everyone sees them.
+//!   A log that failed is opened anew and goes on if it holds all that was acknowledged; a full
+//!   disk is waited for, and whatever else does not pass is told by `Store::failed`.
 //! * `history` reads the past, `watch` follows the present, `retention` says how much past is kept.
 
 mod disk;
@@ -13,6 +15,7 @@ mod history;
 mod key;
 mod log;
 mod record;
+mod restore;
 mod retention;
 mod shared;
 mod state;
@@ -20,14 +23,18 @@ mod watch;
 mod writer;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{path::PathBuf, sync::Arc};
 
 pub use error::{HistoryError, OpenError, StorageError, WriteError};
 pub use key::{Key, Prefix};
-pub use record::{Change, Event, Expect, Page, Record, SharedEvent, object_at};
+pub use record::{
+    Change, Event, Expect, Page, Record, SharedEvent, Unreadable, object_at, remains,
+};
+pub use restore::{CreateError, create};
 pub use retention::Retention;
+pub use shared::Health;
 use shared::Shared;
 pub use watch::Watch;
 use writer::Writer;
@@ -122,6 +129,38 @@ impl Store {
     /// A caller that stops waiting may or may not find it done.
     pub async fn write(&self, key: Key, expect: Expect, change: Change) -> Result<u64, WriteError> {
         self.writer.write(&self.shared, key, expect, change).await
+    }
+
+    /// Whether the store can be written now. If not, it is made to look again.
+    pub fn health(&self) -> Health {
+        let health = self.shared.health().borrow().clone();
+        if health != Health::Good {
+            self.writer.mend();
+        }
+        health
+    }
+
+    /// Waits until the store has failed for good, and says why. A disk that is full is waited for.
+    pub async fn failed(&self) -> Arc<str> {
+        let mut health = self.shared.health();
+        loop {
+            if let Health::Failed(reason) = &*health.borrow_and_update() {
+                return Arc::clone(reason);
+            }
+            if health.changed().await.is_err() {
+                // the sender is in what this handle holds
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// What changed in a range after a revision, oldest first, and up to where; none if that is
+    /// further back than memory reaches. For indexes, which then begin anew.
+    pub(crate) fn recent(&self, prefix: &Prefix, after: u64) -> Option<(Vec<SharedEvent>, u64)> {
+        let state = self.shared.state();
+        let recent = state.recent(after)?;
+        let events = recent.filter(|event| prefix.contains(&event.key)).cloned().collect();
+        Some((events, state.revision))
     }
 
     /// The changes of a range after a revision. A revision that is not reached yet is waited for.

@@ -1,9 +1,13 @@
 //! What is read from the store, and what is asked of it.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::Key;
 
@@ -18,21 +22,89 @@ pub struct Record {
     pub value: Bytes,
 }
 
+/// A stored text is no object that can be read: the file was damaged, or it was written before objects
+/// were checked when they are written. It is there all the same, and must not be taken for absent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the stored object {key} of revision {revision} cannot be read ({why}); deleting it works")]
+pub struct Unreadable {
+    /// Where it lives.
+    pub key: Key,
+    /// The revision that wrote it.
+    pub revision: u64,
+    /// What the reader says.
+    pub why: String,
+}
+
+/// Objects that were told to be unreadable, by key and revision: each is told once. More than so many are
+/// a damaged disk, and its operator knows.
+const TOLD: usize = 64;
+static TOLD_OF: Mutex<BTreeSet<(Key, u64)>> = Mutex::new(BTreeSet::new());
+
 impl Record {
     /// The object parsed, with `metadata.resourceVersion` set to [`Record::revision`].
-    /// `Value::Null` if the stored text is no JSON, which no writer of this crate stores.
-    pub fn object(&self) -> Value {
-        object_at(&self.value, self.revision)
+    ///
+    /// # Errors
+    /// The stored text cannot be read.
+    pub fn object(&self) -> Result<Value, Unreadable> {
+        object_at(&self.key, &self.value, self.revision)
+    }
+
+    /// The same for those who can do nothing about an object that cannot be read but leave it alone. It
+    /// is told in the log, once.
+    pub fn readable(&self) -> Option<Value> {
+        self.object().inspect_err(Unreadable::tell).ok()
+    }
+}
+
+impl Unreadable {
+    /// Tells it in the log, unless it was told.
+    pub fn tell(&self) {
+        let mut told = TOLD_OF.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < TOLD && told.insert((self.key.clone(), self.revision)) {
+            tracing::warn!("{self}");
+        }
     }
 }
 
 /// Parses stored JSON text and puts `revision` in as `metadata.resourceVersion`.
-pub fn object_at(value: &[u8], revision: u64) -> Value {
-    let mut object: Value = serde_json::from_slice(value).unwrap_or_default();
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+///
+/// # Errors
+/// The text cannot be read as an object.
+pub fn object_at(key: &Key, value: &[u8], revision: u64) -> Result<Value, Unreadable> {
+    let unreadable = |why: String| Unreadable { key: key.clone(), revision, why };
+    let mut object: Value =
+        serde_json::from_slice(value).map_err(|error| unreadable(error.to_string()))?;
+    let Some(fields) = object.as_object_mut() else {
+        return Err(unreadable("it is no object".to_owned()));
+    };
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
     }
-    object
+    Ok(object)
+}
+
+/// What is known of an object even if it cannot be read: enough to say that it is gone. Of a text that is
+/// only too deep, `metadata` is read; what stands beside it is skipped, which recurses over nothing.
+pub fn remains(key: &Key, value: &[u8], revision: u64) -> Value {
+    #[derive(Default, Deserialize)]
+    struct Head {
+        #[serde(default)]
+        metadata: Metadata,
+    }
+    #[derive(Default, Deserialize)]
+    struct Metadata {
+        #[serde(default)]
+        uid: String,
+    }
+    let head: Head = serde_json::from_slice(value).unwrap_or_default();
+    let mut metadata = serde_json::Map::new();
+    let fields =
+        [("name", key.name()), ("namespace", key.namespace()), ("uid", &head.metadata.uid)];
+    for (name, text) in fields.into_iter().filter(|(_, text)| !text.is_empty()) {
+        metadata.insert(name.to_owned(), text.into());
+    }
+    metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
+    json!({ "metadata": metadata })
 }
 
 /// What must hold of a key for a write to be done.
@@ -79,8 +151,11 @@ pub struct Event {
 
 impl Event {
     /// The object's state after the event, at the event's revision.
-    pub fn object(&self) -> Value {
-        object_at(self.change.value(), self.revision)
+    ///
+    /// # Errors
+    /// The stored text cannot be read.
+    pub fn object(&self) -> Result<Value, Unreadable> {
+        object_at(&self.key, self.change.value(), self.revision)
     }
 
     /// Bytes held by this event, for the bounds of what is kept in memory.
@@ -104,3 +179,37 @@ pub struct Page {
 
 /// An [`Event`] is shared between all the watches that deliver it.
 pub type SharedEvent = Arc<Event>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(text: &str) -> Record {
+        let key = Key::new("", "configmaps", "default", "a");
+        Record { key, revision: 7, value: Bytes::copy_from_slice(text.as_bytes()) }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_an_error_with_its_key_and_never_null() {
+        let deep =
+            format!(r#"{{"metadata":{{"uid":"u"}},"a":{}1{}}}"#, "[".repeat(200), "]".repeat(200));
+        for text in ["", "null", "[]", "7", "{", &deep] {
+            let error = record(text).object().unwrap_err();
+            assert!(error.to_string().contains("/configmaps/default/a of revision 7"), "{error}");
+            assert_eq!(record(text).readable(), None);
+        }
+    }
+
+    #[test]
+    fn of_an_object_that_is_too_deep_its_metadata_remains() {
+        let many = 100_000;
+        let text =
+            format!(r#"{{"a":{}{},"metadata":{{"uid":"u"}}}}"#, "[".repeat(many), "]".repeat(many));
+        let found = record(&text);
+        let expected = json!({"metadata":
+            {"name": "a", "namespace": "default", "uid": "u", "resourceVersion": "7"}});
+        assert_eq!(remains(&found.key, &found.value, 7), expected);
+        let nothing = remains(&found.key, b"garbage", 7);
+        assert_eq!(nothing["metadata"]["name"], "a");
+    }
+}

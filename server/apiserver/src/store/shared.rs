@@ -3,16 +3,18 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard},
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    Change, Event, Expect, Key, Record, WriteError,
+    Change, Event, Expect, Key, Record, StorageError, WriteError,
     log::{Log, Opened, Row},
     retention::{Gauge, Retention},
     state::State,
+    writer::BATCH,
 };
 
 /// One write that waits for its commit.
@@ -31,12 +33,36 @@ pub(super) struct Progress {
     pub(super) closed: bool,
 }
 
+/// Whether a store can be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It can.
+    Good,
+    /// The disk refused a write. Reads go on; each write and each look at the health of the server
+    /// makes the store try again, at most once a second.
+    Failing(Arc<str>),
+    /// The disk failed for good, or what is on it is not what was written: the process must end.
+    Failed(Arc<str>),
+}
+
+/// How long the store lets a disk be that refused: opening it anew reads all of it.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often a disk is opened anew that fails for another reason than a lack of space: it is more
+/// likely to be broken than to come back, and somebody waits for the process to end.
+const ATTEMPTS: u32 = 5;
+
+/// Why nothing is written now.
+#[derive(Debug)]
+enum Stopped {
+    Closed,
+    Failed { error: Arc<StorageError>, attempts: u32, again: Instant },
+}
+
 /// What the committer keeps between batches.
 #[derive(Debug)]
 struct Committer {
     gauge: Gauge,
-    /// Set by the first failure of the log, and then for ever: what is on the disk is unknown.
-    failed: Option<WriteError>,
+    stopped: Option<Stopped>,
 }
 
 #[derive(Debug)]
@@ -46,6 +72,8 @@ pub(super) struct Shared {
     state: RwLock<State>,
     committer: Mutex<Committer>,
     progress: watch::Sender<Progress>,
+    health: watch::Sender<Health>,
+    pause: Duration,
 }
 
 /// An operation whose expectation holds, and the event it becomes.
@@ -67,9 +95,21 @@ impl Shared {
             log,
             uid: opened.uid,
             state: RwLock::new(state),
-            committer: Mutex::new(Committer { gauge, failed: None }),
+            committer: Mutex::new(Committer { gauge, stopped: None }),
             progress: watch::Sender::new(progress),
+            health: watch::Sender::new(Health::Good),
+            pause: PAUSE,
         }
+    }
+
+    /// The same without a pause between attempts to mend it.
+    #[cfg(test)]
+    pub(super) fn without_pause(self) -> Self {
+        Self { pause: Duration::ZERO, ..self }
+    }
+
+    pub(super) fn health(&self) -> watch::Receiver<Health> {
+        self.health.subscribe()
     }
 
     pub(super) fn state(&self) -> RwLockReadGuard<'_, State> {
@@ -84,17 +124,15 @@ impl Shared {
     /// answers every caller. Blocks while the log syncs.
     pub(super) fn commit(&self, batch: Vec<Operation>) {
         let mut committer = self.committer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(failed) = &committer.failed {
+        if let Err(error) = self.usable(&mut committer) {
             for operation in batch {
-                answer(operation.reply, Err(failed.clone()));
+                answer(operation.reply, Err(error.clone()));
             }
             return;
         }
         let (accepted, refused) = self.judge(batch);
         if let Err(error) = self.append(&accepted) {
-            tracing::error!(%error, "the revision log failed, no more writes are accepted");
-            let error = WriteError::Storage(Arc::new(error));
-            committer.failed = Some(error.clone());
+            let error = self.stop(&mut committer, Arc::new(error), 0);
             for Accepted { reply, .. } in accepted {
                 answer(reply, Err(error.clone()));
             }
@@ -104,6 +142,90 @@ impl Shared {
         for (reply, error) in refused {
             answer(reply, Err(error));
         }
+    }
+
+    /// Whether something can be written now, after an attempt to mend what failed if one is due.
+    fn usable(&self, committer: &mut Committer) -> Result<(), WriteError> {
+        let (error, attempts, again) = match &committer.stopped {
+            None => return Ok(()),
+            Some(Stopped::Closed) => return Err(WriteError::Closed),
+            Some(Stopped::Failed { error, attempts, again }) => (error, *attempts, *again),
+        };
+        let hopeless = matches!(*self.health.borrow(), Health::Failed(_));
+        if hopeless || Instant::now() < again {
+            return Err(WriteError::Storage(Arc::clone(error)));
+        }
+        match self.mend(&mut committer.gauge) {
+            Ok(()) => {
+                tracing::info!("the store can be written again");
+                committer.stopped = None;
+                self.health.send_replace(Health::Good);
+                Ok(())
+            }
+            Err(error) => Err(self.stop(committer, Arc::new(error), attempts + 1)),
+        }
+    }
+
+    /// Notes a failure and tells who watches the health.
+    fn stop(
+        &self,
+        committer: &mut Committer,
+        error: Arc<StorageError>,
+        attempts: u32,
+    ) -> WriteError {
+        let reason: Arc<str> = error.told().into();
+        let health = if error.is_final() || (attempts >= ATTEMPTS && !error.is_full()) {
+            Health::Failed(Arc::clone(&reason))
+        } else {
+            Health::Failing(Arc::clone(&reason))
+        };
+        if *self.health.borrow() != health {
+            tracing::error!(%reason, "the store cannot be written");
+            self.health.send_replace(health);
+        }
+        let again = Instant::now() + self.pause;
+        committer.stopped = Some(Stopped::Failed { error: Arc::clone(&error), attempts, again });
+        WriteError::Storage(error)
+    }
+
+    /// Opens the log anew. The batch that failed may be in it all the same: what readers have not
+    /// seen of it they see now, and what they have seen must be in it.
+    fn mend(&self, gauge: &mut Gauge) -> Result<(), StorageError> {
+        self.log.reopen()?;
+        let (revision, compacted) = {
+            let state = self.state();
+            (state.revision, state.compacted)
+        };
+        if revision > compacted && self.log.row(revision)?.is_none() {
+            return Err(StorageError::Diverged { found: "acknowledged changes are missing" });
+        }
+        let rows = self.log.read(revision, BATCH)?;
+        let events = self
+            .events_of(rows, revision)
+            .ok_or(StorageError::Diverged { found: "changes follow that were not made" })?;
+        self.show(events, gauge);
+        Ok(())
+    }
+
+    /// The events of rows that follow `revision`; none if they do not go on where the state is.
+    fn events_of(&self, rows: Vec<Row>, revision: u64) -> Option<Vec<Event>> {
+        let state = self.state();
+        let mut pending: HashMap<Key, Option<Record>> = HashMap::new();
+        let mut events = Vec::with_capacity(rows.len());
+        for (row, expected) in rows.into_iter().zip(revision + 1..) {
+            let Row { revision, previous: before, key, change } = row;
+            let previous = match pending.get(&key) {
+                Some(record) => record.clone(),
+                None => state.get(&key).cloned(),
+            };
+            let found = previous.as_ref().map_or(0, |record| record.revision);
+            if revision != expected || found != before {
+                return None;
+            }
+            pending.insert(key.clone(), record_after(&key, revision, &change));
+            events.push(Event { revision, key, change, previous });
+        }
+        Some(events)
     }
 
     /// Checks each operation against the state and against those before it in the batch.
@@ -134,7 +256,7 @@ impl Shared {
         (accepted, refused)
     }
 
-    fn append(&self, accepted: &[Accepted]) -> Result<(), super::StorageError> {
+    fn append(&self, accepted: &[Accepted]) -> Result<(), StorageError> {
         if accepted.is_empty() {
             return Ok(());
         }
@@ -143,23 +265,41 @@ impl Shared {
     }
 
     fn publish(&self, accepted: Vec<Accepted>, gauge: &mut Gauge) {
-        let Some(last) = accepted.last().map(|accepted| accepted.event.revision) else { return };
-        let bytes = accepted.iter().map(|accepted| accepted.event.size()).sum::<usize>();
-        let mut replies = Vec::with_capacity(accepted.len());
+        let (events, replies): (Vec<_>, Vec<_>) = accepted
+            .into_iter()
+            .map(|Accepted { event, reply }| {
+                let revision = event.revision;
+                (event, (revision, reply))
+            })
+            .unzip();
+        let target = self.make_visible(events, gauge);
+        for (revision, reply) in replies {
+            answer(reply, Ok(revision));
+        }
+        if let Some(target) = target {
+            self.compact(target);
+        }
+    }
+
+    /// Shows durable events that nobody waits for.
+    fn show(&self, events: Vec<Event>, gauge: &mut Gauge) {
+        if let Some(target) = self.make_visible(events, gauge) {
+            self.compact(target);
+        }
+    }
+
+    /// Shows durable events to readers; up to where history may be forgotten then.
+    fn make_visible(&self, events: Vec<Event>, gauge: &mut Gauge) -> Option<u64> {
+        let last = events.last()?.revision;
+        let bytes = events.iter().map(Event::size).sum::<usize>();
         {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-            for Accepted { event, reply } in accepted {
-                replies.push((event.revision, reply));
+            for event in events {
                 state.publish(event);
             }
         }
         self.progress.send_modify(|progress| progress.revision = last);
-        for (revision, reply) in replies {
-            answer(reply, Ok(revision));
-        }
-        if let Some(target) = gauge.grown(last, bytes as u64) {
-            self.compact(target);
-        }
+        gauge.grown(last, bytes as u64)
     }
 
     /// Forgets history up to `target`. Readers are told first, so that none trusts a row that is
@@ -177,7 +317,7 @@ impl Shared {
     /// Refuses all further writes, ends all watches and releases the log.
     pub(super) fn close(&self) {
         let mut committer = self.committer.lock().unwrap_or_else(PoisonError::into_inner);
-        committer.failed.get_or_insert(WriteError::Closed);
+        committer.stopped = Some(Stopped::Closed);
         self.progress.send_modify(|progress| progress.closed = true);
         self.log.close();
     }

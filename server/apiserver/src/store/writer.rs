@@ -14,7 +14,7 @@ use super::{
 
 /// Operations that one append and one sync carry at most: bounds what a commit holds in memory
 /// and how long the last of them waits.
-const BATCH: usize = 256;
+pub(super) const BATCH: usize = 256;
 /// Operations that may wait for the writer; callers beyond wait before they queue.
 const QUEUE: usize = 1024;
 
@@ -22,6 +22,8 @@ const QUEUE: usize = 1024;
 #[derive(Debug)]
 pub(super) enum Message {
     Write(Operation),
+    /// Try to mend what failed.
+    Mend,
     Close(oneshot::Sender<()>),
 }
 
@@ -52,6 +54,14 @@ impl Writer {
             }
         }
         result.await.unwrap_or(Err(WriteError::Closed))
+    }
+
+    /// Has the writer look whether a failed log can be written again. It is no loss if it has so
+    /// much to do that this does not fit: a write makes it look, too.
+    pub(super) fn mend(&self) {
+        if let Self::Thread(queue) = self {
+            queue.try_send(Message::Mend).ok();
+        }
     }
 
     pub(super) async fn close(self, shared: &Shared) {
@@ -106,17 +116,18 @@ fn run(shared: &Shared, mut messages: mpsc::Receiver<Message>) {
     let mut closing = None;
     while closing.is_none() {
         let Some(first) = messages.blocking_recv() else { break };
-        let mut batch = Vec::new();
+        let (mut batch, mut mend) = (Vec::new(), false);
         let mut next = Some(first);
         while let Some(message) = next {
             match message {
                 Message::Write(operation) => batch.push(operation),
+                Message::Mend => mend = true,
                 Message::Close(reply) => closing = Some(reply),
             }
             let full = batch.len() >= BATCH || closing.is_some();
             next = if full { None } else { messages.try_recv().ok() };
         }
-        if !batch.is_empty() {
+        if mend || !batch.is_empty() {
             shared.commit(batch);
         }
     }

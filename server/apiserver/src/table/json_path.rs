@@ -16,8 +16,17 @@ enum Step {
     },
 }
 
-/// The values at a path; none if it is malformed or leads nowhere.
+/// How long a path may be: it is read for each object that is shown.
+const LONGEST: usize = 4096;
+
+/// The values at a path; none if it is malformed, too long, or leads nowhere.
+///
+/// Reading a path calls itself for the path inside a filter, and that ends at once: what stands before the
+/// first comparison holds no other.
 pub(crate) fn find<'a>(object: &'a Value, path: &str) -> Vec<&'a Value> {
+    if path.len() > LONGEST {
+        return Vec::new();
+    }
     let path = path.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$');
     parse(path).map(|steps| follow(vec![object], &steps)).unwrap_or_default()
 }

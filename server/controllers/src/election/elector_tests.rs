@@ -112,6 +112,21 @@ async fn the_lease_of_a_dead_holder_is_taken_when_it_has_run_out() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_is_told_not_to_wait_takes_a_lease_that_is_held_and_its_holder_ends() {
+    let server = Shared::default();
+    let first = leader(&server, "a").await;
+    let term = first.term();
+    let mut impatient = elector(&server, "b");
+    impatient.settings.at_once = true;
+    let before = Instant::now();
+    let second = impatient.acquire(&CancellationToken::new()).await.unwrap();
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    assert_eq!(second.term(), Term { number: term.number + 1, ..term }, "drivers tell them apart");
+    let ended = first.hold(&CancellationToken::new(), |_| {}).await;
+    assert!(matches!(ended, Err(ElectionError::Taken(by)) if by == "b"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_that_is_renewed_is_not_taken() {
     let server = Shared::default();
     let stop = CancellationToken::new();

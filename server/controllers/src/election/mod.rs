@@ -25,6 +25,9 @@ pub struct ElectionSettings {
     /// Identity of a process that is known to be dead, e.g. because its exclusive lock on the data
     /// directory is ours now. Its lease is taken over without waiting for its end.
     pub predecessor: Option<String>,
+    /// Take the Lease from whoever holds it, without waiting: the operator says that nobody else leads. It is a new
+    /// term, and whoever held it ends.
+    pub at_once: bool,
     /// For how long a lease counts that is not renewed.
     pub lease_duration: Duration,
     /// The leader gives up when it could not renew for this long. Shorter than the duration.
@@ -40,6 +43,7 @@ impl ElectionSettings {
             namespace: namespace.into(),
             identity: identity.into(),
             predecessor: None,
+            at_once: false,
             lease_duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(2),

@@ -66,6 +66,7 @@ impl Observed {
             .map_or(settings.lease_duration, Duration::from_secs);
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         let free = holder.is_empty()
+            || settings.at_once
             || holder == settings.identity
             || Some(holder) == settings.predecessor.as_deref()
             || now.saturating_duration_since(since) >= duration;

@@ -14,6 +14,19 @@ pub(super) const WRITE_EVERY: Duration = Duration::from_secs(10);
 /// Series remembered; a repetition of a forgotten one is a new event, which does no harm.
 const SERIES_KEPT: usize = 4096;
 
+/// New events of one reason that an object may have at once, as in client-go: what a driver says is
+/// part of an event, and with ever new words it would fill the API server.
+const AT_ONCE: u32 = 25;
+/// After these, one is written so often.
+const ONE_EVERY: Duration = Duration::from_mins(5);
+
+/// What may still be written of one reason of one object.
+#[derive(Debug)]
+struct Allowance {
+    left: u32,
+    since: Instant,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct SeriesKey {
     uid: String,
@@ -43,18 +56,30 @@ pub(super) struct Repeated {
 #[derive(Debug, Default)]
 pub(super) struct SeriesBook {
     series: HashMap<SeriesKey, Series>,
+    /// By UID and reason. At most [`SERIES_KEPT`], of which the oldest are forgotten.
+    allowances: HashMap<(String, &'static str), Allowance>,
+}
+
+/// What is to be done with an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// Write it.
+    New,
+    /// It repeats an earlier one, and is counted.
+    Repetition,
+    /// There were too many of its reason lately.
+    TooMany,
 }
 
 impl SeriesBook {
-    /// Takes in an event. True: it is new and to be written under `event_name`. False: it repeats
-    /// an earlier one and is counted.
-    pub(super) fn is_new(
+    /// Takes in an event, which is to be written under `event_name` if it is new.
+    pub(super) fn take(
         &mut self,
         event: &Occurrence,
         namespace: &str,
         event_name: &str,
         now: Instant,
-    ) -> bool {
+    ) -> Sort {
         let key = SeriesKey {
             uid: event.regarding.uid.clone().unwrap_or_default(),
             severity: event.severity,
@@ -67,13 +92,37 @@ impl SeriesBook {
         {
             series.count = series.count.saturating_add(1);
             series.last_seen = now;
-            return false;
+            return Sort::Repetition;
+        }
+        if !self.allows(&key.uid, key.reason, now) {
+            return Sort::TooMany;
         }
         self.make_room();
         let (namespace, event_name) = (namespace.to_owned(), event_name.to_owned());
         let series = Series { namespace, event_name, count: 1, written: 1, last_seen: now };
         self.series.insert(key, series);
-        true
+        Sort::New
+    }
+
+    fn allows(&mut self, uid: &str, reason: &'static str, now: Instant) -> bool {
+        if self.allowances.len() >= SERIES_KEPT {
+            let fresh = |it: &Allowance| now.saturating_duration_since(it.since) < ONE_EVERY;
+            self.allowances.retain(|_, it| fresh(it));
+            if self.allowances.len() >= SERIES_KEPT {
+                self.allowances.clear();
+            }
+        }
+        let full = Allowance { left: AT_ONCE, since: now };
+        let of = self.allowances.entry((uid.to_owned(), reason)).or_insert(full);
+        let earned = now.saturating_duration_since(of.since).as_secs() / ONE_EVERY.as_secs();
+        if earned > 0 {
+            let earned = u32::try_from(earned).unwrap_or(u32::MAX);
+            of.left = of.left.saturating_add(earned).min(AT_ONCE);
+            of.since = now;
+        }
+        let allowed = of.left > 0;
+        of.left = of.left.saturating_sub(1);
+        allowed
     }
 
     fn make_room(&mut self) {
@@ -127,10 +176,11 @@ mod tests {
     #[test]
     fn a_repetition_is_counted_and_written_once_for_all() {
         let (mut book, now) = (SeriesBook::default(), Instant::now());
-        assert!(book.is_new(&event(1, "no quota"), "default", "m.1", now));
+        assert_eq!(book.take(&event(1, "no quota"), "default", "m.1", now), Sort::New);
         assert!(!book.has_unwritten());
         for _ in 0..3 {
-            assert!(!book.is_new(&event(1, "no quota"), "default", "m.2", now));
+            let again = book.take(&event(1, "no quota"), "default", "m.2", now);
+            assert_eq!(again, Sort::Repetition);
         }
         let repeated = book.take_unwritten(now);
         let expected = Repeated { namespace: "default".into(), event_name: "m.1".into(), count: 4 };
@@ -141,20 +191,39 @@ mod tests {
     #[test]
     fn another_text_another_object_and_a_long_silence_make_a_new_event() {
         let (mut book, now) = (SeriesBook::default(), Instant::now());
-        assert!(book.is_new(&event(1, "no quota"), "default", "a", now));
-        assert!(book.is_new(&event(1, "no network"), "default", "b", now));
-        assert!(book.is_new(&event(2, "no quota"), "default", "c", now));
-        assert!(book.is_new(&event(1, "no quota"), "default", "d", now + SERIES_ENDS_AFTER));
+        let later = now + SERIES_ENDS_AFTER;
+        for (uid, note, at) in [
+            (1, "no quota", now),
+            (1, "no network", now),
+            (2, "no quota", now),
+            (1, "no quota", later),
+        ] {
+            assert_eq!(book.take(&event(uid, note), "default", "e", at), Sort::New, "{uid} {note}");
+        }
     }
 
     #[test]
     fn no_more_series_are_kept_than_allowed() {
         let (mut book, now) = (SeriesBook::default(), Instant::now());
         for uid in 0..SERIES_KEPT + 10 {
-            book.is_new(&event(uid, "x"), "default", "n", now + Duration::from_millis(uid as u64));
+            book.take(&event(uid, "x"), "default", "n", now + Duration::from_millis(uid as u64));
         }
         assert_eq!(book.series.len(), SERIES_KEPT);
         let newest = SERIES_KEPT + 9;
-        assert!(!book.is_new(&event(newest, "x"), "default", "n", now + Duration::from_secs(9)));
+        let again = book.take(&event(newest, "x"), "default", "n", now + Duration::from_secs(9));
+        assert_eq!(again, Sort::Repetition);
+        assert!(book.allowances.len() <= SERIES_KEPT);
+    }
+
+    #[test]
+    fn ever_new_words_of_one_reason_do_not_fill_the_api_server() {
+        let (mut book, now) = (SeriesBook::default(), Instant::now());
+        let mut say = |uid, n: u64, at| book.take(&event(uid, &n.to_string()), "default", "e", at);
+        let written = (0..1000).filter(|n| say(1, *n, now) == Sort::New).count();
+        assert_eq!(written, 25);
+        // Other objects are not concerned, and some time later there is room again.
+        assert_eq!(say(2, 0, now), Sort::New);
+        assert_eq!(say(1, 1000, now + ONE_EVERY), Sort::New);
+        assert_eq!(say(1, 1001, now + ONE_EVERY), Sort::TooMany);
     }
 }

@@ -15,7 +15,7 @@ use tracing::debug;
 use uuid::Uuid;
 
 use super::Occurrence;
-use super::series::{Repeated, SeriesBook, WRITE_EVERY};
+use super::series::{Repeated, SeriesBook, Sort, WRITE_EVERY};
 use crate::clock::{self, Clock, DebugClock};
 
 /// Events that wait to be written: four for each of a thousand machines made at once.
@@ -126,8 +126,13 @@ impl EventWriter {
     fn take(&mut self, event: Occurrence) {
         let namespace = event.regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let name = event_name(event.regarding.name.as_deref().unwrap_or_default());
-        if !self.book.is_new(&event, &namespace, &name, Instant::now()) {
-            return;
+        match self.book.take(&event, &namespace, &name, Instant::now()) {
+            Sort::New => {}
+            Sort::Repetition => return,
+            Sort::TooMany => {
+                self.metrics.dropped.inc();
+                return;
+            }
         }
         let object = self.object(event, &namespace, name);
         let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);

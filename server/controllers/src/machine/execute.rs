@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 use tracing::info;
 
 use super::{Broken, Machines, namespace_of};
+use crate::audit;
 use crate::stores::deployment;
 use crate::target::{Target, TargetOf};
 use crate::writes::{Deletion, WriteError};
@@ -87,10 +88,9 @@ impl Machines {
                 self.confirm_node(snapshot, name, version.as_deref()).await
             }
             Action::ClaimReplacement { seen, .. } => self.claim(snapshot, *seen),
-            Action::AddFinalizer => self.patch_machine(done, with_finalizer).await,
             Action::RemoveFinalizer => self.let_go(done).await,
             Action::PatchMachine(patch) => {
-                self.patch_machine(done, |_| machine_change(patch)).await
+                self.patch_machine(done, |machine| machine_change(machine, patch)).await
             }
             Action::OwnConfig(own) => self.own_config(done, own).await,
             Action::EnsureBootstrapToken(request) => match self.target(snapshot) {
@@ -114,9 +114,7 @@ impl Machines {
         };
         match (result, action) {
             (Ok(()), _) => Ok(Performed::Done),
-            (Err(WriteError::NotFound), Action::AddFinalizer | Action::PatchMachine(_)) => {
-                Err(Broken::Gone)
-            }
+            (Err(WriteError::NotFound), Action::PatchMachine(_)) => Err(Broken::Gone),
             (Err(WriteError::NotFound), _) => Ok(Performed::Gone),
             (Err(WriteError::Conflict), Action::DeleteNode { .. } | Action::DeleteMachine) => {
                 Ok(Performed::Gone)
@@ -162,6 +160,7 @@ impl Machines {
             Ok(()) | Err(WriteError::NotFound) => self.memory.keep_ended(&uid),
             Err(failure) => return Err(failure),
         }
+        audit::machine_let_go(&done.machine);
         Ok(())
     }
 
@@ -340,20 +339,19 @@ impl Change {
     }
 }
 
-fn with_finalizer(machine: &Machine) -> Change {
-    let mut all = machine.metadata.finalizers.clone().unwrap_or_default();
-    all.push(finalizer::MACHINE.to_owned());
-    Change::default().metadata("finalizers", json!(all))
-}
-
 fn without_finalizer(machine: &Machine) -> Change {
     let mut all = machine.metadata.finalizers.clone().unwrap_or_default();
     all.retain(|name| name != finalizer::MACHINE);
     Change::default().metadata("finalizers", json!(all))
 }
 
-fn machine_change(patch: &MachinePatch) -> Change {
+fn machine_change(machine: &Machine, patch: &MachinePatch) -> Change {
     let mut change = Change::default();
+    if patch.add_finalizer {
+        let mut all = machine.metadata.finalizers.clone().unwrap_or_default();
+        all.push(finalizer::MACHINE.to_owned());
+        change = change.metadata("finalizers", json!(all));
+    }
     if !patch.labels.is_empty() {
         change = change.metadata("labels", json!(patch.labels));
     }
@@ -464,7 +462,8 @@ mod tests {
             "metadata": { "annotations": { "a": "1", "b": null }, "resourceVersion": "7" },
             "spec": { "providerID": "fake:///1" }
         });
-        assert_eq!(machine_change(&patch).on_condition(Some("7")), expected);
+        let change = machine_change(&Machine::default(), &patch);
+        assert_eq!(change.on_condition(Some("7")), expected);
     }
 
     #[test]
@@ -475,7 +474,8 @@ mod tests {
         }))
         .unwrap();
         let finalizers = |change: Change| change.metadata["finalizers"].clone();
-        let with = finalizers(with_finalizer(&machine));
+        let patch = MachinePatch { add_finalizer: true, ..MachinePatch::default() };
+        let with = finalizers(machine_change(&machine, &patch));
         assert_eq!(with, json!(["other/one", finalizer::MACHINE]));
         assert_eq!(finalizers(without_finalizer(&machine)), json!(["other/one"]));
     }

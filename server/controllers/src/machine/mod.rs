@@ -37,6 +37,7 @@ use crate::metrics::{ReconcileMetrics, Shape, StepMetrics};
 use crate::orphans::Looks;
 use crate::queue::{Lane, Outcome, Queue};
 use crate::reachability::Reach;
+use crate::schemas::Schemas;
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, Stores, deployment};
 use crate::watch::ObjectName;
@@ -46,6 +47,8 @@ use crate::writes::{WriteError, Writer};
 const PASSES_IN_A_ROW: usize = 8;
 /// How soon to look again when something outside did not take what was meant for it.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How soon to look whether the finalizer of a class could be written, if its event does not say so first.
+const HOLD_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Brings machines to where they are to be.
 pub(crate) struct Machines {
@@ -62,6 +65,7 @@ pub(crate) struct Machines {
     pub(crate) steps: StepMetrics,
     pub(crate) term: Term,
     pub(crate) reach: Arc<Reach>,
+    pub(crate) schemas: Arc<Schemas>,
     pub(crate) reviewer: Arc<Reviewer>,
     /// The queue of machines, for those whose turn has come.
     pub(crate) queue: Arc<Queue<ObjectName>>,
@@ -76,6 +80,12 @@ enum Broken {
     /// The Machine is gone.
     #[error("the machine is gone")]
     Gone,
+    /// The finalizer of the class is being written.
+    #[error("the class is not held yet")]
+    NotHeldYet,
+    /// The API server took the status, and dropped the operation that was to be sent.
+    #[error("the definition of machines lacks fields")]
+    Pruned,
     /// The API server did not take a write or answer a read.
     #[error("{what}")]
     Api {
@@ -111,7 +121,12 @@ impl Machines {
     fn broken_off(&self, name: &ObjectName, broken: &Broken) -> Outcome {
         match broken {
             Broken::Gone => self.metrics.passed(Outcome::Done),
+            Broken::NotHeldYet => self.metrics.passed(Outcome::Again(HOLD_PATIENCE)),
             Broken::Outdated => self.metrics.broken("outdated"),
+            Broken::Pruned => {
+                self.schemas.doubt();
+                self.metrics.broken("pruned")
+            }
             Broken::Api { what, source } => {
                 warn!(machine = %name, error = %source, "{what}");
                 self.reach.doubt();
@@ -200,8 +215,10 @@ impl Machines {
         let api = self.writer.api(namespace_of(machine));
         match self.writer.patch_status::<Machine>(&api, machine.name(), &patch).await {
             Ok(written) => {
+                let kept = written.status.as_ref().is_some_and(|it| it.operation.is_some());
+                let dropped = status["operation"].is_object() && !kept;
                 self.stores.machines.absorb(written);
-                Ok(())
+                if dropped { Err(Broken::Pruned) } else { Ok(()) }
             }
             Err(WriteError::Conflict) => Err(Broken::Outdated),
             Err(WriteError::NotFound) => Err(Broken::Gone),
@@ -341,6 +358,7 @@ fn when_refused(refused: &SubmitError) -> Outcome {
     match refused {
         SubmitError::QueueFull { .. } => Outcome::Failed,
         SubmitError::NoDriver { .. }
+        | SubmitError::LooksOnly { .. }
         | SubmitError::TargetBusy { .. }
         | SubmitError::FrameTooLarge { .. }
         | SubmitError::KindUnsupported { .. } => Outcome::Again(LOOK_AGAIN),

@@ -17,35 +17,37 @@ use ostler_lifecycle::snapshot::{
     Snapshot,
 };
 use rand::RngExt;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::volumes::volumes_of;
 use super::{Broken, Machines, operation, token};
 use crate::hot_update::driver_of;
-use crate::stores::{MachineIndex, MergedSecret, NodeIndex, PodIndex, deployment, merge};
+use crate::stores::{MergedSecret, NodeIndex, PodIndex, deployment, merge};
 use crate::target::TargetOf;
 use crate::watch::ObjectName;
 
 impl Machines {
-    /// What is known of the machine; none if it is gone or has to wait for its class to be held.
+    /// What is known of the machine; none if it is gone.
     pub(super) async fn observe(&self, name: &ObjectName) -> Result<Option<Snapshot>, Broken> {
         let Some(machine) = self.stores.machines.get(name) else { return Ok(None) };
         if self.memory.has_ended(machine.uid()) {
             return Ok(None);
         }
         let class = self.class_of(&machine);
-        if class.as_ref().is_some_and(|class| is_not_held(class)) {
-            return Ok(None);
-        }
+        let unheld = class.as_ref().is_some_and(|class| is_not_held(class, &machine));
+        let unheld = if unheld { Some(self.why_not_held(&machine)?) } else { None };
         let kept = self.last_known(&machine, class.as_deref());
         let content = class.as_ref().or(kept.as_ref()).map(Arc::as_ref);
         let secret = self.secret_view(content);
         let target = self.stores.targets.of(&machine);
         let node = self.node_of(&machine, &target).await;
         let now = (self.clock.0)();
-        let known = operation::view(&self.sessions, &self.memory, machine.uid(), now);
+        let provider = content.map(|class| self.settings.driver_name(class.provider()));
+        let (sessions, uid) = (&self.sessions, machine.uid());
+        let mut known = operation::view(sessions, &self.memory, uid, provider, now);
+        self.not_of_another(&machine, &mut known);
         let expected = known == OperationView::Idle && self.may_come_back(&machine);
-        let operation = if expected { OperationView::Expected } else { known };
+        let mut operation = if expected { OperationView::Expected } else { known };
         let bootstrap = self.configs.view(&machine);
         let bootstrap_token = self.token_of(&machine, &secret, &bootstrap, &target).await?;
         let attached = attached_volumes(&node);
@@ -55,6 +57,7 @@ impl Machines {
             now,
             driver: self.driver_view(content),
             class: match (&class, &kept) {
+                _ if let Some(why) = unheld => ClassView::NotHeld(why),
                 (Some(class), _) => ClassView::Known(ClassFacts::of(class)),
                 (None, Some(kept)) => ClassView::LastKnown(ClassFacts::of(kept)),
                 (None, None) => ClassView::Missing,
@@ -66,6 +69,7 @@ impl Machines {
             attached_volumes: attached,
             volumes,
             target: target.view(),
+            outdated: self.schemas.outdated(),
             api: match self.stores.targets.reach(&machine) {
                 Some(target) => self.reach.view(now).and(&target.view(now)),
                 None => self.reach.view(now),
@@ -73,7 +77,7 @@ impl Machines {
             siblings: self.siblings_of(&machine),
             node,
             bootstrap_token,
-            provider_id_holder: self.other_holder(&machine, &operation),
+            provider_id_holder: self.other_holder(&machine, &mut operation),
             operation,
             review: ReviewView::default(),
             room: RoomView::default(),
@@ -98,8 +102,7 @@ impl Machines {
     /// Whether a driver may still come back with an operation that an earlier core sent for this
     /// machine. One without an intent of an earlier term has none, and need not wait.
     fn may_come_back(&self, machine: &Machine) -> bool {
-        let intent = machine.status.as_ref().and_then(|status| status.operation.as_ref());
-        let Some(intent) = intent else { return false };
+        let Some(intent) = machine.intent() else { return false };
         let ours = intent.term == i64::from(self.term.number)
             && intent.order.as_deref() == Some(self.term.order.as_str());
         !ours && self.sessions.adoption_open()
@@ -111,6 +114,14 @@ impl Machines {
         let name = machine.spec.class.name.as_str();
         let class = ObjectName::new(&namespace, name);
         self.stores.classes.get(&class).filter(|_| uses_class(machine, &namespace, name))
+    }
+
+    /// Why nothing can be made with the class of this machine. The moment until the finalizer is written is no wait
+    /// that is worth a word.
+    fn why_not_held(&self, machine: &Machine) -> Result<String, Broken> {
+        let namespace = machine.metadata.namespace.clone().unwrap_or_default();
+        let class = ObjectName::new(&namespace, &machine.spec.class.name);
+        self.stores.unheld.why(&class).ok_or(Broken::NotHeldYet)
     }
 
     /// What is kept of the class of a machine, if it is gone.
@@ -220,12 +231,25 @@ impl Machines {
     }
 
     /// Name of another machine with the provider id that this one has or is about to get.
-    fn other_holder(&self, machine: &Machine, operation: &OperationView) -> Option<String> {
-        let reported = operation::reported_provider_id(operation);
-        let id = reported.or_else(|| machine.provider_id())?;
-        let holders = self.stores.machines.find(MachineIndex::ProviderId, id);
-        let other = holders.iter().find(|holder| holder.uid() != machine.uid());
-        other.map(|holder| holder.name().to_owned())
+    fn other_holder(&self, machine: &Machine, operation: &mut OperationView) -> Option<String> {
+        let reported = operation::reported(operation).filter(|it| !it.provider_id.is_empty());
+        let (id, uid) = match &reported {
+            Some(record) => (record.provider_id.as_str(), record.machine_uid.as_str()),
+            None => (machine.provider_id()?, ""),
+        };
+        self.stores.other_holder(machine, id, uid)
+    }
+
+    /// Takes the Node out of a report that is another machine's: what a driver says of its own
+    /// instance drains and deletes no Node of somebody else.
+    fn not_of_another(&self, machine: &Machine, operation: &mut OperationView) {
+        let record = operation::reported(operation).filter(|it| !it.node_name.is_empty());
+        let Some(record) = record else { return };
+        if let Some(other) = self.stores.other_with_node(machine, &record.node_name) {
+            let (name, node) = (machine.name(), record.node_name.escape_debug());
+            warn!(machine = name, %node, other, "the driver names the node of another machine");
+            record.node_name.clear();
+        }
     }
 }
 
@@ -255,8 +279,9 @@ fn node_view(machine: &Machine, target: &TargetOf) -> NodeView {
 
 /// A class is held by a finalizer before anything is made with it: without the class, nobody could
 /// delete what was made. The class controller sees to it, and its write wakes the machines.
-fn is_not_held(class: &MachineClass) -> bool {
-    !class.has_finalizer() && class.metadata.deletion_timestamp.is_none()
+fn is_not_held(class: &MachineClass, machine: &Machine) -> bool {
+    let going = class.metadata.deletion_timestamp.is_some() || machine.is_deleting();
+    !class.has_finalizer() && !going
 }
 
 pub(super) fn name_of(node: &Node) -> String {

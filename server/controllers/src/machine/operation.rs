@@ -11,22 +11,42 @@ use ostler_lifecycle::operation::{
     Dispatch, Failure, Finished, InFlight, InstanceRecord, OperationView, Request, Success,
 };
 use ostler_proto::v1alpha1::{
-    BootstrapData, CreateMachineRequest, DeleteMachineRequest, GetMachineStatusRequest,
-    GetVolumeIdsRequest, InitializeMachineRequest, MachineRecord, ObjectRevision, OperationError,
-    Target, UpdateMachineRequest, operation, operation_result,
+    BootstrapData, CreateMachineRequest, DeleteMachineRequest, DeleteMachineResponse,
+    DeletionOutcome, GetMachineStatusRequest, GetVolumeIdsRequest, InitializeMachineRequest,
+    MachineRecord, ObjectRevision, OperationError, Target, UpdateMachineRequest, operation,
+    operation_result,
 };
 use ostler_sessions::{Lane, OperationFailure, Outcome, Sessions, SubmitError, TargetView};
 
 use crate::memory::Memory;
 
-/// What the sessions know of the operation of the machine with this UID.
+/// What the sessions know of the operation of the machine with this UID, whose class is of this
+/// provider, if it is known. What a driver of another provider says is not heard: it may not even
+/// know this infrastructure.
 pub(super) fn view(
     sessions: &Sessions,
     memory: &Memory,
     uid: &str,
+    provider: Option<&str>,
     now: Timestamp,
 ) -> OperationView {
-    match sessions.view(uid) {
+    heard(sessions.view(uid), memory, uid, provider, now)
+}
+
+fn heard(
+    mut view: TargetView,
+    memory: &Memory,
+    uid: &str,
+    provider: Option<&str>,
+    now: Timestamp,
+) -> OperationView {
+    let is_foreign = |of: &str| provider.is_some_and(|provider| provider != of);
+    if let TargetView::InFlight(flight) = &mut view
+        && is_foreign(&flight.provider)
+    {
+        flight.progress = None;
+    }
+    match view {
         TargetView::Idle => {
             memory.refused(uid).map_or(OperationView::Idle, OperationView::Finished)
         }
@@ -50,14 +70,29 @@ pub(super) fn view(
                 message => format!("{}: {message}", progress.stage),
             }),
         }),
-        TargetView::Finished(finished) => OperationView::Finished(Finished {
-            id: finished.operation_id,
-            kind: finished.kind,
-            idempotency_key: finished.idempotency_key,
-            outcome: outcome(&finished.outcome, || memory.asked_volumes(uid)),
-            checkpoint: Some(finished.checkpoint),
-        }),
+        TargetView::Finished(finished) => {
+            let foreign = is_foreign(&finished.provider);
+            OperationView::Finished(Finished {
+                id: finished.operation_id,
+                kind: finished.kind,
+                idempotency_key: finished.idempotency_key,
+                outcome: if foreign {
+                    Err(not_heard(&finished.provider))
+                } else {
+                    outcome(&finished.outcome, || memory.asked_volumes(uid))
+                },
+                checkpoint: Some(finished.checkpoint).filter(|_| !foreign),
+            })
+        }
     }
+}
+
+/// What becomes of an answer from a driver of another provider than that of the class: nobody knows
+/// what was done, so a read comes first.
+fn not_heard(provider: &str) -> Failure {
+    let text = format!("the answer came from a driver of {provider}, which the class is not of");
+    let reason = "FOREIGN_PROVIDER".to_owned();
+    Failure { reason, ..Failure::new(ErrorCode::Internal, Certainty::Unknown, &text) }
 }
 
 /// `asked`: names of the volumes that a driver was asked for.
@@ -77,13 +112,26 @@ fn outcome(outcome: &Outcome, asked: impl Fn() -> Vec<String>) -> Result<Success
         Response::UpdateMachine(answer) => {
             Ok(Success::Updated { applied_paths: answer.applied_paths.clone() })
         }
-        Response::DeleteMachine(_) => Ok(Success::Deleted),
+        Response::DeleteMachine(answer) => deleted(answer),
         Response::GetMachineStatus(answer) => {
             Ok(Success::Read(answer.machine.as_ref().map(record).unwrap_or_default()))
         }
         Response::GetVolumeIds(answer) => volume_ids(asked(), &answer.volume_ids),
         Response::ListMachines(_) | Response::ValidateClass(_) => {
             let text = "the driver answered with the result of another verb";
+            Err(Failure::new(ErrorCode::Internal, Certainty::Unknown, text))
+        }
+    }
+}
+
+/// "Gone" is only what says so.
+fn deleted(answer: &DeleteMachineResponse) -> Result<Success, Failure> {
+    match answer.outcome() {
+        DeletionOutcome::Deleted => Ok(Success::Deleted { was_absent: false }),
+        DeletionOutcome::WasAbsent => Ok(Success::Deleted { was_absent: true }),
+        DeletionOutcome::NotOurs => Err(Failure::not_ours(&answer.provider_id)),
+        DeletionOutcome::Unspecified => {
+            let text = "the driver does not say whether the instance is gone";
             Err(Failure::new(ErrorCode::Internal, Certainty::Unknown, text))
         }
     }
@@ -109,6 +157,7 @@ pub(super) fn never_sent(dispatch: &Dispatch, refused: &SubmitError) -> Option<F
             checkpoint: Some(dispatch.checkpoint.clone()),
         }),
         SubmitError::NoDriver { .. }
+        | SubmitError::LooksOnly { .. }
         | SubmitError::TargetBusy { .. }
         | SubmitError::QueueFull { .. } => None,
     }
@@ -124,6 +173,7 @@ pub(crate) fn refused(failure: &OperationFailure) -> Failure {
         message: failure.message.clone(),
         retry_after: failure.retry_after,
         violations: violations.map(|one| (one.path.clone(), one.description.clone())).collect(),
+        provider_id: failure.provider_id.clone(),
     }
 }
 
@@ -152,22 +202,22 @@ fn fault(error: &OperationError) -> Failure {
         message: error.message.clone(),
         retry_after: error.retry_after.and_then(|after| after.try_into().ok()),
         violations: violations.map(|one| (one.path.clone(), one.description.clone())).collect(),
+        provider_id: error.provider_id.clone(),
     }
 }
 
-/// The provider id that a finished operation reports.
-pub(super) fn reported_provider_id(view: &OperationView) -> Option<&str> {
+/// The instance that a finished operation reports.
+pub(super) fn reported(view: &mut OperationView) -> Option<&mut InstanceRecord> {
     let OperationView::Finished(finished) = view else { return None };
-    let record = match finished.outcome.as_ref().ok()? {
+    match finished.outcome.as_mut().ok()? {
         Success::Created(record) | Success::Read(record) | Success::Initialized(Some(record)) => {
-            record
+            Some(record)
         }
         Success::Initialized(None)
         | Success::Updated { .. }
-        | Success::Deleted
-        | Success::VolumeIds(_) => return None,
-    };
-    Some(record.provider_id.as_str()).filter(|id| !id.is_empty())
+        | Success::Deleted { .. }
+        | Success::VolumeIds(_) => None,
+    }
 }
 
 /// An operation for the driver of the class of `machine`, in the cluster with this id.
@@ -238,5 +288,86 @@ fn request(request: &Request, tags: HashMap<String, String>) -> operation::Reque
         Request::Status { provider_id } => {
             operation::Request::GetMachineStatus(GetMachineStatusRequest { provider_id })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use ostler_api::driver::OperationKind;
+    use ostler_proto::v1alpha1::{CreateMachineResponse, DeleteMachineResponse};
+    use ostler_sessions::Progress;
+
+    use super::*;
+
+    fn finished(response: operation_result::Response, kind: OperationKind) -> TargetView {
+        TargetView::Finished(ostler_sessions::Finished {
+            operation_id: "op-1".into(),
+            provider: "a.example.com".into(),
+            kind,
+            idempotency_key: "u:x".into(),
+            outcome: Arc::new(Outcome::Result(response)),
+            checkpoint: "of a".into(),
+        })
+    }
+
+    fn of(provider: Option<&str>, view: TargetView) -> OperationView {
+        heard(view, &Memory::default(), "u", provider, Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn an_answer_of_another_provider_says_nothing_and_is_followed_by_a_read() {
+        let gone = operation_result::Response::DeleteMachine(DeleteMachineResponse {
+            outcome: DeletionOutcome::Deleted.into(),
+            ..<_>::default()
+        });
+        let machine = Some(MachineRecord { provider_id: "a:///vm".into(), ..<_>::default() });
+        let made = operation_result::Response::CreateMachine(CreateMachineResponse { machine });
+        for (response, kind) in
+            [(gone, OperationKind::DeleteMachine), (made, OperationKind::CreateMachine)]
+        {
+            let view = || finished(response.clone(), kind);
+            let OperationView::Finished(heard) = of(Some("b.example.com"), view()) else {
+                panic!()
+            };
+            let failure = heard.outcome.unwrap_err();
+            assert_eq!(failure.certainty, Certainty::Unknown);
+            assert_eq!((heard.checkpoint, heard.kind), (None, kind));
+            for provider in [Some("a.example.com"), None] {
+                let OperationView::Finished(heard) = of(provider, view()) else { panic!() };
+                assert!(heard.outcome.is_ok(), "{provider:?}");
+                assert_eq!(heard.checkpoint.as_deref(), Some("of a"));
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_driver_of_another_provider_says_of_its_progress_is_not_kept() {
+        let progress = Progress {
+            stage: "Boot".into(),
+            message: String::new(),
+            percent: 7,
+            checkpoint: "of a".into(),
+        };
+        let view = TargetView::InFlight(ostler_sessions::InFlight {
+            operation_id: "op-1".into(),
+            provider: "a.example.com".into(),
+            kind: OperationKind::CreateMachine,
+            idempotency_key: "u:c".into(),
+            age: Duration::ZERO,
+            progress: Some(progress),
+            stalled: false,
+        });
+        let OperationView::InFlight(flight) = of(Some("b.example.com"), view.clone()) else {
+            panic!()
+        };
+        assert_eq!((flight.progress, flight.checkpoint.as_str()), (None, ""));
+        let OperationView::InFlight(flight) = of(Some("a.example.com"), view) else { panic!() };
+        assert_eq!(
+            (flight.progress.as_deref(), flight.checkpoint.as_str()),
+            (Some("Boot"), "of a")
+        );
     }
 }

@@ -68,11 +68,20 @@ impl Machines {
         let writer = self.writer.to(target);
         let (id, uid) = (request.id.as_str(), request.machine_uid.as_str());
         let mut secret = self.write(request);
-        match writer.create(&tokens(&writer), &secret).await {
+        // one that is known need not be tried to be made
+        let known = matches!(self.memory.token(uid, id), Observed::Known(_));
+        let there = if known { look_up(&writer, id).await? } else { None };
+        let made = match &there {
+            Some(_) => Err(WriteError::Conflict),
+            None => writer.create(&tokens(&writer), &secret).await,
+        };
+        match made {
             Err(WriteError::Conflict) => {
-                let Some(there) = look_up(&writer, id).await? else {
-                    return Err(WriteError::Conflict);
+                let there = match there {
+                    Some(there) => Some(there),
+                    None => look_up(&writer, id).await?,
                 };
+                let Some(there) = there else { return Err(WriteError::Conflict) };
                 let token = read(&there);
                 if token.machine_uid.as_deref() != Some(uid) {
                     self.memory.keep_token(uid, id, Observed::Known(token));
@@ -121,13 +130,16 @@ impl Machines {
         let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
         let data: BTreeMap<_, _> =
             pairs.into_iter().map(|(key, value)| (key.to_owned(), bytes(value))).collect();
+        let mut annotations: BTreeMap<_, _> =
+            [(annotation::TOKEN_OF.to_owned(), request.machine_uid.clone())].into();
+        if let Some(node) = &request.node {
+            annotations.insert(annotation::TOKEN_NODE.to_owned(), node.clone());
+        }
         Secret {
             metadata: ObjectMeta {
                 name: Some(secret_name(&request.id)),
                 namespace: Some(bootstrap::NAMESPACE.to_owned()),
-                annotations: Some(
-                    [(annotation::TOKEN_OF.to_owned(), request.machine_uid.clone())].into(),
-                ),
+                annotations: Some(annotations),
                 ..ObjectMeta::default()
             },
             type_: Some(bootstrap::SECRET_TYPE.to_owned()),
@@ -148,6 +160,7 @@ async fn look_up(writer: &Writer, id: &str) -> Result<Option<Secret>, WriteError
 /// Nothing was ever sent for this machine, so nobody made a token for it.
 fn never_asked_for_an_instance(machine: &Machine) -> bool {
     machine.provider_id().is_none()
+        && machine.operation_record().is_none()
         && machine.status.as_ref().is_none_or(|status| {
             status.creation_started_at.is_none()
                 && status.operation.is_none()
@@ -179,6 +192,7 @@ fn read(secret: &Secret) -> BootstrapToken {
         machine_uid: annotations.and_then(|all| all.get(annotation::TOKEN_OF).cloned()),
         secret: SecretText::new(text("token-secret").unwrap_or_default()),
         expires,
+        node: annotations.and_then(|all| all.get(annotation::TOKEN_NODE).cloned()),
     }
 }
 
@@ -229,7 +243,13 @@ mod tests {
         let data = |value: &str| ByteString(value.as_bytes().to_vec());
         let secret = Secret {
             metadata: ObjectMeta {
-                annotations: Some([(annotation::TOKEN_OF.to_owned(), "u".to_owned())].into()),
+                annotations: Some(
+                    [
+                        (annotation::TOKEN_OF.to_owned(), "u".to_owned()),
+                        (annotation::TOKEN_NODE.to_owned(), "n1".to_owned()),
+                    ]
+                    .into(),
+                ),
                 ..ObjectMeta::default()
             },
             data: Some(
@@ -243,6 +263,7 @@ mod tests {
         };
         let token = read(&secret);
         assert_eq!(token.machine_uid.as_deref(), Some("u"));
+        assert_eq!(token.node.as_deref(), Some("n1"));
         assert_eq!(token.secret.expose(), "abcdefghijklmnop");
         assert_eq!(token.expires.unwrap().to_string(), "2026-01-01T00:20:00Z");
         assert!(!format!("{token:?}").contains("abcdef"));

@@ -104,5 +104,6 @@ fn wrong_answer() -> OperationFailure {
         violations: Vec::new(),
         provider_code: String::new(),
         provider_request_id: String::new(),
+        provider_id: String::new(),
     }
 }

@@ -6,6 +6,7 @@
 
 mod ask;
 mod claims;
+mod desk;
 mod looks;
 mod metrics;
 
@@ -18,16 +19,18 @@ use kube::Resource;
 use ostler_api::driver::{ErrorCode, OperationKind};
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::orphans::{
-    Duplicate, Keep, Listed, Look, MOST_AT_ONCE, Mode, Orphan, OrphanEvent, SHORTEST_PERIOD,
-    Watchlist, duplicates,
+    Duplicate, Hold, Keep, Listed, Look, MOST_AT_ONCE, Mode, Orphan, OrphanEvent, Watchlist,
+    duplicates, hold,
 };
 use ostler_sessions::{OperationFailure, Sessions};
-use tokio::time::Instant;
 use tracing::{info, warn};
 
+pub(crate) use desk::{Desk, DeskParts};
 pub(crate) use looks::Looks;
 pub(crate) use metrics::OrphanMetrics;
 
+use self::desk::Seen;
+use crate::audit;
 use crate::events::{Occurrence, Recorder, Severity};
 use crate::queue::Outcome;
 use crate::settings::Settings;
@@ -52,7 +55,9 @@ pub(crate) struct Orphans {
     recorder: Recorder,
     metrics: OrphanMetrics,
     looks: Looks,
-    started: Instant,
+    desk: Desk,
+    /// UID of the Lease by which this process leads.
+    lease: String,
     /// By provider; bounded by the providers that classes name.
     ledgers: Mutex<HashMap<String, Ledger>>,
 }
@@ -66,6 +71,8 @@ pub(crate) struct Parts {
     pub(crate) recorder: Recorder,
     pub(crate) metrics: OrphanMetrics,
     pub(crate) looks: Looks,
+    pub(crate) desk: Desk,
+    pub(crate) lease: String,
 }
 
 /// What the looks at one provider have shown.
@@ -99,9 +106,10 @@ enum Acted {
 
 impl Orphans {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { writer, stores, sessions, settings, recorder, metrics, looks } = parts;
-        let (started, ledgers) = (Instant::now(), Mutex::default());
-        Self { writer, stores, sessions, settings, recorder, metrics, looks, started, ledgers }
+        let Parts { writer, stores, sessions, settings, recorder, metrics, looks, desk, lease } =
+            parts;
+        let ledgers = Mutex::default();
+        Self { writer, stores, sessions, settings, recorder, metrics, looks, desk, lease, ledgers }
     }
 
     /// Looks at the instances of a provider if it is time to.
@@ -114,7 +122,13 @@ impl Orphans {
         if classes.is_empty() {
             self.ledgers().remove(&provider);
             self.metrics.forget(&provider);
+            self.desk.forget(&provider);
             return Outcome::Done;
+        }
+        // Any instance may be that of a machine that cannot be read.
+        if self.stores.machines.has_unreadable() {
+            warn!(provider, "no orphans are looked for: there are machines that cannot be read");
+            return Outcome::Again(period);
         }
         let Some(driver) = self.lister(&provider) else { return Outcome::Again(period) };
         let mut ledger = self.ledgers().remove(&provider).unwrap_or_default();
@@ -133,7 +147,7 @@ impl Orphans {
     }
 
     fn uptime(&self) -> Duration {
-        self.started.elapsed()
+        self.desk.uptime()
     }
 
     /// How long until the next look.
@@ -141,7 +155,8 @@ impl Orphans {
         let Some((last, left)) = ledger.last else { return Duration::ZERO };
         let regular = ledger.watchlist.next_look(&self.settings.orphans, last, left);
         let asked = self.looks.is_asked_for(provider);
-        let due = if asked { last.saturating_add(SHORTEST_PERIOD) } else { regular };
+        let due =
+            if asked { last.saturating_add(self.settings.orphans.soonest()) } else { regular };
         due.saturating_sub(self.uptime())
     }
 
@@ -183,15 +198,37 @@ impl Orphans {
         let name = |class: &MachineClass| class.metadata.name.clone().unwrap_or_default();
         let listed = lists.listed.iter().map(|(class, _)| name(class)).collect::<BTreeSet<_>>();
         let look = Look { began, ended, listed: &listed, unclaimed: &unclaimed };
-        let mut due = ledger.watchlist.take(&look, &self.settings.orphans);
+        let due = ledger.watchlist.take(&look, &self.settings.orphans);
         self.metrics.seen(provider, &counts, ledger.watchlist.confirmed());
-        if self.settings.orphans.mode == Mode::Report {
+        let left = self.act_on_due(provider, classes, due, &mut ledger.watchlist).await;
+        ledger.last = Some((began, left));
+        let suspected = ledger.watchlist.suspected();
+        self.desk.show(provider, Seen { suspected, complete: lists.failed.is_empty() });
+    }
+
+    /// Acts on the oldest of those that are due. Returns whether there is more to do.
+    async fn act_on_due(
+        &self,
+        provider: &str,
+        classes: &[Arc<MachineClass>],
+        mut due: Vec<Orphan>,
+        watchlist: &mut Watchlist,
+    ) -> bool {
+        // After the lists, which may have taken long, and before anything is done.
+        let held = match self.desk.hold(&self.lease).await {
+            Ok(held) => held,
+            Err(failure) => {
+                warn!(provider, error = %failure, "cannot read whether orphans may be deleted");
+                return !due.is_empty();
+            }
+        };
+        if hold::mode(self.settings.orphans.mode, held.as_ref()) == Mode::Report {
             due.retain(|orphan| orphan.new);
         }
         let left = due.len() > MOST_AT_ONCE;
         due.truncate(MOST_AT_ONCE);
-        self.act_on_all(provider, classes, due, &mut ledger.watchlist).await;
-        ledger.last = Some((began, left));
+        self.act_on_all(provider, classes, due, held.as_ref(), watchlist).await;
+        left
     }
 
     async fn list_all(&self, classes: &[Arc<MachineClass>]) -> Lists {
@@ -247,6 +284,7 @@ impl Orphans {
         provider: &str,
         classes: &[Arc<MachineClass>],
         due: Vec<Orphan>,
+        held: Option<&Hold>,
         watchlist: &mut Watchlist,
     ) {
         let act = |orphan: Orphan| async move {
@@ -254,7 +292,7 @@ impl Orphans {
                 class.metadata.name.as_deref() == Some(orphan.class.as_str())
             };
             let acted = match classes.iter().find(named) {
-                Some(class) => self.act(provider, class, &orphan).await,
+                Some(class) => self.act(provider, class, &orphan, held).await,
                 None => Acted::NotNow,
             };
             (orphan, acted)
@@ -279,7 +317,13 @@ impl Orphans {
     }
 
     /// Looks once more, this time at the API itself, and then does it.
-    async fn act(&self, provider: &str, class: &MachineClass, orphan: &Orphan) -> Acted {
+    async fn act(
+        &self,
+        provider: &str,
+        class: &MachineClass,
+        orphan: &Orphan,
+        held: Option<&Hold>,
+    ) -> Acted {
         match self.claimed_live(orphan).await {
             Ok(None) => {}
             Ok(Some(keep)) => return Acted::Claimed(keep),
@@ -288,16 +332,19 @@ impl Orphans {
                 return Acted::NotNow;
             }
         }
-        if self.sessions.adoption_open() {
+        if self.sessions.adoption_open() || self.stores.machines.has_unreadable() {
             return Acted::NotNow;
         }
         let ids = orphan.provider_ids.join(", ");
         let of = format!("{ids} of machine {} (UID {})", orphan.machine_name, orphan.machine_uid);
-        let mode = self.settings.orphans.mode;
+        let mode = hold::mode(self.settings.orphans.mode, held);
         if orphan.new {
-            let what = match mode {
-                Mode::Delete => "it is deleted",
-                Mode::Report => "it is kept, because --machine-safety-orphan-vms-mode is report",
+            let what = match (mode, held) {
+                (_, Some(_)) => "it is kept until `ostler drivers orphans --accept`",
+                (Mode::Delete, None) => "it is deleted",
+                (Mode::Report, None) => {
+                    "it is kept, because --machine-safety-orphan-vms-mode is report"
+                }
             };
             self.metrics.found(provider);
             self.tell(class, OrphanEvent::Found, format!("no machine has instance {of}: {what}"));
@@ -307,11 +354,13 @@ impl Orphans {
         }
         match ask::delete(&self.sessions, class, orphan).await {
             Ok(()) => {
+                audit::orphan_deleted(provider, orphan, "ok");
                 self.metrics.deleted(provider);
                 self.tell(class, OrphanEvent::Deleted, format!("instance {of} is gone"));
                 Acted::Deleted
             }
             Err(failure) => {
+                audit::orphan_deleted(provider, orphan, failure.code.name());
                 self.metrics.delete_failed(provider);
                 let note = format!("instance {of}: {}: {}", failure.code, failure.message);
                 self.tell(class, OrphanEvent::DeleteFailed, note);

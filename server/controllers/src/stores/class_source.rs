@@ -1,9 +1,12 @@
-//! Classes and secrets for drivers, from the mirrors.
+//! Classes and secrets for drivers, and what is written down of their operations, from the mirrors.
 
+use ostler_api::names;
+use ostler_lifecycle::class::uses_class;
 use ostler_lifecycle::snapshot::ClassFacts;
-use ostler_proto::v1alpha1::{MachineShape, ObjectRevision};
+use ostler_proto::v1alpha1::{MachineShape, ObjectRevision, Target};
 use ostler_sessions::{
-    ClassContent, ClassError, ClassSource, KnownMachine, SecretContent, Targets, async_trait,
+    ClassContent, ClassError, ClassSource, KnownMachine, RecordedOperation, SecretContent, Targets,
+    Term, async_trait,
 };
 use serde_json::Value;
 
@@ -82,6 +85,36 @@ impl ClassSource for StoreClassSource {
             | MergedSecret::NotReferenced
             | MergedSecret::Missing(_) => Vec::new(),
         }
+    }
+
+    fn recorded(&self, target_uid: &str) -> Option<RecordedOperation> {
+        let machine = self.stores.machine_with_intent(target_uid)?;
+        let intent = machine.intent()?;
+        let namespace = machine.metadata.namespace.clone().unwrap_or_default();
+        let name = machine.spec.class.name.as_str();
+        let class =
+            self.find(&namespace, name).ok().filter(|_| uses_class(&machine, &namespace, name))?;
+        Some(RecordedOperation {
+            kind: intent.operation_kind()?,
+            operation_id: intent.id,
+            idempotency_key: intent.idempotency_key,
+            term: Term {
+                order: intent.order.unwrap_or_default(),
+                number: u64::try_from(intent.term).ok()?,
+            },
+            target: Target {
+                kind: names::MACHINE.to_owned(),
+                namespace: namespace.clone(),
+                name: machine.name().to_owned(),
+                uid: machine.uid().to_owned(),
+            },
+            class: ObjectRevision {
+                namespace,
+                name: name.to_owned(),
+                revision: intent.class_revision.unwrap_or_default(),
+            },
+            provider: class.provider().to_owned(),
+        })
     }
 }
 
@@ -210,6 +243,62 @@ mod tests {
         let class = source(&json!({})).class("default", "c").unwrap();
         assert_eq!(class.provider_spec_json, r#"{"a":[true],"b":1}"#);
         assert_eq!(class.secret_revision, None);
+    }
+
+    fn intending(version: &str, operation: &str, class: &str) -> ostler_api::Machine {
+        serde_json::from_value(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": {
+                "name": "m", "namespace": "default", "uid": "u", "resourceVersion": version
+            },
+            "spec": { "class": { "kind": "MachineClass", "name": class } },
+            "status": { "operation": {
+                "id": operation, "kind": "CreateMachine", "idempotencyKey": "u:c", "term": 4,
+                "order": "lease", "classRevision": "r1", "attempt": 1
+            } }
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_is_written_down_of_a_machine_is_its_intent_its_class_and_its_provider() {
+        let source = source(&json!({}));
+        assert_eq!(source.recorded("u"), None);
+        source.stores.machines.apply(Event::Apply(intending("7", "op-1", "c")));
+        let recorded = source.recorded("u").unwrap();
+        assert_eq!(
+            (recorded.operation_id.as_str(), recorded.idempotency_key.as_str()),
+            ("op-1", "u:c")
+        );
+        assert_eq!(recorded.kind, ostler_api::driver::OperationKind::CreateMachine);
+        assert_eq!(recorded.term, Term { order: "lease".to_owned(), number: 4 });
+        assert_eq!(recorded.provider, "fake.ostler.dev");
+        assert_eq!((recorded.class.name.as_str(), recorded.class.revision.as_str()), ("c", "r1"));
+        assert_eq!((recorded.target.name.as_str(), recorded.target.uid.as_str()), ("m", "u"));
+        assert_eq!(source.recorded("another"), None);
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_machine_without_a_class_or_an_intent() {
+        let source = source(&json!({}));
+        source.stores.machines.apply(Event::Apply(intending("7", "op-1", "gone")));
+        assert_eq!(source.recorded("u"), None);
+        let mut idle = intending("8", "op-1", "c");
+        idle.status = None;
+        source.stores.machines.apply(Event::Apply(idle));
+        assert_eq!(source.recorded("u"), None);
+    }
+
+    #[test]
+    fn what_the_core_before_wrote_last_counts_while_the_mirror_lags() {
+        let source = source(&json!({}));
+        let operation = || source.recorded("u").map(|recorded| recorded.operation_id);
+        source.stores.inherited.keep([intending("9", "op-2", "c")]);
+        assert_eq!(operation().as_deref(), Some("op-2"), "the mirror does not know it yet");
+        source.stores.machines.apply(Event::Apply(intending("7", "op-1", "c")));
+        assert_eq!(operation().as_deref(), Some("op-2"), "the mirror is older");
+        source.stores.machines.apply(Event::Apply(intending("11", "op-3", "c")));
+        assert_eq!(operation().as_deref(), Some("op-3"), "the mirror is newer");
     }
 
     #[tokio::test]

@@ -2,19 +2,24 @@
 
 mod class_source;
 mod disruption;
+mod inherited;
 mod kinds;
 mod last_known;
 mod merged_secret;
 mod node_change;
+mod others;
 mod siblings;
+mod unheld;
 
 pub use class_source::StoreClassSource;
 pub use disruption::{AttachmentIndex, BudgetIndex};
+pub(crate) use inherited::Inherited;
 pub use kinds::{ClassIndex, MachineIndex, NodeIndex, PodIndex};
 pub(crate) use last_known::{kept_in, plain};
 pub(crate) use merged_secret::{MergedSecret, merge};
 pub(crate) use node_change::differs;
 pub(crate) use siblings::deployment;
+pub(crate) use unheld::Unheld;
 
 use std::sync::Arc;
 
@@ -35,6 +40,10 @@ pub struct Stores {
     pub secrets: Arc<Mirror<Secret>>,
     /// The clusters that Nodes join: Nodes and pods.
     pub targets: Targets,
+    /// Intents that the core before this one left behind.
+    pub(crate) inherited: Arc<Inherited>,
+    /// Classes that nothing may be made with yet.
+    pub(crate) unheld: Arc<Unheld>,
 }
 
 impl Stores {

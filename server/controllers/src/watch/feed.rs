@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use kube::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Resource};
 use prometheus_client::metrics::gauge::Gauge;
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
-use super::{Change, Mirror, Mirrored, WatchMetrics};
+use super::{Change, Lenient, Mirror, Mirrored, Seen, Unreadable, WatchMetrics};
 use crate::clock::Clock;
 use crate::namespaces::Namespaces;
 
@@ -23,7 +23,7 @@ pub type OnChange<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 /// What a watch is made of.
 pub struct Feed<K: Mirrored> {
     /// What to watch.
-    pub api: Api<K>,
+    pub api: Api<Lenient<K>>,
     /// Narrows it down.
     pub config: watcher::Config,
     /// The namespace that it watches, if it is one of several watches of the mirror.
@@ -70,7 +70,18 @@ where
         metrics.events.inc();
         metrics.last_event.set(clock().as_second());
         let relisted = matches!(event, watcher::Event::InitDone);
-        let changes = feed.mirror.apply_part(feed.part.as_deref(), event);
+        let part = feed.part.as_deref();
+        let changes = match sort(event) {
+            Ok(event) => feed.mirror.apply_part(part, event),
+            Err((seen, object)) => {
+                let (news, change) = feed.mirror.skip(part, seen, &object);
+                if news {
+                    metrics.unreadable.inc();
+                    tell::<K>(&object);
+                }
+                change.into_iter().collect()
+            }
+        };
         if relisted {
             metrics.relists.inc();
         }
@@ -79,6 +90,38 @@ where
             (feed.on_change)(change);
         }
     }
+}
+
+/// An event of an object that could be read, or how one was seen that could not.
+fn sort<K>(
+    event: watcher::Event<Lenient<K>>,
+) -> Result<watcher::Event<K>, (Seen, Box<Unreadable>)> {
+    use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
+    let of = |object, seen, event: fn(K) -> watcher::Event<K>| match object {
+        Lenient::Read(object) => Ok(event(object)),
+        Lenient::Unreadable(object) => Err((seen, object)),
+    };
+    match event {
+        Init => Ok(Init),
+        InitDone => Ok(InitDone),
+        Apply(object) => of(object, Seen::Changed, Apply),
+        InitApply(object) => of(object, Seen::Listed, InitApply),
+        Delete(object) => of(object, Seen::Gone, Delete),
+    }
+}
+
+/// Once for each revision, and so no more often than somebody writes it.
+fn tell<K: Mirrored>(object: &Unreadable) {
+    let meta = &object.meta;
+    warn!(
+        kind = K::KIND,
+        namespace = meta.namespace.as_deref().unwrap_or_default(),
+        name = meta.name.as_deref().unwrap_or_default(),
+        version = meta.resource_version.as_deref().unwrap_or_default(),
+        error = object.why,
+        "an object cannot be read: it stays as it was, if it was known, and nothing is deleted for lack of \
+         it; mend or delete it"
+    );
 }
 
 /// What one watch adds to the number of objects of its kind; several may mirror the same kind.
@@ -101,8 +144,16 @@ impl Drop for Counted {
     }
 }
 
-fn is_elsewhere<K: Mirrored>(event: &watcher::Event<K>, only: &Namespaces) -> bool {
+fn is_elsewhere<K: Mirrored>(event: &watcher::Event<Lenient<K>>, only: &Namespaces) -> bool {
     match event {
+        // Of one without even a name nobody knows where it is.
+        watcher::Event::Apply(Lenient::Unreadable(object))
+        | watcher::Event::InitApply(Lenient::Unreadable(object))
+        | watcher::Event::Delete(Lenient::Unreadable(object))
+            if object.meta.namespace.is_none() =>
+        {
+            false
+        }
         watcher::Event::Apply(object)
         | watcher::Event::InitApply(object)
         | watcher::Event::Delete(object) => {
@@ -133,5 +184,83 @@ impl Iterator for Retry {
 impl Backoff for Retry {
     fn reset(&mut self) {
         self.failures = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use jiff::Timestamp;
+    use kube::Client;
+    use kube::client::Body;
+    use ostler_api::MachineClass;
+    use prometheus_client::registry::Registry;
+    use serde_json::{Value, json};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::watch::ObjectName;
+
+    fn class(name: &str, version: &str, provider: &Value) -> Value {
+        json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
+            "metadata": { "name": name, "namespace": "default", "resourceVersion": version },
+            "provider": provider, "providerSpec": {}
+        })
+    }
+
+    /// Lists one good class and one that is none; its first watch makes the good one bad, and brings another.
+    async fn answer(asked: &AtomicUsize, request: Request<Body>) -> Response<Body> {
+        let good = json!("p.example.com");
+        let text = if request.uri().query().is_some_and(|query| query.contains("watch=")) {
+            if asked.fetch_add(1, Ordering::Relaxed) > 0 {
+                std::future::pending::<()>().await;
+            }
+            let bad = json!({"type": "MODIFIED", "object": class("a", "11", &json!(7))});
+            let new = json!({"type": "ADDED", "object": class("c", "12", &good)});
+            format!("{bad}\n{bad}\n{new}\n")
+        } else {
+            let items = [class("a", "1", &good), class("b", "2", &json!(["wrong"]))];
+            json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "10"}, "items": items})
+                .to_string()
+        };
+        Response::new(Body::from(text.into_bytes()))
+    }
+
+    #[tokio::test]
+    async fn objects_that_cannot_be_read_are_skipped_and_counted_and_the_others_followed() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let asked = Arc::clone(&asked);
+            async move { Ok::<_, std::io::Error>(answer(&asked, request).await) }
+        });
+        let mirror = Arc::new(Mirror::<MachineClass>::default());
+        let (told, mut changes) = mpsc::unbounded_channel();
+        let feed = Feed {
+            api: Api::namespaced(Client::new(service, "default"), "default"),
+            config: watcher::Config::default(),
+            part: None,
+            only: None,
+            mirror: Arc::clone(&mirror),
+            on_change: Box::new(move |change: &Change<MachineClass>| {
+                let name = change.latest().unwrap().metadata.name.clone();
+                told.send((name.unwrap(), change.new.is_some())).unwrap();
+            }),
+            on_failure: Box::new(|| panic!("the watch failed")),
+        };
+        let metrics = WatchMetrics::register(&mut Registry::default());
+        let clock: Clock = Arc::new(|| Timestamp::UNIX_EPOCH);
+        let counted = metrics.of(MachineClass::KIND).unreadable;
+        let task = tokio::spawn(async move { run(feed, &metrics, clock).await });
+        assert_eq!(changes.recv().await, Some(("a".to_owned(), true)));
+        assert_eq!(changes.recv().await, Some(("c".to_owned(), true)));
+        assert_eq!(counted.get(), 2, "b as it is listed, a as it became; each revision once");
+        assert!(mirror.has_unreadable());
+        let kept = mirror.get(&ObjectName::new("default", "a")).unwrap();
+        assert_eq!(kept.metadata.resource_version.as_deref(), Some("1"), "what was read last");
+        assert!(mirror.get(&ObjectName::new("default", "b")).is_none());
+        task.abort();
     }
 }

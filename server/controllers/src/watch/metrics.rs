@@ -19,6 +19,7 @@ pub struct WatchMetrics {
     events: Family<KindLabel, Counter>,
     errors: Family<KindLabel, Counter>,
     relists: Family<KindLabel, Counter>,
+    unreadable: Family<KindLabel, Counter>,
     last_event: Family<KindLabel, Gauge>,
     objects: Family<KindLabel, Gauge>,
 }
@@ -30,12 +31,18 @@ impl WatchMetrics {
             events: Family::default(),
             errors: Family::default(),
             relists: Family::default(),
+            unreadable: Family::default(),
             last_event: Family::default(),
             objects: Family::default(),
         };
         registry.register("ostler_watch_events", "Events seen", metrics.events.clone());
         registry.register("ostler_watch_errors", "Failed requests", metrics.errors.clone());
         registry.register("ostler_watch_relists", "Full lists read", metrics.relists.clone());
+        registry.register(
+            "ostler_watch_unreadable",
+            "Objects that could not be read and were skipped, each once for each revision",
+            metrics.unreadable.clone(),
+        );
         registry.register(
             "ostler_watch_last_event_timestamp_seconds",
             "Unix time of the last event; its age tells a watch that was lost quietly",
@@ -51,6 +58,7 @@ impl WatchMetrics {
             events: self.events.get_or_create(&label).clone(),
             errors: self.errors.get_or_create(&label).clone(),
             relists: self.relists.get_or_create(&label).clone(),
+            unreadable: self.unreadable.get_or_create(&label).clone(),
             last_event: self.last_event.get_or_create(&label).clone(),
             objects: self.objects.get_or_create(&label).clone(),
         }
@@ -63,6 +71,7 @@ pub(crate) struct KindMetrics {
     pub(crate) events: Counter<u64, AtomicU64>,
     pub(crate) errors: Counter<u64, AtomicU64>,
     pub(crate) relists: Counter<u64, AtomicU64>,
+    pub(crate) unreadable: Counter<u64, AtomicU64>,
     pub(crate) last_event: Gauge,
     pub(crate) objects: Gauge,
 }

@@ -9,7 +9,7 @@ use kube::Resource;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
-use super::Revision;
+use super::{Revision, Unreadable};
 
 /// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,11 +86,36 @@ impl<K> Change<K> {
     }
 }
 
+/// How an object that cannot be read was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// In a list.
+    Listed,
+    /// It came or changed.
+    Changed,
+    /// It went.
+    Gone,
+}
+
+/// A list that is being read.
+struct Listing<K> {
+    objects: HashMap<ObjectName, Arc<K>>,
+    unreadable: HashMap<ObjectName, Option<String>>,
+}
+
+impl<K> Default for Listing<K> {
+    fn default() -> Self {
+        Self { objects: HashMap::new(), unreadable: HashMap::new() }
+    }
+}
+
 struct Contents<K: Mirrored> {
     objects: HashMap<ObjectName, Arc<K>>,
+    /// Objects that are there and cannot be read, with their versions; of some, `objects` has an older one.
+    unreadable: HashMap<ObjectName, Option<String>>,
     index: HashMap<(K::Index, String), BTreeSet<ObjectName>>,
     /// The lists being read, until they are complete: one for each part.
-    listings: HashMap<Option<String>, HashMap<ObjectName, Arc<K>>>,
+    listings: HashMap<Option<String>, Listing<K>>,
     /// Parts whose first list is complete.
     complete: BTreeSet<Option<String>>,
     /// How many parts there are.
@@ -113,6 +138,7 @@ impl<K: Mirrored> Default for Mirror<K> {
     fn default() -> Self {
         let contents = Contents {
             objects: HashMap::new(),
+            unreadable: HashMap::new(),
             index: HashMap::new(),
             listings: HashMap::new(),
             complete: BTreeSet::new(),
@@ -197,10 +223,47 @@ impl<K: Mirrored> Mirror<K> {
         self.len() == 0
     }
 
+    /// Whether there are objects that cannot be read. Then no object may be taken for absent because it is
+    /// not here, nor for unused because nothing here uses it.
+    pub fn has_unreadable(&self) -> bool {
+        !self.read().unreadable.is_empty()
+    }
+
+    /// Takes in that an object cannot be read. The last version that could be read stays, until the object
+    /// is gone. Says whether this is news, and what changed by it.
+    pub fn skip(
+        &self,
+        part: Option<&str>,
+        seen: Seen,
+        object: &Unreadable,
+    ) -> (bool, Option<Change<K>>) {
+        let meta = &object.meta;
+        let namespace = meta.namespace.as_deref().or(part).unwrap_or_default();
+        let name = ObjectName::new(namespace, meta.name.as_deref().unwrap_or_default());
+        let version = meta.resource_version.clone();
+        let mut contents = self.write();
+        let news = contents.unreadable.get(&name) != Some(&version);
+        match seen {
+            Seen::Gone => {
+                let revision = Revision::of(version.as_deref());
+                return (false, contents.delete(&name, revision));
+            }
+            Seen::Listed => {
+                let listing = contents.listings.entry(part.map(str::to_owned)).or_default();
+                listing.unreadable.insert(name, version);
+            }
+            Seen::Changed => {
+                contents.unreadable.insert(name, version);
+            }
+        }
+        (news, None)
+    }
+
     /// Forgets everything, as if the first list had not been read.
     pub(super) fn clear(&self) {
         let mut contents = self.write();
         contents.objects.clear();
+        contents.unreadable.clear();
         contents.index.clear();
         contents.listings.clear();
         contents.complete.clear();
@@ -232,14 +295,16 @@ impl<K: Mirrored> Mirror<K> {
             Event::Apply(object) => self.apply_one(object).into_iter().collect(),
             Event::Delete(object) => self.delete(&object).into_iter().collect(),
             Event::Init => {
-                self.write().listings.insert(part.map(str::to_owned), HashMap::new());
+                self.write().listings.insert(part.map(str::to_owned), Listing::default());
                 Vec::new()
             }
             Event::InitApply(mut object) => {
                 prepare(&mut object);
                 let name = ObjectName::of(&object);
                 let part = part.map(str::to_owned);
-                self.write().listings.entry(part).or_default().insert(name, Arc::new(object));
+                let mut contents = self.write();
+                let listing = contents.listings.entry(part).or_default();
+                listing.objects.insert(name, Arc::new(object));
                 Vec::new()
             }
             Event::InitDone => {
@@ -266,26 +331,22 @@ impl<K: Mirrored> Mirror<K> {
 
     fn delete(&self, object: &K) -> Option<Change<K>> {
         let name = ObjectName::of(object);
-        let mut contents = self.write();
-        let here = contents.objects.get(&name)?;
-        if revision(object).is_older_than(revision(here.as_ref())) {
-            return None;
-        }
-        let old = contents.remove(&name);
-        old.is_some().then_some(Change { old, new: None, listed: false })
+        self.write().delete(&name, revision(object))
     }
 
     /// What changed by the list of a part, and whether every part was listed.
     fn finish_listing(&self, part: Option<&str>) -> (Vec<Change<K>>, bool) {
         let mut contents = self.write();
         let key = part.map(str::to_owned);
-        let listing = contents.listings.remove(&key).unwrap_or_default();
+        let Listing { objects: listing, unreadable } =
+            contents.listings.remove(&key).unwrap_or_default();
         contents.complete.insert(key);
+        contents.unreadable.retain(|name, _| part.is_some_and(|part| part != name.namespace));
         let gone: Vec<ObjectName> = contents
             .objects
             .keys()
             .filter(|name| part.is_none_or(|part| part == name.namespace))
-            .filter(|name| !listing.contains_key(name))
+            .filter(|name| !listing.contains_key(name) && !unreadable.contains_key(name))
             .cloned()
             .collect();
         let mut changes = Vec::new();
@@ -299,6 +360,7 @@ impl<K: Mirrored> Mirror<K> {
                 changes.push(Change { old, new: Some(new), listed: true });
             }
         }
+        contents.unreadable.extend(unreadable);
         let complete = contents.complete.len() >= contents.parts;
         (changes, complete)
     }
@@ -313,7 +375,21 @@ impl<K: Mirrored> Contents<K> {
         !same && !revision(object).is_older_than(revision(here.as_ref()))
     }
 
+    /// What went, if it did: not if a newer one is here.
+    fn delete(&mut self, name: &ObjectName, revision: Revision) -> Option<Change<K>> {
+        let newer = |here: Revision| revision.is_older_than(here);
+        if self.unreadable.get(name).is_some_and(|it| !newer(Revision::of(it.as_deref()))) {
+            self.unreadable.remove(name);
+        }
+        if newer(self::revision(self.objects.get(name)?.as_ref())) {
+            return None;
+        }
+        let old = self.remove(name);
+        old.is_some().then_some(Change { old, new: None, listed: false })
+    }
+
     fn put(&mut self, name: ObjectName, object: Arc<K>) -> Option<Arc<K>> {
+        self.unreadable.remove(&name);
         let old = self.remove(&name);
         for key in object.indexed() {
             self.index.entry(key).or_default().insert(name.clone());

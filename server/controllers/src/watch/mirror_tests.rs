@@ -130,3 +130,76 @@ fn a_relist_that_breaks_off_changes_nothing() {
     listed(&mirror, vec![object("a", 1, "red"), object("b", 2, "red")]);
     assert_eq!(mirror.len(), 2);
 }
+
+fn unreadable(name: &str, version: u64) -> Unreadable {
+    let mut meta = object(name, version, "").metadata;
+    meta.managed_fields = None;
+    Unreadable { meta, why: "it is broken".to_owned() }
+}
+
+#[test]
+fn an_object_that_becomes_unreadable_stays_as_it_was_and_is_told_once_for_each_revision() {
+    let mirror = Mirror::default();
+    listed(&mirror, vec![object("a", 1, "red"), object("b", 2, "red")]);
+    assert!(!mirror.has_unreadable());
+    let told = |version| mirror.skip(None, Seen::Changed, &unreadable("a", version)).0;
+    assert!(told(3) && !told(3) && told(4));
+    assert!(mirror.has_unreadable());
+    assert_eq!(version(&mirror, "a").as_deref(), Some("1"), "what could be read last");
+    assert_eq!(names(&mirror, "red"), ["a", "b"]);
+    mirror.apply(Event::Apply(object("a", 5, "blue")));
+    assert!(!mirror.has_unreadable(), "it was mended");
+    assert_eq!(names(&mirror, "blue"), ["a"]);
+}
+
+#[test]
+fn what_a_list_has_and_nobody_can_read_is_not_gone() {
+    let mirror = Mirror::default();
+    listed(&mirror, vec![object("a", 1, "red"), object("b", 2, "red")]);
+    mirror.apply(Event::Init);
+    assert!(mirror.skip(None, Seen::Listed, &unreadable("a", 3)).0);
+    assert!(mirror.skip(None, Seen::Listed, &unreadable("never-read", 4)).0);
+    mirror.apply(Event::InitApply(object("b", 2, "red")));
+    assert!(mirror.apply(Event::InitDone).is_empty(), "nothing went");
+    assert_eq!(names(&mirror, "red"), ["a", "b"]);
+    assert!(mirror.has_unreadable());
+
+    mirror.apply(Event::Init);
+    assert!(!mirror.skip(None, Seen::Listed, &unreadable("a", 3)).0, "it was told");
+    let changes = mirror.apply(Event::InitDone);
+    assert_eq!(changes.len(), 1, "b went");
+    assert_eq!(names(&mirror, "red"), ["a"]);
+    assert!(mirror.has_unreadable());
+
+    listed(&mirror, Vec::new());
+    assert!(mirror.is_empty() && !mirror.has_unreadable());
+}
+
+#[test]
+fn an_unreadable_object_that_is_deleted_is_gone() {
+    let mirror = Mirror::<ConfigMap>::default();
+    listed(&mirror, vec![object("a", 1, "red")]);
+    mirror.skip(None, Seen::Changed, &unreadable("a", 3));
+    let (news, change) = mirror.skip(None, Seen::Gone, &unreadable("a", 4));
+    assert!(!news && change.is_some_and(|change| change.old.is_some() && change.new.is_none()));
+    assert!(mirror.is_empty() && !mirror.has_unreadable());
+    // It may be readable by then, too: the API server says what it can of it.
+    mirror.skip(None, Seen::Changed, &unreadable("b", 5));
+    assert!(mirror.apply(Event::Delete(object("b", 6, ""))).is_empty());
+    assert!(!mirror.has_unreadable());
+}
+
+#[test]
+fn a_list_of_one_namespace_says_nothing_of_the_unreadable_ones_of_another() {
+    let mirror = Mirror::<ConfigMap>::default();
+    mirror.consists_of(2);
+    let mut elsewhere = unreadable("a", 1);
+    elsewhere.meta.namespace = Some("other".to_owned());
+    mirror.skip(Some("other"), Seen::Changed, &elsewhere);
+    mirror.apply_part(Some("default"), Event::Init);
+    mirror.apply_part(Some("default"), Event::InitDone);
+    assert!(mirror.has_unreadable());
+    mirror.apply_part(Some("other"), Event::Init);
+    mirror.apply_part(Some("other"), Event::InitDone);
+    assert!(!mirror.has_unreadable());
+}

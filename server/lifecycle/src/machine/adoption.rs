@@ -18,11 +18,13 @@ use crate::{
     node,
     operation::{Failure, InstanceRecord, Request},
     plan::{EventReason, Next},
-    snapshot::{ClassFacts, ClassView},
+    snapshot::ClassFacts,
 };
 
 /// Reason of condition `InstanceCreated` for an instance that was there before.
 const ADOPTED: &str = "Adopted";
+/// The instance has other tags than this cluster's and machine's.
+const NOT_OURS: &str = "NotOurs";
 /// The driver does not know the instance by its name either.
 const NOT_FOUND_BY_NAME: &str = "NotFoundByName";
 
@@ -36,7 +38,7 @@ pub(crate) fn is_needed(pass: &Pass<'_>, record: &InstanceRecord) -> bool {
 }
 
 fn by_name(pass: &Pass<'_>) -> bool {
-    matches!(&pass.snap.class, ClassView::Known(class) if class.adopt_by_name)
+    pass.snap.class.known().is_some_and(|class| pass.snap.settings.adopts_by_name(class))
 }
 
 /// Whether the instance is known to carry the UID of this Machine.
@@ -94,12 +96,16 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Option<Turn> {
             pass.reading = Some(Reading::Found(record));
             needed.then(|| adopt(pass, class, id))
         }
+        Some(Reading::Failed(failure)) if failure.is_not_ours() => {
+            refuse(pass, class, NOT_OURS);
+            None
+        }
         Some(Reading::Failed(failure)) => {
             retry::remember(pass, OperationKind::GetMachineStatus, &failure);
             Some(retry::gate(pass).unwrap_or(Turn::Rest(Next::OnChange)))
         }
         Some(Reading::NotFound) => {
-            refuse(pass, class);
+            refuse(pass, class, ErrorCode::NotFound.name());
             None
         }
         Some(other @ (Reading::Uninitialized | Reading::CannotRead)) => {
@@ -122,8 +128,8 @@ fn adopt(pass: &mut Pass<'_>, class: &ClassFacts, provider_id: String) -> Turn {
 
 /// The driver knows of no instance that could be this Machine's. Nothing is done to the Machine for
 /// that: its Node is there.
-fn refuse(pass: &mut Pass<'_>, class: &ClassFacts) {
-    let code = if class.adopt_by_name { NOT_FOUND_BY_NAME } else { ErrorCode::NotFound.name() };
+fn refuse(pass: &mut Pass<'_>, class: &ClassFacts, unnamed: &'static str) {
+    let code = if pass.snap.settings.adopts_by_name(class) { NOT_FOUND_BY_NAME } else { unnamed };
     let text = "the driver finds no instance of this cluster and machine by that id; was it made by \
                 another controller, set annotation ostler.dev/adopt-by-name on the class";
     show(pass, code, text);
@@ -145,6 +151,9 @@ fn show(pass: &mut Pass<'_>, code: &str, text: &str) {
 /// Whether adoption was tried in vain. A class that says more since is a reason to try again.
 fn given_up(pass: &Pass<'_>) -> bool {
     let shown = conditions::reason(&pass.status, &MachineConditionType::InstanceAdopted);
+    if shown == Some(NOT_OURS) {
+        return !by_name(pass);
+    }
     match shown.map(ErrorCode::from_name) {
         None => false,
         Some(Some(ErrorCode::NotFound)) => !by_name(pass),

@@ -6,17 +6,18 @@ use std::{collections::BTreeMap, time::Duration};
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind},
     machine::{
-        MachineAddress, MachineConditionType, MachineOperationType, MachinePhase, MachineState,
-        MachineStep, OperationIntent, Retry, WaitReason,
+        Machine, MachineAddress, MachineConditionType, MachineOperationType, MachinePhase,
+        MachineState, MachineStep, OperationIntent, Retry, WaitReason,
     },
     names,
 };
 
 use super::{
-    State, adoption, conditions, creating, initializing, joining,
-    pass::{Pass, Reading, after},
+    State, absence, adoption, conditions, creating, initializing, joining,
+    pass::{End, Pass, Reading, after, key_of},
     retry::{self, First, Move, Rule},
     standing::Standing,
+    takeover::{self, Upstream},
     updating,
 };
 use crate::{
@@ -58,15 +59,27 @@ fn keep_in_history(pass: &mut Pass<'_>, finished: &Finished) {
     history.answered(finished.kind.into(), code, message, now);
 }
 
-/// Nobody waits for it any more. An instance that the Machine does not know is not forgotten for
-/// that: it is there.
+/// Nobody waits for it any more. An instance that was made for this Machine, which does not know it, is
+/// not forgotten for that: it is there.
 fn stale(pass: &mut Pass<'_>, finished: &Finished) {
     pass.settle(&finished.id);
     if let Ok(Success::Created(record)) = &finished.outcome
         && pass.provider_id().is_none()
+        && is_own_create(pass.machine, finished, record)
     {
         adopt(pass, record, None);
     }
+}
+
+/// Whether an instance was made by a create of this very Machine.
+pub(crate) fn is_own_create(
+    machine: &Machine,
+    finished: &Finished,
+    record: &InstanceRecord,
+) -> bool {
+    let tagged = record.machine_uid.as_str();
+    finished.idempotency_key == key_of(machine.uid(), OperationKind::CreateMachine)
+        && (tagged.is_empty() || tagged == machine.uid())
 }
 
 /// What a driver wants handed back should this attempt come to nothing: core and driver may both be
@@ -105,9 +118,10 @@ fn succeeded(pass: &mut Pass<'_>, success: &Success, state: State) -> State {
             updating::succeeded(pass, intent.as_ref());
             state
         }
-        Success::Deleted => {
+        Success::Deleted { was_absent } => {
             pass.status.operation = None;
-            pass.deleted = true;
+            let gone = !was_absent || absence::accept(pass);
+            pass.end = gone.then_some(End::Deleted);
             state
         }
         Success::VolumeIds(ids) => {
@@ -165,6 +179,7 @@ fn read(pass: &mut Pass<'_>, reading: Reading, state: State) -> State {
     let next = match &reading {
         Reading::Found(record) => found(pass, record, intent, state),
         Reading::Uninitialized if state == State::Creating || state == State::Joining => {
+            creating::note_start(pass);
             State::Initializing
         }
         Reading::Uninitialized | Reading::NotFound | Reading::CannotRead | Reading::Failed(_) => {
@@ -290,6 +305,7 @@ fn distrust(
         not_before: Some(after(pass.snap.now, ODD_RECORD_RETRY).into()),
         class_revision: None,
         secret_revision: None,
+        provider_id: None,
     });
 }
 
@@ -325,7 +341,9 @@ fn initialized(pass: &mut Pass<'_>, record: Option<&InstanceRecord>, state: Stat
         let failure = Failure::new(ErrorCode::Uninitialized, Certainty::NotApplied, text);
         return initialization_failed(pass, &failure, state);
     }
-    if let Some(record) = record.filter(|record| !record.provider_id.is_empty()) {
+    // An instance that is another Machine's is not this one's for having been initialized.
+    let shared = pass.snap.provider_id_holder.is_some();
+    if let Some(record) = record.filter(|it| !it.provider_id.is_empty() && !shared) {
         learn(pass, record);
     }
     pass.status.retry = None;
@@ -419,20 +437,20 @@ fn initialization_failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -
 fn deletion_failed(pass: &mut Pass<'_>, failure: &Failure) {
     let rule = lose(pass, OperationKind::DeleteMachine, failure);
     if rule.then == Move::Accept {
-        pass.deleted = true;
+        pass.end = absence::accept(pass).then_some(End::Deleted);
         return;
     }
     let (now, text) = (pass.now(), failure.text());
     let type_ = MachineConditionType::InstanceDeleted;
-    conditions::set(&mut pass.status, &now, &type_, false, failure.code.name(), &text);
-    let state = MachineState::Failed;
+    let (event, reason) = if failure.is_not_ours() {
+        (EventReason::InstanceNotOurs, EventReason::InstanceNotOurs.as_str())
+    } else {
+        (EventReason::InstanceDeleteFailed, failure.code.name())
+    };
+    conditions::set(&mut pass.status, &now, &type_, false, reason, &text);
     let description = format!("deleting the instance failed: {text}");
-    pass.last_operation(
-        MachineOperationType::Delete,
-        state,
-        &description,
-        Some(failure.code.name()),
-    );
+    let (state, code) = (MachineState::Failed, failure.code.name());
+    takeover::describe(pass, state, &description, Upstream::DeleteVm, Some(code));
     debug_assert_eq!(pass.status.machine_phase(), MachinePhase::Terminating);
-    pass.event(true, EventReason::InstanceDeleteFailed, format!("{}: {text}", failure.code));
+    pass.event(true, event, format!("{}: {text}", failure.code));
 }

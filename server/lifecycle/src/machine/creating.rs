@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use ostler_api::{
     driver::{ErrorCode, OperationKind},
     machine::{
-        FailureReason, MachineConditionType, MachineOperationType, MachinePhase, MachineState,
-        MachineStep, Retry, WaitReason,
+        FailureReason, LastOperation, MachineConditionType, MachineOperationType, MachinePhase,
+        MachineState, MachineStep, Retry, WaitReason,
     },
 };
 
 use super::{
-    State, adoption, bootstrapping, conditions,
+    State, absence, adoption, bootstrapping, conditions,
     pass::{Pass, Reading, Turn, after},
     preconditions, retry,
     standing::Standing,
@@ -22,7 +22,7 @@ use super::{
 use crate::{
     node,
     operation::{Failure, Request, UserData},
-    plan::{Action, EventReason},
+    plan::EventReason,
     snapshot::{ClassFacts, TargetView},
     user_data::{self, MAX_USER_DATA},
 };
@@ -52,7 +52,18 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     note_half_recorded(pass);
     match pass.reading.take() {
         None if driver.has(OperationKind::GetMachineStatus) => pass.send_read(class),
-        Some(Reading::NotFound) if let Some(until) = catching_up(pass) => look_again(pass, until),
+        Some(Reading::NotFound) if let Some(until) = catching_up(pass) => {
+            let next = after(pass.snap.now, LOOK_AGAIN).min(until);
+            let what = "the driver does not see yet what it made";
+            look_again(pass, WaitReason::InstanceMissing, what, next)
+        }
+        None | Some(Reading::NotFound | Reading::CannotRead)
+            if let Some((reason, what)) = absence::doubt(pass, class) =>
+        {
+            pass.warn_of_wait(&reason, what);
+            let next = after(pass.snap.now, LOOK_AGAIN_IN_DOUBT);
+            look_again(pass, reason, what, next)
+        }
         None | Some(Reading::NotFound | Reading::CannotRead) => create(pass, class),
         Some(Reading::Failed(failure)) => read_failed(pass, &failure),
         Some(Reading::Found(record)) if adoption::is_needed(pass, &record) => create(pass, class),
@@ -62,6 +73,8 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
 
 /// How soon an instance is looked for again that the infrastructure does not show yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
+/// How soon one is looked for again that somebody else may have made.
+const LOOK_AGAIN_IN_DOUBT: Duration = Duration::from_mins(1);
 /// For how long an instance that a driver made may be missing in what it lists: the lists of many
 /// infrastructures lag behind.
 const CATCHING_UP: Duration = Duration::from_mins(2);
@@ -90,29 +103,21 @@ pub(crate) fn catching_up(pass: &Pass<'_>) -> Option<Timestamp> {
     (pass.snap.now < until).then_some(until)
 }
 
-/// Waits a little for an instance that must be there.
-fn look_again(pass: &mut Pass<'_>, until: Timestamp) -> Turn {
-    let next = after(pass.snap.now, LOOK_AGAIN).min(until);
-    let what = "the driver does not see yet what it made".to_owned();
+/// Makes no instance, and asks for the one that may be there again.
+fn look_again(pass: &mut Pass<'_>, reason: WaitReason, what: &str, next: Timestamp) -> Turn {
     let failures = pass.status.retry.as_ref().map_or(1, |retry| retry.failures);
     pass.status.retry = Some(Retry {
         kind: OperationKind::GetMachineStatus.into(),
         code: ErrorCode::NotFound.name().to_owned(),
-        reason: WaitReason::InstanceMissing,
-        message: Some(what.clone()),
+        reason: reason.clone(),
+        message: Some(what.to_owned()),
         failures,
         not_before: Some(next.into()),
         class_revision: None,
         secret_revision: None,
+        provider_id: None,
     });
-    pass.wait(WaitReason::InstanceMissing, Some(what), Some(next))
-}
-
-/// Nothing is asked of a driver for a Machine that could vanish unseen.
-pub(crate) fn keep_finalizer(pass: &mut Pass<'_>) {
-    if !pass.machine.has_finalizer() {
-        pass.act(Action::AddFinalizer);
-    }
+    pass.wait(reason, Some(what.to_owned()), Some(next))
 }
 
 fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Turn {
@@ -120,9 +125,7 @@ fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Turn {
         Ok(user_data) => user_data,
         Err(turn) => return turn,
     };
-    if pass.status.creation_started_at.is_none() {
-        pass.status.creation_started_at = Some(pass.now());
-    }
+    note_start(pass);
     let digest = &class.spec_digest;
     let before = pass.status.creation_spec_digest.take();
     pass.status.creation_spec_digest = Some(match before {
@@ -130,14 +133,28 @@ fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Turn {
         Some(_) | None => digest.clone(),
     });
     pass.step(Some(MachineStep::CreateInstance));
-    pass.last_operation(
-        MachineOperationType::Create,
-        MachineState::Processing,
-        "creating the instance",
-        None,
-    );
+    if !is_failed_create(pass.status.last_operation.as_ref()) {
+        let text = "creating the instance";
+        pass.last_operation(MachineOperationType::Create, MachineState::Processing, text, None);
+    }
     let provider_id = pass.provider_id().unwrap_or_default().to_owned();
     pass.send(class, Request::Create { user_data, provider_id })
+}
+
+/// From now on the creation timeout counts, and an instance of this Machine can only be ours.
+pub(crate) fn note_start(pass: &mut Pass<'_>) {
+    if pass.status.creation_started_at.is_none() {
+        pass.status.creation_started_at = Some(pass.now());
+    }
+}
+
+/// A failed create is shown until one succeeds: autoscalers back off for as long as its error code stands there.
+fn is_failed_create(last: Option<&LastOperation>) -> bool {
+    last.is_some_and(|last| {
+        last.type_ == Some(MachineOperationType::Create)
+            && last.state == Some(MachineState::Failed)
+            && last.error_code.is_some()
+    })
 }
 
 /// The user data with its placeholders replaced. Makes the bootstrap token if it asks for one.
@@ -160,8 +177,8 @@ fn user_data(pass: &mut Pass<'_>) -> Result<Option<UserData>, Turn> {
 fn read_failed(pass: &mut Pass<'_>, failure: &Failure) -> Turn {
     retry::remember(pass, OperationKind::GetMachineStatus, failure);
     if !retry::is_loss_of_session(failure) {
-        if pass.status.creation_started_at.is_none() {
-            pass.status.creation_started_at = Some(pass.now());
+        if absence::is_proof(pass.machine, &pass.status) {
+            note_start(pass);
         }
         pass.step(Some(MachineStep::CreateInstance));
         failed(pass, failure);

@@ -2,20 +2,21 @@
 
 use ostler_api::{
     driver::OperationKind,
-    machine::{MachineOperationType, MachineState, MachineStep},
+    machine::{MachineState, MachineStep},
 };
 
 use super::{
-    State, draining,
+    State, abandoning, absence, draining,
     hooks::{self, Hook},
     pass::{Pass, Reading, Turn},
     preconditions, retry,
     standing::Standing,
+    takeover::{self, Upstream},
 };
 use crate::operation::Request;
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
-    if pass.deleted {
+    if pass.end.is_some() {
         return Turn::To(State::Finishing);
     }
     if pass.status.step != Some(MachineStep::PreTerminateHook) {
@@ -24,6 +25,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     let standing = pass.standing();
     if standing == Standing::Working {
         return pass.wait_for_driver();
+    }
+    if let Some(turn) = abandoning::plan(pass) {
+        return turn;
     }
     let drained = pass.status.drain.as_ref().is_some_and(|drain| drain.finished);
     if pass.node().is_some() && !drained {
@@ -53,11 +57,12 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     if standing == Standing::Unresolved && driver.has(OperationKind::GetMachineStatus) {
         return pass.send_read(class);
     }
-    let text = "deleting the instance";
-    pass.last_operation(MachineOperationType::Delete, MachineState::Processing, text, None);
+    let (state, text) = (MachineState::Processing, "deleting the instance");
+    takeover::describe(pass, state, text, Upstream::DeleteVm, None);
+    // By identity and name alone if the driver found nothing by the id: the id may be what is wrong.
     // An id that another Machine has is not evidence of an instance of this one: the driver finds
     // it by identity.
-    let shared = pass.snap.provider_id_holder.is_some();
-    let provider_id = pass.provider_id().filter(|_| !shared).unwrap_or_default().to_owned();
+    let unnamed = pass.snap.provider_id_holder.is_some() || absence::is_asked_again(&pass.status);
+    let provider_id = pass.provider_id().filter(|_| !unnamed).unwrap_or_default().to_owned();
     pass.send(class, Request::Delete { provider_id })
 }

@@ -24,12 +24,12 @@ const TABLE: &[(State, State, &str)] = &[
     (State::Failed, State::Running, "node healthy after all"),
     (State::Finding, State::Draining, "node known, or none"),
     (State::Finding, State::Deleting, "nothing was ever asked of a driver"),
-    (State::Finding, State::Finishing, "gone already, or never asked for"),
+    (State::Finding, State::Finishing, "gone already, never asked for, or abandoned"),
     (State::Draining, State::Detaching, "pods gone, deadline, or force"),
     (State::Draining, State::Deleting, "no node"),
     (State::Detaching, State::Deleting, "volumes gone, time up, or force"),
     (State::Deleting, State::Draining, "node came after all, or is not empty any more"),
-    (State::Deleting, State::Finishing, "driver says gone"),
+    (State::Deleting, State::Finishing, "driver says gone, or abandoned"),
 ];
 
 /// States in which a deletion may find a Machine.

@@ -2,7 +2,7 @@
 //! elsewhere. Afterwards the Node is left alone: whoever examines it may put pods on it. It is not
 //! cordoned, for its taint keeps everybody else away.
 
-use ostler_api::machine::DrainPurpose;
+use ostler_api::machine::{DrainProgress, DrainPurpose};
 
 use super::{
     draining::emptying,
@@ -13,6 +13,13 @@ use super::{
 /// Whether the pods have left.
 pub(crate) fn is_done(pass: &Pass<'_>) -> bool {
     emptying::is_finished(pass, &DrainPurpose::Preservation)
+}
+
+/// Whether pods refuse to leave.
+pub(crate) fn is_stuck(pass: &Pass<'_>) -> bool {
+    let drain = pass.status.drain.as_ref();
+    let refused = |drain: &DrainProgress| !drain.finished && drain.blocked + drain.failing > 0;
+    drain.is_some_and(|it| it.purpose() == DrainPurpose::Preservation && refused(it))
 }
 
 /// The Node is not preserved any more, or not Failed: the next time, its pods leave again.

@@ -2,20 +2,18 @@
 
 use ostler_api::{
     driver::OperationKind,
-    machine::{
-        DeletionCause, DrainPurpose, MachineOperationType, MachinePhase, MachineState, MachineStep,
-        WaitReason,
-    },
+    machine::{DeletionCause, DrainPurpose, MachinePhase, MachineState, MachineStep, WaitReason},
 };
 
 use super::{
-    State,
+    State, abandoning,
     draining::{self, emptying},
     hooks::{self, Hook},
     pass::{Pass, Reading, Turn},
     preconditions, retry,
     standing::Standing,
-    takeover, token,
+    takeover::{self, Upstream},
+    token,
 };
 use crate::{
     operation::OperationView,
@@ -47,8 +45,8 @@ pub(crate) fn begin(pass: &mut Pass<'_>) {
         emptying::forget(pass, &purpose);
     }
     token::delete(pass);
-    let text = "the machine is being deleted";
-    pass.last_operation(MachineOperationType::Delete, MachineState::Processing, text, None);
+    let (state, text) = (MachineState::Processing, "the machine is being deleted");
+    takeover::describe(pass, state, text, Upstream::FindNode, None);
 }
 
 const fn is_of_deletion(step: &MachineStep) -> bool {
@@ -73,13 +71,16 @@ const fn is_of_deletion(step: &MachineStep) -> bool {
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     pass.step(Some(MachineStep::FindInstance));
-    if pass.deleted {
+    if pass.end.is_some() {
         return Turn::To(State::Finishing);
     }
     let standing = pass.standing();
     if standing == Standing::Working {
         cancel(pass);
         return pass.wait_for_driver();
+    }
+    if let Some(turn) = abandoning::plan(pass) {
+        return turn;
     }
     if !pass.ever_asked() {
         return never_asked(pass);
@@ -117,7 +118,9 @@ fn cancel(pass: &mut Pass<'_>) {
 fn never_asked(pass: &mut Pass<'_>) -> Turn {
     match preconditions::check(pass.snap) {
         Ok(_) => Turn::To(State::Deleting),
-        Err(lack) if lack.reason == WaitReason::NotObserved => pass.lack(lack),
+        Err(lack) if matches!(lack.reason, WaitReason::NotObserved | WaitReason::CrdsOutdated) => {
+            pass.lack(lack)
+        }
         Err(lack) => {
             if let Some(turn) = hooks::hold(pass, Hook::PreTerminate) {
                 return turn;

@@ -1,12 +1,13 @@
 //! Deletion ends: the Node, the bootstrap token, and the Machine itself.
 
 use k8s_openapi::api::core::v1::Node;
-use ostler_api::machine::{MachineConditionType, MachineOperationType, MachineState, MachineStep};
+use ostler_api::machine::{MachineConditionType, MachineState, MachineStep};
 
 use super::{
     conditions, draining,
-    pass::{Pass, Turn},
+    pass::{End, Pass, Turn},
     preconditions,
+    takeover::{self, Upstream},
 };
 use crate::{
     node,
@@ -21,8 +22,11 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         let lack = preconditions::unseen(pass.snap, "nodes");
         return pass.wait(lack.reason, Some(lack.message), draining::deadline(pass));
     }
+    // An instance that is abandoned keeps its Node.
+    let abandoned = pass.end == Some(End::Abandoned);
+    pass.node_patch.remove_finalizer |= abandoned && pass.node().is_some();
     // Nobody else would know of a remnant once the Machine is gone.
-    if let Some(node) = pass.node().or_else(|| remnant(pass)) {
+    if let (false, Some(node)) = (abandoned, pass.node().or_else(|| remnant(pass))) {
         delete_node(pass, node);
     }
     if !blind && !matches!(pass.snap.bootstrap_token, Observed::Absent) {
@@ -33,14 +37,18 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     pass.step(Some(MachineStep::RemoveFinalizer));
     pass.status.operation = None;
     pass.status.retry = None;
-    let text = "the instance is gone";
-    if pass.deleted {
+    let (text, next) = if abandoned {
+        ("the instance is abandoned", Upstream::RemoveFinalizer)
+    } else {
+        ("the instance is gone", Upstream::DeleteNode)
+    };
+    if pass.end == Some(End::Deleted) {
         let now = pass.now();
         let type_ = MachineConditionType::InstanceDeleted;
         conditions::set(&mut pass.status, &now, &type_, true, "Deleted", "");
         pass.event(false, EventReason::InstanceDeleted, pass.name().to_owned());
     }
-    pass.last_operation(MachineOperationType::Delete, MachineState::Successful, text, None);
+    takeover::describe(pass, MachineState::Successful, text, next, None);
     Turn::Rest(Next::Done)
 }
 

@@ -16,7 +16,7 @@ use ostler_api::{
 use super::{
     State, conditions, creating,
     draining::emptying,
-    finishing, health,
+    finishing, health, missing,
     pass::{Pass, Reading, Turn, after},
     preconditions, preserving, running,
     standing::Standing,
@@ -52,6 +52,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         && made_and_gone(pass)
     {
         return Turn::To(State::Creating);
+    }
+    if let Some(turn) = missing::look_for_id(pass) {
+        return turn;
     }
     if pass.snap.target == TargetView::None {
         running::enter_without_node(pass);

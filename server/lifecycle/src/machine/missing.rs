@@ -8,7 +8,7 @@ use ostler_api::{
 };
 
 use super::{
-    creating,
+    absence, creating,
     pass::{Pass, Reading, Turn, after},
     preconditions,
     standing::Standing,
@@ -22,7 +22,10 @@ use super::{
 /// or a driver that comes does not say so first.
 pub(crate) fn look(pass: &mut Pass<'_>) -> Result<Option<Timestamp>, Turn> {
     match pass.reading.take() {
-        Some(Reading::NotFound) if creating::catching_up(pass).is_none() => {
+        Some(Reading::NotFound)
+            if creating::catching_up(pass).is_none()
+                && absence::is_proof(pass.machine, &pass.status) =>
+        {
             let text = "the driver says that the instance does not exist any more";
             let type_ = MachineOperationType::HealthCheck;
             pass.status.instance_checked_at = None;
@@ -43,6 +46,16 @@ pub(crate) fn look(pass: &mut Pass<'_>) -> Result<Option<Timestamp>, Turn> {
     }
     pass.ask_status(class);
     Ok(None)
+}
+
+/// Looks an instance up by identity whose provider id somebody erased: without the id, its Node is no Machine's.
+pub(crate) fn look_for_id(pass: &mut Pass<'_>) -> Option<Turn> {
+    let erased = pass.provider_id().is_none() && pass.status.instance_uid.is_some();
+    if !erased || pass.reading.is_some() || pass.standing() != Standing::Free {
+        return None;
+    }
+    let (class, driver) = preconditions::check(pass.snap).ok()?;
+    driver.has(OperationKind::GetMachineStatus).then(|| pass.send_read(class))
 }
 
 /// When the driver is asked again.

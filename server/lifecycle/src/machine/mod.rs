@@ -4,8 +4,10 @@
 //! rests: because something was sent, because something has to be waited for, or because there is
 //! nothing to do.
 
+pub(crate) mod abandoning;
+pub(crate) mod absence;
 mod adoption;
-mod answer;
+pub(crate) mod answer;
 mod bootstrapping;
 mod conditions;
 mod creating;
@@ -40,6 +42,8 @@ mod updating;
 mod volumes;
 mod well_formed;
 
+pub use abandoning::named as abandoned;
+pub use absence::is_proof as absence_is_proof;
 pub use diagram::mermaid;
 pub use draining::is_last_look;
 pub use phase::{Life, lifecycle_phase};
@@ -160,9 +164,7 @@ fn walk(pass: &mut Pass<'_>) -> Next {
     if let Some(next) = paused::hold(pass, state) {
         return next;
     }
-    if !pass.machine.is_deleting() {
-        creating::keep_finalizer(pass);
-    }
+    pass.holds = !pass.machine.is_deleting();
     for _ in 0..MAX_TURNS {
         let turn = match state {
             State::Creating => creating::plan(pass),

@@ -8,8 +8,10 @@ use ostler_api::{
     driver::OperationKind,
     machine::{
         CurrentStatus, FailureReason, LastOperation, Machine, MachineOperationType, MachinePhase,
-        MachineState, MachineStatus, MachineStep, OperationIntent, WaitReason, WaitingFor,
+        MachineState, MachineStatus, MachineStep, OperationIntent, OperationRecord, WaitReason,
+        WaitingFor,
     },
+    names,
 };
 
 use super::{
@@ -52,6 +54,15 @@ pub(crate) enum Reading {
     Failed(Failure),
 }
 
+/// Why a Machine may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The driver said that the instance is gone.
+    Deleted,
+    /// The operator lets the instance be.
+    Abandoned,
+}
+
 /// The pass.
 #[derive(Debug)]
 pub(crate) struct Pass<'a> {
@@ -66,8 +77,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) reading: Option<Reading>,
     /// What the driver said of volumes in this pass; empty if it could not say.
     pub(crate) volume_ids: Option<BTreeMap<String, String>>,
-    /// Whether the driver said in this pass that the instance is gone.
-    pub(crate) deleted: bool,
+    /// Why the Machine may go, if this pass learned that it may.
+    pub(crate) end: Option<End>,
     /// Whether the result in the snapshot was settled.
     settled: bool,
     before: Vec<Action>,
@@ -78,6 +89,8 @@ pub(crate) struct Pass<'a> {
     events: Vec<Event>,
     pub(crate) need: Option<Need>,
     waits: bool,
+    /// Whether the Machine is to be kept from vanishing unseen, once something was asked for it.
+    pub(crate) holds: bool,
 }
 
 impl<'a> Pass<'a> {
@@ -85,13 +98,13 @@ impl<'a> Pass<'a> {
         Self {
             snap,
             machine: &snap.machine,
-            status: snap.machine.status.clone().unwrap_or_default(),
+            status: snap.machine.recorded_status(),
             patch: MachinePatch::default(),
             node_patch: NodePatch::default(),
             node_status: NodeStatusPatch::default(),
             reading: None,
             volume_ids: None,
-            deleted: false,
+            end: None,
             settled: false,
             before: Vec::new(),
             after: Vec::new(),
@@ -101,6 +114,7 @@ impl<'a> Pass<'a> {
             events: Vec::new(),
             need: None,
             waits: false,
+            holds: false,
         }
     }
 
@@ -165,6 +179,7 @@ impl<'a> Pass<'a> {
     /// Whether something may have been asked of the infrastructure for this Machine, ever.
     pub(crate) fn ever_asked(&self) -> bool {
         self.machine.provider_id().is_some()
+            || self.machine.operation_record().is_some()
             || self.machine.status.as_ref().is_some_and(|status| {
                 status.operation.is_some()
                     || status.creation_started_at.is_some()
@@ -312,7 +327,7 @@ impl<'a> Pass<'a> {
             term: self.snap.term,
             attempt,
             timeout: timeout(kind),
-            adopt_by_name: class.adopt_by_name,
+            adopt_by_name: self.snap.settings.adopts_by_name(class),
             checkpoint: self.status.last_known_state.clone().unwrap_or_default(),
             request,
         }
@@ -340,13 +355,18 @@ impl<'a> Pass<'a> {
 
     /// Rests for something that must be there before a driver can be asked.
     pub(crate) fn lack(&mut self, lack: Lack) -> Turn {
-        let old = self.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
-        if old.is_none_or(|old| old.reason != lack.reason) && lack.reason != WaitReason::NotObserved
-        {
-            let message = format!("{}: {}", lack.reason, lack.message);
-            self.event(true, EventReason::Waiting, message);
+        if lack.reason != WaitReason::NotObserved {
+            self.warn_of_wait(&lack.reason, &lack.message);
         }
         self.wait(lack.reason, Some(lack.message), None)
+    }
+
+    /// An event for a wait that begins and that somebody may have to end.
+    pub(crate) fn warn_of_wait(&mut self, reason: &WaitReason, message: &str) {
+        let old = self.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
+        if old.is_none_or(|old| old.reason != *reason) {
+            self.event(true, EventReason::Waiting, format!("{reason}: {message}"));
+        }
     }
 
     /// Rests while a driver works. Only a wait that lasts is worth a write.
@@ -393,7 +413,34 @@ impl<'a> Pass<'a> {
         Turn::To(State::Failed)
     }
 
+    /// The finalizer and the record of the first create go into one patch, before the create is sent: a Machine
+    /// without the finalizer is one that nothing was asked for. Later the record goes with a patch that is due anyhow.
+    fn keep_record(&mut self) {
+        let creates =
+            self.dispatch.as_ref().is_some_and(|it| it.kind() == OperationKind::CreateMachine);
+        let unheld = self.holds && !self.machine.has_finalizer();
+        let asked = creates || self.ever_asked() || !self.patch.is_empty();
+        self.patch.add_finalizer = unheld && asked;
+        let old = self.machine.operation_record().unwrap_or_default();
+        let new = OperationRecord::of(self.machine, &self.status);
+        let key = |record: &OperationRecord| {
+            record.operation.as_ref().map(|it| (it.idempotency_key.clone(), it.provider_id.clone()))
+        };
+        let begins = creates && key(&old) != key(&new);
+        let adopted = old.instance_uid.is_none() && new.instance_uid.is_some();
+        let due = begins || adopted || !self.patch.is_empty();
+        let says = new.operation.is_some() || new.instance_uid.is_some();
+        if due
+            && says
+            && old != new
+            && let Ok(text) = serde_json::to_string(&new)
+        {
+            self.patch.annotations.insert(names::annotation::OPERATION.to_owned(), Some(text));
+        }
+    }
+
     pub(crate) fn finish(mut self, next: Next) -> Plan {
+        self.keep_record();
         let next = preserving::look_again(self.status.current_status.as_ref(), next);
         let before = self.snap.machine.status.clone().unwrap_or_default();
         let reads_only = self.dispatch.as_ref().is_some_and(|one| !one.kind().is_mutation());
@@ -410,7 +457,9 @@ impl<'a> Pass<'a> {
         let room = room_use(&self.status, busy, self.need.as_ref());
         let status = if quiet { before } else { self.status };
         let mut actions = self.before;
-        if !self.patch.is_empty() {
+        if self.patch.add_finalizer {
+            actions.insert(0, Action::PatchMachine(self.patch));
+        } else if !self.patch.is_empty() {
             actions.push(Action::PatchMachine(self.patch));
         }
         if let NodeView::Known(node) = &self.snap.node {
@@ -466,11 +515,13 @@ fn room_use(status: &MachineStatus, busy: bool, need: Option<&Need>) -> RoomUse 
 
 /// `<uid>:<verb>`, and for an update the digest of the spec: another spec is another intent.
 fn idempotency_key(uid: &str, kind: OperationKind, class: &ClassFacts) -> String {
-    let letter = kind.letter();
-    if kind == OperationKind::UpdateMachine {
-        return format!("{uid}:{letter}:{}", class.spec_digest);
-    }
-    format!("{uid}:{letter}")
+    let key = key_of(uid, kind);
+    if kind == OperationKind::UpdateMachine { format!("{key}:{}", class.spec_digest) } else { key }
+}
+
+/// `<uid>:<verb>`.
+pub(crate) fn key_of(uid: &str, kind: OperationKind) -> String {
+    format!("{uid}:{}", kind.letter())
 }
 
 /// How long a driver may take for a verb.

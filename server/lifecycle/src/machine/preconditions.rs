@@ -20,6 +20,9 @@ fn lack<T>(reason: WaitReason, message: String) -> Result<T, Lack> {
 
 /// The class and the driver, or the first thing that is missing.
 pub(crate) fn check(snap: &Snapshot) -> Result<(&ClassFacts, &DriverFacts), Lack> {
+    if let Some(outdated) = &snap.outdated {
+        return lack(WaitReason::CrdsOutdated, outdated.clone());
+    }
     let class = class(snap)?;
     rules(snap, class)?;
     secret(snap)?;
@@ -71,6 +74,10 @@ pub(crate) fn class(snap: &Snapshot) -> Result<&ClassFacts, Lack> {
         ClassView::Missing | ClassView::LastKnown(_) => {
             lack(WaitReason::ClassMissing, format!("machine class {name} does not exist"))
         }
+        ClassView::NotHeld(why) => lack(
+            WaitReason::ClassNotHeld,
+            format!("the finalizer cannot be put on machine class {name}: {why}"),
+        ),
         ClassView::NamespaceDenied => lack(
             WaitReason::ClassNamespaceDenied,
             format!("machine class {name} is of another namespace"),

@@ -166,8 +166,12 @@ fn preserve(pass: &mut Pass<'_>, wish: Wish, failed: bool) {
         edit_taints(pass, node, |taints| taints.retain(|one| one.key != taint::PRESERVED));
     }
     let reason = if wish == Wish::Auto { BY_US } else { BY_USER };
-    let drained = if failed && evacuating::is_done(pass) { DRAINED } else { "" };
-    mark(pass, node, true, reason, &format!("{drained}Machine preserved until {until}."));
+    let (holds, drained) = match (failed, evacuating::is_done(pass), evacuating::is_stuck(pass)) {
+        (true, true, _) => (true, DRAINED),
+        (true, false, true) => (false, NOT_DRAINED),
+        (true, false, false) | (false, _, _) => (true, ""),
+    };
+    mark(pass, node, holds, reason, &format!("{drained}Machine preserved until {until}."));
 }
 
 /// The timers of health go on as they were: being looked at makes nobody healthier.
@@ -215,12 +219,14 @@ fn stop(pass: &mut Pass<'_>, expired: bool) {
 
 /// Upstream's MachineSets look for these words.
 const DRAINED: &str = "Preserved node drained successfully. ";
+const NOT_DRAINED: &str = "Preserved node could not be drained. ";
 const BY_US: &str = "Preserved by MCM.";
 const BY_USER: &str = "Preserved by user.";
 const STOPPED: &str = "Preservation stopped.";
 
 fn is_marked(node: &Node) -> bool {
-    node_notes::condition(node, node_condition::PRESERVED).is_some_and(|one| one.status == "True")
+    node_notes::condition(node, node_condition::PRESERVED)
+        .is_some_and(|one| one.reason.as_deref() != Some(STOPPED))
 }
 
 /// Says on the Node what happens to it.

@@ -7,7 +7,7 @@ use ostler_api::{
 };
 
 use super::{
-    State, adoption, conditions, health, in_place, node_template,
+    State, adoption, conditions, health, in_place, missing, node_template,
     pass::{Pass, Turn},
     preserving, token, unhealthy, updating,
 };
@@ -78,6 +78,9 @@ pub(crate) fn keep_node(pass: &mut Pass<'_>, node: &Node) {
 }
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+    if let Some(turn) = missing::look_for_id(pass) {
+        return turn;
+    }
     let node = match look(pass) {
         Ok(node) => node,
         Err(turn) => return turn,

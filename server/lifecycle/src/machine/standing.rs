@@ -77,7 +77,7 @@ mod tests {
             id: id.into(),
             kind,
             idempotency_key: key.into(),
-            outcome: Ok(Success::Deleted),
+            outcome: Ok(Success::Deleted { was_absent: false }),
             checkpoint: None,
         })
     }

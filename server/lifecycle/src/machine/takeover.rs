@@ -1,44 +1,95 @@
-//! Deletions that machine-controller of machine-controller-manager left half done.
+//! Deletions that another controller goes on with, in either direction.
 //!
-//! It keeps its state in the text of the last operation: each step appends what comes next. That
-//! text is read here once, when a deletion is taken over, and nowhere else; INV-9 is about our own.
+//! machine-controller of machine-controller-manager keeps its state in the text of the last operation: it ends in
+//! what comes next. That text is read here once, when a deletion is taken over, and nowhere else (INV-9 is about
+//! our own); and every description of ours ends in it, so that machine-controller goes on where we were.
 
-use ostler_api::machine::{DrainProgress, MachineOperationType, MachineStep};
+use ostler_api::machine::{
+    DrainProgress, MachineOperationType, MachineState, MachineStatus, MachineStep,
+};
 
 use super::pass::Pass;
 
-/// What comes next, and with it what is done already.
-const NEXT: [(&str, MachineStep, Done); 5] = [
-    ("Initiate node drain", MachineStep::FindInstance, Done::Nothing),
-    ("Delete Volume Attachments", MachineStep::DetachVolumes, Done::ForcedDrain),
-    ("Initiate VM deletion", MachineStep::DeleteInstance, Done::Drain),
-    // The driver is asked again: nobody but a driver can say that an instance is gone (INV-3).
-    ("Initiate node object deletion", MachineStep::DeleteInstance, Done::Drain),
-    ("Initiate machine object finalizer removal", MachineStep::DeleteInstance, Done::Drain),
-];
-
+/// What machine-controller does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Done {
-    Nothing,
+pub(crate) enum Upstream {
+    /// Looks which Node it is.
+    FindNode,
+    /// Drains it.
     Drain,
-    ForcedDrain,
+    /// After a forced drain: takes the volumes from it.
+    Detach,
+    /// Deletes the instance.
+    DeleteVm,
+    /// Deletes the Node.
+    DeleteNode,
+    /// Lets the Machine go.
+    RemoveFinalizer,
+}
+
+impl Upstream {
+    const ALL: [Self; 6] = [
+        Self::FindNode,
+        Self::Drain,
+        Self::Detach,
+        Self::DeleteVm,
+        Self::DeleteNode,
+        Self::RemoveFinalizer,
+    ];
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::FindNode => "Set machine status to termination. Now, getting VM Status",
+            Self::Drain => "Initiate node drain",
+            Self::Detach => "Delete Volume Attachments",
+            Self::DeleteVm => "Initiate VM deletion",
+            Self::DeleteNode => "Initiate node object deletion",
+            Self::RemoveFinalizer => "Initiate machine object finalizer removal",
+        }
+    }
+
+    /// Where we go on. Once the instance is said to be gone the driver is asked again: nobody but a driver can say
+    /// so (INV-3).
+    const fn step(self) -> MachineStep {
+        match self {
+            Self::FindNode | Self::Drain => MachineStep::FindInstance,
+            Self::Detach => MachineStep::DetachVolumes,
+            Self::DeleteVm | Self::DeleteNode | Self::RemoveFinalizer => {
+                MachineStep::DeleteInstance
+            }
+        }
+    }
+}
+
+/// Describes the deletion for people, and for machine-controller what comes next.
+pub(crate) fn describe(
+    pass: &mut Pass<'_>,
+    state: MachineState,
+    text: &str,
+    next: Upstream,
+    code: Option<&str>,
+) {
+    let text = format!("{text}. {}", next.words());
+    pass.last_operation(MachineOperationType::Delete, state, &text, code);
 }
 
 /// The step at which a deletion goes on that another controller began; `None`: from the start.
 /// Only the end of the text counts: what a provider said may stand before it.
 pub(crate) fn step(pass: &mut Pass<'_>) -> Option<MachineStep> {
-    let last = pass.status.last_operation.as_ref()?;
-    if pass.status.step.is_some() || last.type_ != Some(MachineOperationType::Delete) {
-        return None;
-    }
-    let text = last.description.as_deref()?.trim_end();
-    let (_, step, done) = NEXT.iter().find(|(marker, _, _)| text.ends_with(marker))?;
-    if *done != Done::Nothing {
+    let next = next(&pass.status).filter(|_| pass.status.step.is_none())?;
+    if !matches!(next, Upstream::FindNode | Upstream::Drain) {
         pass.status.drain = Some(DrainProgress {
-            forced: *done == Done::ForcedDrain,
+            forced: next == Upstream::Detach,
             finished: true,
             ..DrainProgress::default()
         });
     }
-    Some(step.clone())
+    Some(next.step())
+}
+
+fn next(status: &MachineStatus) -> Option<Upstream> {
+    let last = status.last_operation.as_ref()?;
+    let text = last.description.as_deref()?.trim_end();
+    let deletes = last.type_ == Some(MachineOperationType::Delete);
+    Upstream::ALL.into_iter().find(|next| deletes && text.ends_with(next.words()))
 }

@@ -1,8 +1,9 @@
 //! The bootstrap token of a Machine: made before the create that carries it, kept alive while the
-//! instance may still join with it, and deleted as soon as nobody may.
+//! instance may still join with it, and deleted as soon as nobody may. It is bound to the Node of the
+//! Machine as soon as the driver has said what that is called.
 
 use jiff::{SignedDuration, Timestamp};
-use ostler_api::machine::WaitReason;
+use ostler_api::{machine::WaitReason, names};
 
 use super::pass::{Pass, Turn, after};
 use crate::{
@@ -77,9 +78,17 @@ fn is_ours(pass: &Pass<'_>, token: &BootstrapToken) -> bool {
 }
 
 fn renew(pass: &mut Pass<'_>, id: &str, token: &BootstrapToken) {
-    if token.expires.is_some_and(|end| end < needed_until(pass)) {
+    let short = token.expires.is_some_and(|end| end < needed_until(pass));
+    let unbound = node_name(pass).is_some_and(|name| token.node.as_deref() != Some(name));
+    if short || unbound {
         ensure(pass, id, &token.secret);
     }
+}
+
+/// What the Node is called, once that is known.
+fn node_name<'a>(pass: &'a Pass<'_>) -> Option<&'a str> {
+    let learned = pass.patch.labels.get(names::label::NODE).map(String::as_str);
+    learned.or_else(|| pass.machine.node_name())
 }
 
 fn needed_until(pass: &Pass<'_>) -> Timestamp {
@@ -89,11 +98,13 @@ fn needed_until(pass: &Pass<'_>) -> Timestamp {
 
 fn ensure(pass: &mut Pass<'_>, id: &str, secret: &SecretText) {
     let end = needed_until(pass);
+    let node = node_name(pass).map(str::to_owned);
     pass.act(Action::EnsureBootstrapToken(TokenRequest {
         id: id.to_owned(),
         machine_uid: pass.machine.uid().to_owned(),
         secret: secret.clone(),
         expires: end.checked_add(SLACK).unwrap_or(end),
+        node,
         description: format!("Bootstrap token of machine {}", pass.name()),
     }));
 }

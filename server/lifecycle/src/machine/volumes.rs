@@ -1,16 +1,15 @@
-//! The volumes leave the Node, so that they can be attached elsewhere. In a deletion, those that do
-//! not leave in time are taken from it, and that is said: it is force, not success.
+//! The volumes leave the Node, so that they can be attached elsewhere. A deletion waits for them for as long as
+//! its drain may take; then, or when it is forced, they are taken from the Node, and that is said.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
-use ostler_api::machine::{
-    MachineConditionType, MachineOperationType, MachineState, MachineStep, WaitReason,
-};
+use ostler_api::machine::{MachineConditionType, MachineState, MachineStep, WaitReason};
 
 use super::{
     State, conditions, draining,
     pass::{Pass, Turn, after},
+    takeover::{self, Upstream},
 };
 use crate::{
     plan::{Action, EventReason},
@@ -27,21 +26,21 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     let Some(node) = pass.node() else { return Turn::To(State::Deleting) };
     let forced = pass.status.drain.as_ref().is_some_and(|drain| drain.forced);
     let force = forced || draining::must_force(pass, node);
+    let late = !forced && draining::overdue(pass) && !pass.machine.wants_force();
     let what = match left(pass) {
         Some(left) if left.is_empty() => return Turn::To(State::Deleting),
         Some(left) => names(&left),
         None => "the volumes of the node were not looked up yet".to_owned(),
     };
     pass.step(Some(MachineStep::DetachVolumes));
+    if late {
+        say_forced(pass, &what);
+    }
     if force {
         return take(pass);
     }
-    let until = after(since(pass), pass.snap.settings.detach_timeout);
-    if pass.snap.now >= until {
-        say_forced(pass, &what);
-        return take(pass);
-    }
-    pass.wait(WaitReason::VolumesAttached, Some(what), Some(until))
+    let until = draining::deadline(pass);
+    pass.wait(WaitReason::VolumesAttached, Some(what), until)
 }
 
 /// Before a Node is updated in place, or kept for examination: as long as volumes of pods that left
@@ -117,8 +116,7 @@ fn say_forced(pass: &mut Pass<'_>, what: &str) {
     let text = format!("going on by force: {what}");
     let (now, drained) = (pass.now(), &MachineConditionType::Drained);
     conditions::set(&mut pass.status, &now, drained, false, "VolumesNotDetached", &text);
-    let state = MachineState::Processing;
-    pass.last_operation(MachineOperationType::Delete, state, &text, None);
+    takeover::describe(pass, MachineState::Processing, &text, Upstream::Detach, None);
     pass.event_on_node(true, EventReason::VolumesForced, text);
 }
 

@@ -7,6 +7,7 @@
 //! [`Rules::grace`] apart have shown it so, and a live read of the API says the same. The looks are
 //! remembered by one process: a new leader starts from zero.
 
+pub mod hold;
 mod verdict;
 mod watchlist;
 
@@ -14,8 +15,9 @@ use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
 use ostler_api::{Machine, driver::ErrorCode, machine::MachinePhase};
 
+pub use hold::Hold;
 pub use verdict::{Claims, Keep, Namesake, judge};
-pub use watchlist::{Look, Orphan, Watchlist};
+pub use watchlist::{Look, Orphan, Suspected, Watchlist};
 
 /// What is done about an orphan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,7 +80,15 @@ impl Default for Rules {
     }
 }
 
-/// Not more often than this are instances listed, whatever happens.
+impl Rules {
+    /// Not more often than this are instances listed, whatever happens; unless the period that was
+    /// asked for is shorter still.
+    pub fn soonest(&self) -> Duration {
+        SHORTEST_PERIOD.min(self.period)
+    }
+}
+
+/// The usual value of [`Rules::soonest`].
 pub const SHORTEST_PERIOD: Duration = Duration::from_mins(1);
 
 /// The most orphans of one provider that one look acts on. Should ever a whole cluster look
@@ -109,6 +119,10 @@ pub enum OrphanEvent {
     ListFailed,
     /// Several instances have the identity of one Machine.
     SeveralInstances,
+    /// Orphans are only reported from now on, see [`Hold`].
+    Held,
+    /// An operator accepted that they are deleted.
+    Accepted,
 }
 
 impl OrphanEvent {
@@ -120,14 +134,20 @@ impl OrphanEvent {
             Self::DeleteFailed => "OrphanDeleteFailed",
             Self::ListFailed => "InstancesNotListed",
             Self::SeveralInstances => "SeveralInstances",
+            Self::Held => "OrphansHeld",
+            Self::Accepted => "OrphansAccepted",
         }
     }
 
     /// Whether somebody should worry.
     pub const fn is_warning(self) -> bool {
         match self {
-            Self::Found | Self::DeleteFailed | Self::ListFailed | Self::SeveralInstances => true,
-            Self::Deleted => false,
+            Self::Found
+            | Self::DeleteFailed
+            | Self::ListFailed
+            | Self::SeveralInstances
+            | Self::Held => true,
+            Self::Deleted | Self::Accepted => false,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Listed, Rules, SHORTEST_PERIOD};
+use super::{Listed, Rules};
 
 /// Suspects that are remembered at once. More are taken in once these are done with.
 const MOST_SUSPECTS: usize = 10_000;
@@ -38,6 +38,18 @@ struct Suspect {
     not_before: Duration,
 }
 
+impl Suspect {
+    fn orphan(&self, uid: &str) -> Orphan {
+        Orphan {
+            machine_uid: uid.to_owned(),
+            machine_name: self.machine_name.clone(),
+            provider_ids: self.provider_ids.iter().cloned().collect(),
+            class: self.classes.first().cloned().unwrap_or_default(),
+            new: !self.told,
+        }
+    }
+}
+
 /// An instance, or several of one identity, that two looks have shown to be nobody's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orphan {
@@ -51,6 +63,19 @@ pub struct Orphan {
     pub class: String,
     /// Whether nobody was told of it yet.
     pub new: bool,
+}
+
+/// One that may be an orphan, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suspected {
+    /// The orphan that it is, or would be.
+    pub orphan: Orphan,
+    /// When the look that showed it first had ended.
+    pub since: Duration,
+    /// A second look has shown it.
+    pub confirmed: bool,
+    /// Deletions that failed.
+    pub failures: u32,
 }
 
 /// Instances of one provider that may be orphans, by the UID in their tags.
@@ -103,14 +128,18 @@ impl Watchlist {
         let due = |suspect: &&Suspect| suspect.confirmed && now >= suspect.not_before;
         let mut found: Vec<_> = self.suspects.iter().filter(|(_, one)| due(one)).collect();
         found.sort_by_key(|(_, suspect)| suspect.first_look_ended);
-        let orphan = |(uid, suspect): (&String, &Suspect)| Orphan {
-            machine_uid: uid.clone(),
-            machine_name: suspect.machine_name.clone(),
-            provider_ids: suspect.provider_ids.iter().cloned().collect(),
-            class: suspect.classes.first().cloned().unwrap_or_default(),
-            new: !suspect.told,
+        found.into_iter().map(|(uid, suspect)| suspect.orphan(uid)).collect()
+    }
+
+    /// All of them, confirmed or not, for people.
+    pub fn suspected(&self) -> Vec<Suspected> {
+        let shown = |(uid, suspect): (&String, &Suspect)| Suspected {
+            orphan: suspect.orphan(uid),
+            since: suspect.first_look_ended,
+            confirmed: suspect.confirmed,
+            failures: suspect.failures,
         };
-        found.into_iter().map(orphan).collect()
+        self.suspects.iter().map(shown).collect()
     }
 
     /// People were told of this orphan.
@@ -147,7 +176,7 @@ impl Watchlist {
             true if suspect.failures > 0 => Some(suspect.not_before),
             true => None,
         });
-        let soonest = last.saturating_add(SHORTEST_PERIOD);
+        let soonest = last.saturating_add(rules.soonest());
         let regular = last.saturating_add(rules.period);
         let more = left.then_some(soonest);
         wanted.chain(more).fold(regular, Duration::min).max(soonest)
@@ -244,6 +273,25 @@ mod tests {
         let after_grace = minute(10) + Duration::from_secs(1);
         assert_eq!(list.next_look(&rules, minute(0), false), after_grace);
         assert_eq!(list.next_look(&rules, minute(10), false), minute(11), "not again at once");
+    }
+
+    #[test]
+    fn the_floor_between_two_looks_gives_way_to_a_period_that_is_shorter() {
+        let (list, second) = (Watchlist::default(), Duration::from_secs(1));
+        let often = Rules { period: second, ..Rules::default() };
+        assert_eq!(list.next_look(&often, minute(1), true), minute(1) + second);
+    }
+
+    #[test]
+    fn a_suspect_is_shown_before_and_after_it_is_confirmed() {
+        let mut list = Watchlist::default();
+        look(&mut list, 0, &["a"], &[("a", "1")]);
+        let seen = list.suspected();
+        assert_eq!((seen.len(), seen[0].confirmed), (1, false));
+        look(&mut list, 11, &["a"], &[("a", "1")]);
+        let seen = list.suspected();
+        assert!(seen[0].confirmed && seen[0].since == Duration::from_secs(1), "{seen:?}");
+        assert_eq!(seen[0].orphan.provider_ids, ["fake:///1"]);
     }
 
     #[test]

@@ -45,6 +45,10 @@ fn every_missing_or_forbidden_thing_has_its_reason_and_is_waited_for() {
         &WaitReason::ClassNamespaceDenied,
     );
     waits_and_recovers(
+        |world| world.class_view = Some(ClassView::NotHeld("patch is forbidden".to_owned())),
+        &WaitReason::ClassNotHeld,
+    );
+    waits_and_recovers(
         |world| world.machine_mut().spec.class.kind = "AWSMachineClass".to_owned(),
         &WaitReason::ClassRefInvalid,
     );
@@ -108,6 +112,7 @@ fn what_was_not_looked_up_yet_is_not_missing() {
     world.pass();
     assert_eq!(world.waits_for(), Some(WaitReason::NotObserved));
     assert!(!world.happened(EventReason::Waiting));
+    world.hold();
     world.delete();
     world.pass();
     assert!(world.machine.is_some(), "no finalizer goes on a guess");
@@ -192,6 +197,10 @@ fn a_machine_for_which_nothing_was_ever_asked_can_always_be_deleted() {
         let mut world = World::new();
         spoil(&mut world);
         world.settle();
+        assert!(!world.machine().has_finalizer(), "there is nothing to hold it for");
+        // Upstream puts it there before anything is asked.
+        world.hold();
+        world.settle();
         world.delete();
         world.settle();
         assert!(world.machine.is_none());
@@ -238,4 +247,28 @@ fn a_class_that_breaks_a_rule_does_not_hold_a_deletion_up() {
     world.delete();
     world.settle();
     assert!(world.machine.is_none() && world.instances.is_empty());
+}
+
+#[test]
+fn while_the_api_server_drops_fields_nothing_is_made_and_nothing_deleted() {
+    let mut world = World::new();
+    world.outdated = Some("the API server drops status.operation".to_owned());
+    world.settle();
+    assert_eq!((world.sent.len(), world.waits_for()), (0, Some(WaitReason::CrdsOutdated)));
+    assert!(world.happened(EventReason::Waiting));
+    world.outdated = None;
+    world.settle();
+    assert_eq!(world.creates, 1, "it goes on by itself");
+
+    let (mut world, mut fresh) = (World::running(), World::new());
+    fresh.hold();
+    for world in [&mut world, &mut fresh] {
+        world.outdated = Some("the API server drops status.operation".to_owned());
+        world.delete();
+        world.settle();
+        assert_eq!(world.waits_for(), Some(WaitReason::CrdsOutdated));
+        world.outdated = None;
+        world.settle();
+        assert!(world.machine.is_none() && world.instances.is_empty());
+    }
 }

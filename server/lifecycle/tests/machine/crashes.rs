@@ -187,3 +187,24 @@ fn a_driver_that_has_said_nothing_for_long_is_named_as_what_is_waited_for() {
         assert_eq!(waits.message.unwrap().contains("Boot"), stalled);
     }
 }
+
+#[test]
+fn a_checkpoint_is_kept_over_every_failure_and_goes_with_a_success_that_brings_none() {
+    for code in ErrorCode::ALL.into_iter().map(Some).chain([None]) {
+        let mut world = World::new();
+        world.pass();
+        world.answer();
+        world.pass();
+        assert_eq!(world.sent.last().unwrap().kind(), Kind::CreateMachine);
+        world.machine_mut().status.as_mut().unwrap().last_known_state = Some("disk-1".to_owned());
+        match code {
+            Some(code) => world.refuse(code),
+            None => world.answer(),
+        }
+        let OperationView::Finished(finished) = &mut world.operation else { panic!("no answer") };
+        finished.checkpoint = Some(String::new());
+        world.pass();
+        let kept = world.status().last_known_state;
+        assert_eq!(kept.as_deref(), code.map(|_| "disk-1"), "{code:?}");
+    }
+}

@@ -10,11 +10,11 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     machine::{Move, rule},
-    operation::{Failure, OperationView, Request, Success},
+    operation::{Failure, InstanceRecord, OperationView, Request, Success},
     plan::EventReason,
 };
 
-use crate::world::{PROVIDER_ID, World, looks_again, minutes};
+use crate::world::{Instance, PROVIDER_ID, UID, World, looks_again, minutes};
 
 /// A world in which a create is in flight.
 fn creating() -> World {
@@ -233,16 +233,21 @@ fn an_instance_that_is_there_already_is_adopted_without_a_create() {
 }
 
 #[test]
-fn a_machine_with_a_given_provider_id_is_looked_up_by_it_and_offered_it_again() {
+fn a_machine_with_a_given_provider_id_is_looked_up_by_it_and_no_other_is_made_in_its_place() {
     let mut world = World::new();
     world.machine_mut().spec.provider_id = Some("fake:///old".to_owned());
     world.pass();
     let expected = Request::Status { provider_id: "fake:///old".to_owned() };
     assert_eq!(world.sent[0].request, expected);
-    world.answer();
-    world.pass();
-    let Request::Create { provider_id, .. } = &world.sent[1].request else { panic!() };
-    assert_eq!(provider_id, "fake:///old");
+    world.settle();
+    assert_eq!((world.creates, world.waits_for()), (0, Some(WaitReason::AbsenceUnconfirmed)));
+    let reads = world.count(Kind::GetMachineStatus);
+    world.later(59);
+    world.settle();
+    assert_eq!(world.count(Kind::GetMachineStatus), reads);
+    world.later(1);
+    world.settle();
+    assert_eq!(world.count(Kind::GetMachineStatus), reads + 1, "once a minute");
 }
 
 #[test]
@@ -358,14 +363,35 @@ fn an_instance_is_not_made_twice_if_the_core_died_between_its_id_and_its_status(
 }
 
 #[test]
+fn a_failed_create_shows_its_code_until_one_succeeds() {
+    let mut world = creating();
+    world.refuse(ErrorCode::ResourceExhausted);
+    world.pass();
+    let failed = world.status().last_operation.unwrap();
+    assert_eq!(failed.error_code.as_deref(), Some("ResourceExhausted"));
+    world.later(600);
+    world.pass();
+    assert_eq!(world.count(Kind::CreateMachine), 1);
+    world.answer();
+    world.pass();
+    assert_eq!(world.count(Kind::CreateMachine), 2);
+    assert_eq!(world.status().last_operation.unwrap(), failed, "an autoscaler backs off meanwhile");
+    world.settle();
+    let made = world.status().last_operation.unwrap();
+    assert_eq!((made.error_code, made.state), (None, Some(MachineState::Processing)));
+}
+
+#[test]
 fn a_create_that_names_an_instance_proves_nothing_when_its_core_died() {
     let mut world = World::new();
     world.machine_mut().spec.provider_id = Some(PROVIDER_ID.to_owned());
+    world.instances.push(Instance { foreign: Some("before".to_owned()), ..Instance::default() });
     world.pass();
     world.answer();
     world.pass();
     assert_eq!(world.sent.last().unwrap().kind(), Kind::CreateMachine);
     world.lose_operation();
+    world.instances.clear();
     world.pass();
     world.answer();
     world.pass();
@@ -520,6 +546,30 @@ fn a_result_that_was_recorded_already_is_only_acknowledged() {
     let plan = world.pass();
     assert!(plan.acknowledge.is_some());
     assert_eq!(world.machine, before);
+}
+
+#[test]
+fn an_instance_that_nobody_waits_for_is_taken_only_if_a_create_of_this_machine_made_it() {
+    let own = format!("{UID}:c");
+    for (key, uid, taken) in [
+        (own.as_str(), UID, true),
+        (&own, "", true),
+        ("other:c", UID, false),
+        (&own, "other", false),
+    ] {
+        let mut world = creating();
+        let Ok(Success::Created(record)) = world.carry_out() else { panic!() };
+        let record = InstanceRecord { machine_uid: uid.to_owned(), ..record };
+        world.reply(Ok(Success::Created(record)));
+        let OperationView::Finished(finished) = &mut world.operation else { panic!() };
+        key.clone_into(&mut finished.idempotency_key);
+        finished.id = "of nobody".to_owned();
+        // Somebody erased the status, so nobody knows of any create.
+        world.machine_mut().status.as_mut().unwrap().operation = None;
+        let plan = world.pass();
+        assert_eq!(plan.acknowledge.as_deref(), Some("of nobody"));
+        assert_eq!(world.machine().provider_id().is_some(), taken, "{key} {uid}");
+    }
 }
 
 #[test]

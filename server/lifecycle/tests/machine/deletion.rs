@@ -259,6 +259,9 @@ fn volumes_are_waited_for_and_not_for_ever() {
     assert!(patient.machine.is_none());
     world.later(120);
     world.settle();
+    assert!(world.machine.is_some(), "as long as the drain may take");
+    world.later(2 * 60 * 60);
+    world.settle();
     assert!(world.machine.is_none());
 }
 
@@ -276,13 +279,15 @@ fn a_write_that_fails_ends_the_pass_and_is_said() {
     use ostler_lifecycle::{machine, plan::Performed, record::record};
 
     let mut world = World::new();
+    world.pass();
+    world.answer();
     let snapshot = world.snapshot();
     let plan = machine::plan(&snapshot);
     let recorded = record(&snapshot, &plan, &[Performed::Failed("etcd is away".to_owned())]);
     assert!(!recorded.proceed);
     let patch = recorded.status.unwrap();
     assert_eq!(patch["waitingFor"]["reason"], "ApiWriteFailed");
-    assert_eq!(patch["waitingFor"]["message"], "AddFinalizer: etcd is away");
+    assert_eq!(patch["waitingFor"]["message"], "PatchMachine: etcd is away");
     let conflict = record(&snapshot, &plan, &[Performed::Conflict]);
     assert!(!conflict.proceed && conflict.status.is_none());
 }

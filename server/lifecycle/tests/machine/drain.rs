@@ -5,7 +5,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     plan::{Action, EventReason, PodRef},
-    snapshot::{BudgetFacts, NodeView, Observed, PodView},
+    snapshot::{BudgetFacts, NodeView, Observed, PodView, RefusalCause},
 };
 
 use crate::{
@@ -210,6 +210,25 @@ fn several_budgets_of_one_pod_block_it_and_do_not_end_the_drain() {
     world.pods_end();
     world.settle();
     assert!(world.machine.is_none(), "one budget less, and it goes on");
+}
+
+#[test]
+fn an_eviction_that_fails_for_another_reason_is_counted_and_tried_again() {
+    let mut world = draining(vec![pod("db"), pod("web")]);
+    world.protected.insert("db".to_owned());
+    world.pass();
+    let Observed::Known(pods) = &mut world.pods else { panic!() };
+    pods[0].refused.as_mut().unwrap().cause = RefusalCause::Failed;
+    world.pass();
+    assert_eq!(world.waits_for(), Some(WaitReason::EvictionFailing));
+    let drain = world.status().drain.unwrap();
+    assert_eq!((drain.failing, drain.terminating), (1, 1), "the others leave all the same");
+    world.protected.clear();
+    world.later(5);
+    assert_eq!(evicted(&world.pass().actions), ["db"]);
+    world.pods_end();
+    world.settle();
+    assert!(world.machine.is_none());
 }
 
 #[test]

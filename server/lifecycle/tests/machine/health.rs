@@ -108,6 +108,7 @@ fn the_health_timeout_of_the_machine_wins_and_can_be_switched_off() {
     world.later(100_000);
     let plan = world.pass();
     assert_eq!(world.phase(), MachinePhase::Unknown);
+    assert_eq!(world.waits_for(), Some(WaitReason::NodeUnhealthy), "and it says why");
     assert_eq!(looks_again(&world, &plan), None);
 }
 

@@ -45,6 +45,17 @@ fn a_read_that_succeeds_after_a_lost_create_does_not_skip_initialization() {
 }
 
 #[test]
+fn an_initialization_that_names_the_instance_of_another_machine_takes_nothing_of_it() {
+    let mut world = in_flight(Kind::InitializeMachine);
+    world.holder = Some("another".to_owned());
+    let provider_id = "fake:///of-another".to_owned();
+    let record = InstanceRecord { provider_id, initialized: Some(true), ..world.record() };
+    world.reply(Ok(Success::Initialized(Some(record))));
+    world.pass();
+    assert_eq!(world.machine().provider_id(), Some(PROVIDER_ID));
+}
+
+#[test]
 fn a_read_that_succeeds_after_a_lost_initialization_does_not_skip_it() {
     let mut world = in_flight(Kind::InitializeMachine);
     world.lose_operation();

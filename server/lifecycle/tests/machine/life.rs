@@ -36,7 +36,7 @@ fn the_life_of_a_machine_from_new_to_gone() {
 
 fn is_looked_up(world: &mut World) {
     world.pass();
-    assert!(world.machine().has_finalizer(), "nothing is asked before the finalizer is there");
+    assert!(!world.machine().has_finalizer(), "a read leaves nothing behind");
     assert_eq!(world.kinds_sent(), [Kind::GetMachineStatus]);
     assert_eq!(world.machine().status, None, "a read alone is not worth a write");
 }
@@ -44,6 +44,7 @@ fn is_looked_up(world: &mut World) {
 fn is_created(world: &mut World) {
     world.answer();
     world.pass();
+    assert!(world.machine().has_finalizer(), "nothing is made before the finalizer is there");
     assert_eq!(world.step(), Some(MachineStep::CreateInstance));
     assert_eq!(world.status().phase, Some(LifecyclePhase::Provisioning));
     let intent = world.status().operation.unwrap();

@@ -243,9 +243,51 @@ fn a_preserved_machine_that_is_deleted_goes() {
     let mut world = World::running();
     ask(&mut world, "when-failed");
     fails(&mut world);
+    assert!(until(&world).is_some());
     world.delete();
+    world.pass();
+    assert_eq!((world.phase(), until(&world)), (MachinePhase::Terminating, None));
     world.settle();
     assert!(world.machine.is_none());
+}
+
+#[test]
+fn pods_that_refuse_to_leave_a_preserved_node_are_said_on_it_and_so_is_that_they_left() {
+    let mut world = World::running();
+    ask(&mut world, "when-failed");
+    world.pods = Observed::Known(vec![pod("web")]);
+    world.protected.insert("web".to_owned());
+    world.machine_mut().spec.health_timeout = Some("1m".into());
+    sick(&mut world, "False");
+    world.pass();
+    world.later(60);
+    for _ in 0..5 {
+        world.pass();
+    }
+    let said = condition(&world).unwrap();
+    assert_eq!(
+        (said.status.as_str(), said.reason.as_deref()),
+        ("False", Some("Preserved by user."))
+    );
+    let message = said.message.unwrap();
+    assert!(message.starts_with("Preserved node could not be drained. Machine pres"), "{message}");
+    let mut stopped = world.clone();
+    ask(&mut stopped, "false");
+    stopped.settle();
+    assert_eq!(
+        note(&stopped, annotation::SCALE_DOWN_DISABLED),
+        None,
+        "it was preserved all the same"
+    );
+    assert_eq!(condition(&stopped).unwrap().reason.as_deref(), Some("Preservation stopped."));
+    world.protected.clear();
+    world.later(60);
+    world.pass();
+    world.pods_end();
+    world.settle();
+    let said = condition(&world).unwrap();
+    assert_eq!(said.status, "True");
+    assert!(said.message.unwrap().starts_with("Preserved node drained successfully."));
 }
 
 #[test]

@@ -56,6 +56,18 @@ fn a_node_of_another_instance_is_said_and_never_touched() {
 }
 
 #[test]
+fn of_several_nodes_that_claim_to_be_it_none_is_taken() {
+    let mut world = joining();
+    world.node = NodeView::Ambiguous(vec!["a".to_owned(), "b".to_owned()]);
+    let plan = world.pass();
+    assert!(plan.actions.is_empty(), "{plan:#?}");
+    let waits = (world.phase(), world.waits_for());
+    assert_eq!(waits, (MachinePhase::Pending, Some(WaitReason::NodeAmbiguous)));
+    let message = world.status().waiting_for.unwrap().message.unwrap();
+    assert!(message.contains("a, b"), "{message}");
+}
+
+#[test]
 fn a_stale_node_that_goes_in_time_makes_room_for_the_right_one() {
     let mut world = joining();
     world.node = NodeView::Known(Arc::new(of_another_instance(&world)));

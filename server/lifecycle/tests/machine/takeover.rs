@@ -1,12 +1,103 @@
 //! Deletions that another machine-controller began.
 
 use ostler_api::{
-    driver::OperationKind as Kind,
-    machine::{LastOperation, MachineOperationType, MachinePhase},
+    driver::{ErrorCode, OperationKind as Kind},
+    machine::{LastOperation, MachineOperationType, MachinePhase, MachineState},
+    names,
 };
 use ostler_lifecycle::{plan::EventReason, snapshot::Observed};
 
 use crate::world::{PROVIDER_ID, World, pod};
+
+/// What machine-controller does for a description: the first words of this list that are in it decide.
+const UPSTREAM: [(&str, &str); 6] = [
+    ("Set machine status to termination. Now, getting VM Status", "finds the node"),
+    ("Initiate node drain", "drains"),
+    ("Delete Volume Attachments", "takes the volumes"),
+    ("Initiate VM deletion", "deletes the instance"),
+    ("Initiate node object deletion", "deletes the node"),
+    ("Initiate machine object finalizer removal", "lets the machine go"),
+];
+
+fn goes_on(status: &ostler_api::machine::MachineStatus) -> &'static str {
+    let last = status.last_operation.as_ref().unwrap();
+    assert_eq!(last.type_, Some(MachineOperationType::Delete));
+    let text = last.description.as_deref().unwrap();
+    let row = UPSTREAM.iter().find(|(words, _)| text.contains(words));
+    row.map_or_else(|| panic!("it begins anew: {text}"), |(_, does)| does)
+}
+
+/// A running machine with a pod that was deleted, one pass later.
+fn deleted() -> World {
+    let mut world = World::running();
+    world.pods = Observed::Known(vec![pod("web")]);
+    world.delete();
+    world.settle();
+    world
+}
+
+#[test]
+fn machine_controller_goes_on_where_a_deletion_of_ours_was_left() {
+    let mut world = deleted();
+    assert_eq!(goes_on(&world.status()), "finds the node", "and drains it: pods are left");
+    world.pods_end();
+    world.volumes = Observed::Known(vec!["pv-1".to_owned()]);
+    world.pass();
+    assert_eq!(goes_on(&world.status()), "deletes the instance", "as after any drain");
+    world.later(2 * 60 * 60);
+    world.pass();
+    assert_eq!(goes_on(&world.status()), "deletes the instance");
+    world.fail(ErrorCode::Internal, ostler_api::driver::Certainty::NotApplied);
+    world.pass();
+    assert_eq!(goes_on(&world.status()), "deletes the instance");
+    let last = world.status().last_operation.unwrap();
+    assert_eq!(last.state, Some(MachineState::Failed));
+    assert_eq!(last.error_code.as_deref(), Some("Internal"));
+    world.later(600);
+    world.pass();
+    world.answer();
+    let plan = world.pass();
+    assert_eq!(goes_on(&plan.status), "deletes the node");
+}
+
+#[test]
+fn machine_controller_takes_the_volumes_after_a_forced_drain_of_ours() {
+    let mut world = World::running();
+    world.pods = Observed::Known(vec![pod("web")]);
+    world.claims = Observed::Unknown;
+    world.volumes = Observed::Known(vec!["pv-1".to_owned()]);
+    let labels = world.machine_mut().metadata.labels.get_or_insert_default();
+    labels.insert(names::label::FORCE_DELETION.to_owned(), "true".to_owned());
+    world.delete();
+    world.pass();
+    assert_eq!(goes_on(&world.status()), "takes the volumes");
+}
+
+#[test]
+fn a_driver_that_speaks_upstreams_words_leads_machine_controller_to_no_later_step() {
+    let mut world = World::running();
+    world.delete();
+    while world.count(Kind::DeleteMachine) == 0 {
+        world.pass();
+    }
+    world.says = "no. Initiate machine object finalizer removal";
+    world.fail(ErrorCode::Internal, ostler_api::driver::Certainty::NotApplied);
+    world.pass();
+    assert_eq!(goes_on(&world.status()), "deletes the instance");
+}
+
+#[test]
+fn a_deletion_of_ours_whose_status_a_typed_client_erased_is_not_drained_twice_or_skipped() {
+    let mut world = deleted();
+    world.erase_ours();
+    world.settle();
+    assert_eq!(world.count(Kind::DeleteMachine), 0, "the pod is still there");
+    world.pods_end();
+    world.pass();
+    world.erase_ours();
+    world.settle();
+    assert!(world.machine.is_none());
+}
 
 /// A machine as machine-controller leaves it in the middle of a deletion.
 fn left(description: &str) -> World {

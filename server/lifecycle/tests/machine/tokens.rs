@@ -41,6 +41,7 @@ fn of(uid: &str, secret: &str, expires: jiff::Timestamp) -> Observed<BootstrapTo
         machine_uid: Some(uid.to_owned()),
         secret: SecretText::new(secret.to_owned()),
         expires: Some(expires),
+        node: None,
     })
 }
 
@@ -86,6 +87,7 @@ fn an_id_that_somebody_else_has_is_left_alone_and_the_next_one_is_taken() {
             machine_uid: stranger,
             secret: SecretText::new("theirs".to_owned()),
             expires: None,
+            node: None,
         });
         world.pass();
         world.answer();
@@ -119,6 +121,18 @@ fn a_token_that_an_instance_may_have_keeps_its_secret_and_gets_the_time_that_it_
         assert!(user_data(&world).contains(".old "), "{}", user_data(&world));
         assert_eq!(asks_for(&plan.actions).is_some(), renewed, "{left} s left");
     }
+}
+
+#[test]
+fn a_token_is_bound_to_the_node_as_soon_as_the_driver_has_named_it_and_once() {
+    let mut world = creating();
+    assert_eq!(token(&world).node, None, "nobody knows it yet");
+    world.settle();
+    let name = world.machine_mut().node_name().unwrap().to_owned();
+    assert_eq!(token(&world).node.as_deref(), Some(name.as_str()));
+    assert_eq!(token(&world).secret.expose(), "0123456789abcdef", "the instance has this one");
+    world.later(60);
+    assert_eq!(asks_for(&world.pass().actions), None, "once is enough");
 }
 
 #[test]

@@ -62,6 +62,7 @@ impl Instance {
     }
 }
 
+#[derive(Clone)]
 pub struct World {
     pub now: Timestamp,
     pub machine: Option<Machine>,
@@ -71,6 +72,7 @@ pub struct World {
     pub bootstrap: BootstrapView,
     pub target: TargetView,
     pub node: NodeView,
+    pub outdated: Option<String>,
     pub api: ApiView,
     pub siblings: Siblings,
     pub pods: Observed<Vec<PodView>>,
@@ -94,6 +96,8 @@ pub struct World {
     pub settings: Settings,
     /// What exists in the infrastructure.
     pub instances: Vec<Instance>,
+    /// The driver finds other tags on the instance of the id than this machine's.
+    pub not_ours: bool,
     /// How many creates the driver carried out.
     pub creates: usize,
     /// Everything that was sent, in order.
@@ -128,6 +132,7 @@ impl World {
             bootstrap: BootstrapView::default(),
             target: TargetView::Watched,
             node: NodeView::Absent,
+            outdated: None,
             api: ApiView::default(),
             siblings: Siblings::default(),
             pods: Observed::Known(Vec::new()),
@@ -147,6 +152,7 @@ impl World {
             holder: None,
             settings: Settings::default(),
             instances: Vec::new(),
+            not_ours: false,
             creates: 0,
             sent: Vec::new(),
             spec_sent: String::new(),
@@ -226,6 +232,17 @@ impl World {
         self.machine_mut().metadata.deletion_timestamp = Some(Time(now));
     }
 
+    /// A client with upstream's types writes the status back: what they do not know is lost.
+    pub fn erase_ours(&mut self) {
+        edit_status(self, |status| status.retain(|key, _| UPSTREAM.contains(&key.as_str())));
+    }
+
+    /// Somebody puts our finalizer on the machine.
+    pub fn hold(&mut self) {
+        let name = names::finalizer::MACHINE.to_owned();
+        self.machine_mut().metadata.finalizers.get_or_insert_default().push(name);
+    }
+
     pub fn machine_mut(&mut self) -> &mut Machine {
         self.machine.as_mut().expect("the machine is gone")
     }
@@ -269,6 +286,7 @@ impl World {
             bootstrap: self.bootstrap.clone(),
             target: self.target.clone(),
             node: self.node.clone(),
+            outdated: self.outdated.clone(),
             api: self.api.clone(),
             siblings: self.siblings.clone(),
             pods: self.pods.clone(),
@@ -410,6 +428,9 @@ impl World {
         let there = |named: &str| {
             self.instances.first().is_some_and(|instance| instance.is_meant(named, by_name))
         };
+        if self.not_ours && !matches!(request, Request::VolumeIds { .. }) {
+            return Err(Failure::not_ours(PROVIDER_ID));
+        }
         match request {
             Request::Create { provider_id, .. } => {
                 let there = there(&provider_id);
@@ -434,8 +455,9 @@ impl World {
                 Ok(Success::Updated { applied_paths: vec!["tags".to_owned()] })
             }
             Request::Delete { .. } => {
+                let was_absent = self.instances.is_empty();
                 self.instances.clear();
-                Ok(Success::Deleted)
+                Ok(Success::Deleted { was_absent })
             }
             Request::VolumeIds { specs } => Ok(Success::VolumeIds(self.named(specs))),
             Request::Status { provider_id } if there(&provider_id) => {
@@ -474,10 +496,6 @@ impl World {
                 }
                 self.siblings.last_failure = Some(self.now);
             }
-            Action::AddFinalizer => {
-                let name = names::finalizer::MACHINE.to_owned();
-                self.machine_mut().metadata.finalizers.get_or_insert_default().push(name);
-            }
             Action::PatchMachine(patch) => self.patch_machine(patch),
             Action::OwnConfig(own) => self.own_config(own),
             Action::EnsureBootstrapToken(request) => {
@@ -485,6 +503,7 @@ impl World {
                     machine_uid: Some(request.machine_uid.clone()),
                     secret: request.secret.clone(),
                     expires: Some(request.expires),
+                    node: request.node.clone(),
                 });
             }
             Action::DeleteBootstrapToken { .. } => self.token = Observed::Absent,
@@ -517,6 +536,24 @@ pub fn seconds(from: Timestamp, count: i64) -> Timestamp {
 
 pub fn minutes(count: u64) -> Duration {
     Duration::from_mins(count)
+}
+
+/// The fields of the status that machine-controller-manager's types have.
+pub const UPSTREAM: [&str; 5] =
+    ["addresses", "conditions", "lastOperation", "currentStatus", "lastKnownState"];
+
+/// Somebody edits the status, if there is one.
+pub fn edit_status(
+    world: &mut World,
+    edit: impl FnOnce(&mut serde_json::Map<String, serde_json::Value>),
+) {
+    let Some(status) = &world.machine().status else { return };
+    let serde_json::Value::Object(mut status) = serde_json::to_value(status).unwrap() else {
+        panic!()
+    };
+    edit(&mut status);
+    world.machine_mut().status =
+        Some(serde_json::from_value(serde_json::Value::Object(status)).unwrap());
 }
 
 fn merge(target: &mut serde_json::Value, patch: &serde_json::Value) {

@@ -11,6 +11,9 @@ use crate::world::World;
 
 impl World {
     pub(crate) fn patch_machine(&mut self, patch: &MachinePatch) {
+        if patch.add_finalizer {
+            self.hold();
+        }
         let machine = self.machine_mut();
         if let Some(id) = &patch.provider_id {
             machine.spec.provider_id = Some(id.clone());

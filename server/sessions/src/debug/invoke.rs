@@ -11,6 +11,7 @@ use tonic::{Code, Status};
 use super::frame::json_name;
 use super::request::{Prepared, prepare};
 use super::{Caller, Debug};
+use crate::audit;
 use crate::service::status;
 use crate::session::frames;
 use crate::{Dispatch, OperationFailure, Outcome, SessionEvent, SubmitError, reasons};
@@ -88,6 +89,7 @@ fn error(failure: OperationFailure) -> OperationError {
         violations: failure.violations,
         provider_code: failure.provider_code,
         provider_request_id: failure.provider_request_id,
+        provider_id: failure.provider_id,
     }
 }
 
@@ -152,6 +154,7 @@ impl<'a> Audit<'a> {
     fn say(&self, result: &str) {
         let Self { caller, kind, provider, operation_id, target, uid, .. } = self;
         let (caller, operation) = (&caller.0, json_name(*kind));
+        audit::by_hand(caller, &operation, target, provider, result);
         if kind.is_mutation() {
             tracing::warn!(
                 caller,

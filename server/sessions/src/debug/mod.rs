@@ -2,6 +2,7 @@
 
 mod frame;
 mod invoke;
+mod orphans;
 mod request;
 mod tail;
 mod targets;
@@ -13,18 +14,21 @@ use ostler_proto::v1alpha1::driver_debug_service_server::{
     DriverDebugService, DriverDebugServiceServer,
 };
 use ostler_proto::v1alpha1::{
-    ADMIN_FILE_DESCRIPTOR_SET, CloseSessionRequest, CloseSessionResponse, CoreState,
-    DrainSessionRequest, DrainSessionResponse, InvokeRequest, InvokeResponse,
-    ListOperationsRequest, ListOperationsResponse, ListSessionsRequest, ListSessionsResponse,
-    SessionSelector, TailFramesRequest,
+    ADMIN_FILE_DESCRIPTOR_SET, AcceptOrphansRequest, AcceptOrphansResponse, CloseSessionRequest,
+    CloseSessionResponse, CoreState, DrainSessionRequest, DrainSessionResponse, InvokeRequest,
+    InvokeResponse, ListOperationsRequest, ListOperationsResponse, ListOrphansRequest,
+    ListOrphansResponse, ListSessionsRequest, ListSessionsResponse, SessionSelector,
+    TailFramesRequest,
 };
 use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
+pub use self::orphans::{OrphanDesk, Refused};
 pub(crate) use self::tail::{Tail, Tap};
 pub use self::targets::{KnownMachine, Targets};
 use crate::Sessions;
+use crate::audit;
 use crate::hub::Selected;
 use crate::service::reflection;
 use crate::session::Close;
@@ -45,6 +49,8 @@ pub struct Caller(pub String);
 pub struct AdminOptions {
     /// Machines by name.
     pub targets: Arc<dyn Targets>,
+    /// What is known of orphans.
+    pub orphans: Arc<dyn OrphanDesk>,
     /// Whether this core leads.
     pub leading: watch::Receiver<bool>,
 }
@@ -62,8 +68,8 @@ impl Sessions {
     /// The gRPC services for people: DriverDebugService, health, reflection v1 and v1alpha. Whoever
     /// serves them must know that the caller may use them.
     pub fn admin_service(&self, options: AdminOptions) -> Routes {
-        let AdminOptions { targets, leading } = options;
-        let debug = Debug { sessions: self.clone(), targets, leading };
+        let AdminOptions { targets, orphans, leading } = options;
+        let debug = Debug { sessions: self.clone(), targets, orphans, leading };
         let service = DriverDebugServiceServer::new(debug).max_encoding_message_size(ANSWER_BYTES);
         REFLECTION.clone().add_service(service).add_service(self.health.service())
     }
@@ -78,6 +84,7 @@ impl Sessions {
 struct Debug {
     sessions: Sessions,
     targets: Arc<dyn Targets>,
+    orphans: Arc<dyn OrphanDesk>,
     leading: watch::Receiver<bool>,
 }
 
@@ -152,6 +159,7 @@ impl DriverDebugService for Debug {
         let provider = shell.options.canonical(&asked.provider).to_owned();
         let wanted = TailFramesRequest { provider, ..asked };
         tracing::info!(caller, provider = wanted.provider, "reads frames along");
+        audit::by_hand(&caller, "tail-frames", "frames", &wanted.provider, "ok");
         shell.tail.read(wanted).map(Response::new)
     }
 
@@ -167,6 +175,7 @@ impl DriverDebugService for Debug {
         if !self.sessions.drain_session(&id, None) {
             return Err(request::no_session());
         }
+        audit::by_hand(&caller, "drain-session", &id, &provider, "ok");
         Ok(Response::new(DrainSessionResponse { core: Some(self.core()), session_id: id }))
     }
 
@@ -181,7 +190,23 @@ impl DriverDebugService for Debug {
         tracing::warn!(caller, provider, session = id, reason, "session closed by hand");
         let close = Close::by_hand(&reason);
         self.sessions.shell.with(|hub, now| hub.close(now, key, close));
+        audit::by_hand(&caller, "close-session", &id, &provider, "ok");
         Ok(Response::new(CloseSessionResponse { core: Some(self.core()), session_id: id }))
+    }
+
+    async fn list_orphans(
+        &self,
+        request: Request<ListOrphansRequest>,
+    ) -> Result<Response<ListOrphansResponse>, Status> {
+        orphans::list(self, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn accept_orphans(
+        &self,
+        request: Request<AcceptOrphansRequest>,
+    ) -> Result<Response<AcceptOrphansResponse>, Status> {
+        let caller = caller(&request);
+        orphans::accept(self, &caller, request.into_inner()).await.map(Response::new)
     }
 }
 

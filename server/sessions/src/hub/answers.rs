@@ -33,6 +33,9 @@ impl Hub {
         let limits = self.options.limits.clone();
         self.accepted(now, key, &page.operation_id);
         let id: OpId = page.operation_id.as_str().into();
+        if self.sent(key, &id).is_none() {
+            return;
+        }
         self.heard_of(now, &id);
         let Some(operation) = self.sent(key, &id) else { return };
         if operation.kind != OperationKind::ListMachines {
@@ -107,15 +110,19 @@ impl Hub {
 
     /// A result that is here already, or that nobody waits for any more.
     fn repeated(&mut self, key: SessionKey, id: &str) {
+        if self.looks() && !self.ended.contains(id) {
+            return; // kept for the core that asked
+        }
         let Some(session) = self.sessions.get(&key) else { return };
         let instance = Some(session.driver.instance_id.as_str());
+        let provider = session.driver.provider.clone();
         if let Some(operation) = self.operations.get(id)
             && let Place::Finished { holder, .. } = &operation.place
             && holder.as_deref() == instance
+            && operation.provider == provider
         {
             return; // acknowledged once it is recorded
         }
-        let provider = session.driver.provider.clone();
         self.send_frame(key, frames::result_ack(id), Room::Answer);
         self.count(Count::Late { provider });
     }
@@ -140,6 +147,7 @@ impl Hub {
             code: code_of(&outcome),
             took: now - operation.since,
         }));
+        crate::audit::finished(id, operation, code_of(&outcome));
         if matches!(operation.owner, Owner::Target) {
             operation.request = None;
             operation.pinned = None;
@@ -151,11 +159,12 @@ impl Hub {
             self.publish(SessionEvent::OutcomeReady { target_uid, operation_id: id.to_string() });
             return;
         }
+        let provider = operation.provider.clone();
         if let Some(Owner::Caller(answer)) = self.forget(id).map(|operation| operation.owner) {
             self.effects.push(Effect::Answer(answer, Box::new(outcome)));
         }
         if let Some(instance) = holder {
-            self.ack(now, id, &instance);
+            self.ack(now, id, &provider, &instance);
         }
     }
 
@@ -316,6 +325,7 @@ fn failure_of(error: OperationError) -> OperationFailure {
         violations: error.violations.into_iter().take(VIOLATIONS).collect(),
         provider_code: cut(error.provider_code, WORD_BYTES),
         provider_request_id: cut(error.provider_request_id, WORD_BYTES),
+        provider_id: cut(error.provider_id, WORD_BYTES),
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::operations::{Op, Order, Owner, Place};
 use super::pages::Pages;
+use super::session::Session;
 use super::timers::Timer;
 use super::{Count, Effect, Hub, OpId, SessionKey, size};
 use crate::session::frames;
@@ -23,6 +24,7 @@ impl Hub {
         owner: Owner,
     ) -> Result<(), SubmitError> {
         let Order { dispatch, class, stale } = order;
+        self.may_ask(dispatch.kind())?;
         let provider = self.options.canonical(&dispatch.provider).to_owned();
         let slotted = matches!(owner, Owner::Target) || dispatch.kind().is_mutation();
         let frame_limit = self.frame_limit(&provider, &dispatch)?;
@@ -52,7 +54,6 @@ impl Hub {
             provider: provider.clone(),
             class: dispatch.class,
             pinned: class,
-            adopted: false,
             since: now,
             queued: now,
             timeout: dispatch.timeout,
@@ -190,6 +191,7 @@ impl Hub {
         operation.interval = interval;
         let frame = frames::operation(request.as_ref().clone());
         operation.place = Place::Sent(key);
+        crate::audit::sent(&id, operation, &session.principal);
         session.in_flight.insert(id.clone(), operation.kind);
         session.unaccepted += operation.bytes;
         let provider = operation.provider.clone();
@@ -240,10 +242,10 @@ impl Hub {
         let Some((id, operation)) = self.operations.get_key_value(id) else { return };
         if let Place::Finished { holder, .. } = &operation.place {
             let id = Arc::clone(id);
-            let holder = holder.clone();
+            let (holder, provider) = (holder.clone(), operation.provider.clone());
             self.forget(&id);
             if let Some(instance) = holder {
-                self.ack(now, &id, &instance);
+                self.ack(now, &id, &provider, &instance);
             }
         }
     }
@@ -262,8 +264,10 @@ impl Hub {
     }
 
     /// Tells the driver that keeps a result to forget it, if it is here.
-    pub(super) fn ack(&mut self, now: Instant, id: &str, instance: &str) {
-        let holder = self.sessions.iter().find(|(_, it)| it.driver.instance_id == instance);
+    pub(super) fn ack(&mut self, now: Instant, id: &str, provider: &str, instance: &str) {
+        let is_holder =
+            |it: &Session| it.driver.provider == provider && it.driver.instance_id == instance;
+        let holder = self.sessions.iter().find(|(_, session)| is_holder(session));
         if let Some(key) = holder.map(|(key, _)| *key) {
             self.timers.start(Timer::Flush(key), now + self.options.timing.acknowledge);
             self.send_frame(key, frames::result_ack(id), Room::Unhurried);

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 
 use super::OpId;
 
-/// A few minutes of a busy core; older ones are adopted again, and read before anything is done.
+/// A few minutes of a busy core; one that is older is not known, and is not wanted either.
 const REMEMBERED: usize = 8192;
 
 /// The ids of operations that ended lately.

@@ -1,21 +1,26 @@
-//! Whether this core leads: only then are drivers taken, and only then is anything sent to them.
+//! Whether this core leads: only then are drivers taken, and only then is anything sent to them. One
+//! that looks takes them too, outside fencing, and sends nothing that changes anything.
 
-use ostler_proto::v1alpha1::CoreDraining;
+use ostler_api::driver::OperationKind;
+use ostler_proto::v1alpha1::{CoreDraining, DriverCapability};
 use tokio::time::Instant;
 
 use super::timers::Timer;
 use super::{Hub, SessionKey};
-use crate::Term;
+use crate::session::hello::Introduction;
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame, frames};
+use crate::{SubmitError, Term};
 
 /// In whose name the core acts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Leadership {
     /// Another core leads, as far as is known.
     Waiting,
-    /// This one does, until then at the latest if there is an end.
-    Leads { term: Term, until: Option<Instant> },
+    /// This one does.
+    Leads { term: Term },
+    /// Nobody here does: drivers are only asked what there is.
+    Looks,
     /// It did or it will not: this core goes.
     Over,
 }
@@ -24,23 +29,52 @@ impl Hub {
     /// This core leads, in this term.
     pub(crate) fn lead(&mut self, now: Instant, term: Term) {
         if self.leadership != Leadership::Over {
-            self.leadership = Leadership::Leads { term, until: None };
+            self.leadership = Leadership::Leads { term };
             self.open_adoption(now);
         }
+    }
+
+    /// This core asks, and leads nothing. What drivers hold is no business of it.
+    pub(crate) fn look(&mut self) {
+        if self.leadership == Leadership::Waiting {
+            self.leadership = Leadership::Looks;
+        }
+    }
+
+    /// Whether this core only asks.
+    pub(super) fn looks(&self) -> bool {
+        self.leadership == Leadership::Looks
+    }
+
+    /// Whether a core that only asks leaves no trace in this driver: it forgets what comes without an
+    /// order, or has nothing to forget.
+    pub(super) fn may_look_at(&self, driver: &Introduction) -> Result<(), Close> {
+        let forgets = driver.capabilities.contains(&DriverCapability::ReadsOutsideFencing.into());
+        let harmed = self.looks() && driver.returns && !forgets;
+        if harmed { Err(Close::looks_only()) } else { Ok(()) }
+    }
+
+    /// Whether an operation of this kind may be sent at all.
+    pub(super) fn may_ask(&self, kind: OperationKind) -> Result<(), SubmitError> {
+        let is_look = matches!(
+            kind,
+            OperationKind::GetMachineStatus
+                | OperationKind::ListMachines
+                | OperationKind::ValidateClass
+        );
+        if self.looks() && !is_look { Err(SubmitError::LooksOnly { kind }) } else { Ok(()) }
     }
 
     /// The Lease is ours until then. Nothing is sent after that, whatever else runs late: another
     /// core may lead by then.
     pub(crate) fn lease_until(&mut self, end: Instant) {
-        if let Leadership::Leads { until, .. } = &mut self.leadership {
-            *until = Some(end);
-        }
+        self.lease_end = Some(end);
     }
 
     /// Whether drivers are to dial in here.
     pub(crate) fn leads(&self) -> Result<(), Close> {
         match self.leadership {
-            Leadership::Leads { .. } => Ok(()),
+            Leadership::Leads { .. } | Leadership::Looks => Ok(()),
             Leadership::Waiting => Err(Close::not_leader()),
             Leadership::Over => Err(Close::core_stopping()),
         }
@@ -49,7 +83,8 @@ impl Hub {
     /// Whether operations may be sent.
     pub(super) fn may_send(&self, now: Instant) -> bool {
         match self.leadership {
-            Leadership::Leads { until, .. } => until.is_none_or(|until| now < until),
+            Leadership::Leads { .. } => self.lease_end.is_none_or(|end| now < end),
+            Leadership::Looks => true,
             Leadership::Waiting | Leadership::Over => false,
         }
     }
@@ -57,8 +92,8 @@ impl Hub {
     /// The term that frames carry.
     pub(crate) fn term(&self) -> Term {
         match &self.leadership {
-            Leadership::Leads { term, .. } => term.clone(),
-            Leadership::Waiting | Leadership::Over => Term::default(),
+            Leadership::Leads { term } => term.clone(),
+            Leadership::Waiting | Leadership::Looks | Leadership::Over => Term::default(),
         }
     }
 

@@ -47,12 +47,12 @@ use tokio::time::Instant;
 use self::arrivals::Arrivals;
 use self::ended::Ended;
 use self::leadership::Leadership;
-use self::operations::Op;
-pub(crate) use self::operations::{Order, Owner};
+pub(crate) use self::operations::{Op, Order, Owner};
 use self::session::{Guest, Lost, Provider, Session};
 pub(crate) use self::shown::Selected;
 pub(crate) use self::size::PROVIDER_SPEC;
 use self::timers::{Timer, Timers};
+use crate::record::Records;
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame};
 use crate::{Outcome, SessionEvent, SessionsOptions};
@@ -110,7 +110,10 @@ pub(crate) enum Count {
 #[derive(Debug)]
 pub(crate) struct Hub {
     options: SessionsOptions,
+    records: Records,
     leadership: Leadership,
+    /// Nothing is sent after it.
+    lease_end: Option<Instant>,
     arrivals: Arrivals,
     next: SessionKey,
     /// Streams without a Hello.
@@ -128,14 +131,16 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
-    /// Nothing is known.
-    pub(crate) fn new(options: SessionsOptions) -> Self {
+    /// Nothing is known. `records`: what is written down of operations.
+    pub(crate) fn new(options: SessionsOptions, records: Records) -> Self {
         let timing = &options.timing;
         let arrivals = Arrivals::new(timing.connect_interval, options.limits.connect_burst);
         Self {
             leadership: Leadership::Waiting,
+            lease_end: None,
             arrivals,
             options,
+            records,
             next: 1,
             guests: HashMap::new(),
             sessions: BTreeMap::new(),

@@ -4,14 +4,16 @@
 mod action;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ostler_api::driver::{OperationKind, reason};
 use ostler_proto::v1alpha1::{
     CreateMachineRequest, DeleteMachineRequest, DriverCapability, DriverState,
     GetMachineStatusRequest, Heartbeat, HeldOperation, HeldState, Hello, MachineErrorCode,
-    OperationAccepted, OperationCompleted, OperationError, OperationProgress, OutcomeCertainty,
-    Readiness, RegisterRequest, Resume, Target, operation, operation_completed, register_request,
+    ObjectRevision, OperationAccepted, OperationCompleted, OperationError, OperationProgress,
+    OutcomeCertainty, Readiness, RegisterRequest, Resume, Target, operation, operation_completed,
+    register_request,
 };
 use proptest::prelude::*;
 use tokio::sync::oneshot;
@@ -22,8 +24,12 @@ use super::diagram::{Stage, leads_to};
 use super::operations::Place;
 use super::timers::Timer;
 use super::{Effect, Hub, Order, Owner, SessionKey};
+use crate::record::Records;
 use crate::session::Close;
-use crate::{Dispatch, Lane, Outcome, Principal, Providers, SessionEvent, SessionsOptions, Term};
+use crate::{
+    Dispatch, Lane, Outcome, Principal, Providers, RecordedOperation, SessionEvent,
+    SessionsOptions, Term,
+};
 
 const PROVIDER: &str = "fake.ostler.dev";
 const TARGETS: u8 = 3;
@@ -38,8 +44,10 @@ struct World {
     held: BTreeMap<(u8, String), HeldState>,
     /// Every operation that was accepted for dispatch, and how many outcomes it had.
     outcomes: HashMap<String, u32>,
-    /// Those that a driver brought along.
+    /// Those that a driver brought along and an earlier core wrote down.
     strange: HashSet<String>,
+    /// What is written down of the one target of these.
+    recorded: Arc<Mutex<Option<RecordedOperation>>>,
     calls: Vec<(String, oneshot::Receiver<Outcome>)>,
     next: u32,
     /// Where each stream stood after the last step.
@@ -53,7 +61,10 @@ impl World {
         let mut options = options();
         options.timing.max_age = Duration::from_mins(3);
         options.limits.connect_burst = 1000;
-        let mut hub = Hub::new(options);
+        let recorded = Arc::<Mutex<Option<RecordedOperation>>>::default();
+        let looked_up = Arc::clone(&recorded);
+        let find = move |uid: &str| looked_up.lock().unwrap().clone().filter(|_| uid == "uid-0");
+        let mut hub = Hub::new(options, Records::new(find));
         let now = Instant::now();
         hub.lead(now, Term::default());
         Self {
@@ -63,6 +74,7 @@ impl World {
             held: BTreeMap::new(),
             outcomes: HashMap::new(),
             strange: HashSet::new(),
+            recorded,
             calls: Vec::new(),
             next: 0,
             stages: BTreeMap::new(),
@@ -205,6 +217,13 @@ impl World {
                 let id = format!("op-{}", self.next);
                 self.next += 1;
                 self.strange.insert(id.clone());
+                let held = held(&id, HeldState::Running);
+                *self.recorded.lock().unwrap() = Some(recorded(&held));
+                vec![held]
+            }
+            Holds::MadeUp => {
+                let id = format!("op-{}", self.next);
+                self.next += 1;
                 vec![held(&id, HeldState::Running)]
             }
         };
@@ -337,7 +356,8 @@ impl World {
                 *self.outcomes.get_mut(&operation_id).unwrap() += 1;
             }
             Effect::Publish(SessionEvent::Adopted { operation_id, .. }) => {
-                assert!(self.strange.contains(&operation_id), "{operation_id} was ours");
+                assert!(self.strange.contains(&operation_id), "{operation_id} was made up");
+                assert!(self.hub.adoption_open(), "{operation_id} came too late");
                 self.outcomes.insert(operation_id, 0);
             }
             Effect::Publish(SessionEvent::Stalled { operation_id, .. }) => {
@@ -481,6 +501,18 @@ fn held(id: &str, state: HeldState) -> HeldOperation {
         state: state.into(),
         kind: OperationKind::DeleteMachine.number(),
         machine_class: None,
+    }
+}
+
+fn recorded(held: &HeldOperation) -> RecordedOperation {
+    RecordedOperation {
+        operation_id: held.operation_id.clone(),
+        kind: OperationKind::DeleteMachine,
+        idempotency_key: held.idempotency_key.clone(),
+        term: Term { order: "earlier".to_owned(), number: 0 },
+        target: held.target.clone().unwrap(),
+        class: ObjectRevision::default(),
+        provider: PROVIDER.to_owned(),
     }
 }
 

@@ -58,12 +58,9 @@ pub(crate) struct Op {
     pub(crate) key: String,
     pub(crate) target: Target,
     pub(crate) provider: String,
-    /// Of an adopted operation it is what the driver says; absent if it says nothing.
     pub(crate) class: Option<ObjectRevision>,
     /// Keeps the revision of the class while a driver may ask for it.
     pub(crate) pinned: Option<Arc<ClassContent>>,
-    /// Taken over from a driver; this core never saw the request.
-    pub(crate) adopted: bool,
     pub(crate) since: Instant,
     /// When it joined the queue in which it waits or last waited.
     pub(crate) queued: Instant,

@@ -112,8 +112,8 @@ impl Hub {
             held = held.len(),
             "driver registered"
         );
-        let credit = self.credit(driver.max_in_flight);
-        let retains = driver.retains;
+        crate::audit::opened(&principal.name, &guest.peer, &driver, &id);
+        let (credit, retains) = (self.credit(driver.max_in_flight), driver.retains);
         self.sessions.insert(
             key,
             Session {
@@ -184,6 +184,7 @@ impl Hub {
 
     /// Whether this principal may be this driver.
     fn may_claim(&mut self, principal: &Principal, driver: &Introduction) -> Result<(), Close> {
+        self.may_look_at(driver)?;
         let provider = &driver.provider;
         if !principal.providers.allow(provider) {
             tracing::warn!(principal = principal.name, provider, "foreign provider claimed");
@@ -298,8 +299,12 @@ impl Hub {
         self.timers.clear(&Timer::Heartbeat(key));
         self.timers.clear(&Timer::Age(key));
         self.timers.clear(&Timer::Drained(key));
-        self.guests.remove(&key);
+        if let Some(guest) = self.guests.remove(&key) {
+            crate::audit::refused(&guest.principal.name, &guest.peer, reason);
+        }
         let Some(session) = self.sessions.remove(&key) else { return };
+        let Session { principal, peer, driver, id, .. } = &session;
+        crate::audit::closed(principal, peer, &driver.provider, id, reason);
         let Introduction { provider, instance_id, instance_name, .. } = session.driver;
         let mut operations = BTreeSet::new();
         for id in session.in_flight.ids().cloned() {

@@ -38,7 +38,7 @@ impl Hub {
         let provider = session.driver.provider.clone();
         let instance = session.driver.instance_id.clone();
         // It does not end before this, and it must not take the operation for done if it stays.
-        self.ack(now, id, &instance);
+        self.ack(now, id, &provider, &instance);
         self.take_back(now, key, id);
         self.elect(now, &provider);
     }

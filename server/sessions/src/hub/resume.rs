@@ -1,6 +1,10 @@
 //! A driver comes back with operations, or without those it had.
+//!
+//! Its word grants nothing. What was sent from here is matched with what is known here: the same
+//! provider, principal and instance. What an earlier core sent is matched with what that core wrote
+//! down before it sent it, and only while the adoption window is open.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ostler_api::driver::OperationKind;
@@ -11,17 +15,20 @@ use super::operations::{Op, Owner, Place};
 use super::pages::Pages;
 use super::timers::Timer;
 use super::{Hub, OpId, SessionKey};
-use crate::{Lane, SessionEvent};
+use crate::{Lane, RecordedOperation, SessionEvent};
 
 /// What the core makes of a held operation.
 enum Ruling {
     /// It was sent from here, and is wanted.
     Kept(Verdict),
-    /// It was not known, and is now.
+    /// It was sent by an earlier core, which wrote it down.
     Adopted,
     /// Nobody waits for it.
-    Unwanted,
+    Unwanted(Unwanted),
 }
+
+/// Why nobody waits for a held operation, as the audit log calls it.
+type Unwanted = &'static str;
 
 impl Hub {
     /// Settles everything that a session of this instance had in flight, and everything that the
@@ -32,6 +39,9 @@ impl Hub {
         key: SessionKey,
         mut held: Vec<HeldOperation>,
     ) -> (ResumeOutcome, Vec<HeldVerdict>) {
+        if self.looks() {
+            return (ResumeOutcome::Unspecified, Vec::new());
+        }
         let mut away = self.take_lost(key);
         let mut outcome = ResumeOutcome::Fresh;
         if !away.is_empty() {
@@ -41,6 +51,7 @@ impl Hub {
         // target, the finished one is older and was recorded by the core that sent the other.
         held.sort_by_key(|operation| operation.state() != HeldState::Running);
         let mut verdicts = Vec::with_capacity(held.len());
+        let mut unwanted = BTreeMap::new();
         for operation in held {
             away.remove(operation.operation_id.as_str());
             let completed = operation.state() == HeldState::Completed;
@@ -56,15 +67,37 @@ impl Hub {
                     outcome = ResumeOutcome::Adopted;
                     Verdict::Keep
                 }
-                Ruling::Unwanted if completed => Verdict::Forget,
-                Ruling::Unwanted => Verdict::Cancel,
+                Ruling::Unwanted(why) => {
+                    let (count, _) =
+                        unwanted.entry(why).or_insert_with(|| (0, operation_id.clone()));
+                    *count += 1;
+                    if completed { Verdict::Forget } else { Verdict::Cancel }
+                }
             };
             verdicts.push(HeldVerdict { operation_id, verdict: verdict.into() });
         }
         for id in away {
             self.not_held(now, key, &id);
         }
+        self.audit_unwanted(key, &unwanted);
         (outcome, verdicts)
+    }
+
+    /// One line for each reason, however many operations a driver lists.
+    fn audit_unwanted(&self, key: SessionKey, unwanted: &BTreeMap<Unwanted, (usize, String)>) {
+        let Some(session) = self.sessions.get(&key) else { return };
+        for (outcome, (count, first)) in unwanted {
+            tracing::info!(
+                target: "ostler::audit",
+                who = session.principal,
+                from = session.peer,
+                verb = "resume",
+                object = session.driver.provider,
+                outcome,
+                count,
+                operation = %first.escape_debug(),
+            );
+        }
     }
 
     /// The operations that earlier sessions of the same instance left behind.
@@ -85,17 +118,19 @@ impl Hub {
     }
 
     fn rule(&mut self, now: Instant, key: SessionKey, held: HeldOperation) -> Ruling {
-        let Some(session) = self.sessions.get_mut(&key) else { return Ruling::Unwanted };
         let id = held.operation_id.as_str();
         let Some((id, _)) = self.operations.get_key_value(id) else {
-            return if self.ended.contains(id) {
-                Ruling::Unwanted
-            } else {
-                self.adopt(now, key, held)
+            if self.ended.contains(id) {
+                return Ruling::Unwanted("ended");
+            }
+            return match self.recorded(key, &held) {
+                Ok(recorded) => self.adopt(now, key, held.operation_id, recorded),
+                Err(why) => Ruling::Unwanted(why),
             };
         };
         let id = Arc::clone(id);
-        let Some(operation) = self.operations.get_mut(&id) else { return Ruling::Unwanted };
+        let known = self.sessions.get_mut(&key).zip(self.operations.get_mut(&id));
+        let Some((session, operation)) = known else { return Ruling::Unwanted("unknown") };
         match &operation.place {
             // Its lost session was taken over above: nobody but this instance can be meant.
             Place::Away(lost) if !self.lost.contains_key(lost) => {
@@ -107,41 +142,84 @@ impl Hub {
                 Ruling::Kept(if cancelled { Verdict::Cancel } else { Verdict::Keep })
             }
             Place::Finished { holder, .. }
-                if holder.as_ref() == Some(&session.driver.instance_id) =>
+                if holder.as_ref() == Some(&session.driver.instance_id)
+                    && operation.provider == session.driver.provider =>
             {
                 Ruling::Kept(Verdict::Keep)
             }
             Place::Queued(_) | Place::Sent(_) | Place::Away(_) | Place::Finished { .. } => {
-                Ruling::Unwanted
+                Ruling::Unwanted("of another session")
             }
         }
     }
 
-    /// An operation of an earlier life of the core, or of another one. The core cannot tell what
-    /// was asked for, only who is affected; the controllers decide what the outcome is good for.
-    fn adopt(&mut self, now: Instant, key: SessionKey, held: HeldOperation) -> Ruling {
-        let kind = OperationKind::from_number(held.kind).filter(|kind| kind.is_mutation());
-        let (Some(kind), Some(target)) = (kind, held.target) else { return Ruling::Unwanted };
-        let Some(session) = self.sessions.get_mut(&key) else { return Ruling::Unwanted };
-        if target.uid.is_empty()
-            || self.slots.contains_key(&target.uid)
-            || self.slots.len() >= self.options.limits.targets
-        {
-            return Ruling::Unwanted;
+    /// What an earlier core wrote down of this operation before it sent it, if it did, to a driver
+    /// of this provider. Only who was sent the operation knows its id.
+    fn recorded(
+        &self,
+        key: SessionKey,
+        held: &HeldOperation,
+    ) -> Result<RecordedOperation, Unwanted> {
+        if !self.adoption_open() {
+            return Err("after the adoption window");
         }
-        let id: OpId = held.operation_id.into();
+        let uid = held.target.as_ref().map(|target| target.uid.as_str()).unwrap_or_default();
+        if uid.is_empty() || self.slots.contains_key(uid) {
+            return Err("target has another operation");
+        }
+        let recorded = self.records.find(uid).ok_or("nothing recorded")?;
+        let session = self.sessions.get(&key).ok_or("unknown")?;
+        let ours = self.term();
+        if self.options.canonical(&recorded.provider) != session.driver.provider {
+            return Err("target of another provider");
+        }
+        if recorded.term.order == ours.order && recorded.term.number >= ours.number {
+            return Err("not of an earlier term");
+        }
+        let same = recorded.operation_id == held.operation_id
+            && recorded.kind.is_mutation()
+            && OperationKind::from_number(held.kind) == Some(recorded.kind)
+            && recorded.idempotency_key == held.idempotency_key
+            && recorded.target.uid == uid;
+        if same { Ok(recorded) } else { Err("not what was recorded") }
+    }
+
+    /// Takes over an operation of an earlier life of the core, or of another one: with the target
+    /// and the class that are written down, whatever the driver says of them.
+    fn adopt(
+        &mut self,
+        now: Instant,
+        key: SessionKey,
+        operation_id: String,
+        recorded: RecordedOperation,
+    ) -> Ruling {
+        let Some(session) = self.sessions.get_mut(&key) else { return Ruling::Unwanted("unknown") };
+        if self.slots.len() >= self.options.limits.targets {
+            return Ruling::Unwanted("too many targets");
+        }
+        let RecordedOperation { kind, idempotency_key, target, class, .. } = recorded;
+        tracing::info!(
+            target: "ostler::audit",
+            who = session.principal,
+            from = session.peer,
+            verb = "resume",
+            object = format!("machines/{}/{}", target.namespace, target.name),
+            outcome = "adopted",
+            operation = operation_id,
+            %kind,
+        );
+        let id: OpId = operation_id.into();
         let provider = session.driver.provider.clone();
         session.in_flight.insert(Arc::clone(&id), kind);
         let target_uid = target.uid.clone();
         self.slots.insert(target_uid.clone(), Arc::clone(&id));
         let op = Op {
             kind,
-            key: held.idempotency_key,
+            key: idempotency_key,
             target,
             provider,
-            class: held.machine_class.filter(|class| !class.name.is_empty()),
+            class: Some(class),
             pinned: None,
-            adopted: true,
             since: now,
             queued: now,
             timeout: self.options.timing.adopted,

@@ -4,7 +4,6 @@ use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_proto::v1alpha1::RoleKind;
 use tokio::time::Instant;
 
-use super::leadership::Leadership;
 use super::queue::Held;
 use super::session::Session;
 use super::timers::Timer;
@@ -82,7 +81,10 @@ impl Hub {
     /// Gives a live session a role and tells its driver. One that drains goes on as it is, and a core
     /// that goes says nothing: what it says has no term, and would end that of the next core.
     fn set_role(&mut self, key: Option<SessionKey>, role: RoleKind) {
-        let Leadership::Leads { term, .. } = self.leadership.clone() else { return };
+        if self.leads().is_err() {
+            return;
+        }
+        let term = self.term();
         let Some(key) = key else { return };
         let Some(session) = self.sessions.get_mut(&key) else { return };
         if session.is_draining() || session.role == role {

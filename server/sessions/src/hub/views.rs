@@ -18,29 +18,20 @@ use crate::{Finished, InFlight, ProviderState, TargetView};
 pub(crate) struct Scope {
     /// The provider of the session, by the name that drivers use.
     pub(crate) provider: String,
-    /// The class; absent for an adopted operation whose driver does not say.
-    pub(crate) class: Option<ObjectRevision>,
-    /// Whether the class is what the driver of an adopted operation says.
-    pub(crate) claimed: bool,
+    /// The class, as the core has it.
+    class: Option<ObjectRevision>,
 }
 
 impl Scope {
     fn of(session: &Session, operation: &Op) -> Self {
-        Self {
-            provider: session.driver.provider.clone(),
-            class: operation.class.clone(),
-            claimed: operation.adopted,
-        }
+        Self { provider: session.driver.provider.clone(), class: operation.class.clone() }
     }
 
-    /// Whether it entitles to a class of `provider`. Of an adopted operation only the driver knows
-    /// the class, if it says it at all: then it may be any of the provider that it serves.
-    pub(crate) fn covers(&self, class: &ObjectRevision, provider: Option<&str>) -> bool {
-        let named = match &self.class {
-            Some(own) => own.namespace == class.namespace && own.name == class.name,
-            None => self.claimed,
-        };
-        named && (!self.claimed || provider == Some(&self.provider))
+    /// Whether it entitles to this class.
+    pub(crate) fn covers(&self, class: &ObjectRevision) -> bool {
+        let same =
+            |own: &ObjectRevision| own.namespace == class.namespace && own.name == class.name;
+        self.class.as_ref().is_some_and(same)
     }
 }
 
@@ -51,10 +42,11 @@ impl Hub {
         let Some((id, operation)) = found else { return TargetView::Idle };
         let operation_id = id.to_string();
         let idempotency_key = operation.key.clone();
-        let kind = operation.kind;
+        let (kind, provider) = (operation.kind, operation.provider.clone());
         match &operation.place {
             Place::Finished { outcome, checkpoint, .. } => TargetView::Finished(Finished {
                 operation_id,
+                provider,
                 kind,
                 idempotency_key,
                 outcome: Arc::clone(outcome),
@@ -62,6 +54,7 @@ impl Hub {
             }),
             Place::Queued(_) | Place::Sent(_) | Place::Away(_) => TargetView::InFlight(InFlight {
                 operation_id,
+                provider,
                 kind,
                 idempotency_key,
                 age: now - operation.since,
@@ -124,18 +117,12 @@ impl Hub {
         }
     }
 
-    /// Whether an operation in flight on a live session of `principal` entitles to a class of
-    /// `provider`.
-    pub(crate) fn may_see(
-        &self,
-        principal: &str,
-        class: &ObjectRevision,
-        provider: Option<&str>,
-    ) -> bool {
+    /// Whether an operation in flight on a live session of `principal` entitles to a class.
+    pub(crate) fn may_see(&self, principal: &str, class: &ObjectRevision) -> bool {
         let own = self.sessions.values().filter(|session| session.principal == principal);
         own.into_iter().any(|session| {
             let mut operations = session.in_flight.ids().filter_map(|id| self.operations.get(id));
-            operations.any(|operation| Scope::of(session, operation).covers(class, provider))
+            operations.any(|operation| Scope::of(session, operation).covers(class))
         })
     }
 

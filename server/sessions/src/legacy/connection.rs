@@ -41,6 +41,8 @@ struct Entry {
     end: CancellationToken,
     /// The desk of its stream, if it has one.
     desk: Option<Arc<Desk>>,
+    /// Its stream registered as a driver that is served.
+    registered: bool,
 }
 
 impl Connections {
@@ -50,7 +52,7 @@ impl Connections {
         let mut table = self.lock();
         let number = table.next;
         table.next += 1;
-        table.open.insert(number, Entry { end: end.clone(), desk: None });
+        table.open.insert(number, Entry { end: end.clone(), desk: None, registered: false });
         let idle = || table.open.values().filter(|entry| entry.desk.is_none());
         let surplus = idle().count().saturating_sub(IDLE);
         idle().take(surplus).for_each(|entry| entry.end.cancel());
@@ -60,16 +62,30 @@ impl Connections {
     }
 
     /// Gives a desk to the stream of a connection, for as long as the answer lives. The newest
-    /// stream of a connection has it. `None`: there are too many streams.
+    /// stream of a connection has it. If there are too many, the oldest one that has not registered
+    /// ends. `None`: all have.
     pub(super) fn seat(self: &Arc<Self>, id: ConnectionId, desk: &Arc<Desk>) -> Option<Seat> {
         let mut table = self.lock();
         let taken = table.open.values().filter(|entry| entry.desk.is_some()).count();
-        let entry = table.open.get_mut(&id.0)?;
-        if taken >= STREAMS && entry.desk.is_none() {
-            return None;
+        if taken >= STREAMS && table.open.get(&id.0)?.desk.is_none() {
+            let strangers = |entry: &&mut Entry| entry.desk.is_some() && !entry.registered;
+            let oldest = table.open.values_mut().find(strangers)?;
+            oldest.desk = None;
+            oldest.end.cancel();
         }
+        let entry = table.open.get_mut(&id.0)?;
         entry.desk = Some(Arc::clone(desk));
+        entry.registered = false;
         Some(Seat { id, desk: Arc::clone(desk), all: Arc::clone(self) })
+    }
+
+    /// The stream with this desk is that of a driver that is served.
+    pub(super) fn registered(&self, desk: &Arc<Desk>) {
+        let mut table = self.lock();
+        let has = |entry: &&mut Entry| entry.desk.as_ref().is_some_and(|it| Arc::ptr_eq(it, desk));
+        if let Some(entry) = table.open.values_mut().find(has) {
+            entry.registered = true;
+        }
     }
 
     /// What the driver of a connection may read now.
@@ -99,6 +115,7 @@ impl Drop for Seat {
             && entry.desk.as_ref().is_some_and(|desk| Arc::ptr_eq(desk, &self.desk))
         {
             entry.desk = None;
+            entry.registered = false;
         }
     }
 }
@@ -184,6 +201,34 @@ mod tests {
         assert!(!ended(used.id) && !rest.iter().any(|it| ended(it.id)));
         drop(first);
         assert_eq!(all.lock().open.len(), 1 + IDLE);
+    }
+
+    #[tokio::test]
+    async fn strangers_that_hold_all_streams_keep_no_driver_out() {
+        let all = Arc::new(Connections::default());
+        let mut seats = Vec::new();
+        let mut streams = Vec::new();
+        for number in 0..STREAMS {
+            let (connection, desk) = (all.admit(empty()), Arc::default());
+            seats.push(all.seat(connection.id, &desk).unwrap());
+            if number > 1 {
+                all.registered(&desk);
+            }
+            streams.push(connection);
+        }
+        let ended = |number: usize| all.lock().open[&streams[number].id.0].end.is_cancelled();
+        for number in 0..2 {
+            assert!(!ended(number));
+            let driver = all.admit(empty());
+            let desk = Arc::default();
+            seats.push(all.seat(driver.id, &desk).unwrap());
+            all.registered(&desk);
+            assert!(ended(number));
+            std::mem::forget(driver);
+        }
+        let late = all.admit(empty());
+        assert!(all.seat(late.id, &Arc::default()).is_none());
+        assert!((2..STREAMS).all(|number| !ended(number)));
     }
 
     #[tokio::test]

@@ -10,8 +10,8 @@ use ostler_proto::legacy::infra::driver_side::{
     CreateResp, DeleteResp, ListResp, Machine, Response,
 };
 use ostler_proto::v1alpha1::{
-    CreateMachineResponse, DeleteMachineResponse, GetMachineStatusResponse, ListMachinesResponse,
-    MachineRecord, Operation, operation, operation_result,
+    CreateMachineResponse, DeleteMachineResponse, DeletionOutcome, GetMachineStatusResponse,
+    ListMachinesResponse, MachineRecord, Operation, operation, operation_result,
 };
 use tokio::time::Instant;
 
@@ -264,7 +264,14 @@ impl Job {
             return Turn::Ask(Ask::Delete { provider_id });
         }
         match settling.is_gone(now, &self.uid) {
-            Ok(()) => Turn::Done(Ok(deleted())),
+            Ok(()) => {
+                let was = if self.deleted {
+                    DeletionOutcome::Deleted
+                } else {
+                    DeletionOutcome::WasAbsent
+                };
+                Turn::Done(Ok(deleted(was)))
+            }
             Err(wait) => Turn::Done(Err(later(
                 reasons::NOT_LISTED,
                 format!(
@@ -301,7 +308,7 @@ impl Job {
             return Turn::Ask(Ask::Delete { provider_id });
         }
         settling.seen(&self.uid);
-        Turn::Done(Ok(deleted()))
+        Turn::Done(Ok(deleted(DeletionOutcome::Deleted)))
     }
 }
 
@@ -342,8 +349,10 @@ fn created(record: MachineRecord) -> Box<operation_result::Response> {
     Box::new(operation_result::Response::CreateMachine(CreateMachineResponse { machine }))
 }
 
-fn deleted() -> Box<operation_result::Response> {
-    Box::new(operation_result::Response::DeleteMachine(DeleteMachineResponse {}))
+fn deleted(outcome: DeletionOutcome) -> Box<operation_result::Response> {
+    let outcome = outcome.into();
+    let deleted = DeleteMachineResponse { outcome, provider_id: String::new() };
+    Box::new(operation_result::Response::DeleteMachine(deleted))
 }
 
 /// A whole list. An empty one is no list: such drivers answer so when they could not look.

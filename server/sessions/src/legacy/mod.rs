@@ -100,6 +100,29 @@ mod tests {
 }
 
 /// Answers an operation until it is done; for the fuzz target.
+/// A class with this provider spec, as such a driver gets it.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz_class(text: &str) {
+    let content = crate::ClassContent {
+        revision: String::new(),
+        provider: String::new(),
+        format: String::new(),
+        provider_spec_json: text.to_owned(),
+        secret_revision: None,
+        labels: BTreeMap::new(),
+        shape: None,
+    };
+    let Some(spec) = render::spec(&content) else { return };
+    render::missing_tag(&spec);
+    let Ok(kind) = "machine.sapcloud.io/v1alpha1/AWSMachineClass".parse() else { return };
+    let rendered =
+        render::class(&kind, &ostler_proto::v1alpha1::ObjectRevision::default(), true, spec);
+    assert!(
+        serde_json::from_str::<serde_json::Value>(&rendered).is_ok(),
+        "it cannot be read again"
+    );
+}
+
 #[cfg(fuzzing)]
 pub(crate) fn fuzz(
     operation: &ostler_proto::v1alpha1::Operation,

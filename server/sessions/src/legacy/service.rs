@@ -97,6 +97,7 @@ impl Service {
             tracing::warn!(%kind, "legacy driver refused: {message}");
             return Some(Status::permission_denied(message));
         };
+        self.connections.registered(&desk);
         let end = self.supersede(&kind);
         let link = match self.link(&kind, &provider) {
             Ok(link) => link,

@@ -7,19 +7,20 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
 use super::certificate;
 use super::connection::{Connection, Wire};
 use super::metrics::{Metrics, Rejection};
 use super::tls::ServerTls;
-use crate::{Peer, PeerProcess};
+use crate::{Gate, Peer, PeerProcess};
 
-/// Handshakes at once. More wait in the kernel: what a crowd of strangers can take is bounded.
+/// TLS connections whose handshake is not over, each a file descriptor. The oldest goes when a
+/// quarter of it is taken: what a crowd of strangers can take is bounded, and keeps nobody out.
 pub(super) const HANDSHAKES: usize = 256;
 /// For one handshake; a healthy one takes milliseconds.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// After a failure to accept, e.g. for want of file descriptors.
 const PAUSE: Duration = Duration::from_millis(200);
 /// For a peer that was turned away to read why.
@@ -34,7 +35,7 @@ pub(super) type Accepted = mpsc::Sender<Connection>;
 #[derive(Clone)]
 pub(super) struct Door {
     pub(super) accepted: Accepted,
-    pub(super) handshakes: Arc<Semaphore>,
+    pub(super) handshakes: Gate,
     pub(super) metrics: Metrics,
 }
 
@@ -66,8 +67,7 @@ pub(super) async fn plain(listener: TcpListener, door: Door) {
 
 /// Accepts TLS. No handshake waits for another.
 pub(super) async fn tls(listener: TcpListener, tls: Arc<ServerTls>, door: Door) {
-    // Never closed.
-    while let Ok(permit) = Arc::clone(&door.handshakes).acquire_owned().await {
+    loop {
         let accepted = tokio::select! {
             accepted = accept(&listener) => accepted,
             () = door.accepted.closed() => return,
@@ -79,10 +79,18 @@ pub(super) async fn tls(listener: TcpListener, tls: Arc<ServerTls>, door: Door) 
                 continue;
             }
         };
+        let Some(admission) = door.handshakes.admit_from(address.ip()) else {
+            door.metrics.rejected(address, &Rejection::Crowded);
+            continue;
+        };
         let (config, door) = (tls.config(), door.clone());
         tokio::spawn(async move {
             let handshake = shake_hands(stream, address, TlsAcceptor::from(config));
-            match tokio::time::timeout(HANDSHAKE, handshake).await {
+            let shaken = tokio::select! {
+                shaken = tokio::time::timeout(HANDSHAKE, handshake) => shaken,
+                () = admission.ended() => Ok(Err(Rejection::Crowded)),
+            };
+            match shaken {
                 Ok(Ok(connection)) => {
                     // Nobody takes it once the core stops.
                     let _stopped = door.accepted.send(connection).await;
@@ -90,7 +98,7 @@ pub(super) async fn tls(listener: TcpListener, tls: Arc<ServerTls>, door: Door) 
                 Ok(Err(rejection)) => door.metrics.rejected(address, &rejection),
                 Err(_) => door.metrics.rejected(address, &Rejection::Timeout),
             }
-            drop(permit);
+            drop(admission);
         });
     }
 }

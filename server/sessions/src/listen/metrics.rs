@@ -28,6 +28,8 @@ pub(super) enum Rejection {
     Silent,
     #[error("the TLS handshake took too long")]
     Timeout,
+    #[error("too many TLS handshakes at once, and this one was the oldest")]
+    Crowded,
 }
 
 impl Rejection {
@@ -39,6 +41,7 @@ impl Rejection {
             Self::Nameless => "Nameless",
             Self::Silent => "Silent",
             Self::Timeout => "Timeout",
+            Self::Crowded => "Crowded",
         }
     }
 }

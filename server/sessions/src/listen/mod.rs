@@ -20,7 +20,7 @@ use std::task::{Context, Poll};
 use futures::Stream;
 use prometheus_client::registry::Registry;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use self::accept::Door;
@@ -30,6 +30,7 @@ use self::metrics::Metrics;
 pub use self::tls::{ServerTls, TlsError, TlsFiles};
 use self::unix::SocketFile;
 pub use self::unix::UnixError;
+use crate::{Gate, GateRules};
 
 /// Connections that were accepted and are not served yet.
 const ACCEPTED: usize = 16;
@@ -117,7 +118,10 @@ impl Listeners {
         let (accepted, connections) = mpsc::channel(ACCEPTED);
         let door = Door {
             accepted,
-            handshakes: Arc::new(Semaphore::new(accept::HANDSHAKES)),
+            handshakes: Gate::new(GateRules {
+                unknown: accept::HANDSHAKE,
+                ..GateRules::new(accept::HANDSHAKES)
+            }),
             metrics: self.metrics,
         };
         let mut tasks = JoinSet::new();

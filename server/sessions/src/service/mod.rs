@@ -20,11 +20,12 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 pub(crate) use self::health::Health;
 pub use self::serve::ServeError;
+use crate::audit;
 use crate::session::DOMAIN;
 use crate::session::frames::FRAME_BYTES;
 use crate::session::outbox::OutboxStream;
 use crate::shell::Shell;
-use crate::{AuthError, Peer, Presented, Principal};
+use crate::{AuthError, Pass, Peer, Presented, Principal};
 
 /// Both ways; class and secret are larger than a frame only through labels.
 const UNARY_BYTES: usize = 4 << 20;
@@ -74,10 +75,19 @@ impl Service {
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.strip_prefix("Bearer "));
         let presented = Presented { token, peer: &peer };
-        match self.shell.tokens.authenticate(presented).await {
-            Ok(principal) => Ok((principal, peer.address)),
+        let pass = request.extensions().get::<Pass>();
+        let asking = pass.map(Pass::asking);
+        let found = self.shell.tokens.authenticate(presented).await;
+        drop(asking);
+        match found {
+            Ok(principal) => {
+                pass.map_or(Ok(()), |pass| pass.known(&principal.name))?;
+                Ok((principal, peer.address))
+            }
             Err(error) => {
+                self.shell.metrics.refused(error.word());
                 tracing::warn!(peer = peer.address, %error, "caller refused");
+                audit::refused("", &peer.address, error.word());
                 Err(refusal(&error))
             }
         }
@@ -122,18 +132,32 @@ impl DriverService for Service {
         &self,
         request: Request<GetMachineClassRequest>,
     ) -> Result<Response<GetMachineClassResponse>, Status> {
-        let (principal, _) = self.caller(&request).await?;
+        let (principal, peer) = self.caller(&request).await?;
         let wanted = named(request.into_inner().r#ref)?;
-        reads::machine_class(&self.shell, &principal, wanted).map(Response::new)
+        let read = reads::machine_class(&self.shell, &principal, wanted.clone());
+        audit::read(&principal.name, &peer, "machineclasses", &wanted, outcome(&read));
+        read.map(Response::new)
     }
 
     async fn get_secret(
         &self,
         request: Request<GetSecretRequest>,
     ) -> Result<Response<GetSecretResponse>, Status> {
-        let (principal, _) = self.caller(&request).await?;
+        let (principal, peer) = self.caller(&request).await?;
         let request = request.into_inner();
-        reads::secret(&self.shell, &principal, request).await.map(Response::new)
+        let wanted = named(request.r#ref.clone())?;
+        let read = reads::secret(&self.shell, &principal, request).await;
+        audit::read(&principal.name, &peer, "secrets-of-machineclasses", &wanted, outcome(&read));
+        read.map(Response::new)
+    }
+}
+
+/// What became of a read, for the audit log.
+fn outcome<T>(read: &Result<T, Status>) -> &'static str {
+    match read {
+        Ok(_) => "ok",
+        Err(status) if status.code() == Code::PermissionDenied => "denied",
+        Err(_) => "failed",
     }
 }
 

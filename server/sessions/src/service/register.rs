@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use ostler_proto::v1alpha1::{RegisterRequest, register_request};
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Status, Streaming};
@@ -39,9 +39,8 @@ async fn read(
     shell: Arc<Shell>,
     key: SessionKey,
     outbox: Outbox,
-    frames: Streaming<RegisterRequest>,
+    mut frames: Streaming<RegisterRequest>,
 ) {
-    let mut frames = frames.ready_chunks(AT_ONCE);
     loop {
         outbox.room().await;
         let next = tokio::select! {
@@ -49,26 +48,49 @@ async fn read(
             () = outbox.closed() => return,
             next = frames.next() => next,
         };
-        let ended = next.is_none();
-        let mut broken = None;
-        let mut heard = Vec::new();
-        for frame in next.unwrap_or_default() {
-            match frame {
-                Ok(frame) => heard.push(frame),
-                Err(status) => broken = Some(status),
-            }
-        }
+        let (heard, end) = together(&mut frames, next);
         hear(&shell, key, &outbox, heard);
-        match broken {
-            Some(status) if is_unreadable(&status) => {
+        match end {
+            None => {}
+            Some(End::Broken(status)) if is_unreadable(&status) => {
                 let close = Close::unreadable(&status);
                 return shell.with(|hub, now| hub.close(now, key, close));
             }
-            None if !ended => {}
-            Some(_) | None => {
-                shell.ended(key, broken.is_none());
+            Some(end) => {
+                shell.ended(key, matches!(end, End::InOrder));
                 return outbox.end();
             }
+        }
+    }
+}
+
+/// How a stream of frames ends.
+enum End {
+    /// The driver ended it.
+    InOrder,
+    /// It broke, or a frame could not be read.
+    Broken(Status),
+}
+
+/// The next frame with those that are there already, and the end of the stream if it comes after
+/// them. Nothing is read past an error: what follows is the middle of a frame.
+fn together(
+    frames: &mut Streaming<RegisterRequest>,
+    mut next: Option<Result<RegisterRequest, Status>>,
+) -> (Vec<RegisterRequest>, Option<End>) {
+    let mut heard = Vec::new();
+    loop {
+        match next {
+            Some(Ok(frame)) => heard.push(frame),
+            Some(Err(status)) => return (heard, Some(End::Broken(status))),
+            None => return (heard, Some(End::InOrder)),
+        }
+        if heard.len() >= AT_ONCE {
+            return (heard, None);
+        }
+        match frames.next().now_or_never() {
+            Some(there) => next = there,
+            None => return (heard, None),
         }
     }
 }

@@ -10,11 +10,15 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::transport::server::{Connected, TcpIncoming};
 
-use crate::Sessions;
+use crate::gate::WINDOW;
+use crate::{GateLayer, Sessions};
 
 /// Pings find a peer that is gone without a word; they say nothing of a driver that hangs.
 const PING: Duration = Duration::from_secs(20);
 const PONG: Duration = Duration::from_secs(10);
+/// Calls that [`super::Service`] authenticates, and the one that is a stream of frames.
+const OWN: &str = "/ostler.driver.v1alpha1.DriverService/";
+const STREAM: &str = "/ostler.driver.v1alpha1.DriverService/Register";
 
 /// Drivers cannot be served any more.
 #[derive(Debug, thiserror::Error)]
@@ -50,8 +54,11 @@ impl Sessions {
         let server = Server::builder()
             .http2_keepalive_interval(Some(PING))
             .http2_keepalive_timeout(Some(PONG))
+            .initial_connection_window_size(WINDOW)
+            .initial_stream_window_size(WINDOW)
+            .layer(GateLayer::<IO::ConnectInfo>::new(OWN, STREAM))
             .add_routes(self.service())
-            .serve_with_incoming_shutdown(incoming, stop.cancelled());
+            .serve_with_incoming_shutdown(self.shell().gate.guard(incoming), stop.cancelled());
         let mut server = Box::pin(server);
         tokio::select! {
             ended = &mut server => return Ok(ended?),

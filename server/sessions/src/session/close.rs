@@ -87,10 +87,11 @@ impl Close {
         Self::new("NOT_ACCEPTING", Code::Unavailable, true, message)
     }
 
-    /// A frame of the driver could not be read.
+    /// A frame of the driver could not be read. Only its length makes one out of range.
     pub(crate) fn unreadable(status: &Status) -> Self {
         let message = format!("a frame could not be read: {}", status.message());
-        Self::violation("UNREADABLE_FRAME", message)
+        let too_large = status.code() == Code::OutOfRange;
+        Self::violation(if too_large { "FRAME_TOO_LARGE" } else { "UNREADABLE_FRAME" }, message)
     }
 
     /// Somebody asked for it on the admin listener.
@@ -111,6 +112,12 @@ impl Close {
     pub(crate) fn not_leader() -> Self {
         let message = "this core does not lead; connect again to reach the one that does";
         Self::new("NOT_LEADER", Code::Unavailable, true, message)
+    }
+
+    /// This core only looks, and the driver cannot be looked at without harm.
+    pub(crate) fn looks_only() -> Self {
+        let message = "this core only looks, and this process served another one before and does not know a look; let a new process of the driver dial in";
+        Self::new("LOOKS_ONLY", Code::Unavailable, true, message)
     }
 
     /// Too many drivers are between dialing and Hello.

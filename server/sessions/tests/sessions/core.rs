@@ -5,14 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use ostler_api::driver::OperationKind;
 use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
 use ostler_proto::v1alpha1::{
     BootstrapData, CreateMachineRequest, DeleteMachineRequest, GetMachineStatusRequest,
-    ListMachinesRequest, ObjectRevision, Target, UpdateMachineRequest, operation,
+    HeldOperation, ListMachinesRequest, ObjectRevision, Target, UpdateMachineRequest, operation,
 };
 use ostler_sessions::{
     ClassContent, ClassError, ClassSource, Dispatch, Finished, Lane, Principal, Providers,
-    SecretContent, SessionEvent, Sessions, SessionsOptions, StaticTokens, TargetView, Term,
+    RecordedOperation, SecretContent, SessionEvent, Sessions, SessionsOptions, StaticTokens,
+    TargetView, Term,
 };
 use tokio::io::DuplexStream;
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -33,19 +35,30 @@ pub(crate) const FOREIGN_TOKEN: &str = "token-of-foreign";
 /// Classes that a test can edit.
 #[derive(Debug, Default)]
 pub(crate) struct Classes {
-    pub(crate) classes: Mutex<BTreeMap<String, ClassContent>>,
+    pub(crate) known: Mutex<BTreeMap<String, ClassContent>>,
     pub(crate) secrets: Mutex<BTreeMap<String, SecretContent>>,
+    /// What is written down, by UID.
+    pub(crate) records: Mutex<BTreeMap<String, RecordedOperation>>,
 }
 
 impl Classes {
     pub(crate) fn put(&self, name: &str, class: ClassContent) {
-        self.classes.lock().unwrap().insert(name.to_owned(), class);
+        self.known.lock().unwrap().insert(name.to_owned(), class);
     }
 
     pub(crate) fn put_secret(&self, name: &str, revision: &str, value: &str) {
         let data = BTreeMap::from([("key".to_owned(), value.as_bytes().to_vec())]);
         let secret = SecretContent { revision: revision.to_owned(), data };
         self.secrets.lock().unwrap().insert(name.to_owned(), secret);
+    }
+
+    /// The core before this one wrote this operation down.
+    pub(crate) fn record(&self, held: &HeldOperation) {
+        self.write_down(recorded(held));
+    }
+
+    pub(crate) fn write_down(&self, recorded: RecordedOperation) {
+        self.records.lock().unwrap().insert(recorded.target.uid.clone(), recorded);
     }
 }
 
@@ -55,7 +68,7 @@ impl ClassSource for Classes {
         if namespace != "default" {
             return Err(ClassError::NamespaceDenied);
         }
-        self.classes.lock().unwrap().get(name).cloned().ok_or(ClassError::NotFound)
+        self.known.lock().unwrap().get(name).cloned().ok_or(ClassError::NotFound)
     }
 
     async fn secret(&self, namespace: &str, name: &str) -> Result<SecretContent, ClassError> {
@@ -66,6 +79,23 @@ impl ClassSource for Classes {
     fn confidential(&self, _namespace: &str, name: &str) -> Vec<Vec<u8>> {
         let secrets = self.secrets.lock().unwrap();
         secrets.get(name).map(|it| it.data.values().cloned().collect()).unwrap_or_default()
+    }
+
+    fn recorded(&self, target_uid: &str) -> Option<RecordedOperation> {
+        self.records.lock().unwrap().get(target_uid).cloned()
+    }
+}
+
+/// What a core of an earlier term wrote down of an operation before it sent it.
+pub(crate) fn recorded(held: &HeldOperation) -> RecordedOperation {
+    RecordedOperation {
+        operation_id: held.operation_id.clone(),
+        kind: OperationKind::from_number(held.kind).unwrap(),
+        idempotency_key: held.idempotency_key.clone(),
+        term: Term { order: "lease".to_owned(), number: 2 },
+        target: held.target.clone().unwrap(),
+        class: held.machine_class.clone().unwrap(),
+        provider: PROVIDER.to_owned(),
     }
 }
 
@@ -133,6 +163,13 @@ impl Core {
         Self { sessions, classes, events, dial, stop: Some(stop), served }
     }
 
+    /// The far end of a connection.
+    pub(crate) async fn raw(&self) -> DuplexStream {
+        let (theirs, ours) = tokio::io::duplex(1 << 16);
+        self.dial.send(ours).await.unwrap();
+        theirs
+    }
+
     /// A connection of its own.
     pub(crate) async fn connect(&self) -> Channel {
         self.connect_through().await.0
@@ -141,12 +178,11 @@ impl Core {
     /// A connection, and the link under it: without the link both ends see the end of the bytes.
     pub(crate) async fn connect_through(&self) -> (Channel, AbortHandle) {
         let (theirs, mut near) = tokio::io::duplex(1 << 16);
-        let (mut far, ours) = tokio::io::duplex(1 << 16);
+        let mut far = self.raw().await;
         let link = tokio::spawn(async move {
             let ended = tokio::io::copy_bidirectional(&mut near, &mut far).await;
             drop(ended);
         });
-        self.dial.send(ours).await.unwrap();
         let mut theirs = Some(theirs);
         let connector = tower::service_fn(move |_| {
             let stream = theirs.take().map(TokioIo::new);

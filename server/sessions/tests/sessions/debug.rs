@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use ostler_proto::v1alpha1::driver_debug_service_client::DriverDebugServiceClient;
 use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
 use ostler_proto::v1alpha1::{
-    BootstrapData, CloseSessionRequest, CreateMachineRequest, DeleteMachineRequest,
-    DrainSessionRequest, FrameDirection, GetMachineStatusRequest, GetSecretRequest, InvokeRequest,
-    InvokeResponse, ListMachinesRequest, ListOperationsRequest, ListSessionsRequest,
-    MachineErrorCode, ObjectRevision, Operation, OperationError, OperationKind, OperationState,
-    Readiness, RoleKind, SessionSelector, TailFramesRequest, Target, invoke_response, operation,
+    AcceptOrphansRequest, BootstrapData, CloseSessionRequest, CreateMachineRequest,
+    DeleteMachineRequest, DrainSessionRequest, FrameDirection, GetMachineStatusRequest,
+    GetSecretRequest, InvokeRequest, InvokeResponse, ListMachinesRequest, ListOperationsRequest,
+    ListOrphansRequest, ListOrphansResponse, ListSessionsRequest, MachineErrorCode, ObjectRevision,
+    Operation, OperationError, OperationKind, OperationState, OrphanHold, OrphanInfo, Readiness,
+    RoleKind, SessionSelector, TailFramesRequest, Target, invoke_response, operation,
     operation_completed,
 };
-use ostler_sessions::{AdminOptions, KnownMachine, SubmitError, Targets};
+use ostler_sessions::{AdminOptions, KnownMachine, OrphanDesk, Refused, SubmitError, Targets};
 use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::{Code, Status};
@@ -40,9 +42,30 @@ impl Targets for Known {
     }
 }
 
+/// Three orphans, held since noon.
+impl OrphanDesk for Known {
+    fn list(&self, provider: String) -> BoxFuture<'_, Result<ListOrphansResponse, Refused>> {
+        let orphan = |id: &str| OrphanInfo { machine_uid: id.to_owned(), ..Default::default() };
+        let hold = OrphanHold { since: "noon".to_owned(), reason: provider };
+        let orphans = ["1", "2", "3"].map(orphan).to_vec();
+        let answer = ListOrphansResponse { orphans, hold: Some(hold), ..Default::default() };
+        Box::pin(async { Ok(answer) })
+    }
+
+    fn accept(&self, since: String) -> BoxFuture<'_, Result<usize, Refused>> {
+        let refused = Refused::NoSuchHold(format!("no mark of {since}"));
+        Box::pin(async move { if since == "noon" { Ok(3) } else { Err(refused) } })
+    }
+}
+
 fn routes(core: &Core) -> Routes {
-    let leading = watch::channel(true).1;
-    core.sessions.admin_service(AdminOptions { targets: Arc::new(Known), leading })
+    serving(core, true)
+}
+
+fn serving(core: &Core, leads: bool) -> Routes {
+    let leading = watch::channel(leads).1;
+    let (targets, orphans) = (Arc::new(Known), Arc::new(Known));
+    core.sessions.admin_service(AdminOptions { targets, orphans, leading })
 }
 
 fn client(core: &Core) -> Client {
@@ -335,4 +358,27 @@ async fn the_admin_listener_has_no_way_to_a_secret() {
     let mut drivers = DriverServiceClient::new(routes(&core));
     let refused = drivers.get_secret(GetSecretRequest::default()).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unimplemented);
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphans_are_listed_up_to_the_limit_and_the_rest_is_counted() {
+    let core = Core::start();
+    let wanted = ListOrphansRequest { limit: 2, ..ListOrphansRequest::default() };
+    let listed = client(&core).list_orphans(wanted).await.unwrap().into_inner();
+    assert_eq!((listed.orphans.len(), listed.left_out), (2, 1));
+    assert!(listed.core.is_some() && listed.hold.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphans_are_accepted_by_the_leader_alone_and_only_under_the_mark_that_was_seen() {
+    let core = Core::start();
+    let since = |since: &str| AcceptOrphansRequest { since: since.to_owned() };
+    let accepted = client(&core).accept_orphans(since("noon")).await.unwrap().into_inner();
+    assert_eq!(accepted.orphans, 3);
+    let later = client(&core).accept_orphans(since("evening")).await.unwrap_err();
+    assert_eq!(later.code(), Code::FailedPrecondition);
+    let mut follower = DriverDebugServiceClient::new(serving(&core, false));
+    let refused = follower.accept_orphans(since("noon")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("does not lead"), "{}", refused.message());
 }

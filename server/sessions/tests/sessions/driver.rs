@@ -2,11 +2,11 @@
 
 use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
 use ostler_proto::v1alpha1::{
-    CreateMachineResponse, DeleteMachineResponse, DriverCapability, DriverState,
+    CreateMachineResponse, DeleteMachineResponse, DeletionOutcome, DriverCapability, DriverState,
     GetMachineStatusResponse, GetSecretRequest, Heartbeat, HeldOperation, HeldState, Hello,
-    MachineRecord, Operation, OperationAccepted, OperationCompleted, OperationKind,
-    OperationResult, ProtocolError, Readiness, RegisterRequest, RegisterResponse, Resume,
-    SessionMode, Welcome, operation_completed, operation_result, register_request,
+    ListMachinesResponse, MachineRecord, Operation, OperationAccepted, OperationCompleted,
+    OperationKind, OperationResult, ProtocolError, Readiness, RegisterRequest, RegisterResponse,
+    Resume, SessionMode, Welcome, operation_completed, operation_result, register_request,
     register_response,
 };
 use tokio::sync::mpsc;
@@ -81,12 +81,35 @@ impl Driver {
     /// Opens a stream and says nothing.
     pub(crate) async fn open(core: &Core, token: &str) -> Result<Self, Status> {
         let (channel, link) = core.connect_through().await;
+        Self::open_on(channel, link, token).await
+    }
+
+    /// Opens a stream on a connection.
+    async fn open_on(channel: Channel, link: AbortHandle, token: &str) -> Result<Self, Status> {
         let mut client = DriverServiceClient::new(channel);
         let (said, frames) = mpsc::channel(1024);
         let request = authorized(ReceiverStream::new(frames), token);
         let heard = client.register(request).await?.into_inner();
         let (session_id, running) = (String::new(), Vec::new());
         Ok(Self { client, session_id, said, heard, seq: 0, last_seq: 0, running, link })
+    }
+
+    /// A ready driver, and its connection.
+    pub(crate) async fn ready_on(core: &mut Core, n: u8) -> (Self, Channel) {
+        let (channel, link) = core.connect_through().await;
+        let mut driver = Self::open_on(channel.clone(), link, TOKEN).await.unwrap();
+        driver.greet(hello(n)).await;
+        driver.state(Readiness::Ready, 4).await;
+        core.provider_ready().await;
+        (driver, channel)
+    }
+
+    /// What comes of a call that must be refused.
+    pub(crate) async fn call(channel: &Channel, token: &str) -> Status {
+        let request =
+            GetSecretRequest { r#ref: Some(class_ref("small", "")), ..GetSecretRequest::default() };
+        let mut client = DriverServiceClient::new(channel.clone());
+        client.get_secret(authorized(request, token)).await.unwrap_err()
     }
 
     /// Opens a stream and introduces itself.
@@ -193,6 +216,18 @@ impl Driver {
         }
     }
 
+    /// As [`Self::handled`], whatever is acknowledged before.
+    pub(crate) async fn handled_past_acks(&mut self) {
+        self.say_as(self.seq + 1, None).await;
+        loop {
+            match self.hear().await {
+                Heard::Unsupported(_) => return,
+                Heard::ResultAck(_) => {}
+                other => panic!("not the answer: {other:?}"),
+            }
+        }
+    }
+
     /// The id of the result that is acknowledged next.
     pub(crate) async fn acknowledged(&mut self) -> String {
         match self.hear().await {
@@ -263,7 +298,15 @@ pub(crate) fn created(name: &str) -> operation_completed::Outcome {
 }
 
 pub(crate) fn deleted() -> operation_completed::Outcome {
-    result(operation_result::Response::DeleteMachine(DeleteMachineResponse {}))
+    let outcome = DeletionOutcome::Deleted.into();
+    let deleted = DeleteMachineResponse { outcome, provider_id: String::new() };
+    result(operation_result::Response::DeleteMachine(deleted))
+}
+
+pub(crate) fn listed(names: &[&str]) -> operation_completed::Outcome {
+    let machines = names.iter().map(|name| record(name)).collect();
+    let list = ListMachinesResponse { machines, ..ListMachinesResponse::default() };
+    result(operation_result::Response::ListMachines(list))
 }
 
 pub(crate) fn found(name: &str) -> operation_completed::Outcome {

@@ -160,7 +160,10 @@ async fn f11_a_frame_over_the_limit_ends_the_stream_with_a_reason() {
     let message = "x".repeat(2 << 20);
     driver.say(Said::Progress(OperationProgress { message, ..<_>::default() })).await;
     let (error, status) = driver.closed().await;
-    assert_eq!(error.reason, "UNREADABLE_FRAME");
+    assert_eq!(error.reason, "FRAME_TOO_LARGE");
+    let limit = format!("the limit is: {} bytes", 1 << 20);
+    assert!(error.message.contains(&limit), "{}", error.message);
+    assert!(status.message().contains(&limit), "{status}");
     assert_eq!(status.code(), Code::FailedPrecondition);
     core.provider_gone().await;
 }

@@ -40,7 +40,7 @@ async fn a_core_that_does_not_lead_sends_drivers_on_until_it_does() {
     core.provider_ready().await;
 }
 
-fn tokens() -> StaticTokens {
+pub(crate) fn tokens() -> StaticTokens {
     let providers = ostler_sessions::Providers::named([crate::core::PROVIDER]);
     StaticTokens::new().with(TOKEN, ostler_sessions::Principal::new("fake", providers))
 }

@@ -11,6 +11,8 @@
 )]
 
 mod access;
+mod audit;
+mod claims;
 mod core;
 mod debug;
 mod dispatch;
@@ -22,6 +24,8 @@ mod handed_back;
 mod leadership;
 mod life;
 mod lists;
+mod looking;
+mod port;
 mod resume;
 mod roles;
 mod serving;

@@ -236,13 +236,14 @@ async fn a_result_that_came_before_the_link_broke_waits_for_its_record() {
 #[tokio::test(start_paused = true)]
 async fn a_core_that_restarted_adopts_what_drivers_hold() {
     let mut core = Core::start();
-    let hello = holding(
-        1,
-        vec![
-            held("done", "uid-2", HeldState::Completed),
-            held("running", "uid-1", HeldState::Running),
-        ],
-    );
+    let operations = vec![
+        held("done", "uid-2", HeldState::Completed),
+        held("running", "uid-1", HeldState::Running),
+    ];
+    for one in &operations {
+        core.classes.record(one);
+    }
+    let hello = holding(1, operations);
     let (mut driver, welcome) = Driver::dial(&core, hello).await;
     assert_eq!(welcome.resume_outcome(), ResumeOutcome::Adopted);
     assert_eq!(verdicts(&welcome), [("running", Verdict::Keep), ("done", Verdict::Keep)]);
@@ -261,12 +262,11 @@ async fn a_core_that_restarted_adopts_what_drivers_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_operations_that_claim_a_target_the_running_one_is_adopted() {
+async fn of_two_operations_that_claim_a_target_the_recorded_one_is_adopted() {
     let core = Core::start();
-    let hello = holding(
-        1,
-        vec![held("old", "uid-1", HeldState::Completed), held("new", "uid-1", HeldState::Running)],
-    );
+    let new = held("new", "uid-1", HeldState::Running);
+    core.classes.record(&new);
+    let hello = holding(1, vec![held("old", "uid-1", HeldState::Completed), new]);
     let (_driver, welcome) = Driver::dial(&core, hello).await;
     assert_eq!(verdicts(&welcome), [("new", Verdict::Keep), ("old", Verdict::Forget)]);
 }
@@ -321,7 +321,11 @@ async fn a_driver_that_comes_back_with_a_thousand_operations_lists_them_in_one_h
         class.revision = "r".repeat(64);
         one
     };
-    let hello = holding(1, (0..1000).map(longest).collect());
+    let operations: Vec<_> = (0..1000).map(longest).collect();
+    for one in &operations {
+        core.classes.record(one);
+    }
+    let hello = holding(1, operations);
     let (mut driver, welcome) = Driver::dial(&core, hello).await;
     driver.state(Readiness::Ready, 640).await;
     core.provider_ready().await;

@@ -1,8 +1,8 @@
 //! Changes that are not what they say.
 
 use ostler_driver_sdk::{
-    Code, Context, DeleteMachine, Driver, DriverError, InitializeMachine, Instance, UpdateMachine,
-    Updated,
+    Code, Context, DeleteMachine, Deletion, Driver, DriverError, InitializeMachine, Instance,
+    UpdateMachine, Updated,
 };
 
 use super::{Broken, remember};
@@ -29,10 +29,11 @@ impl Broken {
         {
             return Ok(self.answer(vm).initialized(true));
         }
-        self.fake.initialize_machine(request).await
+        let answer = self.fake.initialize_machine(request).await;
+        if self.breaks(Breakage::InitializeNotOurs) { answer.map_err(as_absent) } else { answer }
     }
 
-    pub(super) async fn delete(&self, request: DeleteMachine) -> Result<(), DriverError> {
+    pub(super) async fn delete(&self, request: DeleteMachine) -> Result<Deletion, DriverError> {
         let uid = request.ctx.target().uid.clone();
         let vms = self.vms(&request.ctx);
         let again = self.memory().deleted.contains(&uid);
@@ -44,20 +45,24 @@ impl Broken {
         if self.breaks(Breakage::DeleteBasic)
             || (self.breaks(Breakage::DeleteByUid) && request.provider_id.is_none())
         {
-            return Ok(());
+            return Ok(Deletion::Deleted);
         }
         if self.breaks(Breakage::DeleteForeignCluster)
             && let Some(id) = &request.provider_id
         {
             self.fake.cloud().remove(std::slice::from_ref(id)).map_err(cloud_error)?;
         }
-        self.fake.delete_machine(request).await?;
+        let ended = self.fake.delete_machine(request).await?;
         if self.breaks(Breakage::DeleteDependents) {
             let disks = vms.iter().map(disk_of).collect();
             self.fake.cloud().leave_behind(disks).map_err(cloud_error)?;
         }
         remember(&mut self.memory().deleted, uid);
-        Ok(())
+        Ok(match &ended {
+            Deletion::NotOurs { .. } if self.breaks(Breakage::DeleteNotOurs) => Deletion::WasAbsent,
+            Deletion::WasAbsent if self.breaks(Breakage::DeleteSaysWhich) => Deletion::Deleted,
+            Deletion::Deleted | Deletion::WasAbsent | Deletion::NotOurs { .. } => ended,
+        })
     }
 
     pub(super) async fn update(&self, request: UpdateMachine) -> Result<Updated, DriverError> {
@@ -73,6 +78,8 @@ impl Broken {
         if self.breaks(Breakage::UpdateRefusedWhole) && refused {
             self.apply_tags(&ctx).await?;
         }
+        let answer =
+            if self.breaks(Breakage::UpdateNotOurs) { answer.map_err(as_absent) } else { answer };
         let updated = answer?;
         if self.breaks(Breakage::UpdateIdempotent) && updated.applied_paths.is_empty() {
             return Err(DriverError::failed_precondition("there is nothing to change"));
@@ -105,6 +112,15 @@ impl Broken {
             cloud.bring_tags(&vm.provider_id, Resource::Vm, desired).map_err(cloud_error)?;
         }
         Ok(())
+    }
+}
+
+/// An instance that is not ours, taken for none.
+pub(super) fn as_absent(error: DriverError) -> DriverError {
+    if error.reason_word() == "NOT_OURS" {
+        DriverError::not_found("no such instance")
+    } else {
+        error
     }
 }
 

@@ -5,6 +5,7 @@ use ostler_driver_sdk::{
     ValidateClass,
 };
 
+use super::change::as_absent;
 use super::{Broken, Identity, twin};
 use crate::breakage::Breakage;
 use crate::cloud::{Bootstrap, Instance as Vm, NewInstance};
@@ -28,6 +29,8 @@ impl Broken {
             return found.map(|vm| self.answer(&vm)).ok_or_else(absent);
         }
         let answer = self.fake.get_machine_status(request).await;
+        let answer =
+            if self.breaks(Breakage::StatusNotOurs) { answer.map_err(as_absent) } else { answer };
         if self.breaks(Breakage::StatusAbsent)
             && answer.as_ref().is_err_and(|error| error.code() == Code::NotFound)
         {

@@ -359,10 +359,15 @@ impl Tap {
         }
     }
 
-    /// A driver that knows no orders takes all for one.
+    /// A driver that knows no orders takes all for one, and one that does not know a look takes it for
+    /// a new core.
     fn order(&self, order: &mut String) {
-        if self.breakage == Breakage::NewOrder {
-            order.clear();
+        let is_look = order.is_empty();
+        if !is_look && self.breakage == Breakage::NewOrder {
+            "the only one".clone_into(order);
+        }
+        if is_look && self.breakage == Breakage::OutsideFencing {
+            "another one".clone_into(order);
         }
     }
 }

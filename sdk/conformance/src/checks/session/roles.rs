@@ -5,11 +5,11 @@ use std::time::Duration;
 use ostler_proto::v1alpha1 as proto;
 use proto::register_request::Frame as Received;
 use proto::register_response::Frame;
-use proto::{MachineErrorCode, Operation, RoleKind};
+use proto::{DriverCapability, MachineErrorCode, Operation, RoleKind};
 
 use super::frames::echoed;
 use crate::bench::Bench;
-use crate::check::{Check, Needs, Tier};
+use crate::check::{Check, Gate, Needs, Tier};
 use crate::core::service::name;
 use crate::driver::Driver;
 use crate::outcome::{Outcome, ensure, failed};
@@ -56,6 +56,16 @@ pub(super) const CHECKS: &[Check] = &[
         why: "when the Lease is made anew its count begins again: a driver that compares across refuses the only leader there is",
         manual: TERMS,
         run: |bench| Box::pin(new_order(bench)),
+    },
+    Check {
+        name: "session/outside-fencing",
+        tier: Tier::Must,
+        needs: Needs::Link,
+        gates: &[Gate::Capability(DriverCapability::ReadsOutsideFencing)],
+        sentence: "answers reads without an order, changes nothing without one, and stays with the core that it has",
+        why: "a core that only looks comes beside the one that leads: a driver that takes it for the next one leaves its own for good",
+        manual: TERMS,
+        run: |bench| Box::pin(outside_fencing(bench)),
     },
 ];
 
@@ -129,9 +139,15 @@ async fn accepted_in(driver: &Driver<'_>, order: &str, term: u64) -> Outcome {
 }
 
 async fn stale_in(driver: &Driver<'_>, order: &str, term: u64) -> Outcome {
-    let answer = driver.ask(in_term(driver, order, term)).await?;
+    refused_for(driver, in_term(driver, order, term), "STALE_TERM").await
+}
+
+/// Refused for this reason, and nothing was done.
+async fn refused_for(driver: &Driver<'_>, operation: Operation, reason: &str) -> Outcome {
+    let answer = driver.ask(operation).await?;
     let error = answer.refusal(&[MachineErrorCode::FailedPrecondition])?;
-    ensure(error.reason == "STALE_TERM", "reason STALE_TERM", format_args!("{:?}", error.reason))
+    let wanted = format!("reason {reason}");
+    ensure(error.reason == reason, &wanted, format_args!("{:?}", error.reason))
 }
 
 async fn stale_term(bench: &Bench) -> Outcome {
@@ -171,4 +187,26 @@ async fn new_order(bench: &Bench) -> Outcome {
     ended
         .map(drop)
         .map_err(|_| failed("the end of a stream whose Welcome is of a left order", "it goes on"))
+}
+
+async fn outside_fencing(bench: &Bench) -> Outcome {
+    let order = uuid::Uuid::new_v4().to_string();
+    bench.stage.core().set_reign(&order, 3);
+    let driver = bench.welcomed(RoleKind::Active, |_| {}).await?;
+    bench.step("welcomed with term 3");
+    accepted_in(&driver, &order, 3).await?;
+    accepted_in(&driver, "", 1).await?;
+    let delete = Operation { fencing_term: 1, ..bench.machine().delete("") };
+    refused_for(&driver, delete, "OUTSIDE_FENCING").await?;
+    accepted_in(&driver, &order, 3).await?;
+    bench.restart_core().await?;
+    bench.stage.core().set_reign("", 1);
+    let driver = bench.welcomed(RoleKind::Active, |_| {}).await?;
+    bench.step("welcomed without an order");
+    accepted_in(&driver, "", 1).await?;
+    bench.restart_core().await?;
+    bench.stage.core().set_reign(&order, 3);
+    let driver = bench.welcomed(RoleKind::Active, |_| {}).await?;
+    bench.step("welcomed with term 3 again");
+    accepted_in(&driver, &order, 3).await
 }

@@ -47,12 +47,13 @@ impl Plane {
         let resource = registry.by_kind(group, version, &owner.kind)?;
         let (storage, paths) = (&resource.storage, scale_paths(resource)?);
         let key = Key::new(&storage.group, &storage.plural, namespace, &owner.name);
-        let object = self.context.store.get(&key)?.object();
+        let object = self.context.store.get(&key)?.readable()?;
         if text(&object, "/metadata/uid") != owner.uid {
             return None;
         }
+        // Once: a ReplicaSet may say that it is its own owner.
         if owner.kind == "ReplicaSet"
-            && let Some(deployment) = controller(&object)
+            && let Some(deployment) = controller(&object).filter(|one| one.kind != "ReplicaSet")
         {
             return self.scale_of(namespace, &deployment);
         }

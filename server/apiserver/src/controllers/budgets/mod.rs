@@ -176,7 +176,7 @@ impl Controller for Budgets {
     async fn act(&mut self, (namespace, name): Name) -> Outcome {
         let key = Key::new(GROUP, PLURAL, &namespace, &name);
         let Some(record) = self.plane.context.store.get(&key) else { return Outcome::Done };
-        let mut budget = record.object();
+        let Some(mut budget) = record.readable() else { return Outcome::Done };
         let now = (self.plane.context.clock)();
         let (status, until) = self.status(&namespace, &budget, now);
         if budget.get("status") != Some(&status) {

@@ -49,7 +49,8 @@ enum Standing {
     Waiting,
     /// It is not there.
     Gone,
-    /// It cannot be told: its kind is not served, or it cannot be an owner at all.
+    /// It cannot be told: its kind is not served, it cannot be an owner at all, or it may be an object that
+    /// cannot be read.
     Unknown,
 }
 
@@ -154,8 +155,8 @@ fn standing(
     match (found.filter(reachable), lives_inside) {
         (Some(found), _) if found.deleting && found.holds(FOREGROUND) => Standing::Waiting,
         (Some(_), _) => Standing::Solid,
-        (None, Some(_)) => Standing::Gone,
-        (None, None) => Standing::Unknown,
+        (None, Some(_)) if !graph.has_unreadable() => Standing::Gone,
+        (None, Some(_) | None) => Standing::Unknown,
     }
 }
 

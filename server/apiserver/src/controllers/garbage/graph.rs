@@ -69,6 +69,8 @@ pub(super) struct Graph {
     /// Owner to dependents, also for owners that are not there. By key, not by uid: uids are
     /// random, and what happens must not depend on them.
     dependents: HashMap<Uid, BTreeSet<(Key, Uid)>>,
+    /// Objects that are there and cannot be read.
+    unreadable: BTreeSet<Key>,
 }
 
 impl Graph {
@@ -93,9 +95,13 @@ impl Graph {
     /// Takes over an object's new state and returns whom it may concern: itself, its dependents
     /// if it is being deleted, and its owners, which may wait for what has changed.
     pub(super) fn put(&mut self, key: &Key, value: &[u8]) -> Vec<Uid> {
+        // What stands beside the metadata is skipped, however deep it is.
         let Ok(Stored { api_version, kind, metadata }) = serde_json::from_slice(value) else {
-            return self.remove(key);
+            let concerned = self.remove(key);
+            self.unreadable.insert(key.clone());
+            return concerned;
         };
+        self.unreadable.remove(key);
         let uid = metadata.uid;
         let mut concerned = match self.uids.get(key) {
             Some(before) if *before == uid => self.disconnect(&uid),
@@ -125,8 +131,14 @@ impl Graph {
         concerned
     }
 
+    /// Whether some object cannot be read: it may be any owner.
+    pub(super) fn has_unreadable(&self) -> bool {
+        !self.unreadable.is_empty()
+    }
+
     /// Forgets an object and returns whom that may concern: its dependents and its owners.
     pub(super) fn remove(&mut self, key: &Key) -> Vec<Uid> {
+        self.unreadable.remove(key);
         let Some(uid) = self.uids.remove(key) else { return Vec::new() };
         let mut concerned = self.disconnect(&uid);
         self.nodes.remove(&uid);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     Subresource,
-    access::{object_in, preset, set, text},
+    access::{object_in, preset, remove, set, text},
 };
 use crate::field::FieldError;
 
@@ -68,14 +68,24 @@ pub(super) fn prepare_create(object: &mut Value) {
     defaults::tolerations(spec);
 }
 
-pub(super) fn prepare_update(new: &mut Value, part: Option<Subresource>) {
+/// `/status` leaves the owners as they are, as Kubernetes has it: whoever reports on a pod must not
+/// decide when it is collected.
+pub(super) fn prepare_update(new: &mut Value, old: &Value, part: Option<Subresource>) {
     match part {
         None => {
             if let Some(spec) = new.get_mut("spec") {
                 defaults::tolerations(spec);
             }
         }
-        Some(Subresource::Status) => sync_addresses(new),
+        Some(Subresource::Status) => {
+            let owners = old.pointer("/metadata/ownerReferences");
+            match (owners, object_in(new, "metadata")) {
+                (Some(owners), Some(metadata)) => set(metadata, "ownerReferences", owners.clone()),
+                (None, Some(metadata)) => remove(metadata, "ownerReferences"),
+                (_, None) => {}
+            }
+            sync_addresses(new);
+        }
         Some(_) => {}
     }
 }

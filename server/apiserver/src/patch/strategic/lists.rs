@@ -3,12 +3,21 @@
 //! The order is that of the patch for what the patch names, that of the server for the rest; where
 //! nothing relates the two, items of the patch come first.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
-use super::{
-    DELETE_FROM, DIRECTIVE, ORDER, StrategicError, keys::rule, merge_map, without_directives,
-};
+use super::{DIRECTIVE, ORDER, StrategicError, keys::rule, merge_map, without_directives};
 use crate::schema::catalogue;
+
+/// Items that a list and what is merged into it may have together: each is compared with each. No list that is
+/// merged has more than some hundreds.
+const MOST_ITEMS: usize = 4000;
+
+fn check_count(lists: &[&[Value]]) -> Result<(), StrategicError> {
+    let items = lists.iter().map(|list| list.len()).sum();
+    if items > MOST_ITEMS { Err(StrategicError::TooManyItems { items }) } else { Ok(()) }
+}
 
 /// Merges the items of a patch into a list.
 pub(super) fn merge(
@@ -17,6 +26,7 @@ pub(super) fn merge(
     key: &str,
     type_name: Option<&str>,
 ) -> Result<Vec<Value>, StrategicError> {
+    check_count(&[original, &patch])?;
     if key.is_empty() {
         let mut merged: Vec<Value> = Vec::new();
         for value in original.iter().chain(&patch) {
@@ -98,10 +108,12 @@ pub(super) fn order(
             Some(_) => return Err(StrategicError::ElementOrder),
             None => None,
         };
+        let server = original.get(&name).and_then(Value::as_array).cloned();
+        let (here, sent) = (server.as_deref(), change.as_deref());
+        check_count(&[&wanted, here.unwrap_or_default(), sent.unwrap_or_default()])?;
         if let Some(items) = &change {
             all_ordered(items, &wanted, rule.key)?;
         }
-        let server = original.get(&name).and_then(Value::as_array).cloned();
         let merged = match (&server, change) {
             (Some(server), None) => server.clone(),
             (Some(server), Some(items)) if rule.merges => merge(server, items, rule.key, inner)?,
@@ -131,10 +143,10 @@ pub(super) fn delete_values(
     list: &str,
     values: &Value,
 ) -> Result<(), StrategicError> {
-    debug_assert!(!list.starts_with(DELETE_FROM), "the prefix is taken off");
     let values = values.as_array().ok_or(StrategicError::PrimitiveList)?;
     if let Some(items) = original.get_mut(list).and_then(Value::as_array_mut) {
-        items.retain(|item| !values.contains(item));
+        let values: HashSet<String> = values.iter().map(Value::to_string).collect();
+        items.retain(|item| !values.contains(&item.to_string()));
     }
     Ok(())
 }
@@ -151,8 +163,8 @@ fn position(list: &[Value], item: &Value, key: &str) -> Option<usize> {
 fn arranged(items: Vec<Value>, patch: &[Value], server: &[Value], key: &str) -> Vec<Value> {
     let (mut named, mut rest): (Vec<Value>, Vec<Value>) =
         items.into_iter().partition(|item| position(patch, item, key).is_some());
-    named.sort_by_key(|item| position(patch, item, key));
-    rest.sort_by_key(|item| position(server, item, key));
+    named.sort_by_cached_key(|item| position(patch, item, key));
+    rest.sort_by_cached_key(|item| position(server, item, key));
     let mut named = named.into_iter().peekable();
     let mut all = Vec::new();
     for item in rest {

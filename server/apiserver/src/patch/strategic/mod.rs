@@ -7,6 +7,8 @@
 mod keys;
 mod lists;
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 pub(crate) use self::keys::{Rule, rule};
@@ -40,6 +42,14 @@ pub enum StrategicError {
     /// `$deleteFromPrimitiveList` is malformed. 400.
     #[error("Invalid patch format of primitive list")]
     PrimitiveList,
+    /// A list and what is merged into it have more items than are compared. 400.
+    #[error(
+        "lists with {items} items together are not merged; send a merge patch, which replaces the list"
+    )]
+    TooManyItems {
+        /// How many there are.
+        items: usize,
+    },
     /// `$setElementOrder` is malformed or does not name all items of the patch. 400.
     #[error("Invalid patch format of setElementOrder list")]
     ElementOrder,
@@ -50,7 +60,11 @@ impl StrategicError {
     pub const fn is_bad_request(&self) -> bool {
         match self {
             Self::NoMergeKey { .. } | Self::UnknownDirective(_) => false,
-            Self::NotAnObject | Self::RetainKeys | Self::PrimitiveList | Self::ElementOrder => true,
+            Self::NotAnObject
+            | Self::RetainKeys
+            | Self::PrimitiveList
+            | Self::ElementOrder
+            | Self::TooManyItems { .. } => true,
         }
     }
 }
@@ -66,7 +80,9 @@ pub fn apply(kind: BuiltIn, object: &mut Value, patch: &Value) -> Result<(), Str
     merge_map(fields, patch.clone(), Some(catalogue::name_of(kind)))
 }
 
-/// Merges a patch into a map whose fields are those of `type_name`, if it has a named type.
+/// Merges a patch into a map whose fields are those of `type_name`, if it has a named type. Calls itself once
+/// for each level of the patch (again where a `$patch` says `merge`, which is taken out), and those are
+/// bounded where it was read; what comes out is as deep as the deeper of the two.
 fn merge_map(
     original: &mut Map<String, Value>,
     mut patch: Map<String, Value>,
@@ -125,7 +141,8 @@ fn retain_keys(
 ) -> Result<(), StrategicError> {
     let Some(directive) = patch.remove(RETAIN) else { return Ok(()) };
     let list = directive.as_array().ok_or(StrategicError::RetainKeys)?;
-    let kept = |name: &str| list.iter().any(|one| one == name);
+    let list: HashSet<&str> = list.iter().filter_map(Value::as_str).collect();
+    let kept = |name: &str| list.contains(name);
     let names_a_list = |name: &str| name.starts_with(DELETE_FROM) || name.starts_with(ORDER);
     if !patch.keys().all(|name| kept(name) || names_a_list(name)) {
         return Err(StrategicError::RetainKeys);

@@ -98,3 +98,30 @@ fn an_order_that_misses_an_item_is_refused() {
         "$setElementOrder/containers": [{"name": "a"}], "containers": [{"name": "b"}]}});
     assert_eq!(apply(BuiltIn::Pod, &mut pod, &patch), Err(StrategicError::ElementOrder));
 }
+
+#[test]
+fn more_items_than_are_compared_are_refused() {
+    let finalizers: Vec<String> = (0..200_000).map(|at| format!("a/{at}")).collect();
+    let mut node = json!({"metadata": {"name": "n", "finalizers": ["x/y"]}});
+    for patch in [
+        json!({"metadata": {"finalizers": finalizers}}),
+        json!({"metadata": {"$setElementOrder/finalizers": finalizers}}),
+    ] {
+        let error = apply(BuiltIn::Node, &mut node, &patch).unwrap_err();
+        assert_eq!(error, StrategicError::TooManyItems { items: 200_001 });
+    }
+}
+
+#[test]
+fn directives_of_many_values_are_looked_up_and_not_searched() {
+    let names: Vec<String> = (0..100_000).map(|at| format!("f{at}")).collect();
+    let fields: serde_json::Map<String, Value> =
+        names.iter().map(|name| (name.clone(), json!(1))).collect();
+    let mut patch = fields.clone();
+    patch.insert("$retainKeys".to_owned(), json!(names));
+    let node = merged(BuiltIn::Node, json!({"zz": 1}), &Value::Object(patch));
+    assert_eq!(node, Value::Object(fields));
+    let images = json!({"status": {"images": names}});
+    let patch = json!({"status": {"$deleteFromPrimitiveList/images": names}});
+    assert_eq!(merged(BuiltIn::Node, images, &patch), json!({"status": {"images": []}}));
+}

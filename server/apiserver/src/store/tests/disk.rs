@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    process::{Command, Stdio},
     sync::{Arc, Mutex},
 };
 
@@ -12,25 +13,43 @@ use crate::store::{Retention, disk::DiskLog, shared::Shared, writer};
 
 /// A disk that loses what was not synced. After `syncs_left` syncs it fails for ever.
 #[derive(Debug, Default)]
-pub(super) struct Disk {
+pub(crate) struct Disk {
     durable: Vec<u8>,
     cached: Vec<u8>,
     /// Writes since the last sync, in order: a power cut keeps any part of them.
     unsynced: Vec<(u64, Vec<u8>)>,
-    pub(super) syncs_left: Option<usize>,
+    pub(crate) syncs_left: Option<usize>,
+    /// Why it fails then; an unnamed error, if this says nothing.
+    pub(crate) reason: Option<io::ErrorKind>,
+    /// The sync that fails keeps what was written all the same.
+    pub(crate) lies: bool,
+}
+
+impl Disk {
+    fn error(&self) -> io::Error {
+        self.reason.unwrap_or(io::ErrorKind::Other).into()
+    }
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct SharedDisk(Arc<Mutex<Disk>>);
+pub(crate) struct SharedDisk(Arc<Mutex<Disk>>);
 
 impl SharedDisk {
-    pub(super) fn with<T>(&self, access: impl FnOnce(&mut Disk) -> T) -> T {
+    pub(crate) fn with<T>(&self, access: impl FnOnce(&mut Disk) -> T) -> T {
         access(&mut self.0.lock().unwrap())
+    }
+
+    /// Holds what another one holds, and works.
+    pub(crate) fn become_as(&self, other: &Self) {
+        let durable = other.with(|disk| disk.durable.clone());
+        self.with(|disk| {
+            *disk = Disk { cached: durable.clone(), durable, ..Disk::default() };
+        });
     }
 
     /// What is left after the power was cut: all that was synced, and those unsynced writes that
     /// `kept` picks.
-    pub(super) fn cut(&self, kept: impl Fn(usize) -> bool) -> Self {
+    pub(crate) fn cut(&self, kept: impl Fn(usize) -> bool) -> Self {
         let durable = self.with(|disk| {
             let mut durable = disk.durable.clone();
             for (index, (offset, data)) in disk.unsynced.iter().enumerate() {
@@ -80,8 +99,15 @@ impl StorageBackend for SharedDisk {
 
     fn sync_data(&self) -> io::Result<()> {
         self.with(|disk| {
-            if let Some(left) = &mut disk.syncs_left {
-                *left = left.checked_sub(1).ok_or(io::ErrorKind::Other)?;
+            match disk.syncs_left {
+                Some(0) => {
+                    if !disk.lies {
+                        disk.cached = disk.durable.clone();
+                    }
+                    return Err(disk.error());
+                }
+                Some(left) => disk.syncs_left = Some(left - 1),
+                None => {}
             }
             disk.durable = disk.cached.clone();
             disk.unsynced.clear();
@@ -91,8 +117,8 @@ impl StorageBackend for SharedDisk {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.with(|disk| {
-            if disk.syncs_left == Some(0) {
-                return Err(io::ErrorKind::Other.into());
+            if disk.syncs_left == Some(0) && !disk.lies {
+                return Err(disk.error());
             }
             put_at(&mut disk.cached, offset, data);
             disk.unsynced.push((offset, data.to_vec()));
@@ -102,13 +128,46 @@ impl StorageBackend for SharedDisk {
 }
 
 /// Opens a store on such a disk.
-pub(super) fn open(disk: &SharedDisk) -> Store {
+pub(crate) fn open(disk: &SharedDisk) -> Store {
     open_keeping(disk, Retention::default())
 }
 
 /// The same with another retention.
-pub(super) fn open_keeping(disk: &SharedDisk, retention: Retention) -> Store {
+pub(crate) fn open_keeping(disk: &SharedDisk, retention: Retention) -> Store {
     let (log, opened, state) = DiskLog::open_over(disk.clone()).unwrap();
     let shared = Shared::new(Box::new(log), &opened, state, retention);
-    writer::start(shared).unwrap()
+    writer::start(shared.without_pause()).unwrap()
+}
+
+/// Opens a store in a file; like these, it tries a disk that failed again at once.
+pub(crate) fn open_file(path: &std::path::Path) -> Store {
+    let (log, opened, state) = DiskLog::open(path).unwrap();
+    let shared = Shared::new(Box::new(log), &opened, state, Retention::default());
+    writer::start(shared.without_pause()).unwrap()
+}
+
+/// A small file system; it goes when this is dropped.
+pub(crate) struct Tmpfs(tempfile::TempDir);
+
+impl Tmpfs {
+    /// None without the rights for it.
+    pub(crate) fn mount(megabytes: u32) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={megabytes}m,mode=700"), "tmpfs"])
+            .arg(directory.path())
+            .stderr(Stdio::null())
+            .status();
+        mounted.is_ok_and(|status| status.success()).then_some(Self(directory))
+    }
+
+    pub(crate) fn path(&self) -> &std::path::Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        Command::new("umount").arg("-l").arg(self.path()).status().ok();
+    }
 }

@@ -1,12 +1,14 @@
 //! Power cuts, failing disks, and files that are not ours.
 
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
 use proptest::prelude::*;
 
 use super::{
-    disk::{SharedDisk, open, open_keeping},
+    disk::{SharedDisk, Tmpfs, open, open_file, open_keeping},
     *,
 };
-use crate::store::{OpenError, Retention};
+use crate::store::{Health, OpenError, Retention};
 
 #[tokio::test]
 async fn a_failing_disk_refuses_this_write_and_every_later_one() {
@@ -19,6 +21,156 @@ async fn a_failing_disk_refuses_this_write_and_every_later_one() {
         assert!(matches!(refused, WriteError::Storage(_)), "{refused:?}");
     }
     assert!(store.get(&pod("b")).is_none(), "what is not durable is not visible");
+}
+
+/// Fails all writes from now on.
+fn fail(disk: &SharedDisk, reason: std::io::ErrorKind) {
+    disk.with(|disk| (disk.syncs_left, disk.reason) = (Some(0), Some(reason)));
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_writes_reads_go_on_and_there_is_space_again() {
+    let disk = SharedDisk::default();
+    let store = open(&disk);
+    let first = create(&store, &pod("a"), "1").await;
+    assert_eq!(store.health(), Health::Good);
+    fail(&disk, std::io::ErrorKind::StorageFull);
+    for round in 0..20 {
+        let refused = store.write(pod("b"), Expect::Absent, put("2")).await.unwrap_err();
+        assert!(refused.to_string().contains("disk of the store is full"), "{round}: {refused}");
+        let Health::Failing(reason) = store.health() else { panic!("{:?}", store.health()) };
+        assert!(reason.contains("full"), "{reason}");
+        assert_eq!(store.get(&pod("a")).unwrap().revision, first);
+    }
+    disk.with(|disk| disk.syncs_left = None);
+    let second = create(&store, &pod("b"), "2").await;
+    assert_eq!((second, store.health()), (first + 1, Health::Good));
+    store.close().await;
+    let reopened = open(&disk);
+    assert_eq!(names(&reopened.list(&Prefix::all(), None, None).records), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_file_system_that_is_full_loses_nothing_and_goes_on_when_there_is_space() {
+    let Some(tmpfs) = Tmpfs::mount(16) else {
+        println!("skipped: a tmpfs cannot be mounted");
+        return;
+    };
+    let (path, filler) = (tmpfs.path().join("objects.redb"), tmpfs.path().join("filler"));
+    std::fs::write(&filler, vec![1; 6 << 20]).unwrap();
+    let store = open_file(&path);
+    let large = format!("\"{}\"", "x".repeat(16 << 10));
+    let mut stored = 0;
+    let refused = loop {
+        match store.write(pod(&format!("p{stored:04}")), Expect::Absent, put(&large)).await {
+            Ok(_) => stored += 1,
+            Err(refused) => break refused,
+        }
+        assert!(stored < 4000, "the disk is never full");
+    };
+    assert!(refused.to_string().contains("disk of the store is full"), "{refused}");
+    assert!(matches!(store.health(), Health::Failing(_)));
+    store.write(pod("again"), Expect::Absent, put(&large)).await.unwrap_err();
+    assert_eq!(store.list(&Prefix::all(), None, None).records.len(), stored, "reads go on");
+    std::fs::remove_file(&filler).unwrap();
+    create(&store, &pod("q"), &large).await;
+    assert_eq!(store.health(), Health::Good);
+    let held = store.list(&Prefix::all(), None, None).records;
+    assert!(held.len() > stored, "{stored}");
+    store.close().await;
+    let reopened = open_file(&path);
+    assert_eq!(reopened.list(&Prefix::all(), None, None).records, held);
+    reopened.close().await;
+}
+
+#[tokio::test]
+async fn looking_at_the_health_is_enough_to_heal() {
+    let disk = SharedDisk::default();
+    let store = open(&disk);
+    create(&store, &pod("a"), "1").await;
+    fail(&disk, std::io::ErrorKind::StorageFull);
+    store.write(pod("b"), Expect::Absent, put("2")).await.unwrap_err();
+    disk.with(|disk| disk.syncs_left = None);
+    let mut health = store.shared.health();
+    assert!(matches!(store.health(), Health::Failing(_)));
+    health.wait_for(|health| *health == Health::Good).await.unwrap();
+    assert_eq!(store.health(), Health::Good);
+}
+
+#[tokio::test]
+async fn a_write_that_was_refused_and_is_on_the_disk_all_the_same_is_shown_when_the_store_heals() {
+    let disk = SharedDisk::default();
+    let store = open(&disk);
+    let first = create(&store, &pod("a"), "1").await;
+    let watch = store.watch(Prefix::all(), first).unwrap();
+    disk.with(|disk| disk.lies = true);
+    fail(&disk, std::io::ErrorKind::Other);
+    store.write(pod("b"), Expect::Absent, put("2")).await.unwrap_err();
+    disk.with(|disk| disk.syncs_left = None);
+    let last = create(&store, &pod("c"), "3").await;
+    let events = futures::StreamExt::take(watch, usize::try_from(last - first).unwrap());
+    let events: Vec<_> = futures::StreamExt::collect(events).await;
+    let seen: Vec<u64> = events.iter().map(|event| event.as_ref().unwrap().revision).collect();
+    assert_eq!(seen, (first + 1..=last).collect::<Vec<_>>(), "each revision once");
+    let held = names(&store.list(&Prefix::all(), None, None).records).join(" ");
+    store.close().await;
+    let reopened = open(&disk);
+    assert_eq!(names(&reopened.list(&Prefix::all(), None, None).records).join(" "), held);
+}
+
+#[tokio::test]
+async fn a_disk_that_stays_broken_or_comes_back_without_what_was_acknowledged_ends_the_store() {
+    let disk = SharedDisk::default();
+    let store = open(&disk);
+    create(&store, &pod("a"), "1").await;
+    fail(&disk, std::io::ErrorKind::Other);
+    for _ in 0..6 {
+        store.write(pod("b"), Expect::Absent, put("2")).await.unwrap_err();
+    }
+    assert!(store.failed().await.contains("the storage failed"));
+    disk.with(|disk| disk.syncs_left = None);
+    store.write(pod("b"), Expect::Absent, put("2")).await.unwrap_err();
+
+    let disk = SharedDisk::default();
+    let store = open(&disk);
+    let before = disk.cut(|_| false);
+    create(&store, &pod("a"), "1").await;
+    fail(&disk, std::io::ErrorKind::StorageFull);
+    store.write(pod("b"), Expect::Absent, put("2")).await.unwrap_err();
+    disk.become_as(&before);
+    store.write(pod("b"), Expect::Absent, put("2")).await.unwrap_err();
+    let reason = store.failed().await;
+    assert!(reason.contains("acknowledged changes are missing"), "{reason}");
+}
+
+#[tokio::test]
+async fn an_empty_file_is_an_error_that_names_it_and_a_new_one_is_never_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("objects.redb");
+    std::fs::write(&path, "").unwrap();
+    let refused = Store::open(StoreOptions::file(&path)).await.unwrap_err();
+    assert!(matches!(refused, OpenError::Empty { .. }), "{refused:?}");
+    let text = refused.to_string();
+    assert!(text.contains("objects.redb is empty") && text.contains("backup"), "{text}");
+    std::fs::remove_file(&path).unwrap();
+    Store::open(StoreOptions::file(&path)).await.unwrap().close().await;
+    let left: Vec<_> =
+        std::fs::read_dir(directory.path()).unwrap().map(|one| one.unwrap().file_name()).collect();
+    assert_eq!(left, ["objects.redb"], "nothing of its making is left");
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn a_link_or_a_file_that_others_can_write_is_no_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    Store::open(StoreOptions::file(at("real"))).await.unwrap().close().await;
+    symlink(at("real"), at("link")).unwrap();
+    let refused = Store::open(StoreOptions::file(at("link"))).await.unwrap_err();
+    assert!(matches!(refused, OpenError::Io { .. }), "{refused:?}");
+    std::fs::set_permissions(at("real"), std::fs::Permissions::from_mode(0o666)).unwrap();
+    let refused = Store::open(StoreOptions::file(at("real"))).await.unwrap_err();
+    assert!(matches!(refused, OpenError::Io { .. }), "{refused:?}");
 }
 
 #[tokio::test]

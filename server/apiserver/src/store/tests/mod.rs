@@ -1,6 +1,6 @@
 //! The store against a model, against power cuts, and its watches.
 
-mod disk;
+pub(crate) mod disk;
 mod durability;
 mod history;
 mod model;

@@ -7,7 +7,7 @@ mod turns;
 
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
-    machine::{DrainPurpose, MachineOperationType, MachineState, MachineStep, WaitReason},
+    machine::{DrainPurpose, MachineState, MachineStep, WaitReason},
     names,
 };
 
@@ -16,13 +16,14 @@ use super::{
     hooks::{self, Hook},
     pass::{Pass, Turn},
     preconditions,
+    takeover::{self, Upstream},
 };
 use crate::{
     plan::Action,
     snapshot::{NodeView, Observed, TargetView},
 };
-pub(crate) use emptying::{deadline, must_force};
-use emptying::{is_finished, overdue};
+use emptying::is_finished;
+pub(crate) use emptying::{deadline, must_force, overdue};
 pub use selection::is_last_look;
 pub(crate) use selection::leaving;
 
@@ -57,8 +58,8 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         Err(turn) => turn,
         Ok(forced) => {
             let text = emptying::finish(pass, forced);
-            let state = MachineState::Processing;
-            pass.last_operation(MachineOperationType::Delete, state, text, None);
+            let next = if forced { Upstream::Detach } else { Upstream::DeleteVm };
+            takeover::describe(pass, MachineState::Processing, text, next, None);
             Turn::To(State::Detaching)
         }
     }
@@ -83,6 +84,8 @@ pub(crate) fn again(pass: &mut Pass<'_>) -> Option<Turn> {
         }
     }
     emptying::begin(pass, DrainPurpose::Deletion, counts_from);
+    let (state, text) = (MachineState::Processing, "pods came after the drain");
+    takeover::describe(pass, state, text, Upstream::Drain, None);
     Some(Turn::To(State::Draining))
 }
 

@@ -49,9 +49,16 @@ pub(crate) fn remember(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failu
             not_before: not_before.map(Into::into),
             class_revision: class_revision(pass),
             secret_revision: secret_revision(pass),
+            provider_id: not_ours(pass, failure),
         });
     }
     rule
+}
+
+/// The instance that is not ours. A driver that does not name it speaks of the one it was asked for.
+fn not_ours(pass: &Pass<'_>, failure: &Failure) -> Option<String> {
+    let said = Some(failure.provider_id.as_str()).filter(|id| !id.is_empty());
+    failure.is_not_ours().then(|| said.or_else(|| pass.provider_id()).map(str::to_owned))?
 }
 
 /// Whether the core itself says that no driver was there to answer.
@@ -141,7 +148,10 @@ fn with_advice(pass: &Pass<'_>, retry: &Retry) -> Option<String> {
 fn class_revision(pass: &Pass<'_>) -> Option<String> {
     match &pass.snap.class {
         ClassView::Known(class) | ClassView::LastKnown(class) => Some(class.revision.clone()),
-        ClassView::Unknown | ClassView::Missing | ClassView::NamespaceDenied => None,
+        ClassView::Unknown
+        | ClassView::Missing
+        | ClassView::NamespaceDenied
+        | ClassView::NotHeld(_) => None,
     }
 }
 

@@ -123,6 +123,13 @@ const TABLE: &[Row] = &[
         wait: WaitReason::DriverRetry,
     },
     Row {
+        kinds: &[],
+        codes: &[FailedPrecondition],
+        reasons: &[reason::NOT_OURS],
+        then: LATER,
+        wait: WaitReason::InstanceNotOurs,
+    },
+    Row {
         kinds: &[UpdateMachine],
         codes: &[FailedPrecondition],
         reasons: &[reason::NOT_HOT_UPDATABLE],

@@ -9,7 +9,7 @@ use super::TARGETS;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Action {
     /// A stream is opened and says Hello as one of three instances. It holds what it has, or
-    /// nothing, as after a restart, or what nobody knows.
+    /// nothing, as after a restart, or what this core does not know.
     Dial {
         instance: u8,
         retains: bool,
@@ -77,7 +77,10 @@ pub(super) enum Action {
 pub(super) enum Holds {
     Nothing,
     Own,
+    /// What an earlier core sent it and wrote down.
     Strange,
+    /// What nobody sent it.
+    MadeUp,
 }
 
 /// How an operation fails.
@@ -95,7 +98,12 @@ pub(super) fn action() -> impl Strategy<Value = Action> {
         1 => Just(Readiness::NotReady),
         1 => Just(Readiness::Draining),
     ];
-    let holds = prop_oneof![Just(Holds::Nothing), Just(Holds::Own), Just(Holds::Strange)];
+    let holds = prop_oneof![
+        Just(Holds::Nothing),
+        Just(Holds::Own),
+        Just(Holds::Strange),
+        Just(Holds::MadeUp),
+    ];
     prop_oneof![
         2 => (0..3_u8, any::<bool>(), holds)
             .prop_map(|(instance, retains, holds)| Action::Dial { instance, retains, holds }),

@@ -125,7 +125,8 @@ async fn a_delete_takes_every_instance_of_the_name_and_no_other() {
     let ask = |id: &str| Turn::Ask(Ask::Delete { provider_id: id.into() });
     assert_eq!(table.hears(listed), ask("i-3"));
     assert_eq!(table.hears(gone("")), ask("i-1"));
-    assert_eq!(table.hears(gone("")), Turn::Done(Ok(deleted())));
+    let all = deleted(DeletionOutcome::Deleted);
+    assert_eq!(table.hears(gone("")), Turn::Done(Ok(all)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,7 +145,8 @@ async fn a_delete_that_finds_nothing_looks_again_before_it_says_so() {
         (ErrorCode::Unavailable, reasons::NOT_LISTED.into(), Certainty::NotApplied)
     );
     table.now += Duration::from_mins(1);
-    assert_eq!(table.hears(list(&[])), Turn::Done(Ok(deleted())));
+    let none = deleted(DeletionOutcome::WasAbsent);
+    assert_eq!(table.hears(list(&[])), Turn::Done(Ok(none)));
 }
 
 #[tokio::test(start_paused = true)]

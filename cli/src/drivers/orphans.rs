@@ -1,0 +1,120 @@
+//! `ostler drivers orphans`: instances that no machine stands for, and the word that they may go.
+
+use anyhow::bail;
+use ostler_proto::json;
+use ostler_proto::v1alpha1::{AcceptOrphansRequest, ListOrphansRequest, ListOrphansResponse};
+
+use super::client::{Client, told};
+use super::{Output, note_follower, print, show};
+use crate::log;
+
+/// Which orphans, and what becomes of them.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ostler drivers orphans                     which there are, and what becomes of them
+  ostler drivers orphans fake.ostler.dev     those of one provider
+  ostler drivers orphans --accept            they may be deleted
+
+An orphan is an instance with the cluster id of this cluster that no Machine stands for. Two looks must show it,
+then it is deleted. After a restore, and whenever the API may not be the one that made the instances, orphans
+are only reported: what was made after the backup is an orphan to it. See docs/backup.md for how to keep one.")]
+pub(super) struct Args {
+    /// Only those of this provider
+    #[arg(conflicts_with = "accept")]
+    provider: Option<String>,
+    /// Have all that are shown deleted, and orphans again from now on
+    #[arg(long)]
+    accept: bool,
+}
+
+pub(super) async fn run(mut client: Client, args: Args, output: Output) -> anyhow::Result<()> {
+    let provider = args.provider.unwrap_or_default();
+    let wanted = ListOrphansRequest { provider, limit: 0 };
+    let answer = client.list_orphans(wanted).await.map_err(told)?.into_inner();
+    match output {
+        Output::Json if !args.accept => print(&json::to_json(&answer)),
+        Output::Json => {}
+        Output::Table => tell(&answer),
+    }
+    if !args.accept {
+        return Ok(());
+    }
+    let Some(hold) = answer.hold else {
+        bail!("there is nothing to accept: orphans are not held");
+    };
+    if let [first, ..] = answer.not_listed.as_slice() {
+        bail!(
+            "not accepted: the instances of {} are not all listed yet, so you have not seen what would be deleted; `ostler drivers ls` shows whether its driver is connected, and an event of its class says why it cannot list",
+            if answer.not_listed.len() == 1 { first.clone() } else { answer.not_listed.join(", ") }
+        );
+    }
+    let accepted = client.accept_orphans(AcceptOrphansRequest { since: hold.since }).await;
+    let accepted = accepted.map_err(told)?.into_inner();
+    match output {
+        Output::Json => print(&json::to_json(&accepted)),
+        Output::Table if accepted.orphans == 0 => {
+            log::say("accepted: orphans are deleted again; there are none now");
+        }
+        Output::Table => log::say(format_args!(
+            "accepted: {} are looked at once more and then deleted",
+            accepted.orphans
+        )),
+    }
+    Ok(())
+}
+
+fn tell(answer: &ListOrphansResponse) {
+    note_follower(answer.core.as_ref());
+    log::say(crate::table::render(&show::orphans(&answer.orphans)));
+    for line in notes(answer) {
+        log::note(line);
+    }
+}
+
+/// What one must know to read the table.
+fn notes(answer: &ListOrphansResponse) -> Vec<String> {
+    let mut notes = Vec::new();
+    if answer.left_out > 0 {
+        notes.push(format!("and {} more; name a provider to see fewer", answer.left_out));
+    }
+    if let Some(hold) = &answer.hold {
+        let since =
+            if hold.since.is_empty() { String::new() } else { format!(" since {}", hold.since) };
+        notes.push(format!(
+            "orphans are only reported{since}: {}. --accept has them deleted",
+            hold.reason
+        ));
+    }
+    if answer.report_only {
+        let flag = "--machine-safety-orphan-vms-mode=report";
+        notes.push(format!("the core runs with {flag}: it deletes no orphan"));
+    }
+    if !answer.not_listed.is_empty() {
+        let providers = answer.not_listed.join(", ");
+        notes.push(format!("not listed yet, so not shown: instances of {providers}"));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_proto::v1alpha1::OrphanHold;
+
+    use super::*;
+
+    #[test]
+    fn the_notes_say_why_orphans_are_kept_and_what_is_not_shown() {
+        assert_eq!(notes(&ListOrphansResponse::default()), Vec::<String>::new());
+        let hold = OrphanHold { since: "noon".to_owned(), reason: "restored".to_owned() };
+        let answer = ListOrphansResponse {
+            hold: Some(hold),
+            not_listed: vec!["aws.example.com".to_owned()],
+            ..ListOrphansResponse::default()
+        };
+        let said = notes(&answer).join("\n");
+        for part in ["since noon: restored", "--accept", "instances of aws.example.com"] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
+}

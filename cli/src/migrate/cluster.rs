@@ -1,0 +1,107 @@
+//! What the API says: read once, and written nowhere.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use kube::api::{Api, ListParams};
+use kube::core::NamespaceResourceScope;
+use ostler_api::{Machine, MachineClass};
+use ostler_controllers::{Namespaces, SchemaError, check_schemas, known_cluster_id};
+use serde::de::DeserializeOwned;
+
+use super::rights;
+
+/// What is there.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    /// The id that the instances would be tagged with.
+    pub(super) id: String,
+    pub(super) machines: Vec<Machine>,
+    pub(super) classes: Vec<MachineClass>,
+    /// Those that classes name, as far as they can be read.
+    pub(super) secrets: Vec<Secret>,
+    /// What is missing of the definitions.
+    pub(super) definitions: Vec<String>,
+    /// Rights that are missing.
+    pub(super) rights: Vec<String>,
+}
+
+impl Cluster {
+    /// Reads a namespace. `id`: the cluster id, if somebody gives it.
+    ///
+    /// # Errors
+    /// The API server cannot be reached, or Machines and classes cannot be read.
+    pub(super) async fn read(
+        client: &Client,
+        namespace: &str,
+        id: Option<&str>,
+    ) -> anyhow::Result<Self> {
+        let scope = Namespaces::one(namespace);
+        let id = known_cluster_id(client, namespace, &scope, id).await;
+        let classes: Vec<MachineClass> = list(client, namespace, "machine classes").await?;
+        let mut secrets = Vec::new();
+        for name in named(&classes, namespace) {
+            secrets.extend(secret(client, namespace, &name).await?);
+        }
+        Ok(Self {
+            id: id.context("the cluster id is not known")?,
+            machines: list(client, namespace, "machines").await?,
+            classes,
+            secrets,
+            definitions: definitions(client).await?,
+            rights: rights::missing(client, namespace).await?,
+        })
+    }
+
+    /// The secrets that are there, as namespace and name.
+    pub(super) fn secret_names(&self) -> BTreeSet<(String, String)> {
+        let name = |secret: &Secret| {
+            let meta = &secret.metadata;
+            (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+        };
+        self.secrets.iter().map(name).collect()
+    }
+}
+
+/// Everything of a kind. A kind that is not served has no objects; what is missing of the definitions says so.
+async fn list<K>(client: &Client, namespace: &str, what: &str) -> anyhow::Result<Vec<K>>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
+{
+    match Api::<K>::namespaced(client.clone(), namespace).list(&ListParams::default()).await {
+        Ok(list) => Ok(list.items),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        Err(error) => Err(error).with_context(|| format!("{what} cannot be read")),
+    }
+}
+
+/// The secrets of this namespace that classes name.
+fn named(classes: &[MachineClass], namespace: &str) -> BTreeSet<String> {
+    let refs = classes.iter().flat_map(MachineClass::secret_refs);
+    refs.filter(|(of, _)| of == namespace).map(|(_, name)| name).collect()
+}
+
+/// A secret, if it is there and may be read; what is missing of the rights says so. The core may list secrets, and
+/// not get them.
+async fn secret(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Option<Secret>> {
+    let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
+    let only = ListParams::default().fields(&format!("metadata.name={name}"));
+    match secrets.list(&only).await {
+        Ok(list) => Ok(list.items.into_iter().next()),
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("secret {name} cannot be read")),
+    }
+}
+
+async fn definitions(client: &Client) -> anyhow::Result<Vec<String>> {
+    match check_schemas(client).await {
+        Ok(()) => Ok(Vec::new()),
+        Err(SchemaError::Pruned(fields)) => Ok(fields.iter().map(ToString::to_string).collect()),
+        Err(error @ SchemaError::Api { .. }) => Err(error.into()),
+    }
+}

@@ -1,0 +1,81 @@
+//! What drivers of `ostler up` get from it, and that they end with it.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A driver that tells its environment and its process id, and then looks at nothing any more.
+const DRIVER: &str = "#!/bin/sh\nenv > env.part && mv env.part env\necho $$ > pid.part && mv pid.part pid\nexec sleep 1000\n";
+
+struct Up(Child);
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(began.elapsed() < Duration::from_mins(1), "no {what} within a minute");
+        std::thread::yield_now();
+    }
+}
+
+fn runs(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // A zombie has ended.
+    !stat.is_empty() && !stat.contains(") Z ")
+}
+
+fn start(dir: &Path) -> Up {
+    let driver = dir.join("mine");
+    fs::write(&driver, DRIVER).unwrap();
+    fs::set_permissions(&driver, Permissions::from_mode(0o700)).unwrap();
+    let up = Command::new(env!("CARGO_BIN_EXE_ostler"))
+        .args(["up", "--no-live", "--api-listen", "127.0.0.1:0", "--drivers-listen", "127.0.0.1:0"])
+        .args(["--driver-env", "CLOUD_PROFILE", "--audit-log"])
+        .arg(dir.join("audit.jsonl"))
+        .arg("--driver")
+        .arg(&driver)
+        .arg("--data-dir")
+        .arg(dir.join("data"))
+        .env("CLOUD_PROFILE", "test")
+        .env("SECRET_ACCESS_KEY", "canary")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    Up(up)
+}
+
+#[test]
+fn a_driver_gets_little_of_the_environment_and_ends_though_nobody_tells_it_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let up = start(dir.path());
+    let own = dir.path().join("data/drivers/mine");
+    let pid = wait_for("driver", || fs::read_to_string(own.join("pid")).ok());
+    let env = fs::read_to_string(own.join("env")).unwrap();
+    let has = |name: &str| env.lines().any(|line| line.starts_with(&format!("{name}=")));
+    for name in ["PATH", "CLOUD_PROFILE", "OSTLER_ENDPOINT", "OSTLER_TOKEN_FILE", "RUST_LOG"] {
+        assert!(has(name), "{name} is not in\n{env}");
+    }
+    assert!(!has("SECRET_ACCESS_KEY") && !env.contains("canary"), "{env}");
+    let audit = dir.path().join("audit.jsonl");
+    assert_eq!(fs::metadata(audit).unwrap().permissions().mode() & 0o777, 0o600);
+    let pid = pid.trim();
+    assert!(runs(pid));
+    // SIGKILL.
+    drop(up);
+    wait_for("end of the driver", || (!runs(pid)).then_some(()));
+}

@@ -1,0 +1,4 @@
+//! An object and a JSON patch of it: see `ostler_apiserver::fuzz`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ostler_apiserver::fuzz::json_patch(data));

@@ -1,0 +1,4 @@
+//! Selectors of labels and of fields: see `ostler_apiserver::fuzz`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ostler_apiserver::fuzz::selectors(data));

@@ -1,0 +1,56 @@
+//! An instance that is there and is not the machine's is neither absent nor touched.
+
+use ostler_proto::v1alpha1::{DeletionOutcome, MachineRecord, Operation};
+
+use super::status::same_instance;
+use crate::bench::Bench;
+use crate::driver::Driver;
+use crate::machine::Machine;
+use crate::outcome::{Outcome, ensure};
+
+pub(super) async fn status(bench: &Bench) -> Outcome {
+    refused(bench, Machine::status).await
+}
+
+pub(super) async fn initialize(bench: &Bench) -> Outcome {
+    refused(bench, Machine::initialize).await
+}
+
+pub(super) async fn update(bench: &Bench) -> Outcome {
+    refused(bench, |ours, id| ours.update(id, "")).await
+}
+
+pub(super) async fn delete(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    for (owner, other) in others(bench, &driver).await? {
+        let answer = driver.ask(bench.machine().delete(&other.provider_id)).await?;
+        let answer = answer.deletion(DeletionOutcome::NotOurs)?;
+        ensure(
+            answer.provider_id == other.provider_id,
+            format_args!("provider_id {} in the result", other.provider_id),
+            format_args!("{:?}", answer.provider_id),
+        )?;
+        same_instance(&other, &driver.status(&owner).await?)?;
+    }
+    Ok(())
+}
+
+/// Machines of another cluster and of this one, with their instances.
+async fn others(bench: &Bench, driver: &Driver<'_>) -> Outcome<[(Machine, MachineRecord); 2]> {
+    let theirs = bench.machine().of_cluster(&format!("{}-other", bench.cluster_id()));
+    let neighbour = bench.machine();
+    let (of_theirs, of_neighbour) =
+        (driver.create(&theirs).await?, driver.create(&neighbour).await?);
+    Ok([(theirs, of_theirs), (neighbour, of_neighbour)])
+}
+
+/// Asks for a machine without instance, by the ids of others.
+async fn refused(bench: &Bench, ask: impl Fn(&Machine, &str) -> Operation) -> Outcome {
+    let driver = bench.connect().await?;
+    for (owner, other) in others(bench, &driver).await? {
+        let answer = driver.ask(ask(&bench.machine(), &other.provider_id)).await?;
+        answer.not_ours(&other.provider_id)?;
+        same_instance(&other, &driver.status(&owner).await?)?;
+    }
+    Ok(())
+}

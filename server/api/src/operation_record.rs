@@ -1,0 +1,132 @@
+//! What is in flight, where a client that knows only upstream's status cannot erase it.
+//!
+//! A program that was built with machine-controller-manager's types and writes the status of a Machine (its
+//! MachineSet controller does, and tools that PUT whole objects) erases every field of ours. What the safety of an
+//! instance hangs on stands in an annotation as well, which such a client keeps.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    driver::OperationKind,
+    machine::{Machine, MachineStatus, OperationIntent},
+    names::annotation::OPERATION,
+};
+
+/// The value of annotation [`OPERATION`], as JSON.
+///
+/// It is written with the finalizer, in the last write of metadata before the first create is sent, and again with
+/// the provider id. Only creates stand in it: of every other operation upstream's own last operation says that it
+/// was begun, and it may be repeated.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OperationRecord {
+    /// UID of the Machine. A record of another one is void: it came with a dump, a copy or a template.
+    #[serde(rename = "machineUID")]
+    pub machine_uid: String,
+    /// See [`MachineStatus::instance_uid`].
+    #[serde(rename = "instanceUID", default, skip_serializing_if = "Option::is_none")]
+    pub instance_uid: Option<String>,
+    /// The first create of its idempotency key, until its instance is written down; absent: done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<OperationIntent>,
+}
+
+impl OperationRecord {
+    /// What is to stand there for a Machine with this status.
+    pub fn of(machine: &Machine, status: &MachineStatus) -> Self {
+        // One that takes over the instance of a Machine that runs is no creation, and may be repeated.
+        let begun = status.creation_started_at.is_some();
+        let creates = |it: &&OperationIntent| {
+            begun && it.operation_kind() == Some(OperationKind::CreateMachine)
+        };
+        Self {
+            machine_uid: machine.uid().to_owned(),
+            instance_uid: status.instance_uid.clone(),
+            operation: status.operation.as_ref().filter(creates).cloned(),
+        }
+    }
+}
+
+impl Machine {
+    /// The record, if there is one and it is this Machine's. One that cannot be read says only that there was one.
+    pub fn operation_record(&self) -> Option<OperationRecord> {
+        let text = self.annotation(OPERATION)?;
+        let unreadable =
+            || OperationRecord { machine_uid: self.uid().to_owned(), ..OperationRecord::default() };
+        let record: OperationRecord = serde_json::from_str(text).unwrap_or_else(|_| unreadable());
+        (record.machine_uid == self.uid()).then_some(record)
+    }
+
+    /// The status with what a client erased that does not know it. A create sets
+    /// [`MachineStatus::creation_started_at`], and nothing unsets it: where it is missing beside a create in the
+    /// record, it was erased, or the core died before it wrote the status. Either way the create may have been sent.
+    pub fn recorded_status(&self) -> MachineStatus {
+        let mut status = self.status.clone().unwrap_or_default();
+        let Some(record) = self.operation_record() else { return status };
+        status.instance_uid = status.instance_uid.or(record.instance_uid);
+        if let (None, Some(intent)) = (&status.creation_started_at, record.operation) {
+            status.creation_started_at.clone_from(&intent.started_at);
+            status.operation.get_or_insert(intent);
+        }
+        status
+    }
+
+    /// The operation that was or is about to be sent.
+    pub fn intent(&self) -> Option<OperationIntent> {
+        let shown = self.status.as_ref().and_then(|status| status.operation.clone());
+        shown.or_else(|| self.recorded_status().operation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn machine(record: &str, status: &Value) -> Machine {
+        serde_json::from_value(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": { "name": "m", "uid": "u", "annotations": { OPERATION: record } },
+            "spec": {}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    const OPEN: &str = r#"{"machineUID":"u","operation":{"id":"1","kind":"CreateMachine",
+        "idempotencyKey":"u:c","startedAt":"2026-01-01T00:00:00Z"}}"#;
+
+    #[test]
+    fn what_a_client_erased_comes_back_from_the_record() {
+        let machine = machine(OPEN, &json!({ "currentStatus": { "phase": "Terminating" } }));
+        let status = machine.recorded_status();
+        assert_eq!(status.operation.unwrap().id, "1");
+        assert!(status.creation_started_at.is_some());
+        assert_eq!(machine.intent().unwrap().id, "1");
+    }
+
+    #[test]
+    fn a_status_that_knows_of_the_create_counts() {
+        let settled = json!({ "creationStartedAt": "2026-01-01T00:00:00Z" });
+        assert_eq!(machine(OPEN, &settled).intent(), None, "its answer was recorded");
+    }
+
+    #[test]
+    fn a_record_of_another_machine_is_void() {
+        let copied = OPEN.replace(r#""machineUID":"u""#, r#""machineUID":"v""#);
+        let machine = machine(&copied, &json!({}));
+        assert_eq!((machine.operation_record(), machine.intent()), (None, None));
+    }
+
+    #[test]
+    fn one_that_cannot_be_read_says_that_there_was_one() {
+        let record = machine("{", &json!({})).operation_record().unwrap();
+        assert_eq!(record, OperationRecord { machine_uid: "u".into(), ..Default::default() });
+    }
+
+    #[test]
+    fn the_uid_on_the_instance_comes_back() {
+        let done = r#"{"machineUID":"u","instanceUID":"u"}"#;
+        assert_eq!(machine(done, &json!({})).recorded_status().instance_uid.unwrap(), "u");
+    }
+}

@@ -1,0 +1,46 @@
+//! What the core itself takes away, for the audit log: events of one target, names and ids only.
+
+use ostler_api::Machine;
+use ostler_lifecycle::machine::abandoned;
+use ostler_lifecycle::orphans::Orphan;
+
+/// The target of these events.
+const TARGET: &str = "ostler::audit";
+/// Who does it.
+const WHO: &str = "core";
+
+/// A Machine may go from the API: nothing is left of it, but for an instance that is not ours and that
+/// the operator abandoned.
+pub(crate) fn machine_let_go(machine: &Machine) {
+    let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
+    let object = format!("machines/{namespace}/{}", machine.name());
+    let status = machine.status.clone().unwrap_or_default();
+    let abandoned = abandoned(machine, &status);
+    let outcome = if abandoned.is_some() { "abandoned" } else { "ok" };
+    let uid = machine.uid();
+    tracing::info!(
+        target: TARGET,
+        who = WHO,
+        verb = "remove-finalizer",
+        object,
+        uid,
+        instance = abandoned,
+        outcome
+    );
+}
+
+/// The driver was asked to delete an instance that belongs to no Machine.
+pub(crate) fn orphan_deleted(provider: &str, orphan: &Orphan, outcome: &str) {
+    let Orphan { machine_name, machine_uid, provider_ids, .. } = orphan;
+    let object = format!("instances/{}", provider_ids.join(","));
+    tracing::info!(
+        target: TARGET,
+        who = WHO,
+        verb = "delete-orphan",
+        object,
+        provider,
+        machine = machine_name,
+        uid = machine_uid,
+        outcome
+    );
+}

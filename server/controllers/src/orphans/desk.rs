@@ -1,0 +1,261 @@
+//! The mark by which orphans are only reported, and what people are shown of orphans.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Api, Client, Resource as _};
+use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
+use ostler_lifecycle::orphans::hold::{Data, led_by};
+use ostler_lifecycle::orphans::{Hold, Mode, OrphanEvent, Suspected};
+use ostler_proto::v1alpha1::{ListOrphansResponse, OrphanFate, OrphanHold, OrphanInfo};
+use ostler_sessions::{OrphanDesk, Refused};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+
+use super::Looks;
+use crate::clock::{Clock, DebugClock};
+use crate::events::{Occurrence, Recorder, Severity};
+use crate::settings::Settings;
+use crate::stores::Stores;
+use crate::writes::{WriteError, Writer};
+
+/// Attempts to write the mark while others write it, too.
+const ATTEMPTS: usize = 5;
+
+/// Knows the mark and the orphans. Cheap to clone; every clone is the same.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    writer: Writer,
+    maps: Api<ConfigMap>,
+    stores: Stores,
+    settings: Arc<Settings>,
+    clock: DebugClock,
+    recorder: Recorder,
+    looks: Looks,
+    held: Gauge,
+    started: Instant,
+    /// By provider; bounded by the providers that classes name, and by what a watchlist holds.
+    seen: Arc<Mutex<BTreeMap<String, Seen>>>,
+}
+
+/// What the looks at one provider have shown so far.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) suspected: Vec<Suspected>,
+    /// Every class was listed by the last look.
+    pub(super) complete: bool,
+}
+
+/// What a desk is made of.
+pub(crate) struct DeskParts {
+    pub(crate) client: Client,
+    pub(crate) writer: Writer,
+    pub(crate) stores: Stores,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) clock: Clock,
+    pub(crate) recorder: Recorder,
+    pub(crate) looks: Looks,
+}
+
+impl Desk {
+    pub(crate) fn new(parts: DeskParts, registry: &mut Registry) -> Self {
+        let DeskParts { client, writer, stores, settings, clock, recorder, looks } = parts;
+        let held = Gauge::default();
+        registry.register(
+            "ostler_orphans_held",
+            "1 while orphans are only reported, until `ostler drivers orphans --accept`",
+            held.clone(),
+        );
+        let maps = Api::namespaced(client, &settings.home);
+        let (clock, started, seen) = (DebugClock(clock), Instant::now(), Arc::default());
+        Self { writer, maps, stores, settings, clock, recorder, looks, held, started, seen }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, BTreeMap<String, Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long this process has looked.
+    pub(super) fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// A look has ended.
+    pub(super) fn show(&self, provider: &str, seen: Seen) {
+        self.seen().insert(provider.to_owned(), seen);
+    }
+
+    /// No class names this provider any more.
+    pub(super) fn forget(&self, provider: &str) {
+        self.seen().remove(provider);
+    }
+
+    /// The mark as it stands there now, from the API itself, after the leader of the Lease with
+    /// this UID has looked whether it has to be set.
+    pub(super) async fn hold(&self, lease: &str) -> Result<Option<Hold>, WriteError> {
+        let now = (self.clock.0)();
+        let before = self.held.get();
+        let data = self.change(|data| led_by(lease, data, now)).await?;
+        let hold = Hold::of(&data);
+        self.held.set(i64::from(hold.is_some()));
+        if let Some(hold) = hold.as_ref().filter(|_| before == 0) {
+            let since = said(hold);
+            let note = format!("orphans are only reported{since}: {}", hold.reason);
+            self.tell(OrphanEvent::Held, note);
+        }
+        Ok(hold)
+    }
+
+    /// Writes the ConfigMap if `edit` says that it changed it. Returns what stands there then.
+    async fn change(&self, edit: impl Fn(&mut Data) -> bool) -> Result<Data, WriteError> {
+        let mut last = WriteError::Conflict;
+        for _ in 0..ATTEMPTS {
+            let Some(mut map) = self.writer.get(&self.maps, CLUSTER_ID_CONFIG_MAP).await? else {
+                return Err(WriteError::NotFound);
+            };
+            let data = map.data.get_or_insert_default();
+            if !edit(data) {
+                return Ok(data.clone());
+            }
+            let written = data.clone();
+            match self.writer.replace_map(&self.maps, CLUSTER_ID_CONFIG_MAP, &map).await {
+                Ok(_) => return Ok(written),
+                Err(WriteError::Conflict) => last = WriteError::Conflict,
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(last)
+    }
+
+    fn tell(&self, event: OrphanEvent, note: String) {
+        tracing::warn!(reason = event.as_str(), "{note}");
+        let map = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(CLUSTER_ID_CONFIG_MAP.to_owned()),
+                namespace: Some(self.settings.home.clone()),
+                ..ObjectMeta::default()
+            },
+            ..ConfigMap::default()
+        };
+        let severity = if event.is_warning() { Severity::Warning } else { Severity::Normal };
+        self.recorder.record(Occurrence {
+            regarding: map.object_ref(&()),
+            severity,
+            reason: event.as_str(),
+            action: "CollectOrphans",
+            note,
+        });
+    }
+
+    /// The providers that classes name.
+    fn providers(&self) -> std::collections::BTreeSet<String> {
+        let classes = self.stores.classes.all();
+        classes.iter().map(|it| self.settings.driver_name(it.provider()).to_owned()).collect()
+    }
+
+    async fn listed(&self, provider: &str) -> Result<ListOrphansResponse, Refused> {
+        let data = self.change(|_| false).await.map_err(unavailable)?;
+        let (hold, set) = (Hold::of(&data), self.settings.orphans.mode);
+        let deleted = ostler_lifecycle::orphans::hold::mode(set, hold.as_ref()) == Mode::Delete;
+        let wanted = |name: &str| provider.is_empty() || provider == name;
+        let (uptime, seen) = (self.uptime(), self.seen());
+        let not_listed = self
+            .providers()
+            .into_iter()
+            .filter(|name| wanted(name) && !seen.get(name).is_some_and(|it| it.complete))
+            .collect();
+        let mut all: Vec<(&String, &Suspected)> = seen
+            .iter()
+            .filter(|(name, _)| wanted(name))
+            .flat_map(|(name, seen)| seen.suspected.iter().map(move |one| (name, one)))
+            .collect();
+        all.sort_by_key(|(_, one)| one.since);
+        let orphans = all.into_iter().map(|(name, one)| info(name, one, uptime, deleted)).collect();
+        Ok(ListOrphansResponse {
+            orphans,
+            hold: hold.map(|Hold { since, reason }| OrphanHold { since, reason }),
+            report_only: set == Mode::Report,
+            not_listed,
+            ..ListOrphansResponse::default()
+        })
+    }
+
+    async fn accepted(&self, since: &str) -> Result<usize, Refused> {
+        let refused = Mutex::new(None);
+        let lift = |data: &mut Data| {
+            let found = Hold::of(data);
+            if found.as_ref().is_some_and(|hold| hold.since == since) {
+                Hold::lift(data);
+                return true;
+            }
+            *refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+            false
+        };
+        self.change(lift).await.map_err(unavailable)?;
+        match refused.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            None => {}
+            Some(None) => {
+                return Err(Refused::NoSuchHold(
+                    "nothing holds the deletion of orphans".to_owned(),
+                ));
+            }
+            Some(Some(hold)) => {
+                let what = format!(
+                    "another mark was set{}: {}; list the orphans again",
+                    said(&hold),
+                    hold.reason
+                );
+                return Err(Refused::NoSuchHold(what));
+            }
+        }
+        self.held.set(0);
+        self.tell(OrphanEvent::Accepted, "orphans are deleted again, by hand".to_owned());
+        for provider in self.providers() {
+            self.looks.ask(&provider);
+        }
+        Ok(self.seen().values().map(|seen| seen.suspected.len()).sum())
+    }
+}
+
+fn info(provider: &str, one: &Suspected, uptime: Duration, deleted: bool) -> OrphanInfo {
+    let fate = match (one.confirmed, deleted) {
+        (_, false) => OrphanFate::Reported,
+        (false, true) => OrphanFate::ToBeConfirmed,
+        (true, true) => OrphanFate::ToBeDeleted,
+    };
+    OrphanInfo {
+        provider: provider.to_owned(),
+        provider_ids: one.orphan.provider_ids.clone(),
+        machine_name: one.orphan.machine_name.clone(),
+        machine_uid: one.orphan.machine_uid.clone(),
+        machine_class: one.orphan.class.clone(),
+        known_for: uptime.saturating_sub(one.since).try_into().ok(),
+        fate: fate.into(),
+        failures: one.failures,
+    }
+}
+
+/// ` since <time>`, if the mark has one.
+fn said(hold: &Hold) -> String {
+    if hold.since.is_empty() { String::new() } else { format!(" since {}", hold.since) }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn unavailable(failure: WriteError) -> Refused {
+    Refused::Unavailable(format!("ConfigMap {CLUSTER_ID_CONFIG_MAP}: {failure}"))
+}
+
+impl OrphanDesk for Desk {
+    fn list(&self, provider: String) -> BoxFuture<'_, Result<ListOrphansResponse, Refused>> {
+        Box::pin(async move { self.listed(&provider).await })
+    }
+
+    fn accept(&self, since: String) -> BoxFuture<'_, Result<usize, Refused>> {
+        Box::pin(async move { self.accepted(&since).await })
+    }
+}

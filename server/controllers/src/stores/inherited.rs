@@ -1,0 +1,43 @@
+//! What the core before this one wrote down last. A mirror that lags may not have it when the first
+//! driver is there, and what a driver holds is compared with it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ostler_api::Machine;
+
+use super::{MachineIndex, Stores};
+use crate::watch::Revision;
+
+/// Machines with an intent, by UID, as the API had them when this core began to lead. There are as
+/// many as operations that were in flight, so few beside all Machines.
+#[derive(Debug, Default)]
+pub(crate) struct Inherited(RwLock<HashMap<String, Arc<Machine>>>);
+
+impl Inherited {
+    /// Keeps those of the Machines that have an intent.
+    pub(crate) fn keep(&self, machines: impl IntoIterator<Item = Machine>) {
+        let intending = machines.into_iter().filter(|machine| machine.intent().is_some());
+        let mut kept = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(intending.map(|machine| (machine.uid().to_owned(), Arc::new(machine))));
+    }
+
+    fn get(&self, uid: &str) -> Option<Arc<Machine>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()
+    }
+}
+
+impl Stores {
+    /// The Machine with this UID, at the newest that is known of it.
+    pub(crate) fn machine_with_intent(&self, uid: &str) -> Option<Arc<Machine>> {
+        let found = self.machines.find(MachineIndex::Uid, uid);
+        let inherited = self.inherited.get(uid);
+        let [mirrored] = found.as_slice() else {
+            return inherited.filter(|_| found.is_empty());
+        };
+        let revision =
+            |machine: &Machine| Revision::of(machine.metadata.resource_version.as_deref());
+        let newer = |kept: &Arc<Machine>| revision(mirrored).is_older_than(revision(kept));
+        inherited.filter(newer).or_else(|| Some(Arc::clone(mirrored)))
+    }
+}

@@ -1,0 +1,254 @@
+//! Objects of a watch, each read on its own: one that is not as its kind says, or is deeper than anybody reads,
+//! is kept from the others and spoils none of them.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Number, Value};
+
+/// How deep an object is read: more than the API server of this project stores, which is 100 levels.
+/// `serde_json` stops at 127, and with it the list or the event that the object is in; what is deeper than this
+/// is skipped, which recurses over nothing.
+const DEPTH: usize = 110;
+
+/// An object as it came.
+#[derive(Debug, Clone)]
+pub enum Lenient<K> {
+    /// It is one of its kind.
+    Read(K),
+    /// It is there, and that is all that is known of it.
+    Unreadable(Box<Unreadable>),
+}
+
+/// An object that cannot be read.
+#[derive(Debug, Clone)]
+pub struct Unreadable {
+    /// Its name, namespace, UID and version, as far as they are there.
+    pub meta: ObjectMeta,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl<K: Resource<DynamicType = ()>> Resource for Lenient<K> {
+    type DynamicType = ();
+    type Scope = K::Scope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        K::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        K::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        K::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        K::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        match self {
+            Self::Read(object) => object.meta(),
+            Self::Unreadable(object) => &object.meta,
+        }
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        match self {
+            Self::Read(object) => object.meta_mut(),
+            Self::Unreadable(object) => &mut object.meta,
+        }
+    }
+}
+
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Lenient<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut too_deep = false;
+        let place = Place { left: DEPTH, too_deep: &mut too_deep };
+        let value = place.deserialize(deserializer)?;
+        let meta = meta_of(&value);
+        if too_deep {
+            let why = format!("it is nested deeper than {DEPTH} levels");
+            return Ok(Self::Unreadable(Box::new(Unreadable { meta, why })));
+        }
+        Ok(match serde_json::from_value(value) {
+            Ok(object) => Self::Read(object),
+            Err(error) => Self::Unreadable(Box::new(Unreadable { meta, why: error.to_string() })),
+        })
+    }
+}
+
+fn meta_of(object: &Value) -> ObjectMeta {
+    let text = |name: &str| object.get("metadata")?.get(name)?.as_str().map(str::to_owned);
+    ObjectMeta {
+        name: text("name"),
+        namespace: text("namespace"),
+        uid: text("uid"),
+        resource_version: text("resourceVersion"),
+        ..ObjectMeta::default()
+    }
+}
+
+/// Reads a value as `serde_json::Value` does, down to some level.
+struct Place<'a> {
+    left: usize,
+    too_deep: &'a mut bool,
+}
+
+impl<'de> DeserializeSeed<'de> for Place<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        if self.left > 0 {
+            return deserializer.deserialize_any(self);
+        }
+        // Whatever it is: a plain value as deep as this is skipped as well.
+        *self.too_deep = true;
+        deserializer.deserialize_ignored_any(IgnoredAny).map(|IgnoredAny| Value::Null)
+    }
+}
+
+impl<'de> Visitor<'de> for Place<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        let left = self.left - 1;
+        loop {
+            let place = Place { left, too_deep: &mut *self.too_deep };
+            match access.next_element_seed(place)? {
+                Some(item) => items.push(item),
+                None => return Ok(Value::Array(items)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        let left = self.left - 1;
+        while let Some(name) = access.next_key::<String>()? {
+            let place = Place { left, too_deep: &mut *self.too_deep };
+            fields.insert(name, access.next_value_seed(place)?);
+        }
+        Ok(Value::Object(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::{ObjectList, WatchEvent};
+    use ostler_api::MachineClass;
+    use serde_json::json;
+
+    use super::*;
+
+    fn class(name: &str, provider_spec: &str) -> String {
+        let metadata = json!({"name": name, "namespace": "default", "resourceVersion": "7"});
+        format!(
+            r#"{{"apiVersion":"machine.sapcloud.io/v1alpha1","kind":"MachineClass","metadata":{metadata},
+                "provider":"p.example.com","providerSpec":{provider_spec}}}"#
+        )
+    }
+
+    fn deep(levels: usize) -> String {
+        format!("{}{}", r#"{"a":"#.repeat(levels), "1".to_owned() + &"}".repeat(levels))
+    }
+
+    fn read(text: &str) -> MachineClass {
+        match serde_json::from_str(text).unwrap() {
+            Lenient::Read(object) => object,
+            Lenient::Unreadable(object) => panic!("{}", object.why),
+        }
+    }
+
+    fn unreadable(text: &str) -> Unreadable {
+        match serde_json::from_str::<Lenient<MachineClass>>(text).unwrap() {
+            Lenient::Read(_) => panic!("it can be read: {text:.200}"),
+            Lenient::Unreadable(object) => *object,
+        }
+    }
+
+    #[test]
+    fn an_object_of_its_kind_is_read_as_it_would_be_without_us() {
+        let text = class("a", r#"{"n":[1,-1,1.5,18446744073709551615],"t":"x","b":true,"z":null}"#);
+        let direct: MachineClass = serde_json::from_str(&text).unwrap();
+        assert_eq!(json!(read(&text)), json!(direct));
+    }
+
+    #[test]
+    fn of_an_object_that_cannot_be_read_its_name_is_known_and_what_is_wrong() {
+        let wrong = class("a", "{}").replace("\"p.example.com\"", "[1]");
+        for (text, why) in [(wrong, "invalid type"), (class("a", &deep(200_000)), "110 levels")] {
+            let unreadable = unreadable(&text);
+            assert_eq!(unreadable.meta.name.as_deref(), Some("a"));
+            assert_eq!(unreadable.meta.namespace.as_deref(), Some("default"));
+            assert_eq!(unreadable.meta.resource_version.as_deref(), Some("7"));
+            assert!(unreadable.why.contains(why), "{}", unreadable.why);
+        }
+        for text in ["null", "7", "[]", r#"{"metadata":3}"#] {
+            assert_eq!(unreadable(text).meta, ObjectMeta::default(), "{text}");
+        }
+    }
+
+    #[test]
+    fn whatever_our_own_api_server_stores_is_read() {
+        // With the class and its spec around it.
+        assert_eq!(read(&class("a", &deep(99))).metadata.name.as_deref(), Some("a"));
+        assert!(unreadable(&class("a", &deep(DEPTH))).why.contains("levels"));
+    }
+
+    #[test]
+    fn one_that_cannot_be_read_spoils_neither_its_list_nor_an_event() {
+        let items =
+            [class("a", "{}"), "null".to_owned(), class("b", &deep(5000)), class("c", "{}")];
+        let list = format!(
+            r#"{{"apiVersion":"v1","kind":"List","metadata":{{"resourceVersion":"9"}},"items":[{}]}}"#,
+            items.join(",")
+        );
+        let list: ObjectList<Lenient<MachineClass>> = serde_json::from_str(&list).unwrap();
+        let read = list.items.iter().map(|item| matches!(item, Lenient::Read(_)));
+        assert_eq!(read.collect::<Vec<_>>(), [true, false, false, true]);
+        let event = format!(r#"{{"type":"MODIFIED","object":{}}}"#, class("b", &deep(5000)));
+        let event: WatchEvent<Lenient<MachineClass>> = serde_json::from_str(&event).unwrap();
+        assert!(matches!(event, WatchEvent::Modified(Lenient::Unreadable(_))));
+    }
+}

@@ -1,0 +1,32 @@
+//! An instance that its driver calls not ours, and that the operator lets be. It is the only way, but
+//! for the word of a driver, in which a Machine goes that may have an instance: `force-deletion` is no
+//! such way, for it is set routinely and means a short drain.
+
+use ostler_api::{
+    Machine,
+    machine::{MachineStatus, WaitReason},
+    names,
+};
+
+use super::{
+    State,
+    pass::{End, Pass, Turn},
+};
+use crate::plan::EventReason;
+
+/// The instance that the driver called not ours, and that the annotation names: the Machine goes
+/// without it.
+pub fn named<'a>(machine: &'a Machine, status: &MachineStatus) -> Option<&'a str> {
+    let retry =
+        status.retry.as_ref().filter(|retry| retry.reason == WaitReason::InstanceNotOurs)?;
+    let named = machine.annotation(names::annotation::ABANDON_INSTANCE)?;
+    (!named.is_empty() && retry.provider_id.as_deref() == Some(named)).then_some(named)
+}
+
+/// Ends the deletion if the operator abandoned this very instance. Its Node stays with it.
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Option<Turn> {
+    let provider_id = named(pass.machine, &pass.status)?.to_owned();
+    pass.end = Some(End::Abandoned);
+    pass.event(true, EventReason::InstanceAbandoned, provider_id);
+    Some(Turn::To(State::Finishing))
+}

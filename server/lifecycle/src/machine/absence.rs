@@ -1,0 +1,86 @@
+//! What "there is no instance" proves. A driver finds what it made by its tags. Of an instance that
+//! another controller made, and that was never adopted, it may know nothing while it runs: there
+//! "none" is a doubt, upon which nothing is failed, replaced or forgotten.
+
+use ostler_api::{
+    driver::{ErrorCode, OperationKind},
+    machine::{Machine, MachineConditionType, MachinePhase, MachineStatus, Retry, WaitReason},
+};
+
+use super::{
+    conditions,
+    pass::{Pass, after},
+};
+use crate::{
+    node,
+    snapshot::{AdoptByName, ClassFacts},
+};
+
+/// How long after the first "none" the deletion of a Machine that was never adopted is asked for
+/// again: lists of infrastructures lag behind.
+const SECOND_LOOK: std::time::Duration = std::time::Duration::from_mins(1);
+
+/// Whether "none" proves that there is none: of a Machine whose instance we made, began to make or
+/// adopted, and of one that nobody has done anything for.
+pub fn is_proof(machine: &Machine, status: &MachineStatus) -> bool {
+    let made =
+        conditions::reason(status, &MachineConditionType::InstanceCreated) == Some(node::MADE);
+    let ours = status.instance_uid.as_deref() == Some(machine.uid())
+        || status.creation_started_at.is_some()
+        || made;
+    ours || is_fresh(machine, status)
+}
+
+/// No controller began to make anything; one that we gave up before that says why.
+fn is_fresh(machine: &Machine, status: &MachineStatus) -> bool {
+    let untouched = matches!(status.machine_phase(), MachinePhase::New | MachinePhase::Terminating);
+    machine.provider_id().is_none() && (untouched || status.failure_reason.is_some())
+}
+
+/// Why nothing is made though the driver finds nothing: another controller may have made an instance for this
+/// Machine. `None`: nobody did, or the operator said what to do.
+pub(crate) fn doubt(pass: &Pass<'_>, class: &ClassFacts) -> Option<(WaitReason, &'static str)> {
+    if is_proof(pass.machine, &pass.status) {
+        return None;
+    }
+    if pass.provider_id().is_some() {
+        let text = "the driver finds no instance of this provider id, and never made one for this machine: \
+                    nothing is made in its place; if the instance is gone, delete the machine";
+        return Some((WaitReason::AbsenceUnconfirmed, text));
+    }
+    let undecided = pass.snap.settings.adopt_by_name(class) == AdoptByName::Undecided;
+    undecided.then_some((
+        WaitReason::AdoptionUndecided,
+        "another controller began this machine, and may have made its instance: set annotation \
+         ostler.dev/adopt-by-name on the class to \"true\" (take over what has its name) or \"false\"",
+    ))
+}
+
+/// Whether the driver was asked by id and said "none", and is to be asked by name.
+pub(crate) fn is_asked_again(status: &MachineStatus) -> bool {
+    status.retry.as_ref().is_some_and(|retry| {
+        retry.reason == WaitReason::AbsenceUnconfirmed
+            && retry.kind == OperationKind::DeleteMachine.into()
+    })
+}
+
+/// Takes "none" as the answer to a deletion. True: the instance is gone.
+pub(crate) fn accept(pass: &mut Pass<'_>) -> bool {
+    if is_proof(pass.machine, &pass.status) || is_asked_again(&pass.status) {
+        return true;
+    }
+    let text = "the driver finds no instance, and did not make this machine's: it is asked once more, \
+                by the name of the machine";
+    pass.status.retry = Some(Retry {
+        kind: OperationKind::DeleteMachine.into(),
+        code: ErrorCode::NotFound.name().to_owned(),
+        reason: WaitReason::AbsenceUnconfirmed,
+        message: Some(text.to_owned()),
+        failures: 1,
+        not_before: Some(after(pass.snap.now, SECOND_LOOK).into()),
+        class_revision: None,
+        secret_revision: None,
+        provider_id: None,
+    });
+    false
+}

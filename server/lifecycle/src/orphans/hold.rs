@@ -1,0 +1,150 @@
+//! The mark by which orphans are only reported.
+//!
+//! An API that was restored from a backup knows nothing of the instances made since: to it they are
+//! orphans, and they are somebody's machines. So whenever the API may not be the one that the
+//! instances were made by, they are kept until an operator has seen them. The mark stands in the
+//! ConfigMap with the cluster id, where every core finds it and anybody can set it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::Mode;
+
+/// What the ConfigMap says, by key.
+pub type Data = BTreeMap<String, String>;
+
+/// Key of the mark. Whatever its value is, nothing is deleted.
+const MARK: &str = "orphans";
+/// The value that is written.
+const REPORT_ONLY: &str = "report-only";
+/// Key of the time at which it was set.
+const SINCE: &str = "orphansSince";
+/// Key of the reason for which it was set.
+const REASON: &str = "orphansReason";
+/// Key of the UID of the Lease that the last leader held.
+const LEASE: &str = "lease";
+
+/// Orphans are only reported, until an operator accepts that they are deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// Since when, as it is written there; names this mark. Empty for one that was set by hand.
+    pub since: String,
+    /// Why, for people.
+    pub reason: String,
+}
+
+impl Hold {
+    /// A mark that is set now.
+    pub fn new(now: Timestamp, reason: impl Into<String>) -> Self {
+        Self { since: now.to_string(), reason: reason.into() }
+    }
+
+    /// The mark that stands there.
+    pub fn of(data: &Data) -> Option<Self> {
+        data.get(MARK)?;
+        let text = |key| data.get(key).cloned().unwrap_or_default();
+        let reason = Some(text(REASON)).filter(|reason| !reason.is_empty());
+        let by_hand = || format!("key {MARK:?} was set by hand");
+        Some(Self { since: text(SINCE), reason: reason.unwrap_or_else(by_hand) })
+    }
+
+    /// Sets the mark. One that stands there already stays as it is: it is the older one.
+    pub fn set(self, data: &mut Data) {
+        if data.contains_key(MARK) {
+            return;
+        }
+        data.insert(MARK.to_owned(), REPORT_ONLY.to_owned());
+        data.insert(SINCE.to_owned(), self.since);
+        data.insert(REASON.to_owned(), self.reason);
+    }
+
+    /// Takes the mark away.
+    pub fn lift(data: &mut Data) {
+        for key in [MARK, SINCE, REASON] {
+            data.remove(key);
+        }
+    }
+}
+
+/// A leader holds the Lease with this UID: whether what stands there has to be changed.
+///
+/// Another Lease than that of the leader before was deleted and made again: by hand, or since the
+/// API was restored object by object. Nobody can tell which, so the mark is set.
+pub fn led_by(lease: &str, data: &mut Data, now: Timestamp) -> bool {
+    let before = data.insert(LEASE.to_owned(), lease.to_owned());
+    match before {
+        Some(before) if before == lease => false,
+        Some(before) => {
+            let reason = format!(
+                "the Lease of the leader was made again ({lease} after {before}), as it is when the API was restored"
+            );
+            Hold::new(now, reason).set(data);
+            true
+        }
+        None => true,
+    }
+}
+
+/// What is done about an orphan, given what the operator set and the mark.
+pub fn mode(set: Mode, hold: Option<&Hold>) -> Mode {
+    if hold.is_some() { Mode::Report } else { set }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_mark_reads_as_it_was_set_and_is_gone_once_it_is_lifted() {
+        let mut data = Data::from([("clusterID".to_owned(), "c".to_owned())]);
+        assert_eq!(Hold::of(&data), None);
+        let hold = Hold::new(at(7), "restored");
+        hold.clone().set(&mut data);
+        assert_eq!(Hold::of(&data), Some(hold));
+        Hold::lift(&mut data);
+        assert_eq!(data, Data::from([("clusterID".to_owned(), "c".to_owned())]));
+    }
+
+    #[test]
+    fn the_first_reason_stays_until_it_is_lifted() {
+        let mut data = Data::new();
+        Hold::new(at(1), "first").set(&mut data);
+        Hold::new(at(2), "second").set(&mut data);
+        assert_eq!(Hold::of(&data), Some(Hold::new(at(1), "first")));
+    }
+
+    #[test]
+    fn a_mark_set_by_hand_holds_whatever_its_value_is() {
+        for value in ["report-only", "report", "delete", ""] {
+            let data = Data::from([("orphans".to_owned(), value.to_owned())]);
+            assert!(Hold::of(&data).unwrap().reason.contains("by hand"), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn inv_2_nothing_is_deleted_under_a_mark() {
+        let hold = Hold::new(at(1), "restored");
+        assert_eq!(mode(Mode::Delete, Some(&hold)), Mode::Report);
+        assert_eq!(mode(Mode::Delete, None), Mode::Delete);
+        assert_eq!(mode(Mode::Report, None), Mode::Report);
+    }
+
+    #[test]
+    fn another_lease_than_the_last_leaders_sets_the_mark_and_the_same_one_does_not() {
+        let mut data = Data::new();
+        assert!(led_by("one", &mut data, at(1)), "it is written down");
+        assert_eq!(Hold::of(&data), None, "the first leader of all");
+        assert!(!led_by("one", &mut data, at(2)));
+        assert_eq!(Hold::of(&data), None);
+        assert!(led_by("two", &mut data, at(3)));
+        let hold = Hold::of(&data).unwrap();
+        assert!(hold.reason.contains("two after one"), "{hold:?}");
+        assert!(!led_by("two", &mut data, at(4)));
+        assert_eq!(Hold::of(&data), Some(hold), "until somebody accepts it");
+    }
+}

@@ -1,0 +1,157 @@
+//! The calls of connections at a gate: which ones may be at work before it is known whose they are.
+
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::Limited;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response};
+use tonic::codegen::{Bytes, StdError};
+use tower::{Layer, Service};
+
+use super::Turn;
+use super::guarded::Admitted;
+
+/// Bytes of the requests of one call that is no long stream of the service. The largest honest one,
+/// a long session of reflection, has a tenth; what is not read yet is bounded by [`WINDOW`].
+const REQUEST_BYTES: usize = 64 << 10;
+/// What a peer may send on a connection before it is read, in bytes.
+pub(crate) const WINDOW: u32 = 256 << 10;
+
+/// Lets calls learn of the [`Pass`](super::Pass) of their connection, and bounds those that are not
+/// authenticated. `C` is what the connections say of themselves.
+pub struct GateLayer<C> {
+    /// Calls whose path starts so are authenticated by those who answer them.
+    own: &'static str,
+    /// The one that is a long stream.
+    stream: &'static str,
+    info: PhantomData<fn() -> C>,
+}
+
+impl<C> GateLayer<C> {
+    /// Calls of service `own`, written as `/name/`, are authenticated; `stream` is the path of the
+    /// one among them whose requests have no end.
+    pub fn new(own: &'static str, stream: &'static str) -> Self {
+        Self { own, stream, info: PhantomData }
+    }
+}
+
+impl<C> Clone for GateLayer<C> {
+    fn clone(&self) -> Self {
+        Self::new(self.own, self.stream)
+    }
+}
+
+impl<C> std::fmt::Debug for GateLayer<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GateLayer").field("own", &self.own).finish_non_exhaustive()
+    }
+}
+
+impl<S, C> Layer<S> for GateLayer<C> {
+    type Service = Gated<S, C>;
+
+    fn layer(&self, inner: S) -> Gated<S, C> {
+        Gated { inner, layer: self.clone() }
+    }
+}
+
+/// A service behind a gate.
+pub struct Gated<S, C> {
+    inner: S,
+    layer: GateLayer<C>,
+}
+
+impl<S: Clone, C> Clone for Gated<S, C> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), layer: self.layer.clone() }
+    }
+}
+
+impl<S, C> std::fmt::Debug for Gated<S, C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gated").field("layer", &self.layer).finish_non_exhaustive()
+    }
+}
+
+impl<S, C, B> Service<Request<Body>> for Gated<S, C>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<StdError>,
+    C: Clone + Send + Sync + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let own = request.uri().path().starts_with(self.layer.own);
+        if request.uri().path() != self.layer.stream {
+            request = request.map(|body| Body::new(Limited::new(body, REQUEST_BYTES)));
+        }
+        let Some(Admitted { info, pass }) = request.extensions_mut().remove::<Admitted<C>>() else {
+            let answer = self.inner.call(request);
+            return Box::pin(async move { Ok(answer.await?.map(Body::new)) });
+        };
+        pass.called();
+        let turn = if own && pass.is_known() { None } else { Some(pass.turn()) };
+        let turn = match turn {
+            None => None,
+            Some(Some(turn)) => Some(turn),
+            Some(None) => {
+                let message = "too many calls on this connection that show no token";
+                let refused = Status::resource_exhausted(message).into_http();
+                return Box::pin(std::future::ready(Ok(refused)));
+            }
+        };
+        request.extensions_mut().insert(info);
+        request.extensions_mut().insert(pass.clone());
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answer.await?;
+            // Whose call it is has been found out.
+            let turn = turn.filter(|_| !(own && pass.is_known()));
+            Ok(answer.map(|body| match turn {
+                Some(turn) => Body::new(Held { body, _turn: turn }),
+                None => Body::new(body),
+            }))
+        })
+    }
+}
+
+/// An answer that has a turn until it ended.
+struct Held<B> {
+    body: B,
+    _turn: Turn,
+}
+
+impl<B: HttpBody + Unpin> HttpBody for Held<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,53 @@
+//! What is written down of the operation of a target: what a driver says that it holds is compared
+//! with it.
+
+use std::fmt;
+
+use ostler_api::driver::OperationKind;
+use ostler_proto::v1alpha1::{ObjectRevision, Target};
+
+use crate::Term;
+
+/// The mutation that was written down for a target before it was sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecordedOperation {
+    /// Its id.
+    pub operation_id: String,
+    /// Its verb.
+    pub kind: OperationKind,
+    /// Its intent.
+    pub idempotency_key: String,
+    /// Term of the core that decided it.
+    pub term: Term,
+    /// The object, as the API has it.
+    pub target: Target,
+    /// Its class, as the API has it, at the revision that the operation was sent with.
+    pub class: ObjectRevision,
+    /// Provider of that class, as written there.
+    pub provider: String,
+}
+
+/// Looks up what is written down for the target with a UID.
+pub(crate) struct Records(Box<Find>);
+
+type Find = dyn Fn(&str) -> Option<RecordedOperation> + Send + Sync;
+
+impl Records {
+    /// Asks `find`, which must answer at once.
+    pub(crate) fn new(
+        find: impl Fn(&str) -> Option<RecordedOperation> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Box::new(find))
+    }
+
+    /// What is written down for this target.
+    pub(crate) fn find(&self, target_uid: &str) -> Option<RecordedOperation> {
+        (self.0)(target_uid)
+    }
+}
+
+impl fmt::Debug for Records {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Records").finish_non_exhaustive()
+    }
+}

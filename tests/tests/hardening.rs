@@ -1,0 +1,228 @@
+//! What nobody can take away in passing: who gets the core's token, what reaches a terminal, and where crates come from.
+
+#![expect(clippy::expect_used, reason = "tests")]
+
+use std::path::Path;
+use std::process::Command;
+
+use ostler_tests::repository::files;
+use ostler_tests::tools::{self, root};
+use serde_json::{Value, json};
+
+/// Where Kubernetes puts a ServiceAccount's token, and clients look for it.
+const TOKEN_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// The objects of a folder as kubectl would apply them; `None` without kubectl.
+fn rendered(folder: &str) -> Option<Vec<Value>> {
+    let kubectl = tools::kubectl()?;
+    let output = Command::new(kubectl).arg("kustomize").arg(root().join(folder)).output();
+    let output = output.expect("kubectl runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(serde_saphyr::from_multiple(&String::from_utf8_lossy(&output.stdout)).expect("YAML"))
+}
+
+fn list<'a>(object: &'a Value, path: &str) -> &'a [Value] {
+    object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The names of the volumes of a pod that hold a token of the API server: one without an audience of its own.
+fn token_volumes(pod: &Value) -> Vec<&Value> {
+    let is_token = |source: &Value| {
+        let token = &source["serviceAccountToken"];
+        token.is_object() && token.get("audience").is_none()
+    };
+    let holds = |volume: &&Value| list(volume, "/projected/sources").iter().any(is_token);
+    list(pod, "/volumes").iter().filter(holds).map(|volume| &volume["name"]).collect()
+}
+
+/// Names of the containers that mount one of these volumes.
+fn that_mount<'a>(pod: &'a Value, volumes: &[&Value]) -> Vec<&'a Value> {
+    let mounts = |container: &&Value| {
+        let mounted = list(container, "/volumeMounts").iter();
+        mounted.map(|mount| &mount["name"]).any(|name| volumes.contains(&name))
+    };
+    list(pod, "/containers").iter().filter(mounts).map(|container| &container["name"]).collect()
+}
+
+/// A process that was taken over has nothing to climb with.
+fn assert_restricted(pod: &Value) {
+    assert_eq!(pod["automountServiceAccountToken"], json!(false));
+    let shared = &pod["securityContext"];
+    assert_eq!(shared["runAsNonRoot"], json!(true));
+    assert!(shared["runAsUser"].as_u64().is_some_and(|user| user > 0), "{shared}");
+    assert_eq!(shared["seccompProfile"], json!({"type": "RuntimeDefault"}));
+    for key in ["hostNetwork", "hostPID", "hostIPC"] {
+        assert!(pod.get(key).is_none(), "{key}");
+    }
+    let all = list(pod, "/containers").iter().chain(list(pod, "/initContainers"));
+    for container in all {
+        let own = &container["securityContext"];
+        let name = &container["name"];
+        assert_eq!(own["allowPrivilegeEscalation"], json!(false), "{name}");
+        assert_eq!(own["readOnlyRootFilesystem"], json!(true), "{name}");
+        assert_eq!(own["capabilities"], json!({"drop": ["ALL"]}), "{name}");
+        for key in ["privileged", "runAsUser", "runAsNonRoot", "seccompProfile"] {
+            assert!(own.get(key).is_none(), "{name} says {key}, which the pod has for all");
+        }
+    }
+}
+
+#[test]
+fn in_the_deployment_only_the_core_has_its_token_and_no_container_can_climb() {
+    let Some(objects) = rendered("deploy/base") else { return };
+    let deployment = objects.iter().find(|it| it["kind"] == "Deployment").expect("a Deployment");
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert_restricted(pod);
+    assert_eq!(list(pod, "/containers").len(), 2);
+    let volumes = token_volumes(pod);
+    assert_eq!(volumes.len(), 1, "{volumes:?}");
+    assert_eq!(that_mount(pod, &volumes), ["core"]);
+    let core = &list(pod, "/containers")[0];
+    let at = list(core, "/volumeMounts").iter().find(|mount| mount["name"] == *volumes[0]);
+    assert_eq!(at.expect("it is mounted")["mountPath"], TOKEN_DIRECTORY);
+    let volume = list(pod, "/volumes").iter().find(|it| it["name"] == *volumes[0]);
+    let text = volume.expect("it is there").to_string();
+    for file in ["\"path\":\"token\"", "\"path\":\"ca.crt\"", "\"path\":\"namespace\""] {
+        assert!(text.contains(file), "a client in the pod needs {file}: {text}");
+    }
+}
+
+#[test]
+fn nothing_but_the_metrics_of_the_deployment_is_reached_from_the_network() {
+    let Some(objects) = rendered("deploy/base") else { return };
+    let of_kind = |kind: &str| objects.iter().find(|it| it["kind"] == kind).expect("it is there");
+    let (policy, deployment) = (of_kind("NetworkPolicy"), of_kind("Deployment"));
+    let pods = &deployment["spec"]["template"];
+    assert_eq!(policy["spec"]["podSelector"]["matchLabels"], pods["metadata"]["labels"]);
+    assert_eq!(policy["metadata"]["namespace"], deployment["metadata"]["namespace"]);
+    assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress"]));
+    let ingress = json!([{"ports": [{"protocol": "TCP", "port": "metrics"}]}]);
+    assert_eq!(policy["spec"]["ingress"], ingress);
+}
+
+#[test]
+fn the_example_of_a_driver_of_its_own_has_a_token_for_the_core_alone_and_the_label_that_lets_it_in()
+{
+    let folder = root().join("deploy/examples/driver-access");
+    let read = |name: &str| -> Vec<Value> {
+        let text = std::fs::read_to_string(folder.join(name)).expect(name);
+        serde_saphyr::from_multiple(&text).expect("YAML")
+    };
+    let (objects, policies) = (read("pod.yaml"), read("network-policy.yaml"));
+    let pod = objects.iter().find(|it| it["kind"] == "Pod").expect("a Pod");
+    assert_restricted(&pod["spec"]);
+    assert_eq!(token_volumes(&pod["spec"]), [&Value::Null; 0]);
+    let asked = &policies[0]["spec"]["ingress"][0]["from"][0]["podSelector"]["matchLabels"];
+    let labels = pod["metadata"]["labels"].as_object().expect("labels");
+    for (key, value) in asked.as_object().expect("labels are asked for") {
+        assert_eq!(labels.get(key), Some(value), "{key}");
+    }
+}
+
+/// What writes to a terminal.
+const PRINTS: [&str; 7] =
+    ["print!", "println!", "eprint!", "eprintln!", "stdout()", "stderr()", "/dev/tty"];
+/// The only ways of the command to a terminal: all that is said goes through `terminal::line` or `terminal::lines` there.
+const DOORS: [&str; 2] = ["cli/src/log.rs", "cli/src/screen.rs"];
+
+#[test]
+fn nothing_of_the_command_or_the_suite_reaches_a_terminal_unescaped() {
+    let mut wrong = Vec::new();
+    for file in files().expect("git answers") {
+        let path = file.path.display().to_string();
+        let ours = path.starts_with("cli/src/") || path.starts_with("sdk/conformance/src/");
+        let rust = file.path.extension().is_some_and(|kind| kind == "rs");
+        if !ours || !rust || DOORS.contains(&path.as_str()) {
+            continue;
+        }
+        for (number, line) in file.text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            if PRINTS.iter().any(|print| code.contains(print)) {
+                wrong.push(format!("{path}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "say it with log::say, log::page, log::note or log::error: {wrong:#?}"
+    );
+    for door in DOORS {
+        assert!(root().join(door).is_file(), "{door} is no more: name the one in its place");
+    }
+}
+
+/// The lists of `deny.toml` that a key has.
+fn allowed(key: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("deny.toml")).expect("deny.toml");
+    let list = text.split(&format!("\n{key} = [")).nth(1).expect(key);
+    let list = list.split(']').next().unwrap_or_default();
+    list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// Whether every part of a licence expression has a choice that is allowed.
+fn is_allowed(expression: &str, allowed: &[String]) -> bool {
+    expression.split(" AND ").all(|part| {
+        let choices = part.trim_matches(['(', ')', ' ']).replace('/', " OR ");
+        choices.split(" OR ").any(|choice| allowed.iter().any(|it| it == choice.trim()))
+    })
+}
+
+#[test]
+fn every_crate_comes_from_crates_io_and_has_a_licence_that_is_allowed() {
+    let sources = allowed("allow-registry");
+    for lock in ["Cargo.lock", "fuzz/Cargo.lock"] {
+        let text = std::fs::read_to_string(root().join(lock)).expect(lock);
+        for line in text.lines().filter(|line| line.starts_with("source = ")) {
+            let source = line.trim_start_matches("source = \"registry+").trim_end_matches('"');
+            assert!(sources.iter().any(|it| it == source), "{lock}: {line}");
+        }
+    }
+    let (licences, metadata) = (allowed("allow"), metadata());
+    let wrong: Vec<String> = list(&metadata, "/packages")
+        .iter()
+        .filter(|it| !is_allowed(it["license"].as_str().unwrap_or_default(), &licences))
+        .map(|it| format!("{} {}: {}", it["name"], it["version"], it["license"]))
+        .collect();
+    assert!(list(&metadata, "/packages").len() > 100);
+    assert!(wrong.is_empty(), "licences that deny.toml does not allow: {wrong:#?}");
+}
+
+/// What cargo knows of all crates that are used here.
+fn metadata() -> Value {
+    let version = Command::new("rustc").arg("-vV").output().expect("rustc runs");
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("a host");
+    // Crates for other platforms need not be here.
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--offline",
+            "--locked",
+            "--format-version",
+            "1",
+            "--filter-platform",
+            host,
+        ])
+        .current_dir(Path::new(root()))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("cargo writes JSON")
+}
+
+#[test]
+fn a_licence_is_judged_by_each_of_its_parts() {
+    let allowed = ["MIT", "Apache-2.0"].map(str::to_owned);
+    for (expression, good) in [
+        ("MIT", true),
+        ("MIT/Apache-2.0", true),
+        ("Apache-2.0 / MIT", true),
+        ("GPL-3.0-only OR MIT", true),
+        ("(GPL-3.0-only OR MIT) AND Apache-2.0", true),
+        ("MIT AND GPL-3.0-only", false),
+        ("GPL-3.0-only", false),
+        ("", false),
+    ] {
+        assert_eq!(is_allowed(expression, &allowed), good, "{expression}");
+    }
+}
