@@ -26,6 +26,7 @@ fn holds(arguments: &[&str]) {
 
 fn trace(seed: &str) -> String {
     let output = sim(&["--replay", seed, "--timeline"]);
+    assert!(output.status.success(), "seed {seed} breaks no rule");
     String::from_utf8(output.stdout).expect("traces are text")
 }
 

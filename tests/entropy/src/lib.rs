@@ -11,6 +11,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 static SEEDED: AtomicBool = AtomicBool::new(false);
 static STATE: AtomicU64 = AtomicU64::new(0);
@@ -57,14 +58,29 @@ pub unsafe extern "C" fn getrandom(buffer: *mut c_void, length: usize, flags: c_
     isize::try_from(length).unwrap_or(isize::MAX)
 }
 
+/// How often [`fork`] looks for threads that are about to end, and how long it waits in between: ten
+/// seconds in all, on a machine that has other work.
+const LOOKS: u32 = 10_000;
+const LOOK: Duration = Duration::from_millis(1);
+
 /// Another process that goes on from here: its id for the parent, nothing for the child.
 ///
+/// A thread that was joined is in the kernel's list a moment longer: the kernel wakes whoever joins
+/// it, and removes it from the list afterwards. So this waits for that.
+///
 /// # Errors
-/// The process has more than one thread (only the one that calls would go on, and what the others
+/// The process keeps more than one thread (only the one that calls would go on, and what the others
 /// hold would be held for ever), or the system has no room for another one.
 #[expect(unsafe_code, reason = "there is no safe way to fork")]
 pub fn fork() -> io::Result<Option<u32>> {
-    let threads = std::fs::read_dir("/proc/self/task")?.count();
+    let mut threads = threads()?;
+    for _ in 0..LOOKS {
+        if threads == 1 {
+            break;
+        }
+        std::thread::sleep(LOOK);
+        threads = self::threads()?;
+    }
     if threads != 1 {
         return Err(io::Error::other(format!("{threads} threads run, and only one can go on")));
     }
@@ -74,6 +90,10 @@ pub fn fork() -> io::Result<Option<u32>> {
         0 => Ok(None),
         child => Ok(Some(child.unsigned_abs())),
     }
+}
+
+fn threads() -> io::Result<usize> {
+    Ok(std::fs::read_dir("/proc/self/task")?.count())
 }
 
 /// Waits until a child has ended: which, and with what status (its exit code, or 128 and its signal).
