@@ -64,6 +64,9 @@ pub enum What {
     /// A client that knows only the types of machine-controller-manager writes a machine back, object and status,
     /// after it deleted it if that is said: as the MachineSet controller there does.
     TypedPut { machine: u8, delete: bool },
+    /// A user puts the file back from which a machine was made: `kubectl replace`. Annotations, labels, finalizers
+    /// and the provider id are gone then.
+    OldFile { machine: u8 },
     /// Somebody deletes an instance by hand.
     Vanish { machine: u8 },
     /// SIGKILL, and a new process so many milliseconds later; after so many more writes, in the
@@ -204,6 +207,7 @@ impl What {
             Self::CutWatches { .. } => "cut-watches",
             Self::TearAway { .. } => "tear-away",
             Self::TypedPut { .. } => "typed-put",
+            Self::OldFile { .. } => "old-file",
             Self::Vanish { .. } => "vanish",
             Self::Weather { kind, .. } => kind.word(),
             Self::Create { .. }
@@ -244,6 +248,7 @@ impl Plan {
         }
         steps.extend(false_hellos(seed, length, &steps));
         steps.extend(typed_puts(seed, length));
+        steps.extend(old_files(seed, length));
         steps.sort_by_key(|step| step.at);
         let cores = u8::try_from(dice.between(1, 4)).unwrap_or(1);
         let drivers = u8::try_from(dice.between(1, 3)).unwrap_or(1);
@@ -297,6 +302,19 @@ fn typed_puts(seed: u64, length: u64) -> Vec<Step> {
         what: What::TypedPut { machine: small(&dice, MACHINES), delete: dice.percent(30) },
     };
     (0..dice.between(1, 8)).map(put).collect()
+}
+
+/// Users with old files, by dice of their own too.
+fn old_files(seed: u64, length: u64) -> Vec<Step> {
+    let dice = Dice::new(seed.rotate_left(23));
+    if !dice.percent(15) {
+        return Vec::new();
+    }
+    let put = |_| Step {
+        at: dice.between(0, length),
+        what: What::OldFile { machine: small(&dice, MACHINES) },
+    };
+    (0..dice.between(1, 5)).map(put).collect()
 }
 
 /// Clocks are a little wrong, or jump.

@@ -1,10 +1,10 @@
 //! What users do, and the objects that they apply.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::LazyLock;
 
-use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
@@ -14,6 +14,7 @@ use kube::api::{
 use kube::{Client, Resource};
 use ostler_api::MachineClass;
 use ostler_api::machine::Machine;
+use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -205,6 +206,24 @@ impl Users {
         };
         machine.metadata.resource_version = written.metadata.resource_version;
         api.replace(name, &PostParams::default(), &machine).await.ok();
+    }
+
+    /// Replaces a machine by what was in the file from which it was made.
+    pub async fn put_old_file(&self, name: &str) {
+        let api = Api::<Machine>::default_namespaced(self.client());
+        let Ok(Some(machine)) = api.get_opt(name).await else { return };
+        let mut old = Machine::new(name, machine.spec);
+        old.spec.provider_id = None;
+        api.replace(name, &PostParams::default(), &old).await.ok();
+    }
+
+    /// Accepts that orphans are deleted, if something holds that.
+    pub async fn accept_orphans(&self) {
+        let api = Api::<ConfigMap>::default_namespaced(self.client());
+        let held = ["orphans", "orphansSince", "orphansReason"];
+        let lifted: BTreeMap<_, Option<&str>> = held.iter().map(|key| (*key, None)).collect();
+        let patch = Patch::Merge(json!({ "data": lifted }));
+        api.patch(CLUSTER_ID_CONFIG_MAP, &PatchParams::default(), &patch).await.ok();
     }
 
     /// Gives the machines of a class the tags of a version.

@@ -79,6 +79,8 @@ impl Surroundings {
 
 /// How soon somebody looks whether a pod has to come back.
 const BACK_AFTER: Duration = Duration::from_millis(1_300);
+/// How often an operator looks whether orphans are held.
+const OPERATOR_LOOKS: Duration = Duration::from_mins(1);
 
 /// Everything that takes part.
 #[expect(missing_debug_implementations, reason = "users cannot be shown")]
@@ -175,6 +177,15 @@ impl World {
                 serde_json::json!({ "metadata": { "annotations": { "ostler.dev/paused": null } } });
             self.users.patch_machine(&life.name, patch).await;
         }
+        // Machines that were there before the first core wrote the cluster id down are a reason to report
+        // orphans only, until an operator has seen them: `ostler drivers orphans --accept`.
+        let users = self.users.clone();
+        tokio::spawn(async move {
+            loop {
+                users.accept_orphans().await;
+                sleep(OPERATOR_LOOKS).await;
+            }
+        });
     }
 
     /// Counts what meets what.
@@ -221,6 +232,7 @@ impl World {
             What::Release => self.users.release().await,
             What::TearAway { machine } => self.tear_away(machine).await,
             What::TypedPut { machine, delete } => self.typed_put(machine, delete).await,
+            What::OldFile { machine } => self.old_file(machine).await,
             What::Vanish { machine } => self.vanish(machine),
             What::CrashCore { core, down, writes } => {
                 let Some(part) = self.cores.get(usize::from(core) % self.cores.len()) else {
@@ -291,11 +303,28 @@ impl World {
     /// that goes once the instance is gone, as it does wherever a cloud controller manager runs.
     async fn tear_away(&self, machine: u8) {
         let name = machine_name(machine);
-        let torn = self.around.oracle.lives().into_iter().find(|(_, life)| life.name == name);
-        let Some((uid, _)) = torn else { return };
+        let Some(uid) = self.uid_of(&name) else { return };
         self.users.delete(&name).await;
         let patch = serde_json::json!({ "metadata": { "finalizers": null } });
         self.users.patch_machine(&name, patch).await;
+        self.forget_nodes_of(uid);
+    }
+
+    /// What is deleted before the core has seen that the finalizer is gone leaves its instance behind, too.
+    async fn old_file(&self, machine: u8) {
+        let name = machine_name(machine);
+        let Some(uid) = self.uid_of(&name) else { return };
+        self.users.put_old_file(&name).await;
+        self.forget_nodes_of(uid);
+    }
+
+    fn uid_of(&self, name: &str) -> Option<String> {
+        let mut lives = self.around.oracle.lives().into_iter();
+        lives.find(|(_, life)| life.name == name).map(|(uid, _)| uid)
+    }
+
+    /// What a cloud controller manager does about the Nodes of instances that are gone.
+    fn forget_nodes_of(&self, uid: String) {
         let (users, oracle) = (self.users.clone(), self.around.oracle.clone());
         tokio::spawn(async move {
             loop {

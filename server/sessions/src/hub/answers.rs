@@ -21,7 +21,7 @@ pub(super) const MESSAGE_BYTES: usize = 2 << 10;
 const CHECKPOINT_BYTES: usize = 4 << 10;
 pub(super) const WORD_BYTES: usize = 256;
 const VIOLATIONS: usize = 64;
-/// Operations in a row that may stay without acceptance before the session ends.
+/// Times for acceptance that may pass in vain before the session ends: of operations in a row, or of one.
 const NOT_ACCEPTED: u32 = 3;
 
 /// Code, reason and message of a failure that the core speaks of.
@@ -192,18 +192,26 @@ impl Hub {
         }
     }
 
-    /// An operation was not accepted in time. It may still start.
+    /// An operation was not accepted in time. It may still start. So a mutation stays with the driver,
+    /// and no other one begins for its target, until the driver speaks of it or its session is over:
+    /// another driver could not know that this one works on it.
     pub(super) fn not_accepted(&mut self, now: Instant, id: &OpId) {
-        let Some(operation) = self.operations.get(id) else { return };
+        let Some(operation) = self.operations.get_mut(id) else { return };
         let Place::Sent(key) = operation.place else { return };
+        operation.missed += 1;
+        let (missed, stays) = (operation.missed, operation.kind.is_mutation());
         let missed = self.sessions.get_mut(&key).map(|session| {
             session.not_accepted += 1;
-            session.not_accepted
+            session.not_accepted.max(missed)
         });
-        self.send_cancel(key, id, reasons::ACCEPT_TIMEOUT);
-        let message = "the driver did not accept the operation in time";
-        let why = (ErrorCode::DeadlineExceeded, reasons::ACCEPT_TIMEOUT, message);
-        self.give_up(now, key, id, why);
+        if stays {
+            self.timers.set(Timer::Accept(Arc::clone(id)), now + self.options.timing.accept);
+        } else {
+            self.send_cancel(key, id, reasons::ACCEPT_TIMEOUT);
+            let message = "the driver did not accept the operation in time";
+            let why = (ErrorCode::DeadlineExceeded, reasons::ACCEPT_TIMEOUT, message);
+            self.give_up(now, key, id, why);
+        }
         if let Some(missed) = missed.filter(|missed| *missed >= NOT_ACCEPTED) {
             self.close(now, key, Close::not_accepting(missed));
         }

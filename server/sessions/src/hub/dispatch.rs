@@ -69,6 +69,7 @@ impl Hub {
             told: None,
             cancelled: false,
             delivery: 0,
+            missed: 0,
         };
         let waits_until = now + op.timeout;
         self.operations.insert(Arc::clone(&id), Box::new(op));
@@ -186,7 +187,7 @@ impl Hub {
         };
         let Some(request) = &mut operation.request else { return };
         request.delivery += 1;
-        operation.delivery = request.delivery;
+        (operation.delivery, operation.missed) = (request.delivery, 0);
         request.progress_interval = interval.map(frames::duration);
         operation.interval = interval;
         let frame = frames::operation(request.as_ref().clone());

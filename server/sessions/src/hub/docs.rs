@@ -47,7 +47,7 @@ fn timers() -> Vec<Row> {
         (
             "acceptance",
             accept,
-            "from sending an operation; else it is cancelled, its outcome UNKNOWN",
+            "from sending an operation; else a read is cancelled, and a mutation waits until the session ends",
         ),
         ("acknowledgement", acknowledge, "of a result, waits for another frame to go with"),
         ("grace", grace, "added to the time of an operation before the core gives up on it"),

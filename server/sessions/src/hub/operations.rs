@@ -82,6 +82,8 @@ pub(crate) struct Op {
     pub(crate) cancelled: bool,
     /// How often it was sent.
     pub(crate) delivery: u32,
+    /// How often the time for its acceptance passed in vain since it was sent last.
+    pub(crate) missed: u32,
 }
 
 impl Op {

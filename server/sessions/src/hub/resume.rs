@@ -235,6 +235,7 @@ impl Hub {
             told: None,
             cancelled: false,
             delivery: 1,
+            missed: 0,
         };
         self.timers.set(Timer::Operation(Arc::clone(&id)), now + op.timeout);
         let operation_id = id.to_string();

@@ -83,7 +83,7 @@ impl Close {
 
     /// The driver reads operations but accepts none.
     pub(crate) fn not_accepting(missed: u32) -> Self {
-        let message = format!("{missed} operations in a row were not accepted in time");
+        let message = format!("{missed} times an operation was not accepted in time");
         Self::new("NOT_ACCEPTING", Code::Unavailable, true, message)
     }
 

@@ -198,21 +198,58 @@ async fn an_operation_that_is_never_sent_leaves_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn operations_that_are_not_accepted_are_cancelled_and_three_end_the_session() {
+async fn reads_that_are_not_accepted_are_cancelled_and_three_end_the_session() {
     let mut core = Core::start();
     let mut driver = Driver::ready(&mut core, 1).await;
     for (id, uid) in [("op-1", "uid-1"), ("op-2", "uid-2"), ("op-3", "uid-3")] {
-        core.sessions.submit(create(id, uid)).unwrap();
+        core.sessions.submit(status(id, uid)).unwrap();
         assert_eq!(driver.receive().await.operation_id, id);
         assert_eq!(driver.cancelled().await, id);
         let finished = core.outcome(uid).await;
         assert_eq!(
             failure(&finished.outcome),
-            (ErrorCode::DeadlineExceeded, reasons::ACCEPT_TIMEOUT, Certainty::Unknown)
+            (ErrorCode::DeadlineExceeded, reasons::ACCEPT_TIMEOUT, Certainty::NotApplied)
         );
     }
     let (error, _) = driver.closed().await;
     assert_eq!((error.reason.as_str(), error.retry), ("NOT_ACCEPTING", true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mutation_that_is_accepted_late_goes_on_and_meanwhile_its_target_has_no_other() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.receive().await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let refused = core.sessions.submit(create("op-2", "uid-1"));
+    assert!(matches!(refused, Err(SubmitError::TargetBusy { .. })), "{refused:?}");
+    driver.accept("op-1").await;
+    driver.complete("op-1", created("m")).await;
+    assert!(matches!(*core.outcome("uid-1").await.outcome, Outcome::Result(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn inv_1_no_other_driver_gets_a_mutation_while_one_that_never_accepted_it_may_come_back() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.receive().await;
+    let (error, _) = driver.closed().await;
+    assert_eq!((error.reason.as_str(), error.retry), ("NOT_ACCEPTING", true));
+    let mut other = Driver::ready(&mut core, 2).await;
+    let refused = core.sessions.submit(create("op-2", "uid-1"));
+    assert!(matches!(refused, Err(SubmitError::TargetBusy { .. })), "{refused:?}");
+    let waiting = tokio::spawn(async move {
+        let heard = other.hear().await;
+        panic!("nothing is sent to the other one: {heard:?}");
+    });
+    let finished = core.outcome("uid-1").await;
+    assert_eq!(
+        failure(&finished.outcome),
+        (ErrorCode::Unavailable, reasons::SESSION_LOST, Certainty::Unknown)
+    );
+    waiting.abort();
 }
 
 #[tokio::test(start_paused = true)]

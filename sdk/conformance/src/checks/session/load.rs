@@ -38,7 +38,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: Needs::Session,
         gates: &[Gate::Creates],
         sentence: "accepts every operation at once, before it works on it",
-        why: "what is not accepted within 10 s is cancelled and counts as unknown; after three of them the session ends",
+        why: "a mutation that is not accepted holds up its machine; after three times 10 s the session ends, and its outcome is unknown",
         manual: "session.proto, OperationAccepted",
         run: |bench| Box::pin(accept_fast(bench)),
     },
