@@ -172,6 +172,8 @@ pub struct Timing {
     pub drain: Duration,
     /// Added to the time that a driver gives itself to end.
     pub drain_grace: Duration,
+    /// For how long drivers may go on with what they look up when the core goes.
+    pub finish: Duration,
     /// For how long connections may take to end when the core goes.
     pub shutdown: Duration,
     /// For how long a driver may keep a secret.
@@ -211,6 +213,9 @@ impl Default for Timing {
             aged_close: Duration::from_secs(5),
             drain: Duration::from_secs(30),
             drain_grace: Duration::from_secs(5),
+            // A cloud answers a question within a second or two. With the last passes and the end of the
+            // connections it stays below the 20 s after which a core breaks off.
+            finish: Duration::from_secs(5),
             shutdown: Duration::from_secs(5),
             secret_cache: Duration::from_mins(5),
         }

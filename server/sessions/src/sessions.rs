@@ -143,6 +143,13 @@ impl Sessions {
         Ok(outcome.unwrap_or_else(|_| Outcome::Error(OperationFailure::unanswered())))
     }
 
+    /// Sends nothing more from here on, and takes no new sessions. Returns once drivers have answered
+    /// what they were asked to look up, after [`crate::Timing::finish`] at the latest. To be followed
+    /// by [`Self::stop`]; only for a core that may still lead while it waits.
+    pub async fn finish(&self) {
+        self.shell.finish().await;
+    }
+
     /// Sends nothing more from here on, tells every driver, and ends its session. No new sessions
     /// are taken. The first thing to do when leadership is lost.
     pub fn stop(&self) {

@@ -37,6 +37,8 @@ pub(crate) struct Shell {
     pub(crate) gate: Gate,
     /// Whether this core leads.
     pub(crate) leading: watch::Sender<bool>,
+    /// Whether this core goes, and no driver looks anything up for it.
+    finished: watch::Sender<bool>,
     /// Drivers that may be between dialing and Hello at once.
     arrivals: Arc<Semaphore>,
     state: Mutex<State>,
@@ -77,6 +79,7 @@ impl Shell {
             tail: Arc::default(),
             gate: Gate::new(GateRules::new(options.limits.connections)),
             leading: watch::Sender::new(false),
+            finished: watch::Sender::new(false),
             arrivals: Arc::new(Semaphore::new(options.limits.arrivals)),
             state: Mutex::new(state),
             alarm: Arc::new(Notify::new()),
@@ -101,6 +104,16 @@ impl Shell {
     pub(crate) fn look(&self) {
         self.with(|hub, _| hub.look());
         self.leading.send_replace(true);
+    }
+
+    /// Nothing is sent any more. Waits until no driver looks anything up for this core, for a while.
+    pub(crate) async fn finish(&self) {
+        self.with(|hub, now| hub.wind_down(now));
+        let mut finished = self.finished.subscribe();
+        let all = finished.wait_for(|finished| *finished);
+        if tokio::time::timeout(self.options.timing.finish, all).await.is_err() {
+            tracing::info!("drivers look something up for too long; it is given up");
+        }
     }
 
     /// Nothing is sent any more, and every stream ends.
@@ -157,6 +170,8 @@ impl Shell {
         }
         effects.shrink_to(EFFECTS);
         state.effects = effects;
+        let finished = state.hub.is_wound_down();
+        self.finished.send_if_modified(|before| std::mem::replace(before, finished) != finished);
         let next = state.hub.next_deadline();
         if next.is_some_and(|next| state.armed.is_none_or(|armed| next < armed)) {
             state.armed = next;

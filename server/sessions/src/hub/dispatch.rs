@@ -24,8 +24,8 @@ impl Hub {
         owner: Owner,
     ) -> Result<(), SubmitError> {
         let Order { dispatch, class, stale } = order;
-        self.may_ask(dispatch.kind())?;
         let provider = self.options.canonical(&dispatch.provider).to_owned();
+        self.may_ask(dispatch.kind(), &provider)?;
         let slotted = matches!(owner, Owner::Target) || dispatch.kind().is_mutation();
         let frame_limit = self.frame_limit(&provider, &dispatch)?;
         self.check_target(&dispatch, slotted, &provider)?;

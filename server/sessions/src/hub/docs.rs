@@ -39,6 +39,7 @@ fn timers() -> Vec<Row> {
         aged_close,
         drain,
         drain_grace,
+        finish,
         shutdown,
         secret_cache,
     } = Timing::default();
@@ -96,6 +97,7 @@ fn timers() -> Vec<Row> {
         ("close of an old session", aged_close, "what runs may go on; the next session resumes it"),
         ("drain by hand", drain, "what runs may go on; the next session resumes it"),
         ("drain grace", drain_grace, "added to the deadline that a driver gives itself"),
+        ("last answers", finish, "drivers may go on with reads when the core goes"),
         ("shutdown", shutdown, "connections may take to end when the core goes"),
         ("secret", secret_cache, "a driver may keep a secret"),
     ]

@@ -1,16 +1,20 @@
 //! Whether this core leads: only then are drivers taken, and only then is anything sent to them. One
 //! that looks takes them too, outside fencing, and sends nothing that changes anything.
 
-use ostler_api::driver::OperationKind;
+use std::sync::Arc;
+
+use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_proto::v1alpha1::{CoreDraining, DriverCapability};
 use tokio::time::Instant;
 
+use super::operations::{Op, Place};
+use super::queue::Ticket;
 use super::timers::Timer;
-use super::{Hub, SessionKey};
+use super::{Hub, OpId, SessionKey};
 use crate::session::hello::Introduction;
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame, frames};
-use crate::{SubmitError, Term};
+use crate::{SubmitError, Term, reasons};
 
 /// In whose name the core acts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +23,8 @@ pub(super) enum Leadership {
     Waiting,
     /// This one does.
     Leads { term: Term },
+    /// It still does, for a moment: nothing is sent any more, and what drivers look up they may answer.
+    Ends { term: Term },
     /// Nobody here does: drivers are only asked what there is.
     Looks,
     /// It did or it will not: this core goes.
@@ -28,9 +34,48 @@ pub(super) enum Leadership {
 impl Hub {
     /// This core leads, in this term.
     pub(crate) fn lead(&mut self, now: Instant, term: Term) {
-        if self.leadership != Leadership::Over {
+        let goes = matches!(self.leadership, Leadership::Ends { .. } | Leadership::Over);
+        if !goes {
             self.leadership = Leadership::Leads { term };
             self.open_adoption(now);
+        }
+    }
+
+    /// This core is about to go. It sends nothing any more, and takes no new driver; those that are
+    /// here may still get the class that a read needs, and answer the read. The next core would cancel
+    /// it, for it does not know it. Mutations are not waited for: the next core finds them written down.
+    pub(crate) fn wind_down(&mut self, now: Instant) {
+        let Leadership::Leads { term } = &self.leadership else { return };
+        self.leadership = Leadership::Ends { term: term.clone() };
+        self.give_back_calls(now);
+    }
+
+    /// Tells those who wait for an operation that it will not be sent: they would wait for as long as
+    /// it may take.
+    fn give_back_calls(&mut self, now: Instant) {
+        let queued = |(id, it): (&OpId, &Box<Op>)| match it.place {
+            Place::Queued(ticket) if it.is_call() => Some((Arc::clone(id), ticket)),
+            Place::Queued(_) | Place::Sent(_) | Place::Away(_) | Place::Finished { .. } => None,
+        };
+        let calls: Vec<(OpId, Ticket)> = self.operations.iter().filter_map(queued).collect();
+        for (id, ticket) in calls {
+            let provider = self.operations.get(&id).map(|it| it.provider.clone());
+            if let Some(record) = provider.and_then(|provider| self.providers.get_mut(&provider)) {
+                record.queue.remove(ticket);
+            }
+            let message = "the core stops before the operation was sent";
+            let why = (ErrorCode::Unavailable, reasons::NO_SESSION, message);
+            self.fail(now, &id, why, Certainty::NotApplied);
+        }
+    }
+
+    /// Whether no driver looks anything up for this core, which goes.
+    pub(crate) fn is_wound_down(&self) -> bool {
+        let reads = |it: &Op| matches!(it.place, Place::Sent(_)) && !it.kind.is_mutation();
+        match self.leadership {
+            Leadership::Leads { .. } | Leadership::Looks => false,
+            Leadership::Ends { .. } => !self.operations.values().any(|it| reads(it)),
+            Leadership::Waiting | Leadership::Over => true,
         }
     }
 
@@ -54,8 +99,11 @@ impl Hub {
         if harmed { Err(Close::looks_only()) } else { Ok(()) }
     }
 
-    /// Whether an operation of this kind may be sent at all.
-    pub(super) fn may_ask(&self, kind: OperationKind) -> Result<(), SubmitError> {
+    /// Whether an operation of this kind for this provider may be sent at all.
+    pub(super) fn may_ask(&self, kind: OperationKind, provider: &str) -> Result<(), SubmitError> {
+        if matches!(self.leadership, Leadership::Ends { .. }) {
+            return Err(SubmitError::NoDriver { provider: provider.to_owned() });
+        }
         let is_look = matches!(
             kind,
             OperationKind::GetMachineStatus
@@ -72,9 +120,15 @@ impl Hub {
     }
 
     /// Whether drivers are to dial in here.
+    pub(super) fn takes_drivers(&self) -> Result<(), Close> {
+        let ends = matches!(self.leadership, Leadership::Ends { .. });
+        if ends { Err(Close::core_stopping()) } else { self.leads() }
+    }
+
+    /// Whether drivers are served here.
     pub(crate) fn leads(&self) -> Result<(), Close> {
         match self.leadership {
-            Leadership::Leads { .. } | Leadership::Looks => Ok(()),
+            Leadership::Leads { .. } | Leadership::Ends { .. } | Leadership::Looks => Ok(()),
             Leadership::Waiting => Err(Close::not_leader()),
             Leadership::Over => Err(Close::core_stopping()),
         }
@@ -85,14 +139,14 @@ impl Hub {
         match self.leadership {
             Leadership::Leads { .. } => self.lease_end.is_none_or(|end| now < end),
             Leadership::Looks => true,
-            Leadership::Waiting | Leadership::Over => false,
+            Leadership::Waiting | Leadership::Ends { .. } | Leadership::Over => false,
         }
     }
 
     /// The term that frames carry.
     pub(crate) fn term(&self) -> Term {
         match &self.leadership {
-            Leadership::Leads { term } => term.clone(),
+            Leadership::Leads { term } | Leadership::Ends { term } => term.clone(),
             Leadership::Waiting | Leadership::Looks | Leadership::Over => Term::default(),
         }
     }
@@ -100,6 +154,7 @@ impl Hub {
     /// This core goes: nothing is sent from here on, drivers are told, and every stream ends.
     pub(crate) fn stop(&mut self, now: Instant) {
         self.leadership = Leadership::Over;
+        self.give_back_calls(now);
         self.timers.clear(&Timer::Adoption);
         let spread = self.options.timing.reconnect_spread;
         let sessions: Vec<SessionKey> = self.sessions.keys().copied().collect();

@@ -100,6 +100,11 @@ impl Op {
         Outcome::Error(OperationFailure::by_core(code, reason, message, certainty))
     }
 
+    /// Whether somebody waits for the outcome, and for nothing else meanwhile.
+    pub(crate) fn is_call(&self) -> bool {
+        matches!(self.owner, Owner::Caller(_))
+    }
+
     /// Whether the driver said that it has the operation.
     pub(crate) fn accepted(&self) -> bool {
         self.request.is_none()

@@ -30,7 +30,7 @@ impl Hub {
         peer: String,
         arrival: Option<OwnedSemaphorePermit>,
     ) -> Result<SessionKey, Close> {
-        self.leads()?;
+        self.takes_drivers()?;
         if let Err(wait) = self.arrivals.enter(now, &principal.name) {
             let close = Close::too_many_connects(wait);
             self.count(Count::TurnedAway { reason: close.reason });
@@ -81,6 +81,7 @@ impl Hub {
     }
 
     fn hello(&mut self, now: Instant, key: SessionKey, hello: Hello) -> Result<(), Close> {
+        self.takes_drivers()?;
         let mut driver = hello::check(hello, self.options.limits.held)?;
         let Some(guest) = self.guests.get(&key) else { return Ok(()) };
         let principal = guest.principal.clone();
