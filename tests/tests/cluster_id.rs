@@ -225,8 +225,9 @@ async fn untagged(deletes: bool) -> World {
     world.apply::<MachineClass>(class("old", &spec)).await;
     world.apply::<Machine>(machine("m", "old")).await;
     world.until("m", "Running", in_phase(MachinePhase::Running)).await;
-    let machine_name = "lost".to_owned();
-    plant(&world, Identity { machine_name, ..Identity::default() }, true);
+    let (cluster_id, machine_uid) = (String::new(), String::new());
+    let lost = Identity { cluster_id, machine_name: "lost".to_owned(), machine_uid };
+    plant(&world, lost, true);
     world
 }
 

@@ -172,8 +172,8 @@ impl Desk {
             .collect();
         let mut all: Vec<(Duration, OrphanInfo)> = Vec::new();
         for (name, seen) in seen.iter().filter(|(name, _)| wanted(name)) {
-            let fate = |one| fate(one, rules, hold.as_ref(), seen.names_only);
-            let info = |one| (one.since, info(name, one, uptime, fate(one)));
+            let fate = |one: &Suspected| fate(one, rules, hold.as_ref(), seen.names_only);
+            let info = |one: &Suspected| (one.since, info(name, one, uptime, fate(one)));
             all.extend(seen.suspected.iter().map(info));
         }
         all.sort_by_key(|(since, _)| *since);
