@@ -9,7 +9,9 @@ fn main() {
         }
         match ostler_entropy::fork() {
             Ok(None) => ostler_entropy::leave(0),
-            Ok(Some(child)) => assert!(matches!(ostler_entropy::wait(), Ok((ended, 0)) if ended == child)),
+            Ok(Some(child)) => {
+                assert!(matches!(ostler_entropy::wait(), Ok((ended, 0)) if ended == child))
+            }
             Err(error) => panic!("round {round}: {error}"),
         }
     }
