@@ -13,12 +13,15 @@ cloud = sqlite3.connect(os.environ.get("CLOUD_FILE", Path(__file__).parent / "cl
 cloud.row_factory = sqlite3.Row
 cloud.execute("CREATE TABLE IF NOT EXISTS instance (id PRIMARY KEY, cluster, uid, name, size, image, tags, own_tags,"
               " user_data, ready, initialized, UNIQUE (cluster, uid))")
-THIS = "FROM instance WHERE cluster = ? AND (uid = ? OR (id = ? AND name = ?))"
+OURS = "cluster IN (SELECT value FROM json_each(:ours))"  # under its id of today, or one that it had before
+THIS = f"FROM instance WHERE {OURS} AND (uid = :uid OR (id = :id AND name = :name))"
 
 
 def identity(x):
     """By the id that the core knows if the names fit, else by UID; and never in another cluster."""
-    return x.op.cluster_id, x.op.target.uid, x.request.provider_id, x.op.target.name
+    ours = json.dumps([x.op.cluster_id, *x.op.previous_cluster_ids])
+    return {"now": x.op.cluster_id, "ours": ours, "uid": x.op.target.uid, "name": x.op.target.name,
+            "id": getattr(x.request, "provider_id", "")}
 
 
 def find(x):
@@ -29,24 +32,31 @@ def find(x):
 
 
 def not_ours(x):
-    """The id of an instance that was asked for, is there, and is another machine's."""
-    row = cloud.execute("SELECT id FROM instance WHERE id = ? AND NOT (cluster = ? AND name = ?)",
-                        (x.request.provider_id, x.op.cluster_id, x.op.target.name)).fetchone()
-    return row["id"] if row else None
+    """An instance that was asked for, is there, and is another machine's; or one of the machine's name, from before
+    the cluster got the id of today, and with another UID: it may be that of this machine, or not."""
+    named = f"id = :id AND NOT ({OURS} AND name = :name)"
+    before = f":id = '' AND name = :name AND uid <> :uid AND {OURS} AND cluster <> :now"
+    row = cloud.execute(f"SELECT id, cluster FROM instance WHERE {named} OR {before}", identity(x)).fetchone()
+    return {"provider_id": row["id"], "cluster_id": row["cluster"]} if row else {}
+
+
+def refuse_others(x):
+    if other := not_ours(x):
+        raise Failed("FAILED_PRECONDITION", "NOT_OURS", "that instance has other tags", **other)
 
 
 def need(x):
     if row := find(x):
         return row
-    if other := not_ours(x):
-        raise Failed("FAILED_PRECONDITION", "NOT_OURS", "that instance has other tags", provider_id=other)
+    refuse_others(x)
     raise Failed("NOT_FOUND", "NO_INSTANCE", "there is no such instance")
 
 
-def record(row):
+def record(x, row):
     state = "PENDING" if row["ready"] > time.time() else "RUNNING"
     return o.MachineRecord(
         provider_id=row["id"], machine_name=row["name"], machine_uid=row["uid"],
+        cluster_id=row["cluster"] if row["cluster"] != x.op.cluster_id else "",
         power_state="MACHINE_POWER_STATE_" + state, initialized=bool(row["initialized"]))
 
 
@@ -98,26 +108,28 @@ async def create_machine(x):
     await log_in(x)
     spec, row = await spec_of(x), find(x)  # look first: this may be the second try
     if row is None:
+        refuse_others(x)
         values = (f"python:///{uuid.uuid4().hex}", x.op.cluster_id, x.op.target.uid, x.op.target.name, spec["size"],
                   spec["image"], json.dumps({**x.request.tags, **spec["tags"]}), json.dumps([*spec["tags"]]),
                   x.request.bootstrap.user_data, time.time() + spec["bootSeconds"], False)
         cloud.execute("INSERT INTO instance VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    elif (row["cluster"], row["uid"]) != (x.op.cluster_id, x.op.target.uid):  # a restored or moved cluster: adopt it
+        tags = json.dumps({**json.loads(row["tags"]), **x.request.tags})
+        cloud.execute("UPDATE instance SET cluster = ?, uid = ?, tags = ? WHERE id = ?",
+                      (x.op.cluster_id, x.op.target.uid, tags, row["id"]))
     elif fixed(row, spec):
         raise Failed("ALREADY_EXISTS", "DOES_NOT_FIT", "an instance of this machine exists and was made differently")
-    elif row["uid"] != x.op.target.uid:  # a restored cluster: the same machine under a new UID
-        tags = json.dumps({**json.loads(row["tags"]), **x.request.tags})
-        cloud.execute("UPDATE instance SET uid = ?, tags = ? WHERE id = ?", (x.op.target.uid, tags, row["id"]))
     x.left = "PARTIAL"  # from here on something exists, however this ends
     while (wait := need(x)["ready"] - time.time()) > 0:
         x.progress("Booting")
         await asyncio.sleep(min(wait, seconds(x.op.progress_interval) / 2 or 5))
-    return o.CreateMachineResponse(machine=record(need(x)))
+    return o.CreateMachineResponse(machine=record(x, need(x)))
 
 
 async def initialize_machine(x):
     await log_in(x)
     cloud.execute("UPDATE instance SET initialized = 1 WHERE id = ?", (need(x)["id"],))
-    return o.InitializeMachineResponse(machine=record(need(x)))
+    return o.InitializeMachineResponse(machine=record(x, need(x)))
 
 
 async def update_machine(x):
@@ -137,19 +149,19 @@ async def delete_machine(x):
     await log_in(x)
     gone = cloud.execute("DELETE " + THIS, identity(x)).rowcount
     if other := not_ours(x):  # it is there, and not touched
-        return o.DeleteMachineResponse(outcome="DELETION_OUTCOME_NOT_OURS", provider_id=other)
+        return o.DeleteMachineResponse(outcome="DELETION_OUTCOME_NOT_OURS", **other)
     return o.DeleteMachineResponse(outcome="DELETION_OUTCOME_" + ("DELETED" if gone else "WAS_ABSENT"))
 
 
 async def get_machine_status(x):
     await log_in(x)
-    return o.GetMachineStatusResponse(machine=record(need(x)))
+    return o.GetMachineStatusResponse(machine=record(x, need(x)))
 
 
 async def list_machines(x):
     await log_in(x)
-    rows = cloud.execute("SELECT * FROM instance WHERE cluster = ? ORDER BY id", (x.op.cluster_id,))
-    return o.ListMachinesResponse(machines=map(record, rows))  # session.py makes pages of it
+    rows = cloud.execute(f"SELECT * FROM instance WHERE {OURS} ORDER BY id", identity(x))
+    return o.ListMachinesResponse(machines=[record(x, row) for row in rows])  # session.py makes pages of it
 
 
 async def get_volume_ids(x):
@@ -169,4 +181,4 @@ async def validate_class(x):
 if __name__ == "__main__":
     run(PROVIDER, "0.1.0", MAX_IN_FLIGHT, [
         create_machine, initialize_machine, update_machine, delete_machine, get_machine_status, list_machines,
-        get_volume_ids, validate_class])
+        get_volume_ids, validate_class], knows=["PREVIOUS_CLUSTER_IDS"])

@@ -23,10 +23,10 @@ def seconds(duration):
 class Failed(Exception):
     """Why an operation failed and what it left behind. The message is for people and never holds a secret."""
 
-    def __init__(self, code, reason, message, left="NOT_APPLIED", paths=(), provider_id=""):
+    def __init__(self, code, reason, message, left="NOT_APPLIED", paths=(), provider_id="", cluster_id=""):
         self.error = o.OperationError(
             code="MACHINE_ERROR_CODE_" + code, reason=reason, message=message[:500],
-            certainty="OUTCOME_CERTAINTY_" + left, provider_id=provider_id,
+            certainty="OUTCOME_CERTAINTY_" + left, provider_id=provider_id, cluster_id=cluster_id,
             violations=[o.FieldViolation(path=path[:60], description=text) for path, text in paths[:20]])
 
 
@@ -83,8 +83,8 @@ class InHand:
 class Driver:
     """The sessions with the core, one after the other, and what outlives them."""
 
-    def __init__(self, provider, version, max_in_flight, verbs):
-        self.provider, self.version, self.max_in_flight = provider, version, max_in_flight
+    def __init__(self, provider, version, max_in_flight, verbs, knows):
+        self.provider, self.version, self.max_in_flight, self.knows = provider, version, max_in_flight, knows
         self.verbs = {verb.__name__: verb for verb in verbs}
         self.instance_id, self.session_id, self.last_session, self.standby = str(uuid.uuid4()), "", "", True
         self.draining = self.ending = False
@@ -158,7 +158,7 @@ class Driver:
             operation_kinds=["OPERATION_KIND_" + verb.upper() for verb in self.verbs],
             capabilities=["DRIVER_CAPABILITY_" + name for name in
                           ("CANCEL", "PROGRESS", "PAGED_LISTS", "RESULT_RETENTION", "ADOPTS_BY_IDENTITY",
-                           "READS_OUTSIDE_FENCING")],
+                           "READS_OUTSIDE_FENCING", *self.knows)],
             resume=s.Resume(session_id=self.last_session, operations=operations) if self.last_session else None)
 
     def on_welcome(self, welcome):
@@ -219,6 +219,8 @@ class Driver:
         if x.mutates and any(y.mutates and y.task and not y.frames and y.op.target.uid == x.op.target.uid
                              for y in self.held.values()):
             return Failed("ABORTED", "TARGET_BUSY", "an earlier operation still works on this target")
+        if len(ids := x.op.previous_cluster_ids) > 8 or any(not 0 < len(it.encode()) <= 256 for it in ids):
+            return Failed("INVALID_ARGUMENT", "BAD_CLUSTER_IDS", "no cluster can have had these ids")
 
     def finish(self, x, outcome):
         """Keeps the frames of a result until they are acknowledged; a long list goes in pages."""
@@ -337,6 +339,7 @@ async def main(driver):
     await asyncio.wait([serving], timeout=0.5)  # for the core to end the stream
 
 
-def run(provider, version, max_in_flight, verbs):
+def run(provider, version, max_in_flight, verbs, knows=()):
+    """`knows`: what the operations can do beside what the session can, e.g. PREVIOUS_CLUSTER_IDS."""
     logging.basicConfig(level=os.environ.get("LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(message)s")
-    asyncio.run(main(Driver(provider, version, max_in_flight, verbs)))
+    asyncio.run(main(Driver(provider, version, max_in_flight, verbs, knows)))

@@ -55,6 +55,7 @@ pub(crate) struct Facts {
     pub(crate) idempotency_key: String,
     pub(crate) target: Target,
     pub(crate) cluster_id: String,
+    pub(crate) previous_cluster_ids: Vec<String>,
     pub(crate) adopt_by_name: bool,
     pub(crate) delivery: u32,
     pub(crate) checkpoint: Option<String>,
@@ -110,9 +111,29 @@ impl Context {
         &self.inner.operation.target
     }
 
-    /// Never touch anything that is not tagged with this cluster.
+    /// Never touch anything that is not tagged with this cluster, or with an id that it had before.
+    /// New instances are tagged with this one.
     pub fn cluster_id(&self) -> &str {
         &self.inner.operation.cluster_id
+    }
+
+    /// Ids that this cluster had before, as "Cluster ids that change" in the contract says; never the
+    /// one of today. A driver that looks for them says
+    /// [`knows_previous_cluster_ids`](crate::DriverInfo::knows_previous_cluster_ids).
+    pub fn previous_cluster_ids(&self) -> &[String] {
+        &self.inner.operation.previous_cluster_ids
+    }
+
+    /// Whether an instance that has this cluster id in its tags is of this cluster, under its id of
+    /// today or under one that it had before. One without a cluster id is not.
+    pub fn is_own_cluster(&self, cluster_id: &str) -> bool {
+        let own = cluster_id == self.cluster_id() || self.is_previous_cluster(cluster_id);
+        own && !cluster_id.is_empty()
+    }
+
+    /// Whether this is an id that the cluster had before, and has not any more.
+    pub fn is_previous_cluster(&self, cluster_id: &str) -> bool {
+        self.previous_cluster_ids().iter().any(|id| id == cluster_id)
     }
 
     /// Whether an instance without a UID tag is found by the name of its machine, as "Identity" in

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 
-use ostler_proto::v1alpha1::OperationKind;
+use ostler_proto::v1alpha1::{DriverCapability, OperationKind};
 
 use crate::error::DriverError;
 use crate::instance::Instance;
@@ -61,7 +61,8 @@ pub trait Driver: Send + Sync + 'static {
         request: GetMachineStatus,
     ) -> impl Future<Output = Result<Instance, DriverError>> + Send;
 
-    /// Reads all instances of the cluster that belong to the class. If it cannot look, it fails.
+    /// Reads all instances of the cluster that the class can show, also those that
+    /// machine-controller-manager made and that have no tag of ours. If it cannot look, it fails.
     fn list_machines(
         &self,
         request: ListMachines,
@@ -142,6 +143,8 @@ pub struct DriverInfo {
     pub(crate) version: String,
     pub(crate) max_in_flight: u32,
     pub(crate) offered: BTreeSet<OptionalOperation>,
+    pub(crate) knows_previous_cluster_ids: bool,
+    pub(crate) knows_only_names: bool,
 }
 
 impl DriverInfo {
@@ -155,6 +158,8 @@ impl DriverInfo {
             version: String::new(),
             max_in_flight: 16,
             offered: BTreeSet::new(),
+            knows_previous_cluster_ids: false,
+            knows_only_names: false,
         }
     }
 
@@ -180,6 +185,30 @@ impl DriverInfo {
     pub fn offering(mut self, operations: impl IntoIterator<Item = OptionalOperation>) -> Self {
         self.offered.extend(operations);
         self
+    }
+
+    /// The verbs look for instances by [`Context::is_own_cluster`](crate::Context::is_own_cluster),
+    /// and CreateMachine puts the tags of today on what it finds. Without it, a core whose cluster had
+    /// other ids takes no session of this driver: every machine would be made a second time.
+    pub fn knows_previous_cluster_ids(mut self) -> Self {
+        self.knows_previous_cluster_ids = true;
+        self
+    }
+
+    /// The driver finds instances by their name alone, and reads no tags. It cannot tell whose an
+    /// instance is, so the core deletes none as an orphan; it only reports them.
+    pub fn knows_only_names(mut self) -> Self {
+        self.knows_only_names = true;
+        self
+    }
+
+    /// What the verbs can do, beside what every session can.
+    pub(crate) fn capabilities(&self) -> impl Iterator<Item = DriverCapability> {
+        let all = [
+            (self.knows_previous_cluster_ids, DriverCapability::PreviousClusterIds),
+            (self.knows_only_names, DriverCapability::NamesOnly),
+        ];
+        all.into_iter().filter(|(has, _)| *has).map(|(_, capability)| capability)
     }
 
     pub(crate) fn offers(&self, operation: OptionalOperation) -> bool {

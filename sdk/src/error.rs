@@ -47,6 +47,7 @@ struct Details {
     provider_code: String,
     provider_request_id: String,
     provider_id: String,
+    cluster_id: String,
 }
 
 /// One wrong field of a provider spec.
@@ -136,6 +137,13 @@ impl DriverError {
         error
     }
 
+    /// The cluster id in the tags of the instance that [`not_ours`](Self::not_ours) is about, if it has
+    /// one: the operator may know that it is an earlier id of this cluster.
+    pub fn of_cluster(mut self, cluster_id: impl Into<String>) -> Self {
+        self.details.cluster_id = cluster_id.into();
+        self
+    }
+
     /// An error of this code, with unknown certainty and the code's name as its reason.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let details = Details {
@@ -148,6 +156,7 @@ impl DriverError {
             provider_code: String::new(),
             provider_request_id: String::new(),
             provider_id: String::new(),
+            cluster_id: String::new(),
         };
         Self { details: Box::new(details) }
     }
@@ -231,6 +240,11 @@ impl DriverError {
     /// The instance that [`not_ours`](Self::not_ours) is about; empty for all other errors.
     pub fn provider_id(&self) -> &str {
         &self.details.provider_id
+    }
+
+    /// The cluster id in the tags of that instance; empty if it has none.
+    pub fn cluster_id(&self) -> &str {
+        &self.details.cluster_id
     }
 
     /// The text for people.
@@ -319,6 +333,7 @@ impl From<DriverError> for proto::OperationError {
             provider_code: error.provider_code,
             provider_request_id: error.provider_request_id,
             provider_id: error.provider_id,
+            cluster_id: error.cluster_id,
         }
     }
 }
@@ -366,5 +381,7 @@ mod tests {
         assert_eq!(sent.violations[0].path, "volumes[0].size");
         assert_eq!(sent.provider_code, "InvalidParameter");
         assert_eq!(sent.provider_request_id, "req-1");
+        let sent: proto::OperationError = DriverError::not_ours("vm-1").of_cluster("before").into();
+        assert_eq!((sent.provider_id.as_str(), sent.cluster_id.as_str()), ("vm-1", "before"));
     }
 }

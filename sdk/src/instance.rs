@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use ostler_proto::v1alpha1 as proto;
 
+use crate::context::Context;
 use crate::error::DriverError;
 
 /// Whether the instance runs.
@@ -39,6 +40,15 @@ impl Instance {
     pub fn machine(mut self, name: impl Into<String>, uid: impl Into<String>) -> Self {
         self.record.machine_name = name.into();
         self.record.machine_uid = uid.into();
+        self
+    }
+
+    /// The cluster id in its tags, whatever it is. Needed in lists and by whoever adopts: the core is
+    /// told of it only if it is one of
+    /// [`previous_cluster_ids`](crate::Context::previous_cluster_ids), and then has CreateMachine
+    /// put the one of today in its place.
+    pub fn cluster_id(mut self, id: impl Into<String>) -> Self {
+        self.record.cluster_id = id.into();
         self
     }
 
@@ -83,10 +93,20 @@ impl Instance {
         &self.record.provider_id
     }
 
-    pub(crate) fn into_record_of(mut self, target: &crate::Target) -> proto::MachineRecord {
+    /// What is told of the instance of the target.
+    pub(crate) fn into_record_of(mut self, ctx: &Context) -> proto::MachineRecord {
         if self.record.machine_name.is_empty() {
+            let target = ctx.target();
             self.record.machine_name.clone_from(&target.name);
             self.record.machine_uid.clone_from(&target.uid);
+        }
+        self.into_listed_record(ctx)
+    }
+
+    /// What is told of one instance of many. The id of today is no news.
+    pub(crate) fn into_listed_record(mut self, ctx: &Context) -> proto::MachineRecord {
+        if !ctx.is_previous_cluster(&self.record.cluster_id) {
+            self.record.cluster_id.clear();
         }
         self.record
     }
@@ -95,17 +115,27 @@ impl Instance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Target;
+    use crate::testing::TestContext;
 
     #[test]
     fn an_instance_that_names_no_machine_gets_that_of_the_operation() {
-        let target =
-            Target { namespace: "ns".to_owned(), name: "m".to_owned(), uid: "u".to_owned() };
-        let record = Instance::new("p").into_record_of(&target);
+        let ctx = TestContext::new("m", "u").build();
+        let record = Instance::new("p").into_record_of(&ctx);
         assert_eq!((record.machine_name.as_str(), record.machine_uid.as_str()), ("m", "u"));
-        let record = Instance::new("p").machine("other", "v").into_record_of(&target);
+        let record = Instance::new("p").machine("other", "v").into_record_of(&ctx);
         assert_eq!((record.machine_name.as_str(), record.machine_uid.as_str()), ("other", "v"));
-        let record = Instance::new("p").machine("m", "").into_record_of(&target);
+        let record = Instance::new("p").machine("m", "").into_record_of(&ctx);
         assert_eq!(record.machine_uid, "", "there is none on it, and that is what the core asks");
+    }
+
+    #[test]
+    fn the_core_is_told_of_a_cluster_id_only_if_the_cluster_had_it_before() {
+        let ctx = TestContext::new("m", "u").cluster_id("now").previous_cluster_ids(["before"]);
+        let ctx = ctx.build();
+        for (tag, told) in [("now", ""), ("before", "before"), ("other", ""), ("", "")] {
+            let instance = Instance::new("p").cluster_id(tag);
+            assert_eq!(instance.clone().into_record_of(&ctx).cluster_id, told, "{tag}");
+            assert_eq!(instance.into_listed_record(&ctx).cluster_id, told, "{tag}");
+        }
     }
 }

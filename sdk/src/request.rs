@@ -119,17 +119,24 @@ pub enum Deletion {
     NotOurs {
         /// Which one. Never empty.
         provider_id: String,
+        /// The cluster id in its tags; empty if it has none.
+        cluster_id: String,
     },
 }
 
 impl Deletion {
     pub(crate) fn into_response(self) -> proto::DeleteMachineResponse {
-        let (outcome, provider_id) = match self {
-            Self::Deleted => (proto::DeletionOutcome::Deleted, String::new()),
-            Self::WasAbsent => (proto::DeletionOutcome::WasAbsent, String::new()),
-            Self::NotOurs { provider_id } => (proto::DeletionOutcome::NotOurs, provider_id),
+        let nothing = proto::DeleteMachineResponse::default;
+        let (outcome, response) = match self {
+            Self::Deleted => (proto::DeletionOutcome::Deleted, nothing()),
+            Self::WasAbsent => (proto::DeletionOutcome::WasAbsent, nothing()),
+            Self::NotOurs { provider_id, cluster_id } => {
+                let cluster_id = crate::session::limits::cut_word(cluster_id);
+                let outcome = proto::DeletionOutcome::NotOurs;
+                (outcome, proto::DeleteMachineResponse { provider_id, cluster_id, ..nothing() })
+            }
         };
-        proto::DeleteMachineResponse { outcome: outcome.into(), provider_id }
+        proto::DeleteMachineResponse { outcome: outcome.into(), ..response }
     }
 }
 
@@ -142,7 +149,7 @@ pub struct GetMachineStatus {
     pub provider_id: Option<String>,
 }
 
-/// Read all instances of the cluster that belong to the class.
+/// Read all instances of the cluster that the class can show.
 #[derive(Debug, Clone)]
 pub struct ListMachines {
     /// The operation. Its target is the class.

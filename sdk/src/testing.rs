@@ -26,6 +26,7 @@ use crate::secret::Secret;
 pub struct TestContext {
     target: Target,
     cluster_id: String,
+    previous_cluster_ids: Vec<String>,
     adopt_by_name: bool,
     provider_spec_json: String,
     secret: Option<Secret>,
@@ -42,6 +43,7 @@ impl TestContext {
         Self {
             target,
             cluster_id: "test".to_owned(),
+            previous_cluster_ids: Vec::new(),
             adopt_by_name: false,
             provider_spec_json: "{}".to_owned(),
             secret: None,
@@ -54,6 +56,15 @@ impl TestContext {
     /// Another cluster.
     pub fn cluster_id(mut self, id: impl Into<String>) -> Self {
         self.cluster_id = id.into();
+        self
+    }
+
+    /// Ids that the cluster had before.
+    pub fn previous_cluster_ids<I: Into<String>>(
+        mut self,
+        ids: impl IntoIterator<Item = I>,
+    ) -> Self {
+        self.previous_cluster_ids = ids.into_iter().map(Into::into).collect();
         self
     }
 
@@ -113,6 +124,7 @@ impl TestContext {
             operation_id: uuid::Uuid::new_v4().to_string(),
             idempotency_key: format!("{}:t", self.target.uid),
             cluster_id: self.cluster_id,
+            previous_cluster_ids: self.previous_cluster_ids,
             adopt_by_name: self.adopt_by_name,
             delivery: 1,
             checkpoint: self.checkpoint,

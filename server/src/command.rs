@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use clap::Parser;
 use ostler_api::timeout::Timeout;
-use ostler_controllers::{ApiCheck, Namespaces, Settings};
-use ostler_lifecycle::{orphans, snapshot};
+use ostler_controllers::{ApiCheck, GivenIds, Namespaces, Settings};
+use ostler_lifecycle::{cluster, orphans, snapshot};
 use ostler_sessions::{ListenAddress, Rate};
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
@@ -48,8 +48,15 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     leader_elect_resource_namespace: Option<String>,
     /// Tags every instance, and decides what may be deleted; the UID of kube-system and the namespace by default
-    #[arg(long)]
+    #[arg(long, value_name = "ID")]
     cluster_id: Option<String>,
+    /// Ids that this cluster had before, at most 8: after a restore or a migration of the control plane; repeatable
+    ///
+    /// Instances with one of them are taken over and tagged anew, and the id that is written down in ConfigMap
+    /// ostler-cluster-id may be one of them. Stop the old core first. The core remembers them: the flag may go once
+    /// the core has run with it.
+    #[arg(long, value_name = "ID[,ID]", value_delimiter = ',')]
+    previous_cluster_ids: Vec<String>,
     #[command(flatten)]
     drivers: DriverListenArgs,
     /// Where people look into the core (gRPC: DriverDebugService), unix:PATH or an address on loopback; nowhere by default
@@ -135,6 +142,12 @@ pub struct Args {
     /// What is done about an orphan: delete it, or only report it by event and metric
     #[arg(long, value_name = "delete|report", default_value_t = orphans::Mode::Delete)]
     machine_safety_orphan_vms_mode: orphans::Mode,
+    /// Delete also orphans that have no tags of ours, only those that machine-controller-manager gives
+    ///
+    /// Such tags name no namespace, so the core needs the right to list machines in all namespaces, and keeps what has
+    /// the name or the provider id of any of them. Without this flag they are only reported.
+    #[arg(long)]
+    delete_untagged_orphans: bool,
     /// Node conditions that must be False
     #[arg(
         long,
@@ -287,6 +300,7 @@ fn check(args: &Args) -> anyhow::Result<()> {
 /// Whether the flags go together.
 pub(crate) fn agree(args: &Args) -> anyhow::Result<()> {
     args.upstream.check()?;
+    cluster::check(args.cluster_id.as_deref(), &args.previous_cluster_ids)?;
     if args.home().is_none() {
         bail!(
             "--namespace {} names no namespace for the Lease; give --leader-elect-resource-namespace",
@@ -347,6 +361,7 @@ fn options(args: Args) -> CoreOptions {
             mode: args.machine_safety_orphan_vms_mode,
             period: args.machine_safety_orphan_vms_period,
             grace: args.machine_safety_orphan_vms_grace,
+            delete_untagged: args.delete_untagged_orphans,
         },
         aliases: args.provider_aliases.into_iter().collect(),
         bootstrap_token_groups: args.bootstrap_token_auth_extra_groups,
@@ -355,7 +370,7 @@ fn options(args: Args) -> CoreOptions {
     };
     CoreOptions {
         settings,
-        cluster_id: args.cluster_id,
+        cluster: GivenIds { id: args.cluster_id, previous: args.previous_cluster_ids },
         tokens: args.driver_tokens,
         access_file: args.driver_access,
         token_audience: args.token_audience,
@@ -438,6 +453,25 @@ mod tests {
         let lifecycle = super::options(args).settings.lifecycle;
         assert_eq!(lifecycle.in_place_timeout.as_secs(), 1200);
         assert_eq!(lifecycle, ostler_lifecycle_defaults(&lifecycle));
+    }
+
+    #[test]
+    fn previous_cluster_ids_are_told_as_a_list_or_one_by_one_and_cannot_be_that_of_today() {
+        let line = |flags: &[&str]| {
+            let line = ["ostler-server"].iter().chain(flags);
+            Args::try_parse_from(line).unwrap()
+        };
+        let args = line(&["--previous-cluster-ids=a,b", "--previous-cluster-ids", "c"]);
+        super::agree(&args).unwrap();
+        assert_eq!(super::options(args).cluster.previous, ["a", "b", "c"]);
+        for (flags, part) in [
+            (vec!["--cluster-id=a", "--previous-cluster-ids=b,a"], "\"a\""),
+            (vec!["--previous-cluster-ids=1,2,3,4,5,6,7,8,9"], "9 ids"),
+            (vec!["--previous-cluster-ids=a, b"], "\" b\""),
+        ] {
+            let refused = super::agree(&line(&flags)).unwrap_err().to_string();
+            assert!(refused.contains(part), "{flags:?}: {refused}");
+        }
     }
 
     #[test]

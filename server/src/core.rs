@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use futures::Stream;
 use kube::Client;
 use ostler_controllers::{
-    Clock, Clusters, Connect, Controllers, Settings, StoreClassSource, Stores, Targets,
+    Clock, Clusters, Connect, Controllers, GivenIds, Settings, StoreClassSource, Stores, Targets,
 };
 use ostler_sessions::{
     AdminOptions, Authenticator, LegacyOptions, Limits, OrphanDesk, Rate, Sessions, SessionsOptions,
@@ -32,8 +32,8 @@ use crate::admin::AdminListener;
 pub struct CoreOptions {
     /// How the controllers behave.
     pub settings: Settings,
-    /// See [`ostler_controllers::cluster_id`].
-    pub cluster_id: Option<String>,
+    /// See [`ostler_controllers::cluster_ids`].
+    pub cluster: GivenIds,
     /// Token files of drivers that may dial in.
     pub tokens: Vec<DriverToken>,
     /// The file that binds other drivers to providers, see `--driver-access`.
@@ -87,7 +87,7 @@ impl Default for CoreOptions {
     fn default() -> Self {
         Self {
             settings: Settings::default(),
-            cluster_id: None,
+            cluster: GivenIds::default(),
             tokens: Vec::new(),
             access_file: None,
             token_audience: TOKEN_AUDIENCE.to_owned(),
@@ -104,7 +104,7 @@ impl fmt::Debug for CoreOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CoreOptions")
             .field("settings", &self.settings)
-            .field("cluster_id", &self.cluster_id)
+            .field("cluster", &self.cluster)
             .field("tokens", &self.tokens)
             .field("access_file", &self.access_file)
             .field("token_audience", &self.token_audience)
@@ -159,7 +159,7 @@ impl Core {
     {
         let CoreOptions {
             settings,
-            cluster_id,
+            cluster,
             tokens,
             access_file,
             token_audience,
@@ -175,9 +175,7 @@ impl Core {
                 Arc::new(Access::open(client.clone(), token_audience, tokens, access_file).await?)
             }
         };
-        let cluster_id = cluster_id.as_deref();
-        let cluster_id =
-            ostler_controllers::cluster_id(&client, &settings, cluster_id, &clock).await?;
+        let ids = ostler_controllers::cluster_ids(&client, &settings, &cluster, &clock).await?;
         let stores = Stores::new(match target {
             TargetCluster::Control => Targets::one(client.clone()),
             TargetCluster::Other(target) => Targets::one(target),
@@ -189,7 +187,8 @@ impl Core {
         let classes =
             StoreClassSource::new(stores.clone(), settings.namespaces.clone(), &settings.home);
         let sessions_options = SessionsOptions {
-            cluster_id,
+            cluster_id: ids.own,
+            previous_cluster_ids: ids.previous,
             core_instance: settings.identity.clone(),
             aliases: settings.aliases.clone(),
             rates,

@@ -29,7 +29,7 @@ pub use descriptors::{Shares, raise as raise_descriptors, shares};
 pub use flags::{Becomes, CommandLine, Flag, command_line};
 pub use listen::listen_for_drivers;
 pub use look::{Look, LookOptions};
-pub use ostler_controllers::{Connect, Namespaces, Settings, Unusable};
+pub use ostler_controllers::{Connect, GivenIds, Namespaces, Settings, Unusable};
 pub use ostler_sessions::{ListenAddress, Listeners, TlsFiles};
 pub use signals::on_signal;
 pub use upstream::normal;

@@ -10,6 +10,7 @@ use kube::Client;
 use kube::runtime::watcher::Event;
 use ostler_api::MachineClass;
 use ostler_controllers::{Namespaces, StoreClassSource, Stores, Targets};
+use ostler_lifecycle::cluster::ClusterIds;
 use ostler_sessions::{Listeners, Sessions, SessionsOptions};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,7 @@ use crate::access::{Access, DriverToken, TOKEN_AUDIENCE};
 #[derive(Debug, Clone, Default)]
 pub struct LookOptions {
     /// The cluster whose instances are ours.
-    pub cluster_id: String,
+    pub cluster: ClusterIds,
     /// The namespace of the classes.
     pub namespace: String,
     /// See [`SessionsOptions::aliases`].
@@ -53,7 +54,7 @@ impl Look {
         listeners: Listeners,
         options: LookOptions,
     ) -> anyhow::Result<Self> {
-        let LookOptions { cluster_id, namespace, aliases, tokens, access_file, classes, secrets } =
+        let LookOptions { cluster, namespace, aliases, tokens, access_file, classes, secrets } =
             options;
         let audience = TOKEN_AUDIENCE.to_owned();
         let access = Arc::new(Access::open(client, audience, tokens, access_file).await?);
@@ -66,8 +67,13 @@ impl Look {
         }
         let source = StoreClassSource::new(stores, Namespaces::one(&namespace), &namespace);
         let core_instance = format!("look-{}", std::process::id());
-        let options =
-            SessionsOptions { cluster_id, core_instance, aliases, ..SessionsOptions::default() };
+        let options = SessionsOptions {
+            cluster_id: cluster.own,
+            previous_cluster_ids: cluster.previous,
+            core_instance,
+            aliases,
+            ..SessionsOptions::default()
+        };
         let sessions = Sessions::new(options, Arc::new(source), access);
         sessions.look();
         let stop = CancellationToken::new();

@@ -219,6 +219,16 @@ impl World {
     }
 
     async fn new_core(&self, number: u32, predecessor: Option<String>) -> Core {
+        self.try_core(number, predecessor).await.expect("the core starts")
+    }
+
+    /// Why another core does not even start; `None`: it does, and is dropped.
+    pub async fn refusal(&self) -> Option<String> {
+        let number = self.cores.fetch_add(1, Ordering::Relaxed);
+        self.try_core(number, None).await.err()
+    }
+
+    async fn try_core(&self, number: u32, predecessor: Option<String>) -> Result<Core, String> {
         let connections = self.wire.lead_to(number);
         let start = self.start;
         let settings =
@@ -239,7 +249,7 @@ impl World {
         let mut registry = Registry::default();
         let core = Core::start(client, incoming, options, &mut registry).await;
         *self.metrics.lock().expect("nobody panicked") = registry;
-        core.expect("the core starts")
+        core.map_err(|error| format!("{error:#}"))
     }
 
     /// Stops the core in an orderly way.

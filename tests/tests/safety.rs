@@ -196,6 +196,7 @@ fn add(world: &World, like: &Instance, identity: Identity) {
         bootstrap: like.bootstrap.clone(),
         previous: None,
         by_name: None,
+        previous_clusters: Vec::new(),
     };
     world.cloud().create(&new).unwrap();
 }

@@ -3,7 +3,7 @@
 use ostler_api::machine::WaitReason;
 
 /// Only where a person can do something; most waits end by themselves.
-const HINTS: [(WaitReason, &str); 27] = [
+const HINTS: [(WaitReason, &str); 28] = [
     (WaitReason::ClassRefInvalid, "set spec.class to kind MachineClass and a name"),
     (WaitReason::ClassMissing, "apply the MachineClass that spec.class names"),
     (WaitReason::ClassNotHeld, "give the core the right that the message names"),
@@ -26,6 +26,11 @@ const HINTS: [(WaitReason, &str); 27] = [
         WaitReason::InstanceNotOurs,
         "annotate the class ostler.dev/adopt-by-name=true if another controller made it; delete it by \
          hand; or let it be: kubectl annotate machine NAME ostler.dev/abandon-instance=PROVIDER_ID",
+    ),
+    (
+        WaitReason::ClusterIdChanged,
+        "if the cluster had that id before: stop its old core, and start this one with \
+         --previous-cluster-ids ID. Else as for an instance that is not ours",
     ),
     (
         WaitReason::AdoptionUndecided,

@@ -1,5 +1,7 @@
 //! `ostler drivers orphans`: instances that no machine stands for, and the word that they may go.
 
+use std::collections::BTreeMap;
+
 use anyhow::bail;
 use ostler_proto::json;
 use ostler_proto::v1alpha1::{AcceptOrphansRequest, ListOrphansRequest, ListOrphansResponse};
@@ -17,7 +19,8 @@ Examples:
   ostler drivers orphans --accept            they may be deleted
 
 An orphan is an instance with the cluster id of this cluster that no Machine stands for. Two looks must show it,
-then it is deleted. After a restore, and whenever the API may not be the one that made the instances, orphans
+then it is deleted; one with a previous cluster id, or without tags of ours, is only reported, see
+--delete-untagged-orphans of the core. After a restore, and whenever the API may not be the one that made the instances, orphans
 are only reported: what was made after the backup is an orphan to it. See docs/backup.md for how to keep one.")]
 pub(super) struct Args {
     /// Only those of this provider
@@ -86,6 +89,12 @@ fn notes(answer: &ListOrphansResponse) -> Vec<String> {
             hold.reason
         ));
     }
+    let held = answer.hold.is_some() || answer.report_only;
+    let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
+    for orphan in answer.orphans.iter().filter(|it| !held && !it.kept.is_empty()) {
+        *kept.entry(&orphan.kept).or_default() += 1;
+    }
+    notes.extend(kept.into_iter().map(|(why, count)| format!("{count} kept {why}")));
     if answer.report_only {
         let flag = "--machine-safety-orphan-vms-mode=report";
         notes.push(format!("the core runs with {flag}: it deletes no orphan"));
@@ -99,13 +108,17 @@ fn notes(answer: &ListOrphansResponse) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use ostler_proto::v1alpha1::OrphanHold;
+    use ostler_proto::v1alpha1::{OrphanHold, OrphanInfo};
 
     use super::*;
 
     #[test]
     fn the_notes_say_why_orphans_are_kept_and_what_is_not_shown() {
         assert_eq!(notes(&ListOrphansResponse::default()), Vec::<String>::new());
+        let bare = OrphanInfo { kept: "because it is bare".to_owned(), ..OrphanInfo::default() };
+        let orphans = vec![bare.clone(), bare, OrphanInfo::default()];
+        let answer = ListOrphansResponse { orphans, ..ListOrphansResponse::default() };
+        assert_eq!(notes(&answer), ["2 kept because it is bare"]);
         let hold = OrphanHold { since: "noon".to_owned(), reason: "restored".to_owned() };
         let answer = ListOrphansResponse {
             hold: Some(hold),

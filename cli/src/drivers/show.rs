@@ -242,7 +242,7 @@ createMachine   fake-1   accepted,cancelled   5s    19m55s   1      Boot 40%   f
             machine_class: "small".to_owned(),
             known_for: Some(seconds(5)),
             fate: OrphanFate::Reported.into(),
-            failures: 0,
+            ..OrphanInfo::default()
         };
         let expected = "\
 PROVIDER          INSTANCE         MACHINE   UID     CLASS   KNOWN   NEXT

@@ -53,7 +53,11 @@ async fn status(
         Outcome::Result(operation_result::Response::GetMachineStatus(answer)) => {
             answer.machine.map_or_else(
                 || Answer::Silent("the driver's answer is empty".to_owned()),
-                |it| Answer::Instance { provider_id: it.provider_id, machine_uid: it.machine_uid },
+                |it| Answer::Instance {
+                    provider_id: it.provider_id,
+                    machine_uid: it.machine_uid,
+                    moved: !it.cluster_id.is_empty(),
+                },
             )
         }
         Outcome::Result(_) => Answer::Silent("the driver answered another question".to_owned()),
@@ -66,7 +70,8 @@ fn no_instance(failure: OperationFailure) -> Answer {
         return Answer::Absent;
     }
     if failure.code == ErrorCode::FailedPrecondition && failure.reason == reason::NOT_OURS {
-        return Answer::NotOurs { provider_id: failure.provider_id };
+        let OperationFailure { provider_id, cluster_id, .. } = failure;
+        return Answer::NotOurs { provider_id, cluster_id };
     }
     Answer::Silent(told(&failure))
 }
@@ -179,10 +184,12 @@ mod tests {
             provider_code: String::new(),
             provider_request_id: String::new(),
             provider_id: "id".to_owned(),
+            cluster_id: "c".to_owned(),
         };
         let of = |code, reason| no_instance(failure(code, reason));
         assert_eq!(of(ErrorCode::NotFound, ""), Answer::Absent);
-        let not_ours = Answer::NotOurs { provider_id: "id".to_owned() };
+        let (provider_id, cluster_id) = ("id".to_owned(), "c".to_owned());
+        let not_ours = Answer::NotOurs { provider_id, cluster_id };
         assert_eq!(of(ErrorCode::FailedPrecondition, "NOT_OURS"), not_ours);
         for (code, reason) in [
             (ErrorCode::FailedPrecondition, "STALE_TERM"),

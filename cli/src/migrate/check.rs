@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use futures::StreamExt as _;
 use kube::Client;
 use ostler_api::{Machine, MachineClass};
+use ostler_controllers::GivenIds;
 use ostler_lifecycle::snapshot::{AdoptByName, ClassFacts, Settings};
 use ostler_server::LookOptions;
 
@@ -19,7 +20,7 @@ use super::cluster::Cluster;
 use super::deployment::CommandLines;
 use super::drivers::{DriverArgs, Drivers};
 use super::report::{ClassRow, MachineRow, Report};
-use super::verdict::{Answers, Verdict, absence, judge};
+use super::verdict::{Answers, Verdict, absence, judge, under_another_id};
 use crate::describe::config;
 use crate::log;
 
@@ -59,6 +60,9 @@ pub(crate) struct Args {
     /// The core's flag of this name: the tag of all instances, if it is not that of this cluster and namespace
     #[arg(long)]
     cluster_id: Option<String>,
+    /// The core's flag of this name: ids that the cluster had before; repeatable
+    #[arg(long, value_name = "ID[,ID]", value_delimiter = ',')]
+    previous_cluster_ids: Vec<String>,
     /// Deployments of machine-controller-manager, YAML: tells what becomes of their flags; repeatable
     #[arg(long, value_name = "FILE", value_parser = CommandLines::read)]
     from: Vec<CommandLines>,
@@ -88,11 +92,12 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let namespace = config.default_namespace.clone();
     let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
-    let cluster = Cluster::read(&client, &namespace, args.cluster_id.as_deref()).await?;
+    let given = GivenIds { id: args.cluster_id, previous: args.previous_cluster_ids };
+    let cluster = Cluster::read(&client, &namespace, &given).await?;
     let aliases: BTreeMap<String, String> = args.aliases.into_iter().collect();
     let settings = Settings { adopt_by_name: args.adopt_by_name.for_all(), ..Settings::default() };
     let options = LookOptions {
-        cluster_id: cluster.id.clone(),
+        cluster: cluster.ids.clone(),
         namespace: namespace.clone(),
         aliases: aliases.clone(),
         classes: cluster.classes.clone(),
@@ -174,7 +179,7 @@ impl Check<'_> {
         });
         Report {
             namespace,
-            cluster_id: self.cluster.id.clone(),
+            cluster_id: self.cluster.ids.own.clone(),
             drivers: connected.into_iter().collect(),
             machines: rows.collect(),
             classes,
@@ -200,9 +205,10 @@ impl Check<'_> {
         let allowed = self.allowed(class);
         let answers: Answers =
             ask::machine(self.drivers.sessions(), machine, &ClassFacts::of(class), allowed).await;
-        let absence = absence(machine, allowed);
+        let absence = absence(machine, &self.cluster.ids, allowed);
         let (verdict, instance) = judge(machine.uid(), absence, allowed, &answers);
-        (machine, verdict, instance)
+        let other = under_another_id(machine.provider_id(), &self.cluster.ids, &answers.as_it_is);
+        (machine, other.unwrap_or(verdict), instance)
     }
 
     async fn said(&self, class: &MachineClass) -> Said {

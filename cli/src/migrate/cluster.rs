@@ -8,7 +8,8 @@ use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::core::NamespaceResourceScope;
 use ostler_api::{Machine, MachineClass};
-use ostler_controllers::{Namespaces, SchemaError, check_schemas, known_cluster_id};
+use ostler_controllers::{GivenIds, Namespaces, SchemaError, check_schemas, known_cluster_ids};
+use ostler_lifecycle::cluster::ClusterIds;
 use serde::de::DeserializeOwned;
 
 use super::rights;
@@ -16,8 +17,8 @@ use super::rights;
 /// What is there.
 #[derive(Debug)]
 pub(super) struct Cluster {
-    /// The id that the instances would be tagged with.
-    pub(super) id: String,
+    /// What the instances would be tagged with, and what they may be tagged with.
+    pub(super) ids: ClusterIds,
     pub(super) machines: Vec<Machine>,
     pub(super) classes: Vec<MachineClass>,
     /// Those that classes name, as far as they can be read.
@@ -29,24 +30,24 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Reads a namespace. `id`: the cluster id, if somebody gives it.
+    /// Reads a namespace. `given`: what is said of the cluster id.
     ///
     /// # Errors
     /// The API server cannot be reached, or Machines and classes cannot be read.
     pub(super) async fn read(
         client: &Client,
         namespace: &str,
-        id: Option<&str>,
+        given: &GivenIds,
     ) -> anyhow::Result<Self> {
         let scope = Namespaces::one(namespace);
-        let id = known_cluster_id(client, namespace, &scope, id).await;
+        let ids = known_cluster_ids(client, namespace, &scope, given).await;
         let classes: Vec<MachineClass> = list(client, namespace, "machine classes").await?;
         let mut secrets = Vec::new();
         for name in named(&classes, namespace) {
             secrets.extend(secret(client, namespace, &name).await?);
         }
         Ok(Self {
-            id: id.context("the cluster id is not known")?,
+            ids: ids.context("the cluster id is not known")?,
             machines: list(client, namespace, "machines").await?,
             classes,
             secrets,

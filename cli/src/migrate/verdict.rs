@@ -1,16 +1,17 @@
 //! What a driver's answers make of a Machine.
 
 use ostler_api::Machine;
+use ostler_lifecycle::cluster::ClusterIds;
 use ostler_lifecycle::machine::absence_is_proof;
 use ostler_lifecycle::snapshot::AdoptByName;
 
 /// What a driver said of the instance of one Machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// There is one, with this UID on it; none if it has no UID.
-    Instance { provider_id: String, machine_uid: String },
-    /// There is one, and it is not ours.
-    NotOurs { provider_id: String },
+    /// There is one, with this UID on it; none if it has no UID. `moved`: under a previous cluster id.
+    Instance { provider_id: String, machine_uid: String, moved: bool },
+    /// There is one, and it is not ours; with the cluster id on it, if it has one.
+    NotOurs { provider_id: String, cluster_id: String },
     /// It looked, and there is none.
     Absent,
     /// It did not say.
@@ -37,6 +38,8 @@ pub(super) enum Verdict {
     AdoptableIfAllowed,
     /// An instance is there, and it is somebody else's.
     NotOurs,
+    /// It has the instance that it had, under this cluster id.
+    OtherClusterId(String),
     /// There is none, and the core knows that.
     Absent,
     /// The driver finds none, which proves nothing: another controller made one.
@@ -59,7 +62,7 @@ impl Verdict {
         match self {
             Self::Found => "found",
             Self::Adoptable | Self::AdoptableIfAllowed => "adoptable",
-            Self::NotOurs => "not ours",
+            Self::NotOurs | Self::OtherClusterId(_) => "not ours",
             Self::Absent | Self::AbsentUnproven | Self::AbsentUndecided => "absent",
             Self::Unknown(_) => "unknown",
         }
@@ -80,14 +83,14 @@ impl Verdict {
             Self::AbsentUndecided => {
                 "another controller began to make one: nothing would be made before its class says \"true\" or \"false\" in ostler.dev/adopt-by-name"
             }
-            Self::Unknown(why) => why,
+            Self::OtherClusterId(why) | Self::Unknown(why) => why,
         }
     }
 }
 
 /// What it amounts to if the driver finds no instance for this Machine, as the core judges it.
-pub(super) fn absence(machine: &Machine, allowed: AdoptByName) -> Verdict {
-    if absence_is_proof(machine, &machine.recorded_status()) {
+pub(super) fn absence(machine: &Machine, cluster: &ClusterIds, allowed: AdoptByName) -> Verdict {
+    if absence_is_proof(machine, &machine.recorded_status(), cluster) {
         return Verdict::Absent;
     }
     match (machine.provider_id(), allowed) {
@@ -106,11 +109,11 @@ pub(super) fn judge(
     answers: &Answers,
 ) -> (Verdict, String) {
     let instance = |answer: &Answer, may: bool| match answer {
-        Answer::Instance { provider_id, machine_uid } if machine_uid == uid => {
+        Answer::Instance { provider_id, machine_uid, moved: false } if machine_uid == uid => {
             Some((Verdict::Found, provider_id.clone()))
         }
         // With the UID of an earlier life it is found by its id, whatever the class says.
-        Answer::Instance { provider_id, machine_uid } => {
+        Answer::Instance { provider_id, machine_uid, .. } => {
             let taken = may && (allowed == AdoptByName::Allowed || !machine_uid.is_empty());
             let verdict = if taken { Verdict::Adoptable } else { Verdict::AdoptableIfAllowed };
             Some((verdict, provider_id.clone()))
@@ -124,12 +127,31 @@ pub(super) fn judge(
         return found;
     }
     let strange = [Some(&answers.as_it_is), by_name].into_iter().flatten().find_map(|answer| {
-        if let Answer::NotOurs { provider_id } = answer { Some(provider_id.clone()) } else { None }
+        if let Answer::NotOurs { provider_id, .. } = answer {
+            Some(provider_id.clone())
+        } else {
+            None
+        }
     });
     match strange {
         Some(provider_id) => (Verdict::NotOurs, provider_id),
         None => (absence, String::new()),
     }
+}
+
+/// What it amounts to if the instance of the Machine's own provider id has the tag of another cluster.
+pub(super) fn under_another_id(
+    provider_id: Option<&str>,
+    cluster: &ClusterIds,
+    answer: &Answer,
+) -> Option<Verdict> {
+    let Answer::NotOurs { provider_id: found, cluster_id } = answer else { return None };
+    if cluster_id.is_empty() || cluster.has(cluster_id) || provider_id != Some(found) {
+        return None;
+    }
+    Some(Verdict::OtherClusterId(format!(
+        "it carries cluster id {cluster_id}: was that the id of this cluster, give --previous-cluster-ids {cluster_id}"
+    )))
 }
 
 #[cfg(test)]
@@ -141,11 +163,11 @@ mod tests {
     const ID: &str = "fake:///i-1";
 
     fn instance(uid: &str) -> Answer {
-        Answer::Instance { provider_id: ID.to_owned(), machine_uid: uid.to_owned() }
+        Answer::Instance { provider_id: ID.to_owned(), machine_uid: uid.to_owned(), moved: false }
     }
 
     fn not_ours() -> Answer {
-        Answer::NotOurs { provider_id: ID.to_owned() }
+        Answer::NotOurs { provider_id: ID.to_owned(), cluster_id: String::new() }
     }
 
     fn silent() -> Answer {
@@ -173,6 +195,21 @@ mod tests {
         for allowed in [AdoptByName::Allowed, AdoptByName::Refused, AdoptByName::Undecided] {
             assert_eq!(judged(allowed, instance("earlier"), None), Verdict::Adoptable);
         }
+    }
+
+    #[test]
+    fn an_instance_under_a_previous_cluster_id_is_adopted_and_one_under_another_is_told_with_it() {
+        let machine_uid = "own".to_owned();
+        let moved = Answer::Instance { provider_id: ID.to_owned(), machine_uid, moved: true };
+        assert_eq!(judged(AdoptByName::Undecided, moved, None), Verdict::Adoptable);
+        let answer = Answer::NotOurs { provider_id: ID.to_owned(), cluster_id: "b".to_owned() };
+        let cluster = ClusterIds::only("a");
+        let verdict = under_another_id(Some(ID), &cluster, &answer).unwrap();
+        assert!(verdict.stands_in_the_way() && verdict.note().contains("-ids b"), "{verdict:?}");
+        for (id, cluster) in [(None, "a"), (Some("other"), "a"), (Some(ID), "b")] {
+            assert_eq!(under_another_id(id, &ClusterIds::only(cluster), &answer), None, "{id:?}");
+        }
+        assert_eq!(under_another_id(Some(ID), &cluster, &not_ours()), None);
     }
 
     #[test]
@@ -222,7 +259,7 @@ mod tests {
             (ID, "Running", Allowed, Verdict::AbsentUnproven),
         ] {
             let answers = Answers { as_it_is: Answer::Absent, by_name: Some(Answer::Absent) };
-            let absence = absence(&machine(id, phase), allowed);
+            let absence = absence(&machine(id, phase), &ClusterIds::only("a"), allowed);
             let (verdict, _) = judge("own", absence, allowed, &answers);
             assert_eq!(verdict, expected, "{id} {phase} {allowed:?}");
             assert_eq!(verdict.stands_in_the_way(), expected != Verdict::Absent);

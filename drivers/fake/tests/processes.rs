@@ -29,6 +29,7 @@ fn new(machine: usize) -> NewInstance {
         bootstrap,
         previous: None,
         by_name: None,
+        previous_clusters: Vec::new(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 
 use ostler_driver_fake::cloud::{
-    Bootstrap, Clock, Cloud, CloudError, Identity, Instance, NewInstance, Refusal,
+    Bootstrap, Clock, Cloud, CloudError, Identity, Instance, Lookup, NewInstance, Refusal,
 };
 use ostler_driver_fake::spec::ProviderSpec;
 use proptest::prelude::*;
@@ -56,6 +56,7 @@ fn new(machine: usize) -> NewInstance {
         bootstrap: Bootstrap::default(),
         previous: None,
         by_name: None,
+        previous_clusters: Vec::new(),
     }
 }
 
@@ -76,7 +77,9 @@ fn answered<T>(outcome: Result<T, CloudError>) {
 fn take(step: &Step, drivers: &mut [Cloud; 2], path: &Path) {
     match *step {
         Step::Create(d, m) => answered(drivers[d].create(&new(m))),
-        Step::Initialize(d, m) => answered(drivers[d].initialize(&identity(m), "")),
+        Step::Initialize(d, m) => {
+            answered(drivers[d].initialize(Lookup::of(&identity(m)).known(Some(""))))
+        }
         Step::BeginDelete(d, m) => answered(drivers[d].begin_delete(&identity(m), None)),
         Step::Delete(d, m) => {
             let doomed = drivers[d].begin_delete(&identity(m), None).unwrap();

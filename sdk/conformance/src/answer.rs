@@ -101,12 +101,13 @@ impl Answer {
     }
 
     /// The refusal of an instance that is not the machine's, which names it.
-    pub(crate) fn not_ours(&self, provider_id: &str) -> Outcome {
+    pub(crate) fn not_ours(&self, provider_id: &str) -> Outcome<OperationError> {
         let error = self.refusal(&[MachineErrorCode::FailedPrecondition])?;
         let expected = format!("FAILED_PRECONDITION, NOT_OURS with provider_id {provider_id}");
         let named = error.reason == "NOT_OURS" && error.provider_id == provider_id;
         let came = format!("{} with provider_id {:?}", shown(&error), error.provider_id);
-        ensure(named, format_args!("{}: {expected}", self.title), came)
+        ensure(named, format_args!("{}: {expected}", self.title), came)?;
+        Ok(error)
     }
 
     /// The result of a deletion, which must be this one.

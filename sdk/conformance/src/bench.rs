@@ -231,6 +231,7 @@ impl Bench {
             class: class.clone(),
             user_data: Some(given.unwrap_or_else(own)),
             adopt_by_name: false,
+            previous: Vec::new(),
             uid,
         }
     }
@@ -249,10 +250,18 @@ impl Bench {
             class: self.class(),
             user_data: None,
             adopt_by_name: operation.adopt_by_name,
+            previous: operation.previous_cluster_ids.clone(),
         };
         let mut facts = self.facts();
         facts.clusters.insert(machine.cluster_id.clone());
         facts.made.insert(machine.uid.clone(), machine);
+    }
+
+    /// Whether a listed instance is any of the suite's business. One that machine-controller-manager
+    /// made, and that has the tags of the class, belongs to whoever gave the class.
+    pub(crate) fn counts(&self, record: &MachineRecord) -> bool {
+        let own = record.machine_name.starts_with(&self.options().name_prefix);
+        own || !record.machine_uid.is_empty()
     }
 
     // The driver.
@@ -358,9 +367,8 @@ impl Bench {
         let mut left = Vec::new();
         for cluster_id in clusters {
             let records: Vec<MachineRecord> = driver.list_of(&class, cluster_id).await?;
-            left.extend(
-                records.into_iter().map(|it| format!("{} {}", it.machine_name, it.provider_id)),
-            );
+            let records = records.into_iter().filter(|record| self.counts(record));
+            left.extend(records.map(|it| format!("{} {}", it.machine_name, it.provider_id)));
         }
         Ok(left)
     }

@@ -122,7 +122,7 @@ impl<'a> Driver<'a> {
 
     /// The records of one machine in the list.
     pub(crate) async fn listed(&self, machine: &Machine) -> Outcome<Vec<MachineRecord>> {
-        let all = self.list_of(&machine.class, &machine.cluster_id).await?;
+        let all = self.ask(machine.list()).await?.machines()?;
         Ok(all.into_iter().filter(|record| record.machine_uid == machine.uid).collect())
     }
 

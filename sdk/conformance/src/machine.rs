@@ -20,6 +20,8 @@ pub(crate) struct Machine {
     pub(crate) class: ObjectRevision,
     pub(crate) user_data: Option<Vec<u8>>,
     pub(crate) adopt_by_name: bool,
+    /// Ids that its cluster had before.
+    pub(crate) previous: Vec<String>,
 }
 
 impl Machine {
@@ -31,6 +33,17 @@ impl Machine {
     /// The same, as another cluster would have it.
     pub(crate) fn of_cluster(&self, cluster_id: &str) -> Self {
         Self { cluster_id: cluster_id.to_owned(), ..self.clone() }
+    }
+
+    /// The same, after its cluster got another id and was told which one it had.
+    pub(crate) fn moved(&self) -> Self {
+        let cluster_id = format!("{}-now", self.cluster_id);
+        Self { cluster_id, previous: vec![self.cluster_id.clone()], ..self.clone() }
+    }
+
+    /// The same, of a cluster that is told of no id that it had before.
+    pub(crate) fn settled(&self) -> Self {
+        Self { previous: Vec::new(), ..self.clone() }
     }
 
     /// The same name with a new UID, as after a restore.
@@ -113,6 +126,12 @@ impl Machine {
         self.operation("s", Request::GetMachineStatus(request))
     }
 
+    /// ListMachines of its class and cluster.
+    pub(crate) fn list(&self) -> Operation {
+        let asked = list(&self.class, &self.cluster_id);
+        Operation { previous_cluster_ids: self.previous.clone(), ..asked }
+    }
+
     fn operation(&self, verb: &str, request: Request) -> Operation {
         let target = Target {
             kind: "Machine".to_owned(),
@@ -122,7 +141,8 @@ impl Machine {
         };
         let key = format!("{}:{verb}", self.uid);
         let asked = operation(target, key, &self.cluster_id, &self.class, request);
-        Operation { adopt_by_name: self.adopt_by_name, ..asked }
+        let previous_cluster_ids = self.previous.clone();
+        Operation { adopt_by_name: self.adopt_by_name, previous_cluster_ids, ..asked }
     }
 }
 

@@ -13,11 +13,12 @@ use ostler_driver_fake::cloud::{Clock, Cloud};
 use ostler_driver_sdk::{Connector, DriverArgs};
 
 /// What needs a command that looks into the cloud.
-const PROBED: [&str; 7] = [
+const PROBED: [&str; 8] = [
     "create/adopt-by-name",
     "create/request-tags",
     "create/user-data-intact",
     "delete/dependents",
+    "list/untagged",
     "update/foreign-tags-kept",
     "update/foreign-tags-of-parts",
     "update/parts",

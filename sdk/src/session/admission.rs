@@ -5,6 +5,7 @@ use proto::OperationKind;
 use proto::operation::Request;
 
 use super::fence::Stale;
+use super::limits::wrong_cluster_ids;
 use crate::driver::{DriverInfo, OptionalOperation};
 use crate::error::DriverError;
 
@@ -44,7 +45,15 @@ pub(crate) fn admit(
         .reason("STALE_TERM")
         .not_applied());
     }
-    refusal.map_or(Ok(kind), |refusal| Err(refused(refusal)))
+    if let Some(refusal) = refusal {
+        return Err(refused(refusal));
+    }
+    match wrong_cluster_ids(&operation.previous_cluster_ids) {
+        Some(wrong) => {
+            Err(DriverError::invalid_argument(wrong).reason("BAD_CLUSTER_IDS").not_applied())
+        }
+        None => Ok(kind),
+    }
 }
 
 fn refused(refusal: Refusal) -> DriverError {
@@ -161,6 +170,26 @@ mod tests {
             if let Err(error) = &admitted {
                 assert_eq!(error.certainty(), crate::Certainty::NotApplied, "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn no_operation_starts_with_ids_that_a_cluster_cannot_have_had() {
+        let id = |bytes: usize| "x".repeat(bytes);
+        for (ids, good) in [
+            (vec![], true),
+            (vec![id(256); 8], true),
+            (vec![id(1); 9], false),
+            (vec![id(257)], false),
+            (vec![id(1), String::new()], false),
+        ] {
+            let request = Some(Request::ListMachines(proto::ListMachinesRequest {}));
+            let asked = proto::Operation { previous_cluster_ids: ids, ..operation(request) };
+            let admitted = admit(&info(), &asked, Ok(()), None);
+            assert_eq!(admitted.is_ok(), good, "{admitted:?}");
+            let Err(error) = admitted else { continue };
+            assert_eq!(error.code(), crate::Code::InvalidArgument);
+            assert_eq!(error.certainty(), crate::Certainty::NotApplied);
         }
     }
 }

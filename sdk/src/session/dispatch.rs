@@ -114,11 +114,14 @@ fn split(operation: proto::Operation) -> (Facts, Option<Request>) {
         .filter(|time| !time.is_zero())
         .or_else(|| operation.request.as_ref().map(default_timeout))
         .unwrap_or_default();
+    let mut previous_cluster_ids = operation.previous_cluster_ids;
+    previous_cluster_ids.retain(|id| *id != operation.cluster_id);
     let facts = Facts {
         operation_id: operation.operation_id,
         idempotency_key: operation.idempotency_key,
         target: Target { namespace: target.namespace, name: target.name, uid: target.uid },
         cluster_id: operation.cluster_id,
+        previous_cluster_ids,
         adopt_by_name: operation.adopt_by_name,
         delivery: operation.delivery,
         checkpoint: some(operation.checkpoint),
@@ -140,10 +143,8 @@ async fn call<D: Driver>(driver: &D, request: Option<Request>, ctx: Context) -> 
     match request {
         Request::CreateMachine(create) => create_machine(driver, create, ctx).await,
         Request::InitializeMachine(proto::InitializeMachineRequest { provider_id }) => {
-            let target = ctx.target().clone();
-            let instance =
-                driver.initialize_machine(InitializeMachine { ctx, provider_id }).await?;
-            let machine = Some(instance.into_record_of(&target));
+            let asked = InitializeMachine { ctx: ctx.clone(), provider_id };
+            let machine = Some(driver.initialize_machine(asked).await?.into_record_of(&ctx));
             Ok(Response::InitializeMachine(proto::InitializeMachineResponse { machine }))
         }
         Request::UpdateMachine(update) => {
@@ -159,15 +160,13 @@ async fn call<D: Driver>(driver: &D, request: Option<Request>, ctx: Context) -> 
             Ok(Response::DeleteMachine(deletion.into_response()))
         }
         Request::GetMachineStatus(proto::GetMachineStatusRequest { provider_id }) => {
-            let target = ctx.target().clone();
-            let provider_id = some(provider_id);
-            let instance = driver.get_machine_status(GetMachineStatus { ctx, provider_id }).await?;
-            let machine = Some(instance.into_record_of(&target));
+            let asked = GetMachineStatus { ctx: ctx.clone(), provider_id: some(provider_id) };
+            let machine = Some(driver.get_machine_status(asked).await?.into_record_of(&ctx));
             Ok(Response::GetMachineStatus(proto::GetMachineStatusResponse { machine }))
         }
         Request::ListMachines(proto::ListMachinesRequest {}) => {
-            let instances = driver.list_machines(ListMachines { ctx }).await?;
-            let machines = instances.into_iter().map(|instance| instance.record).collect();
+            let instances = driver.list_machines(ListMachines { ctx: ctx.clone() }).await?;
+            let machines = instances.into_iter().map(|it| it.into_listed_record(&ctx)).collect();
             Ok(Response::ListMachines(proto::ListMachinesResponse { machines, pages: 0 }))
         }
         Request::GetVolumeIds(proto::GetVolumeIdsRequest { pv_specs_json }) => {
@@ -188,16 +187,15 @@ async fn create_machine<D: Driver>(
     create: proto::CreateMachineRequest,
     ctx: Context,
 ) -> Answer {
-    let target = ctx.target().clone();
     let bootstrap = create.bootstrap.unwrap_or_default();
     ctx.guard(&bootstrap.user_data);
     let request = CreateMachine {
-        ctx,
+        ctx: ctx.clone(),
         tags: create.tags.into_iter().collect(),
         provider_id: some(create.provider_id),
         user_data_format: bootstrap.format,
         user_data: bootstrap.user_data,
     };
-    let machine = Some(driver.create_machine(request).await?.into_record_of(&target));
+    let machine = Some(driver.create_machine(request).await?.into_record_of(&ctx));
     Ok(Response::CreateMachine(proto::CreateMachineResponse { machine }))
 }

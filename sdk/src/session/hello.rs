@@ -43,12 +43,30 @@ pub(crate) fn hello(
         driver_version: info.version.clone(),
         instance_id: instance.id.clone(),
         instance_name: instance.name.clone(),
-        capabilities: CAPABILITIES.map(Into::into).to_vec(),
+        capabilities: CAPABILITIES.into_iter().chain(info.capabilities()).map(Into::into).collect(),
         operation_kinds: info.operation_kinds().into_iter().map(Into::into).collect(),
         max_in_flight: info.max_in_flight,
         max_frame_bytes: u32::try_from(MAX_FRAME_BYTES).unwrap_or(u32::MAX),
         mode: SessionMode::ActiveStandby.into(),
         resume,
         driver_time: Some(now.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_the_driver_knows_is_said_only_if_the_driver_says_it() {
+        let said = |info: &DriverInfo| {
+            let instance = Instance { id: String::new(), name: String::new() };
+            hello(info, &instance, None, Vec::new(), SystemTime::UNIX_EPOCH).capabilities
+        };
+        let own = [DriverCapability::PreviousClusterIds, DriverCapability::NamesOnly];
+        let info = DriverInfo::new("a");
+        assert!(own.iter().all(|it| !said(&info).contains(&(*it).into())));
+        let info = info.knows_previous_cluster_ids().knows_only_names();
+        assert!(own.iter().all(|it| said(&info).contains(&(*it).into())));
     }
 }

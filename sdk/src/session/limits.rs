@@ -10,6 +10,8 @@ pub(crate) const MAX_FRAME_BYTES: usize = 1024 * 1024;
 pub(crate) const CHECKPOINT_BYTES: usize = 4 * 1024;
 const MESSAGE_BYTES: usize = 2 * 1024;
 const WORD_BYTES: usize = 256;
+/// Ids that a cluster had before.
+const PREVIOUS_CLUSTERS: usize = 8;
 /// With their descriptions they stay below half a frame.
 const VIOLATIONS: usize = 64;
 const VIOLATION_BYTES: usize = 512;
@@ -33,12 +35,23 @@ pub(crate) fn cut_word(text: String) -> String {
     cut(text, WORD_BYTES)
 }
 
+/// What is wrong with the ids that a cluster is said to have had. An empty one would make every
+/// instance without a tag its own.
+pub(crate) fn wrong_cluster_ids(ids: &[String]) -> Option<String> {
+    if ids.len() > PREVIOUS_CLUSTERS {
+        return Some(format!("{} previous cluster ids, more than {PREVIOUS_CLUSTERS}", ids.len()));
+    }
+    let wrong = ids.iter().find(|id| id.is_empty() || id.len() > WORD_BYTES)?;
+    Some(format!("a previous cluster id of {} bytes, not 1 to {WORD_BYTES}", wrong.len()))
+}
+
 /// An error with every text in its limit.
 pub(crate) fn cut_error(mut error: proto::OperationError) -> proto::OperationError {
     error.message = cut(error.message, MESSAGE_BYTES);
     error.reason = cut(error.reason, WORD_BYTES);
     error.provider_code = cut(error.provider_code, WORD_BYTES);
     error.provider_request_id = cut(error.provider_request_id, WORD_BYTES);
+    error.cluster_id = cut(error.cluster_id, WORD_BYTES);
     error.violations.truncate(VIOLATIONS);
     for violation in &mut error.violations {
         violation.path = cut(std::mem::take(&mut violation.path), WORD_BYTES);
@@ -75,6 +88,7 @@ mod tests {
             reason: long(),
             provider_code: long(),
             provider_request_id: long(),
+            cluster_id: long(),
             violations: vec![violation; 100],
             ..Default::default()
         });

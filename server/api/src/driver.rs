@@ -134,6 +134,9 @@ pub mod reason {
     /// With UNAVAILABLE from a driver that drains: it did not begin the operation, another one is
     /// to do it.
     pub const DRIVER_DRAINING: &str = "DRIVER_DRAINING";
+    /// Made by the core of [`NOT_OURS`]: the instance is the one that the machine had, under another
+    /// cluster id.
+    pub const CORE_CLUSTER_ID_CHANGED: &str = "CORE_CLUSTER_ID_CHANGED";
     /// Made by the core: no session took the operation.
     pub const CORE_NO_SESSION: &str = "CORE_NO_SESSION";
     /// Made by the core: the session was lost while the operation was in flight.

@@ -66,6 +66,10 @@ pub struct MachineStatus {
     /// restored or migrated, and its instance is still to be adopted.
     #[serde(rename = "instanceUID", default, skip_serializing_if = "Option::is_none")]
     pub instance_uid: Option<String>,
+    /// Cluster id that the instance is tagged with. Another one than that of the core: the cluster moved, and
+    /// the instance is still to be adopted. Empty: the driver knows of none.
+    #[serde(rename = "instanceClusterID", default, skip_serializing_if = "Option::is_none")]
+    pub instance_cluster_id: Option<String>,
     /// Id of the bootstrap token that was made for the Machine and still exists; its Secret is
     /// `kube-system/bootstrap-token-<id>`.
     #[serde(rename = "bootstrapTokenID", default, skip_serializing_if = "Option::is_none")]
@@ -257,7 +261,7 @@ pub struct Retry {
     /// Revision of the secret that it failed with; another one ends the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_revision: Option<String>,
-    /// With reason `InstanceNotOurs`: the instance that the driver found.
+    /// With reasons `InstanceNotOurs` and `ClusterIdChanged`: the instance that the driver found.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
 }

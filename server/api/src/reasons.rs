@@ -72,6 +72,9 @@ open_enum! {
         DuplicateProviderId = "DuplicateProviderID",
         /// The instance that the driver found has other tags than this cluster's and machine's.
         InstanceNotOurs = "InstanceNotOurs",
+        /// The instance of the Machine carries another cluster id, which the core does not know: it was started with
+        /// another one, or in another control cluster.
+        ClusterIdChanged = "ClusterIdChanged",
         /// The driver finds no instance of a Machine that was never adopted. A deletion asks it once more;
         /// nothing is made in its place.
         AbsenceUnconfirmed = "AbsenceUnconfirmed",

@@ -31,7 +31,7 @@ pub(crate) fn machine_let_go(machine: &Machine) {
 
 /// The driver was asked to delete an instance that belongs to no Machine.
 pub(crate) fn orphan_deleted(provider: &str, orphan: &Orphan, outcome: &str) {
-    let Orphan { machine_name, machine_uid, provider_ids, .. } = orphan;
+    let Orphan { machine_name, provider_ids, .. } = orphan;
     let object = format!("instances/{}", provider_ids.join(","));
     tracing::info!(
         target: TARGET,
@@ -40,7 +40,7 @@ pub(crate) fn orphan_deleted(provider: &str, orphan: &Orphan, outcome: &str) {
         object,
         provider,
         machine = machine_name,
-        uid = machine_uid,
+        uid = orphan.machine_uid(),
         outcome
     );
 }

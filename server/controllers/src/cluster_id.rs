@@ -1,5 +1,5 @@
-//! The id of the cluster that instances are tagged with. It decides what may be deleted, so it is
-//! written down once and never changes by itself.
+//! The ids of the cluster that instances are tagged with. They decide what may be deleted, so they are
+//! written down, and change only when an operator says so.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -8,6 +8,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use ostler_api::Machine;
 use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
+use ostler_lifecycle::cluster::{ClusterIds, IdError, Settled, settle, wanted};
 use ostler_lifecycle::orphans::Hold;
 use tracing::{info, warn};
 
@@ -15,31 +16,17 @@ use crate::clock::Clock;
 use crate::namespaces::Namespaces;
 use crate::settings::Settings;
 
-/// Key in the ConfigMap.
-const KEY: &str = "clusterID";
-/// Longest id: it becomes the value of a tag, and most infrastructures allow no more.
-const MAX_BYTES: usize = 128;
-
 /// Why there is no cluster id to work with.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterIdError {
-    /// The id given differs from the one that the instances are tagged with.
-    #[error(
-        "--cluster-id {given:?} differs from {stored:?}, which the instances of this cluster are \
-         tagged with (ConfigMap {namespace}/{CLUSTER_ID_CONFIG_MAP}); start without --cluster-id, \
-         or with that value"
-    )]
-    Differs {
-        /// The id given.
-        given: String,
-        /// The id written down.
-        stored: String,
+    /// What is given does not go with what is written down.
+    #[error("{problem} (ConfigMap {namespace}/{CLUSTER_ID_CONFIG_MAP})")]
+    Refused {
+        /// What is wrong.
+        problem: IdError,
         /// Where it is written down.
         namespace: String,
     },
-    /// The id cannot be the value of a tag.
-    #[error("cluster id {0:?} must have 1 to {MAX_BYTES} printable ASCII characters")]
-    Malformed(String),
     /// `kube-system` has no UID.
     #[error("namespace kube-system has no uid; give --cluster-id")]
     NoDefault,
@@ -48,29 +35,47 @@ pub enum ClusterIdError {
     Api(#[from] kube::Error),
 }
 
-/// The cluster id: the one written down or, the first time, `given` or the default, which is then
-/// written down. The default is the UID of `kube-system`, a slash, and the namespaces served.
+/// What an operator says of the ids.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GivenIds {
+    /// The id; `None`: the one written down or, where there is none, the default one.
+    pub id: Option<String>,
+    /// Ids that the cluster had before.
+    pub previous: Vec<String>,
+}
+
+/// The ids of the cluster: those written down, and those that are given, which are written down, too.
+/// The default is the UID of `kube-system`, a slash, and the namespaces served.
 ///
 /// An id that is written down though there are Machines already may be another one than that of
-/// their instances: orphans are only reported then, see [`Hold`].
-pub async fn cluster_id(
+/// their instances, and one that takes the place of a previous one comes with a restore or a
+/// migration: orphans are only reported then, see [`Hold`].
+pub async fn cluster_ids(
     client: &Client,
     settings: &Settings,
-    given: Option<&str>,
+    given: &GivenIds,
     clock: &Clock,
-) -> Result<String, ClusterIdError> {
+) -> Result<ClusterIds, ClusterIdError> {
     let namespace = settings.home.as_str();
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     loop {
-        if let Some(stored) = stored(&maps).await? {
-            return agreed(stored, given, namespace);
+        let map = maps.get_opt(CLUSTER_ID_CONFIG_MAP).await?;
+        let stored = map.as_ref().and_then(stored);
+        let settled = settled(client, &settings.namespaces, namespace, stored.as_ref(), given);
+        let settled = settled.await?;
+        if stored.as_ref() == Some(&settled.ids) {
+            return Ok(settled.ids);
         }
-        let id = proposed(client, &settings.namespaces, given).await?;
-        let hold = lost(client, &settings.namespaces).await?.map(|why| Hold::new(clock(), why));
-        match write(&maps, namespace, &id, hold).await {
+        let reason = match (&stored, &settled.moved_from) {
+            (None, _) => lost(client, &settings.namespaces).await?,
+            (Some(_), None) => None,
+            (Some(_), Some(from)) => Some(moved(from, &settled.ids.own)),
+        };
+        let hold = reason.map(|why| Hold::new(clock(), why));
+        match write(&maps, namespace, map, &settled.ids, hold.clone()).await {
             Ok(()) => {
-                info!(cluster_id = id, "wrote down the cluster id");
-                return Ok(id);
+                tell(&settled, hold.as_ref());
+                return Ok(settled.ids);
             }
             // Another process was faster; what it wrote counts.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
@@ -79,54 +84,61 @@ pub async fn cluster_id(
     }
 }
 
-/// The id that [`cluster_id`] would come to, only read: nothing is written down. `home` is where it is
-/// written, `scope` the namespaces served.
+/// The ids that [`cluster_ids`] would come to, only read: nothing is written down. `home` is where they
+/// are written, `scope` the namespaces served.
 ///
 /// # Errors
-/// As [`cluster_id`].
-pub async fn known_cluster_id(
+/// As [`cluster_ids`].
+pub async fn known_cluster_ids(
     client: &Client,
     home: &str,
     scope: &Namespaces,
-    given: Option<&str>,
-) -> Result<String, ClusterIdError> {
-    match stored(&Api::namespaced(client.clone(), home)).await? {
-        Some(stored) => agreed(stored, given, home),
-        None => proposed(client, scope, given).await,
-    }
-}
-
-async fn stored(maps: &Api<ConfigMap>) -> kube::Result<Option<String>> {
+    given: &GivenIds,
+) -> Result<ClusterIds, ClusterIdError> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), home);
     let map = maps.get_opt(CLUSTER_ID_CONFIG_MAP).await?;
-    Ok(map.and_then(|map| map.data?.remove(KEY)))
+    let stored = map.as_ref().and_then(stored);
+    Ok(settled(client, scope, home, stored.as_ref(), given).await?.ids)
 }
 
-async fn proposed(
+fn stored(map: &ConfigMap) -> Option<ClusterIds> {
+    ClusterIds::of(map.data.as_ref()?)
+}
+
+async fn settled(
     client: &Client,
     scope: &Namespaces,
-    given: Option<&str>,
-) -> Result<String, ClusterIdError> {
-    well_formed(match given {
+    home: &str,
+    stored: Option<&ClusterIds>,
+    given: &GivenIds,
+) -> Result<Settled, ClusterIdError> {
+    let own = match wanted(stored, given.id.as_deref(), &given.previous) {
         Some(id) => id.to_owned(),
         None => default_id(client, scope).await?,
-    })
+    };
+    let refused = |problem| ClusterIdError::Refused { problem, namespace: home.to_owned() };
+    settle(stored, &own, &given.previous).map_err(refused)
 }
 
-fn agreed(stored: String, given: Option<&str>, namespace: &str) -> Result<String, ClusterIdError> {
-    match given {
-        Some(given) if given != stored => Err(ClusterIdError::Differs {
-            given: given.to_owned(),
-            stored,
-            namespace: namespace.to_owned(),
-        }),
-        Some(_) | None => well_formed(stored),
+fn moved(from: &str, to: &str) -> String {
+    format!(
+        "the cluster id was {from} and is {to} now, as it is after a restore or a migration: instances that were made \
+         meanwhile may not be known here"
+    )
+}
+
+fn tell(settled: &Settled, hold: Option<&Hold>) {
+    let Settled { ids, moved_from, dropped } = settled;
+    info!(cluster_id = ids.own, previous = ?ids.previous, from = ?moved_from, "wrote down the cluster id");
+    if !dropped.is_empty() {
+        warn!(
+            ?dropped,
+            "too many previous cluster ids: instances with the oldest ones are strangers now"
+        );
     }
-}
-
-fn well_formed(id: String) -> Result<String, ClusterIdError> {
-    let fits =
-        (1..=MAX_BYTES).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
-    if fits { Ok(id) } else { Err(ClusterIdError::Malformed(id)) }
+    if let Some(hold) = hold {
+        warn!("orphans are only reported: {}", hold.reason);
+    }
 }
 
 async fn default_id(client: &Client, scope: &Namespaces) -> Result<String, ClusterIdError> {
@@ -151,60 +163,33 @@ async fn lost(client: &Client, scope: &Namespaces) -> kube::Result<Option<String
     Ok(None)
 }
 
-/// Creates the ConfigMap; a map that exists without the key gets it.
+/// Creates the ConfigMap, or changes the one that was read.
 async fn write(
     maps: &Api<ConfigMap>,
     namespace: &str,
-    id: &str,
+    map: Option<ConfigMap>,
+    ids: &ClusterIds,
     hold: Option<Hold>,
 ) -> kube::Result<()> {
-    if let Some(hold) = &hold {
-        warn!("orphans are only reported: {}", hold.reason);
-    }
-    let params = PostParams::default();
-    if let Some(mut map) = maps.get_opt(CLUSTER_ID_CONFIG_MAP).await? {
-        let data = map.data.get_or_insert_default();
-        data.entry(KEY.to_owned()).or_insert_with(|| id.to_owned());
-        if let Some(hold) = hold {
-            hold.set(data);
-        }
-        maps.replace(CLUSTER_ID_CONFIG_MAP, &params, &map).await?;
-        return Ok(());
-    }
-    let mut data = [(KEY.to_owned(), id.to_owned())].into();
-    if let Some(hold) = hold {
-        hold.set(&mut data);
-    }
-    let map = ConfigMap {
+    let exists = map.is_some();
+    let mut map = map.unwrap_or_else(|| ConfigMap {
         metadata: ObjectMeta {
             name: Some(CLUSTER_ID_CONFIG_MAP.to_owned()),
             namespace: Some(namespace.to_owned()),
             ..ObjectMeta::default()
         },
-        data: Some(data),
         ..ConfigMap::default()
-    };
-    maps.create(&params, &map).await.map(drop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_id_written_down_counts_and_another_one_is_refused() {
-        let agreed = |given| agreed("uid/default".to_owned(), given, "default");
-        assert_eq!(agreed(None).unwrap(), "uid/default");
-        assert_eq!(agreed(Some("uid/default")).unwrap(), "uid/default");
-        let refused = agreed(Some("other")).unwrap_err();
-        assert!(matches!(refused, ClusterIdError::Differs { .. }), "{refused}");
+    });
+    let data = map.data.get_or_insert_default();
+    ids.set(data);
+    if let Some(hold) = hold {
+        hold.set(data);
     }
-
-    #[test]
-    fn an_id_that_cannot_be_a_tag_is_refused() {
-        for id in ["", "a b", "ü", &"x".repeat(129)] {
-            assert!(matches!(well_formed(id.to_owned()), Err(ClusterIdError::Malformed(_))));
-        }
-        assert!(well_formed("x".repeat(128)).is_ok());
+    let params = PostParams::default();
+    if exists {
+        // With the version that was read: nobody's word is overwritten.
+        maps.replace(CLUSTER_ID_CONFIG_MAP, &params, &map).await.map(drop)
+    } else {
+        maps.create(&params, &map).await.map(drop)
     }
 }

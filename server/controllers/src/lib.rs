@@ -34,7 +34,7 @@ mod watching;
 mod writes;
 
 pub use clock::{Clock, system as system_clock};
-pub use cluster_id::{ClusterIdError, cluster_id, known_cluster_id};
+pub use cluster_id::{ClusterIdError, GivenIds, cluster_ids, known_cluster_ids};
 pub use namespaces::{Namespaces, NamespacesError};
 pub use reachability::ApiCheck;
 pub use run::Controllers;

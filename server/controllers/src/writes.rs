@@ -29,6 +29,9 @@ use crate::watch::{Mirrored, ObjectName};
 /// Longest wait for an answer. A worker that waits longer is worth less than a second try.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// Machines that are listed at once.
+const PAGE: u32 = 500;
+
 /// Why a write did not happen.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
@@ -49,6 +52,9 @@ pub(crate) enum WriteError {
     /// No answer in time; it may have happened.
     #[error("no answer within {}s", PATIENCE.as_secs())]
     NoAnswer,
+    /// The right is missing (403); which one.
+    #[error("{0}")]
+    Forbidden(String),
     /// The API server broke (500).
     #[error("{0}")]
     Internal(String),
@@ -65,6 +71,7 @@ impl WriteError {
             Self::Conflict
             | Self::NotFound
             | Self::NoAnswer
+            | Self::Forbidden(_)
             | Self::Internal(_)
             | Self::Other(_) => None,
         }
@@ -85,6 +92,7 @@ impl From<kube::Error> for WriteError {
                     .filter(|details| details.retry_after_seconds > 0)
                     .map(|details| Duration::from_secs(details.retry_after_seconds.into())),
             },
+            403 => Self::Forbidden(status.message.clone()),
             500 => Self::Internal(status.message.clone()),
             _ => Self::Other(status.message.clone()),
         }
@@ -256,6 +264,18 @@ impl Writer {
         let api: Api<Machine> = Api::all(self.client.clone());
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
         self.run("Machine", "list", api.list(&named)).await.map(|found| found.items)
+    }
+
+    /// Some of the Machines of all namespaces, from the API itself, and where to go on.
+    pub(crate) async fn machines_everywhere(
+        &self,
+        from: Option<String>,
+    ) -> Result<(Vec<Machine>, Option<String>), WriteError> {
+        let api: Api<Machine> = Api::all(self.client.clone());
+        let mut some = ListParams::default().limit(PAGE);
+        some.continue_token = from;
+        let found = self.run("Machine", "list", api.list(&some)).await?;
+        Ok((found.items, found.metadata.continue_.filter(|token| !token.is_empty())))
     }
 
     /// The pods on a Node, from the API itself.

@@ -112,14 +112,15 @@ pub fn inv_1_one_instance(snapshot: &Snapshot, plan: &Plan) -> bool {
     }
 }
 
-/// Whether the create that is sent names the instance that a read found, which carries no identity
-/// or that of a life before.
+/// Whether the create that is sent names the instance that a read found, which carries no identity,
+/// that of a life before, or a previous cluster id.
 fn is_adoption(snapshot: &Snapshot, plan: &Plan, record: &InstanceRecord) -> bool {
     let named = plan.dispatch.as_ref().map(|dispatch| &dispatch.request);
     let Some(Request::Create { provider_id, .. }) = named else { return false };
     !provider_id.is_empty()
         && *provider_id == record.provider_id
-        && record.machine_uid != snapshot.machine.uid()
+        && (record.machine_uid != snapshot.machine.uid()
+            || snapshot.cluster.was(&record.cluster_id))
 }
 
 /// INV-2: who acknowledges a created instance has its id in the Machine, or the intent in its
@@ -179,7 +180,8 @@ pub fn inv_3_finalizer_last(snapshot: &Snapshot, plan: &Plan) -> bool {
     }
     let absent = || {
         let status = status(snapshot);
-        absence::is_proof(&snapshot.machine, &status) || absence::is_asked_again(&status)
+        absence::is_proof(&snapshot.machine, &status, &snapshot.cluster)
+            || absence::is_asked_again(&status)
     };
     let gone = finished(snapshot).is_some_and(|finished| {
         finished.kind == OperationKind::DeleteMachine

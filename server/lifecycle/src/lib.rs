@@ -9,6 +9,7 @@ pub mod bootstrap;
 pub mod budget;
 pub mod class;
 pub mod class_rules;
+pub mod cluster;
 pub mod digest;
 pub mod hot_update;
 pub mod invariants;

@@ -251,6 +251,8 @@ pub struct InstanceRecord {
     pub provider_id: String,
     /// UID of the Machine that its tags name; empty if they name none.
     pub machine_uid: String,
+    /// The id of this cluster that its tags name, if that is a previous one; else empty.
+    pub cluster_id: String,
     /// Name of the Node it becomes; may be empty.
     pub node_name: String,
     /// `None`: the driver has no such notion.
@@ -278,6 +280,8 @@ pub struct Failure {
     pub violations: Vec<(String, String)>,
     /// With reason [`NOT_OURS`](ostler_api::driver::reason::NOT_OURS): the instance that is there.
     pub provider_id: String,
+    /// With the same reason: the cluster that its tags name; empty if they name none.
+    pub cluster_id: String,
 }
 
 impl Failure {
@@ -291,22 +295,32 @@ impl Failure {
             retry_after: None,
             violations: Vec::new(),
             provider_id: String::new(),
+            cluster_id: String::new(),
         }
     }
 
     /// There is an instance, and it is not the Machine's: it is neither absent nor touched.
-    pub fn not_ours(provider_id: &str) -> Self {
+    /// `cluster_id`: the cluster that its tags name, if they name one.
+    pub fn not_ours(provider_id: &str, cluster_id: &str) -> Self {
         let text = format!("instance {provider_id} has other tags than this machine's");
         Self {
             reason: reason::NOT_OURS.to_owned(),
             provider_id: provider_id.to_owned(),
+            cluster_id: cluster_id.to_owned(),
             ..Self::new(ErrorCode::FailedPrecondition, Certainty::NotApplied, &text)
         }
     }
 
     /// Whether it says that the instance is not the Machine's.
     pub fn is_not_ours(&self) -> bool {
-        self.code == ErrorCode::FailedPrecondition && self.reason == reason::NOT_OURS
+        let word = self.reason.as_str();
+        self.code == ErrorCode::FailedPrecondition
+            && matches!(word, reason::NOT_OURS | reason::CORE_CLUSTER_ID_CHANGED)
+    }
+
+    /// Whether it says so of the very instance that the Machine had, under another cluster id.
+    pub fn is_cluster_id_changed(&self) -> bool {
+        self.is_not_ours() && self.reason == reason::CORE_CLUSTER_ID_CHANGED
     }
 
     /// Text for people: the message, then the violations.

@@ -426,6 +426,8 @@ pub enum EventReason {
     InstanceDeleteFailed,
     /// The driver found an instance that is not this Machine's, and deleted nothing.
     InstanceNotOurs,
+    /// The instance of this Machine carries a cluster id that the core does not know.
+    ClusterIdChanged,
     /// The operator let the Machine go and its instance stay.
     InstanceAbandoned,
     /// The object goes without asking a driver, because nothing was ever asked of one.
@@ -468,6 +470,7 @@ impl EventReason {
             Self::InstanceDeleted => "InstanceDeleted",
             Self::InstanceDeleteFailed => "InstanceDeleteFailed",
             Self::InstanceNotOurs => "InstanceNotOurs",
+            Self::ClusterIdChanged => "ClusterIdChanged",
             Self::InstanceAbandoned => "InstanceAbandoned",
             Self::InstanceNeverRequested => "InstanceNeverRequested",
         }

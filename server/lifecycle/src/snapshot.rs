@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 
 use crate::{
     bootstrap::BootstrapView,
-    class_rules, digest,
+    class_rules,
+    cluster::ClusterIds,
+    digest,
     hot_update::{Parallel, ReviewView, RoomView},
     operation::{OperationView, SecretText, UserData},
     outage::ApiView,
@@ -95,6 +97,8 @@ pub struct Snapshot {
     /// Name of another Machine that has the provider id which this Machine has, or which the
     /// finished operation reports.
     pub provider_id_holder: Option<String>,
+    /// The ids that instances of this cluster are tagged with.
+    pub cluster: ClusterIds,
     /// Leadership term of this core.
     pub term: i64,
     /// Within what terms are compared.

@@ -169,6 +169,8 @@ pub struct OperationFailure {
     pub provider_request_id: String,
     /// With `NOT_OURS`: the instance that is there and is not the machine's.
     pub provider_id: String,
+    /// With `NOT_OURS`: the cluster id in the tags of that instance; empty if it has none.
+    pub cluster_id: String,
 }
 
 impl OperationFailure {
@@ -195,6 +197,7 @@ impl OperationFailure {
             provider_code: String::new(),
             provider_request_id: String::new(),
             provider_id: String::new(),
+            cluster_id: String::new(),
         }
     }
 }

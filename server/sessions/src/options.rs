@@ -10,6 +10,9 @@ use crate::Rate;
 pub struct SessionsOptions {
     /// Sent with every operation; drivers touch nothing that is not tagged with it.
     pub cluster_id: String,
+    /// Ids that the cluster had before; sent with every operation. A driver that does not know them is
+    /// not taken if there are any.
+    pub previous_cluster_ids: Vec<String>,
     /// Name of this process of the core, for people.
     pub core_instance: String,
     /// Other names of a provider, e.g. `AWS` → `aws.example.com`. Keys are what classes say, values
@@ -27,6 +30,7 @@ impl Default for SessionsOptions {
     fn default() -> Self {
         Self {
             cluster_id: String::new(),
+            previous_cluster_ids: Vec::new(),
             core_instance: uuid::Uuid::new_v4().to_string(),
             aliases: BTreeMap::new(),
             rates: BTreeMap::new(),

@@ -66,6 +66,11 @@ impl Sessions {
         &self.shell.options.cluster_id
     }
 
+    /// Ids that it had before.
+    pub fn previous_cluster_ids(&self) -> &[String] {
+        &self.shell.options.previous_cluster_ids
+    }
+
     /// Whether drivers may still come back with operations that this core does
     /// not know, because it began to lead only lately. Until then nobody knows what still runs for
     /// a target with an intent of an earlier term, nor whom an instance belongs to.

@@ -221,6 +221,7 @@ impl SimDriver {
             bootstrap: Bootstrap::read(request.user_data()),
             previous: request.provider_id.clone(),
             by_name: None,
+            previous_clusters: ctx.previous_cluster_ids().to_vec(),
         })
     }
 
@@ -264,11 +265,7 @@ impl SimDriver {
         let all = self.fake.cloud().instances().unwrap_or_default();
         let foreign = all.into_iter().find(|it| it.identity.cluster_id == "another cluster");
         if let Some(foreign) = foreign {
-            drop(self.fake.cloud().stop(Lookup {
-                provider_id: None,
-                identity: &foreign.identity,
-                by_name: None,
-            }));
+            drop(self.fake.cloud().stop(Lookup::of(&foreign.identity)));
         }
     }
 
@@ -281,12 +278,17 @@ impl SimDriver {
 
 impl Driver for SimDriver {
     fn info(&self) -> DriverInfo {
-        DriverInfo::new(self.provider).name("sim").version("1").max_in_flight(16).offering([
-            OptionalOperation::InitializeMachine,
-            OptionalOperation::UpdateMachine,
-            OptionalOperation::GetVolumeIds,
-            OptionalOperation::ValidateClass,
-        ])
+        DriverInfo::new(self.provider)
+            .name("sim")
+            .version("1")
+            .max_in_flight(16)
+            .knows_previous_cluster_ids()
+            .offering([
+                OptionalOperation::InitializeMachine,
+                OptionalOperation::UpdateMachine,
+                OptionalOperation::GetVolumeIds,
+                OptionalOperation::ValidateClass,
+            ])
     }
 
     async fn create_machine(&self, request: CreateMachine) -> Result<Instance, DriverError> {
@@ -334,8 +336,9 @@ impl Driver for SimDriver {
             }
             if let Some(time) = self.sky.late() {
                 let (cloud, identity) = (self.fake.cloud().clone(), Identity::of(&ctx));
+                let before = ctx.previous_cluster_ids().to_vec();
                 let by_identity = move || {
-                    let lookup = Lookup { provider_id: None, identity: &identity, by_name: None };
+                    let lookup = Lookup { previous_clusters: &before, ..Lookup::of(&identity) };
                     drop(cloud.stop(lookup).and_then(|it| cloud.remove(&it.doomed)));
                 };
                 return self.late("DeleteMachine", time, by_identity).await;

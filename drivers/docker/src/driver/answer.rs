@@ -4,7 +4,7 @@ use ostler_driver_sdk::{DriverError, Instance, PowerState};
 
 use super::find::{Found, tag};
 use crate::engine::{Labels, Life, Summary};
-use crate::identity::{MACHINE, UID, host_name, provider_id};
+use crate::identity::{CLUSTER, MACHINE, UID, host_name, provider_id};
 
 /// An instance, as a status tells it.
 pub(super) fn instance(found: &Found) -> Instance {
@@ -23,6 +23,7 @@ pub(super) fn listed(summary: &Summary, claim: &Labels) -> Instance {
     };
     let told = Instance::new(provider_id(&summary.name))
         .machine(name, tag(summary, claim, UID))
+        .cluster_id(tag(summary, claim, CLUSTER))
         .node_name(name)
         .power_state(power)
         .address("Hostname", host_name(name));

@@ -9,7 +9,7 @@ use super::make::Plan;
 use super::update::fixed_changes;
 use crate::engine::EngineError;
 use crate::errors::{Left, driver_error};
-use crate::identity::{Identity, UID};
+use crate::identity::Identity;
 
 impl DockerDriver {
     pub(super) async fn create(&self, request: CreateMachine) -> Result<Instance, DriverError> {
@@ -18,7 +18,7 @@ impl DockerDriver {
         let spec = self.spec(&*ctx.class().await?)?;
         let identity = Identity::of(&ctx);
         let _turn = self.busy.turn(&identity)?;
-        let found = self.find(&identity, provider_id.as_deref()).await?;
+        let found = self.find(&ctx, provider_id.as_deref()).await?;
         let instance = identity.instance();
         let mut plan = Plan { identity, instance, spec, tags, user_data };
         plan.user_data_text()?;
@@ -34,7 +34,7 @@ impl DockerDriver {
 
     /// A machine that is there: it is the one, or becomes it.
     async fn take(&self, plan: &Plan, mut found: Found) -> Result<Instance, DriverError> {
-        if found.tag(UID) != plan.identity.machine_uid {
+        if !found.carries(&plan.identity) {
             self.adopt(plan, &mut found).await?;
             return Ok(instance(&found));
         }
@@ -73,8 +73,7 @@ impl DockerDriver {
         match self.make(ctx, plan).await {
             // The answer to an earlier call was lost, and its container came meanwhile.
             Err(error) if error.reason_word() == "NAME_TAKEN" => {
-                match self.find(&plan.identity, None).await?.filter(|it| it.name() == plan.instance)
-                {
+                match self.find(ctx, None).await?.filter(|it| it.name() == plan.instance) {
                     Some(found) if found.is_made() => return self.take(plan, found).await,
                     Some(_) => {}
                     None => return Err(error),
@@ -93,7 +92,11 @@ impl DockerDriver {
             let message = format!("container {} went as soon as it was started", plan.instance);
             DriverError::aborted(message).reason("CONTAINER_GONE").partial()
         };
-        let found = found.ok_or_else(gone)?;
+        let mut found = found.ok_or_else(gone)?;
+        // What a life before left half made has the tags of that life.
+        if !found.carries(&plan.identity) {
+            self.adopt(plan, &mut found).await.map_err(DriverError::partial)?;
+        }
         let machine = &plan.identity.machine_name;
         tracing::info!(%machine, container = %plan.instance, "container runs");
         Ok(instance(&found))

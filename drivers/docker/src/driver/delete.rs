@@ -6,6 +6,7 @@ use std::time::Duration;
 use ostler_driver_sdk::{Context, DeleteMachine, Deletion, DriverError};
 
 use super::DockerDriver;
+use super::find::NotOurs;
 use crate::engine::{EngineError, Part};
 use crate::errors::{Left, driver_error};
 use crate::identity::{CLUSTER, INSTANCE, Identity, MACHINE, UID, instance_of};
@@ -18,27 +19,35 @@ impl DockerDriver {
         let DeleteMachine { ctx, provider_id } = request;
         let identity = Identity::of(&ctx);
         let _turn = self.busy.turn(&identity)?;
-        let (found, not_ours) = self.look(&identity, provider_id.as_deref()).await?;
+        let (found, not_ours) = self.look(&ctx, provider_id.as_deref()).await?;
         let mut ended = Deletion::WasAbsent;
         let mut left = Left::Nothing;
-        let mut instances = BTreeSet::from([identity.instance()]);
+        let own = own_names(&ctx, &identity);
+        let mut instances = own.clone();
+        let mut claimed = None;
         if let Some(found) = found {
             ctx.progress("RemoveContainer", format!("removing container {}", found.name()));
             self.remove_container(&ctx, &found.container.summary.id).await?;
             left = Left::Something;
             ended = Deletion::Deleted;
             instances.insert(found.name().to_owned());
+            claimed = Some(found.name().to_owned());
         }
         // Networks and volumes of a container that is gone already.
         let named = provider_id.as_deref().and_then(instance_of);
         instances.extend(named.map(str::to_owned));
         for instance in &instances {
-            if self.remove_parts(&ctx, &identity, instance, left).await? {
+            let parts = Parts {
+                instance,
+                claimed: claimed.as_ref() == Some(instance),
+                any_uid: !own.contains(instance),
+            };
+            if self.remove_parts(&ctx, parts, left).await? {
                 ended = Deletion::Deleted;
             }
         }
-        if let Some(provider_id) = not_ours {
-            return Ok(Deletion::NotOurs { provider_id });
+        if let Some(NotOurs { provider_id, cluster_id }) = not_ours {
+            return Ok(Deletion::NotOurs { provider_id, cluster_id });
         }
         let machine = &identity.machine_name;
         tracing::info!(%machine, "nothing is left of the machine");
@@ -50,15 +59,14 @@ impl DockerDriver {
     async fn remove_parts(
         &self,
         ctx: &Context,
-        identity: &Identity,
-        instance: &str,
+        parts: Parts<'_>,
         mut left: Left,
     ) -> Result<bool, DriverError> {
-        let labels = [(CLUSTER, identity.cluster_id.as_str()), (INSTANCE, instance)];
+        let labels = [(MACHINE, ctx.target().name.as_str()), (INSTANCE, parts.instance)];
         let failed = |error: EngineError, left| driver_error(&error, left);
         let networks = self.engine.networks(&labels).await.map_err(|error| failed(error, left))?;
         let volumes = self.engine.volumes(&labels).await.map_err(|error| failed(error, left))?;
-        let ours = |part: &Part| is_of(part, identity, instance);
+        let ours = |part: &Part| parts.contain(part, ctx);
         let (networks, volumes): (Vec<Part>, Vec<Part>) = (
             networks.into_iter().filter(ours).collect(),
             volumes.into_iter().filter(ours).collect(),
@@ -66,7 +74,8 @@ impl DockerDriver {
         if networks.is_empty() && volumes.is_empty() {
             return Ok(false);
         }
-        let there = self.engine.container(instance).await.map_err(|error| failed(error, left))?;
+        let there =
+            self.engine.container(parts.instance).await.map_err(|error| failed(error, left))?;
         if there.is_some() {
             // Another machine took the container over: its parts are that one's.
             return Ok(false);
@@ -103,9 +112,71 @@ impl DockerDriver {
     }
 }
 
-/// Parts of a life before this one have another UID, and the same name of the machine.
-fn is_of(part: &Part, identity: &Identity, instance: &str) -> bool {
-    let label = |key| part.labels.get(key).map_or("", String::as_str);
-    let own = label(UID) == identity.machine_uid || instance != identity.instance();
-    own && label(MACHINE) == identity.machine_name
+/// The names that a container of the machine got, under each id that the cluster had.
+fn own_names(ctx: &Context, identity: &Identity) -> BTreeSet<String> {
+    let before = ctx.previous_cluster_ids().iter();
+    let before = before.map(|id| Identity { cluster_id: id.clone(), ..identity.clone() });
+    before.chain([identity.clone()]).map(|identity| identity.instance()).collect()
+}
+
+/// The networks and volumes of one container.
+#[derive(Debug, Clone, Copy)]
+struct Parts<'a> {
+    /// Its name.
+    instance: &'a str,
+    /// It was the machine's a moment ago. Its parts may have an id of the cluster that the core does not
+    /// tell any more, since an adoption changes no label.
+    claimed: bool,
+    /// It may be of a life before this one, with another UID and the same name of the machine.
+    any_uid: bool,
+}
+
+impl Parts<'_> {
+    fn contain(&self, part: &Part, ctx: &Context) -> bool {
+        let label = |key| part.labels.get(key).map_or("", String::as_str);
+        label(MACHINE) == ctx.target().name
+            && (self.claimed || ctx.is_own_cluster(label(CLUSTER)))
+            && (self.any_uid || label(UID) == ctx.target().uid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_driver_sdk::testing::TestContext;
+
+    use super::*;
+
+    fn ctx() -> Context {
+        let ctx = TestContext::new("m", "u").cluster_id("now").previous_cluster_ids(["before"]);
+        ctx.build()
+    }
+
+    #[test]
+    fn a_machine_has_a_name_for_its_container_under_each_id_of_its_cluster() {
+        let identity = Identity::of(&ctx());
+        let before = Identity { cluster_id: "before".to_owned(), ..identity.clone() };
+        let names = own_names(&ctx(), &identity);
+        assert_eq!(names, BTreeSet::from([identity.instance(), before.instance()]));
+    }
+
+    #[test]
+    fn parts_go_with_their_container_and_those_of_others_stay() {
+        let (claimed, any_uid) = (true, true);
+        for (cluster, name, uid, claimed, any_uid, goes) in [
+            ("now", "m", "u", false, false, true),
+            ("before", "m", "u", false, false, true),
+            ("other", "m", "u", false, false, false),
+            ("now", "m", "v", false, false, false),
+            ("now", "m", "v", false, any_uid, true),
+            ("now", "n", "u", claimed, any_uid, false),
+            ("other", "m", "v", false, any_uid, false),
+            ("older", "m", "v", claimed, any_uid, true),
+        ] {
+            let labels = [(CLUSTER, cluster), (MACHINE, name), (UID, uid)];
+            let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+            let part = Part { id: String::new(), name: String::new(), labels };
+            let parts = Parts { instance: "i", claimed, any_uid };
+            assert_eq!(parts.contain(&part, &ctx()), goes, "{part:?} {parts:?}");
+        }
+    }
 }

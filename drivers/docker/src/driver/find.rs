@@ -1,12 +1,12 @@
 //! Finding the container of a machine.
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use ostler_driver_sdk::DriverError;
+use ostler_driver_sdk::{Context, DriverError};
 
 use super::{DockerDriver, files};
 use crate::engine::{Container, Engine, EngineError, Failure, Labels, Life, Summary};
 use crate::errors::{Left, driver_error};
-use crate::identity::{CLUSTER, Identity, MACHINE, UID, instance_of};
+use crate::identity::{CLUSTER, Identity, MACHINE, UID, instance_of, provider_id};
 use crate::spec::{CLAIM_FILE, TAGS_FILE};
 use crate::tags::TagFile;
 
@@ -34,6 +34,25 @@ impl Found {
     /// A tag of the identity.
     pub(super) fn tag(&self, key: &str) -> &str {
         tag(&self.container.summary, &self.claim, key)
+    }
+
+    /// Whether its tags are those of today. If not, it is of a life before.
+    pub(super) fn carries(&self, identity: &Identity) -> bool {
+        self.tag(CLUSTER) == identity.cluster_id && self.tag(UID) == identity.machine_uid
+    }
+}
+
+/// A container that is there, may be meant, and is not the machine's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NotOurs {
+    pub(super) provider_id: String,
+    pub(super) cluster_id: String,
+}
+
+impl NotOurs {
+    fn of(summary: &Summary, claim: &Labels) -> Self {
+        let cluster_id = tag(summary, claim, CLUSTER).to_owned();
+        Self { provider_id: provider_id(&summary.name), cluster_id }
     }
 }
 
@@ -81,34 +100,47 @@ impl DockerDriver {
     /// Among others: there is none, and the id names a container that is not this machine's.
     pub(super) async fn find(
         &self,
-        identity: &Identity,
+        ctx: &Context,
         provider_id: Option<&str>,
     ) -> Result<Option<Found>, DriverError> {
-        match self.look(identity, provider_id).await? {
-            (None, Some(not_ours)) => Err(DriverError::not_ours(not_ours)),
+        match self.look(ctx, provider_id).await? {
+            (None, Some(NotOurs { provider_id, cluster_id })) => {
+                Err(DriverError::not_ours(provider_id).of_cluster(cluster_id))
+            }
             (found, _) => Ok(found),
         }
     }
 
-    /// As [`find`](Self::find), and beside it the id of the container that was named, if that is not
-    /// this machine's.
+    /// As [`find`](Self::find), and beside it the container that may be meant and is not this
+    /// machine's: the one that was named or, without a name, one of the machine's name that has
+    /// another UID and an id which the cluster had before.
     pub(super) async fn look(
         &self,
-        identity: &Identity,
+        ctx: &Context,
         provider_id: Option<&str>,
-    ) -> Result<(Option<Found>, Option<String>), DriverError> {
+    ) -> Result<(Option<Found>, Option<NotOurs>), DriverError> {
         let looked = |error: EngineError| driver_error(&error, Left::Nothing);
         let mut not_ours = None;
+        // The engine takes the beginning of an id for a name, too.
         if let Some(name) = provider_id.and_then(instance_of)
             && let Some(found) = self.inspect(name).await.map_err(looked)?
+            && found.name() == name
         {
-            let cluster = found.tag(CLUSTER) == identity.cluster_id;
-            if cluster && found.tag(MACHINE) == identity.machine_name && found.name() == name {
+            if ctx.is_own_cluster(found.tag(CLUSTER)) && found.tag(MACHINE) == ctx.target().name {
                 return Ok((Some(found), None));
             }
-            not_ours = (found.name() == name).then(|| crate::identity::provider_id(name));
+            not_ours = Some(NotOurs::of(&found.container.summary, &found.claim));
         }
-        let mut found = self.of_identity(identity).await.map_err(looked)?;
+        let namesakes = self.namesakes(ctx).await.map_err(looked)?;
+        if provider_id.is_none() {
+            not_ours = of_life_before(ctx, &namesakes);
+        }
+        let mut found = Vec::new();
+        for (summary, claim) in &namesakes {
+            if tag(summary, claim, UID) == ctx.target().uid {
+                found.extend(self.inspect(&summary.id).await.map_err(looked)?);
+            }
+        }
         match (found.pop(), found.pop()) {
             (one, None) => Ok((one, not_ours)),
             (Some(one), Some(two)) => {
@@ -119,20 +151,10 @@ impl DockerDriver {
         }
     }
 
-    /// Containers that carry this identity: by label, and by the file where it says another one.
-    async fn of_identity(&self, identity: &Identity) -> Result<Vec<Found>, EngineError> {
-        let labels =
-            [(CLUSTER, identity.cluster_id.as_str()), (MACHINE, identity.machine_name.as_str())];
-        let mut found = Vec::new();
-        for candidate in self.engine.containers(&labels).await? {
-            let claim = claim(&self.engine, &candidate).await?;
-            if tag(&candidate, &claim, UID) == identity.machine_uid
-                && let Some(one) = self.inspect(&candidate.id).await?
-            {
-                found.push(one);
-            }
-        }
-        Ok(found)
+    /// Containers of the cluster that have the name of the target.
+    async fn namesakes(&self, ctx: &Context) -> Result<Vec<(Summary, Labels)>, EngineError> {
+        let name = ctx.target().name.as_str();
+        self.of_cluster(ctx, &[(MACHINE, name)]).await
     }
 
     /// One that is gone meanwhile is not there.
@@ -143,21 +165,35 @@ impl DockerDriver {
         Ok(Some(Found { container, tags, claim }))
     }
 
-    /// All containers of a cluster, with the identity of each.
+    /// Containers of the cluster that have these labels, with the identity of each. The label of the
+    /// cluster is that of the day on which a container was made: an adoption cannot change it.
     pub(super) async fn of_cluster(
         &self,
-        cluster_id: &str,
+        ctx: &Context,
+        labels: &[(&str, &str)],
     ) -> Result<Vec<(Summary, Labels)>, EngineError> {
-        let all = self.engine.containers(&[(CLUSTER, cluster_id)]).await?;
-        futures::stream::iter(all)
+        let mut all = self.engine.containers(labels).await?;
+        all.retain(|summary| summary.labels.contains_key(CLUSTER));
+        let mut all: Vec<(Summary, Labels)> = futures::stream::iter(all)
             .map(|summary| async {
                 let claim = claim(&self.engine, &summary).await?;
-                Ok((summary, claim))
+                Ok::<_, EngineError>((summary, claim))
             })
             .buffered(READS)
             .try_collect()
-            .await
+            .await?;
+        all.retain(|(summary, claim)| ctx.is_own_cluster(tag(summary, claim, CLUSTER)));
+        Ok(all)
     }
+}
+
+/// The operator alone knows whether it is that of the target or of another machine of its name.
+fn of_life_before(ctx: &Context, namesakes: &[(Summary, Labels)]) -> Option<NotOurs> {
+    let before = namesakes.iter().find(|(summary, claim)| {
+        ctx.is_previous_cluster(tag(summary, claim, CLUSTER))
+            && tag(summary, claim, UID) != ctx.target().uid
+    });
+    before.map(|(summary, claim)| NotOurs::of(summary, claim))
 }
 
 /// Labels of everything that is made for a machine.
@@ -165,4 +201,49 @@ pub(super) fn labels_of(identity: &Identity, instance: &str) -> Labels {
     let mut labels = identity.labels();
     labels.insert(crate::identity::INSTANCE.to_owned(), instance.to_owned());
     labels
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_driver_sdk::testing::TestContext;
+
+    use super::*;
+
+    fn labels(cluster: &str, uid: &str) -> Labels {
+        let labels = [(CLUSTER, cluster), (MACHINE, "m"), (UID, uid)];
+        labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+    }
+
+    fn made_for(cluster: &str, uid: &str) -> Summary {
+        Summary {
+            id: "id".to_owned(),
+            name: "container".to_owned(),
+            labels: labels(cluster, uid),
+            life: Life::Running,
+            addresses: Vec::new(),
+            created_at: None,
+        }
+    }
+
+    #[test]
+    fn only_a_namesake_with_another_uid_and_an_id_of_before_is_of_a_life_before() {
+        let ctx = TestContext::new("m", "u").cluster_id("now").previous_cluster_ids(["before"]);
+        let ctx = ctx.build();
+        let not_ours = NotOurs {
+            provider_id: "docker:///container".to_owned(),
+            cluster_id: "before".to_owned(),
+        };
+        for (made_for, claim, expected) in [
+            (made_for("before", "v"), Labels::new(), Some(not_ours)),
+            (made_for("before", "u"), Labels::new(), None),
+            (made_for("now", "v"), Labels::new(), None),
+            (made_for("before", "v"), labels("now", "w"), None),
+        ] {
+            assert_eq!(
+                of_life_before(&ctx, &[(made_for.clone(), claim)]),
+                expected,
+                "{made_for:?}"
+            );
+        }
+    }
 }

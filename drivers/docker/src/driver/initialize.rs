@@ -19,7 +19,7 @@ impl DockerDriver {
         let spec = self.spec(&*ctx.class().await?)?;
         let identity = Identity::of(&ctx);
         let _turn = self.busy.turn(&identity)?;
-        let found = self.find(&identity, Some(&provider_id)).await?.filter(Found::is_made);
+        let found = self.find(&ctx, Some(&provider_id)).await?.filter(Found::is_made);
         let gone = || DriverError::not_found("the engine has no container of this machine");
         let mut found = found.ok_or_else(|| gone().not_applied())?;
         if found.tags.driver.initialized {

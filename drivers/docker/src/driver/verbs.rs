@@ -18,6 +18,7 @@ impl Driver for DockerDriver {
             .name("ostler-driver-docker")
             .version(env!("CARGO_PKG_VERSION"))
             .max_in_flight(MAX_IN_FLIGHT)
+            .knows_previous_cluster_ids()
             .offering([
                 OptionalOperation::InitializeMachine,
                 OptionalOperation::UpdateMachine,

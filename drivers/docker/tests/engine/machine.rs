@@ -20,6 +20,8 @@ pub(crate) struct Machine {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) cluster: String,
+    /// The id that its cluster had before.
+    pub(crate) previous: Option<String>,
     pub(crate) spec: Value,
 }
 
@@ -52,12 +54,19 @@ pub(crate) fn provider_id(instance: &Instance) -> &str {
 impl Machine {
     pub(crate) fn new(name: &str, more: &Value) -> Self {
         let cluster = format!("test-{}", number());
-        Self { name: name.to_owned(), uid: format!("uid-{}", number()), cluster, spec: spec(more) }
+        let (name, uid) = (name.to_owned(), format!("uid-{}", number()));
+        Self { name, uid, cluster, previous: None, spec: spec(more) }
     }
 
     /// The same with another spec.
     pub(crate) fn with(&self, more: &Value) -> Self {
         Self { spec: spec(more), ..self.clone() }
+    }
+
+    /// The same, after its cluster got another id.
+    pub(crate) fn moved(&self) -> Self {
+        let cluster = format!("{}-now", self.cluster);
+        Self { cluster, previous: Some(self.cluster.clone()), ..self.clone() }
     }
 
     /// Another one of its cluster.
@@ -82,6 +91,7 @@ impl Machine {
     pub(crate) fn ctx(&self) -> Context {
         TestContext::new(&self.name, &self.uid)
             .cluster_id(&self.cluster)
+            .previous_cluster_ids(self.previous.clone())
             .provider_spec(self.spec.to_string())
             .timeout(Duration::from_mins(5))
             .build()

@@ -140,6 +140,31 @@ async fn a_restored_machine_takes_its_container_over_and_its_parts_go_with_it() 
 }
 
 #[tokio::test]
+async fn a_cluster_whose_id_changed_keeps_its_containers_and_their_parts_go_with_them() {
+    let Some(docker) = Docker::here() else { return };
+    let driver = DockerDriver::new(docker.engine());
+    let before = Machine::new("moved", &json!({"volumes": [{"name": "data", "path": "/data"}]}));
+    let _sweep = before.swept(&docker);
+    drop(before.create(&driver).await.unwrap());
+    let after = before.moved();
+    let namesake = after.sibling("moved");
+    assert_eq!(after.list(&driver).await.unwrap().len(), 1);
+    let refused = namesake.status(&driver).await.unwrap_err();
+    assert_eq!((refused.provider_id(), refused.cluster_id()), (&*before.id(), &*before.cluster));
+    assert_eq!(namesake.create(&driver).await.unwrap_err().reason_word(), "NOT_OURS");
+    namesake.delete(&driver).await.unwrap();
+    assert_eq!(provider_id(&after.status(&driver).await.unwrap()), before.id());
+    assert_eq!(provider_id(&after.create(&driver).await.unwrap()), before.id());
+    // From here on the id of before need not be told.
+    let settled = Machine { previous: None, ..after };
+    assert_eq!(settled.list(&driver).await.unwrap().len(), 1);
+    assert_eq!(before.list(&driver).await.unwrap().len(), 0);
+    assert_eq!(provider_id(&settled.status(&driver).await.unwrap()), before.id());
+    settled.delete(&driver).await.unwrap();
+    assert_eq!(docker.of_cluster(&before.cluster), [""; 0]);
+}
+
+#[tokio::test]
 async fn what_a_create_left_half_made_is_no_machine_until_the_next_one_completes_it() {
     let Some(docker) = Docker::here() else { return };
     let driver = DockerDriver::new(docker.engine());
@@ -190,12 +215,13 @@ async fn containers_of_others_are_left_alone_whatever_id_is_named() {
         .delete_machine(DeleteMachine { ctx: machine.ctx(), provider_id: provider_id.clone() })
         .await
         .unwrap();
-    assert_eq!(deleted, Deletion::NotOurs { provider_id: other.id() });
+    let cluster_id = other.cluster.clone();
+    assert_eq!(deleted, Deletion::NotOurs { provider_id: other.id(), cluster_id });
     let status =
         driver.get_machine_status(GetMachineStatus { ctx: machine.ctx(), provider_id }).await;
     let refused = status.unwrap_err();
     assert_eq!(refused.reason_word(), "NOT_OURS");
-    assert_eq!(refused.provider_id(), other.id());
+    assert_eq!((refused.provider_id(), refused.cluster_id()), (&*other.id(), &*other.cluster));
     assert!(other.status(&driver).await.is_ok());
     // Somebody has the name of the container already.
     let taken = machine.sibling("taken");

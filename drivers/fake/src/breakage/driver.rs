@@ -57,6 +57,22 @@ impl Broken {
         found.unwrap_or_default()
     }
 
+    /// The instances that have an id which the cluster of the target had before.
+    fn of_before(&self, ctx: &Context) -> Vec<Vm> {
+        let is_previous = |cluster_id: &str| ctx.is_previous_cluster(cluster_id);
+        self.fake.cloud().of_clusters(is_previous, None).unwrap_or_default()
+    }
+
+    /// Those of them that have the name of the target and another UID.
+    fn namesakes_of_before(&self, ctx: &Context) -> Vec<Vm> {
+        let ours = ctx.target();
+        let mut found = self.of_before(ctx);
+        found.retain(|vm| {
+            vm.identity.machine_name == ours.name && vm.identity.machine_uid != ours.uid
+        });
+        found
+    }
+
     /// Puts an instance into the cloud as it is, in place of one of the same id.
     fn plant(&self, vm: &Vm) -> Result<(), DriverError> {
         self.fake.cloud().plant(vec![vm.clone()]).map_err(crate::driver::cloud_error)

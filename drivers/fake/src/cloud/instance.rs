@@ -137,6 +137,11 @@ impl Instance {
         }
     }
 
+    /// Whether neither a cluster nor a machine of ours is in its tags.
+    pub fn is_unclaimed(&self) -> bool {
+        self.identity.cluster_id.is_empty() && self.identity.machine_uid.is_empty()
+    }
+
     /// What it is doing at `now`.
     pub fn power(&self, now: Timestamp) -> Power {
         if self.deleting {

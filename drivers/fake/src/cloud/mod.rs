@@ -23,7 +23,7 @@ pub use clock::Clock;
 pub use instance::{CLUSTER_TAG, Identity, Instance, MACHINE_TAG, Power, TagSet, UID_TAG};
 pub use journal::{Journal, JournalError};
 pub use listener::Listener;
-pub use request::{Lookup, NewInstance, Refusal, Stopped};
+pub use request::{Lookup, NewInstance, NotOurs, Refusal, Stopped};
 pub use state::{Changes, Leftover, Record, State};
 
 /// A cloud. Clones are the same cloud.

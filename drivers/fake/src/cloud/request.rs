@@ -28,6 +28,8 @@ pub struct NewInstance {
     pub previous: Option<String>,
     /// Adopt an instance of the machine's name that has no UID and these tags.
     pub by_name: Option<McmTags>,
+    /// Ids that the cluster had before: its instances may have them yet.
+    pub previous_clusters: Vec<String>,
 }
 
 /// What an instance is looked for by, in this order.
@@ -39,6 +41,55 @@ pub struct Lookup<'a> {
     pub identity: &'a Identity,
     /// Of the machine's name, without UID and with these tags.
     pub by_name: Option<&'a McmTags>,
+    /// Ids that the cluster had before: what has one of them is of this cluster.
+    pub previous_clusters: &'a [String],
+}
+
+impl<'a> Lookup<'a> {
+    /// By identity alone, of a cluster that always had its id.
+    pub fn of(identity: &'a Identity) -> Self {
+        Self { provider_id: None, identity, by_name: None, previous_clusters: &[] }
+    }
+
+    /// First by this id, if there is one.
+    #[must_use]
+    pub fn known(self, provider_id: Option<&'a str>) -> Self {
+        Self { provider_id, ..self }
+    }
+
+    /// Whether an instance has an id that the cluster had before.
+    fn is_previous(&self, instance: &Instance) -> bool {
+        self.previous_clusters.contains(&instance.identity.cluster_id)
+    }
+
+    /// Whether an instance is of the cluster.
+    fn is_of_cluster(&self, instance: &Instance) -> bool {
+        instance.identity.cluster_id == self.identity.cluster_id || self.is_previous(instance)
+    }
+
+    /// Whether an instance that was found by its id is that of the machine. The UID may differ: that
+    /// of a restored machine is new.
+    fn fits(&self, instance: &Instance) -> bool {
+        self.is_of_cluster(instance) && instance.identity.machine_name == self.identity.machine_name
+    }
+}
+
+/// An instance that is there, was meant, and is not the machine's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotOurs {
+    /// Which one.
+    pub provider_id: String,
+    /// The cluster id in its tags; empty if it has none.
+    pub cluster_id: String,
+}
+
+impl NotOurs {
+    fn of(instance: &Instance) -> Self {
+        Self {
+            provider_id: instance.provider_id.clone(),
+            cluster_id: instance.identity.cluster_id.clone(),
+        }
+    }
 }
 
 /// What a deletion found.
@@ -47,7 +98,7 @@ pub struct Stopped {
     /// Stopped, and left to be removed.
     pub doomed: Vec<String>,
     /// An instance that is there, was meant, and is not the machine's.
-    pub not_ours: Option<String>,
+    pub not_ours: Option<NotOurs>,
 }
 
 /// Why the cloud did not do what it was asked. Nothing was changed.
@@ -70,11 +121,8 @@ pub enum Refusal {
         count: usize,
     },
     /// There is an instance, and it belongs to another machine or cluster, or to nobody.
-    #[error("instance {provider_id} has other tags than this machine's")]
-    Foreign {
-        /// The instance.
-        provider_id: String,
-    },
+    #[error("instance {} has other tags than this machine's", .0.provider_id)]
+    Foreign(NotOurs),
     /// The machine has an instance that its class cannot be applied to.
     #[error("instance {provider_id} exists and differs in {}", paths.join(", "))]
     Incompatible {
@@ -121,7 +169,7 @@ impl Cloud {
         identity: &Identity,
         provider_id: Option<&str>,
     ) -> Result<Instance, CloudError> {
-        self.look_up(Lookup { provider_id, identity, by_name: None })
+        self.look_up(Lookup::of(identity).known(provider_id))
     }
 
     /// The instance of a machine.
@@ -129,22 +177,23 @@ impl Cloud {
         Ok(self.with(|state| find(state, lookup).cloned())??)
     }
 
-    /// All instances of a cluster.
-    pub fn of_cluster(&self, cluster_id: &str) -> Result<Vec<Instance>, JournalError> {
-        self.with(|state| {
-            let ours = state.instances().filter(|i| i.identity.cluster_id == cluster_id);
-            ours.cloned().collect()
-        })
+    /// All instances of these clusters, and those that no cluster of ours has tagged and that have
+    /// these tags.
+    pub fn of_clusters(
+        &self,
+        is_own: impl Fn(&str) -> bool,
+        untagged: Option<&McmTags>,
+    ) -> Result<Vec<Instance>, JournalError> {
+        let listed = |it: &&Instance| {
+            let unclaimed = || it.is_unclaimed() && untagged.is_some_and(|tags| tags.are_on(it));
+            is_own(&it.identity.cluster_id) || unclaimed()
+        };
+        self.with(|state| state.instances().filter(listed).cloned().collect())
     }
 
     /// Marks the instance of a machine as initialized.
-    pub fn initialize(
-        &self,
-        identity: &Identity,
-        provider_id: &str,
-    ) -> Result<Instance, CloudError> {
+    pub fn initialize(&self, lookup: Lookup<'_>) -> Result<Instance, CloudError> {
         self.transact(|state| {
-            let lookup = Lookup { provider_id: Some(provider_id), identity, by_name: None };
             let mut found = find(state, lookup)?.clone();
             let record = Record::Initialized { provider_id: found.provider_id.clone() };
             let records = if found.initialized { Vec::new() } else { vec![record] };
@@ -212,14 +261,14 @@ impl Cloud {
         identity: &Identity,
         provider_id: Option<&str>,
     ) -> Result<Vec<String>, CloudError> {
-        Ok(self.stop(Lookup { provider_id, identity, by_name: None })?.doomed)
+        Ok(self.stop(Lookup::of(identity).known(provider_id))?.doomed)
     }
 
     /// As [`begin_delete`](Self::begin_delete), for whatever is found so.
     pub fn stop(&self, lookup: Lookup<'_>) -> Result<Stopped, CloudError> {
         self.transact(|state| {
             let doomed = owned(state, lookup);
-            let not_ours = not_ours(state, lookup).map(|it| it.provider_id.clone());
+            let not_ours = not_ours(state, lookup).map(NotOurs::of);
             let records = doomed
                 .iter()
                 .filter(|instance| !instance.deleting)
@@ -282,16 +331,17 @@ fn existing(state: &State, new: &NewInstance) -> Result<Option<Instance>, Refusa
         provider_id: new.previous.as_deref(),
         identity: &new.identity,
         by_name: new.by_name.as_ref(),
+        previous_clusters: &new.previous_clusters,
     };
     let named = lookup.provider_id.and_then(|id| state.instance(id));
     let found = match find(state, lookup) {
         Err(Refusal::Absent { .. }) => None,
         found => Some(found?),
     };
-    if let Some(named) = named.filter(|named| !fits(named, &new.identity))
+    if let Some(named) = named.filter(|named| !lookup.fits(named))
         && found.is_none_or(|found| found.provider_id != named.provider_id)
     {
-        return Err(Refusal::Foreign { provider_id: named.provider_id.clone() });
+        return Err(Refusal::Foreign(NotOurs::of(named)));
     }
     let Some(found) = found else { return Ok(None) };
     let provider_id = found.provider_id.clone();
@@ -307,25 +357,18 @@ fn existing(state: &State, new: &NewInstance) -> Result<Option<Instance>, Refusa
     Ok(Some(found.clone()))
 }
 
-/// Whether an instance that was found by its id is that of the machine. The UID may differ: that of
-/// a restored machine is new.
-fn fits(instance: &Instance, identity: &Identity) -> bool {
-    instance.identity.cluster_id == identity.cluster_id
-        && instance.identity.machine_name == identity.machine_name
-}
-
 fn find<'a>(state: &'a State, lookup: Lookup<'_>) -> Result<&'a Instance, Refusal> {
     let identity = lookup.identity;
     let by_id = lookup.provider_id.and_then(|id| state.instance(id));
-    if let Some(found) = by_id.filter(|found| fits(found, identity)) {
+    if let Some(found) = by_id.filter(|found| lookup.fits(found)) {
         return Ok(found);
     }
     let machine_name = identity.machine_name.clone();
-    let by_uid: Vec<_> = state.of_identity(identity).collect();
+    let by_uid = of_uid(state, lookup);
     let found = if by_uid.is_empty() { named(state, lookup) } else { by_uid };
     match found.as_slice() {
         [] => Err(match not_ours(state, lookup) {
-            Some(foreign) => Refusal::Foreign { provider_id: foreign.provider_id.clone() },
+            Some(foreign) => Refusal::Foreign(NotOurs::of(foreign)),
             None => Refusal::Absent { machine_name },
         }),
         [instance] => Ok(instance),
@@ -333,33 +376,51 @@ fn find<'a>(state: &'a State, lookup: Lookup<'_>) -> Result<&'a Instance, Refusa
     }
 }
 
+/// Of the cluster, whatever id that had then, and of the machine's UID.
+fn of_uid<'a>(state: &'a State, lookup: Lookup<'_>) -> Vec<&'a Instance> {
+    let uid = &lookup.identity.machine_uid;
+    state.of_uid(uid).filter(|it| lookup.is_of_cluster(it)).collect()
+}
+
 /// An instance that is there, may be meant, and is not the machine's: that of the id, or else one of
-/// the machine's name that no cluster of ours has tagged.
+/// the machine's name that no cluster of ours has tagged, or that has another UID and an id that the
+/// cluster had before.
 fn not_ours<'a>(state: &'a State, lookup: Lookup<'_>) -> Option<&'a Instance> {
-    let Lookup { provider_id, identity, by_name } = lookup;
+    let Lookup { provider_id, identity, .. } = lookup;
+    let claimed = named(state, lookup);
     let Some(id) = provider_id else {
-        let claimed = named(state, lookup);
-        return state.of_nobody(&identity.machine_name).find(|it| !claimed.contains(it));
+        let unclaimed = state.of_nobody(&identity.machine_name).find(|it| !claimed.contains(it));
+        return unclaimed.or_else(|| of_life_before(state, lookup));
     };
-    let adopted = |found: &Instance| {
-        found.identity.machine_uid.is_empty()
-            && found.identity.machine_name == identity.machine_name
-            && by_name.is_some_and(|tags| tags.are_on(found))
-    };
-    state.instance(id).filter(|found| !fits(found, identity) && !adopted(found))
+    state.instance(id).filter(|found| !lookup.fits(found) && !claimed.contains(found))
+}
+
+/// The operator alone knows whether it is that of this machine or of another one of its name.
+fn of_life_before<'a>(state: &'a State, lookup: Lookup<'_>) -> Option<&'a Instance> {
+    if lookup.previous_clusters.is_empty() {
+        return None;
+    }
+    let Identity { machine_name, machine_uid, .. } = lookup.identity;
+    state.instances().filter(|it| lookup.is_previous(it)).find(|it| {
+        it.identity.machine_name == *machine_name && it.identity.machine_uid != *machine_uid
+    })
 }
 
 /// What machine-controller-manager made for the machine.
 fn named<'a>(state: &'a State, lookup: Lookup<'_>) -> Vec<&'a Instance> {
     let Some(tags) = lookup.by_name else { return Vec::new() };
-    state.of_name(&lookup.identity.machine_name, tags).collect()
+    // One with the id of another cluster is that one's, and never found by its name.
+    let Identity { cluster_id, machine_name, .. } = lookup.identity;
+    let free = |it: &&Instance| it.is_unclaimed() || it.identity.cluster_id == *cluster_id;
+    state.of_name(machine_name, tags).filter(free).collect()
 }
 
 /// Everything that is the machine's and so must go with it.
 fn owned<'a>(state: &'a State, lookup: Lookup<'_>) -> Vec<&'a Instance> {
     let identity = lookup.identity;
-    let mut owned: Vec<_> = state.of_identity(identity).chain(named(state, lookup)).collect();
-    let by_id = lookup.provider_id.and_then(|id| state.instance(id)).filter(|i| fits(i, identity));
+    let mut owned = of_uid(state, lookup);
+    owned.extend(named(state, lookup));
+    let by_id = lookup.provider_id.and_then(|id| state.instance(id)).filter(|it| lookup.fits(it));
     if let Some(found) = by_id.filter(|found| found.identity.machine_uid != identity.machine_uid) {
         owned.push(found);
     }

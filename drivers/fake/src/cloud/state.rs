@@ -214,23 +214,24 @@ impl State {
 
     /// All instances of this cluster and machine UID.
     pub fn of_identity(&self, identity: &Identity) -> impl Iterator<Item = &Instance> {
-        let ids = self.by_uid.get(&identity.machine_uid).into_iter().flatten();
-        ids.filter_map(|id| self.instances.get(id))
+        self.of_uid(&identity.machine_uid)
             .filter(|instance| instance.identity.cluster_id == identity.cluster_id)
+    }
+
+    /// All instances of this machine UID, of all clusters.
+    pub(super) fn of_uid(&self, uid: &str) -> impl Iterator<Item = &Instance> {
+        let ids = self.by_uid.get(uid).into_iter().flatten();
+        ids.filter_map(|id| self.instances.get(id))
     }
 
     /// The instances of a machine of this name that carry no UID and all these tags.
     pub(super) fn of_name(&self, name: &str, tags: &McmTags) -> impl Iterator<Item = &Instance> {
-        let ids = self.by_uid.get("").into_iter().flatten();
-        ids.filter_map(|id| self.instances.get(id))
-            .filter(move |it| it.identity.machine_name == name && tags.are_on(it))
+        self.of_uid("").filter(move |it| it.identity.machine_name == name && tags.are_on(it))
     }
 
     /// The instances of a machine of this name that carry neither a UID nor a cluster id of ours.
     pub(super) fn of_nobody(&self, name: &str) -> impl Iterator<Item = &Instance> {
-        let ids = self.by_uid.get("").into_iter().flatten();
-        ids.filter_map(|id| self.instances.get(id))
-            .filter(move |it| it.identity.machine_name == name && it.identity.cluster_id.is_empty())
+        self.of_uid("").filter(move |it| it.identity.machine_name == name && it.is_unclaimed())
     }
 
     /// What outlived its instance.

@@ -30,6 +30,7 @@ fn new(identity: Identity) -> NewInstance {
         bootstrap: Bootstrap::read(b"abcdef.0123456789abcdef"),
         previous: None,
         by_name: None,
+        previous_clusters: Vec::new(),
     }
 }
 
@@ -37,6 +38,14 @@ fn refusal<T: std::fmt::Debug>(outcome: Result<T, CloudError>) -> Refusal {
     match outcome.unwrap_err() {
         CloudError::Refused(refusal) => refusal,
         CloudError::Journal(error) => panic!("{error}"),
+    }
+}
+
+/// The id of the instance that is in the way.
+fn foreign_of<T: std::fmt::Debug>(outcome: Result<T, CloudError>) -> String {
+    match refusal(outcome) {
+        Refusal::Foreign(NotOurs { provider_id, .. }) => provider_id,
+        other => panic!("{other}"),
     }
 }
 
@@ -83,15 +92,102 @@ fn an_instance_of_another_machine_or_cluster_is_neither_adopted_nor_deleted() {
     for id in [&foreign.provider_id, &neighbour.provider_id] {
         let mut wanted = new(ours.clone());
         wanted.previous = Some(id.clone());
-        assert_eq!(refusal(cloud.create(&wanted)), Refusal::Foreign { provider_id: id.clone() });
+        assert_eq!(foreign_of(cloud.create(&wanted)), *id);
         assert_eq!(cloud.begin_delete(&ours, Some(id)).unwrap(), Vec::<String>::new());
-        assert_eq!(
-            refusal(cloud.find(&ours, Some(id))),
-            Refusal::Foreign { provider_id: id.clone() }
-        );
+        assert_eq!(foreign_of(cloud.find(&ours, Some(id))), *id);
     }
     assert_eq!(cloud.instances().unwrap().len(), 2);
-    assert_eq!(cloud.of_cluster("c").unwrap(), [neighbour]);
+    assert_eq!(cloud.of_clusters(|id| id == "c", None).unwrap(), [neighbour]);
+}
+
+fn moved(wanted: NewInstance) -> NewInstance {
+    NewInstance { previous_clusters: vec!["older".to_owned(), "c".to_owned()], ..wanted }
+}
+
+#[test]
+fn a_cluster_whose_id_changed_gets_its_instance_back_by_uid_and_by_id_and_makes_none() {
+    let now = |uid| identity("now", "m", uid);
+    for (uid, by_id) in [("u", false), ("u", true), ("new", true)] {
+        let cloud = Cloud::in_memory(Clock::system());
+        let first = cloud.create(&new(identity("c", "m", "u"))).unwrap();
+        let id = first.provider_id.clone();
+        let ours = now(uid);
+        let mut wanted = moved(new(ours.clone()));
+        wanted.previous = by_id.then(|| id.clone());
+        wanted.identity_tags = [(CLUSTER_TAG.to_owned(), "now".to_owned())].into();
+        let before = Lookup {
+            previous_clusters: &wanted.previous_clusters,
+            ..Lookup::of(&ours).known(wanted.previous.as_deref())
+        };
+        assert_eq!(cloud.look_up(before).unwrap().identity, first.identity, "changes nothing");
+        let adopted = cloud.create(&wanted).unwrap();
+        assert_eq!((&adopted.provider_id, &adopted.identity), (&id, &ours));
+        for resource in Resource::ALL {
+            assert_eq!(adopted.tags(resource).tags[CLUSTER_TAG], "now");
+        }
+        assert_eq!(
+            cloud.find(&ours, None).unwrap(),
+            adopted,
+            "the ids before are not needed any more"
+        );
+        assert_eq!(cloud.instances().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn what_only_has_the_name_and_an_id_of_before_is_not_touched() {
+    let cloud = Cloud::in_memory(Clock::system());
+    let first = cloud.create(&new(identity("c", "m", "u"))).unwrap();
+    let ours = identity("now", "m", "new");
+    let wanted = moved(new(ours.clone()));
+    let lookup = Lookup { previous_clusters: &wanted.previous_clusters, ..Lookup::of(&ours) };
+    let not_ours = NotOurs { provider_id: first.provider_id.clone(), cluster_id: "c".to_owned() };
+    assert_eq!(refusal(cloud.create(&wanted)), Refusal::Foreign(not_ours.clone()));
+    assert_eq!(refusal(cloud.look_up(lookup)), Refusal::Foreign(not_ours.clone()));
+    let stopped = cloud.stop(lookup).unwrap();
+    assert_eq!(stopped, Stopped { doomed: Vec::new(), not_ours: Some(not_ours) });
+    assert_eq!(cloud.instances().unwrap(), [first]);
+    // To a cluster that never had that id it is simply another one's.
+    assert!(matches!(refusal(cloud.look_up(Lookup::of(&ours))), Refusal::Absent { .. }));
+}
+
+#[test]
+fn an_instance_of_an_id_before_is_deleted_by_uid_and_by_id() {
+    for (uid, by_id) in [("u", false), ("new", true)] {
+        let cloud = Cloud::in_memory(Clock::system());
+        let first = cloud.create(&new(identity("c", "m", "u"))).unwrap();
+        let ours = identity("now", "m", uid);
+        let id = by_id.then_some(first.provider_id.as_str());
+        let previous_clusters = &["c".to_owned()];
+        let lookup = Lookup { previous_clusters, ..Lookup::of(&ours).known(id) };
+        let stopped = cloud.stop(lookup).unwrap();
+        assert_eq!(stopped, Stopped { doomed: vec![first.provider_id], not_ours: None });
+    }
+}
+
+#[test]
+fn one_that_has_the_id_of_a_cluster_is_never_found_by_its_name_alone() {
+    let cloud = Cloud::in_memory(Clock::system());
+    let mut spec = spec();
+    spec.tags = serde_json::from_value(serde_json::json!({
+        "vm": {"kubernetes.io/cluster/old": "1"},
+    }))
+    .unwrap();
+    let tags = McmTags::of(&spec);
+    let mut wanted = new(identity("", "m", ""));
+    wanted.spec = spec;
+    let unclaimed = cloud.create(&wanted).unwrap();
+    let ours = identity("now", "m", "u");
+    let lookup = Lookup { by_name: tags.as_ref(), ..Lookup::of(&ours) };
+    assert_eq!(cloud.look_up(lookup).unwrap(), unclaimed);
+    let listed = |untagged| cloud.of_clusters(|id| id == "now", untagged).unwrap();
+    assert_eq!(listed(tags.as_ref()), [unclaimed.clone()]);
+    assert_eq!(listed(None), []);
+    let mut claimed = unclaimed;
+    claimed.identity.cluster_id = "c".to_owned();
+    cloud.plant(vec![claimed]).unwrap();
+    assert!(matches!(refusal(cloud.look_up(lookup)), Refusal::Absent { .. }));
+    assert_eq!(listed(tags.as_ref()), []);
 }
 
 #[test]
@@ -162,7 +258,7 @@ fn everything_is_there_again_after_a_restart_and_a_reader_sees_it_too() {
     cloud.create(&new(identity("c", "gone", "v"))).unwrap();
     let gone = cloud.begin_delete(&identity("c", "gone", "v"), None).unwrap();
     cloud.remove(&gone).unwrap();
-    cloud.initialize(&ours, &made.provider_id).unwrap();
+    cloud.initialize(Lookup::of(&ours).known(Some(&made.provider_id))).unwrap();
     cloud.tag_as_stranger(&made.provider_id, Resource::Disk, ("backup", "daily")).unwrap();
     cloud.joined(&made.provider_id).unwrap();
     assert_eq!((cloud.count("rule").unwrap(), cloud.count("rule").unwrap()), (1, 2));

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use ostler_driver_sdk::{DriverError, Instance as Answer, PowerState, Violation};
 use sha2::{Digest, Sha256};
 
-use crate::cloud::{Clock, CloudError, Instance, JournalError, Power, Refusal};
+use crate::cloud::{Clock, CloudError, Instance, JournalError, NotOurs, Power, Refusal};
 use crate::fault::Action;
 use crate::fault::{ControlError, Injection};
 
@@ -20,6 +20,7 @@ pub(crate) fn answer(instance: &Instance, clock: &Clock) -> Answer {
     let identity = &instance.identity;
     Answer::new(instance.provider_id.clone())
         .machine(identity.machine_name.clone(), identity.machine_uid.clone())
+        .cluster_id(identity.cluster_id.clone())
         .node_name(identity.machine_name.clone())
         .power_state(power)
         .initialized(instance.initialized)
@@ -72,7 +73,9 @@ fn refused(refusal: &Refusal) -> DriverError {
     let error = match refusal {
         Refusal::Absent { .. } => DriverError::not_found(message),
         Refusal::Several { .. } => DriverError::out_of_range(message).reason("SEVERAL_INSTANCES"),
-        Refusal::Foreign { provider_id } => DriverError::not_ours(provider_id),
+        Refusal::Foreign(NotOurs { provider_id, cluster_id }) => {
+            DriverError::not_ours(provider_id).of_cluster(cluster_id)
+        }
         Refusal::Incompatible { paths, .. } => paths.iter().fold(
             DriverError::already_exists(message).reason("INCOMPATIBLE_INSTANCE"),
             |error, path| error.violation(path.as_str(), "differs from the instance that exists"),

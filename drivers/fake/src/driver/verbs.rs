@@ -12,7 +12,8 @@ use super::answer::{answer, answer_with, cloud_error, journal_error};
 use super::call::{Call, Need};
 use super::{FakeDriver, PROVIDER};
 use crate::cloud::{
-    Bootstrap, CLUSTER_TAG, Lookup, MACHINE_TAG, McmTags, NewInstance, Refusal, Stopped, UID_TAG,
+    Bootstrap, CLUSTER_TAG, Identity, Lookup, MACHINE_TAG, McmTags, NewInstance, NotOurs, Refusal,
+    Stopped, UID_TAG,
 };
 use crate::fault::{Action, Verb};
 use crate::spec::{ProviderSpec, Resource};
@@ -26,6 +27,7 @@ impl Driver for FakeDriver {
             .name("ostler-driver-fake")
             .version(env!("CARGO_PKG_VERSION"))
             .max_in_flight(MAX_IN_FLIGHT)
+            .knows_previous_cluster_ids()
             .offering([
                 OptionalOperation::InitializeMachine,
                 OptionalOperation::UpdateMachine,
@@ -47,6 +49,7 @@ impl Driver for FakeDriver {
                 bootstrap,
                 previous: provider_id,
                 by_name: by_name(call),
+                previous_clusters: call.ctx.previous_cluster_ids().to_vec(),
             };
             let made = self.cloud.create(&new).map_err(cloud_error)?;
             self.durable().await?;
@@ -66,10 +69,11 @@ impl Driver for FakeDriver {
         let InitializeMachine { ctx, provider_id } = request;
         self.call((Verb::InitializeMachine, Need::Class), ctx, async |call| {
             check_credentials(call).await?;
-            let identity = call.identity();
-            self.cloud.find(&identity, Some(&provider_id)).map_err(cloud_error)?;
+            let (identity, tags) = (call.identity(), by_name(call));
+            let lookup = lookup(call, &identity, tags.as_ref()).known(Some(&provider_id));
+            self.cloud.look_up(lookup).map_err(cloud_error)?;
             call.wait(call.spec.latency.initialize.0).await.map_err(DriverError::not_applied)?;
-            let done = self.cloud.initialize(&identity, &provider_id).map_err(cloud_error)?;
+            let done = self.cloud.initialize(lookup).map_err(cloud_error)?;
             self.durable().await?;
             Ok(answer_with(&done, self.cloud.clock(), &call.injection))
         })
@@ -80,8 +84,9 @@ impl Driver for FakeDriver {
         let UpdateMachine { ctx, provider_id, .. } = request;
         self.call((Verb::UpdateMachine, Need::GoodSpec), ctx, async |call| {
             check_credentials(call).await?;
-            let found =
-                self.cloud.find(&call.identity(), Some(&provider_id)).map_err(cloud_error)?;
+            let (identity, tags) = (call.identity(), by_name(call));
+            let lookup = lookup(call, &identity, tags.as_ref()).known(Some(&provider_id));
+            let found = self.cloud.look_up(lookup).map_err(cloud_error)?;
             if found.deleting {
                 let provider_id = found.provider_id;
                 return Err(cloud_error(Refusal::BeingDeleted { provider_id }.into()));
@@ -102,14 +107,13 @@ impl Driver for FakeDriver {
         let DeleteMachine { ctx, provider_id } = request;
         self.call((Verb::DeleteMachine, Need::Class), ctx, async |call| {
             check_credentials(call).await?;
-            let identity = call.identity();
-            let stopped = self.cloud.stop(Lookup {
-                provider_id: provider_id.as_deref(),
-                identity: &identity,
-                by_name: by_name(call).as_ref(),
+            let (identity, tags) = (call.identity(), by_name(call));
+            let lookup = lookup(call, &identity, tags.as_ref()).known(provider_id.as_deref());
+            let Stopped { doomed, not_ours } = self.cloud.stop(lookup).map_err(cloud_error)?;
+            let ended = not_ours.map(|NotOurs { provider_id, cluster_id }| Deletion::NotOurs {
+                provider_id,
+                cluster_id,
             });
-            let Stopped { doomed, not_ours } = stopped.map_err(cloud_error)?;
-            let ended = not_ours.map(|provider_id| Deletion::NotOurs { provider_id });
             if doomed.is_empty() {
                 return Ok(ended.unwrap_or(Deletion::WasAbsent));
             }
@@ -127,12 +131,9 @@ impl Driver for FakeDriver {
         let GetMachineStatus { ctx, provider_id } = request;
         self.call((Verb::GetMachineStatus, Need::Class), ctx, async |call| {
             check_credentials(call).await?;
-            let found = self.cloud.look_up(Lookup {
-                provider_id: provider_id.as_deref(),
-                identity: &call.identity(),
-                by_name: by_name(call).as_ref(),
-            });
-            let found = found.map_err(cloud_error)?;
+            let (identity, tags) = (call.identity(), by_name(call));
+            let lookup = lookup(call, &identity, tags.as_ref()).known(provider_id.as_deref());
+            let found = self.cloud.look_up(lookup).map_err(cloud_error)?;
             Ok(answer_with(&found, self.cloud.clock(), &call.injection))
         })
         .await
@@ -141,7 +142,9 @@ impl Driver for FakeDriver {
     async fn list_machines(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {
         self.call((Verb::ListMachines, Need::Class), request.ctx, async |call| {
             check_credentials(call).await?;
-            let found = self.cloud.of_cluster(call.ctx.cluster_id());
+            let untagged = McmTags::of(&call.spec);
+            let is_own = |cluster_id: &str| call.ctx.is_own_cluster(cluster_id);
+            let found = self.cloud.of_clusters(is_own, untagged.as_ref());
             let found = found.map_err(|error| journal_error(&error))?;
             let clock = self.cloud.clock();
             let shown = found.iter().filter(|i| i.is_older(call.spec.latency.list.0, clock.now()));
@@ -237,6 +240,12 @@ fn identity_tags(call: &Call, tags: BTreeMap<String, String>) -> BTreeMap<String
         (UID_TAG.to_owned(), identity.machine_uid),
     ];
     tags.into_iter().chain(own).collect()
+}
+
+/// How the instance of the target is looked for, but for its id.
+fn lookup<'a>(call: &'a Call, identity: &'a Identity, by_name: Option<&'a McmTags>) -> Lookup<'a> {
+    let previous_clusters = call.ctx.previous_cluster_ids();
+    Lookup { by_name, previous_clusters, ..Lookup::of(identity) }
 }
 
 /// The tags by which an instance without UID is found, if the core wants it found by its name.

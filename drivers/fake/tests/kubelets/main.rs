@@ -48,6 +48,7 @@ fn machine(cloud: &Cloud, name: &str, extra: &Value) -> Instance {
         bootstrap: Bootstrap::read(b"--token=abcdef.0123456789abcdef"),
         previous: None,
         by_name: None,
+        previous_clusters: Vec::new(),
     };
     cloud.create(&new).unwrap()
 }

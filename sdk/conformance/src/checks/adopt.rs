@@ -49,6 +49,29 @@ pub(super) async fn by_name(bench: &Bench) -> Outcome {
     driver.has_one(&after).await.map(drop)
 }
 
+pub(super) async fn listed_untagged(bench: &Bench) -> Outcome {
+    let class = bench.other_class("mcm", bench.options().mcm_class.as_ref())?;
+    let probe = bench.probe()?;
+    let driver = bench.connect().await?;
+    let machine = bench.machine_of(&class);
+    let made = driver.create(&machine).await?;
+    probe.remove_identity(&made.provider_id).await?;
+    bench.step("took the identity off the instance, as machine-controller-manager makes them");
+    let listed = driver.ask(machine.list()).await?.machines()?;
+    let found = listed.iter().find(|record| record.provider_id == made.provider_id);
+    // Nothing else finds it, so it would be left behind.
+    driver.ask(machine.adopting_by_name().delete("")).await?.result()?;
+    let came = found.map_or_else(
+        || format!("{} records without it", listed.len()),
+        |it| format!("machine_name {:?}, machine_uid {:?}", it.machine_name, it.machine_uid),
+    );
+    ensure(
+        found.is_some_and(|it| it.machine_name == machine.name && it.machine_uid.is_empty()),
+        format_args!("{} with machine_name {} and no machine_uid", made.provider_id, machine.name),
+        came,
+    )
+}
+
 pub(super) async fn only_unclaimed(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     let one = bench.machine();

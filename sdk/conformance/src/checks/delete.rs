@@ -1,6 +1,6 @@
 //! DeleteMachine.
 
-use ostler_proto::v1alpha1::{DeletionOutcome, MachineErrorCode};
+use ostler_proto::v1alpha1::{DeletionOutcome, DriverCapability, MachineErrorCode};
 
 use super::status::same_instance;
 use crate::bench::Bench;
@@ -80,6 +80,26 @@ pub(super) const CHECKS: &[Check] = &[
         why: "taken for gone, the instance is left running with nobody who knows of it",
         manual: "driver.proto, \"Not ours\"; operation.proto, DeleteMachineRequest",
         run: |bench| Box::pin(super::not_ours::delete(bench)),
+    },
+    Check {
+        name: "delete/previous",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)],
+        sentence: "deletes an instance that has a previous id of the cluster, by its provider id and by the UID",
+        why: "a machine that is deleted before it was adopted would leave its instance behind, or never end",
+        manual: super::previous::MANUAL,
+        run: |bench| Box::pin(super::previous::delete(bench)),
+    },
+    Check {
+        name: "delete/previous-by-name",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)],
+        sentence: "leaves an instance alone that has the machine's name, a previous id of the cluster and another UID: NOT_OURS, with its cluster id",
+        why: "it may run for another machine; said to be gone, it would run on and no machine would know of it",
+        manual: super::previous::MANUAL,
+        run: |bench| Box::pin(super::previous::delete_by_name(bench)),
     },
     Check {
         name: "delete/foreign-cluster",

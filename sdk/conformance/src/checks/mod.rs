@@ -8,6 +8,7 @@ mod initialize;
 mod interrupted;
 mod list;
 mod not_ours;
+mod previous;
 mod resilience;
 mod secret;
 mod session;

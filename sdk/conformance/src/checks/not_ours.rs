@@ -35,6 +35,27 @@ pub(super) async fn delete(bench: &Bench) -> Outcome {
     Ok(())
 }
 
+pub(super) async fn names_cluster(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    for (owner, other) in others(bench, &driver).await? {
+        let answer = driver.ask(bench.machine().status(&other.provider_id)).await?;
+        of_cluster(&owner.cluster_id, &answer.not_ours(&other.provider_id)?.cluster_id)?;
+        let answer = driver.ask(bench.machine().delete(&other.provider_id)).await?;
+        let answer = answer.deletion(DeletionOutcome::NotOurs)?;
+        of_cluster(&owner.cluster_id, &answer.cluster_id)?;
+    }
+    Ok(())
+}
+
+/// The refusal of an instance names the cluster in its tags.
+pub(super) fn of_cluster(expected: &str, came: &str) -> Outcome {
+    ensure(
+        expected == came,
+        format_args!("NOT_OURS with cluster_id {expected}, which is on the instance"),
+        format_args!("{came:?}"),
+    )
+}
+
 /// Machines of another cluster and of this one, with their instances.
 async fn others(bench: &Bench, driver: &Driver<'_>) -> Outcome<[(Machine, MachineRecord); 2]> {
     let theirs = bench.machine().of_cluster(&format!("{}-other", bench.cluster_id()));

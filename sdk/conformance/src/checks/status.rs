@@ -1,7 +1,7 @@
 //! GetMachineStatus.
 
 use ostler_proto::v1alpha1 as proto;
-use proto::{MachineErrorCode, MachineRecord};
+use proto::{DriverCapability, MachineErrorCode, MachineRecord};
 
 use crate::bench::Bench;
 use crate::check::{Check, Gate, Needs, Tier};
@@ -69,6 +69,26 @@ pub(super) const CHECKS: &[Check] = &[
         why: "taken for absent, the machine is made a second time, or given up while its instance runs",
         manual: "driver.proto, \"Not ours\"; operation.proto, GetMachineStatusRequest",
         run: |bench| Box::pin(super::not_ours::status(bench)),
+    },
+    Check {
+        name: "status/not-ours-cluster",
+        tier: Tier::Should,
+        needs: Needs::Session,
+        gates: &[Gate::Creates],
+        sentence: "names with NOT_OURS the cluster id in the tags of the instance, in a status as in a deletion",
+        why: "the operator sees by it that the cluster once had another id, and tells the core",
+        manual: "operation.proto, OperationError.cluster_id and DeleteMachineResponse.cluster_id",
+        run: |bench| Box::pin(super::not_ours::names_cluster(bench)),
+    },
+    Check {
+        name: "status/previous-by-name",
+        tier: Tier::Capability,
+        needs: Needs::Session,
+        gates: &[Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)],
+        sentence: "says NOT_OURS, with its cluster id, of an instance of the machine's name that has a previous id of the cluster and another UID",
+        why: "taken for absent, the machine is made a second time; taken for its own, it may be that of another machine",
+        manual: super::previous::MANUAL,
+        run: |bench| Box::pin(super::previous::status_by_name(bench)),
     },
     Check {
         name: "status/tells-tags",

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use ostler_api::machine::MachinePhase;
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::class::uses_class;
+use ostler_lifecycle::cluster::ClusterIds;
 use ostler_lifecycle::hot_update::{ReviewView, RoomView};
 use ostler_lifecycle::machine::is_last_look;
 use ostler_lifecycle::node;
@@ -81,6 +82,10 @@ impl Machines {
             operation,
             review: ReviewView::default(),
             room: RoomView::default(),
+            cluster: ClusterIds {
+                own: self.sessions.cluster_id().to_owned(),
+                previous: self.sessions.previous_cluster_ids().to_vec(),
+            },
             term: self.term.number.into(),
             order: self.term.order.clone(),
             fresh: fresh(),

@@ -129,7 +129,7 @@ fn deleted(answer: &DeleteMachineResponse) -> Result<Success, Failure> {
     match answer.outcome() {
         DeletionOutcome::Deleted => Ok(Success::Deleted { was_absent: false }),
         DeletionOutcome::WasAbsent => Ok(Success::Deleted { was_absent: true }),
-        DeletionOutcome::NotOurs => Err(Failure::not_ours(&answer.provider_id)),
+        DeletionOutcome::NotOurs => Err(Failure::not_ours(&answer.provider_id, &answer.cluster_id)),
         DeletionOutcome::Unspecified => {
             let text = "the driver does not say whether the instance is gone";
             Err(Failure::new(ErrorCode::Internal, Certainty::Unknown, text))
@@ -174,6 +174,7 @@ pub(crate) fn refused(failure: &OperationFailure) -> Failure {
         retry_after: failure.retry_after,
         violations: violations.map(|one| (one.path.clone(), one.description.clone())).collect(),
         provider_id: failure.provider_id.clone(),
+        cluster_id: failure.cluster_id.clone(),
     }
 }
 
@@ -186,6 +187,7 @@ fn record(record: &MachineRecord) -> InstanceRecord {
     InstanceRecord {
         provider_id: record.provider_id.clone(),
         machine_uid: record.machine_uid.clone(),
+        cluster_id: record.cluster_id.clone(),
         node_name: record.node_name.clone(),
         initialized: record.initialized,
         addresses: addresses.map(address).collect(),
@@ -203,6 +205,7 @@ fn fault(error: &OperationError) -> Failure {
         retry_after: error.retry_after.and_then(|after| after.try_into().ok()),
         violations: violations.map(|one| (one.path.clone(), one.description.clone())).collect(),
         provider_id: error.provider_id.clone(),
+        cluster_id: error.cluster_id.clone(),
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
+use ostler_api::driver::{Certainty, ErrorCode, OperationKind, reason};
 use ostler_api::{MachineClass, names};
-use ostler_lifecycle::orphans::{Listed, Orphan};
+use ostler_lifecycle::orphans::{Identity, Listed, Orphan};
 use ostler_lifecycle::snapshot::ClassFacts;
 use ostler_proto::v1alpha1::{
-    DeleteMachineRequest, ListMachinesRequest, MachineRecord, ObjectRevision, Target, operation,
-    operation_result,
+    DeleteMachineRequest, DeleteMachineResponse, DeletionOutcome, ListMachinesRequest,
+    MachineRecord, ObjectRevision, Target, operation, operation_result,
 };
 use ostler_sessions::{Dispatch, Lane, OperationFailure, Outcome, Sessions};
 
@@ -41,9 +41,11 @@ pub(super) async fn list(
 }
 
 /// Deletes what has the identity of an orphan. Without a provider id: the driver finds it by
-/// cluster and UID, and touches nothing else (INV-5).
+/// cluster and UID, and touches nothing else. One without a UID is that very instance, if it has no
+/// tag of ours and the name that it had (INV-5).
 pub(super) async fn delete(
     sessions: &Sessions,
+    provider: &str,
     class: &MachineClass,
     orphan: &Orphan,
 ) -> Result<(), OperationFailure> {
@@ -51,15 +53,35 @@ pub(super) async fn delete(
         kind: names::MACHINE.to_owned(),
         namespace: class.metadata.namespace.clone().unwrap_or_default(),
         name: orphan.machine_name.clone(),
-        uid: orphan.machine_uid.clone(),
+        uid: orphan.identity.target_uid(provider),
     };
-    let request = operation::Request::DeleteMachine(DeleteMachineRequest::default());
+    let provider_id = match &orphan.identity {
+        Identity::Uid(_) => String::new(),
+        Identity::Instance(id) => id.clone(),
+    };
+    let adopt_by_name = !provider_id.is_empty();
+    let request = operation::Request::DeleteMachine(DeleteMachineRequest { provider_id });
     let kind = OperationKind::DeleteMachine;
-    match sessions.call(dispatch(class, target, kind, request, DELETE)).await {
-        Outcome::Result(operation_result::Response::DeleteMachine(_)) => Ok(()),
+    let dispatch = Dispatch { adopt_by_name, ..dispatch(class, target, kind, request, DELETE) };
+    match sessions.call(dispatch).await {
+        Outcome::Result(operation_result::Response::DeleteMachine(answer)) => gone(&answer),
         Outcome::Result(_) => Err(wrong_answer()),
         Outcome::Error(failure) if failure.code == ErrorCode::NotFound => Ok(()),
         Outcome::Error(failure) => Err(failure),
+    }
+}
+
+/// "Gone" is only what says so.
+fn gone(answer: &DeleteMachineResponse) -> Result<(), OperationFailure> {
+    match answer.outcome() {
+        DeletionOutcome::Deleted | DeletionOutcome::WasAbsent => Ok(()),
+        DeletionOutcome::NotOurs => {
+            let message = format!("instance {} is not ours", answer.provider_id);
+            let code = ErrorCode::FailedPrecondition;
+            let reason = reason::NOT_OURS.to_owned();
+            Err(OperationFailure { code, reason, message, ..wrong_answer() })
+        }
+        DeletionOutcome::Unspecified => Err(wrong_answer()),
     }
 }
 
@@ -91,6 +113,7 @@ fn listed(record: MachineRecord) -> Listed {
         provider_id: record.provider_id,
         machine_name: record.machine_name,
         machine_uid: record.machine_uid,
+        cluster_id: record.cluster_id,
     }
 }
 
@@ -98,12 +121,13 @@ fn wrong_answer() -> OperationFailure {
     OperationFailure {
         code: ErrorCode::Internal,
         reason: "WRONG_RESULT".to_owned(),
-        message: "the driver answered with the result of another verb".to_owned(),
+        message: "the driver did not answer what it was asked".to_owned(),
         certainty: Certainty::Unknown,
         retry_after: None,
         violations: Vec::new(),
         provider_code: String::new(),
         provider_request_id: String::new(),
         provider_id: String::new(),
+        cluster_id: String::new(),
     }
 }

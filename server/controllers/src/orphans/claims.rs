@@ -1,5 +1,7 @@
 //! Who has a claim on an instance: from the mirrors, and from the API itself.
 
+use std::collections::HashSet;
+
 use ostler_api::Machine;
 use ostler_lifecycle::orphans::{Claims, Keep, Listed, Namesake, Orphan, judge, namesake};
 use ostler_sessions::TargetView;
@@ -8,18 +10,41 @@ use super::Orphans;
 use crate::stores::MachineIndex;
 use crate::writes::WriteError;
 
+/// The Machines of all namespaces.
+#[derive(Debug, Default)]
+pub(super) struct Everywhere {
+    names: HashSet<String>,
+    ids: HashSet<String>,
+}
+
+impl Everywhere {
+    /// Why an instance that has only a name is kept, if one of them may be its Machine.
+    pub(super) fn keep(&self, orphan: &Orphan) -> Option<Keep> {
+        if orphan.provider_ids.iter().any(|id| self.ids.contains(id)) {
+            return Some(Keep::ProviderIdInUse);
+        }
+        self.names.contains(&orphan.machine_name).then_some(Keep::MayBeAdopted)
+    }
+}
+
 impl Orphans {
     /// Why an instance is kept, as far as the mirrors know; `None`: nobody claims it.
-    pub(super) fn keep(&self, listed: &Listed, paused: bool) -> Option<Keep> {
+    pub(super) fn keep(&self, provider: &str, listed: &Listed, paused: bool) -> Option<Keep> {
         // An instance does not say of which namespace its machine is: each of that name counts.
         let named = self.stores.machines.find(MachineIndex::Name, &listed.machine_name);
         let namesakes = named.iter().map(|machine| Some(namesake(machine)));
         namesakes
             .chain([None])
-            .find_map(|namesake| judge(listed, &self.claims(listed, namesake, paused)))
+            .find_map(|namesake| judge(listed, &self.claims(provider, listed, namesake, paused)))
     }
 
-    fn claims(&self, listed: &Listed, namesake: Option<Namesake>, paused: bool) -> Claims {
+    fn claims(
+        &self,
+        provider: &str,
+        listed: &Listed,
+        namesake: Option<Namesake>,
+        paused: bool,
+    ) -> Claims {
         let machines = &self.stores.machines;
         let has =
             |index, value: &str| !value.is_empty() && !machines.find_names(index, value).is_empty();
@@ -27,7 +52,7 @@ impl Orphans {
             same_uid: has(MachineIndex::Uid, &listed.machine_uid),
             same_provider_id: has(MachineIndex::ProviderId, &listed.provider_id),
             namesake,
-            busy: self.sessions.view(&listed.machine_uid) != TargetView::Idle,
+            busy: self.sessions.view(&listed.identity().target_uid(provider)) != TargetView::Idle,
             paused,
         }
     }
@@ -47,19 +72,41 @@ impl Orphans {
         Ok(found)
     }
 
+    /// Whom the Machines of all namespaces stand for, also of those that are not served: an instance without a
+    /// UID does not say of which one it is.
+    pub(super) async fn everywhere(&self) -> Result<Everywhere, WriteError> {
+        let (mut all, mut from) = (Everywhere::default(), None);
+        loop {
+            let (machines, next) = self.writer.machines_everywhere(from).await?;
+            for machine in machines {
+                all.ids.extend(machine.provider_id().map(str::to_owned));
+                all.names.insert(machine.name().to_owned());
+            }
+            if next.is_none() {
+                return Ok(all);
+            }
+            from = next;
+        }
+    }
+
     /// The same for what two looks have shown to be an orphan, asking the API itself: the mirrors
     /// may be behind.
-    pub(super) async fn claimed_live(&self, orphan: &Orphan) -> Result<Option<Keep>, WriteError> {
+    pub(super) async fn claimed_live(
+        &self,
+        provider: &str,
+        orphan: &Orphan,
+    ) -> Result<Option<Keep>, WriteError> {
         let live = self.live_namesakes(&orphan.machine_name).await?;
         let keeps = orphan.provider_ids.iter().map(|provider_id| {
             let listed = Listed {
                 provider_id: provider_id.clone(),
                 machine_name: orphan.machine_name.clone(),
-                machine_uid: orphan.machine_uid.clone(),
+                machine_uid: orphan.machine_uid().to_owned(),
+                ..Listed::default()
             };
             let claims =
                 |machine| Claims { namesake: Some(namesake(machine)), ..Claims::default() };
-            self.keep(&listed, false)
+            self.keep(provider, &listed, false)
                 .or_else(|| live.iter().find_map(|machine| judge(&listed, &claims(machine))))
         });
         Ok(keeps.flatten().next())

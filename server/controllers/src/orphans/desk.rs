@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client, Resource as _};
 use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
 use ostler_lifecycle::orphans::hold::{Data, led_by};
-use ostler_lifecycle::orphans::{Hold, Mode, OrphanEvent, Suspected};
+use ostler_lifecycle::orphans::{Hold, Mode, OrphanEvent, Rules, Suspected, kept};
 use ostler_proto::v1alpha1::{ListOrphansResponse, OrphanFate, OrphanHold, OrphanInfo};
 use ostler_sessions::{OrphanDesk, Refused};
 use prometheus_client::metrics::gauge::Gauge;
@@ -49,6 +49,8 @@ pub(super) struct Seen {
     pub(super) suspected: Vec<Suspected>,
     /// Every class was listed by the last look.
     pub(super) complete: bool,
+    /// Its driver reads no tags.
+    pub(super) names_only: bool,
 }
 
 /// What a desk is made of.
@@ -160,8 +162,7 @@ impl Desk {
 
     async fn listed(&self, provider: &str) -> Result<ListOrphansResponse, Refused> {
         let data = self.change(|_| false).await.map_err(unavailable)?;
-        let (hold, set) = (Hold::of(&data), self.settings.orphans.mode);
-        let deleted = ostler_lifecycle::orphans::hold::mode(set, hold.as_ref()) == Mode::Delete;
+        let (hold, rules) = (Hold::of(&data), &self.settings.orphans);
         let wanted = |name: &str| provider.is_empty() || provider == name;
         let (uptime, seen) = (self.uptime(), self.seen());
         let not_listed = self
@@ -169,17 +170,18 @@ impl Desk {
             .into_iter()
             .filter(|name| wanted(name) && !seen.get(name).is_some_and(|it| it.complete))
             .collect();
-        let mut all: Vec<(&String, &Suspected)> = seen
-            .iter()
-            .filter(|(name, _)| wanted(name))
-            .flat_map(|(name, seen)| seen.suspected.iter().map(move |one| (name, one)))
-            .collect();
-        all.sort_by_key(|(_, one)| one.since);
-        let orphans = all.into_iter().map(|(name, one)| info(name, one, uptime, deleted)).collect();
+        let mut all: Vec<(Duration, OrphanInfo)> = Vec::new();
+        for (name, seen) in seen.iter().filter(|(name, _)| wanted(name)) {
+            let fate = |one: &Suspected| fate(one, rules, hold.as_ref(), seen.names_only);
+            let info = |one: &Suspected| (one.since, info(name, one, uptime, fate(one)));
+            all.extend(seen.suspected.iter().map(info));
+        }
+        all.sort_by_key(|(since, _)| *since);
+        let orphans = all.into_iter().map(|(_, info)| info).collect();
         Ok(ListOrphansResponse {
             orphans,
             hold: hold.map(|Hold { since, reason }| OrphanHold { since, reason }),
-            report_only: set == Mode::Report,
+            report_only: rules.mode == Mode::Report,
             not_listed,
             ..ListOrphansResponse::default()
         })
@@ -218,25 +220,46 @@ impl Desk {
         for provider in self.providers() {
             self.looks.ask(&provider);
         }
-        Ok(self.seen().values().map(|seen| seen.suspected.len()).sum())
+        let rules = &self.settings.orphans;
+        let goes =
+            |one: &&Suspected, names_only| kept(one.orphan.kind, rules, None, names_only).is_none();
+        let count =
+            |seen: &Seen| seen.suspected.iter().filter(|one| goes(one, seen.names_only)).count();
+        Ok(self.seen().values().map(count).sum())
     }
 }
 
-fn info(provider: &str, one: &Suspected, uptime: Duration, deleted: bool) -> OrphanInfo {
-    let fate = match (one.confirmed, deleted) {
-        (_, false) => OrphanFate::Reported,
-        (false, true) => OrphanFate::ToBeConfirmed,
-        (true, true) => OrphanFate::ToBeDeleted,
-    };
+/// What becomes of it, and why it is kept.
+fn fate(
+    one: &Suspected,
+    rules: &Rules,
+    hold: Option<&Hold>,
+    names_only: bool,
+) -> (OrphanFate, String) {
+    match kept(one.orphan.kind, rules, hold, names_only) {
+        Some(kept) => (OrphanFate::Reported, kept.to_string()),
+        None if !one.confirmed => (OrphanFate::ToBeConfirmed, String::new()),
+        None if !one.kept.is_empty() => (OrphanFate::Reported, one.kept.clone()),
+        None => (OrphanFate::ToBeDeleted, String::new()),
+    }
+}
+
+fn info(
+    provider: &str,
+    one: &Suspected,
+    uptime: Duration,
+    (fate, kept): (OrphanFate, String),
+) -> OrphanInfo {
     OrphanInfo {
         provider: provider.to_owned(),
         provider_ids: one.orphan.provider_ids.clone(),
         machine_name: one.orphan.machine_name.clone(),
-        machine_uid: one.orphan.machine_uid.clone(),
+        machine_uid: one.orphan.machine_uid().to_owned(),
         machine_class: one.orphan.class.clone(),
         known_for: uptime.saturating_sub(one.since).try_into().ok(),
         fate: fate.into(),
         failures: one.failures,
+        kept,
     }
 }
 

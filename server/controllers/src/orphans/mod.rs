@@ -19,8 +19,8 @@ use kube::Resource;
 use ostler_api::driver::{ErrorCode, OperationKind};
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::orphans::{
-    Duplicate, Hold, Keep, Listed, Look, MOST_AT_ONCE, Mode, Orphan, OrphanEvent, Watchlist,
-    duplicates, hold,
+    Duplicate, Hold, Keep, Kept, Kind, Listed, Look, MOST_AT_ONCE, Orphan, OrphanEvent, Watchlist,
+    duplicates, kept,
 };
 use ostler_sessions::{OperationFailure, Sessions};
 use tracing::{info, warn};
@@ -29,13 +29,14 @@ pub(crate) use desk::{Desk, DeskParts};
 pub(crate) use looks::Looks;
 pub(crate) use metrics::OrphanMetrics;
 
+use self::claims::Everywhere;
 use self::desk::Seen;
 use crate::audit;
 use crate::events::{Occurrence, Recorder, Severity};
 use crate::queue::Outcome;
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, Stores};
-use crate::writes::Writer;
+use crate::writes::{WriteError, Writer};
 
 /// How soon to see whether drivers may still come back with operations of an earlier core.
 const ADOPTION: Duration = Duration::from_secs(5);
@@ -90,12 +91,30 @@ struct Lists {
     failed: Vec<(Arc<MachineClass>, OperationFailure)>,
 }
 
+/// Who lists the instances of a provider.
+#[derive(Debug, PartialEq, Eq)]
+struct Lister {
+    process: String,
+    /// It reads no tags.
+    names_only: bool,
+}
+
+/// What is known before any of the orphans of a look is acted on.
+struct Terms<'a> {
+    provider: &'a str,
+    classes: &'a [Arc<MachineClass>],
+    held: Option<Hold>,
+    names_only: bool,
+    /// Asked only where something without a UID may be deleted.
+    everywhere: Option<Result<Everywhere, WriteError>>,
+}
+
 /// What became of an orphan.
 enum Acted {
     /// Somebody claims it after all.
     Claimed(Keep),
-    /// It was reported, and that is all.
-    Reported,
+    /// It was reported, and that is all; why.
+    Reported(String),
     /// It is gone.
     Deleted,
     /// The driver could not delete it.
@@ -169,16 +188,17 @@ impl Orphans {
 
     /// The driver process that can list the instances of a provider, if there is one. A list counts
     /// only if the same one was ready before and after it.
-    fn lister(&self, provider: &str) -> Option<String> {
+    fn lister(&self, provider: &str) -> Option<Lister> {
         let states = self.sessions.providers();
         let state = states.into_iter().find(|state| state.ready && state.provider == provider)?;
-        state.kinds.contains(&OperationKind::ListMachines).then_some(state.instance_id)
+        let lists = state.kinds.contains(&OperationKind::ListMachines);
+        lists.then_some(Lister { process: state.instance_id, names_only: state.names_only })
     }
 
     async fn look(
         &self,
         provider: &str,
-        driver: &str,
+        driver: &Lister,
         classes: &[Arc<MachineClass>],
         ledger: &mut Ledger,
     ) {
@@ -189,46 +209,57 @@ impl Orphans {
         for (class, failure) in &lists.failed {
             self.list_failed(provider, class, failure);
         }
-        if self.lister(provider).as_deref() != Some(driver) {
+        if self.lister(provider).as_ref() != Some(driver) {
             info!(provider, "the driver changed meanwhile; its lists are not used");
             return;
         }
         self.report_duplicates(provider, &lists);
-        let (unclaimed, counts) = self.compare(&lists).await;
+        let (unclaimed, counts) = self.compare(provider, &lists).await;
         let name = |class: &MachineClass| class.metadata.name.clone().unwrap_or_default();
         let listed = lists.listed.iter().map(|(class, _)| name(class)).collect::<BTreeSet<_>>();
         let look = Look { began, ended, listed: &listed, unclaimed: &unclaimed };
         let due = ledger.watchlist.take(&look, &self.settings.orphans);
         self.metrics.seen(provider, &counts, ledger.watchlist.confirmed());
-        let left = self.act_on_due(provider, classes, due, &mut ledger.watchlist).await;
+        let names_only = driver.names_only;
+        let terms = Terms { provider, classes, held: None, names_only, everywhere: None };
+        let left = self.act_on_due(terms, due, &mut ledger.watchlist).await;
         ledger.last = Some((began, left));
         let suspected = ledger.watchlist.suspected();
-        self.desk.show(provider, Seen { suspected, complete: lists.failed.is_empty() });
+        let complete = lists.failed.is_empty();
+        self.desk.show(provider, Seen { suspected, complete, names_only });
     }
 
     /// Acts on the oldest of those that are due. Returns whether there is more to do.
     async fn act_on_due(
         &self,
-        provider: &str,
-        classes: &[Arc<MachineClass>],
+        mut terms: Terms<'_>,
         mut due: Vec<Orphan>,
         watchlist: &mut Watchlist,
     ) -> bool {
         // After the lists, which may have taken long, and before anything is done.
-        let held = match self.desk.hold(&self.lease).await {
-            Ok(held) => held,
+        match self.desk.hold(&self.lease).await {
+            Ok(held) => terms.held = held,
             Err(failure) => {
+                let provider = terms.provider;
                 warn!(provider, error = %failure, "cannot read whether orphans may be deleted");
                 return !due.is_empty();
             }
-        };
-        if hold::mode(self.settings.orphans.mode, held.as_ref()) == Mode::Report {
-            due.retain(|orphan| orphan.new);
         }
+        due.retain(|orphan| orphan.new || self.kept(&terms, orphan).is_none());
         let left = due.len() > MOST_AT_ONCE;
         due.truncate(MOST_AT_ONCE);
-        self.act_on_all(provider, classes, due, held.as_ref(), watchlist).await;
+        let asks =
+            |orphan: &Orphan| orphan.kind == Kind::Untagged && self.kept(&terms, orphan).is_none();
+        if due.iter().any(asks) {
+            terms.everywhere = Some(self.everywhere().await);
+        }
+        self.act_on_all(&terms, due, watchlist).await;
         left
+    }
+
+    /// Why an orphan is only reported.
+    fn kept(&self, terms: &Terms<'_>, orphan: &Orphan) -> Option<Kept> {
+        kept(orphan.kind, &self.settings.orphans, terms.held.as_ref(), terms.names_only)
     }
 
     async fn list_all(&self, classes: &[Arc<MachineClass>]) -> Lists {
@@ -250,6 +281,7 @@ impl Orphans {
     /// Those whom nobody claims, and how many instances there are by claim.
     async fn compare(
         &self,
+        provider: &str,
         lists: &Lists,
     ) -> (Vec<(String, Listed)>, BTreeMap<Option<Keep>, usize>) {
         let paused: HashSet<&str> = lists
@@ -264,7 +296,7 @@ impl Orphans {
             for some in records.chunks(COMPARED_AT_ONCE) {
                 for one in some {
                     let paused = paused.contains(one.provider_id.as_str());
-                    let keep = self.keep(one, paused);
+                    let keep = self.keep(provider, one, paused);
                     if counted.insert(one.provider_id.as_str()) {
                         *counts.entry(keep).or_default() += 1;
                     }
@@ -279,80 +311,81 @@ impl Orphans {
         (unclaimed, counts)
     }
 
-    async fn act_on_all(
-        &self,
-        provider: &str,
-        classes: &[Arc<MachineClass>],
-        due: Vec<Orphan>,
-        held: Option<&Hold>,
-        watchlist: &mut Watchlist,
-    ) {
+    async fn act_on_all(&self, terms: &Terms<'_>, due: Vec<Orphan>, watchlist: &mut Watchlist) {
         let act = |orphan: Orphan| async move {
             let named = |class: &&Arc<MachineClass>| {
                 class.metadata.name.as_deref() == Some(orphan.class.as_str())
             };
-            let acted = match classes.iter().find(named) {
-                Some(class) => self.act(provider, class, &orphan, held).await,
+            let acted = match terms.classes.iter().find(named) {
+                Some(class) => self.act(terms, class, &orphan).await,
                 None => Acted::NotNow,
             };
             (orphan, acted)
         };
         let acted = stream::iter(due).map(act).buffer_unordered(DELETIONS_AT_ONCE);
         for (orphan, acted) in acted.collect::<Vec<_>>().await {
-            let uid = orphan.machine_uid.as_str();
+            let identity = &orphan.identity;
             match acted {
                 Acted::Claimed(keep) => {
-                    info!(machine = orphan.machine_name, uid, ?keep, "no orphan after all");
-                    watchlist.forget(uid);
+                    info!(machine = orphan.machine_name, ?identity, ?keep, "no orphan after all");
+                    watchlist.forget(identity);
                 }
-                Acted::Deleted => watchlist.forget(uid),
-                Acted::Reported => watchlist.told(uid),
+                Acted::Deleted => watchlist.forget(identity),
+                Acted::Reported(kept) => watchlist.told(identity, kept),
                 Acted::Failed => {
-                    watchlist.told(uid);
-                    watchlist.failed(uid, self.uptime());
+                    watchlist.told(identity, String::new());
+                    watchlist.failed(identity, self.uptime());
                 }
-                Acted::NotNow => watchlist.failed(uid, self.uptime()),
+                Acted::NotNow => watchlist.failed(identity, self.uptime()),
             }
         }
     }
 
     /// Looks once more, this time at the API itself, and then does it.
-    async fn act(
-        &self,
-        provider: &str,
-        class: &MachineClass,
-        orphan: &Orphan,
-        held: Option<&Hold>,
-    ) -> Acted {
-        match self.claimed_live(orphan).await {
-            Ok(None) => {}
-            Ok(Some(keep)) => return Acted::Claimed(keep),
+    async fn act(&self, terms: &Terms<'_>, class: &MachineClass, orphan: &Orphan) -> Acted {
+        let provider = terms.provider;
+        let claimed = match self.claimed_live(provider, orphan).await {
+            Ok(claimed) => claimed,
             Err(failure) => {
                 warn!(machine = orphan.machine_name, error = %failure, "cannot read the machine");
                 return Acted::NotNow;
             }
+        };
+        let elsewhere = terms.everywhere.as_ref().filter(|_| orphan.kind == Kind::Untagged);
+        let listed = elsewhere.and_then(|all| all.as_ref().ok());
+        if let Some(keep) = claimed.or_else(|| listed.and_then(|all| all.keep(orphan))) {
+            return Acted::Claimed(keep);
         }
         if self.sessions.adoption_open() || self.stores.machines.has_unreadable() {
             return Acted::NotNow;
         }
-        let ids = orphan.provider_ids.join(", ");
-        let of = format!("{ids} of machine {} (UID {})", orphan.machine_name, orphan.machine_uid);
-        let mode = hold::mode(self.settings.orphans.mode, held);
+        let kept = match (self.kept(terms, orphan), elsewhere) {
+            (Some(kept), _) => Some(kept.to_string()),
+            (None, Some(Err(WriteError::Forbidden(right)))) => Some(format!(
+                "because it may be of a namespace that is not served, and the core may not look: {right}"
+            )),
+            (None, Some(Err(failure))) => {
+                warn!(provider, error = %failure, "cannot read the machines of all namespaces");
+                return Acted::NotNow;
+            }
+            (None, _) => None,
+        };
         if orphan.new {
-            let what = match (mode, held) {
-                (_, Some(_)) => "it is kept until `ostler drivers orphans --accept`",
-                (Mode::Delete, None) => "it is deleted",
-                (Mode::Report, None) => {
-                    "it is kept, because --machine-safety-orphan-vms-mode is report"
-                }
-            };
+            let what =
+                kept.as_ref().map_or("it is deleted".to_owned(), |why| format!("it is kept {why}"));
+            let of = said(orphan);
             self.metrics.found(provider);
             self.tell(class, OrphanEvent::Found, format!("no machine has instance {of}: {what}"));
         }
-        if mode == Mode::Report {
-            return Acted::Reported;
+        match kept {
+            Some(kept) => Acted::Reported(kept),
+            None => self.delete(provider, class, orphan).await,
         }
-        match ask::delete(&self.sessions, class, orphan).await {
+    }
+
+    async fn delete(&self, provider: &str, class: &MachineClass, orphan: &Orphan) -> Acted {
+        let of = said(orphan);
+        match ask::delete(&self.sessions, provider, class, orphan).await {
             Ok(()) => {
                 audit::orphan_deleted(provider, orphan, "ok");
                 self.metrics.deleted(provider);
@@ -407,5 +440,13 @@ impl Orphans {
             action: "CollectOrphans",
             note,
         });
+    }
+}
+
+fn said(orphan: &Orphan) -> String {
+    let (ids, name) = (orphan.provider_ids.join(", "), &orphan.machine_name);
+    match orphan.machine_uid() {
+        "" => format!("{ids} of machine {name} (no UID)"),
+        uid => format!("{ids} of machine {name} (UID {uid})"),
     }
 }

@@ -17,8 +17,8 @@ use crate::plan::EventReason;
 /// The instance that the driver called not ours, and that the annotation names: the Machine goes
 /// without it.
 pub fn named<'a>(machine: &'a Machine, status: &MachineStatus) -> Option<&'a str> {
-    let retry =
-        status.retry.as_ref().filter(|retry| retry.reason == WaitReason::InstanceNotOurs)?;
+    let not_ours = [WaitReason::InstanceNotOurs, WaitReason::ClusterIdChanged];
+    let retry = status.retry.as_ref().filter(|retry| not_ours.contains(&retry.reason))?;
     let named = machine.annotation(names::annotation::ABANDON_INSTANCE)?;
     (!named.is_empty() && retry.provider_id.as_deref() == Some(named)).then_some(named)
 }

@@ -12,6 +12,7 @@ use super::{
     pass::{Pass, after},
 };
 use crate::{
+    cluster::ClusterIds,
     node,
     snapshot::{AdoptByName, ClassFacts},
 };
@@ -21,14 +22,21 @@ use crate::{
 const SECOND_LOOK: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// Whether "none" proves that there is none: of a Machine whose instance we made, began to make or
-/// adopted, and of one that nobody has done anything for.
-pub fn is_proof(machine: &Machine, status: &MachineStatus) -> bool {
+/// adopted, and of one that nobody has done anything for. Not under another cluster id than it was
+/// made with: what has that is a stranger's to the driver.
+pub fn is_proof(machine: &Machine, status: &MachineStatus, cluster: &ClusterIds) -> bool {
     let made =
         conditions::reason(status, &MachineConditionType::InstanceCreated) == Some(node::MADE);
     let ours = status.instance_uid.as_deref() == Some(machine.uid())
         || status.creation_started_at.is_some()
         || made;
-    ours || is_fresh(machine, status)
+    (ours || is_fresh(machine, status)) && !has_moved(status, cluster)
+}
+
+/// Whether the instance carries a cluster id that this core does not know.
+fn has_moved(status: &MachineStatus, cluster: &ClusterIds) -> bool {
+    let carried = status.instance_cluster_id.as_deref().filter(|id| !id.is_empty());
+    carried.is_some_and(|id| !cluster.has(id))
 }
 
 /// No controller began to make anything; one that we gave up before that says why.
@@ -40,8 +48,13 @@ fn is_fresh(machine: &Machine, status: &MachineStatus) -> bool {
 /// Why nothing is made though the driver finds nothing: another controller may have made an instance for this
 /// Machine. `None`: nobody did, or the operator said what to do.
 pub(crate) fn doubt(pass: &Pass<'_>, class: &ClassFacts) -> Option<(WaitReason, &'static str)> {
-    if is_proof(pass.machine, &pass.status) {
+    if is_proof(pass.machine, &pass.status, &pass.snap.cluster) {
         return None;
+    }
+    if has_moved(&pass.status, &pass.snap.cluster) {
+        let text = "the instance carries the cluster id in status.instanceClusterID, which this core does not know: \
+                    nothing is made in its place; start the core with --previous-cluster-ids";
+        return Some((WaitReason::ClusterIdChanged, text));
     }
     if pass.provider_id().is_some() {
         let text = "the driver finds no instance of this provider id, and never made one for this machine: \
@@ -66,7 +79,8 @@ pub(crate) fn is_asked_again(status: &MachineStatus) -> bool {
 
 /// Takes "none" as the answer to a deletion. True: the instance is gone.
 pub(crate) fn accept(pass: &mut Pass<'_>) -> bool {
-    if is_proof(pass.machine, &pass.status) || is_asked_again(&pass.status) {
+    let proof = is_proof(pass.machine, &pass.status, &pass.snap.cluster);
+    if proof || is_asked_again(&pass.status) {
         return true;
     }
     let text = "the driver finds no instance, and did not make this machine's: it is asked once more, \

@@ -31,8 +31,11 @@ const NOT_FOUND_BY_NAME: &str = "NotFoundByName";
 /// Whether an instance that a read found carries another identity than that of this Machine. One
 /// without any UID is that of another controller, and is taken only where the class says so.
 pub(crate) fn is_needed(pass: &Pass<'_>, record: &InstanceRecord) -> bool {
+    if pass.snap.cluster.was(&record.cluster_id) {
+        return true;
+    }
     match record.machine_uid.as_str() {
-        "" => by_name(pass) && !is_own(pass),
+        "" => by_name(pass) && !has_own_uid(pass),
         uid => uid != pass.machine.uid(),
     }
 }
@@ -42,13 +45,24 @@ fn by_name(pass: &Pass<'_>) -> bool {
 }
 
 /// Whether the instance is known to carry the UID of this Machine.
-fn is_own(pass: &Pass<'_>) -> bool {
+fn has_own_uid(pass: &Pass<'_>) -> bool {
     pass.status.instance_uid.as_deref() == Some(pass.machine.uid())
 }
 
-/// From now on the instance carries the UID of this Machine.
+/// Whether the instance is known to carry the UID of this Machine and the cluster id of today. Where
+/// there is no other id, every one that we wrote down is that of today.
+fn is_own(pass: &Pass<'_>) -> bool {
+    let (cluster, carried) = (&pass.snap.cluster, pass.status.instance_cluster_id.as_deref());
+    has_own_uid(pass) && carried.map_or(cluster.previous.is_empty(), |id| id == cluster.own)
+}
+
+/// From now on the instance carries the identity of this Machine. The cluster id alone is not worth a
+/// write as long as there was never another one.
 pub(crate) fn note(pass: &mut Pass<'_>) {
-    pass.status.instance_uid = Some(pass.machine.uid().to_owned());
+    if !is_own(pass) {
+        pass.status.instance_uid = Some(pass.machine.uid().to_owned());
+        pass.status.instance_cluster_id = Some(pass.snap.cluster.own.clone());
+    }
     conditions::remove(&mut pass.status, &MachineConditionType::InstanceAdopted);
 }
 
@@ -96,6 +110,12 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Option<Turn> {
             pass.reading = Some(Reading::Found(record));
             needed.then(|| adopt(pass, class, id))
         }
+        Some(Reading::Failed(failure)) if failure.is_cluster_id_changed() => {
+            let reason = EventReason::ClusterIdChanged;
+            pass.status.instance_cluster_id = Some(failure.cluster_id);
+            show(pass, reason, reason.as_str(), &failure.message);
+            None
+        }
         Some(Reading::Failed(failure)) if failure.is_not_ours() => {
             refuse(pass, class, NOT_OURS);
             None
@@ -132,25 +152,45 @@ fn refuse(pass: &mut Pass<'_>, class: &ClassFacts, unnamed: &'static str) {
     let code = if pass.snap.settings.adopts_by_name(class) { NOT_FOUND_BY_NAME } else { unnamed };
     let text = "the driver finds no instance of this cluster and machine by that id; was it made by \
                 another controller, set annotation ostler.dev/adopt-by-name on the class";
-    show(pass, code, text);
+    if !pass.snap.cluster.previous.is_empty() {
+        pass.status.instance_cluster_id.get_or_insert_default();
+    }
+    show(pass, EventReason::InstanceAdoptFailed, code, text);
+}
+
+/// What is told of an instance that is not the Machine's; `None`: the failure is another one.
+pub(crate) fn stranger(failure: &Failure) -> Option<EventReason> {
+    match (failure.is_cluster_id_changed(), failure.is_not_ours()) {
+        (true, _) => Some(EventReason::ClusterIdChanged),
+        (false, true) => Some(EventReason::InstanceNotOurs),
+        (false, false) => None,
+    }
 }
 
 /// The driver did not adopt it. Shown beside a Machine that goes on as it is.
 pub(crate) fn failed(pass: &mut Pass<'_>, failure: &Failure) {
-    show(pass, failure.code.name(), &failure.text());
+    show(pass, EventReason::InstanceAdoptFailed, failure.code.name(), &failure.text());
 }
 
-fn show(pass: &mut Pass<'_>, code: &str, text: &str) {
+fn show(pass: &mut Pass<'_>, event: EventReason, code: &str, text: &str) {
     let (now, type_) = (pass.now(), MachineConditionType::InstanceAdopted);
     if conditions::reason(&pass.status, &type_) != Some(code) {
-        pass.event(true, EventReason::InstanceAdoptFailed, format!("{code}: {text}"));
+        pass.event(true, event, format!("{code}: {text}"));
     }
     conditions::set(&mut pass.status, &now, &type_, false, code, text);
 }
 
-/// Whether adoption was tried in vain. A class that says more since is a reason to try again.
+/// Whether adoption was tried in vain. A class that says more since is a reason to try again, and so is
+/// a core that knows more ids since.
 fn given_up(pass: &Pass<'_>) -> bool {
     let shown = conditions::reason(&pass.status, &MachineConditionType::InstanceAdopted);
+    let (cluster, carried) = (&pass.snap.cluster, pass.status.instance_cluster_id.as_deref());
+    if shown == Some(EventReason::ClusterIdChanged.as_str()) {
+        return carried.is_some_and(|id| !cluster.has(id));
+    }
+    if carried.is_none() && !cluster.previous.is_empty() && is_refusal(shown) {
+        return false;
+    }
     if shown == Some(NOT_OURS) {
         return !by_name(pass);
     }
@@ -164,4 +204,9 @@ fn given_up(pass: &Pass<'_>) -> bool {
         // Not found by its name either.
         Some(None) => true,
     }
+}
+
+/// Whether the driver was asked, and knew of no instance that could be this Machine's.
+fn is_refusal(shown: Option<&str>) -> bool {
+    shown.is_some_and(|shown| [NOT_OURS, NOT_FOUND_BY_NAME].contains(&shown))
 }

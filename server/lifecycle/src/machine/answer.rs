@@ -13,7 +13,7 @@ use ostler_api::{
 };
 
 use super::{
-    State, absence, adoption, conditions, creating, initializing, joining,
+    State, absence, adoption, cluster_id, conditions, creating, initializing, joining,
     pass::{End, Pass, Reading, after, key_of},
     retry::{self, First, Move, Rule},
     standing::Standing,
@@ -43,7 +43,10 @@ pub(crate) fn settle(pass: &mut Pass<'_>, state: &mut State) {
     keep_checkpoint(pass, finished);
     let next = match &finished.outcome {
         Ok(success) => succeeded(pass, success, *state),
-        Err(failure) => failed(pass, finished, failure, *state),
+        Err(failure) => {
+            let changed = cluster_id::changed(pass, failure);
+            failed(pass, finished, changed.as_ref().unwrap_or(failure), *state)
+        }
     };
     *state = next;
 }
@@ -442,10 +445,9 @@ fn deletion_failed(pass: &mut Pass<'_>, failure: &Failure) {
     }
     let (now, text) = (pass.now(), failure.text());
     let type_ = MachineConditionType::InstanceDeleted;
-    let (event, reason) = if failure.is_not_ours() {
-        (EventReason::InstanceNotOurs, EventReason::InstanceNotOurs.as_str())
-    } else {
-        (EventReason::InstanceDeleteFailed, failure.code.name())
+    let (event, reason) = match adoption::stranger(failure) {
+        Some(event) => (event, event.as_str()),
+        None => (EventReason::InstanceDeleteFailed, failure.code.name()),
     };
     conditions::set(&mut pass.status, &now, &type_, false, reason, &text);
     let description = format!("deleting the instance failed: {text}");

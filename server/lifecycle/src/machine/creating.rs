@@ -177,7 +177,7 @@ fn user_data(pass: &mut Pass<'_>) -> Result<Option<UserData>, Turn> {
 fn read_failed(pass: &mut Pass<'_>, failure: &Failure) -> Turn {
     retry::remember(pass, OperationKind::GetMachineStatus, failure);
     if !retry::is_loss_of_session(failure) {
-        if absence::is_proof(pass.machine, &pass.status) {
+        if absence::is_proof(pass.machine, &pass.status, &pass.snap.cluster) {
             note_start(pass);
         }
         pass.step(Some(MachineStep::CreateInstance));

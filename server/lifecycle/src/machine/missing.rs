@@ -24,7 +24,7 @@ pub(crate) fn look(pass: &mut Pass<'_>) -> Result<Option<Timestamp>, Turn> {
     match pass.reading.take() {
         Some(Reading::NotFound)
             if creating::catching_up(pass).is_none()
-                && absence::is_proof(pass.machine, &pass.status) =>
+                && absence::is_proof(pass.machine, &pass.status, &pass.snap.cluster) =>
         {
             let text = "the driver says that the instance does not exist any more";
             let type_ = MachineOperationType::HealthCheck;

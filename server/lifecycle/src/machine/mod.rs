@@ -9,6 +9,7 @@ pub(crate) mod absence;
 mod adoption;
 pub(crate) mod answer;
 mod bootstrapping;
+mod cluster_id;
 mod conditions;
 mod creating;
 mod deleting;

@@ -9,8 +9,6 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::Mode;
-
 /// What the ConfigMap says, by key.
 pub type Data = BTreeMap<String, String>;
 
@@ -86,11 +84,6 @@ pub fn led_by(lease: &str, data: &mut Data, now: Timestamp) -> bool {
     }
 }
 
-/// What is done about an orphan, given what the operator set and the mark.
-pub fn mode(set: Mode, hold: Option<&Hold>) -> Mode {
-    if hold.is_some() { Mode::Report } else { set }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,14 +117,6 @@ mod tests {
             let data = Data::from([("orphans".to_owned(), value.to_owned())]);
             assert!(Hold::of(&data).unwrap().reason.contains("by hand"), "{value:?}");
         }
-    }
-
-    #[test]
-    fn inv_2_nothing_is_deleted_under_a_mark() {
-        let hold = Hold::new(at(1), "restored");
-        assert_eq!(mode(Mode::Delete, Some(&hold)), Mode::Report);
-        assert_eq!(mode(Mode::Delete, None), Mode::Delete);
-        assert_eq!(mode(Mode::Report, None), Mode::Report);
     }
 
     #[test]

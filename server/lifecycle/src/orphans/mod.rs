@@ -7,7 +7,9 @@
 //! [`Rules::grace`] apart have shown it so, and a live read of the API says the same. The looks are
 //! remembered by one process: a new leader starts from zero.
 
+mod fate;
 pub mod hold;
+mod kind;
 mod verdict;
 mod watchlist;
 
@@ -15,7 +17,9 @@ use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
 use ostler_api::{Machine, driver::ErrorCode, machine::MachinePhase};
 
+pub use fate::{Kept, kept};
 pub use hold::Hold;
+pub use kind::{Identity, Kind};
 pub use verdict::{Claims, Keep, Namesake, judge};
 pub use watchlist::{Look, Orphan, Suspected, Watchlist};
 
@@ -72,11 +76,18 @@ pub struct Rules {
     /// From the end of the first look that shows an orphan to the beginning of the one that
     /// confirms it.
     pub grace: Duration,
+    /// Whether those that have no tags of ours are deleted, too.
+    pub delete_untagged: bool,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { mode: Mode::Delete, period: Duration::from_mins(15), grace: Duration::from_mins(10) }
+        Self {
+            mode: Mode::Delete,
+            period: Duration::from_mins(15),
+            grace: Duration::from_mins(10),
+            delete_untagged: false,
+        }
     }
 }
 
@@ -96,7 +107,7 @@ pub const SHORTEST_PERIOD: Duration = Duration::from_mins(1);
 pub const MOST_AT_ONCE: usize = 20;
 
 /// An instance as a list shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listed {
     /// Its id.
     pub provider_id: String,
@@ -104,6 +115,8 @@ pub struct Listed {
     pub machine_name: String,
     /// The UID that its tags name; empty if they name none.
     pub machine_uid: String,
+    /// The previous id of this cluster that its tags name; empty if they do not.
+    pub cluster_id: String,
 }
 
 /// What is told of orphans.
@@ -208,6 +221,7 @@ mod tests {
             provider_id: id.to_owned(),
             machine_name: "m".to_owned(),
             machine_uid: uid.to_owned(),
+            ..Listed::default()
         }
     }
 

@@ -36,13 +36,14 @@ pub struct Namesake {
 /// Why an instance is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Keep {
-    /// Its tags name no UID or no name (INV-5): it may be anybody's.
+    /// Its tags name no Machine (INV-5): it may be anybody's.
     NoIdentity,
     /// Its Machine exists.
     MachineExists,
     /// Another Machine has its provider id: it was restored, and will take it over.
     ProviderIdInUse,
-    /// A Machine with its name has no instance yet, and may take it over.
+    /// A Machine with its name has no instance yet, and may take it over; or its tags name nothing but a
+    /// name, and any Machine has that.
     MayBeAdopted,
     /// Something is being done for it.
     OperationInFlight,
@@ -64,15 +65,18 @@ impl Keep {
     }
 }
 
-/// Why an instance is kept; `None`: nobody claims it.
+/// Why an instance is kept; `None`: nobody claims it. One without a UID is claimed by whoever has its name:
+/// nobody can tell which of them it was made for.
 pub fn judge(listed: &Listed, claims: &Claims) -> Option<Keep> {
     let namesake = claims.namesake.as_ref();
     let own = namesake.is_some_and(|one| one.uid == listed.machine_uid);
     let same_id =
         namesake.is_some_and(|one| one.provider_id.as_deref() == Some(listed.provider_id.as_str()));
-    let may_adopt = namesake.is_some_and(|one| one.provider_id.is_none() && !one.failed);
+    let untagged = listed.machine_uid.is_empty();
+    let may_adopt =
+        namesake.is_some_and(|one| untagged || one.provider_id.is_none() && !one.failed);
     let reasons = [
-        (listed.machine_uid.is_empty() || listed.machine_name.is_empty(), Keep::NoIdentity),
+        (listed.machine_name.is_empty(), Keep::NoIdentity),
         (claims.same_uid || own, Keep::MachineExists),
         (claims.same_provider_id || same_id, Keep::ProviderIdInUse),
         (may_adopt, Keep::MayBeAdopted),
@@ -85,12 +89,14 @@ pub fn judge(listed: &Listed, claims: &Claims) -> Option<Keep> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::orphans::{Kept, Kind, Rules, kept};
 
     fn instance() -> Listed {
         Listed {
             provider_id: "fake:///i-1".to_owned(),
             machine_name: "m".to_owned(),
             machine_uid: "uid-1".to_owned(),
+            ..Listed::default()
         }
     }
 
@@ -98,6 +104,31 @@ mod tests {
         let provider_id = provider_id.map(str::to_owned);
         let namesake = Some(Namesake { uid: uid.to_owned(), provider_id, failed: false });
         Claims { namesake, ..Claims::default() }
+    }
+
+    #[test]
+    fn an_instance_without_a_uid_is_claimed_by_every_machine_of_its_name() {
+        let stranger = Listed { machine_uid: String::new(), ..instance() };
+        for claims in [
+            namesake("uid-2", None),
+            namesake("uid-2", Some("fake:///i-2")),
+            failed(namesake("uid-2", None)),
+        ] {
+            assert_eq!(judge(&stranger, &claims), Some(Keep::MayBeAdopted), "{claims:?}");
+        }
+        let same = namesake("uid-2", Some("fake:///i-1"));
+        assert_eq!(judge(&stranger, &same), Some(Keep::ProviderIdInUse));
+        let elsewhere = Claims { same_provider_id: true, ..Claims::default() };
+        assert_eq!(judge(&stranger, &elsewhere), Some(Keep::ProviderIdInUse));
+    }
+
+    #[test]
+    fn an_instance_of_a_previous_cluster_id_is_claimed_as_one_of_today_is() {
+        let previous = Listed { cluster_id: "before".to_owned(), ..instance() };
+        assert_eq!(previous.kind(), Kind::Previous);
+        for claims in [Claims::default(), namesake("uid-1", None), namesake("uid-2", None)] {
+            assert_eq!(judge(&previous, &claims), judge(&instance(), &claims), "{claims:?}");
+        }
     }
 
     fn failed(mut claims: Claims) -> Claims {
@@ -128,9 +159,11 @@ mod tests {
     }
 
     #[test]
-    fn inv_5_an_instance_whose_tags_name_no_uid_is_never_touched() {
+    fn inv_5_an_instance_whose_tags_name_no_uid_is_never_touched_without_the_flag() {
         let stranger = Listed { machine_uid: String::new(), ..instance() };
-        assert_eq!(judge(&stranger, &Claims::default()), Some(Keep::NoIdentity));
+        assert_eq!((judge(&stranger, &Claims::default()), stranger.kind()), (None, Kind::Untagged));
+        let only = kept(Kind::Untagged, &Rules::default(), None, false);
+        assert_eq!(only, Some(Kept::Untagged));
         let nameless = Listed { machine_name: String::new(), ..instance() };
         assert_eq!(judge(&nameless, &Claims::default()), Some(Keep::NoIdentity));
     }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Listed, Rules};
+use super::{Identity, Kind, Listed, Rules};
 
 /// Suspects that are remembered at once. More are taken in once these are done with.
 const MOST_SUSPECTS: usize = 10_000;
@@ -28,20 +28,23 @@ pub struct Look<'a> {
 
 #[derive(Debug, Clone)]
 struct Suspect {
+    kind: Kind,
     machine_name: String,
     provider_ids: BTreeSet<String>,
     classes: BTreeSet<String>,
     first_look_ended: Duration,
     confirmed: bool,
     told: bool,
+    kept: String,
     failures: u32,
     not_before: Duration,
 }
 
 impl Suspect {
-    fn orphan(&self, uid: &str) -> Orphan {
+    fn orphan(&self, identity: &Identity) -> Orphan {
         Orphan {
-            machine_uid: uid.to_owned(),
+            identity: identity.clone(),
+            kind: self.kind,
             machine_name: self.machine_name.clone(),
             provider_ids: self.provider_ids.iter().cloned().collect(),
             class: self.classes.first().cloned().unwrap_or_default(),
@@ -53,8 +56,10 @@ impl Suspect {
 /// An instance, or several of one identity, that two looks have shown to be nobody's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orphan {
-    /// The UID in its tags.
-    pub machine_uid: String,
+    /// What it is remembered by.
+    pub identity: Identity,
+    /// Where it comes from; if some of several instances have a previous cluster id, that.
+    pub kind: Kind,
     /// The name in its tags.
     pub machine_name: String,
     /// Its ids.
@@ -63,6 +68,16 @@ pub struct Orphan {
     pub class: String,
     /// Whether nobody was told of it yet.
     pub new: bool,
+}
+
+impl Orphan {
+    /// The UID in its tags; empty if they name none.
+    pub fn machine_uid(&self) -> &str {
+        match &self.identity {
+            Identity::Uid(uid) => uid,
+            Identity::Instance(_) => "",
+        }
+    }
 }
 
 /// One that may be an orphan, for people.
@@ -74,14 +89,16 @@ pub struct Suspected {
     pub since: Duration,
     /// A second look has shown it.
     pub confirmed: bool,
+    /// Why it was kept when it was due, for people.
+    pub kept: String,
     /// Deletions that failed.
     pub failures: u32,
 }
 
-/// Instances of one provider that may be orphans, by the UID in their tags.
+/// Instances of one provider that may be orphans.
 #[derive(Debug, Default)]
 pub struct Watchlist {
-    suspects: BTreeMap<String, Suspect>,
+    suspects: BTreeMap<Identity, Suspect>,
 }
 
 impl Watchlist {
@@ -90,36 +107,45 @@ impl Watchlist {
     /// Whoever is claimed again, or is not in the list of a class any more that showed it, is no
     /// suspect any more and would begin anew. A class that could not be listed changes nothing.
     pub fn take(&mut self, look: &Look<'_>, rules: &Rules) -> Vec<Orphan> {
-        let mut seen: BTreeMap<&str, Vec<&(String, Listed)>> = BTreeMap::new();
+        let mut seen: BTreeMap<Identity, Vec<&(String, Listed)>> = BTreeMap::new();
         for one in look.unclaimed {
-            seen.entry(one.1.machine_uid.as_str()).or_default().push(one);
+            seen.entry(one.1.identity()).or_default().push(one);
         }
-        self.suspects.retain(|uid, suspect| {
-            seen.contains_key(uid.as_str()) || suspect.classes.is_disjoint(look.listed)
+        self.suspects.retain(|identity, suspect| {
+            seen.contains_key(identity) || suspect.classes.is_disjoint(look.listed)
         });
-        for (uid, records) in seen {
-            self.see(uid, &records, look, rules);
+        for (identity, records) in seen {
+            self.see(identity, &records, look, rules);
         }
         self.due(look.began)
     }
 
-    fn see(&mut self, uid: &str, records: &[&(String, Listed)], look: &Look<'_>, rules: &Rules) {
+    fn see(
+        &mut self,
+        identity: Identity,
+        records: &[&(String, Listed)],
+        look: &Look<'_>,
+        rules: &Rules,
+    ) {
         let Some((_, first)) = records.first() else { return };
-        if !self.suspects.contains_key(uid) && self.suspects.len() >= MOST_SUSPECTS {
+        if !self.suspects.contains_key(&identity) && self.suspects.len() >= MOST_SUSPECTS {
             return;
         }
-        let suspect = self.suspects.entry(uid.to_owned()).or_insert_with(|| Suspect {
+        let suspect = self.suspects.entry(identity).or_insert_with(|| Suspect {
+            kind: Kind::Ours,
             machine_name: first.machine_name.clone(),
             provider_ids: BTreeSet::new(),
             classes: BTreeSet::new(),
             first_look_ended: look.ended,
             confirmed: false,
             told: false,
+            kept: String::new(),
             failures: 0,
             not_before: Duration::ZERO,
         });
         suspect.classes = records.iter().map(|(class, _)| class.clone()).collect();
         suspect.provider_ids = records.iter().map(|(_, one)| one.provider_id.clone()).collect();
+        suspect.kind = records.iter().map(|(_, one)| one.kind()).max().unwrap_or_default();
         let confirmed = look.began >= suspect.first_look_ended.saturating_add(rules.grace);
         suspect.confirmed = suspect.confirmed || confirmed;
     }
@@ -128,35 +154,36 @@ impl Watchlist {
         let due = |suspect: &&Suspect| suspect.confirmed && now >= suspect.not_before;
         let mut found: Vec<_> = self.suspects.iter().filter(|(_, one)| due(one)).collect();
         found.sort_by_key(|(_, suspect)| suspect.first_look_ended);
-        found.into_iter().map(|(uid, suspect)| suspect.orphan(uid)).collect()
+        found.into_iter().map(|(identity, suspect)| suspect.orphan(identity)).collect()
     }
 
     /// All of them, confirmed or not, for people.
     pub fn suspected(&self) -> Vec<Suspected> {
-        let shown = |(uid, suspect): (&String, &Suspect)| Suspected {
-            orphan: suspect.orphan(uid),
+        let shown = |(identity, suspect): (&Identity, &Suspect)| Suspected {
+            orphan: suspect.orphan(identity),
             since: suspect.first_look_ended,
             confirmed: suspect.confirmed,
+            kept: suspect.kept.clone(),
             failures: suspect.failures,
         };
         self.suspects.iter().map(shown).collect()
     }
 
-    /// People were told of this orphan.
-    pub fn told(&mut self, uid: &str) {
-        if let Some(suspect) = self.suspects.get_mut(uid) {
-            suspect.told = true;
+    /// People were told of this orphan, and why it is kept; empty: it is not.
+    pub fn told(&mut self, identity: &Identity, kept: String) {
+        if let Some(suspect) = self.suspects.get_mut(identity) {
+            (suspect.told, suspect.kept) = (true, kept);
         }
     }
 
     /// The orphan is gone, or is none.
-    pub fn forget(&mut self, uid: &str) {
-        self.suspects.remove(uid);
+    pub fn forget(&mut self, identity: &Identity) {
+        self.suspects.remove(identity);
     }
 
     /// It could not be deleted: later again.
-    pub fn failed(&mut self, uid: &str, now: Duration) {
-        let Some(suspect) = self.suspects.get_mut(uid) else { return };
+    pub fn failed(&mut self, identity: &Identity, now: Duration) {
+        let Some(suspect) = self.suspects.get_mut(identity) else { return };
         let (first, longest) = RETRY;
         let wait = first.saturating_mul(1 << suspect.failures.min(8)).min(longest);
         suspect.failures = suspect.failures.saturating_add(1);
@@ -196,7 +223,12 @@ mod tests {
             provider_id: format!("fake:///{uid}"),
             machine_name: format!("m-{uid}"),
             machine_uid: uid.to_owned(),
+            ..Listed::default()
         }
+    }
+
+    fn uid(uid: &str) -> Identity {
+        Identity::Uid(uid.to_owned())
     }
 
     /// A look at minute `at`, of classes that were listed, with instances that nobody claims.
@@ -210,7 +242,7 @@ mod tests {
             listed: &listed,
             unclaimed: &seen,
         };
-        list.take(&look, &Rules::default()).into_iter().map(|one| one.machine_uid).collect()
+        list.take(&look, &Rules::default()).iter().map(|one| one.machine_uid().to_owned()).collect()
     }
 
     #[test]
@@ -237,7 +269,7 @@ mod tests {
         let mut list = Watchlist::default();
         look(&mut list, 0, &["a", "b"], &[("a", "1"), ("b", "2")]);
         assert_eq!(look(&mut list, 11, &["a"], &[("a", "1")]), ["1"], "the other one goes on");
-        list.forget("1");
+        list.forget(&uid("1"));
         assert_eq!(look(&mut list, 22, &["a", "b"], &[("b", "2")]), ["2"]);
     }
 
@@ -246,7 +278,7 @@ mod tests {
         let mut list = Watchlist::default();
         look(&mut list, 0, &["a"], &[("a", "1")]);
         assert_eq!(look(&mut list, 11, &["a"], &[("a", "1")]), ["1"]);
-        list.forget("1");
+        list.forget(&uid("1"));
         let late = look(&mut list, 12, &["a"], &[("a", "1")]);
         assert!(late.is_empty(), "a list that comes late shows it as on a first look");
     }
@@ -256,11 +288,11 @@ mod tests {
         let (mut list, rules) = (Watchlist::default(), Rules::default());
         look(&mut list, 0, &["a"], &[("a", "1")]);
         assert_eq!(look(&mut list, 11, &["a"], &[("a", "1")]), ["1"]);
-        list.failed("1", minute(11));
+        list.failed(&uid("1"), minute(11));
         assert!(look(&mut list, 12, &["a"], &[("a", "1")]).is_empty());
         assert_eq!(list.next_look(&rules, minute(12), false), minute(13));
         assert_eq!(look(&mut list, 13, &["a"], &[("a", "1")]), ["1"]);
-        list.failed("1", minute(13));
+        list.failed(&uid("1"), minute(13));
         assert_eq!(list.next_look(&rules, minute(13), false), minute(17));
     }
 
@@ -292,6 +324,35 @@ mod tests {
         let seen = list.suspected();
         assert!(seen[0].confirmed && seen[0].since == Duration::from_secs(1), "{seen:?}");
         assert_eq!(seen[0].orphan.provider_ids, ["fake:///1"]);
+    }
+
+    /// Two looks at these, and what they confirm.
+    fn confirmed(seen: &[Listed]) -> Vec<Orphan> {
+        let (mut list, listed) = (Watchlist::default(), ["a".to_owned()].into());
+        let unclaimed: Vec<_> = seen.iter().map(|one| ("a".to_owned(), one.clone())).collect();
+        let look = |at| Look { began: at, ended: at, listed: &listed, unclaimed: &unclaimed };
+        list.take(&look(minute(0)), &Rules::default());
+        list.take(&look(minute(11)), &Rules::default())
+    }
+
+    #[test]
+    fn instances_without_a_uid_are_remembered_one_by_one_and_their_target_never_changes() {
+        let bare = |id: &str| Listed { provider_id: id.to_owned(), ..instance("") };
+        let found = confirmed(&[bare("x"), bare("y")]);
+        let ids: Vec<_> = found.iter().map(|it| it.provider_ids.clone()).collect();
+        assert_eq!(ids, [["x"], ["y"]]);
+        assert!(found.iter().all(|it| it.kind == Kind::Untagged && it.machine_uid().is_empty()));
+        let target = |at: usize, provider| found[at].identity.target_uid(provider);
+        assert_eq!(target(0, "p"), target(0, "p"));
+        assert!(target(0, "p") != target(1, "p") && target(0, "p") != target(0, "q"));
+        assert!(target(0, "p").len() <= 36, "as long as a UID");
+    }
+
+    #[test]
+    fn an_identity_with_an_instance_of_a_previous_cluster_id_is_of_that_kind() {
+        let moved = Listed { cluster_id: "before".to_owned(), ..instance("1") };
+        let found = confirmed(&[moved, instance("1")]);
+        assert_eq!((found.len(), found[0].kind), (1, Kind::Previous));
     }
 
     #[test]

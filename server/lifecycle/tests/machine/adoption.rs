@@ -3,10 +3,10 @@
 use ostler_api::{
     Machine,
     driver::{Certainty, ErrorCode, OperationKind as Kind},
-    machine::{MachineConditionType, MachinePhase, MachineStep},
+    machine::{MachineConditionType, MachinePhase, MachineStep, WaitReason},
     names,
 };
-use ostler_lifecycle::{operation::Request, plan::EventReason};
+use ostler_lifecycle::{cluster::ClusterIds, operation::Request, plan::EventReason};
 use serde_json::json;
 
 use crate::world::{Instance, NODE, PROVIDER_ID, UID, World};
@@ -199,4 +199,176 @@ fn addresses_of_an_instance_that_is_no_more_are_forgotten() {
     world.pass();
     assert_eq!(world.machine().provider_id(), Some(PROVIDER_ID));
     assert!(world.status().addresses.is_empty());
+}
+
+/// A cluster that moved: it had `id` before.
+fn was(id: &str) -> ClusterIds {
+    ClusterIds { own: "ours".to_owned(), previous: vec![id.to_owned()] }
+}
+
+/// A Machine that was restored with its UID, and runs; its instance carries a cluster id of before.
+fn moved(status: &serde_json::Value) -> World {
+    let mut whole = json!({ "instanceUID": UID });
+    whole.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
+    let mut world = running("", &whole);
+    world.instances[0].foreign = None;
+    world.instances[0].cluster = Some("before".to_owned());
+    world
+}
+
+#[test]
+fn a_machine_of_the_same_uid_is_adopted_once_from_the_previous_cluster_id() {
+    for status in [json!({}), json!({ "instanceClusterID": "before" })] {
+        let mut world = moved(&status);
+        world.cluster = was("before");
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::Running);
+        assert_eq!(adopting_creates(&world), [PROVIDER_ID]);
+        assert_eq!((world.instances.len(), &world.instances[0].cluster), (1, &None));
+        assert_eq!(world.status().instance_cluster_id.as_deref(), Some("ours"));
+        let before = world.sent.len();
+        world.later(600);
+        world.settle();
+        assert_eq!(world.sent.len(), before, "once");
+    }
+}
+
+#[test]
+fn without_a_previous_id_nobody_is_asked_and_nothing_is_written() {
+    let mut world = running("", &json!({ "instanceUID": UID }));
+    world.instances[0].foreign = None;
+    world.settle();
+    assert_eq!((world.sent.len(), world.status().instance_cluster_id), (0, None));
+}
+
+#[test]
+fn what_carries_the_id_of_today_is_asked_for_once_and_not_made_again() {
+    let mut world = moved(&json!({}));
+    world.instances[0].cluster = None;
+    world.cluster = was("before");
+    world.settle();
+    world.later(600);
+    world.settle();
+    assert_eq!(world.kinds_sent(), [Kind::GetMachineStatus]);
+    assert_eq!(world.status().instance_cluster_id.as_deref(), Some("ours"));
+}
+
+#[test]
+fn a_create_that_began_under_the_previous_cluster_id_is_finished_with_the_same_instance() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    world.answer();
+    world.instances[0].cluster = Some("before".to_owned());
+    world.lose_operation();
+    world.cluster = was("before");
+    world.settle();
+    assert_eq!((world.instances.len(), &world.instances[0].cluster), (1, &None));
+    assert_eq!(world.step(), Some(MachineStep::JoinNode));
+    assert_eq!(world.status().instance_cluster_id.as_deref(), Some("ours"));
+}
+
+#[test]
+fn a_machine_that_is_deleted_needs_no_adoption_from_the_previous_cluster_id() {
+    let mut world = moved(&json!({}));
+    world.cluster = was("before");
+    world.delete();
+    world.settle();
+    assert!(world.machine.is_none() && world.instances.is_empty());
+    assert_eq!(world.count(Kind::CreateMachine), 0);
+}
+
+#[test]
+fn an_instance_under_an_unknown_cluster_id_is_said_once_and_adopted_when_the_core_is_told() {
+    let mut world = moved(&json!({ "instanceClusterID": "before" }));
+    world.settle();
+    assert_eq!((world.phase(), world.creates), (MachinePhase::Running, 0));
+    let shown = condition(world.machine(), &MachineConditionType::InstanceAdopted);
+    assert_eq!(shown, Some(("False".to_owned(), "ClusterIdChanged".to_owned())));
+    let said = world.events.iter().find(|it| it.reason == EventReason::ClusterIdChanged).unwrap();
+    for part in [PROVIDER_ID, "cluster id before", "ours", "--previous-cluster-ids before"] {
+        assert!(said.message.contains(part), "{part}: {}", said.message);
+    }
+    let reads = world.count(Kind::GetMachineStatus);
+    world.later(600);
+    world.settle();
+    assert_eq!(world.count(Kind::GetMachineStatus), reads, "once");
+    world.cluster = was("another");
+    world.settle();
+    assert_eq!(world.count(Kind::GetMachineStatus), reads, "that one does not help");
+    world.cluster = was("before");
+    world.settle();
+    assert_eq!((world.instances.len(), &world.instances[0].cluster), (1, &None));
+    assert_eq!(condition(world.machine(), &MachineConditionType::InstanceAdopted), None);
+}
+
+#[test]
+fn nothing_is_made_for_a_machine_whose_id_is_that_of_an_instance_under_an_unknown_cluster_id() {
+    let mut world = with_instance("uid of the life before");
+    world.instances[0].cluster = Some("before".to_owned());
+    world.machine_mut().spec.provider_id = Some(PROVIDER_ID.to_owned());
+    world.settle();
+    assert_eq!((world.creates, world.waits_for()), (0, Some(WaitReason::ClusterIdChanged)));
+    let retry = world.status().retry.unwrap();
+    assert_eq!(retry.provider_id.as_deref(), Some(PROVIDER_ID));
+    assert!(retry.message.unwrap().contains("--previous-cluster-ids before"));
+}
+
+#[test]
+fn an_instance_that_has_only_the_name_is_not_called_the_machines_own() {
+    let mut world = with_instance("uid of another machine");
+    world.instances[0].cluster = Some("before".to_owned());
+    world.settle();
+    assert_eq!((world.creates, world.waits_for()), (0, Some(WaitReason::InstanceNotOurs)));
+}
+
+#[test]
+fn a_deletion_under_an_unknown_cluster_id_keeps_the_machine_until_its_instance_is_abandoned() {
+    let mut world = moved(&json!({}));
+    world.delete();
+    world.settle();
+    assert!(world.machine.is_some(), "INV-3");
+    assert_eq!(world.waits_for(), Some(WaitReason::ClusterIdChanged));
+    assert!(world.happened(EventReason::ClusterIdChanged));
+    let all = world.machine_mut().metadata.annotations.get_or_insert_default();
+    all.insert(names::annotation::ABANDON_INSTANCE.to_owned(), PROVIDER_ID.to_owned());
+    world.settle();
+    assert!(world.machine.is_none());
+    assert_eq!(world.instances.len(), 1, "it stays");
+}
+
+#[test]
+fn none_is_no_proof_under_another_cluster_id_than_the_instance_was_made_with() {
+    let mut world = moved(&json!({ "instanceClusterID": "before" }));
+    world.instances.clear();
+    world.node = ostler_lifecycle::snapshot::NodeView::Absent;
+    let machine = world.machine_mut();
+    machine.spec.provider_id = None;
+    machine.status.as_mut().unwrap().current_status = None;
+    world.settle();
+    assert_eq!((world.creates, world.waits_for()), (0, Some(WaitReason::ClusterIdChanged)));
+    world.cluster = was("before");
+    world.later(61);
+    world.settle();
+    assert_eq!(world.creates, 1, "the driver looked for both ids");
+}
+
+#[test]
+fn a_refusal_of_a_core_that_knew_no_previous_id_is_no_reason_not_to_ask_again() {
+    let shown = json!({ "conditions": [
+        { "type": "InstanceAdopted", "status": "False", "reason": "NotOurs" }
+    ] });
+    let mut world = moved(&shown);
+    world.cluster = was("before");
+    world.settle();
+    assert_eq!(world.instances[0].cluster, None);
+    let mut stranger = moved(&shown);
+    stranger.cluster = was("another");
+    stranger.not_ours = true;
+    stranger.instances[0].cluster = None;
+    stranger.settle();
+    stranger.later(600);
+    stranger.settle();
+    assert_eq!(stranger.kinds_sent(), [Kind::GetMachineStatus], "once");
 }

@@ -16,6 +16,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     bootstrap::BootstrapView,
+    cluster::ClusterIds,
     hot_update::{ReviewView, RoomView},
     invariants, machine,
     operation::{
@@ -49,6 +50,8 @@ pub struct Instance {
     pub spec: String,
     /// The UID on it, if that is not the one of the machine; empty: there is none on it.
     pub foreign: Option<String>,
+    /// The cluster id on it, if that is not the one of today.
+    pub cluster: Option<String>,
 }
 
 impl Instance {
@@ -94,6 +97,7 @@ pub struct World {
     pub room: RoomView,
     pub holder: Option<String>,
     pub settings: Settings,
+    pub cluster: ClusterIds,
     /// What exists in the infrastructure.
     pub instances: Vec<Instance>,
     /// The driver finds other tags on the instance of the id than this machine's.
@@ -151,6 +155,7 @@ impl World {
             room: RoomView::Granted,
             holder: None,
             settings: Settings::default(),
+            cluster: ClusterIds::only("ours"),
             instances: Vec::new(),
             not_ours: false,
             creates: 0,
@@ -308,6 +313,7 @@ impl World {
             review: self.review.clone(),
             room: self.room,
             provider_id_holder: self.holder.clone(),
+            cluster: self.cluster.clone(),
             term: 1,
             order: "lease".to_owned(),
             fresh: Fresh {
@@ -428,15 +434,17 @@ impl World {
         let there = |named: &str| {
             self.instances.first().is_some_and(|instance| instance.is_meant(named, by_name))
         };
-        if self.not_ours && !matches!(request, Request::VolumeIds { .. }) {
-            return Err(Failure::not_ours(PROVIDER_ID));
+        let carried = self.carried();
+        let strange = !carried.is_empty() && !self.cluster.has(carried);
+        if (self.not_ours || strange) && !matches!(request, Request::VolumeIds { .. }) {
+            return Err(Failure::not_ours(PROVIDER_ID, carried));
         }
         match request {
             Request::Create { provider_id, .. } => {
                 let there = there(&provider_id);
                 self.creates += 1;
                 match self.instances.first_mut() {
-                    Some(instance) if there => instance.foreign = None,
+                    Some(instance) if there => (instance.foreign, instance.cluster) = (None, None),
                     Some(_) | None => {
                         let made = Instance { spec, ..Instance::default() };
                         self.instances.insert(0, made);
@@ -472,10 +480,17 @@ impl World {
         InstanceRecord {
             provider_id: PROVIDER_ID.to_owned(),
             machine_uid: foreign.unwrap_or_else(|| UID.to_owned()),
+            cluster_id: self.carried().to_owned(),
             node_name: NODE.to_owned(),
             initialized: self.instances.first().map(|instance| instance.initialized),
             ..InstanceRecord::default()
         }
+    }
+
+    /// The cluster id on the instance, if that is not the one of today.
+    fn carried(&self) -> &str {
+        let first = self.instances.first();
+        first.and_then(|instance| instance.cluster.as_deref()).unwrap_or_default()
     }
 
     /// The core dies and comes back; the driver keeps what it has.

@@ -90,6 +90,7 @@ fn error(failure: OperationFailure) -> OperationError {
         provider_code: failure.provider_code,
         provider_request_id: failure.provider_request_id,
         provider_id: failure.provider_id,
+        cluster_id: failure.cluster_id,
     }
 }
 

@@ -334,6 +334,7 @@ fn failure_of(error: OperationError) -> OperationFailure {
         provider_code: cut(error.provider_code, WORD_BYTES),
         provider_request_id: cut(error.provider_request_id, WORD_BYTES),
         provider_id: cut(error.provider_id, WORD_BYTES),
+        cluster_id: cut(error.cluster_id, WORD_BYTES),
     }
 }
 

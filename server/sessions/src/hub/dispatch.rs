@@ -124,6 +124,7 @@ impl Hub {
             progress_interval: None,
             machine_class: dispatch.class.clone(),
             cluster_id: self.options.cluster_id.clone(),
+            previous_cluster_ids: self.options.previous_cluster_ids.clone(),
             checkpoint: dispatch.checkpoint.clone(),
             traceparent: String::new(),
             adopt_by_name: dispatch.adopt_by_name,

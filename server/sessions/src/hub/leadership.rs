@@ -94,7 +94,7 @@ impl Hub {
     /// Whether a core that only asks leaves no trace in this driver: it forgets what comes without an
     /// order, or has nothing to forget.
     pub(super) fn may_look_at(&self, driver: &Introduction) -> Result<(), Close> {
-        let forgets = driver.capabilities.contains(&DriverCapability::ReadsOutsideFencing.into());
+        let forgets = driver.has(DriverCapability::ReadsOutsideFencing);
         let harmed = self.looks() && driver.returns && !forgets;
         if harmed { Err(Close::looks_only()) } else { Ok(()) }
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_proto::v1alpha1::{
-    CoreCapability, DriverState, Hello, Readiness, RegisterRequest, RoleKind, Welcome,
+    CoreCapability, DriverCapability, DriverState, Hello, Readiness, RegisterRequest, RoleKind,
+    Welcome,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -195,6 +196,10 @@ impl Hub {
             });
             let message = format!("{} may not serve provider {provider:?}", principal.name);
             return Err(Close::denied("FOREIGN_PROVIDER", message));
+        }
+        let has_more = !self.options.previous_cluster_ids.is_empty();
+        if has_more && !driver.has(DriverCapability::PreviousClusterIds) {
+            return Err(Close::unknown_cluster_ids());
         }
         let siblings = self.sessions.values().filter(|it| it.driver.provider == *provider);
         let (same, others): (Vec<_>, Vec<_>) =

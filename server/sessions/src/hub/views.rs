@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_proto::v1alpha1::ObjectRevision;
+use ostler_proto::v1alpha1::{DriverCapability, ObjectRevision};
 use tokio::time::Instant;
 
 use super::operations::{Op, Place};
@@ -108,6 +108,7 @@ impl Hub {
             instance_name: driver.map(|it| it.instance_name.clone()).unwrap_or_default(),
             driver: driver.map(|it| it.driver.clone()).unwrap_or_default(),
             kinds: driver.map(|it| it.kinds.clone()).unwrap_or_default(),
+            names_only: driver.is_some_and(|it| it.has(DriverCapability::NamesOnly)),
             in_flight,
             queued: record.map_or(0, |record| record.queue.len()),
             oldest_wait,

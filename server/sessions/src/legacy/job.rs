@@ -351,7 +351,7 @@ fn created(record: MachineRecord) -> Box<operation_result::Response> {
 
 fn deleted(outcome: DeletionOutcome) -> Box<operation_result::Response> {
     let outcome = outcome.into();
-    let deleted = DeleteMachineResponse { outcome, provider_id: String::new() };
+    let deleted = DeleteMachineResponse { outcome, ..DeleteMachineResponse::default() };
     Box::new(operation_result::Response::DeleteMachine(deleted))
 }
 

@@ -10,7 +10,7 @@ use ostler_proto::legacy::infra::infragrpc_server::Infragrpc;
 use ostler_proto::legacy::infra::{
     DriverSide, MachineClass, MachineClassMeta, McMside, Secret, SecretMeta,
 };
-use ostler_proto::v1alpha1::{Hello, ObjectRevision};
+use ostler_proto::v1alpha1::{DriverCapability, Hello, ObjectRevision};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
@@ -135,6 +135,11 @@ impl Service {
             instance_name: name.clone(),
             operation_kinds: KINDS.iter().map(|kind| kind.number()).collect(),
             max_in_flight: 1,
+            // A cluster id is nothing to it: it finds by name what had any.
+            capabilities: vec![
+                DriverCapability::PreviousClusterIds.into(),
+                DriverCapability::NamesOnly.into(),
+            ],
             ..Hello::default()
         };
         Link::open(&self.shell, principal, name, hello).map_err(|close| close.status())

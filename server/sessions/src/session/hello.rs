@@ -48,6 +48,13 @@ pub(crate) struct Introduction {
     pub(crate) held: Vec<HeldOperation>,
 }
 
+impl Introduction {
+    /// Whether its session layer can do that.
+    pub(crate) fn has(&self, capability: DriverCapability) -> bool {
+        self.capabilities.contains(&capability.into())
+    }
+}
+
 /// Checks a Hello. `held` is how many operations it may list.
 pub(crate) fn check(hello: Hello, held: usize) -> Result<Introduction, Close> {
     if !is_provider_name(&hello.provider) {

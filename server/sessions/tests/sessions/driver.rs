@@ -299,7 +299,7 @@ pub(crate) fn created(name: &str) -> operation_completed::Outcome {
 
 pub(crate) fn deleted() -> operation_completed::Outcome {
     let outcome = DeletionOutcome::Deleted.into();
-    let deleted = DeleteMachineResponse { outcome, provider_id: String::new() };
+    let deleted = DeleteMachineResponse { outcome, ..DeleteMachineResponse::default() };
     result(operation_result::Response::DeleteMachine(deleted))
 }
 

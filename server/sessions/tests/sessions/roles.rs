@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ostler_proto::v1alpha1::{Readiness, RoleKind};
+use ostler_proto::v1alpha1::{DriverCapability, Hello, Readiness, RoleKind};
 use ostler_sessions::{Outcome, SessionsOptions, SubmitError, TargetView};
 
 use crate::core::{Core, PROVIDER, SECOND_TOKEN, create, delete};
@@ -115,6 +115,24 @@ async fn f08_another_principal_cannot_take_over_an_instance() {
     thief.say(crate::driver::Said::Hello(hello(1))).await;
     assert_eq!(thief.closed().await.0.reason, "FOREIGN_INSTANCE");
     assert!(core.sessions.providers()[0].ready);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_with_previous_cluster_ids_takes_only_drivers_that_know_them() {
+    let previous_cluster_ids = vec!["before".to_owned()];
+    let mut core = Core::with(SessionsOptions { previous_cluster_ids, ..<_>::default() });
+    let mut driver = Driver::open(&core, SECOND_TOKEN).await.unwrap();
+    driver.say(crate::driver::Said::Hello(hello(1))).await;
+    let (error, _) = driver.closed().await;
+    assert_eq!((error.reason.as_str(), error.retry), ("UNKNOWN_CLUSTER_IDS", false));
+    assert!(error.message.contains("update the driver"), "{}", error.message);
+    let capabilities = vec![DriverCapability::PreviousClusterIds.into()];
+    let (mut driver, _) = Driver::dial(&core, Hello { capabilities, ..hello(2) }).await;
+    driver.state(Readiness::Ready, 4).await;
+    core.provider_ready().await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    assert_eq!(driver.take().await.previous_cluster_ids, ["before"]);
+    assert!(!core.sessions.providers()[0].names_only);
 }
 
 #[tokio::test(start_paused = true)]

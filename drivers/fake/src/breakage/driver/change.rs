@@ -52,6 +52,14 @@ impl Broken {
         {
             self.fake.cloud().remove(std::slice::from_ref(id)).map_err(cloud_error)?;
         }
+        if self.breaks(Breakage::DeletePrevious) && !self.of_before(&request.ctx).is_empty() {
+            return Ok(Deletion::WasAbsent);
+        }
+        if self.breaks(Breakage::DeletePreviousByName) {
+            let doomed = self.namesakes_of_before(&request.ctx);
+            let doomed: Vec<String> = doomed.into_iter().map(|vm| vm.provider_id).collect();
+            self.fake.cloud().remove(&doomed).map_err(cloud_error)?;
+        }
         let ended = self.fake.delete_machine(request).await?;
         if self.breaks(Breakage::DeleteDependents) {
             let disks = vms.iter().map(disk_of).collect();

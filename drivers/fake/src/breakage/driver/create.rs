@@ -20,9 +20,18 @@ impl Broken {
         if self.breaks(Breakage::AdoptOnlyUnclaimed) {
             self.claim(&ctx)?;
         }
-        let before = self.vms(&ctx);
+        if self.breaks(Breakage::CreatePreviousByName) {
+            let ours = Identity::of(&ctx);
+            for vm in self.namesakes_of_before(&ctx) {
+                self.plant(&Vm { identity: ours.clone(), ..vm })?;
+            }
+        }
+        let (before, of_before) = (self.vms(&ctx), self.of_before(&ctx));
         match self.make(self.asked(request)).await {
-            Ok(made) => self.spoil_created(&ctx, made, &before),
+            Ok(made) => {
+                self.spoil_adopted(&ctx, &of_before)?;
+                self.spoil_created(&ctx, made, &before)
+            }
             Err(error) => self.spoil_refused(&ctx, error),
         }
     }
@@ -79,6 +88,22 @@ impl Broken {
         let namesakes = all.into_iter().filter(|vm| vm.identity.machine_name == ours.machine_name);
         for vm in namesakes.filter(|vm| vm.identity != ours) {
             self.plant(&Vm { identity: ours.clone(), ..vm })?;
+        }
+        Ok(())
+    }
+
+    /// What becomes of an instance of a previous cluster id that was adopted.
+    fn spoil_adopted(&self, ctx: &Context, of_before: &[Vm]) -> Result<(), DriverError> {
+        for vm in self.vms(ctx) {
+            let Some(old) = of_before.iter().find(|old| old.provider_id == vm.provider_id) else {
+                continue;
+            };
+            if self.breaks(Breakage::CreatePreviousById) {
+                self.plant(old)?;
+            }
+            if self.breaks(Breakage::CreatePreviousByUid) {
+                self.plant(&twin(&vm, 1))?;
+            }
         }
         Ok(())
     }

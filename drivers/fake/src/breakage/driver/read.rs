@@ -8,7 +8,7 @@ use ostler_driver_sdk::{
 use super::change::as_absent;
 use super::{Broken, Identity, twin};
 use crate::breakage::Breakage;
-use crate::cloud::{Bootstrap, Instance as Vm, NewInstance};
+use crate::cloud::{Bootstrap, Instance as Vm, Lookup, NewInstance};
 use crate::digest::short_digest;
 use crate::driver::cloud_error;
 use crate::spec::Resource;
@@ -31,6 +31,16 @@ impl Broken {
         let answer = self.fake.get_machine_status(request).await;
         let answer =
             if self.breaks(Breakage::StatusNotOurs) { answer.map_err(as_absent) } else { answer };
+        let answer = if self.breaks(Breakage::StatusPreviousByName) && named.is_none() {
+            answer.map_err(as_absent)
+        } else {
+            answer
+        };
+        let answer = if self.breaks(Breakage::StatusNotOursCluster) {
+            answer.map_err(|error| error.of_cluster(""))
+        } else {
+            answer
+        };
         if self.breaks(Breakage::StatusAbsent)
             && answer.as_ref().is_err_and(|error| error.code() == Code::NotFound)
         {
@@ -40,7 +50,9 @@ impl Broken {
         if self.breaks(Breakage::StatusPure) {
             let id = found.provider_id();
             let time = cloud.clock().now().to_string();
-            cloud.initialize(&Identity::of(&ctx), id).map_err(cloud_error)?;
+            let identity = Identity::of(&ctx);
+            let lookup = Lookup::of(&identity).known(Some(id));
+            cloud.initialize(lookup).map_err(cloud_error)?;
             cloud.tag_as_stranger(id, Resource::Vm, ("read-at", &time)).map_err(cloud_error)?;
         }
         if self.breaks(Breakage::StatusAfterCreate)
@@ -56,6 +68,7 @@ impl Broken {
     }
 
     pub(super) async fn list(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {
+        let ctx = request.ctx.clone();
         let answer = self.fake.list_machines(request).await;
         if self.breaks(Breakage::ListErrorNotEmpty) {
             return Ok(answer.unwrap_or_default());
@@ -67,6 +80,13 @@ impl Broken {
         if self.breaks(Breakage::ListOtherCluster) {
             let all = self.fake.cloud().instances().unwrap_or_default();
             found = all.iter().map(|vm| self.answer(vm)).collect();
+        }
+        if self.breaks(Breakage::ListUntagged) {
+            let tagged = self.fake.cloud().of_clusters(|id| ctx.is_own_cluster(id), None);
+            found = tagged.unwrap_or_default().iter().map(|vm| self.answer(vm)).collect();
+        }
+        if self.breaks(Breakage::ListPreviousCluster) {
+            found = found.into_iter().map(|instance| instance.cluster_id("")).collect();
         }
         Ok(found)
     }
@@ -111,6 +131,7 @@ impl Broken {
             bootstrap: Bootstrap::default(),
             previous: None,
             by_name: None,
+            previous_clusters: Vec::new(),
         };
         self.fake.cloud().create(&new).map_err(cloud_error)
     }

@@ -145,7 +145,8 @@ fn page() -> String {
          \"5 s to 3 min\" means: waits 5 s, and twice as long after every further failure, up to 3 min. `retry_after` of the\n\
          driver replaces such a wait, and a change of the class or of its secret ends it. Only the core retries; the last\n\
          column is `status.waitingFor.reason` of the Machine, and the column `WAITING` of `kubectl get machines`.\n\n\
-         A code stands for what the driver said. `CORE_*` words are the core's own: no driver was there to answer.\n\n\
+         A code stands for what the driver said. `CORE_*` words are the core's own: no driver was there to answer, or the\n\
+         core knows more than its answer says.\n\n\
          {}\n\
          A failure says as well what it left behind:\n\n{}\n\
          A Machine whose creation timeout passes is Failed whatever it waits for, and a Machine that is deleted is deleted:\n\

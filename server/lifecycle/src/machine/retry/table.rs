@@ -130,6 +130,13 @@ const TABLE: &[Row] = &[
         wait: WaitReason::InstanceNotOurs,
     },
     Row {
+        kinds: &[],
+        codes: &[FailedPrecondition],
+        reasons: &[reason::CORE_CLUSTER_ID_CHANGED],
+        then: LATER,
+        wait: WaitReason::ClusterIdChanged,
+    },
+    Row {
         kinds: &[UpdateMachine],
         codes: &[FailedPrecondition],
         reasons: &[reason::NOT_HOT_UPDATABLE],

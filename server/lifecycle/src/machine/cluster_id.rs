@@ -1,0 +1,25 @@
+//! The instance of the Machine's own provider id carries a cluster id that this core does not know:
+//! the cluster moved, or was restored, and nobody told the core. It is said, and nothing is made.
+
+use ostler_api::driver::reason;
+
+use super::pass::Pass;
+use crate::operation::Failure;
+
+/// The failure in the words for that; `None`: it is another one. What has only the name of the
+/// Machine is never called its own.
+pub(crate) fn changed(pass: &Pass<'_>, failure: &Failure) -> Option<Failure> {
+    let (cluster, theirs) = (&pass.snap.cluster, failure.cluster_id.as_str());
+    let id = pass.provider_id()?;
+    let named = failure.provider_id.is_empty() || failure.provider_id == id;
+    if !failure.is_not_ours() || !named || theirs.is_empty() || cluster.has(theirs) {
+        return None;
+    }
+    let message = format!(
+        "instance {id} carries cluster id {theirs}, and the one of this core is {}: if the cluster had that id before, \
+         stop its old core, and start this one with --previous-cluster-ids {theirs}",
+        cluster.own
+    );
+    let reason = reason::CORE_CLUSTER_ID_CHANGED.to_owned();
+    Some(Failure { reason, message, ..failure.clone() })
+}

@@ -1,0 +1,84 @@
+//! Whether an orphan is deleted or only reported.
+
+use std::fmt;
+
+use super::{Hold, Kind, Mode, Rules};
+
+/// Why an orphan is only reported. The text ends a sentence about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kept {
+    /// The mark stands, see [`Hold`].
+    Held,
+    /// The core was told to.
+    Mode,
+    /// It has the tags of a previous cluster id.
+    PreviousId,
+    /// Its driver knows instances by their names alone.
+    NamesOnly,
+    /// It has no tags of ours.
+    Untagged,
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Held => "until `ostler drivers orphans --accept`",
+            Self::Mode => "because --machine-safety-orphan-vms-mode is report",
+            Self::PreviousId => {
+                "because it has a previous cluster id: it may be a machine of the core that had that id"
+            }
+            Self::NamesOnly => {
+                "because its driver knows instances by their names alone: anybody may have made it"
+            }
+            Self::Untagged => {
+                "because it has no tags of ours, and may be of a namespace that is not served; \
+                 --delete-untagged-orphans has it deleted"
+            }
+        })
+    }
+}
+
+/// Why an orphan of this kind is only reported; `None`: it is deleted. `names_only`: its driver reads no
+/// tags.
+pub fn kept(kind: Kind, rules: &Rules, hold: Option<&Hold>, names_only: bool) -> Option<Kept> {
+    let reasons = [
+        (hold.is_some(), Kept::Held),
+        (rules.mode == Mode::Report, Kept::Mode),
+        (kind == Kind::Previous, Kept::PreviousId),
+        (names_only, Kept::NamesOnly),
+        (kind == Kind::Untagged && !rules.delete_untagged, Kept::Untagged),
+    ];
+    reasons.into_iter().find_map(|(holds, kept)| holds.then_some(kept))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USUAL: Rules = Rules {
+        mode: Mode::Delete,
+        period: std::time::Duration::from_mins(15),
+        grace: std::time::Duration::from_mins(10),
+        delete_untagged: false,
+    };
+
+    #[test]
+    fn an_orphan_is_deleted_only_if_it_is_ours_or_the_flag_says_that_untagged_ones_are() {
+        let flag = Rules { delete_untagged: true, ..USUAL };
+        let report = Rules { mode: Mode::Report, ..flag };
+        for (kind, rules, names_only, expected) in [
+            (Kind::Ours, USUAL, false, None),
+            (Kind::Ours, USUAL, true, Some(Kept::NamesOnly)),
+            (Kind::Ours, report, false, Some(Kept::Mode)),
+            (Kind::Previous, flag, false, Some(Kept::PreviousId)),
+            (Kind::Untagged, USUAL, false, Some(Kept::Untagged)),
+            (Kind::Untagged, flag, false, None),
+            (Kind::Untagged, flag, true, Some(Kept::NamesOnly)),
+            (Kind::Untagged, report, false, Some(Kept::Mode)),
+        ] {
+            assert_eq!(kept(kind, &rules, None, names_only), expected, "{kind:?} {names_only}");
+            let hold = Hold { since: String::new(), reason: String::new() };
+            assert_eq!(kept(kind, &rules, Some(&hold), names_only), Some(Kept::Held), "{kind:?}");
+        }
+    }
+}
