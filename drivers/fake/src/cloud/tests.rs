@@ -190,6 +190,18 @@ fn one_that_has_the_id_of_a_cluster_is_never_found_by_its_name_alone() {
 }
 
 #[test]
+fn a_machine_without_a_uid_owns_only_what_it_is_found_by() {
+    let cloud = Cloud::in_memory(Clock::system());
+    let bare = cloud.create(&new(identity("c", "n", ""))).unwrap();
+    cloud.create(&new(identity("", "o", ""))).unwrap();
+    let ours = identity("c", "m", "");
+    assert_eq!(cloud.stop(Lookup::of(&ours)).unwrap().doomed, Vec::<String>::new());
+    let ours = identity("c", "n", "");
+    let doomed = cloud.stop(Lookup::of(&ours).known(Some(&bare.provider_id))).unwrap().doomed;
+    assert_eq!(doomed, [bare.provider_id]);
+}
+
+#[test]
 fn two_instances_of_one_identity_are_named_and_both_deleted() {
     let cloud = Cloud::in_memory(Clock::system());
     let ours = identity("c", "m", "u");
