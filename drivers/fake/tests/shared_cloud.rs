@@ -78,7 +78,7 @@ fn take(step: &Step, drivers: &mut [Cloud; 2], path: &Path) {
     match *step {
         Step::Create(d, m) => answered(drivers[d].create(&new(m))),
         Step::Initialize(d, m) => {
-            answered(drivers[d].initialize(Lookup::of(&identity(m)).known(Some(""))))
+            answered(drivers[d].initialize(Lookup::of(&identity(m)).known(Some(""))));
         }
         Step::BeginDelete(d, m) => answered(drivers[d].begin_delete(&identity(m), None)),
         Step::Delete(d, m) => {

@@ -164,6 +164,46 @@ async fn a_cluster_whose_id_changed_keeps_its_containers_and_their_parts_go_with
     assert_eq!(docker.of_cluster(&before.cluster), [""; 0]);
 }
 
+/// As if the driver had died between making and starting the container: the words that make it.
+fn half_made(machine: &Machine, fixed: &str) -> Vec<String> {
+    let labels = [
+        ("ostler.dev/cluster-id", machine.cluster.clone()),
+        ("ostler.dev/machine-name", machine.name.clone()),
+        ("ostler.dev/machine-uid", machine.uid.clone()),
+        ("docker.ostler.dev/instance", machine.container()),
+        ("docker.ostler.dev/fixed-spec", fixed.to_owned()),
+    ];
+    let words = ["create", "--network", "none", "--name", &machine.container()].map(str::to_owned);
+    let labels = labels
+        .into_iter()
+        .flat_map(|(key, value)| ["--label".to_owned(), format!("{key}={value}")]);
+    words.into_iter().chain(labels).chain([crate::image::NAME.to_owned()]).collect()
+}
+
+#[tokio::test]
+async fn what_a_create_left_half_made_is_completed_and_adopted_after_its_cluster_got_another_id() {
+    let Some(docker) = Docker::here() else { return };
+    let driver = DockerDriver::new(docker.engine());
+    let before = Machine::new("half", &json!({"volumes": [{"name": "data", "path": "/data"}]}));
+    let _sweep = before.swept(&docker);
+    drop(before.create(&driver).await.unwrap());
+    let container = docker.inspect(&before.container());
+    let fixed = container["Config"]["Labels"]["docker.ostler.dev/fixed-spec"].clone();
+    docker.run(&["rm", "-f", &before.container()]);
+    let words = half_made(&before, fixed.as_str().unwrap());
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    docker.run(&words);
+    let after = before.moved();
+    assert_eq!(after.status(&driver).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(provider_id(&after.create(&driver).await.unwrap()), before.id());
+    let settled = Machine { previous: None, ..after.clone() };
+    assert_eq!(provider_id(&settled.status(&driver).await.unwrap()), before.id());
+    // The container is gone already, by a delete that was cut off, and its volume has the id of before.
+    docker.run(&["rm", "-f", &before.container()]);
+    after.delete(&driver).await.unwrap();
+    assert_eq!(docker.of_cluster(&before.cluster), [""; 0]);
+}
+
 #[tokio::test]
 async fn what_a_create_left_half_made_is_no_machine_until_the_next_one_completes_it() {
     let Some(docker) = Docker::here() else { return };
@@ -175,22 +215,8 @@ async fn what_a_create_left_half_made_is_no_machine_until_the_next_one_completes
         docker.inspect(&machine.container())["Config"]["Labels"]["docker.ostler.dev/fixed-spec"]
             .clone();
     docker.run(&["rm", "-f", &machine.container()]);
-    // As if the driver had died between making and starting the container.
-    let label = |key: &str, value: &str| format!("{key}={value}");
-    let labels = [
-        label("ostler.dev/cluster-id", &machine.cluster),
-        label("ostler.dev/machine-name", &machine.name),
-        label("ostler.dev/machine-uid", &machine.uid),
-        label("docker.ostler.dev/instance", &machine.container()),
-        label("docker.ostler.dev/fixed-spec", fixed.as_str().unwrap()),
-    ];
-    let mut words = vec!["create", "--network", "none", "--name"];
-    let container = machine.container();
-    words.push(&container);
-    for label in &labels {
-        words.extend(["--label", label]);
-    }
-    words.push(crate::image::NAME);
+    let (container, words) = (machine.container(), half_made(&machine, fixed.as_str().unwrap()));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
     docker.run(&words);
     assert_eq!(machine.status(&driver).await.unwrap_err().code(), Code::NotFound);
     assert_eq!(machine.list(&driver).await.unwrap().len(), 1, "whoever looks for orphans sees it");

@@ -62,9 +62,10 @@ impl<'a> Lookup<'a> {
         self.previous_clusters.contains(&instance.identity.cluster_id)
     }
 
-    /// Whether an instance is of the cluster.
+    /// Whether an instance is of the cluster. One without a cluster id is of none.
     fn is_of_cluster(&self, instance: &Instance) -> bool {
-        instance.identity.cluster_id == self.identity.cluster_id || self.is_previous(instance)
+        let tag = &instance.identity.cluster_id;
+        !tag.is_empty() && (*tag == self.identity.cluster_id || self.is_previous(instance))
     }
 
     /// Whether an instance that was found by its id is that of the machine. The UID may differ: that
@@ -376,9 +377,13 @@ fn find<'a>(state: &'a State, lookup: Lookup<'_>) -> Result<&'a Instance, Refusa
     }
 }
 
-/// Of the cluster, whatever id that had then, and of the machine's UID.
+/// Of the cluster, whatever id that had then, and of the machine's UID. Without a UID it finds none:
+/// all that have none would be one machine's.
 fn of_uid<'a>(state: &'a State, lookup: Lookup<'_>) -> Vec<&'a Instance> {
     let uid = &lookup.identity.machine_uid;
+    if uid.is_empty() {
+        return Vec::new();
+    }
     state.of_uid(uid).filter(|it| lookup.is_of_cluster(it)).collect()
 }
 
@@ -417,13 +422,12 @@ fn named<'a>(state: &'a State, lookup: Lookup<'_>) -> Vec<&'a Instance> {
 
 /// Everything that is the machine's and so must go with it.
 fn owned<'a>(state: &'a State, lookup: Lookup<'_>) -> Vec<&'a Instance> {
-    let identity = lookup.identity;
     let mut owned = of_uid(state, lookup);
     owned.extend(named(state, lookup));
     let by_id = lookup.provider_id.and_then(|id| state.instance(id)).filter(|it| lookup.fits(it));
-    if let Some(found) = by_id.filter(|found| found.identity.machine_uid != identity.machine_uid) {
-        owned.push(found);
-    }
+    let known = |found: &&Instance| owned.iter().any(|it| it.provider_id == found.provider_id);
+    let by_id = by_id.filter(|found| !known(found));
+    owned.extend(by_id);
     owned
 }
 

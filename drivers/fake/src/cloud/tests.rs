@@ -43,10 +43,9 @@ fn refusal<T: std::fmt::Debug>(outcome: Result<T, CloudError>) -> Refusal {
 
 /// The id of the instance that is in the way.
 fn foreign_of<T: std::fmt::Debug>(outcome: Result<T, CloudError>) -> String {
-    match refusal(outcome) {
-        Refusal::Foreign(NotOurs { provider_id, .. }) => provider_id,
-        other => panic!("{other}"),
-    }
+    let refused = refusal(outcome);
+    let Refusal::Foreign(NotOurs { provider_id, .. }) = refused else { panic!("{refused}") };
+    provider_id
 }
 
 #[test]
@@ -181,13 +180,25 @@ fn one_that_has_the_id_of_a_cluster_is_never_found_by_its_name_alone() {
     let lookup = Lookup { by_name: tags.as_ref(), ..Lookup::of(&ours) };
     assert_eq!(cloud.look_up(lookup).unwrap(), unclaimed);
     let listed = |untagged| cloud.of_clusters(|id| id == "now", untagged).unwrap();
-    assert_eq!(listed(tags.as_ref()), [unclaimed.clone()]);
+    assert_eq!(listed(tags.as_ref()), std::slice::from_ref(&unclaimed));
     assert_eq!(listed(None), []);
     let mut claimed = unclaimed;
     claimed.identity.cluster_id = "c".to_owned();
     cloud.plant(vec![claimed]).unwrap();
     assert!(matches!(refusal(cloud.look_up(lookup)), Refusal::Absent { .. }));
     assert_eq!(listed(tags.as_ref()), []);
+}
+
+#[test]
+fn a_machine_without_a_uid_owns_only_what_it_is_found_by() {
+    let cloud = Cloud::in_memory(Clock::system());
+    let bare = cloud.create(&new(identity("c", "n", ""))).unwrap();
+    cloud.create(&new(identity("", "o", ""))).unwrap();
+    let ours = identity("c", "m", "");
+    assert_eq!(cloud.stop(Lookup::of(&ours)).unwrap().doomed, Vec::<String>::new());
+    let ours = identity("c", "n", "");
+    let doomed = cloud.stop(Lookup::of(&ours).known(Some(&bare.provider_id))).unwrap().doomed;
+    assert_eq!(doomed, [bare.provider_id]);
 }
 
 #[test]
