@@ -246,13 +246,17 @@ impl Orphans {
             }
         }
         due.retain(|orphan| orphan.new || self.kept(&terms, orphan).is_none());
-        let left = due.len() > MOST_AT_ONCE;
-        due.truncate(MOST_AT_ONCE);
         let asks =
             |orphan: &Orphan| orphan.kind == Kind::Untagged && self.kept(&terms, orphan).is_none();
         if due.iter().any(asks) {
             terms.everywhere = Some(self.everywhere().await);
         }
+        // What cannot be done is not to keep what can be from its turn.
+        if matches!(terms.everywhere, Some(Err(_))) {
+            due.retain(|orphan| orphan.new || orphan.kind != Kind::Untagged);
+        }
+        let left = due.len() > MOST_AT_ONCE;
+        due.truncate(MOST_AT_ONCE);
         self.act_on_all(&terms, due, watchlist).await;
         left
     }
