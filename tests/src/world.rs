@@ -527,6 +527,8 @@ pub struct Wire {
 struct WireEnds {
     /// Cores that can be dialled, by number.
     doors: Vec<(u32, mpsc::Sender<DuplexStream>)>,
+    /// Cores that stop: a listener whose door is gone would end the connections that it has.
+    shut: Vec<mpsc::Sender<DuplexStream>>,
     dialled: usize,
     links: Vec<AbortHandle>,
 }
@@ -542,12 +544,18 @@ impl Wire {
     /// Dialling does not end there any more; connections stay.
     fn forget(&self, number: u32) {
         let mut ends = self.inner.lock().expect("nobody panicked");
-        ends.doors.retain(|(door, _)| *door != number);
+        let shut = ends.doors.extract_if(.., |(door, _)| *door == number).map(|(_, door)| door);
+        let shut: Vec<_> = shut.collect();
+        ends.shut.extend(shut);
     }
 
     /// Every connection ends, as if the processes at the other end were gone.
     fn cut(&self) {
-        self.inner.lock().expect("nobody panicked").doors.clear();
+        {
+            let mut ends = self.inner.lock().expect("nobody panicked");
+            ends.doors.clear();
+            ends.shut.clear();
+        }
         self.hang_up();
     }
 
