@@ -19,7 +19,7 @@ use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{broadcast, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::{Connected, TcpIncoming};
@@ -291,13 +291,22 @@ impl Core {
 
     /// Returns when a part has failed for good. Losing the Lease is such a failure: another core may lead.
     pub async fn failure(&mut self) -> anyhow::Error {
-        match self.tasks.join_next().await {
-            Some(Ok(Err(error))) => error,
-            Some(Err(panicked)) => {
-                anyhow::Error::new(panicked).context("a part of the core broke off")
-            }
-            Some(Ok(Ok(()))) | None => anyhow::anyhow!("a part of the core ended by itself"),
+        let first = self.tasks.join_next().await;
+        if let Some(error) = first.and_then(failed) {
+            return error;
         }
+        // What serves drivers ends with leadership, and may end before the controllers say why: those
+        // write their last events first. Nothing acts as the leader any more by then.
+        let reason = timeout(STOP, async {
+            while let Some(ended) = self.tasks.join_next().await {
+                if let Some(error) = failed(ended) {
+                    return Some(error);
+                }
+            }
+            None
+        });
+        let reason = reason.await.ok().flatten();
+        reason.unwrap_or_else(|| anyhow::anyhow!("a part of the core ended by itself"))
     }
 
     /// Stops in order: no new work, the work in hand, the sessions, the Lease. At the latest after 20 s.
@@ -307,6 +316,14 @@ impl Core {
             tracing::warn!(limit = ?STOP, "the core did not stop in time; it breaks off");
             self.tasks.shutdown().await;
         }
+    }
+}
+
+/// Why a part ended, unless it ended in order.
+fn failed(ended: Result<anyhow::Result<()>, JoinError>) -> Option<anyhow::Error> {
+    match ended {
+        Ok(outcome) => outcome.err(),
+        Err(panicked) => Some(anyhow::Error::new(panicked).context("a part of the core broke off")),
     }
 }
 

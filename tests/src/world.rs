@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use hyper_util::rt::TokioIo;
@@ -25,11 +26,11 @@ use tempfile::TempDir;
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
-use tower::{Layer as _, service_fn};
+use tower::{Layer as _, Service as _, service_fn};
 
 use crate::legacy_driver;
 use crate::rights::{self, Asked, Request};
@@ -70,11 +71,13 @@ pub struct Setup {
     pub joins: Option<Client>,
     /// Changes the options of every core.
     pub tune: Arc<dyn Fn(&mut CoreOptions) + Send + Sync>,
+    /// How long the API server takes for each request of a core.
+    pub api_takes: Duration,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { joins: None, tune: Arc::new(|_| {}) }
+        Self { joins: None, tune: Arc::new(|_| {}), api_takes: Duration::ZERO }
     }
 }
 
@@ -244,7 +247,17 @@ impl World {
             ..CoreOptions::default()
         };
         (self.setup.tune)(&mut options);
-        let client = Client::new(self.asked.layer(self.api.local_service()), "default");
+        let (api, takes) = (self.api.local_service(), self.setup.api_takes);
+        let api = service_fn(move |request| {
+            let mut api = api.clone();
+            async move {
+                if !takes.is_zero() {
+                    sleep(takes).await;
+                }
+                api.call(request).await
+            }
+        });
+        let client = Client::new(self.asked.layer(api), "default");
         let incoming = ReceiverStream::new(connections).map(Ok::<_, std::io::Error>);
         let mut registry = Registry::default();
         let core = Core::start(client, incoming, options, &mut registry).await;
@@ -524,6 +537,8 @@ pub struct Wire {
 struct WireEnds {
     /// Cores that can be dialled, by number.
     doors: Vec<(u32, mpsc::Sender<DuplexStream>)>,
+    /// Cores that stop: a listener whose door is gone would end the connections that it has.
+    shut: Vec<mpsc::Sender<DuplexStream>>,
     dialled: usize,
     links: Vec<AbortHandle>,
 }
@@ -539,12 +554,18 @@ impl Wire {
     /// Dialling does not end there any more; connections stay.
     fn forget(&self, number: u32) {
         let mut ends = self.inner.lock().expect("nobody panicked");
-        ends.doors.retain(|(door, _)| *door != number);
+        let shut = ends.doors.extract_if(.., |(door, _)| *door == number).map(|(_, door)| door);
+        let shut: Vec<_> = shut.collect();
+        ends.shut.extend(shut);
     }
 
     /// Every connection ends, as if the processes at the other end were gone.
     fn cut(&self) {
-        self.inner.lock().expect("nobody panicked").doors.clear();
+        {
+            let mut ends = self.inner.lock().expect("nobody panicked");
+            ends.doors.clear();
+            ends.shut.clear();
+        }
         self.hang_up();
     }
 

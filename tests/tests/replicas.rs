@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ostler_api::machine::{Machine, MachinePhase};
-use ostler_tests::world::World;
+use ostler_tests::world::{Setup, World};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -70,5 +70,20 @@ async fn a_rollout_of_two_replicas_ends_and_every_machine_gets_one_instance() {
     }
     assert_eq!(world.cloud().instances().unwrap().len(), 20);
     last.stop().await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_whose_lease_another_one_takes_without_waiting_says_who_took_it() {
+    let impatient = Setup::tuned(|options| options.settings.lease_at_once = true);
+    let world = World::start_with(impatient).await;
+    let mut first = world.start_replica().await;
+    first.core.ready().await.unwrap();
+    let mut second = world.start_replica().await;
+    second.core.ready().await.unwrap();
+    let why = format!("{:#}", first.core.failure().await);
+    assert!(why.contains("another core, \"core-2\", took the lease"), "{why}");
+    first.stop().await;
+    second.stop().await;
     world.stop().await;
 }

@@ -10,8 +10,10 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use ostler_api::MachineClass;
 use ostler_api::machine::{Machine, MachinePhase};
+use ostler_driver_fake::calls::Call;
 use ostler_driver_fake::cloud::Cloud;
-use ostler_tests::world::World;
+use ostler_driver_fake::fault::Verb;
+use ostler_tests::world::{Setup, World};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
@@ -50,7 +52,9 @@ async fn perform(world: &mut World, upgrade: Upgrade) {
     }
 }
 
-async fn slow_class(world: &World) {
+async fn slow_class(world: &World, reads: Option<&str>) {
+    let slow = |reads: &str| json!({ "operation": "GetMachineStatus", "latency": reads });
+    let faults: Vec<_> = reads.into_iter().map(slow).collect();
     world
         .apply::<MachineClass>(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1",
@@ -60,6 +64,7 @@ async fn slow_class(world: &World) {
             "providerSpec": {
                 "region": "local", "image": "fake-1.0", "initialize": true,
                 "latency": { "create": "5s", "initialize": "5s", "delete": "5s" },
+                "faults": faults,
             },
             "secretRef": { "name": "fake", "namespace": "default" },
         }))
@@ -113,10 +118,14 @@ async fn census(cloud: Cloud) -> BTreeMap<String, BTreeSet<String>> {
     seen
 }
 
-/// Makes and deletes machines while `upgrades` go on.
-async fn live_and_die(upgrades: &[Upgrade]) -> World {
-    let mut world = World::start().await;
-    slow_class(&world).await;
+/// Reads take no time, so no upgrade meets one.
+const AT_ONCE: Option<&str> = None;
+const SLOWLY: Option<&str> = Some("700ms");
+
+/// Makes and deletes machines while `upgrades` go on and drivers take this long to find an instance.
+async fn live_and_die(setup: Setup, reads: Option<&str>, upgrades: &[Upgrade]) -> World {
+    let mut world = World::start_with(setup).await;
+    slow_class(&world, reads).await;
     let census = tokio::spawn(census(world.cloud().clone()));
     let users = tokio::spawn(users(world.client()));
     let mut performed = 0;
@@ -155,8 +164,8 @@ async fn failures(world: &World) -> BTreeSet<(String, String)> {
 }
 
 /// Upgrades in order lose no operation: each ends where it began, and nothing is done twice.
-async fn nothing_is_even_repeated(upgrades: &[Upgrade]) {
-    let world = live_and_die(upgrades).await;
+async fn nothing_is_even_repeated(setup: Setup, reads: Option<&str>, upgrades: &[Upgrade]) {
+    let world = live_and_die(setup, reads, upgrades).await;
     assert_eq!(failures(&world).await, BTreeSet::new());
     let mut effects = BTreeMap::new();
     for call in world.calls() {
@@ -175,21 +184,51 @@ async fn nothing_is_even_repeated(upgrades: &[Upgrade]) {
 
 #[tokio::test(start_paused = true)]
 async fn a_driver_replaced_again_and_again_loses_no_operation() {
-    nothing_is_even_repeated(&[Upgrade::Driver]).await;
+    nothing_is_even_repeated(Setup::default(), AT_ONCE, &[Upgrade::Driver]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_core_replaced_again_and_again_loses_no_operation() {
-    nothing_is_even_repeated(&[Upgrade::Core]).await;
+    nothing_is_even_repeated(Setup::default(), AT_ONCE, &[Upgrade::Core]).await;
+}
+
+/// The next core knows nothing of it, and would have it cancelled.
+#[tokio::test(start_paused = true)]
+async fn a_read_ends_before_the_core_that_asked_for_it() {
+    let mut world = World::start().await;
+    slow_class(&world, SLOWLY).await;
+    let api = Api::<Machine>::default_namespaced(world.client());
+    api.create(&PostParams::default(), &machine("m")).await.unwrap();
+    let reads = |it: &Call| it.operation == Verb::GetMachineStatus && it.outcome.is_none();
+    while !world.calls().iter().any(reads) {
+        // Nothing else tells of a read. The clock is paused, so this is no race.
+        sleep(Duration::from_millis(1)).await;
+    }
+    world.stop_core().await;
+    world.start_core().await;
+    let running = |it: Option<&Machine>| it.is_some_and(|it| it.phase() == MachinePhase::Running);
+    world.until("m", "Running", running).await;
+    for call in world.calls() {
+        let word = call.outcome.as_ref().map(|it| it.word.as_str());
+        assert!(matches!(word, Some("OK" | "NotFound")), "{call:?}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_that_is_replaced_lets_every_read_end_though_the_api_server_is_slow() {
+    let slow = Setup { api_takes: Duration::from_millis(150), ..Setup::default() };
+    nothing_is_even_repeated(slow, SLOWLY, &[Upgrade::Core, Upgrade::Driver]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn cores_and_drivers_replaced_in_turn_lose_no_operation() {
-    nothing_is_even_repeated(&[Upgrade::Driver, Upgrade::Core, Upgrade::CoreCrash]).await;
+    let upgrades = [Upgrade::Driver, Upgrade::Core, Upgrade::CoreCrash];
+    nothing_is_even_repeated(Setup::default(), AT_ONCE, &upgrades).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn cores_and_drivers_that_crash_in_turn_make_nothing_twice_and_leave_nothing() {
     let upgrades = [Upgrade::DriverCrash, Upgrade::Core, Upgrade::CoreCrash, Upgrade::Driver];
-    live_and_die(&upgrades).await.stop().await;
+    live_and_die(Setup::default(), AT_ONCE, &upgrades).await.stop().await;
 }

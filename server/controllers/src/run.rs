@@ -42,6 +42,10 @@ use crate::writes::{WriteMetrics, Writer};
 const INHERIT: Duration = Duration::from_secs(10);
 /// Machines that are read at once then, so that the API server never encodes all of them.
 const PAGE: u32 = 500;
+/// For the work in hand when this core stops, before the sessions end under it: a pass takes
+/// milliseconds, unless the API server is slow or a driver is asked for a list. With the last answers of
+/// drivers this is half of the time after which a core breaks off.
+const LAST_WORK: Duration = Duration::from_secs(5);
 /// Workers for classes and for secrets: there are few of either.
 const FEW_WORKERS: usize = 4;
 
@@ -152,7 +156,7 @@ impl Controllers {
     }
 
     /// In which term this process leads; none while it does not. Drivers are to be served only
-    /// while it leads.
+    /// while it leads: a core that stops leads until its sessions have ended.
     pub fn leadership(&self) -> channel::Receiver<Option<Term>> {
         self.core.leading.subscribe()
     }
@@ -266,7 +270,10 @@ impl Core {
         Ok(())
     }
 
-    /// Waits for `stop`, then for everything that acts as the leader.
+    /// Waits for `stop`, then for everything that acts as the leader. First the work in hand: what it
+    /// writes down as begun it still sends, and the next core finds it with its driver. Then what
+    /// drivers look up, and only then the sessions: the next core knows nothing of a read, and would
+    /// have it cancelled in the middle. Until the sessions end, this core leads.
     async fn finish(
         &self,
         stop: &CancellationToken,
@@ -274,10 +281,15 @@ impl Core {
         mut workers: JoinSet<()>,
     ) {
         stop.cancelled().await;
-        self.leading.send_replace(None);
         no_more_work.cancel();
-        while workers.join_next().await.is_some() {}
+        if timeout(LAST_WORK, all_ended(&mut workers)).await.is_err() {
+            info!("the work in hand takes long; its operations are given up");
+        }
+        self.sessions.finish().await;
         self.sessions.stop();
+        // What waited for a driver does so no longer.
+        all_ended(&mut workers).await;
+        self.leading.send_replace(None);
         info!("stopped");
     }
 
@@ -443,6 +455,10 @@ impl Core {
         }
         tasks
     }
+}
+
+async fn all_ended(workers: &mut JoinSet<()>) {
+    while workers.join_next().await.is_some() {}
 }
 
 /// Turns what happens in the sessions into work. Having lagged behind, looks at everything.

@@ -50,15 +50,15 @@ fn two_hundred_machines_come_and_go_while_drivers_and_cores_are_replaced() {
     every_operation_is_accounted_for(&stack);
 }
 
-/// Each create and each delete was asked for once, and ended well.
+/// Each create and each delete was asked for once, and every call ended well, reads as well: cores and
+/// drivers that are told to end let reads end first. `Dropped` is what is left of one whose core was
+/// killed, lost its Lease, or waited for it for 5 s; none of these happens here.
 fn every_operation_is_accounted_for(stack: &Stack) {
     let mut done: BTreeMap<(String, String), u32> = BTreeMap::new();
     for call in stack.calls().iter().filter(|call| call.name.starts_with("noon-")) {
         let outcome = call.outcome.as_ref().map(|outcome| outcome.word.as_str());
         let verb = format!("{:?}", call.operation);
-        // A core that is new has what the one before wanted to know cancelled: it asks for itself.
-        let unwanted = verb == "GetMachineStatus" && outcome == Some("Dropped");
-        assert!(unwanted || matches!(outcome, Some("OK" | "NotFound")), "{call:?}");
+        assert!(matches!(outcome, Some("OK" | "NotFound")), "{call:?}");
         if verb == "CreateMachine" || verb == "DeleteMachine" {
             *done.entry((verb, call.name.clone())).or_default() += 1;
         }

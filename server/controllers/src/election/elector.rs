@@ -22,8 +22,23 @@ pub enum ElectionError {
     #[error("lost the lease {LEASE:?}: not renewed for {}s", .0.as_secs())]
     Lost(Duration),
     /// Another process holds the lease though ours had not run out.
-    #[error("lost the lease {LEASE:?} to {0:?}")]
-    Taken(String),
+    #[error(
+        "another core, {holder:?}, took the lease {LEASE:?} from this one{}, as --leader-elect=false lets it; \
+         this one ends. Run one core, or all of them with --leader-elect=true",
+        since.map(|since| format!(" at {since}")).unwrap_or_default()
+    )]
+    Taken {
+        /// Who.
+        holder: String,
+        /// Since when, by its own clock.
+        since: Option<Timestamp>,
+    },
+    /// Nobody holds it though ours had not run out.
+    #[error(
+        "somebody deleted the lease {LEASE:?} or took this core out of it, so another core may lead; this one \
+         ends. Leave the lease to the cores, and start this one again"
+    )]
+    Freed,
 }
 
 /// Runs for leadership.
@@ -169,7 +184,7 @@ impl Leadership {
                 Ok(Ok(Renewal::Ours(lease))) => {
                     (self.lease, self.renewed_at) = (*lease, started);
                 }
-                Ok(Ok(Renewal::Taken(by))) => return Err(ElectionError::Taken(by)),
+                Ok(Ok(Renewal::Over(why))) => return Err(why),
                 Ok(Err(failure)) => warn!(error = %failure, "cannot renew the lease"),
                 Err(_) => return Err(ElectionError::Lost(deadline)),
             }
@@ -190,11 +205,11 @@ impl Leadership {
                 Ok(if ours && same_term {
                     Renewal::Ours(Box::new(now))
                 } else {
-                    Renewal::Taken(holder(&now))
+                    Renewal::Over(taken(&now))
                 })
             }
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                Ok(Renewal::Taken(String::new()))
+                Ok(Renewal::Over(ElectionError::Freed))
             }
             Err(failure) => Err(failure),
         }
@@ -212,7 +227,15 @@ impl Leadership {
 
 enum Renewal {
     Ours(Box<Lease>),
-    Taken(String),
+    Over(ElectionError),
+}
+
+/// Who has the lease that was ours.
+fn taken(lease: &Lease) -> ElectionError {
+    match holder(lease) {
+        nobody if nobody.is_empty() => ElectionError::Freed,
+        holder => ElectionError::Taken { holder, since: record::acquired_at(lease) },
+    }
 }
 
 #[cfg(test)]

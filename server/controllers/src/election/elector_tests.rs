@@ -123,7 +123,12 @@ async fn whoever_is_told_not_to_wait_takes_a_lease_that_is_held_and_its_holder_e
     assert_eq!(before.elapsed(), Duration::ZERO);
     assert_eq!(second.term(), Term { number: term.number + 1, ..term }, "drivers tell them apart");
     let ended = first.hold(&CancellationToken::new(), |_| {}).await;
-    assert!(matches!(ended, Err(ElectionError::Taken(by)) if by == "b"));
+    let why = ended.unwrap_err().to_string();
+    assert_eq!(
+        why,
+        "another core, \"b\", took the lease \"machine-controller\" from this one at 1970-01-01T00:00:00Z, as \
+         --leader-elect=false lets it; this one ends. Run one core, or all of them with --leader-elect=true"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,7 +169,21 @@ async fn a_leader_whose_lease_was_taken_gives_up_at_once() {
         server.store(lease);
     }
     let ended = first.hold(&CancellationToken::new(), |_| {}).await;
-    assert!(matches!(ended, Err(ElectionError::Taken(by)) if by == "b"));
+    assert!(matches!(ended, Err(ElectionError::Taken { holder, .. }) if holder == "b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_was_taken_out_of_its_lease_says_so_and_gives_up() {
+    let server = Shared::default();
+    let first = leader(&server, "a").await;
+    {
+        let mut server = server.lock().unwrap();
+        let mut lease = server.lease.clone().unwrap();
+        lease.spec.as_mut().unwrap().holder_identity = Some(String::new());
+        server.store(lease);
+    }
+    let ended = first.hold(&CancellationToken::new(), |_| {}).await;
+    assert!(matches!(ended, Err(ElectionError::Freed)), "{ended:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,7 +193,7 @@ async fn a_deleted_lease_ends_leadership_and_the_next_one_starts_a_new_order() {
     let term = first.term();
     server.lock().unwrap().lease = None;
     let ended = first.hold(&CancellationToken::new(), |_| {}).await;
-    assert!(matches!(ended, Err(ElectionError::Taken(_))), "{ended:?}");
+    assert!(matches!(ended, Err(ElectionError::Freed)), "{ended:?}");
     let second = leader(&server, "b").await;
     assert_ne!(second.term().order, term.order);
     assert_eq!(second.term().number, 0);

@@ -106,6 +106,11 @@ pub(super) fn renewed_at(lease: &Lease) -> Option<Timestamp> {
     lease.spec.as_ref()?.renew_time.as_ref().map(|time| time.0)
 }
 
+/// When the holder began to hold it, as it said.
+pub(super) fn acquired_at(lease: &Lease) -> Option<Timestamp> {
+    lease.spec.as_ref()?.acquire_time.as_ref().map(|time| time.0)
+}
+
 /// The same term, renewed.
 pub(super) fn renewed(mut lease: Lease, wall: Timestamp) -> Lease {
     lease.spec.get_or_insert_default().renew_time = Some(MicroTime(wall));
