@@ -22,4 +22,5 @@ pub mod sim;
 pub mod stack;
 pub mod tools;
 pub mod upstream;
+pub mod wire;
 pub mod world;

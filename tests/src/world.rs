@@ -23,21 +23,17 @@ use ostler_server::{Core, CoreOptions, DriverToken, Settings};
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
-use tokio::io::DuplexStream;
-use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Channel, Endpoint};
 use tower::{Layer as _, Service as _, service_fn};
 
 use crate::legacy_driver;
 use crate::rights::{self, Asked, Request};
 use crate::tools::root;
+use crate::wire::Wire;
 
-/// Bytes that one direction of a pipe holds.
-const PIPE: usize = 1 << 20;
 const TOKEN: &str = "a token of the tests";
 
 /// Everything that runs.
@@ -524,89 +520,6 @@ impl Replica {
     pub async fn stop(self) {
         self.wire.forget(self.number);
         self.core.stop().await;
-    }
-}
-
-/// The network between driver and core: pipes that can be cut.
-#[derive(Clone, Debug, Default)]
-pub struct Wire {
-    inner: Arc<Mutex<WireEnds>>,
-}
-
-#[derive(Debug, Default)]
-struct WireEnds {
-    /// Cores that can be dialled, by number.
-    doors: Vec<(u32, mpsc::Sender<DuplexStream>)>,
-    /// Cores that stop: a listener whose door is gone would end the connections that it has.
-    shut: Vec<mpsc::Sender<DuplexStream>>,
-    dialled: usize,
-    links: Vec<AbortHandle>,
-}
-
-impl Wire {
-    /// From now on dialling may end at whoever listens here.
-    fn lead_to(&self, number: u32) -> mpsc::Receiver<DuplexStream> {
-        let (door, connections) = mpsc::channel(8);
-        self.inner.lock().expect("nobody panicked").doors.push((number, door));
-        connections
-    }
-
-    /// Dialling does not end there any more; connections stay.
-    fn forget(&self, number: u32) {
-        let mut ends = self.inner.lock().expect("nobody panicked");
-        let shut = ends.doors.extract_if(.., |(door, _)| *door == number).map(|(_, door)| door);
-        let shut: Vec<_> = shut.collect();
-        ends.shut.extend(shut);
-    }
-
-    /// Every connection ends, as if the processes at the other end were gone.
-    fn cut(&self) {
-        {
-            let mut ends = self.inner.lock().expect("nobody panicked");
-            ends.doors.clear();
-            ends.shut.clear();
-        }
-        self.hang_up();
-    }
-
-    /// Every connection ends; the core can still be dialled.
-    ///
-    /// # Panics
-    /// If somebody else did.
-    pub fn hang_up(&self) {
-        let mut ends = self.inner.lock().expect("nobody panicked");
-        ends.links.drain(..).for_each(|link| link.abort());
-    }
-
-    /// A gRPC connection.
-    ///
-    /// # Errors
-    /// Nobody listens.
-    pub async fn connect(&self) -> Result<Channel, tonic::transport::Error> {
-        let wire = self.clone();
-        let dial = service_fn(move |_| {
-            let wire = wire.clone();
-            async move { wire.dial().await.map(TokioIo::new) }
-        });
-        Endpoint::from_static("http://core").connect_with_connector(dial).await
-    }
-
-    async fn dial(&self) -> std::io::Result<DuplexStream> {
-        let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        let door = {
-            let mut ends = self.inner.lock().expect("nobody panicked");
-            ends.dialled += 1;
-            let next = ends.dialled % ends.doors.len().max(1);
-            ends.doors.get(next).map(|(_, door)| door.clone()).ok_or_else(refused)?
-        };
-        let (ours, mut near) = tokio::io::duplex(PIPE);
-        let (mut far, theirs) = tokio::io::duplex(PIPE);
-        door.send(theirs).await.map_err(|_gone| refused())?;
-        let link = tokio::spawn(async move {
-            let _ended = tokio::io::copy_bidirectional(&mut near, &mut far).await;
-        });
-        self.inner.lock().expect("nobody panicked").links.push(link.abort_handle());
-        Ok(ours)
     }
 }
 

@@ -119,7 +119,8 @@ fn fields_of_ours() -> BTreeSet<String> {
 fn beyond(quiet: &[Kind], asked: &[Kind]) -> BTreeSet<(Kind, usize)> {
     let count = |all: &[Kind], kind| all.iter().filter(|one| **one == kind).count();
     let kinds: BTreeSet<Kind> = asked.iter().copied().collect();
-    let more = kinds.into_iter().map(|kind| (kind, count(asked, kind).saturating_sub(count(quiet, kind))));
+    let more =
+        kinds.into_iter().map(|kind| (kind, count(asked, kind).saturating_sub(count(quiet, kind))));
     more.filter(|(_, more)| *more > 0).collect()
 }
 
@@ -138,7 +139,8 @@ fn what_each_field_costs_that_is_erased_from_the_status() {
         }
         costs.insert(field, worst);
     }
-    let said: Vec<String> = costs.iter().map(|(field, cost)| format!("{field}: {cost:?}")).collect();
+    let said: Vec<String> =
+        costs.iter().map(|(field, cost)| format!("{field}: {cost:?}")).collect();
     assert_eq!(said, [""; 0]);
 }
 
