@@ -27,6 +27,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
+use tonic::transport::Endpoint;
 use tower::{Layer as _, Service as _, service_fn};
 
 use crate::legacy_driver;
