@@ -72,9 +72,9 @@ pub async fn cluster_ids(
             (Some(_), Some(from)) => Some(moved(from, &settled.ids.own)),
         };
         let hold = reason.map(|why| Hold::new(clock(), why));
-        match write(&maps, namespace, map, &settled.ids, hold.clone()).await {
+        match write(&maps, namespace, map, &settled.ids, hold).await {
             Ok(()) => {
-                tell(&settled, hold.as_ref());
+                tell(&settled);
                 return Ok(settled.ids);
             }
             // Another process was faster; what it wrote counts.
@@ -127,7 +127,7 @@ fn moved(from: &str, to: &str) -> String {
     )
 }
 
-fn tell(settled: &Settled, hold: Option<&Hold>) {
+fn tell(settled: &Settled) {
     let Settled { ids, moved_from, dropped } = settled;
     info!(cluster_id = ids.own, previous = ?ids.previous, from = ?moved_from, "wrote down the cluster id");
     if !dropped.is_empty() {
@@ -135,9 +135,6 @@ fn tell(settled: &Settled, hold: Option<&Hold>) {
             ?dropped,
             "too many previous cluster ids: instances with the oldest ones are strangers now"
         );
-    }
-    if let Some(hold) = hold {
-        warn!("orphans are only reported: {}", hold.reason);
     }
 }
 
@@ -183,6 +180,7 @@ async fn write(
     let data = map.data.get_or_insert_default();
     ids.set(data);
     if let Some(hold) = hold {
+        warn!("orphans are only reported: {}", hold.reason);
         hold.set(data);
     }
     let params = PostParams::default();

@@ -260,7 +260,7 @@ pub struct InstanceRecord {
     /// Addresses.
     pub addresses: Vec<MachineAddress>,
     /// Set when the infrastructure reports the instance as broken.
-    pub fault: Option<Failure>,
+    pub fault: Option<Box<Failure>>,
 }
 
 /// Why an operation failed, and what it left behind.
@@ -279,9 +279,25 @@ pub struct Failure {
     /// Paths in the provider spec that are wrong, and why.
     pub violations: Vec<(String, String)>,
     /// With reason [`NOT_OURS`](ostler_api::driver::reason::NOT_OURS): the instance that is there.
+    pub stranger: Option<Box<Stranger>>,
+}
+
+/// An instance that is there, and that is not the Machine's.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Stranger {
+    /// Its id; empty: the one that the driver was asked for.
     pub provider_id: String,
-    /// With the same reason: the cluster that its tags name; empty if they name none.
+    /// The cluster that its tags name; empty if they name none.
     pub cluster_id: String,
+}
+
+impl Stranger {
+    /// As a driver names it.
+    pub fn new(provider_id: &str, cluster_id: &str) -> Option<Box<Self>> {
+        let stranger =
+            Self { provider_id: provider_id.to_owned(), cluster_id: cluster_id.to_owned() };
+        (stranger != Self::default()).then(|| Box::new(stranger))
+    }
 }
 
 impl Failure {
@@ -294,8 +310,7 @@ impl Failure {
             message: message.to_owned(),
             retry_after: None,
             violations: Vec::new(),
-            provider_id: String::new(),
-            cluster_id: String::new(),
+            stranger: None,
         }
     }
 
@@ -305,8 +320,7 @@ impl Failure {
         let text = format!("instance {provider_id} has other tags than this machine's");
         Self {
             reason: reason::NOT_OURS.to_owned(),
-            provider_id: provider_id.to_owned(),
-            cluster_id: cluster_id.to_owned(),
+            stranger: Stranger::new(provider_id, cluster_id),
             ..Self::new(ErrorCode::FailedPrecondition, Certainty::NotApplied, &text)
         }
     }

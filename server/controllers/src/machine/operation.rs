@@ -8,7 +8,8 @@ use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_api::machine::MachineAddress;
 use ostler_api::names::{self, tag};
 use ostler_lifecycle::operation::{
-    Dispatch, Failure, Finished, InFlight, InstanceRecord, OperationView, Request, Success,
+    Dispatch, Failure, Finished, InFlight, InstanceRecord, OperationView, Request, Stranger,
+    Success,
 };
 use ostler_proto::v1alpha1::{
     BootstrapData, CreateMachineRequest, DeleteMachineRequest, DeleteMachineResponse,
@@ -173,8 +174,7 @@ pub(crate) fn refused(failure: &OperationFailure) -> Failure {
         message: failure.message.clone(),
         retry_after: failure.retry_after,
         violations: violations.map(|one| (one.path.clone(), one.description.clone())).collect(),
-        provider_id: failure.provider_id.clone(),
-        cluster_id: failure.cluster_id.clone(),
+        stranger: Stranger::new(&failure.provider_id, &failure.cluster_id),
     }
 }
 
@@ -191,7 +191,7 @@ fn record(record: &MachineRecord) -> InstanceRecord {
         node_name: record.node_name.clone(),
         initialized: record.initialized,
         addresses: addresses.map(address).collect(),
-        fault: record.fault.as_ref().map(fault),
+        fault: record.fault.as_ref().map(|it| Box::new(fault(it))),
     }
 }
 
@@ -204,8 +204,7 @@ fn fault(error: &OperationError) -> Failure {
         message: error.message.clone(),
         retry_after: error.retry_after.and_then(|after| after.try_into().ok()),
         violations: violations.map(|one| (one.path.clone(), one.description.clone())).collect(),
-        provider_id: error.provider_id.clone(),
-        cluster_id: error.cluster_id.clone(),
+        stranger: Stranger::new(&error.provider_id, &error.cluster_id),
     }
 }
 

@@ -64,24 +64,26 @@ pub(super) async fn delete(
     let kind = OperationKind::DeleteMachine;
     let dispatch = Dispatch { adopt_by_name, ..dispatch(class, target, kind, request, DELETE) };
     match sessions.call(dispatch).await {
-        Outcome::Result(operation_result::Response::DeleteMachine(answer)) => gone(&answer),
+        Outcome::Result(operation_result::Response::DeleteMachine(answer)) => {
+            not_gone(&answer).map_or(Ok(()), Err)
+        }
         Outcome::Result(_) => Err(wrong_answer()),
         Outcome::Error(failure) if failure.code == ErrorCode::NotFound => Ok(()),
         Outcome::Error(failure) => Err(failure),
     }
 }
 
-/// "Gone" is only what says so.
-fn gone(answer: &DeleteMachineResponse) -> Result<(), OperationFailure> {
+/// Why an answer is none that the instance is gone: that is only what says so.
+fn not_gone(answer: &DeleteMachineResponse) -> Option<OperationFailure> {
     match answer.outcome() {
-        DeletionOutcome::Deleted | DeletionOutcome::WasAbsent => Ok(()),
+        DeletionOutcome::Deleted | DeletionOutcome::WasAbsent => None,
         DeletionOutcome::NotOurs => {
             let message = format!("instance {} is not ours", answer.provider_id);
             let code = ErrorCode::FailedPrecondition;
             let reason = reason::NOT_OURS.to_owned();
-            Err(OperationFailure { code, reason, message, ..wrong_answer() })
+            Some(OperationFailure { code, reason, message, ..wrong_answer() })
         }
-        DeletionOutcome::Unspecified => Err(wrong_answer()),
+        DeletionOutcome::Unspecified => Some(wrong_answer()),
     }
 }
 

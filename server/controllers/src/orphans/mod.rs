@@ -249,7 +249,8 @@ impl Orphans {
         let asks =
             |orphan: &Orphan| orphan.kind == Kind::Untagged && self.kept(&terms, orphan).is_none();
         if due.iter().any(asks) {
-            terms.everywhere = Some(self.everywhere().await);
+            let read = self.everywhere().await;
+            terms.everywhere = Some(read.inspect_err(cannot_read_all));
         }
         // What cannot be done is not to keep what can be from its turn.
         if matches!(terms.everywhere, Some(Err(_))) {
@@ -363,28 +364,38 @@ impl Orphans {
         if self.sessions.adoption_open() || self.stores.machines.has_unreadable() {
             return Acted::NotNow;
         }
-        let kept = match (self.kept(terms, orphan), elsewhere) {
-            (Some(kept), _) => Some(kept.to_string()),
-            (None, Some(Err(WriteError::Forbidden(right)))) => Some(format!(
-                "because it may be of a namespace that is not served, and the core may not look: {right}"
-            )),
-            (None, Some(Err(failure))) => {
-                warn!(provider, error = %failure, "cannot read the machines of all namespaces");
-                return Acted::NotNow;
-            }
-            (None, _) => None,
-        };
+        let Ok(kept) = self.kept_after_all(terms, orphan) else { return Acted::NotNow };
         if orphan.new {
-            let what =
-                kept.as_ref().map_or("it is deleted".to_owned(), |why| format!("it is kept {why}"));
-            let of = said(orphan);
-            self.metrics.found(provider);
-            self.tell(class, OrphanEvent::Found, format!("no machine has instance {of}: {what}"));
+            self.report(provider, class, orphan, kept.as_deref());
         }
         match kept {
             Some(kept) => Acted::Reported(kept),
             None => self.delete(provider, class, orphan).await,
         }
+    }
+
+    /// Why an orphan is only reported, also for want of a right.
+    fn kept_after_all<'a>(
+        &self,
+        terms: &'a Terms<'_>,
+        orphan: &Orphan,
+    ) -> Result<Option<String>, &'a WriteError> {
+        let elsewhere = terms.everywhere.as_ref().filter(|_| orphan.kind == Kind::Untagged);
+        match (self.kept(terms, orphan), elsewhere) {
+            (Some(kept), _) => Ok(Some(kept.to_string())),
+            (None, Some(Err(WriteError::Forbidden(right)))) => Ok(Some(format!(
+                "because it may be of a namespace that is not served, and the core may not look: {right}"
+            ))),
+            (None, Some(Err(failure))) => Err(failure),
+            (None, Some(Ok(_)) | None) => Ok(None),
+        }
+    }
+
+    fn report(&self, provider: &str, class: &MachineClass, orphan: &Orphan, kept: Option<&str>) {
+        let (of, what) = (said(orphan), kept.map(|why| format!("it is kept {why}")));
+        let what = what.as_deref().unwrap_or("it is deleted");
+        self.metrics.found(provider);
+        self.tell(class, OrphanEvent::Found, format!("no machine has instance {of}: {what}"));
     }
 
     async fn delete(&self, provider: &str, class: &MachineClass, orphan: &Orphan) -> Acted {
@@ -445,6 +456,10 @@ impl Orphans {
             note,
         });
     }
+}
+
+fn cannot_read_all(failure: &WriteError) {
+    warn!(error = %failure, "cannot read the machines of all namespaces");
 }
 
 fn said(orphan: &Orphan) -> String {

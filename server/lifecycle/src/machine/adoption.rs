@@ -112,7 +112,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Option<Turn> {
         }
         Some(Reading::Failed(failure)) if failure.is_cluster_id_changed() => {
             let reason = EventReason::ClusterIdChanged;
-            pass.status.instance_cluster_id = Some(failure.cluster_id);
+            pass.status.instance_cluster_id = failure.stranger.map(|it| it.cluster_id);
             show(pass, reason, reason.as_str(), &failure.message);
             None
         }

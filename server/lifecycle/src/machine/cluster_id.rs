@@ -9,9 +9,9 @@ use crate::operation::Failure;
 /// The failure in the words for that; `None`: it is another one. What has only the name of the
 /// Machine is never called its own.
 pub(crate) fn changed(pass: &Pass<'_>, failure: &Failure) -> Option<Failure> {
-    let (cluster, theirs) = (&pass.snap.cluster, failure.cluster_id.as_str());
-    let id = pass.provider_id()?;
-    let named = failure.provider_id.is_empty() || failure.provider_id == id;
+    let (cluster, stranger) = (&pass.snap.cluster, failure.stranger.as_ref()?);
+    let (id, theirs) = (pass.provider_id()?, stranger.cluster_id.as_str());
+    let named = stranger.provider_id.is_empty() || stranger.provider_id == id;
     if !failure.is_not_ours() || !named || theirs.is_empty() || cluster.has(theirs) {
         return None;
     }

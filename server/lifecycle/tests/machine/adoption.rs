@@ -211,8 +211,9 @@ fn moved(status: &serde_json::Value) -> World {
     let mut whole = json!({ "instanceUID": UID });
     whole.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
     let mut world = running("", &whole);
-    world.instances[0].foreign = None;
-    world.instances[0].cluster = Some("before".to_owned());
+    for instance in &mut world.instances {
+        (instance.foreign, instance.cluster) = (None, Some("before".to_owned()));
+    }
     world
 }
 

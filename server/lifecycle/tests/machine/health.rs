@@ -241,7 +241,7 @@ fn a_driver_is_asked_once_a_minute_for_an_instance_that_does_not_join_however_of
     world.later(60);
     world.pass();
     let fault = Failure::new(ErrorCode::Internal, Certainty::NotApplied, "disk broken");
-    let record = InstanceRecord { fault: Some(fault), ..world.record() };
+    let record = InstanceRecord { fault: Some(Box::new(fault)), ..world.record() };
     world.reply(Ok(Success::Read(record)));
     world.pass();
     world.later(1);

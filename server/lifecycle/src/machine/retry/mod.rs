@@ -57,7 +57,8 @@ pub(crate) fn remember(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failu
 
 /// The instance that is not ours. A driver that does not name it speaks of the one it was asked for.
 fn not_ours(pass: &Pass<'_>, failure: &Failure) -> Option<String> {
-    let said = Some(failure.provider_id.as_str()).filter(|id| !id.is_empty());
+    let said = failure.stranger.as_ref().map(|it| it.provider_id.as_str());
+    let said = said.filter(|id| !id.is_empty());
     failure.is_not_ours().then(|| said.or_else(|| pass.provider_id()).map(str::to_owned))?
 }
 
