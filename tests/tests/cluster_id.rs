@@ -1,6 +1,6 @@
 //! A control plane that moves, and instances that nobody tagged: the whole stack on a paused clock.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{Api, DeleteParams, ListParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use ostler_api::MachineClass;
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
 use ostler_driver_fake::cloud::Identity;
@@ -195,8 +195,8 @@ async fn an_instance_of_the_id_before_that_no_machine_stands_for_is_reported_and
 /// Takes the mark away by which orphans are only reported.
 async fn accept(world: &World) {
     let maps = Api::<ConfigMap>::default_namespaced(world.client());
-    let patch = kube::api::Patch::Merge(json!({ "data": { "orphans": null } }));
-    maps.patch("ostler-cluster-id", &Default::default(), &patch).await.unwrap();
+    let patch = Patch::Merge(json!({ "data": { "orphans": null } }));
+    maps.patch("ostler-cluster-id", &PatchParams::default(), &patch).await.unwrap();
 }
 
 /// Another instance like the first one, with this identity and no more than it says.
@@ -252,7 +252,7 @@ async fn with_the_flag_it_goes_unless_a_machine_of_any_namespace_has_its_name() 
     let api = Api::<Machine>::namespaced(world.client(), "elsewhere");
     let object = serde_json::from_value(elsewhere).unwrap();
     namespace(&world, "elsewhere").await;
-    api.create(&Default::default(), &object).await.unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap();
     sleep(Duration::from_mins(20)).await;
     assert_eq!((instances(&world), calls(&world, Verb::DeleteMachine)), (2, 0));
     api.delete("lost", &DeleteParams::default()).await.unwrap();
