@@ -72,6 +72,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// The process keeps more than one thread (only the one that calls would go on, and what the others
 /// hold would be held for ever), or the system has no room for another one.
 #[expect(unsafe_code, reason = "there is no safe way to fork")]
+#[expect(clippy::disallowed_methods, reason = "nothing else runs, and the kernel tells nobody")]
 pub fn fork() -> io::Result<Option<u32>> {
     let mut threads = threads()?;
     for _ in 0..LOOKS {

@@ -1,6 +1,8 @@
 //! A process that had threads can be forked as soon as it has joined them. Without a harness: libtest has
 //! threads of its own.
 
+#![expect(clippy::panic, reason = "a test")]
+
 fn main() {
     for round in 0..500 {
         let thread = std::thread::spawn(std::thread::yield_now);
