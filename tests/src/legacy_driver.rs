@@ -80,6 +80,16 @@ impl OldCloud {
         self.lock().vms.values().cloned().collect()
     }
 
+    /// Makes another instance like the first one, for a machine of this name.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn plant(&self, name: &str) {
+        let vm = self.vms().swap_remove(0);
+        let vm = Vm { id: format!("{}0", vm.id), name: name.to_owned(), ..vm };
+        self.lock().vms.insert(vm.id.clone(), vm);
+    }
+
     /// How many were ever made.
     pub fn made(&self) -> usize {
         self.lock().made

@@ -1,13 +1,20 @@
 //! Machines live and go through an old driver as through any other.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, ListParams};
 use ostler_api::MachineClass;
 use ostler_api::machine::WaitReason;
+use ostler_server::GivenIds;
 use ostler_tests::legacy_driver::OldCloud;
+use ostler_tests::world::Setup;
 use serde_json::json;
 
 use crate::scene::{
-    class, create, delete, driver, get, gone, has_instance, join, running, secret, waits_for, world,
+    class, create, delete, driver, get, gone, has_instance, join, running, secret, waits_for,
+    world, world_with,
 };
 
 #[tokio::test(start_paused = true)]
@@ -29,6 +36,39 @@ async fn a_machine_is_made_runs_and_goes() {
     world.until("m", "gone", gone).await;
     assert_eq!(cloud.vms(), []);
     assert_eq!(cloud.asked().iter().filter(|it| *it == "delete").count(), 1);
+    world.stop().await;
+}
+
+/// Such a driver reads no tags: it is taken by a core whose cluster had another id before, too.
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_no_machine_stands_for_is_reported_and_stays_whatever_the_flags_say() {
+    let world = world_with(Setup::tuned(|options| {
+        options.cluster =
+            GivenIds { id: Some("now".to_owned()), previous: vec!["before".to_owned()] };
+        options.settings.orphans.delete_untagged = true;
+    }))
+    .await;
+    let cloud = OldCloud::default();
+    let _driver = driver(&world, &cloud);
+    create(&world, "m", "old").await;
+    world.until("m", "made", has_instance).await;
+    cloud.plant("lost");
+    let found = async || {
+        let events = Api::<Event>::default_namespaced(world.client());
+        let all = events.list(&ListParams::default()).await.unwrap().items;
+        all.into_iter().find(|event| event.reason.as_deref() == Some("OrphanFound"))
+    };
+    let event = loop {
+        match found().await {
+            Some(event) => break event,
+            None => tokio::time::sleep(Duration::from_mins(1)).await,
+        }
+    };
+    let note = event.note.unwrap();
+    assert!(note.contains("by their names alone"), "{note}");
+    tokio::time::sleep(Duration::from_hours(2)).await;
+    assert_eq!(cloud.vms().len(), 2);
+    assert!(!cloud.asked().contains(&"delete".to_owned()), "{:?}", cloud.asked());
     world.stop().await;
 }
 

@@ -5,7 +5,7 @@ use kube::api::{Api, DeleteParams};
 use ostler_api::MachineClass;
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
 use ostler_tests::legacy_driver::{OldCloud, PROVIDER, run};
-use ostler_tests::world::World;
+use ostler_tests::world::{Setup, World};
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
@@ -15,7 +15,12 @@ pub(crate) const PATH: &str =
 
 /// The whole stack with classes `old` and `other`, each with a secret of its own, and no old driver yet.
 pub(crate) async fn world() -> World {
-    let world = World::start().await;
+    world_with(Setup::default()).await
+}
+
+/// The same with something different.
+pub(crate) async fn world_with(setup: Setup) -> World {
+    let world = World::start_with(setup).await;
     for name in ["old", "other"] {
         world.apply::<Secret>(secret(name)).await;
         world.apply::<MachineClass>(class(name, &tags())).await;
