@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use serde_json::Value;
+use kube::client::Body;
+use serde_json::{Value, json};
 use tower::{Layer, Service};
 
 use crate::tools::root;
@@ -33,6 +34,12 @@ impl fmt::Display for Request {
 }
 
 impl Request {
+    /// Reads a request.
+    pub fn of_http<B>(request: &http::Request<B>) -> Option<Self> {
+        let uri = request.uri();
+        Self::of(request.method().as_str(), uri.path(), uri.query().unwrap_or_default())
+    }
+
     /// Reads method and address; none for addresses that are no resources, such as discovery.
     pub fn of(method: &str, path: &str, query: &str) -> Option<Self> {
         let mut parts = path.trim_matches('/').split('/');
@@ -75,6 +82,19 @@ impl Request {
     }
 }
 
+/// What an API server says to a client without the right.
+///
+/// # Panics
+/// Never: the answer is made of constants.
+pub fn refusal(forbidden: &Request) -> http::Response<Body> {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+        "message": format!("the core is not allowed to {forbidden}"),
+    });
+    let answer = http::Response::builder().status(403).header("content-type", "application/json");
+    answer.body(Body::from(status.to_string().into_bytes())).expect("a status and a header")
+}
+
 /// Everything that was asked, each once.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
@@ -88,9 +108,7 @@ impl Asked {
     }
 
     fn note<B>(&self, request: &http::Request<B>) {
-        let uri = request.uri();
-        let query = uri.query().unwrap_or_default();
-        let asked = Request::of(request.method().as_str(), uri.path(), query);
+        let asked = Request::of_http(request);
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).extend(asked);
     }
 }

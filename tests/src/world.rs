@@ -11,6 +11,7 @@ use futures::StreamExt as _;
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use kube::runtime::wait::{Condition, await_condition};
 use kube::{Client, Resource};
 use ostler_api::machine::Machine;
@@ -70,11 +71,14 @@ pub struct Setup {
     pub tune: Arc<dyn Fn(&mut CoreOptions) + Send + Sync>,
     /// How long the API server takes for each request of a core.
     pub api_takes: Duration,
+    /// Requests of a core that the API server forbids.
+    pub forbids: fn(&Request) -> bool,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { joins: None, tune: Arc::new(|_| {}), api_takes: Duration::ZERO }
+        let (tune, api_takes) = (Arc::new(|_: &mut CoreOptions| {}), Duration::ZERO);
+        Self { joins: None, tune, api_takes, forbids: |_| false }
     }
 }
 
@@ -244,14 +248,18 @@ impl World {
             ..CoreOptions::default()
         };
         (self.setup.tune)(&mut options);
-        let (api, takes) = (self.api.local_service(), self.setup.api_takes);
-        let api = service_fn(move |request| {
+        let Setup { api_takes: takes, forbids, .. } = self.setup;
+        let api = self.api.local_service();
+        let api = service_fn(move |request: http::Request<Body>| {
             let mut api = api.clone();
             async move {
                 if !takes.is_zero() {
                     sleep(takes).await;
                 }
-                api.call(request).await
+                match Request::of_http(&request).filter(forbids) {
+                    Some(forbidden) => Ok(rights::refusal(&forbidden)),
+                    None => api.call(request).await.map(|answer| answer.map(Body::wrap_body)),
+                }
             }
         });
         let client = Client::new(self.asked.layer(api), "default");

@@ -15,6 +15,7 @@ use ostler_driver_fake::cloud::Identity;
 use ostler_driver_fake::fault::Verb;
 use ostler_server::GivenIds;
 use ostler_tests::objects::{class, delete, gone, in_phase, instances, machine, waits_for};
+use ostler_tests::rights::Request;
 use ostler_tests::world::{Setup, World};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
@@ -213,13 +214,13 @@ fn plant(world: &World, identity: Identity, bare: bool) {
 }
 
 /// A core that runs, one of its machines, and an instance of MCM's whose machine nobody has.
-async fn untagged(deletes: bool) -> World {
+async fn untagged(deletes: bool, forbids: fn(&Request) -> bool) -> World {
     let setup = Setup::tuned(move |options| {
         options.settings.orphans.period = Duration::from_mins(1);
         options.settings.orphans.grace = Duration::from_secs(1);
         options.settings.orphans.delete_untagged = deletes;
     });
-    let world = World::start_with(setup).await;
+    let world = World::start_with(Setup { forbids, ..setup }).await;
     let mcm = json!({ "kubernetes.io/cluster/shoot": "1", "kubernetes.io/role/node": "1" });
     let spec = json!({ "region": "local", "image": "fake-1.0", "tags": { "vm": mcm } });
     world.apply::<MachineClass>(class("old", &spec)).await;
@@ -233,7 +234,7 @@ async fn untagged(deletes: bool) -> World {
 
 #[tokio::test(start_paused = true)]
 async fn inv_5_an_orphan_without_tags_of_ours_is_only_reported_without_the_flag() {
-    let world = untagged(false).await;
+    let world = untagged(false, |_| false).await;
     while events(&world, "OrphanFound").await.is_empty() {
         sleep(Duration::from_mins(1)).await;
     }
@@ -245,8 +246,24 @@ async fn inv_5_an_orphan_without_tags_of_ours_is_only_reported_without_the_flag(
 }
 
 #[tokio::test(start_paused = true)]
+async fn inv_5_nor_with_the_flag_and_without_the_right_to_look_into_all_namespaces() {
+    let all_machines: fn(&Request) -> bool = |asked| {
+        (asked.verb, asked.resource.as_str(), asked.namespace.as_str()) == ("list", "machines", "")
+    };
+    let world = untagged(true, all_machines).await;
+    while events(&world, "OrphanFound").await.is_empty() {
+        sleep(Duration::from_mins(1)).await;
+    }
+    let note = events(&world, "OrphanFound").await.remove(0).note.unwrap();
+    assert!(note.contains("list machines"), "{note}");
+    sleep(Duration::from_mins(30)).await;
+    assert_eq!((instances(&world), calls(&world, Verb::DeleteMachine)), (2, 0));
+    // Not stopped, as in the next one.
+}
+
+#[tokio::test(start_paused = true)]
 async fn with_the_flag_it_goes_unless_a_machine_of_any_namespace_has_its_name() {
-    let world = untagged(true).await;
+    let world = untagged(true, |_| false).await;
     let mut elsewhere = machine("lost", "old");
     elsewhere["metadata"]["namespace"] = json!("elsewhere");
     let api = Api::<Machine>::namespaced(world.client(), "elsewhere");

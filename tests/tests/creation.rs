@@ -20,13 +20,28 @@ use ostler_lifecycle::user_data::token_id;
 use ostler_tests::objects::{
     at_step, class, delete, get, gone, in_phase, instances, machine, waits_for,
 };
-use ostler_tests::world::World;
+use ostler_tests::rights::Request;
+use ostler_tests::world::{Setup, World};
 use serde_json::{Value, json};
 
 fn spec(more: &Value) -> Value {
     let mut spec = json!({ "region": "local", "image": "fake-1.0" });
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     spec
+}
+
+/// Nothing is made of a class that could go while there are machines of it.
+#[tokio::test(start_paused = true)]
+async fn a_class_that_the_core_may_not_write_to_makes_nothing_and_the_missing_right_is_said() {
+    let forbids: fn(&Request) -> bool =
+        |asked| asked.verb == "patch" && asked.resource == "machineclasses";
+    let world = World::start_with(Setup { forbids, ..Setup::default() }).await;
+    world.apply::<Machine>(machine("m", "fake")).await;
+    world.until("m", "kept", waits_for(WaitReason::ClassNotHeld)).await;
+    let waiting = get(&world, "m").await.status.unwrap().waiting_for.unwrap();
+    assert!(waiting.message.contains("patch machineclasses"), "{waiting:?}");
+    assert_eq!(instances(&world), 0);
+    world.stop().await;
 }
 
 async fn tokens(world: &World) -> Vec<Secret> {
