@@ -108,7 +108,7 @@ impl Shell {
 
     /// Nothing is sent any more. Waits until no driver looks anything up for this core, for a while.
     pub(crate) async fn finish(&self) {
-        self.with(|hub, now| hub.wind_down(now));
+        self.with(Hub::wind_down);
         let mut finished = self.finished.subscribe();
         let all = finished.wait_for(|finished| *finished);
         if tokio::time::timeout(self.options.timing.finish, all).await.is_err() {

@@ -12,7 +12,7 @@ fn main() {
         match ostler_entropy::fork() {
             Ok(None) => ostler_entropy::leave(0),
             Ok(Some(child)) => {
-                assert!(matches!(ostler_entropy::wait(), Ok((ended, 0)) if ended == child))
+                assert!(matches!(ostler_entropy::wait(), Ok((ended, 0)) if ended == child));
             }
             Err(error) => panic!("round {round}: {error}"),
         }

@@ -53,11 +53,13 @@ impl Hub {
     /// Tells those who wait for an operation that it will not be sent: they would wait for as long as
     /// it may take.
     fn give_back_calls(&mut self, now: Instant) {
-        let queued = |(id, it): (&OpId, &Box<Op>)| match it.place {
-            Place::Queued(ticket) if it.is_call() => Some((Arc::clone(id), ticket)),
+        let queued = |it: &Op| match it.place {
+            Place::Queued(ticket) if it.is_call() => Some(ticket),
             Place::Queued(_) | Place::Sent(_) | Place::Away(_) | Place::Finished { .. } => None,
         };
-        let calls: Vec<(OpId, Ticket)> = self.operations.iter().filter_map(queued).collect();
+        let all = self.operations.iter();
+        let calls = all.filter_map(|(id, it)| queued(it).map(|ticket| (Arc::clone(id), ticket)));
+        let calls: Vec<(OpId, Ticket)> = calls.collect();
         for (id, ticket) in calls {
             let provider = self.operations.get(&id).map(|it| it.provider.clone());
             if let Some(record) = provider.and_then(|provider| self.providers.get_mut(&provider)) {

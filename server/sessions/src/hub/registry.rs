@@ -97,11 +97,7 @@ impl Hub {
         if !driver.returns {
             self.succeed(now, &driver, &principal.name);
         }
-        let rate = self.options.rate(&provider);
-        let record = self.providers.entry(provider.clone());
-        let active = &mut record.or_insert_with(|| Provider::at(rate)).active;
-        let role = if active.is_none() { RoleKind::Active } else { RoleKind::Standby };
-        active.get_or_insert(key);
+        let role = self.first_role(&provider, key);
         let id = uuid::Uuid::new_v4().to_string();
         tracing::info!(
             provider,
@@ -154,6 +150,16 @@ impl Hub {
         self.start_timers(now, key, max_age);
         self.elect(now, &provider);
         Ok(())
+    }
+
+    /// Who finds no active session is it.
+    fn first_role(&mut self, provider: &str, key: SessionKey) -> RoleKind {
+        let rate = self.options.rate(provider);
+        let record = self.providers.entry(provider.to_owned());
+        let active = &mut record.or_insert_with(|| Provider::at(rate)).active;
+        let role = if active.is_none() { RoleKind::Active } else { RoleKind::Standby };
+        active.get_or_insert(key);
+        role
     }
 
     fn start_timers(&mut self, now: Instant, key: SessionKey, max_age: Option<Duration>) {
