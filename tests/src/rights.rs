@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use kube::client::Body;
+use bytes::Bytes;
+use http_body_util::Full;
 use serde_json::{Value, json};
 use tower::{Layer, Service};
 
@@ -86,13 +87,13 @@ impl Request {
 ///
 /// # Panics
 /// Never: the answer is made of constants.
-pub fn refusal(forbidden: &Request) -> http::Response<Body> {
+pub fn refusal(forbidden: &Request) -> http::Response<Full<Bytes>> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
         "message": format!("the core is not allowed to {forbidden}"),
     });
     let answer = http::Response::builder().status(403).header("content-type", "application/json");
-    answer.body(Body::from(status.to_string().into_bytes())).expect("a status and a header")
+    answer.body(Full::from(status.to_string())).expect("a status and a header")
 }
 
 /// Everything that was asked, each once.

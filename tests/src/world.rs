@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use http_body_util::Either;
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -257,8 +258,8 @@ impl World {
                     sleep(takes).await;
                 }
                 match Request::of_http(&request).filter(forbids) {
-                    Some(forbidden) => Ok(rights::refusal(&forbidden)),
-                    None => api.call(request).await.map(|answer| answer.map(Body::wrap_body)),
+                    Some(forbidden) => Ok(rights::refusal(&forbidden).map(Either::Left)),
+                    None => api.call(request).await.map(|answer| answer.map(Either::Right)),
                 }
             }
         });
