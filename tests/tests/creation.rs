@@ -39,7 +39,8 @@ async fn a_class_that_the_core_may_not_write_to_makes_nothing_and_the_missing_ri
     world.apply::<Machine>(machine("m", "fake")).await;
     world.until("m", "kept", waits_for(WaitReason::ClassNotHeld)).await;
     let waiting = get(&world, "m").await.status.unwrap().waiting_for.unwrap();
-    assert!(waiting.message.contains("patch machineclasses"), "{waiting:?}");
+    let message = waiting.message.unwrap();
+    assert!(message.contains("patch machineclasses"), "{message}");
     assert_eq!(instances(&world), 0);
     world.stop().await;
 }
