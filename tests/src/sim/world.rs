@@ -323,13 +323,16 @@ impl World {
         lives.find(|(_, life)| life.name == name).map(|(uid, _)| uid)
     }
 
-    /// What a cloud controller manager does about the Nodes of instances that are gone.
+    /// What a cloud controller manager does about the Nodes of instances that are gone, once the Machine is gone
+    /// too: a Machine whose Node is deleted goes with it.
     fn forget_nodes_of(&self, uid: String) {
         let (users, oracle) = (self.users.clone(), self.around.oracle.clone());
         tokio::spawn(async move {
             loop {
                 sleep(NODE_MONITOR_GRACE).await;
-                users.forget_nodes(&oracle.gone(&uid)).await;
+                if !oracle.lives().contains_key(&uid) {
+                    users.forget_nodes(&oracle.gone(&uid)).await;
+                }
             }
         });
     }
