@@ -340,6 +340,17 @@ fn a_deletion_under_an_unknown_cluster_id_keeps_the_machine_until_its_instance_i
 }
 
 #[test]
+fn a_deletion_goes_on_as_soon_as_the_core_is_told_of_the_id_of_the_instance() {
+    let mut world = moved(&json!({}));
+    world.delete();
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::ClusterIdChanged));
+    world.cluster = was("before");
+    world.settle();
+    assert!(world.machine.is_none() && world.instances.is_empty(), "{:?}", world.instances);
+}
+
+#[test]
 fn none_is_no_proof_under_another_cluster_id_than_the_instance_was_made_with() {
     let mut world = moved(&json!({ "instanceClusterID": "before" }));
     world.instances.clear();

@@ -39,6 +39,9 @@ pub(crate) fn remember(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failu
         .as_ref()
         .filter(|retry| retry.kind == kind.into())
         .map_or(1, |retry| retry.failures.saturating_add(1));
+    if rule.reason == WaitReason::ClusterIdChanged {
+        pass.status.instance_cluster_id = failure.stranger.as_ref().map(|it| it.cluster_id.clone());
+    }
     if let Some(not_before) = not_before(pass, &rule.then, failure, failures) {
         pass.status.retry = Some(Retry {
             kind: kind.into(),
@@ -102,13 +105,17 @@ fn backoff(first: Duration, max: Duration, failures: i32) -> Duration {
 }
 
 /// A wait that is not over yet, as a turn; `None`: go on. A wait ends by its time, and at once when
-/// the class or the secret is another one than it failed with.
+/// the class or the secret is another one than it failed with, or the core was told of the cluster id.
 pub(crate) fn gate(pass: &mut Pass<'_>) -> Option<Turn> {
     let retry = pass.status.retry.clone()?;
     let changed = |then: &Option<String>, now: Option<String>| {
         then.is_some() && now.is_some() && *then != now
     };
-    if changed(&retry.class_revision, class_revision(pass))
+    let carried = pass.status.instance_cluster_id.as_deref();
+    let known = retry.reason == WaitReason::ClusterIdChanged
+        && carried.is_some_and(|id| pass.snap.cluster.has(id));
+    if known
+        || changed(&retry.class_revision, class_revision(pass))
         || changed(&retry.secret_revision, secret_revision(pass))
     {
         pass.status.retry = None;
