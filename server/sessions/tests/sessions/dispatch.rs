@@ -7,7 +7,9 @@ use ostler_proto::v1alpha1::{
     FieldViolation, MachineErrorCode, OperationError, OperationProgress, OutcomeCertainty,
     operation, operation_completed, operation_result,
 };
-use ostler_sessions::{FramePart, Outcome, SessionsOptions, SubmitError, TargetView, reasons};
+use ostler_sessions::{
+    Dispatch, FramePart, Outcome, SessionsOptions, SubmitError, TargetView, reasons,
+};
 
 use crate::core::{Core, create, delete, status, update};
 use crate::driver::{Driver, Said, created, deleted, found};
@@ -233,7 +235,8 @@ async fn a_mutation_that_is_accepted_late_goes_on_and_meanwhile_its_target_has_n
 async fn inv_1_no_other_driver_gets_a_mutation_while_one_that_never_accepted_it_may_come_back() {
     let mut core = Core::start();
     let mut driver = Driver::ready(&mut core, 1).await;
-    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    let create_1 = Dispatch { timeout: Duration::from_mins(20), ..create("op-1", "uid-1") };
+    core.sessions.submit(create_1).unwrap();
     driver.receive().await;
     let (error, _) = driver.closed().await;
     assert_eq!((error.reason.as_str(), error.retry), ("NOT_ACCEPTING", true));
