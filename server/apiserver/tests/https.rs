@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::{net::SocketAddr, sync::Arc};
+mod tls;
+
+use std::net::SocketAddr;
 
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
@@ -10,14 +12,12 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use ostler_apiserver::serving::{ApiServer, Options, TlsMaterial};
-use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
 use serde_json::{Value, json};
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinHandle,
 };
-use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 struct Server {
@@ -43,19 +43,7 @@ impl Server {
     }
 
     async fn connect(&self, protocol: &[u8]) -> TlsStream<TcpStream> {
-        let mut roots = RootCertStore::empty();
-        let authority = CertificateDer::from_pem_slice(self.tls.authority_pem().as_bytes());
-        roots.add(authority.unwrap()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![protocol.to_vec()];
-        let stream = TcpStream::connect(self.address).await.unwrap();
-        let name = ServerName::from(self.address.ip());
-        TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+        tls::connect(self.tls.authority_pem(), self.address, protocol).await
     }
 
     async fn send(&self, request: Request<Body>) -> Response<Incoming> {

@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+mod tls;
+
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -16,8 +18,6 @@ use ostler_apiserver::{
     store::{Change, Expect, Key},
 };
 use prometheus_client::registry::Registry;
-use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
 use serde_json::{Value, json};
 use tokio::{
     io::AsyncReadExt,
@@ -25,7 +25,7 @@ use tokio::{
     task::JoinHandle,
     time::timeout,
 };
-use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_rustls::client::TlsStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// What never happens is waited for so long.
@@ -65,19 +65,7 @@ impl Server {
     }
 
     async fn connect(&self, protocol: &[u8]) -> TlsStream<TcpStream> {
-        let mut roots = RootCertStore::empty();
-        let authority = CertificateDer::from_pem_slice(self.tls.authority_pem().as_bytes());
-        roots.add(authority.unwrap()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![protocol.to_vec()];
-        let stream = TcpStream::connect(self.address).await.unwrap();
-        let name = ServerName::from(self.address.ip());
-        TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+        tls::connect(self.tls.authority_pem(), self.address, protocol).await
     }
 
     /// An HTTP/2 connection whose streams take so many bytes before they are read.

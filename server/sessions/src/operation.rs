@@ -181,7 +181,7 @@ impl OperationFailure {
     }
 
     /// A failure that the core itself speaks of.
-    pub(crate) fn by_core(
+    pub fn by_core(
         code: ErrorCode,
         reason: &str,
         message: impl Into<String>,

@@ -79,9 +79,8 @@ fn not_gone(answer: &DeleteMachineResponse) -> Option<OperationFailure> {
         DeletionOutcome::Deleted | DeletionOutcome::WasAbsent => None,
         DeletionOutcome::NotOurs => {
             let message = format!("instance {} is not ours", answer.provider_id);
-            let code = ErrorCode::FailedPrecondition;
-            let reason = reason::NOT_OURS.to_owned();
-            Some(OperationFailure { code, reason, message, ..wrong_answer() })
+            let (code, certainty) = (ErrorCode::FailedPrecondition, Certainty::Unknown);
+            Some(OperationFailure::by_core(code, reason::NOT_OURS, message, certainty))
         }
         DeletionOutcome::Unspecified => Some(wrong_answer()),
     }
@@ -120,16 +119,6 @@ fn listed(record: MachineRecord) -> Listed {
 }
 
 fn wrong_answer() -> OperationFailure {
-    OperationFailure {
-        code: ErrorCode::Internal,
-        reason: "WRONG_RESULT".to_owned(),
-        message: "the driver did not answer what it was asked".to_owned(),
-        certainty: Certainty::Unknown,
-        retry_after: None,
-        violations: Vec::new(),
-        provider_code: String::new(),
-        provider_request_id: String::new(),
-        provider_id: String::new(),
-        cluster_id: String::new(),
-    }
+    let message = "the driver did not answer what it was asked";
+    OperationFailure::by_core(ErrorCode::Internal, "WRONG_RESULT", message, Certainty::Unknown)
 }
