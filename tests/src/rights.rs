@@ -88,11 +88,28 @@ impl Request {
 /// # Panics
 /// Never: the answer is made of constants.
 pub fn refusal(forbidden: &Request) -> http::Response<Full<Bytes>> {
+    let message = format!("the core is not allowed to {forbidden}");
+    failure(403, "Forbidden", &message)
+}
+
+/// What the API server answers to a change of an object that somebody else changed meanwhile.
+///
+/// # Panics
+/// Never: the answer is made of constants.
+pub fn conflict() -> http::Response<Full<Bytes>> {
+    failure(
+        409,
+        "Conflict",
+        "the object has been modified; please apply your changes to the latest version",
+    )
+}
+
+fn failure(code: u16, reason: &str, message: &str) -> http::Response<Full<Bytes>> {
     let status = json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
-        "message": format!("the core is not allowed to {forbidden}"),
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code,
+        "message": message,
     });
-    let answer = http::Response::builder().status(403).header("content-type", "application/json");
+    let answer = http::Response::builder().status(code).header("content-type", "application/json");
     answer.body(Full::from(status.to_string())).expect("a status and a header")
 }
 

@@ -3,12 +3,15 @@
 //! With `#[tokio::test(start_paused = true)]` hours of timeouts pass in milliseconds.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::StreamExt as _;
-use http_body_util::Either;
+use http::Method;
+use http_body::{Body as HttpBody, Frame};
+use http_body_util::{BodyStream, Either, StreamBody};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -59,6 +62,8 @@ pub struct World {
     core_number: u32,
     setup: Setup,
     asked: Asked,
+    /// Changes of machines that cores asked for.
+    changes: Arc<AtomicU64>,
     metrics: Mutex<Registry>,
 }
 
@@ -74,12 +79,22 @@ pub struct Setup {
     pub api_takes: Duration,
     /// Requests of a core that the API server forbids.
     pub forbids: fn(&Request) -> bool,
+    /// The API server answers 409 to one in so many changes of machines by cores, and does nothing; 0: to none.
+    pub conflict_one_in: u64,
+    /// How late the events of a core's watches come.
+    pub watches_lag: Duration,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        let (tune, api_takes) = (Arc::new(|_: &mut CoreOptions| {}), Duration::ZERO);
-        Self { joins: None, tune, api_takes, forbids: |_| false }
+        Self {
+            joins: None,
+            tune: Arc::new(|_: &mut CoreOptions| {}),
+            api_takes: Duration::ZERO,
+            forbids: |_| false,
+            conflict_one_in: 0,
+            watches_lag: Duration::ZERO,
+        }
     }
 }
 
@@ -166,6 +181,7 @@ impl World {
             core_number: 0,
             setup,
             asked: Asked::default(),
+            changes: Arc::default(),
             metrics: Mutex::default(),
         };
         for crd in ostler_api::crds() {
@@ -249,18 +265,31 @@ impl World {
             ..CoreOptions::default()
         };
         (self.setup.tune)(&mut options);
-        let Setup { api_takes: takes, forbids, .. } = self.setup;
+        let Setup { api_takes: takes, forbids, conflict_one_in, watches_lag, .. } = self.setup;
         let api = self.api.local_service();
+        let changes = Arc::clone(&self.changes);
         let api = service_fn(move |request: http::Request<Body>| {
-            let mut api = api.clone();
+            let (mut api, changes) = (api.clone(), Arc::clone(&changes));
             async move {
                 if !takes.is_zero() {
                     sleep(takes).await;
                 }
-                match Request::of_http(&request).filter(forbids) {
-                    Some(forbidden) => Ok(rights::refusal(&forbidden).map(Either::Left)),
-                    None => api.call(request).await.map(|answer| answer.map(Either::Right)),
+                if let Some(forbidden) = Request::of_http(&request).filter(forbids) {
+                    return Ok(rights::refusal(&forbidden).map(Either::Left));
                 }
+                let changes_machine = request.method() == Method::PATCH
+                    && request.uri().path().contains("/machines/");
+                if conflict_one_in > 0
+                    && changes_machine
+                    && scattered(changes.fetch_add(1, Ordering::Relaxed))
+                        .is_multiple_of(conflict_one_in)
+                {
+                    return Ok(rights::conflict().map(Either::Left));
+                }
+                let watches = request.uri().query().is_some_and(|it| it.contains("watch=true"));
+                let lag = if watches { watches_lag } else { Duration::ZERO };
+                let answer = api.call(request).await;
+                answer.map(|answer| answer.map(|body| Either::Right(late(body, lag))))
             }
         });
         let client = Client::new(self.asked.layer(api), "default");
@@ -531,6 +560,28 @@ impl Replica {
         self.wire.forget(self.number);
         self.core.stop().await;
     }
+}
+
+/// A number that follows no rhythm, the same for the same count: what happens again and again must not meet it each time.
+const fn scattered(count: u64) -> u64 {
+    let mixed = (count ^ (count >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    mixed >> 33
+}
+
+/// A body whose every part comes so much later.
+fn late<B>(body: B, lag: Duration) -> impl HttpBody<Data = Bytes, Error = B::Error> + Send
+where
+    B: HttpBody<Data = Bytes> + Send,
+    B::Error: Send,
+{
+    StreamBody::new(BodyStream::new(body).then(
+        move |part: Result<Frame<Bytes>, B::Error>| async move {
+            if !lag.is_zero() {
+                sleep(lag).await;
+            }
+            part
+        },
+    ))
 }
 
 fn epoch() -> Timestamp {
