@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use ostler_proto::v1alpha1 as proto;
+use ostler_proto::{reason, v1alpha1 as proto};
 
 /// Which kind of failure it is; decides what the core does next.
 pub use ostler_proto::v1alpha1::MachineErrorCode as Code;
@@ -121,7 +121,8 @@ impl DriverError {
             "{} cannot be changed on a running instance: make a new class, or change it back",
             paths.join(", ")
         );
-        let refused = Self::failed_precondition(message).reason("NOT_HOT_UPDATABLE").not_applied();
+        let refused =
+            Self::failed_precondition(message).reason(reason::NOT_HOT_UPDATABLE).not_applied();
         let fixed = "is fixed when an instance is made";
         paths.into_iter().fold(refused, |error, path| error.violation(path, fixed))
     }
@@ -132,7 +133,7 @@ impl DriverError {
     pub fn not_ours(provider_id: impl Into<String>) -> Self {
         let provider_id = provider_id.into();
         let message = format!("instance {provider_id} has other tags than this machine's");
-        let mut error = Self::failed_precondition(message).reason("NOT_OURS").not_applied();
+        let mut error = Self::failed_precondition(message).reason(reason::NOT_OURS).not_applied();
         error.details.provider_id = provider_id;
         error
     }
@@ -181,7 +182,7 @@ impl DriverError {
     /// [`retry_after`](Self::retry_after), or 30 s, so that not every machine has to find out. Add
     /// [`not_applied`](Self::not_applied) if the very first call was refused.
     pub fn throttled(message: impl Into<String>) -> Self {
-        Self::new(Code::ResourceExhausted, message).reason("THROTTLED")
+        Self::new(Code::ResourceExhausted, message).reason(reason::THROTTLED)
     }
 
     /// Nothing was changed. Say so only if you are sure.

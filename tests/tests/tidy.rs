@@ -29,7 +29,7 @@ const LAYERS: [(&str, &[&str]); 17] = [
     ("ostler-api", &[]),
     ("ostler-lifecycle", &["ostler-api"]),
     ("ostler-sessions", &["ostler-api", "ostler-proto"]),
-    ("ostler-controllers", &["ostler-api", "ostler-proto", "ostler-lifecycle", "ostler-sessions"]),
+    ("ostler-controllers", &["ostler-api", "ostler-lifecycle", "ostler-sessions"]),
     ("ostler-apiserver", &[]),
     ("ostler-server", &["ostler-api", "ostler-lifecycle", "ostler-sessions", "ostler-controllers"]),
     (

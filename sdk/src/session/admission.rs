@@ -1,6 +1,6 @@
 //! Whether an operation may start.
 
-use ostler_proto::v1alpha1 as proto;
+use ostler_proto::{reason, v1alpha1 as proto};
 use proto::OperationKind;
 use proto::operation::Request;
 
@@ -65,7 +65,7 @@ fn refused(refusal: Refusal) -> DriverError {
                 .not_applied();
         }
         Refusal::Unwelcome => ("NO_SESSION", "the session has not begun"),
-        Refusal::Draining => ("DRIVER_DRAINING", "this process is about to end"),
+        Refusal::Draining => (reason::DRIVER_DRAINING, "this process is about to end"),
         Refusal::Standby => ("STANDBY", "this session stands by"),
         Refusal::OverCredit => ("OVER_CREDIT", "more operations than agreed"),
         Refusal::TargetBusy => {

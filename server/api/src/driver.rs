@@ -120,35 +120,6 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// Stable words in the `reason` of a failure that the core acts on.
-pub mod reason {
-    /// With FAILED_PRECONDITION from an update: the change cannot reach a running instance.
-    pub const NOT_HOT_UPDATABLE: &str = "NOT_HOT_UPDATABLE";
-    /// With FAILED_PRECONDITION: there is an instance, and it is not this machine's.
-    pub const NOT_OURS: &str = "NOT_OURS";
-    /// With ABORTED: the revision of the class or secret is gone; the same again with the new one.
-    pub const STALE_REVISION: &str = "STALE_REVISION";
-    /// With RESOURCE_EXHAUSTED or UNAVAILABLE: the infrastructure limits the rate of calls; all
-    /// creates of the provider pause.
-    pub const THROTTLED: &str = "THROTTLED";
-    /// With UNAVAILABLE from a driver that drains: it did not begin the operation, another one is
-    /// to do it.
-    pub const DRIVER_DRAINING: &str = "DRIVER_DRAINING";
-    /// Made by the core of [`NOT_OURS`]: the instance is the one that the machine had, under another
-    /// cluster id.
-    pub const CORE_CLUSTER_ID_CHANGED: &str = "CORE_CLUSTER_ID_CHANGED";
-    /// Made by the core: no session took the operation.
-    pub const CORE_NO_SESSION: &str = "CORE_NO_SESSION";
-    /// Made by the core: the session was lost while the operation was in flight.
-    pub const CORE_SESSION_LOST: &str = "CORE_SESSION_LOST";
-    /// Made by the core: the driver did not finish in time.
-    pub const CORE_TIMEOUT: &str = "CORE_TIMEOUT";
-    /// Made by the core: too many operations wait for this driver.
-    pub const CORE_QUEUE_FULL: &str = "CORE_QUEUE_FULL";
-    /// Made by the core: the request does not fit into a frame.
-    pub const CORE_FRAME_TOO_LARGE: &str = "CORE_FRAME_TOO_LARGE";
-}
-
 /// What a failed mutation left behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(i32)]

@@ -1,8 +1,8 @@
 //! API types of Ostler: the kinds, their names and the closed enums that all parts share.
 //!
 //! No I/O here. Start at [`machine`] for the Machine, [`machine_class`] for what its instance looks
-//! like, [`bootstrap`] for how
-//! it becomes a Node, [`driver`] for what drivers answer and [`names`] for the strings that others depend on.
+//! like, [`bootstrap`] for how it becomes a Node, [`operation`] and [`driver`] for what drivers are
+//! asked and answer, and [`names`] for the strings that others depend on.
 
 pub mod bootstrap;
 pub mod crds;
@@ -14,6 +14,7 @@ pub mod machine_class;
 mod machine_status;
 pub mod names;
 mod open_enum;
+pub mod operation;
 mod operation_record;
 mod paused;
 mod reasons;

@@ -39,14 +39,10 @@ struct Contents {
     tokens: HashMap<String, (String, Observed<BootstrapToken>)>,
     /// Evictions in vain, by UID of the pod.
     refusals: HashMap<String, Refused>,
-    /// Operations that were cancelled, by UID of the machine.
-    cancelled: HashMap<String, String>,
     /// Operations that the sessions refused for good, by UID of the machine.
     refused: HashMap<String, Finished>,
     /// When a machine of a MachineDeployment last failed its health.
     health_failures: HashMap<String, Timestamp>,
-    /// Persistent volumes whose ids a driver was asked for, by UID of the machine.
-    asked_volumes: HashMap<String, Vec<String>>,
     /// UIDs of machines that we took our finalizer from and that the watch still shows.
     ended: HashSet<String>,
 }
@@ -92,31 +88,6 @@ impl Memory {
             machines.push(refused.machine.clone());
         }
         machines
-    }
-
-    /// The persistent volumes whose ids the driver is asked for on behalf of this machine.
-    pub(crate) fn keep_asked_volumes(&self, machine_uid: &str, names: Vec<String>) {
-        self.lock().asked_volumes.insert(machine_uid.to_owned(), names);
-    }
-
-    /// The same, to put names to the ids that the driver answered.
-    pub(crate) fn asked_volumes(&self, machine_uid: &str) -> Vec<String> {
-        self.lock().asked_volumes.get(machine_uid).cloned().unwrap_or_default()
-    }
-
-    /// Whether this operation was cancelled.
-    pub(crate) fn was_cancelled(&self, machine_uid: &str, operation: &str) -> bool {
-        self.lock().cancelled.get(machine_uid).is_some_and(|id| id == operation)
-    }
-
-    /// This operation was cancelled.
-    pub(crate) fn keep_cancelled(&self, machine_uid: &str, operation: &str) {
-        self.lock().cancelled.insert(machine_uid.to_owned(), operation.to_owned());
-    }
-
-    /// The operation of this machine ended.
-    pub(crate) fn drop_cancelled(&self, machine_uid: &str) {
-        self.lock().cancelled.remove(machine_uid);
     }
 
     /// The operation of this machine that could not be sent and never will be, with its failure.
@@ -185,9 +156,7 @@ impl Memory {
     pub(crate) fn forget_machine(&self, machine_uid: &str) {
         let mut contents = self.lock();
         contents.tokens.remove(machine_uid);
-        contents.cancelled.remove(machine_uid);
         contents.refused.remove(machine_uid);
-        contents.asked_volumes.remove(machine_uid);
         contents.ended.remove(machine_uid);
     }
 }

@@ -17,7 +17,9 @@ use crate::{
     cluster::ClusterIds,
     digest,
     hot_update::{Parallel, ReviewView, RoomView},
-    operation::{OperationView, SecretText, UserData},
+    operation::{
+        ClassReference, Dispatch, Lane, OperationView, Request, SecretText, Target, UserData,
+    },
     outage::ApiView,
     replacement::Siblings,
 };
@@ -199,6 +201,32 @@ impl ClassFacts {
             secrets: class.secret_refs().iter().map(|(of, name)| format!("{of}/{name}")).collect(),
             paused: class.is_paused(),
             broken_rules: class_rules::broken(class),
+        }
+    }
+
+    /// An operation for the driver of the class, about an object in the namespace of the class.
+    pub fn dispatch(
+        &self,
+        id: String,
+        target: Target,
+        request: Request,
+        timeout: Duration,
+    ) -> Dispatch {
+        Dispatch {
+            id,
+            idempotency_key: format!("{}:{}", target.uid, request.kind().letter()),
+            provider: self.provider.clone(),
+            class: Some(ClassReference {
+                namespace: target.namespace.clone(),
+                name: self.name.clone(),
+                revision: self.revision.clone(),
+            }),
+            target,
+            timeout,
+            adopt_by_name: false,
+            checkpoint: String::new(),
+            lane: Lane::Background,
+            request,
         }
     }
 }

@@ -9,14 +9,15 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ostler_api::operation::{self, Dispatch, Lane, Target, UserData};
 use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
 use ostler_proto::v1alpha1::{
-    CreateMachineRequest, DriverState, Hello, OperationKind, Readiness, RegisterRequest, Target,
-    operation, register_request, register_response,
+    DriverState, Hello, OperationKind, Readiness, RegisterRequest, register_request,
+    register_response,
 };
 use ostler_sessions::{
-    ClassContent, ClassError, ClassSource, Dispatch, Lane, Principal, Providers, SecretContent,
-    Sessions, SessionsOptions, StaticTokens, Term,
+    ClassContent, ClassError, ClassSource, Principal, Providers, SecretContent, Sessions,
+    SessionsOptions, StaticTokens, Term,
 };
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -218,13 +219,9 @@ async fn core() {
 /// As the controllers send it, with a kilobyte of user data.
 fn create(number: usize) -> Dispatch {
     let uid = uuid::Uuid::new_v4().to_string();
-    let bootstrap = ostler_proto::v1alpha1::BootstrapData {
-        user_data: vec![b'x'; 1024],
-        ..ostler_proto::v1alpha1::BootstrapData::default()
-    };
     Dispatch {
         provider: provider(0),
-        operation_id: uuid::Uuid::new_v4().to_string(),
+        id: uuid::Uuid::new_v4().to_string(),
         idempotency_key: format!("{uid}:c"),
         target: Target {
             kind: "Machine".to_owned(),
@@ -233,10 +230,10 @@ fn create(number: usize) -> Dispatch {
             uid,
         },
         class: None,
-        request: operation::Request::CreateMachine(CreateMachineRequest {
-            bootstrap: Some(bootstrap),
-            ..CreateMachineRequest::default()
-        }),
+        request: operation::Request::Create {
+            user_data: Some(UserData::new(vec![b'x'; 1024])),
+            provider_id: String::new(),
+        },
         timeout: Duration::from_mins(20),
         checkpoint: String::new(),
         adopt_by_name: false,

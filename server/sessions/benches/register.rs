@@ -9,18 +9,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use ostler_api::operation::{self, Dispatch, Lane, Target};
 use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
 use ostler_proto::v1alpha1::driver_service_server::{DriverService, DriverServiceServer};
 use ostler_proto::v1alpha1::{
-    DriverState, GetMachineClassRequest, GetMachineClassResponse, GetMachineStatusRequest,
-    GetMachineStatusResponse, GetSecretRequest, GetSecretResponse, Heartbeat, Hello,
-    OperationAccepted, OperationCompleted, OperationKind, OperationResult, Readiness,
-    RegisterRequest, RegisterResponse, Target, operation, operation_completed, operation_result,
-    register_request, register_response,
+    DriverState, GetMachineClassRequest, GetMachineClassResponse, GetMachineStatusResponse,
+    GetSecretRequest, GetSecretResponse, Heartbeat, Hello, OperationAccepted, OperationCompleted,
+    OperationKind, OperationResult, Readiness, RegisterRequest, RegisterResponse,
+    operation_completed, operation_result, register_request, register_response,
 };
 use ostler_sessions::{
-    ClassContent, ClassError, ClassSource, Dispatch, Lane, Principal, Providers, SecretContent,
-    SessionEvent, Sessions, SessionsOptions, StaticTokens,
+    ClassContent, ClassError, ClassSource, Principal, Providers, SecretContent, SessionEvent,
+    Sessions, SessionsOptions, StaticTokens,
 };
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -209,7 +209,7 @@ async fn session(in_flight: usize) -> (f64, Duration) {
             tokio::spawn(async move {
                 for number in 0_u64.. {
                     let began = Instant::now();
-                    sessions.call(read(&format!("{caller}-{number}"))).await;
+                    drop(sessions.call(read(&format!("{caller}-{number}"))).await);
                     trips.ended(began);
                 }
             })
@@ -225,11 +225,11 @@ async fn session(in_flight: usize) -> (f64, Duration) {
 fn read(id: &str) -> Dispatch {
     Dispatch {
         provider: PROVIDER.to_owned(),
-        operation_id: id.to_owned(),
+        id: id.to_owned(),
         idempotency_key: format!("{id}:s"),
         target: Target { uid: id.to_owned(), ..Target::default() },
         class: None,
-        request: operation::Request::GetMachineStatus(GetMachineStatusRequest::default()),
+        request: operation::Request::Status { provider_id: String::new() },
         timeout: Duration::from_mins(1),
         checkpoint: String::new(),
         adopt_by_name: false,

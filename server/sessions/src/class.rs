@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use ostler_proto::v1alpha1::MachineShape;
-
 use crate::RecordedOperation;
 
 /// A machine class at one revision.
@@ -24,6 +22,21 @@ pub struct ClassContent {
     pub labels: BTreeMap<String, String>,
     /// `MachineClass.nodeTemplate`.
     pub shape: Option<MachineShape>,
+}
+
+/// What the instance of a class looks like to the scheduler: `MachineClass.nodeTemplate`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MachineShape {
+    /// Resource name to Kubernetes quantity.
+    pub capacity: BTreeMap<String, String>,
+    /// Name of the instance type.
+    pub instance_type: String,
+    /// Region.
+    pub region: String,
+    /// Zone.
+    pub zone: String,
+    /// As in the label `kubernetes.io/arch`.
+    pub architecture: String,
 }
 
 /// The merged secret of a class: `secretRef`, then `credentialsSecretRef`, without `userData`.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ostler_api::operation::{Dispatch, Lane, Request, Target as DispatchTarget};
 use ostler_proto::legacy::infra::{DriverSide, driver_side};
 use ostler_proto::v1alpha1::{
     DeleteMachineRequest, GetMachineStatusRequest, ListMachinesRequest, Operation, RegisterRequest,
@@ -11,9 +12,9 @@ use ostler_proto::v1alpha1::{
 use prost::Message as _;
 use tokio::time::Instant;
 
-use crate::hub::{Effect, Hub, Order, Owner};
+use crate::hub::{Effect, Hub, Owner};
 use crate::record::Records;
-use crate::{Dispatch, Lane, Principal, Providers, SessionsOptions, Term};
+use crate::{Principal, Providers, SessionsOptions, Term, convert};
 
 /// Streams that drivers may have open at once.
 const STREAMS: usize = 4;
@@ -42,11 +43,7 @@ pub fn core_hears(mut data: &[u8]) {
             1 => now += Duration::from_secs(u64::from(*whom)),
             2..=4 => {
                 next += 1;
-                let order = Order {
-                    dispatch: dispatch(next, *what, *whom),
-                    class: None,
-                    stale: Vec::new(),
-                };
+                let order = convert::order(dispatch(next, *what, *whom), "fuzz");
                 drop(hub.submit(now, order, Owner::Target));
             }
             5 => hub.cancel(now, &format!("operation-{}", u32::from(*whom) % (next + 1)), "fuzz"),
@@ -73,16 +70,17 @@ pub fn core_hears(mut data: &[u8]) {
 }
 
 fn dispatch(number: u32, what: u8, whom: u8) -> Dispatch {
+    let provider_id = String::new();
     let request = match what % 3 {
-        0 => operation::Request::DeleteMachine(DeleteMachineRequest::default()),
-        1 => operation::Request::GetMachineStatus(GetMachineStatusRequest::default()),
-        _ => operation::Request::ListMachines(ListMachinesRequest::default()),
+        0 => Request::Delete { provider_id },
+        1 => Request::Status { provider_id },
+        _ => Request::List,
     };
     Dispatch {
         provider: "fuzz.ostler.dev".to_owned(),
-        operation_id: format!("operation-{number}"),
+        id: format!("operation-{number}"),
         idempotency_key: format!("{whom}:f"),
-        target: Target { uid: format!("uid-{}", whom % 8), ..Target::default() },
+        target: DispatchTarget { uid: format!("uid-{}", whom % 8), ..<_>::default() },
         class: None,
         request,
         timeout: Duration::from_mins(1),

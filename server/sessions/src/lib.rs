@@ -16,12 +16,14 @@
 //! | `gate` | how many may be connected, and how long without saying who they are |
 //! | `listen` | where drivers dial in: loopback, TLS, unix sockets; who is at the other end |
 //! | `debug` | gRPC for people: sessions, operations and frames shown, one operation by hand |
+//! | `convert` | the operations of the core as those of the wire, and answers back |
 //! | `legacy` | drivers of the first proposal, each as a session of the hub |
 //! | `shelf` | revisions of classes that drivers may still ask for |
 
 mod audit;
 mod auth;
 mod class;
+mod convert;
 mod debug;
 mod event;
 #[cfg(fuzzing)]
@@ -46,8 +48,11 @@ pub use auth::{
     AuthError, Authenticator, Peer, PeerCertificate, PeerProcess, Presented, Principal, Providers,
     StaticTokens,
 };
-pub use class::{ClassContent, ClassError, ClassSource, SecretContent};
-pub use debug::{AdminOptions, Caller, KnownMachine, OrphanDesk, Refused, Targets};
+pub use class::{ClassContent, ClassError, ClassSource, MachineShape, SecretContent};
+pub use debug::{
+    AdminOptions, Caller, KnownMachine, OrphanDesk, OrphanFate, OrphanReport, Refused,
+    ReportedHold, ReportedOrphan, Targets,
+};
 pub use event::{ProviderState, SessionEvent};
 pub use gate::{Gate, GateLayer, GateRules, Guarded, Pass};
 pub use legacy::{LegacyKind, LegacyOptions, NotALegacyKind, legacy_reasons};
@@ -55,10 +60,7 @@ pub use listen::{
     Connection, Incoming, ListenAddress, ListenError, Listeners, ServerTls, TlsError, TlsFiles,
     UnixError,
 };
-pub use operation::{
-    Dispatch, Finished, FramePart, InFlight, Lane, OperationFailure, Outcome, Progress,
-    SubmitError, TargetView, reasons,
-};
+pub use operation::{FramePart, SubmitError};
 pub use options::{Limits, SessionsOptions, Timing};
 pub use rate::{Rate, RateError};
 pub use record::RecordedOperation;

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use ostler_api::driver::OperationKind;
-use ostler_proto::v1alpha1::{ObjectRevision, Target};
+use ostler_api::operation::{ClassReference, Target};
 
 use crate::Term;
 
@@ -22,7 +22,7 @@ pub struct RecordedOperation {
     /// The object, as the API has it.
     pub target: Target,
     /// Its class, as the API has it, at the revision that the operation was sent with.
-    pub class: ObjectRevision,
+    pub class: ClassReference,
     /// Provider of that class, as written there.
     pub provider: String,
 }

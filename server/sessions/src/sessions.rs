@@ -3,19 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_proto::v1alpha1::ObjectRevision;
+use ostler_api::driver::{Certainty, ErrorCode};
+use ostler_api::operation::{Dispatch, Failure, OperationView, Outcome, Reason};
 use prometheus_client::registry::Registry;
 use tokio::sync::{broadcast, oneshot};
 use tokio::time::Instant;
 use tonic::service::Routes;
 
-use crate::hub::{Order, Owner};
+use crate::hub::{Answer, Order, Owner};
 use crate::metrics::Metrics;
 use crate::service::{self, Health};
 use crate::shell::Shell;
 use crate::{
-    Authenticator, ClassSource, Dispatch, OperationFailure, Outcome, ProviderState, SessionEvent,
-    SessionsOptions, SubmitError, TargetView, Term,
+    Authenticator, ClassSource, ProviderState, SessionEvent, SessionsOptions, SubmitError, Term,
+    convert,
 };
 
 /// All driver sessions. Cheap to clone; every clone is the same.
@@ -105,11 +106,11 @@ impl Sessions {
     /// [`Self::view`] and stays until [`Self::acknowledge`]; for 15 minutes at most, because a
     /// target may be gone by then.
     pub fn submit(&self, request: Dispatch) -> Result<(), SubmitError> {
-        self.order(request, Owner::Target)
+        self.order(convert::order(request, self.cluster_id()), Owner::Target)
     }
 
     /// What is known of the operation of the target with this UID.
-    pub fn view(&self, target_uid: &str) -> TargetView {
+    pub fn view(&self, target_uid: &str) -> OperationView {
         self.shell.with(|hub, now| hub.view(now, target_uid))
     }
 
@@ -134,18 +135,24 @@ impl Sessions {
     /// wait for the operation of their target; mutations fail if there is one. Dropping the
     /// future cancels the operation.
     pub async fn call(&self, request: Dispatch) -> Outcome {
-        self.try_call(request).await.unwrap_or_else(|refused| Outcome::Error(refused.failure()))
+        let mut order = convert::order(request, self.cluster_id());
+        let volumes = std::mem::take(&mut order.volumes);
+        let answer = self.try_call(order).await.map_err(|refused| refused.failure())?;
+        answer.and_then(|response| convert::outcome(response, volumes))
     }
 
-    /// As [`Self::call`], and tells refusals from outcomes.
-    pub(crate) async fn try_call(&self, request: Dispatch) -> Result<Outcome, SubmitError> {
-        let (answer, outcome) = oneshot::channel();
-        let operation_id = request.operation_id.clone();
-        self.order(request, Owner::Caller(answer))?;
-        let abandoned = Abandoned { sessions: self, operation_id: Some(operation_id) };
-        let outcome = outcome.await;
-        abandoned.not_any_more();
-        Ok(outcome.unwrap_or_else(|_| Outcome::Error(OperationFailure::unanswered())))
+    /// As [`Self::call`], with the answer as it came, and apart from refusals.
+    pub(crate) async fn try_call(&self, order: Order) -> Result<Answer, SubmitError> {
+        let (caller, answer) = oneshot::channel();
+        let operation_id = order.operation.operation_id.clone();
+        self.order(order, Owner::Caller(caller))?;
+        let mut abandoned = Abandoned { sessions: self, operation_id: Some(operation_id) };
+        let answer = answer.await;
+        abandoned.operation_id = None;
+        Ok(answer.unwrap_or_else(|_| {
+            let (code, message) = (ErrorCode::Unavailable, "the core stops");
+            Err(Failure::by_core(code, Reason::CoreNoSession, message, Certainty::Unknown))
+        }))
     }
 
     /// Sends nothing more from here on, and takes no new sessions. Returns once drivers have answered
@@ -169,26 +176,21 @@ impl Sessions {
         self.shell.options.timing.shutdown
     }
 
-    fn order(&self, dispatch: Dispatch, owner: Owner) -> Result<(), SubmitError> {
+    fn order(&self, mut order: Order, owner: Owner) -> Result<(), SubmitError> {
         let shell = &self.shell;
-        let class = dispatch.class.as_ref().filter(|class| !class.name.is_empty());
-        let pin = |class: &ObjectRevision| shell.shelf.pin(shell.classes.as_ref(), class);
-        let (class, stale) = class.map(pin).unwrap_or_default();
-        shell.with(|hub, now| hub.submit(now, Order { dispatch, class, stale }, owner))
+        let class = order.operation.machine_class.as_ref().filter(|class| !class.name.is_empty());
+        if let Some(class) = class {
+            (order.class, order.stale) = shell.shelf.pin(shell.classes.as_ref(), class);
+        }
+        shell.with(|hub, now| hub.submit(now, order, owner))
     }
 }
 
-/// Cancels the operation of a call that nobody waits for any more.
+/// Cancels the operation of a call whose future was dropped.
 struct Abandoned<'a> {
     sessions: &'a Sessions,
+    /// `None`: there is an answer.
     operation_id: Option<String>,
-}
-
-impl Abandoned<'_> {
-    /// There is an outcome.
-    fn not_any_more(mut self) {
-        self.operation_id = None;
-    }
 }
 
 impl Drop for Abandoned<'_> {

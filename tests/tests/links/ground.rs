@@ -5,16 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ostler_api::operation::{Dispatch, Finished, Lane, OperationView, Outcome, Request, Target};
 use ostler_driver_sdk::{
     CancellationToken, Connection, Connector, CreateMachine, DeleteMachine, Deletion, Driver,
     DriverError, DriverInfo, GetMachineStatus, Instance, ListMachines, Options, run_with,
 };
-use ostler_proto::v1alpha1::{
-    CreateMachineRequest, GetMachineStatusRequest, ListMachinesRequest, Target, operation,
-};
 use ostler_sessions::{
-    ClassContent, ClassError, ClassSource, Dispatch, Finished, Lane, Outcome, Principal, Providers,
-    SecretContent, SessionEvent, Sessions, SessionsOptions, StaticTokens, TargetView, Term, Timing,
+    ClassContent, ClassError, ClassSource, Principal, Providers, SecretContent, SessionEvent,
+    Sessions, SessionsOptions, StaticTokens, Term, Timing,
 };
 use ostler_tests::proxy::Proxy;
 use tokio::net::TcpListener;
@@ -94,7 +92,7 @@ impl Ground {
 
     pub(crate) async fn outcome(&mut self, uid: &str) -> Finished {
         loop {
-            if let TargetView::Finished(finished) = self.sessions.view(uid) {
+            if let OperationView::Finished(finished) = self.sessions.view(uid) {
                 return finished;
             }
             let ready = |event: &SessionEvent| matches!(event, SessionEvent::OutcomeReady { target_uid, .. } if target_uid == uid);
@@ -103,20 +101,14 @@ impl Ground {
     }
 
     pub(crate) async fn list(&self, id: &str) -> Outcome {
-        let request = operation::Request::ListMachines(ListMachinesRequest::default());
-        self.sessions.call(dispatch(PROVIDER, id, "class", request)).await
+        self.sessions.call(dispatch(PROVIDER, id, "class", Request::List)).await
     }
 }
 
-pub(crate) fn dispatch(
-    provider: &str,
-    id: &str,
-    uid: &str,
-    request: operation::Request,
-) -> Dispatch {
+pub(crate) fn dispatch(provider: &str, id: &str, uid: &str, request: Request) -> Dispatch {
     Dispatch {
         provider: provider.to_owned(),
-        operation_id: id.to_owned(),
+        id: id.to_owned(),
         idempotency_key: format!("{uid}:x"),
         target: Target { uid: uid.to_owned(), name: uid.to_owned(), ..Target::default() },
         class: None,
@@ -129,12 +121,12 @@ pub(crate) fn dispatch(
 }
 
 pub(crate) fn create(id: &str, uid: &str) -> Dispatch {
-    let request = operation::Request::CreateMachine(CreateMachineRequest::default());
+    let request = Request::Create { user_data: None, provider_id: String::new() };
     dispatch(PROVIDER, id, uid, request)
 }
 
 pub(crate) fn status(provider: &str, id: &str) -> Dispatch {
-    let request = operation::Request::GetMachineStatus(GetMachineStatusRequest::default());
+    let request = Request::Status { provider_id: String::new() };
     dispatch(provider, id, id, request)
 }
 

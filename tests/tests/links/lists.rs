@@ -1,7 +1,6 @@
 //! Long lists over real connections.
 
-use ostler_proto::v1alpha1::operation_result::Response;
-use ostler_sessions::{Outcome, reasons};
+use ostler_api::operation::{Outcome, Reason, Success};
 use ostler_tests::proxy::Flow;
 
 use crate::ground::{Ground, PROVIDER, Patient};
@@ -9,10 +8,10 @@ use crate::ground::{Ground, PROVIDER, Patient};
 const MANY: usize = 20_000;
 
 fn assert_whole(outcome: &Outcome, id_bytes: usize) {
-    let Outcome::Result(Response::ListMachines(list)) = outcome else { panic!("no list") };
+    let Ok(Success::Listed(list)) = outcome else { panic!("no list") };
     let filler = "x".repeat(id_bytes);
-    assert_eq!((list.machines.len(), list.pages), (MANY, 0));
-    for (index, machine) in list.machines.iter().enumerate() {
+    assert_eq!(list.len(), MANY);
+    for (index, machine) in list.iter().enumerate() {
         assert_eq!(machine.provider_id, format!("links:///{index}-{filler}"));
     }
 }
@@ -46,8 +45,8 @@ async fn a_list_that_is_cut_off_in_the_middle_is_an_error_and_never_a_short_list
         ground.proxy.cut();
     };
     let (outcome, ()) = tokio::join!(ground.list("op-1"), cut);
-    let Outcome::Error(failure) = outcome else { panic!("a list that was cut off") };
-    assert_eq!(failure.reason, reasons::SESSION_LOST);
+    let Err(failure) = outcome else { panic!("a list that was cut off") };
+    assert_eq!(failure.reason, Reason::CoreSessionLost);
     ground.ready(PROVIDER).await;
     assert_whole(&ground.list("op-2").await, 200);
     end.cancel();
@@ -59,7 +58,7 @@ async fn f11_an_answer_that_no_frame_can_carry_is_an_error_and_the_session_lives
     let driver = Patient { listed: 2, id_bytes: 100_000, ..Patient::of(PROVIDER) };
     let end = driver.run(ground.proxy.address());
     ground.ready(PROVIDER).await;
-    let Outcome::Error(failure) = ground.list("op-1").await else { panic!("a list") };
+    let Err(failure) = ground.list("op-1").await else { panic!("a list") };
     assert_eq!((failure.code.name(), failure.reason.as_str()), ("Internal", "FRAME_TOO_LARGE"));
     assert!(ground.sessions.providers()[0].ready);
     end.cancel();

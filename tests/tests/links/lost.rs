@@ -3,15 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ostler_proto::v1alpha1::operation_result::Response;
-use ostler_sessions::Outcome;
+use ostler_api::operation::{Outcome, Success};
 use ostler_tests::proxy::Flow;
 
 use crate::ground::{Ground, PROVIDER, Patient, create, status};
 
 pub(crate) fn assert_created(outcome: &Outcome, uid: &str) {
-    let Outcome::Result(Response::CreateMachine(created)) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(created.machine.as_ref().unwrap().provider_id, format!("links:///{uid}"));
+    let Ok(Success::Created(created)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(created.provider_id, format!("links:///{uid}"));
 }
 
 #[tokio::test]
@@ -97,7 +96,7 @@ async fn f09_a_slow_link_costs_time_and_nothing_else() {
     ground.ready(PROVIDER).await;
     for number in 0..10 {
         let outcome = ground.sessions.call(status(PROVIDER, &format!("op-{number}"))).await;
-        assert!(matches!(&outcome, Outcome::Error(it) if it.code.name() == "NotFound"));
+        assert!(matches!(&outcome, Err(it) if it.code.name() == "NotFound"));
     }
     end.cancel();
 }

@@ -1,12 +1,12 @@
 //! A driver that reads nothing.
 
+use ostler_api::operation::{self, OperationView, UserData};
 use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
 use ostler_proto::v1alpha1::register_request::Frame;
 use ostler_proto::v1alpha1::{
-    BootstrapData, CreateMachineRequest, DriverState, Heartbeat, Hello, OperationKind, Readiness,
-    RegisterRequest, operation,
+    DriverState, Heartbeat, Hello, OperationKind, Readiness, RegisterRequest,
 };
-use ostler_sessions::{Limits, Outcome, TargetView};
+use ostler_sessions::Limits;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Request;
@@ -67,11 +67,9 @@ async fn f10_a_driver_that_reads_nothing_costs_little_and_holds_nobody_up() {
     ground.ready(PROVIDER).await;
 
     for number in 0..200 {
-        let user_data = vec![0; 256 << 10];
-        let bootstrap = Some(BootstrapData { user_data, ..BootstrapData::default() });
-        let create = CreateMachineRequest { bootstrap, ..CreateMachineRequest::default() };
+        let user_data = Some(UserData::new(vec![0; 256 << 10]));
         let (id, uid) = (format!("op-{number}"), format!("uid-{number}"));
-        let request = operation::Request::CreateMachine(create);
+        let request = operation::Request::Create { user_data, provider_id: String::new() };
         ground.sessions.submit(dispatch(PROVIDER, &id, &uid, request)).unwrap();
     }
     // 50 MB are wanted of it; it was sent what it may leave unread, and all else waits in the queue,
@@ -84,13 +82,13 @@ async fn f10_a_driver_that_reads_nothing_costs_little_and_holds_nobody_up() {
 
     for number in 0..100 {
         let outcome = ground.sessions.call(status(OTHER, &format!("s-{number}"))).await;
-        assert!(matches!(&outcome, Outcome::Error(it) if it.code.name() == "NotFound"));
+        assert!(matches!(&outcome, Err(it) if it.code.name() == "NotFound"));
     }
     ground.gone(PROVIDER).await;
     let most = u64::try_from(window).unwrap() + PIPES;
     assert!(ground.proxy.bytes_down() <= most, "{} bytes", ground.proxy.bytes_down());
     // What was sent is unknown or comes back; what was not sent waits for a driver that reads.
-    assert!(matches!(ground.sessions.view("uid-199"), TargetView::InFlight(_)));
+    assert!(matches!(ground.sessions.view("uid-199"), OperationView::InFlight(_)));
     drop(unread);
     talking.abort();
     end.cancel();

@@ -8,21 +8,16 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use ostler_api::MachineClass;
 use ostler_api::driver::OperationKind;
-use ostler_api::names;
 use ostler_lifecycle::digest;
-use ostler_lifecycle::hot_update::{ClassReview, Question, ReviewView};
+use ostler_lifecycle::hot_update::{Question, ReviewView};
 use ostler_lifecycle::machine::review_failed;
+use ostler_lifecycle::operation::{self, Dispatch, Request, Success, Target};
 use ostler_lifecycle::snapshot::{ClassFacts, DriverFacts, DriverView};
-use ostler_proto::v1alpha1::operation_result::Response;
-use ostler_proto::v1alpha1::{
-    ObjectRevision, Target, ValidateClassRequest, ValidateClassResponse, operation,
-};
-use ostler_sessions::{Dispatch, Lane as OperationLane, Outcome as Answer, Sessions};
+use ostler_sessions::Sessions;
 use tracing::{info, warn};
 
 use super::answers::{Answers, Asked};
 use crate::events::{Occurrence, Recorder, Severity};
-use crate::machine::refused;
 use crate::queue::{Lane, Outcome, Queue};
 use crate::settings::Settings;
 use crate::stores::Stores;
@@ -124,7 +119,7 @@ impl Reviewer {
             return Outcome::Done;
         };
         let answer = self.sessions.call(dispatch(&class, &asked.question)).await;
-        let (view, again) = judged(&answer, asked.failures);
+        let (view, again) = judged(answer, asked.failures);
         let failures = if again.is_some() { asked.failures.saturating_add(1) } else { 0 };
         let said = asked.view != view && key.old_digest.is_empty();
         let kept = Asked { question: asked.question, view: view.clone(), failures };
@@ -172,48 +167,23 @@ impl Reviewer {
 
 fn dispatch(class: &MachineClass, question: &Question) -> Dispatch {
     let facts = ClassFacts::of(class);
-    let namespace = class.metadata.namespace.clone().unwrap_or_default();
-    let operation_id = uuid::Uuid::new_v4().to_string();
-    let validate = ValidateClassRequest {
-        provider_spec_json: facts.provider_spec,
-        old_provider_spec_json: question.old_spec.clone(),
+    let id = uuid::Uuid::new_v4().to_string();
+    let request = Request::Validate {
+        spec_json: facts.provider_spec.clone(),
+        old_spec_json: question.old_spec.clone(),
     };
     Dispatch {
-        provider: facts.provider,
-        idempotency_key: operation_id.clone(),
-        operation_id,
-        target: Target {
-            kind: names::MACHINE_CLASS.to_owned(),
-            namespace: namespace.clone(),
-            name: facts.name.clone(),
-            uid: class.metadata.uid.clone().unwrap_or_default(),
-        },
-        class: Some(ObjectRevision { namespace, name: facts.name, revision: facts.revision }),
-        request: operation::Request::ValidateClass(validate),
-        timeout: TIME,
-        checkpoint: String::new(),
-        adopt_by_name: false,
-        lane: OperationLane::User,
+        idempotency_key: id.clone(),
+        lane: operation::Lane::User,
+        ..facts.dispatch(id, Target::of_class(class), request, TIME)
     }
 }
 
 /// What an answer is, and when to ask again if it is none.
-fn judged(answer: &Answer, failures: i32) -> (ReviewView, Option<Duration>) {
+fn judged(answer: operation::Outcome, failures: i32) -> (ReviewView, Option<Duration>) {
     match answer {
-        Answer::Result(Response::ValidateClass(response)) => {
-            (ReviewView::Known(review(response)), None)
-        }
-        Answer::Result(_) => (ReviewView::NoAnswer, None),
-        Answer::Error(failure) => review_failed(&refused(failure), failures),
-    }
-}
-
-fn review(response: &ValidateClassResponse) -> ClassReview {
-    let violations = response.violations.iter();
-    ClassReview {
-        violations: violations.map(|one| (one.path.clone(), one.description.clone())).collect(),
-        hot: response.change_is_hot_updatable,
-        fixed_paths: response.not_hot_updatable_paths.clone(),
-        warnings: response.warnings.clone(),
+        Ok(Success::Reviewed(review)) => (ReviewView::Known(review), None),
+        Ok(_) => (ReviewView::NoAnswer, None),
+        Err(failure) => review_failed(&failure, failures),
     }
 }

@@ -8,8 +8,6 @@ mod send_away;
 mod token;
 mod volumes;
 
-pub(crate) use operation::refused;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +16,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use ostler_api::Machine;
 use ostler_lifecycle::machine::plan;
-use ostler_lifecycle::operation::{Dispatch, OperationView, Request};
+use ostler_lifecycle::operation::{Dispatch, OperationView};
 use ostler_lifecycle::orphans::calls_for_a_look;
 use ostler_lifecycle::plan::{Action, Event, Need, Next, Plan};
 use ostler_lifecycle::record::record;
@@ -262,11 +260,9 @@ impl Machines {
     fn send(&self, snapshot: &Snapshot, plan: &Plan) -> Option<Outcome> {
         let uid = snapshot.machine.uid();
         if let Some(id) = &plan.cancel {
-            self.memory.keep_cancelled(uid, id);
             self.sessions.cancel(id, "not wanted any more");
         }
         if let Some(id) = &plan.acknowledge {
-            self.memory.drop_cancelled(uid);
             self.memory.drop_refused(uid);
             self.metrics.answered(&snapshot.operation);
             self.ask_for_a_look(snapshot);
@@ -288,16 +284,8 @@ impl Machines {
 
     fn submit(&self, machine: &Machine, dispatch: &Dispatch) -> Option<Outcome> {
         let (kind, id) = (dispatch.kind(), dispatch.id.as_str());
-        let submitted = self.sessions.submit(operation::submission(
-            machine,
-            dispatch,
-            self.sessions.cluster_id(),
-        ));
         let (uid, machine) = (machine.uid(), machine.name());
-        if let Request::VolumeIds { specs } = &dispatch.request {
-            self.memory.keep_asked_volumes(uid, specs.keys().cloned().collect());
-        }
-        let refused = match submitted {
+        let refused = match self.sessions.submit(dispatch.clone()) {
             Ok(()) => {
                 debug!(machine, %kind, operation = id, "handed to the driver");
                 return None;

@@ -44,8 +44,9 @@ impl Machines {
         let node = self.node_of(&machine, &target).await;
         let now = (self.clock.0)();
         let provider = content.map(|class| self.settings.driver_name(class.provider()));
-        let (sessions, uid) = (&self.sessions, machine.uid());
-        let mut known = operation::view(sessions, &self.memory, uid, provider, now);
+        let uid = machine.uid();
+        let view = self.sessions.view(uid);
+        let mut known = operation::of_machine(view, &self.memory, uid, provider);
         self.not_of_another(&machine, &mut known);
         let expected = known == OperationView::Idle && self.may_come_back(&machine);
         let mut operation = if expected { OperationView::Expected } else { known };
@@ -237,7 +238,7 @@ impl Machines {
 
     /// Name of another machine with the provider id that this one has or is about to get.
     fn other_holder(&self, machine: &Machine, operation: &mut OperationView) -> Option<String> {
-        let reported = operation::reported(operation).filter(|it| !it.provider_id.is_empty());
+        let reported = operation.reported().filter(|it| !it.provider_id.is_empty());
         let (id, uid) = match &reported {
             Some(record) => (record.provider_id.as_str(), record.machine_uid.as_str()),
             None => (machine.provider_id()?, ""),
@@ -248,7 +249,7 @@ impl Machines {
     /// Takes the Node out of a report that is another machine's: what a driver says of its own
     /// instance drains and deletes no Node of somebody else.
     fn not_of_another(&self, machine: &Machine, operation: &mut OperationView) {
-        let record = operation::reported(operation).filter(|it| !it.node_name.is_empty());
+        let record = operation.reported().filter(|it| !it.node_name.is_empty());
         let Some(record) = record else { return };
         if let Some(other) = self.stores.other_with_node(machine, &record.node_name) {
             let (name, node) = (machine.name(), record.node_name.escape_debug());

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use ostler_api::Machine;
+use ostler_lifecycle::operation::OperationView;
 use ostler_lifecycle::orphans::{Claims, Keep, Listed, Namesake, Orphan, judge, namesake};
-use ostler_sessions::TargetView;
 
 use super::Orphans;
 use crate::stores::MachineIndex;
@@ -52,7 +52,8 @@ impl Orphans {
             same_uid: has(MachineIndex::Uid, &listed.machine_uid),
             same_provider_id: has(MachineIndex::ProviderId, &listed.provider_id),
             namesake,
-            busy: self.sessions.view(&listed.identity().target_uid(provider)) != TargetView::Idle,
+            busy: self.sessions.view(&listed.identity().target_uid(provider))
+                != OperationView::Idle,
             paused,
         }
     }

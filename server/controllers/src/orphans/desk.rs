@@ -11,8 +11,9 @@ use kube::{Api, Client, Resource as _};
 use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
 use ostler_lifecycle::orphans::hold::{Data, led_by};
 use ostler_lifecycle::orphans::{Hold, Mode, OrphanEvent, Rules, Suspected, kept};
-use ostler_proto::v1alpha1::{ListOrphansResponse, OrphanFate, OrphanHold, OrphanInfo};
-use ostler_sessions::{OrphanDesk, Refused};
+use ostler_sessions::{
+    OrphanDesk, OrphanFate, OrphanReport, Refused, ReportedHold, ReportedOrphan,
+};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
@@ -160,7 +161,7 @@ impl Desk {
         classes.iter().map(|it| self.settings.driver_name(it.provider()).to_owned()).collect()
     }
 
-    async fn listed(&self, provider: &str) -> Result<ListOrphansResponse, Refused> {
+    async fn listed(&self, provider: &str) -> Result<OrphanReport, Refused> {
         let data = self.change(|_| false).await.map_err(unavailable)?;
         let (hold, rules) = (Hold::of(&data), &self.settings.orphans);
         let wanted = |name: &str| provider.is_empty() || provider == name;
@@ -170,7 +171,7 @@ impl Desk {
             .into_iter()
             .filter(|name| wanted(name) && !seen.get(name).is_some_and(|it| it.complete))
             .collect();
-        let mut all: Vec<(Duration, OrphanInfo)> = Vec::new();
+        let mut all: Vec<(Duration, ReportedOrphan)> = Vec::new();
         for (name, seen) in seen.iter().filter(|(name, _)| wanted(name)) {
             let fate = |one: &Suspected| fate(one, rules, hold.as_ref(), seen.names_only);
             let info = |one: &Suspected| (one.since, info(name, one, uptime, fate(one)));
@@ -178,12 +179,11 @@ impl Desk {
         }
         all.sort_by_key(|(since, _)| *since);
         let orphans = all.into_iter().map(|(_, info)| info).collect();
-        Ok(ListOrphansResponse {
+        Ok(OrphanReport {
             orphans,
-            hold: hold.map(|Hold { since, reason }| OrphanHold { since, reason }),
+            hold: hold.map(|Hold { since, reason }| ReportedHold { since, reason }),
             report_only: rules.mode == Mode::Report,
             not_listed,
-            ..ListOrphansResponse::default()
         })
     }
 
@@ -249,15 +249,15 @@ fn info(
     one: &Suspected,
     uptime: Duration,
     (fate, kept): (OrphanFate, String),
-) -> OrphanInfo {
-    OrphanInfo {
+) -> ReportedOrphan {
+    ReportedOrphan {
         provider: provider.to_owned(),
         provider_ids: one.orphan.provider_ids.clone(),
         machine_name: one.orphan.machine_name.clone(),
         machine_uid: one.orphan.machine_uid().to_owned(),
         machine_class: one.orphan.class.clone(),
-        known_for: uptime.saturating_sub(one.since).try_into().ok(),
-        fate: fate.into(),
+        known_for: uptime.saturating_sub(one.since),
+        fate,
         failures: one.failures,
         kept,
     }
@@ -274,7 +274,7 @@ fn unavailable(failure: WriteError) -> Refused {
 }
 
 impl OrphanDesk for Desk {
-    fn list(&self, provider: String) -> BoxFuture<'_, Result<ListOrphansResponse, Refused>> {
+    fn list(&self, provider: String) -> BoxFuture<'_, Result<OrphanReport, Refused>> {
         Box::pin(async move { self.listed(&provider).await })
     }
 

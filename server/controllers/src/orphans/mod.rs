@@ -18,11 +18,12 @@ use futures::{StreamExt, stream};
 use kube::Resource;
 use ostler_api::driver::{ErrorCode, OperationKind};
 use ostler_api::{Machine, MachineClass};
+use ostler_lifecycle::operation::Failure;
 use ostler_lifecycle::orphans::{
     Duplicate, Hold, Keep, Kept, Kind, Listed, Look, MOST_AT_ONCE, Orphan, OrphanEvent, Watchlist,
     duplicates, kept,
 };
-use ostler_sessions::{OperationFailure, Sessions};
+use ostler_sessions::Sessions;
 use tracing::{info, warn};
 
 pub(crate) use desk::{Desk, DeskParts};
@@ -88,7 +89,7 @@ struct Ledger {
 struct Lists {
     /// Each is complete.
     listed: Vec<(Arc<MachineClass>, Vec<Listed>)>,
-    failed: Vec<(Arc<MachineClass>, OperationFailure)>,
+    failed: Vec<(Arc<MachineClass>, Failure)>,
 }
 
 /// Who lists the instances of a provider.
@@ -417,7 +418,7 @@ impl Orphans {
         }
     }
 
-    fn list_failed(&self, provider: &str, class: &MachineClass, failure: &OperationFailure) {
+    fn list_failed(&self, provider: &str, class: &MachineClass, failure: &Failure) {
         if failure.code == ErrorCode::Unimplemented {
             return;
         }

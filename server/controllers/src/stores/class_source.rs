@@ -1,12 +1,11 @@
 //! Classes and secrets for drivers, and what is written down of their operations, from the mirrors.
 
-use ostler_api::names;
 use ostler_lifecycle::class::uses_class;
+use ostler_lifecycle::operation::{ClassReference, Target};
 use ostler_lifecycle::snapshot::ClassFacts;
-use ostler_proto::v1alpha1::{MachineShape, ObjectRevision, Target};
 use ostler_sessions::{
-    ClassContent, ClassError, ClassSource, KnownMachine, RecordedOperation, SecretContent, Targets,
-    Term, async_trait,
+    ClassContent, ClassError, ClassSource, KnownMachine, MachineShape, RecordedOperation,
+    SecretContent, Targets, Term, async_trait,
 };
 use serde_json::Value;
 
@@ -102,13 +101,8 @@ impl ClassSource for StoreClassSource {
                 order: intent.order.unwrap_or_default(),
                 number: u64::try_from(intent.term).ok()?,
             },
-            target: Target {
-                kind: names::MACHINE.to_owned(),
-                namespace: namespace.clone(),
-                name: machine.name().to_owned(),
-                uid: machine.uid().to_owned(),
-            },
-            class: ObjectRevision {
+            target: Target::of_machine(&machine),
+            class: ClassReference {
                 namespace,
                 name: name.to_owned(),
                 revision: intent.class_revision.unwrap_or_default(),
@@ -125,7 +119,7 @@ impl Targets for StoreClassSource {
 
     fn machine(&self, namespace: &str, name: &str) -> Option<KnownMachine> {
         let machine = self.stores.machines.get(&ObjectName::new(namespace, name))?;
-        let class = ObjectRevision {
+        let class = ClassReference {
             namespace: namespace.to_owned(),
             name: machine.spec.class.name.clone(),
             revision: String::new(),

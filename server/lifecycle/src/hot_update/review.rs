@@ -1,8 +1,7 @@
 //! What the driver says of a class and of an edit of it, before any instance is touched.
 
-use std::fmt::Write as _;
-
 use ostler_api::machine::WaitReason;
+pub use ostler_api::operation::ClassReview;
 
 /// What a driver is asked about a class. The answer is the same for every Machine with the same
 /// last applied spec, so it is asked once for all of them.
@@ -15,47 +14,6 @@ pub struct Question {
     pub old_spec: String,
     /// Name and version of the driver that is asked.
     pub driver: String,
-}
-
-/// The answer.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ClassReview {
-    /// What is wrong with the class: paths, and why.
-    pub violations: Vec<(String, String)>,
-    /// Whether the change can reach a running instance. Of no meaning without an old spec.
-    pub hot: bool,
-    /// Paths that stand in the way of it.
-    pub fixed_paths: Vec<String>,
-    /// Allowed, but worth a word.
-    pub warnings: Vec<String>,
-}
-
-/// How many paths a message names.
-const MOST_PATHS: usize = 10;
-
-impl ClassReview {
-    /// What is wrong, for people; empty if nothing is.
-    pub fn complaint(&self) -> String {
-        let all = self.violations.iter().map(|(path, why)| format!("{path}: {why}"));
-        listed(all, self.violations.len())
-    }
-
-    /// Why the change cannot reach a running instance, for people.
-    pub fn refusal(&self) -> String {
-        if self.fixed_paths.is_empty() {
-            return "the driver does not change this on a running instance".to_owned();
-        }
-        let paths = listed(self.fixed_paths.iter().cloned(), self.fixed_paths.len());
-        format!("{paths} cannot be changed on a running instance")
-    }
-}
-
-fn listed(items: impl Iterator<Item = String>, count: usize) -> String {
-    let mut text = items.take(MOST_PATHS).collect::<Vec<_>>().join("; ");
-    if count > MOST_PATHS {
-        let _infallible = write!(text, "; and {} more", count - MOST_PATHS);
-    }
-    text
 }
 
 /// What is known of the answer to the [`Question`] of a Machine.
@@ -77,20 +35,4 @@ pub enum ReviewView {
     NoAnswer,
     /// The answer.
     Known(ClassReview),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refusal_names_the_paths_and_not_endlessly_many() {
-        let paths = |count: usize| ClassReview {
-            fixed_paths: (0..count).map(|index| format!("p{index}")).collect(),
-            ..ClassReview::default()
-        };
-        assert_eq!(paths(2).refusal(), "p0; p1 cannot be changed on a running instance");
-        assert!(paths(15).refusal().contains("p9; and 5 more"), "{}", paths(15).refusal());
-        assert!(!paths(0).refusal().is_empty());
-    }
 }

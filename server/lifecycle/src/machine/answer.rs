@@ -89,8 +89,9 @@ pub(crate) fn is_own_create(
 /// gone before there is an answer.
 fn keep_early_checkpoint(pass: &mut Pass<'_>) {
     let OperationView::InFlight(flight) = &pass.snap.operation else { return };
-    if flight.kind.is_mutation() && !flight.checkpoint.is_empty() {
-        pass.status.last_known_state = Some(flight.checkpoint.clone());
+    let said = flight.progress.as_ref().map(|progress| &progress.checkpoint);
+    if let Some(checkpoint) = said.filter(|it| flight.kind.is_mutation() && !it.is_empty()) {
+        pass.status.last_known_state = Some(checkpoint.clone());
     }
 }
 
@@ -131,6 +132,8 @@ fn succeeded(pass: &mut Pass<'_>, success: &Success, state: State) -> State {
             pass.volume_ids = Some(ids.clone());
             state
         }
+        // Never asked on behalf of a Machine.
+        Success::Listed(_) | Success::Reviewed(_) => state,
     }
 }
 

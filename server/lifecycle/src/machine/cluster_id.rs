@@ -1,10 +1,8 @@
 //! The instance of the Machine's own provider id carries a cluster id that this core does not know:
 //! the cluster moved, or was restored, and nobody told the core. It is said, and nothing is made.
 
-use ostler_api::driver::reason;
-
 use super::pass::Pass;
-use crate::operation::Failure;
+use crate::operation::{Failure, Reason};
 
 /// The failure in the words for that; `None`: it is another one. What has only the name of the
 /// Machine is never called its own.
@@ -20,6 +18,6 @@ pub(crate) fn changed(pass: &Pass<'_>, failure: &Failure) -> Option<Failure> {
          stop its old core, and start this one with --previous-cluster-ids {theirs}",
         cluster.own
     );
-    let reason = reason::CORE_CLUSTER_ID_CHANGED.to_owned();
+    let reason = Reason::CoreClusterIdChanged.into();
     Some(Failure { reason, message, ..failure.clone() })
 }

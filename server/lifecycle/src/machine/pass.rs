@@ -23,7 +23,7 @@ use super::{
 use crate::{
     hot_update::RoomUse,
     node,
-    operation::{Dispatch, Failure, InstanceRecord, OperationView, Request},
+    operation::{Dispatch, Failure, InstanceRecord, Lane, OperationView, Request, Target},
     plan::{
         Action, Event, EventReason, MachinePatch, Need, Next, NodePatch, NodeStatusPatch, Plan,
     },
@@ -274,12 +274,12 @@ impl<'a> Pass<'a> {
     /// Asks for the instance, beside everything else that the pass does.
     pub(crate) fn ask_status(&mut self, class: &ClassFacts) {
         let provider_id = self.provider_id().unwrap_or_default().to_owned();
-        self.dispatch = Some(self.dispatch_of(class, Request::Status { provider_id }, 1));
+        self.dispatch = Some(self.dispatch_of(class, Request::Status { provider_id }));
     }
 
     /// Asks what the infrastructure calls these volumes, beside everything else that the pass does.
     pub(crate) fn ask_volume_ids(&mut self, class: &ClassFacts, specs: BTreeMap<String, String>) {
-        self.dispatch = Some(self.dispatch_of(class, Request::VolumeIds { specs }, 1));
+        self.dispatch = Some(self.dispatch_of(class, Request::VolumeIds { specs }));
     }
 
     /// Sends a mutation, and writes down before that it will be sent.
@@ -296,16 +296,18 @@ impl<'a> Pass<'a> {
             | Request::Update { .. }
             | Request::Delete { .. }
             | Request::Status { .. }
-            | Request::VolumeIds { .. } => None,
+            | Request::VolumeIds { .. }
+            | Request::List
+            | Request::Validate { .. } => None,
         };
-        let dispatch = self.dispatch_of(class, request, attempt);
+        let dispatch = self.dispatch_of(class, request);
         self.status.operation = Some(OperationIntent {
             id: dispatch.id.clone(),
             kind: kind.into(),
             idempotency_key: dispatch.idempotency_key.clone(),
             class_revision: Some(class.revision.clone()),
             spec_digest: Some(class.spec_digest.clone()),
-            term: dispatch.term,
+            term: self.snap.term,
             order: Some(self.snap.order.clone()).filter(|order| !order.is_empty()),
             attempt,
             started_at: Some(self.now()),
@@ -316,20 +318,14 @@ impl<'a> Pass<'a> {
         Turn::Rest(Next::OnChange)
     }
 
-    fn dispatch_of(&self, class: &ClassFacts, request: Request, attempt: i32) -> Dispatch {
-        let kind = request.kind();
+    fn dispatch_of(&self, class: &ClassFacts, request: Request) -> Dispatch {
+        let (id, kind) = (self.snap.fresh.operation_id.clone(), request.kind());
         Dispatch {
-            id: self.snap.fresh.operation_id.clone(),
             idempotency_key: idempotency_key(self.machine.uid(), kind, class),
-            class_name: class.name.clone(),
-            class_revision: class.revision.clone(),
-            provider: class.provider.clone(),
-            term: self.snap.term,
-            attempt,
-            timeout: timeout(kind),
             adopt_by_name: self.snap.settings.adopts_by_name(class),
             checkpoint: self.status.last_known_state.clone().unwrap_or_default(),
-            request,
+            lane: Lane::User,
+            ..class.dispatch(id, Target::of_machine(self.machine), request, timeout(kind))
         }
     }
 
@@ -382,13 +378,14 @@ impl<'a> Pass<'a> {
                 return Turn::Rest(Next::OnChange);
             }
         };
-        let until = after(flight.since, WORTH_SAYING);
+        let until = after(self.snap.now, WORTH_SAYING.saturating_sub(flight.age));
         if self.snap.now < until {
             return Turn::Rest(Next::Wait { reason: WaitReason::DriverWorking, until });
         }
         let verb = flight.kind.name();
         if flight.stalled {
-            let last = flight.progress.as_deref().unwrap_or("nothing");
+            let last = flight.progress.as_ref().map(ToString::to_string);
+            let last = last.as_deref().unwrap_or("nothing");
             let message = format!("{verb}: the driver last said {last}");
             return self.wait(WaitReason::DriverStalled, Some(message), None);
         }

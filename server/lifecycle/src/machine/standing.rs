@@ -75,6 +75,7 @@ mod tests {
     fn finished(id: &str, key: &str, kind: OperationKind) -> OperationView {
         OperationView::Finished(Finished {
             id: id.into(),
+            provider: String::new(),
             kind,
             idempotency_key: key.into(),
             outcome: Ok(Success::Deleted { was_absent: false }),
@@ -85,13 +86,13 @@ mod tests {
     fn in_flight() -> OperationView {
         OperationView::InFlight(InFlight {
             id: "9".into(),
+            provider: String::new(),
             kind: OperationKind::GetMachineStatus,
             idempotency_key: "u:s".into(),
-            since: jiff::Timestamp::UNIX_EPOCH,
+            age: std::time::Duration::ZERO,
             cancelled: false,
             progress: None,
             stalled: false,
-            checkpoint: String::new(),
         })
     }
 

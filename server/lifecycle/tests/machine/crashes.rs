@@ -4,7 +4,7 @@ use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind as Kind},
     machine::{MachinePhase, MachineStep, WaitReason},
 };
-use ostler_lifecycle::operation::OperationView;
+use ostler_lifecycle::operation::{OperationView, Progress};
 
 use crate::world::World;
 
@@ -159,7 +159,7 @@ fn a_checkpoint_of_a_running_create_is_kept_and_comes_with_the_next_one_after_a_
     world.pass();
     let OperationView::InFlight(flight) = &mut world.operation else { panic!("nothing in flight") };
     assert_eq!(flight.kind, Kind::CreateMachine);
-    flight.checkpoint = "disk-1".to_owned();
+    flight.progress = Some(Progress { checkpoint: "disk-1".to_owned(), ..<_>::default() });
     world.pass();
     assert_eq!(world.status().last_known_state.as_deref(), Some("disk-1"));
     world.lose_operation();
@@ -180,7 +180,7 @@ fn a_driver_that_has_said_nothing_for_long_is_named_as_what_is_waited_for() {
     for stalled in [true, false] {
         let OperationView::InFlight(flight) = &mut world.operation else { panic!() };
         flight.stalled = stalled;
-        flight.progress = Some("Boot".to_owned());
+        flight.progress = Some(Progress { stage: "Boot".to_owned(), ..<_>::default() });
         world.pass();
         let waits = world.status().waiting_for.unwrap();
         assert_eq!(waits.reason == WaitReason::DriverStalled, stalled);

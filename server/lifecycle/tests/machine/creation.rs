@@ -101,7 +101,7 @@ fn a_create_that_may_have_happened_is_looked_up_before_it_is_repeated() {
     world.answer();
     world.pass();
     assert_eq!(world.count(Kind::CreateMachine), 2, "the driver said that there is none");
-    assert_eq!(world.sent.last().unwrap().attempt, 2);
+    assert_eq!(world.status().operation.unwrap().attempt, 2);
     assert_eq!(world.sent.last().unwrap().idempotency_key, world.sent[1].idempotency_key);
 }
 
@@ -142,7 +142,7 @@ fn a_driver_that_was_cut_off_is_asked_again_as_soon_as_it_is_back() {
     let mut world = World::new();
     world.pass();
     world.reply(Err(Failure {
-        reason: ostler_api::driver::reason::CORE_SESSION_LOST.to_owned(),
+        reason: ostler_api::operation::Reason::CoreSessionLost.into(),
         ..Failure::new(ErrorCode::Unavailable, Certainty::Unknown, "session lost")
     }));
     let plan = world.pass();

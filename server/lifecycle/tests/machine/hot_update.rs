@@ -1,10 +1,11 @@
 use ostler_api::{
-    driver::{Certainty, ErrorCode, OperationKind as Kind, reason},
+    driver::{Certainty, ErrorCode, OperationKind as Kind},
     machine::{
         HotUpdateState, MachineConditionType, MachineOperationType, MachineState, MachineStep,
         WaitReason,
     },
     names,
+    operation::Reason,
 };
 use ostler_lifecycle::{
     operation::{Failure, Request},
@@ -143,7 +144,7 @@ fn a_class_edited_during_the_update_is_applied_next() {
 fn refused() -> World {
     let mut world = updating();
     world.reply(Err(Failure {
-        reason: reason::NOT_HOT_UPDATABLE.to_owned(),
+        reason: Reason::NotHotUpdatable.into(),
         violations: vec![("size".to_owned(), "needs a new instance".to_owned())],
         ..Failure::new(ErrorCode::FailedPrecondition, Certainty::NotApplied, "not hot")
     }));
@@ -200,7 +201,7 @@ fn a_refusal_after_a_half_update_does_not_hide_the_half_update() {
     edit(&mut world, r#"{"size":2}"#);
     world.pass();
     world.reply(Err(Failure {
-        reason: reason::NOT_HOT_UPDATABLE.to_owned(),
+        reason: Reason::NotHotUpdatable.into(),
         ..Failure::new(ErrorCode::FailedPrecondition, Certainty::NotApplied, "not hot")
     }));
     world.settle();

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use ostler_api::driver::{Certainty, ErrorCode, OperationKind as Kind, reason};
+use ostler_api::driver::{Certainty, ErrorCode, OperationKind as Kind};
 use ostler_api::machine::{MachinePhase, MachineStep};
+use ostler_api::operation::Reason;
 use ostler_lifecycle::machine::{First, Move, rule};
 use ostler_lifecycle::operation::{Failure, OperationView};
 
@@ -134,15 +135,15 @@ fn every_row_of_the_table_is_what_a_machine_does() {
 #[test]
 fn the_reasons_that_decide_something_do() {
     for kind in VERBS {
-        for word in [reason::CORE_NO_SESSION, reason::CORE_SESSION_LOST] {
+        for word in [Reason::CoreNoSession, Reason::CoreSessionLost] {
             for certainty in CERTAINTIES {
                 let failure = Failure::new(ErrorCode::Unavailable, certainty, "gone");
-                follow(kind, &Failure { reason: word.to_owned(), ..failure });
+                follow(kind, &Failure { reason: word.into(), ..failure });
             }
         }
     }
     let failure = Failure::new(ErrorCode::FailedPrecondition, Certainty::NotApplied, "size");
-    let reason = reason::NOT_HOT_UPDATABLE.to_owned();
+    let reason = Reason::NotHotUpdatable.into();
     follow(Kind::UpdateMachine, &Failure { reason, ..failure });
 }
 

@@ -35,7 +35,7 @@ fn a_machine_is_deleted_with_the_last_known_class_and_secret() {
         let delete = world.sent.last().unwrap();
         assert_eq!(delete.kind(), OperationKind::DeleteMachine);
         assert_eq!(
-            (delete.class_name.as_str(), delete.provider.as_str()),
+            (delete.class.as_ref().unwrap().name.as_str(), delete.provider.as_str()),
             ("small", "fake.ostler.dev")
         );
     }

@@ -226,6 +226,9 @@ impl World {
 
     pub fn later(&mut self, seconds: i64) {
         self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
+        if let OperationView::InFlight(flight) = &mut self.operation {
+            flight.age += Duration::from_secs(seconds.try_into().unwrap());
+        }
     }
 
     pub fn delete(&mut self) {
@@ -351,13 +354,13 @@ impl World {
                     .unwrap_or_default();
                 self.operation = OperationView::InFlight(InFlight {
                     id: dispatch.id.clone(),
+                    provider: dispatch.provider.clone(),
                     kind: dispatch.kind(),
                     idempotency_key: dispatch.idempotency_key.clone(),
-                    since: self.now,
+                    age: Duration::ZERO,
                     cancelled: false,
                     progress: None,
                     stalled: false,
-                    checkpoint: String::new(),
                 });
             }
             self.events.extend(recorded.events);
@@ -418,6 +421,7 @@ impl World {
         let OperationView::InFlight(flight) = &self.operation else { panic!("nothing in flight") };
         self.operation = OperationView::Finished(Finished {
             id: flight.id.clone(),
+            provider: flight.provider.clone(),
             kind: flight.kind,
             idempotency_key: flight.idempotency_key.clone(),
             outcome,
@@ -472,6 +476,7 @@ impl World {
                 Ok(Success::Read(self.record()))
             }
             Request::Status { .. } => missing(),
+            Request::List | Request::Validate { .. } => panic!("no Machine asks for it"),
         }
     }
 

@@ -10,7 +10,7 @@ use ostler_proto::v1alpha1::{
 };
 use prost::{Message, Name};
 
-use crate::operation::kind_of;
+use crate::convert::kind_of;
 
 /// Longest text of a frame, in bytes.
 const TEXT_BYTES: usize = 4 << 10;

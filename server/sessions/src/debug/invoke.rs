@@ -1,9 +1,9 @@
 //! One operation by hand, from the request to the driver's verdict.
 
 use ostler_api::driver::OperationKind;
+use ostler_api::operation::{Failure, Reason};
 use ostler_proto::v1alpha1::{
-    InvokeRequest, InvokeResponse, Operation, OperationError, OperationResult, invoke_response,
-    operation,
+    InvokeRequest, InvokeResponse, Operation, OperationResult, invoke_response, operation,
 };
 use tokio::time::Instant;
 use tonic::{Code, Status};
@@ -11,10 +11,10 @@ use tonic::{Code, Status};
 use super::frame::json_name;
 use super::request::{Prepared, prepare};
 use super::{Caller, Debug};
-use crate::audit;
+use crate::hub::Order;
 use crate::service::status;
 use crate::session::frames;
-use crate::{Dispatch, OperationFailure, Outcome, SessionEvent, SubmitError, reasons};
+use crate::{SessionEvent, SubmitError, audit, convert};
 
 pub(super) async fn invoke(
     debug: &Debug,
@@ -23,8 +23,8 @@ pub(super) async fn invoke(
 ) -> Result<InvokeResponse, Status> {
     let shell = &debug.sessions.shell;
     let dry_run = request.dry_run;
-    let Prepared { dispatch, session } = prepare(shell, debug.targets.as_ref(), request)?;
-    let sent = shell.with(|hub, _| hub.request_of(&dispatch));
+    let Prepared { order, session } = prepare(shell, debug.targets.as_ref(), request)?;
+    let sent = shell.with(|hub, _| hub.stamped(order.operation.clone()));
     let mut response = InvokeResponse {
         core: Some(debug.core()),
         sent: Some(without_user_data(sent)),
@@ -35,14 +35,14 @@ pub(super) async fn invoke(
     if dry_run {
         return Ok(response);
     }
-    let audit = Audit::begin(debug, caller, &dispatch);
+    let audit = Audit::begin(debug, caller, &order);
     let began = Instant::now();
-    let outcome = debug.sessions.try_call(dispatch).await;
+    let outcome = debug.sessions.try_call(order).await;
     let outcome = match outcome {
-        Ok(Outcome::Result(result)) => {
+        Ok(Ok(result)) => {
             Ok(invoke_response::Outcome::Result(OperationResult { response: Some(result) }))
         }
-        Ok(Outcome::Error(failure)) => verdict(failure),
+        Ok(Err(failure)) => verdict(failure),
         Err(refused) => Err(refusal(&refused)),
     };
     audit.end(&outcome);
@@ -62,36 +62,36 @@ fn without_user_data(mut sent: Operation) -> Operation {
 }
 
 /// The driver's own failure is an answer; one that the core speaks of is trouble on the way.
-fn verdict(failure: OperationFailure) -> Result<invoke_response::Outcome, Status> {
-    let code = match failure.reason.as_str() {
-        reasons::NO_SESSION | reasons::SESSION_LOST => Code::Unavailable,
-        reasons::TIMEOUT | reasons::ACCEPT_TIMEOUT => Code::DeadlineExceeded,
-        reasons::QUEUE_FULL => Code::ResourceExhausted,
-        reasons::FRAME_TOO_LARGE => Code::InvalidArgument,
-        reasons::TARGET_BUSY => Code::Aborted,
-        reasons::KIND_UNSUPPORTED => Code::Unimplemented,
-        reasons::CANCELED => Code::Cancelled,
-        reasons::WRONG_RESULT | reasons::LIST_TOO_LONG => Code::Internal,
-        by_core if by_core.starts_with("CORE_") => Code::Unavailable,
-        _ => return Ok(invoke_response::Outcome::Error(error(failure))),
+fn verdict(failure: Failure) -> Result<invoke_response::Outcome, Status> {
+    let Some(code) = Reason::from_word(&failure.reason).and_then(on_the_way) else {
+        return Ok(invoke_response::Outcome::Error(convert::error(failure)));
     };
     let message = format!("{} (certainty: {})", failure.message, failure.certainty);
     Err(status(code, &failure.reason, message))
 }
 
-fn error(failure: OperationFailure) -> OperationError {
-    OperationError {
-        code: failure.code.number(),
-        reason: failure.reason,
-        message: failure.message,
-        retry_after: failure.retry_after.map(frames::duration),
-        certainty: failure.certainty.number(),
-        violations: failure.violations,
-        provider_code: failure.provider_code,
-        provider_request_id: failure.provider_request_id,
-        provider_id: failure.provider_id,
-        cluster_id: failure.cluster_id,
-    }
+/// The status for a reason of the core.
+const fn on_the_way(reason: Reason) -> Option<Code> {
+    Some(match reason {
+        Reason::CoreNoSession
+        | Reason::CoreSessionLost
+        | Reason::CoreOperationLost
+        | Reason::CoreLooksOnly
+        | Reason::CoreClusterIdChanged => Code::Unavailable,
+        Reason::CoreTimeout | Reason::CoreAcceptTimeout => Code::DeadlineExceeded,
+        Reason::CoreQueueFull => Code::ResourceExhausted,
+        Reason::CoreFrameTooLarge => Code::InvalidArgument,
+        Reason::CoreTargetBusy => Code::Aborted,
+        Reason::CoreKindUnsupported => Code::Unimplemented,
+        Reason::CoreCanceled => Code::Cancelled,
+        Reason::CoreWrongResult | Reason::CoreListTooLong => Code::Internal,
+        Reason::NotHotUpdatable
+        | Reason::NotOurs
+        | Reason::Throttled
+        | Reason::DriverDraining
+        | Reason::ForeignProvider
+        | Reason::Reserved => return None,
+    })
 }
 
 fn refusal(refused: &SubmitError) -> Status {
@@ -114,16 +114,17 @@ struct Audit<'a> {
 }
 
 impl<'a> Audit<'a> {
-    fn begin(debug: &'a Debug, caller: &'a Caller, dispatch: &Dispatch) -> Self {
-        let target = &dispatch.target;
+    fn begin(debug: &'a Debug, caller: &'a Caller, order: &Order) -> Self {
+        let operation = &order.operation;
+        let target = operation.target.clone().unwrap_or_default();
         let audit = Self {
             debug,
             caller,
-            kind: dispatch.kind(),
-            provider: dispatch.provider.clone(),
-            operation_id: dispatch.operation_id.clone(),
+            kind: order.kind,
+            provider: order.provider.clone(),
+            operation_id: operation.operation_id.clone(),
             target: format!("{} {}/{}", target.kind, target.namespace, target.name),
-            uid: target.uid.clone(),
+            uid: target.uid,
             ended: false,
         };
         audit.say("asked for");

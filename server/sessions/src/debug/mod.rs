@@ -24,7 +24,9 @@ use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-pub use self::orphans::{OrphanDesk, Refused};
+pub use self::orphans::{
+    OrphanDesk, OrphanFate, OrphanReport, Refused, ReportedHold, ReportedOrphan,
+};
 pub(crate) use self::tail::{Tail, Tap};
 pub use self::targets::{KnownMachine, Targets};
 use crate::Sessions;

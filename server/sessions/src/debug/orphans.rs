@@ -1,8 +1,11 @@
 //! What is known of orphans, and the word that they may go.
 
+use std::time::Duration;
+
 use futures::future::BoxFuture;
 use ostler_proto::v1alpha1::{
-    AcceptOrphansRequest, AcceptOrphansResponse, ListOrphansRequest, ListOrphansResponse,
+    self, AcceptOrphansRequest, AcceptOrphansResponse, ListOrphansRequest, ListOrphansResponse,
+    OrphanHold, OrphanInfo,
 };
 use tonic::Status;
 
@@ -10,12 +13,67 @@ use super::{Caller, Debug, SHOWN};
 
 /// Who looks for orphans.
 pub trait OrphanDesk: Send + Sync + 'static {
-    /// Every orphan of a provider, or of all if it is empty, the longest known first; all but
-    /// `core` and `left_out`.
-    fn list(&self, provider: String) -> BoxFuture<'_, Result<ListOrphansResponse, Refused>>;
+    /// Every orphan of a provider, or of all if it is empty, the longest known first.
+    fn list(&self, provider: String) -> BoxFuture<'_, Result<OrphanReport, Refused>>;
 
     /// Takes the mark of that time away. Returns how many orphans are known.
     fn accept(&self, since: String) -> BoxFuture<'_, Result<usize, Refused>>;
+}
+
+/// What is known of orphans.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OrphanReport {
+    /// The longest known first.
+    pub orphans: Vec<ReportedOrphan>,
+    /// The mark by which orphans are only reported, if it stands.
+    pub hold: Option<ReportedHold>,
+    /// The settings of the core say to report orphans only.
+    pub report_only: bool,
+    /// Providers whose instances this core has not listed yet, or could not list.
+    pub not_listed: Vec<String>,
+}
+
+/// The mark by which orphans are only reported.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReportedHold {
+    /// When it was set.
+    pub since: String,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// One orphan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportedOrphan {
+    /// Its provider.
+    pub provider: String,
+    /// Its instances.
+    pub provider_ids: Vec<String>,
+    /// The Machine that its tags name.
+    pub machine_name: String,
+    /// The UID that its tags name; empty if they name none.
+    pub machine_uid: String,
+    /// A class that it was listed with.
+    pub machine_class: String,
+    /// Time since the list that showed it first.
+    pub known_for: Duration,
+    /// What becomes of it.
+    pub fate: OrphanFate,
+    /// Deletions that failed.
+    pub failures: u32,
+    /// Why it is kept, for people; empty if it is not.
+    pub kept: String,
+}
+
+/// What becomes of an orphan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OrphanFate {
+    /// One list showed it; another one must confirm it.
+    ToBeConfirmed,
+    /// It is kept.
+    Reported,
+    /// It is deleted next.
+    ToBeDeleted,
 }
 
 /// Why nothing was shown or changed.
@@ -46,12 +104,36 @@ pub(super) async fn list(
         0 => SHOWN,
         limit => usize::try_from(limit).unwrap_or(SHOWN),
     };
-    let mut answer = debug.orphans.list(provider).await?;
-    let left_out = answer.orphans.len().saturating_sub(limit);
-    answer.orphans.truncate(limit);
-    answer.left_out = u32::try_from(left_out).unwrap_or(u32::MAX);
-    answer.core = Some(debug.core());
-    Ok(answer)
+    let OrphanReport { orphans, hold, report_only, not_listed } =
+        debug.orphans.list(provider).await?;
+    let left_out = orphans.len().saturating_sub(limit);
+    Ok(ListOrphansResponse {
+        core: Some(debug.core()),
+        orphans: orphans.into_iter().take(limit).map(info).collect(),
+        left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
+        hold: hold.map(|ReportedHold { since, reason }| OrphanHold { since, reason }),
+        report_only,
+        not_listed,
+    })
+}
+
+fn info(orphan: ReportedOrphan) -> OrphanInfo {
+    let fate = match orphan.fate {
+        OrphanFate::ToBeConfirmed => v1alpha1::OrphanFate::ToBeConfirmed,
+        OrphanFate::Reported => v1alpha1::OrphanFate::Reported,
+        OrphanFate::ToBeDeleted => v1alpha1::OrphanFate::ToBeDeleted,
+    };
+    OrphanInfo {
+        provider: orphan.provider,
+        provider_ids: orphan.provider_ids,
+        machine_name: orphan.machine_name,
+        machine_uid: orphan.machine_uid,
+        machine_class: orphan.machine_class,
+        known_for: orphan.known_for.try_into().ok(),
+        fate: fate.into(),
+        failures: orphan.failures,
+        kept: orphan.kept,
+    }
 }
 
 pub(super) async fn accept(

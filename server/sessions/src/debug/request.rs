@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
+use ostler_api::operation::Lane;
 use ostler_proto::json;
 use ostler_proto::v1alpha1::{
     InvokeRequest, ObjectRevision, Operation, SessionSelector, Target, operation,
@@ -11,11 +12,12 @@ use tonic::{Code, Status};
 
 use super::frame::json_name;
 use super::{KnownMachine, Targets};
-use crate::hub::Selected;
-use crate::operation::kind_of;
+use crate::ClassError;
+use crate::convert::{self, kind_of};
+use crate::hub::{Order, Selected};
 use crate::service::status;
+use crate::session::frames;
 use crate::shell::Shell;
-use crate::{ClassError, Dispatch, Lane};
 
 /// Longest time of an operation by hand.
 const LONGEST: Duration = Duration::from_hours(24);
@@ -23,7 +25,7 @@ const LONGEST: Duration = Duration::from_hours(24);
 /// One operation by hand, ready to be sent.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    pub(super) dispatch: Dispatch,
+    pub(super) order: Order,
     /// The session that would get it now, if there is one.
     pub(super) session: Option<Selected>,
 }
@@ -59,7 +61,7 @@ pub(super) fn prepare(
     }
     fill_provider_id(&mut verb, machine.as_ref());
     let named = machine_class.or_else(|| class_target(&target));
-    let class = named.or_else(|| machine.map(|machine| machine.class));
+    let class = named.or_else(|| machine.map(|machine| convert::reference(machine.class)));
     let class = class.map(|class| resolve(shell, targets, class)).transpose()?;
     if let (operation::Request::ValidateClass(it), Some(class)) = (&mut verb, &class)
         && it.provider_spec_json.is_empty()
@@ -70,19 +72,29 @@ pub(super) fn prepare(
     let operation_id = uuid::Uuid::new_v4().to_string();
     let key =
         if idempotency_key.is_empty() { format!("debug:{operation_id}") } else { idempotency_key };
-    let dispatch = Dispatch {
-        provider,
+    let timeout = time(timeout, kind)?;
+    let operation = Operation {
         operation_id,
         idempotency_key: key,
-        target,
-        class: class.map(|class| class.reference),
-        request: verb,
-        timeout: time(timeout, kind)?,
+        target: Some(target),
+        timeout: Some(frames::duration(timeout)),
+        machine_class: class.map(|class| class.reference),
         checkpoint,
         adopt_by_name,
-        lane: Lane::User,
+        request: Some(verb),
+        ..Operation::default()
     };
-    Ok(Prepared { dispatch, session })
+    let order = Order {
+        kind,
+        provider,
+        timeout,
+        lane: Lane::User,
+        operation,
+        volumes: Vec::new(),
+        class: None,
+        stale: Vec::new(),
+    };
+    Ok(Prepared { order, session })
 }
 
 fn check(operation: &Operation, mutations: bool) -> Result<OperationKind, Status> {

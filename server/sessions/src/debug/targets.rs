@@ -1,6 +1,6 @@
 //! Machines by name, for requests that do not know UIDs by heart.
 
-use ostler_proto::v1alpha1::ObjectRevision;
+use ostler_api::operation::ClassReference;
 
 /// The Machines that this core knows.
 pub trait Targets: Send + Sync + 'static {
@@ -19,5 +19,5 @@ pub struct KnownMachine {
     /// `spec.providerID`; empty if it has none.
     pub provider_id: String,
     /// Its class, without a revision.
-    pub class: ObjectRevision,
+    pub class: ClassReference,
 }

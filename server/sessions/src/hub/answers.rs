@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 
-use ostler_api::driver::{Certainty, ErrorCode, OperationKind, reason};
+use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
+use ostler_api::operation::{Failure, Reason};
 use ostler_proto::v1alpha1::{
     OperationCompleted, OperationError, OperationPage, OperationResult, operation_completed,
     operation_result,
 };
 use tokio::time::Instant;
 
-use super::operations::{Owner, Place};
+use super::operations::{Answer, Owner, Place};
 use super::pages::{PageFault, Pages};
 use super::timers::Timer;
 use super::{Count, Effect, Hub, OpId, SessionKey};
 use crate::session::outbox::Room;
 use crate::session::{Close, frames};
-use crate::{OperationFailure, Outcome, SessionEvent, reasons};
+use crate::{SessionEvent, convert};
 
 pub(super) const MESSAGE_BYTES: usize = 2 << 10;
 const CHECKPOINT_BYTES: usize = 4 << 10;
@@ -25,7 +26,7 @@ const VIOLATIONS: usize = 64;
 const NOT_ACCEPTED: u32 = 3;
 
 /// Code, reason and message of a failure that the core speaks of.
-pub(super) type Why<'a> = (ErrorCode, &'a str, &'a str);
+pub(super) type Why<'a> = (ErrorCode, Reason, &'a str);
 
 impl Hub {
     /// A slice of a list.
@@ -48,9 +49,9 @@ impl Hub {
                 self.close(now, key, bad_pages(&id, fault));
             }
             Err(PageFault::TooLong) => {
-                self.send_cancel(key, &id, reasons::LIST_TOO_LONG);
+                self.send_cancel(key, &id, Reason::CoreListTooLong.word());
                 let message = "the list is longer than the core holds";
-                let why = (ErrorCode::ResourceExhausted, reasons::LIST_TOO_LONG, message);
+                let why = (ErrorCode::ResourceExhausted, Reason::CoreListTooLong, message);
                 self.give_up(now, key, &id, why);
             }
         }
@@ -75,25 +76,25 @@ impl Hub {
         let said = checkpoint(said, before.unwrap_or_default());
         let pages = std::mem::take(&mut operation.pages);
         let (provider, kind) = (operation.provider.clone(), operation.kind);
-        let mut outcome = match outcome_of(operation.kind, outcome, pages) {
-            Ok(outcome) => outcome,
+        let mut answer = match answer_of(operation.kind, outcome, pages) {
+            Ok(answer) => answer,
             Err(fault) => return self.close(now, key, bad_pages(&operation_id, fault)),
         };
         let id: OpId = operation_id.into();
         if let Some(session) = self.sessions.get_mut(&key) {
             session.in_flight.remove(&id, kind);
         }
-        self.throttle(now, &provider, &mut outcome);
-        self.finish(now, &id, outcome, said, Some(key));
+        self.throttle(now, &provider, &mut answer);
+        self.finish(now, &id, answer, said, Some(key));
         self.pump(now, &provider);
     }
 
     /// If the infrastructure throttles, all creates of the provider pause: a thousand machines need
     /// not find out one by one.
-    fn throttle(&mut self, now: Instant, provider: &str, outcome: &mut Outcome) {
-        let Outcome::Error(failure) = outcome else { return };
+    fn throttle(&mut self, now: Instant, provider: &str, answer: &mut Answer) {
+        let Err(failure) = answer else { return };
         let by_code = matches!(failure.code, ErrorCode::ResourceExhausted | ErrorCode::Unavailable);
-        if !by_code || failure.reason != reason::THROTTLED {
+        if !by_code || failure.reason != Reason::Throttled {
             return;
         }
         let timing = &self.options.timing;
@@ -132,7 +133,7 @@ impl Hub {
         &mut self,
         now: Instant,
         id: &OpId,
-        outcome: Outcome,
+        answer: Answer,
         checkpoint: String,
         from: Option<SessionKey>,
     ) {
@@ -144,14 +145,16 @@ impl Hub {
         self.effects.push(Effect::Count(Count::Ended {
             provider: operation.provider.clone(),
             kind: operation.kind,
-            code: code_of(&outcome),
+            code: code_of(&answer),
             took: now - operation.since,
         }));
-        crate::audit::finished(id, operation, code_of(&outcome));
+        crate::audit::finished(id, operation, code_of(&answer));
         if matches!(operation.owner, Owner::Target) {
             operation.request = None;
             operation.pinned = None;
-            let outcome = Arc::new(outcome);
+            let volumes = std::mem::take(&mut operation.volumes);
+            let outcome = answer.and_then(|response| convert::outcome(response, volumes));
+            let outcome = Box::new(outcome);
             operation.place = Place::Finished { outcome, checkpoint, holder };
             let target_uid = operation.target.uid.clone();
             let unclaimed = now + self.options.timing.unclaimed;
@@ -160,8 +163,8 @@ impl Hub {
             return;
         }
         let provider = operation.provider.clone();
-        if let Some(Owner::Caller(answer)) = self.forget(id).map(|operation| operation.owner) {
-            self.effects.push(Effect::Answer(answer, Box::new(outcome)));
+        if let Some(Owner::Caller(caller)) = self.forget(id).map(|operation| operation.owner) {
+            self.effects.push(Effect::Answer(caller, Box::new(answer)));
         }
         if let Some(instance) = holder {
             self.ack(now, id, &provider, &instance);
@@ -207,9 +210,9 @@ impl Hub {
         if stays {
             self.timers.set(Timer::Accept(Arc::clone(id)), now + self.options.timing.accept);
         } else {
-            self.send_cancel(key, id, reasons::ACCEPT_TIMEOUT);
+            self.send_cancel(key, id, Reason::CoreAcceptTimeout.word());
             let message = "the driver did not accept the operation in time";
-            let why = (ErrorCode::DeadlineExceeded, reasons::ACCEPT_TIMEOUT, message);
+            let why = (ErrorCode::DeadlineExceeded, Reason::CoreAcceptTimeout, message);
             self.give_up(now, key, id, why);
         }
         if let Some(missed) = missed.filter(|missed| *missed >= NOT_ACCEPTED) {
@@ -220,7 +223,7 @@ impl Hub {
     /// The time of an operation is up that no driver has begun.
     pub(super) fn waited_in_vain(&mut self, now: Instant, id: &OpId) {
         let message = "the operation waited for the driver for all of its time";
-        let why = (ErrorCode::DeadlineExceeded, reasons::TIMEOUT, message);
+        let why = (ErrorCode::DeadlineExceeded, Reason::CoreTimeout, message);
         self.fail(now, id, why, Certainty::NotApplied);
     }
 
@@ -235,9 +238,9 @@ impl Hub {
                 self.waited_in_vain(now, id);
             }
             Place::Sent(key) => {
-                self.send_cancel(key, id, reasons::TIMEOUT);
+                self.send_cancel(key, id, Reason::CoreTimeout.word());
                 let message = "the driver did not answer in time";
-                let why = (ErrorCode::DeadlineExceeded, reasons::TIMEOUT, message);
+                let why = (ErrorCode::DeadlineExceeded, Reason::CoreTimeout, message);
                 self.give_up(now, key, id, why);
             }
             Place::Away(lost) => {
@@ -245,7 +248,7 @@ impl Hub {
                     lost.operations.remove(id);
                 }
                 let message = "the session was lost, and the time of the operation is up";
-                let why = (ErrorCode::DeadlineExceeded, reasons::TIMEOUT, message);
+                let why = (ErrorCode::DeadlineExceeded, Reason::CoreTimeout, message);
                 self.fail(now, id, why, Certainty::Unknown);
             }
             Place::Finished { .. } => {
@@ -274,68 +277,54 @@ fn bad_pages(id: &str, fault: PageFault) -> Close {
     }
 }
 
-fn code_of(outcome: &Outcome) -> &'static str {
-    match outcome {
-        Outcome::Result(_) => "OK",
-        Outcome::Error(failure) => failure.code.name(),
-    }
+fn code_of(answer: &Answer) -> &'static str {
+    answer.as_ref().map_or_else(|failure| failure.code.name(), |_| "OK")
 }
 
-/// The outcome that a driver reports, if its pages are all there.
-fn outcome_of(
+/// The answer that a driver reports, if its pages are all there.
+fn answer_of(
     kind: OperationKind,
     outcome: Option<operation_completed::Outcome>,
     pages: Pages,
-) -> Result<Outcome, PageFault> {
+) -> Result<Answer, PageFault> {
     use operation_completed::Outcome::{Error, Result as Success};
     match outcome {
-        Some(Error(error)) => Ok(Outcome::Error(failure_of(error))),
-        Some(Success(OperationResult { response: Some(response) }))
+        Some(Error(error)) => Ok(Err(failure_of(error))),
+        Some(Success(OperationResult { response: Some(mut response) }))
             if kind_of(&response) == kind =>
         {
-            whole(response, pages).map(Outcome::Result)
+            if let operation_result::Response::ListMachines(list) = &mut response {
+                list.machines = pages.finish(list.pages, std::mem::take(&mut list.machines))?;
+                list.pages = 0;
+            }
+            Ok(Ok(response))
         }
-        Some(Success(_)) | None => Ok(Outcome::Error(OperationFailure::by_core(
-            ErrorCode::Internal,
-            reasons::WRONG_RESULT,
-            format!("the driver's answer is not one to {kind}"),
-            Certainty::Unknown,
-        ))),
+        Some(Success(_)) | None => {
+            let (code, reason) = (ErrorCode::Internal, Reason::CoreWrongResult);
+            let message = format!("the driver's answer is not one to {kind}");
+            Ok(Err(Failure::by_core(code, reason, &message, Certainty::Unknown)))
+        }
     }
 }
 
-/// Puts the pages of a list into its result.
-fn whole(
-    response: operation_result::Response,
-    pages: Pages,
-) -> Result<operation_result::Response, PageFault> {
-    let operation_result::Response::ListMachines(mut list) = response else {
-        return Ok(response);
-    };
-    let whole = pages.finish(list.pages, list.machines)?;
-    (list.machines, list.pages) = (whole, 0);
-    Ok(operation_result::Response::ListMachines(list))
-}
-
-fn failure_of(error: OperationError) -> OperationFailure {
+/// What a driver says of a failure, cut to what the core keeps.
+fn failure_of(error: OperationError) -> Failure {
     let reason = if error.reason.starts_with("CORE_") {
-        // Nobody but the core speaks in its name.
-        "RESERVED_REASON".to_owned()
+        // Only the core gives these.
+        Reason::Reserved.into()
     } else {
         cut(error.reason, WORD_BYTES)
     };
-    OperationFailure {
-        code: ErrorCode::from_number(error.code),
+    convert::failure(OperationError {
         reason,
         message: cut(error.message, MESSAGE_BYTES),
-        certainty: Certainty::from_number(error.certainty),
-        retry_after: error.retry_after.and_then(|after| after.try_into().ok()),
         violations: error.violations.into_iter().take(VIOLATIONS).collect(),
         provider_code: cut(error.provider_code, WORD_BYTES),
         provider_request_id: cut(error.provider_request_id, WORD_BYTES),
         provider_id: cut(error.provider_id, WORD_BYTES),
         cluster_id: cut(error.cluster_id, WORD_BYTES),
-    }
+        ..error
+    })
 }
 
 fn kind_of(response: &operation_result::Response) -> OperationKind {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use ostler_api::driver::{Certainty, ErrorCode};
-use ostler_proto::v1alpha1::{ObjectRevision, Operation};
+use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
+use ostler_api::operation::Reason;
+use ostler_proto::v1alpha1::{ObjectRevision, Operation, Target};
 use tokio::time::Instant;
 
 use super::operations::{Op, Order, Owner, Place};
@@ -11,9 +12,9 @@ use super::pages::Pages;
 use super::session::Session;
 use super::timers::Timer;
 use super::{Count, Effect, Hub, OpId, SessionKey, size};
+use crate::SubmitError;
 use crate::session::frames;
 use crate::session::outbox::Room;
-use crate::{Dispatch, SubmitError, reasons};
 
 impl Hub {
     /// Accepts an operation for dispatch, or says why not.
@@ -23,17 +24,16 @@ impl Hub {
         order: Order,
         owner: Owner,
     ) -> Result<(), SubmitError> {
-        let Order { dispatch, class, stale } = order;
-        let provider = self.options.canonical(&dispatch.provider).to_owned();
-        self.may_ask(dispatch.kind(), &provider)?;
-        let slotted = matches!(owner, Owner::Target) || dispatch.kind().is_mutation();
-        let frame_limit = self.frame_limit(&provider, &dispatch)?;
-        self.check_target(&dispatch, slotted, &provider)?;
-
-        let kind = dispatch.kind();
-        let request = self.request_of(&dispatch);
+        let Order { kind, provider, timeout, lane, operation, volumes, class, stale } = order;
+        let provider = self.options.canonical(&provider).to_owned();
+        self.may_ask(kind, &provider)?;
+        let slotted = matches!(owner, Owner::Target) || kind.is_mutation();
+        let frame_limit = self.frame_limit(&provider, kind)?;
+        let target = operation.target.clone().unwrap_or_default();
+        self.check_target(&operation.operation_id, slotted.then_some(&target), &provider)?;
+        let request = self.stamped(operation);
         let bytes = size::check(&request, class.as_deref(), frame_limit)?;
-        let id: OpId = dispatch.operation_id.into();
+        let id: OpId = request.operation_id.as_str().into();
         let Some(record) = self.providers.get_mut(&provider) else {
             return Err(SubmitError::NoDriver { provider });
         };
@@ -42,22 +42,23 @@ impl Hub {
         {
             return Err(SubmitError::QueueFull { provider });
         }
-        let ticket = record.queue.push(id.clone(), dispatch.lane, kind, bytes);
+        let ticket = record.queue.push(id.clone(), lane, kind, bytes);
         self.invalidate(&provider, &stale);
         if slotted {
-            self.slots.insert(dispatch.target.uid.clone(), id.clone());
+            self.slots.insert(target.uid.clone(), id.clone());
         }
         let op = Op {
             kind,
-            key: dispatch.idempotency_key,
-            target: dispatch.target,
+            key: request.idempotency_key.clone(),
+            target,
             provider: provider.clone(),
-            class: dispatch.class,
+            class: request.machine_class.clone(),
+            volumes,
             pinned: class,
             since: now,
             queued: now,
-            timeout: dispatch.timeout,
-            lane: dispatch.lane,
+            timeout,
+            lane,
             owner,
             place: Place::Queued(ticket),
             request: Some(Box::new(request)),
@@ -80,55 +81,45 @@ impl Hub {
     }
 
     /// The size of frames of the driver that would get the operation.
-    fn frame_limit(&self, provider: &str, dispatch: &Dispatch) -> Result<usize, SubmitError> {
+    fn frame_limit(&self, provider: &str, kind: OperationKind) -> Result<usize, SubmitError> {
         let active = self.providers.get(provider).and_then(|record| record.active);
         let session = active.and_then(|key| self.sessions.get(&key));
         let Some(session) = session.filter(|session| session.is_ready()) else {
             return Err(SubmitError::NoDriver { provider: provider.to_owned() });
         };
-        let kind = dispatch.kind();
         if !session.driver.kinds.contains(&kind) {
             return Err(SubmitError::KindUnsupported { provider: provider.to_owned(), kind });
         }
         Ok(usize::try_from(session.driver.max_frame_bytes).unwrap_or(usize::MAX))
     }
 
+    /// `slotted`: the target of an operation that occupies it.
     fn check_target(
         &self,
-        dispatch: &Dispatch,
-        slotted: bool,
+        id: &str,
+        slotted: Option<&Target>,
         provider: &str,
     ) -> Result<(), SubmitError> {
-        let same = self.operations.get_key_value(dispatch.operation_id.as_str());
-        let slot = slotted.then(|| self.slots.get(&dispatch.target.uid)).flatten();
+        let same = self.operations.get_key_value(id);
+        let slot = slotted.and_then(|target| self.slots.get(&target.uid));
         if let Some(id) = same.map(|(id, _)| id).or(slot) {
             return Err(SubmitError::TargetBusy { operation_id: id.to_string() });
         }
-        if slotted && self.slots.len() >= self.options.limits.targets {
+        if slotted.is_some() && self.slots.len() >= self.options.limits.targets {
             return Err(SubmitError::QueueFull { provider: provider.to_owned() });
         }
         Ok(())
     }
 
-    /// What a driver would be sent.
-    pub(crate) fn request_of(&self, dispatch: &Dispatch) -> Operation {
+    /// An operation with the term of this core and the ids of its cluster.
+    pub(crate) fn stamped(&self, operation: Operation) -> Operation {
         let term = self.term();
         Operation {
-            operation_id: dispatch.operation_id.clone(),
-            idempotency_key: dispatch.idempotency_key.clone(),
-            target: Some(dispatch.target.clone()),
             fencing_term: term.number,
             fencing_order: term.order,
-            delivery: 0,
-            timeout: Some(frames::duration(dispatch.timeout)),
-            progress_interval: None,
-            machine_class: dispatch.class.clone(),
             cluster_id: self.options.cluster_id.clone(),
             previous_cluster_ids: self.options.previous_cluster_ids.clone(),
-            checkpoint: dispatch.checkpoint.clone(),
-            traceparent: String::new(),
-            adopt_by_name: dispatch.adopt_by_name,
-            request: Some(dispatch.request.clone()),
+            ..operation
         }
     }
 
@@ -157,7 +148,7 @@ impl Hub {
             } else {
                 // Another driver took over since the operation was accepted.
                 let message = "the driver that took over does not support the operation";
-                let why = (ErrorCode::Unimplemented, reasons::KIND_UNSUPPORTED, message);
+                let why = (ErrorCode::Unimplemented, Reason::CoreKindUnsupported, message);
                 self.fail(now, &id, why, Certainty::NotApplied);
             }
         }
@@ -218,7 +209,7 @@ impl Hub {
                     record.queue.remove(ticket);
                 }
                 let message = "cancelled before it was sent";
-                let why = (ErrorCode::Canceled, reasons::CANCELED, message);
+                let why = (ErrorCode::Canceled, Reason::CoreCanceled, message);
                 self.fail(now, &id, why, Certainty::NotApplied);
             }
             Place::Sent(key) => self.send_cancel(key, &id, reason),

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use ostler_api::driver::ErrorCode;
+use ostler_api::operation::Reason;
 use ostler_proto::v1alpha1::{CoreDraining, DriverState, Readiness};
 use tokio::time::Instant;
 
 use super::timers::Timer;
 use super::{Hub, OpId, SessionKey};
-use crate::reasons;
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame, frames};
 
@@ -87,7 +87,7 @@ impl Hub {
             let unfinished: Vec<OpId> = session.in_flight.ids().cloned().collect();
             for id in unfinished {
                 let message = "the driver ended before the operation did";
-                let why = (ErrorCode::Unavailable, reasons::SESSION_LOST, message);
+                let why = (ErrorCode::Unavailable, Reason::CoreSessionLost, message);
                 self.give_up(now, key, &id, why);
             }
         }

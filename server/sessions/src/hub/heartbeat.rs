@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use ostler_api::driver::ErrorCode;
+use ostler_api::operation::Reason;
 use tokio::time::Instant;
 
 use super::timers::Timer;
 use super::{Count, Effect, Hub, OpId, SessionKey};
-use crate::reasons;
 use crate::session::frames;
 use crate::session::outbox::Room;
 
@@ -45,9 +45,9 @@ impl Hub {
         let provider = session.driver.provider.clone();
         for id in lost {
             tracing::warn!(provider, operation = %id, "the driver does not know the operation");
-            self.send_cancel(key, &id, reasons::OPERATION_LOST);
+            self.send_cancel(key, &id, Reason::CoreOperationLost.word());
             let message = "the driver accepted the operation and does not work on it any more";
-            let why = (ErrorCode::Unavailable, reasons::OPERATION_LOST, message);
+            let why = (ErrorCode::Unavailable, Reason::CoreOperationLost, message);
             self.give_up(now, key, &id, why);
             self.count(Count::Lost { provider: provider.clone() });
         }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
+use ostler_api::operation::Reason;
 use ostler_proto::v1alpha1::{CoreDraining, DriverCapability};
 use tokio::time::Instant;
 
@@ -14,7 +15,7 @@ use super::{Hub, OpId, SessionKey};
 use crate::session::hello::Introduction;
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame, frames};
-use crate::{SubmitError, Term, reasons};
+use crate::{SubmitError, Term};
 
 /// In whose name the core acts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +67,7 @@ impl Hub {
                 record.queue.remove(ticket);
             }
             let message = "the core stops before the operation was sent";
-            let why = (ErrorCode::Unavailable, reasons::NO_SESSION, message);
+            let why = (ErrorCode::Unavailable, Reason::CoreNoSession, message);
             self.fail(now, &id, why, Certainty::NotApplied);
         }
     }

@@ -47,7 +47,7 @@ use tokio::time::Instant;
 use self::arrivals::Arrivals;
 use self::ended::Ended;
 use self::leadership::Leadership;
-pub(crate) use self::operations::{Op, Order, Owner};
+pub(crate) use self::operations::{Answer, Op, Order, Owner};
 use self::session::{Guest, Lost, Provider, Session};
 pub(crate) use self::shown::Selected;
 pub(crate) use self::size::PROVIDER_SPEC;
@@ -55,7 +55,7 @@ use self::timers::{Timer, Timers};
 use crate::record::Records;
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame};
-use crate::{Outcome, SessionEvent, SessionsOptions};
+use crate::{SessionEvent, SessionsOptions};
 
 /// One Register stream; grows with every stream.
 pub(crate) type SessionKey = u64;
@@ -78,7 +78,7 @@ pub(crate) enum Effect {
     /// Tell the controllers.
     Publish(SessionEvent),
     /// Give the outcome to the one who waits for it.
-    Answer(oneshot::Sender<Outcome>, Box<Outcome>),
+    Answer(oneshot::Sender<Answer>, Box<Answer>),
     /// Count it.
     Count(Count),
 }

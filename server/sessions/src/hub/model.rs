@@ -7,13 +7,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ostler_api::driver::{OperationKind, reason};
+use ostler_api::driver::OperationKind;
+use ostler_api::operation::{self, ClassReference, Dispatch, Lane, Reason, Request};
 use ostler_proto::v1alpha1::{
-    CreateMachineRequest, DeleteMachineRequest, DriverCapability, DriverState,
-    GetMachineStatusRequest, Heartbeat, HeldOperation, HeldState, Hello, MachineErrorCode,
-    ObjectRevision, OperationAccepted, OperationCompleted, OperationError, OperationProgress,
-    OutcomeCertainty, Readiness, RegisterRequest, Resume, Target, operation, operation_completed,
-    register_request,
+    DriverCapability, DriverState, Heartbeat, HeldOperation, HeldState, Hello, MachineErrorCode,
+    OperationAccepted, OperationCompleted, OperationError, OperationProgress, OutcomeCertainty,
+    Readiness, RegisterRequest, Resume, Target, operation_completed, register_request,
 };
 use proptest::prelude::*;
 use tokio::sync::oneshot;
@@ -23,12 +22,11 @@ use self::action::{Action, Failing, Holds, action};
 use super::diagram::{Stage, leads_to};
 use super::operations::Place;
 use super::timers::Timer;
-use super::{Effect, Hub, Order, Owner, SessionKey};
+use super::{Answer, Effect, Hub, Owner, SessionKey};
 use crate::record::Records;
 use crate::session::Close;
 use crate::{
-    Dispatch, Lane, Outcome, Principal, Providers, RecordedOperation, SessionEvent,
-    SessionsOptions, Term,
+    Principal, Providers, RecordedOperation, SessionEvent, SessionsOptions, Term, convert,
 };
 
 const PROVIDER: &str = "fake.ostler.dev";
@@ -48,7 +46,7 @@ struct World {
     strange: HashSet<String>,
     /// What is written down of the one target of these.
     recorded: Arc<Mutex<Option<RecordedOperation>>>,
-    calls: Vec<(String, oneshot::Receiver<Outcome>)>,
+    calls: Vec<(String, oneshot::Receiver<Answer>)>,
     next: u32,
     /// Where each stream stood after the last step.
     stages: BTreeMap<SessionKey, Stage>,
@@ -260,23 +258,21 @@ impl World {
         &mut self,
         target: u8,
         mutation: bool,
-        call: Option<(oneshot::Sender<Outcome>, oneshot::Receiver<Outcome>)>,
+        call: Option<(oneshot::Sender<Answer>, oneshot::Receiver<Answer>)>,
     ) {
         let id = format!("op-{}", self.next);
         self.next += 1;
-        let request = if mutation {
-            match target {
-                0 => operation::Request::DeleteMachine(DeleteMachineRequest::default()),
-                _ => operation::Request::CreateMachine(CreateMachineRequest::default()),
-            }
-        } else {
-            operation::Request::GetMachineStatus(GetMachineStatusRequest::default())
+        let provider_id = String::new();
+        let request = match (mutation, target) {
+            (true, 0) => Request::Delete { provider_id },
+            (true, _) => Request::Create { user_data: None, provider_id },
+            (false, _) => Request::Status { provider_id },
         };
         let dispatch = Dispatch {
             provider: PROVIDER.to_owned(),
-            operation_id: id.clone(),
+            id: id.clone(),
             idempotency_key: id.clone(),
-            target: Target { uid: format!("uid-{target}"), ..Target::default() },
+            target: operation::Target { uid: format!("uid-{target}"), ..<_>::default() },
             class: None,
             request,
             timeout: Duration::from_secs(150),
@@ -288,7 +284,7 @@ impl World {
             Some((answer, outcome)) => (Owner::Caller(answer), Some(outcome)),
             None => (Owner::Target, None),
         };
-        let order = Order { dispatch, class: None, stale: Vec::new() };
+        let order = convert::order(dispatch, "");
         if self.hub.submit(self.now, order, owner).is_ok() {
             self.outcomes.insert(id.clone(), 0);
             self.calls.extend(outcome.map(|outcome| (id, outcome)));
@@ -497,12 +493,12 @@ fn options() -> SessionsOptions {
 fn failure(failing: Failing) -> OperationError {
     let (code, reason) = match failing {
         Failing::Somehow => return OperationError::default(),
-        Failing::Throttled => (MachineErrorCode::ResourceExhausted, reason::THROTTLED),
-        Failing::Draining => (MachineErrorCode::Unavailable, reason::DRIVER_DRAINING),
+        Failing::Throttled => (MachineErrorCode::ResourceExhausted, Reason::Throttled),
+        Failing::Draining => (MachineErrorCode::Unavailable, Reason::DriverDraining),
     };
     OperationError {
         code: code.into(),
-        reason: reason.to_owned(),
+        reason: reason.into(),
         certainty: OutcomeCertainty::NotApplied.into(),
         ..OperationError::default()
     }
@@ -525,8 +521,8 @@ fn recorded(held: &HeldOperation) -> RecordedOperation {
         kind: OperationKind::DeleteMachine,
         idempotency_key: held.idempotency_key.clone(),
         term: Term { order: "earlier".to_owned(), number: 0 },
-        target: held.target.clone().unwrap(),
-        class: ObjectRevision::default(),
+        target: operation::Target { uid: "uid-0".to_owned(), ..<_>::default() },
+        class: ClassReference::default(),
         provider: PROVIDER.to_owned(),
     }
 }

@@ -4,20 +4,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
-use ostler_proto::v1alpha1::{ObjectRevision, Operation, Target};
+use ostler_api::operation::{Failure, Lane, Outcome, Progress, Reason};
+use ostler_proto::v1alpha1::{ObjectRevision, Operation, Target, operation_result};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::pages::Pages;
 use super::queue::Ticket;
 use super::{LostKey, SessionKey};
-use crate::{ClassContent, Dispatch, Lane, OperationFailure, Outcome, Progress};
+use crate::ClassContent;
 
-/// What the controllers hand in, with what was looked up for it.
+/// What a driver answered, or why there is no answer.
+pub(crate) type Answer = Result<operation_result::Response, Failure>;
+
+/// An operation to be sent, with what was looked up for it.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// What they want.
-    pub(crate) dispatch: Dispatch,
+    /// The verb.
+    pub(crate) kind: OperationKind,
+    /// `MachineClass.provider`, or the name that drivers use.
+    pub(crate) provider: String,
+    /// For the driver, from receipt.
+    pub(crate) timeout: Duration,
+    /// Its priority.
+    pub(crate) lane: Lane,
+    /// What is sent, without what only the hub knows.
+    pub(crate) operation: Operation,
+    /// Names of the volumes whose ids are asked for.
+    pub(crate) volumes: Vec<String>,
     /// The class at its revision, kept until the operation ends.
     pub(crate) class: Option<Arc<ClassContent>>,
     /// What drivers may have cached and must not use any more.
@@ -30,7 +44,7 @@ pub(crate) enum Owner {
     /// Whoever looks at the target, until it is acknowledged.
     Target,
     /// One who waits for it.
-    Caller(oneshot::Sender<Outcome>),
+    Caller(oneshot::Sender<Answer>),
 }
 
 /// Where an operation is.
@@ -44,7 +58,7 @@ pub(crate) enum Place {
     Away(LostKey),
     /// Ended; waits for its acknowledgement.
     Finished {
-        outcome: Arc<Outcome>,
+        outcome: Box<Outcome>,
         checkpoint: String,
         /// Instance id of the driver that keeps the result.
         holder: Option<String>,
@@ -59,6 +73,7 @@ pub(crate) struct Op {
     pub(crate) target: Target,
     pub(crate) provider: String,
     pub(crate) class: Option<ObjectRevision>,
+    pub(crate) volumes: Vec<String>,
     /// Keeps the revision of the class while a driver may ask for it.
     pub(crate) pinned: Option<Arc<ClassContent>>,
     pub(crate) since: Instant,
@@ -92,12 +107,12 @@ impl Op {
     pub(crate) fn failure(
         &self,
         code: ErrorCode,
-        reason: &str,
+        reason: Reason,
         message: &str,
         certainty: Certainty,
-    ) -> Outcome {
+    ) -> Answer {
         let certainty = if self.kind.is_mutation() { certainty } else { Certainty::NotApplied };
-        Outcome::Error(OperationFailure::by_core(code, reason, message, certainty))
+        Err(Failure::by_core(code, reason, message, certainty))
     }
 
     /// Whether somebody waits for the outcome, and for nothing else meanwhile.

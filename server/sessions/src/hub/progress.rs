@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
+use ostler_api::operation::Progress;
 use ostler_proto::v1alpha1::OperationProgress;
 use tokio::time::Instant;
 
@@ -11,7 +12,7 @@ use super::answers::{MESSAGE_BYTES, WORD_BYTES, checkpoint, cut};
 use super::operations::{Op, Owner, Place};
 use super::timers::Timer;
 use super::{Count, Hub, OpId, SessionKey};
-use crate::{Progress, SessionEvent};
+use crate::SessionEvent;
 
 /// Whether an operation may take so long that somebody wants to know how far it is.
 pub(super) fn is_long(kind: OperationKind) -> bool {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use ostler_api::driver::OperationKind;
+use ostler_api::operation::Lane;
 
 use super::OpId;
-use crate::Lane;
 
 /// What goes first within a lane: what is cheap, then what frees something, then the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

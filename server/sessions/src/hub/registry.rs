@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode};
+use ostler_api::operation::Reason;
 use ostler_proto::v1alpha1::{
     CoreCapability, DriverCapability, DriverState, Hello, Readiness, RegisterRequest, RoleKind,
     Welcome,
@@ -20,7 +21,7 @@ use crate::session::hello::{self, Introduction};
 use crate::session::machine::{Machine, Step};
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame};
-use crate::{Principal, SessionEvent, reasons};
+use crate::{Principal, SessionEvent};
 
 impl Hub {
     /// A stream was opened.
@@ -365,7 +366,7 @@ impl Hub {
     /// The session of an operation was lost.
     pub(super) fn fail_lost(&mut self, now: Instant, id: &OpId) {
         let message = "the session of the driver was lost";
-        let why = (ErrorCode::Unavailable, reasons::SESSION_LOST, message);
+        let why = (ErrorCode::Unavailable, Reason::CoreSessionLost, message);
         self.fail(now, id, why, Certainty::Unknown);
     }
 }

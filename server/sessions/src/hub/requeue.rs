@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ostler_api::driver::{Certainty, ErrorCode, reason};
+use ostler_api::driver::{Certainty, ErrorCode};
+use ostler_api::operation::Reason;
 use ostler_proto::v1alpha1::{
     MachineErrorCode, OperationCompleted, OutcomeCertainty, Readiness, operation_completed,
 };
@@ -11,7 +12,6 @@ use tokio::time::Instant;
 use super::operations::{Op, Place};
 use super::timers::Timer;
 use super::{Hub, OpId, SessionKey};
-use crate::reasons;
 
 impl Hub {
     /// Whether a driver gives an operation back because it drains: the operation reached it after it
@@ -23,7 +23,7 @@ impl Hub {
         };
         let session = self.sessions.get(&key);
         let operation = self.operations.get(completed.operation_id.as_str());
-        error.reason == reason::DRIVER_DRAINING
+        error.reason == Reason::DriverDraining
             && error.code() == MachineErrorCode::Unavailable
             && error.certainty() == OutcomeCertainty::NotApplied
             && session.is_some_and(|session| session.readiness == Readiness::Draining)
@@ -62,7 +62,7 @@ impl Hub {
         let Some(operation) = self.operations.get_mut(id) else { return };
         if operation.cancelled {
             let message = "cancelled before it arrived";
-            let why = (ErrorCode::Canceled, reasons::CANCELED, message);
+            let why = (ErrorCode::Canceled, Reason::CoreCanceled, message);
             return self.fail(now, id, why, Certainty::NotApplied);
         }
         let until = operation.since + operation.timeout;

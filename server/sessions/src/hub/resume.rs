@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ostler_api::driver::OperationKind;
+use ostler_api::operation::Lane;
 use ostler_proto::v1alpha1::{HeldOperation, HeldState, HeldVerdict, ResumeOutcome, Verdict};
 use tokio::time::Instant;
 
@@ -15,7 +16,7 @@ use super::operations::{Op, Owner, Place};
 use super::pages::Pages;
 use super::timers::Timer;
 use super::{Hub, OpId, SessionKey};
-use crate::{Lane, RecordedOperation, SessionEvent};
+use crate::{RecordedOperation, SessionEvent, convert};
 
 /// What the core makes of a held operation.
 enum Ruling {
@@ -216,9 +217,10 @@ impl Hub {
         let op = Op {
             kind,
             key: idempotency_key,
-            target,
+            target: convert::target(target),
             provider,
-            class: Some(class),
+            class: Some(convert::reference(class)),
+            volumes: Vec::new(),
             pinned: None,
             since: now,
             queued: now,

@@ -1,6 +1,7 @@
 //! Which session of a provider gets its operations.
 
 use ostler_api::driver::{Certainty, ErrorCode};
+use ostler_api::operation::Reason;
 use ostler_proto::v1alpha1::RoleKind;
 use tokio::time::Instant;
 
@@ -8,9 +9,9 @@ use super::queue::Held;
 use super::session::Session;
 use super::timers::Timer;
 use super::{Hub, SessionKey};
+use crate::SessionEvent;
 use crate::session::frames;
 use crate::session::outbox::Room;
-use crate::{SessionEvent, reasons};
 
 impl Hub {
     /// Settles who is active, tells drivers and controllers, and sends what waits.
@@ -102,7 +103,7 @@ impl Hub {
             self.providers.get_mut(provider).and_then(|it| it.queue.pop(Held::Nothing))
         {
             let message = "the driver went away before the operation was sent";
-            let why = (ErrorCode::Unavailable, reasons::NO_SESSION, message);
+            let why = (ErrorCode::Unavailable, Reason::CoreNoSession, message);
             self.fail(now, &id, why, Certainty::NotApplied);
         }
         self.drop_idle(now, provider);

@@ -1,9 +1,9 @@
 //! What others may know.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
+use ostler_api::operation::{Finished, InFlight, OperationView};
 use ostler_proto::v1alpha1::{DriverCapability, ObjectRevision};
 use tokio::time::Instant;
 
@@ -11,7 +11,7 @@ use super::operations::{Op, Place};
 use super::queue::Held;
 use super::session::{Provider, Session};
 use super::{Hub, SessionKey};
-use crate::{Finished, InFlight, ProviderState, TargetView};
+use crate::ProviderState;
 
 /// What an operation in flight entitles its driver to.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,30 +37,33 @@ impl Scope {
 
 impl Hub {
     /// The operation of a target.
-    pub(crate) fn view(&self, now: Instant, target_uid: &str) -> TargetView {
+    pub(crate) fn view(&self, now: Instant, target_uid: &str) -> OperationView {
         let found = self.slots.get(target_uid).and_then(|id| self.operations.get_key_value(id));
-        let Some((id, operation)) = found else { return TargetView::Idle };
-        let operation_id = id.to_string();
+        let Some((id, operation)) = found else { return OperationView::Idle };
+        let id = id.to_string();
         let idempotency_key = operation.key.clone();
         let (kind, provider) = (operation.kind, operation.provider.clone());
         match &operation.place {
-            Place::Finished { outcome, checkpoint, .. } => TargetView::Finished(Finished {
-                operation_id,
+            Place::Finished { outcome, checkpoint, .. } => OperationView::Finished(Finished {
+                id,
                 provider,
                 kind,
                 idempotency_key,
-                outcome: Arc::clone(outcome),
-                checkpoint: checkpoint.clone(),
+                outcome: outcome.as_ref().clone(),
+                checkpoint: Some(checkpoint.clone()),
             }),
-            Place::Queued(_) | Place::Sent(_) | Place::Away(_) => TargetView::InFlight(InFlight {
-                operation_id,
-                provider,
-                kind,
-                idempotency_key,
-                age: now - operation.since,
-                progress: operation.progress.clone(),
-                stalled: operation.stalled,
-            }),
+            Place::Queued(_) | Place::Sent(_) | Place::Away(_) => {
+                OperationView::InFlight(InFlight {
+                    id,
+                    provider,
+                    kind,
+                    idempotency_key,
+                    age: now - operation.since,
+                    cancelled: operation.cancelled,
+                    progress: operation.progress.clone(),
+                    stalled: operation.stalled,
+                })
+            }
         }
     }
 

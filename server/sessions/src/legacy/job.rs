@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode};
+use ostler_api::operation::Reason;
 use ostler_proto::legacy::infra::driver_side::{
     CreateResp, DeleteResp, ListResp, Machine, Response,
 };
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 
 use super::fault::{Fault, failure, later, reasons, reported};
 use super::settling::Settling;
-use crate::operation::kind_of;
+use crate::convert::kind_of;
 
 /// What is asked of the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,7 +190,7 @@ impl Job {
                 format!("{} instances are listed, at most {} are read", list.len(), self.limit);
             return Turn::Done(Err(failure(
                 ErrorCode::ResourceExhausted,
-                crate::reasons::LIST_TOO_LONG,
+                Reason::CoreListTooLong.word(),
                 message,
                 self.certainty(),
             )));

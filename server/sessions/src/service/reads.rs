@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use ostler_proto::v1alpha1::{
-    GetMachineClassResponse, GetSecretRequest, GetSecretResponse, ObjectRevision,
+    self, GetMachineClassResponse, GetSecretRequest, GetSecretResponse, ObjectRevision,
 };
 use sha2::{Digest, Sha256};
 use tonic::{Code, Status};
@@ -13,7 +13,7 @@ use super::{named, status};
 use crate::hub::PROVIDER_SPEC;
 use crate::session::frames;
 use crate::shell::Shell;
-use crate::{ClassContent, ClassError, Principal};
+use crate::{ClassContent, ClassError, MachineShape, Principal};
 
 /// The class of an operation that is in flight on a session of the caller.
 pub(super) fn machine_class(
@@ -66,8 +66,14 @@ fn response(
         provider_spec_json: class.provider_spec_json.clone(),
         provider_spec_sha256: sha256_hex(&class.provider_spec_json),
         labels: class.labels.clone().into_iter().collect(),
-        shape: class.shape.clone(),
+        shape: class.shape.as_ref().map(shape),
     }
+}
+
+fn shape(of: &MachineShape) -> v1alpha1::MachineShape {
+    let MachineShape { capacity, instance_type, region, zone, architecture } = of.clone();
+    let capacity = capacity.into_iter().collect();
+    v1alpha1::MachineShape { capacity, instance_type, region, zone, architecture }
 }
 
 fn sha256_hex(text: &str) -> String {

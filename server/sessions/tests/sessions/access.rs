@@ -1,10 +1,10 @@
 //! Classes and secrets: who gets which, and at which revision.
 
+use ostler_api::operation::OperationView;
 use ostler_proto::v1alpha1::{
     GetMachineClassRequest, GetMachineClassResponse, HeldOperation, HeldState, ObjectRevision,
     OperationError, OperationProgress, Verdict, operation_completed,
 };
-use ostler_sessions::{Outcome, TargetView};
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
@@ -99,15 +99,17 @@ async fn what_a_driver_says_is_scrubbed_before_anybody_sees_it() {
     };
     driver.say(Said::Progress(progress)).await;
     driver.handled().await;
-    let TargetView::InFlight(flight) = core.sessions.view("uid-1") else { panic!("not in flight") };
+    let OperationView::InFlight(flight) = core.sessions.view("uid-1") else {
+        panic!("not in flight")
+    };
     let progress = flight.progress.unwrap();
     assert_eq!((progress.stage.as_str(), progress.message.as_str()), ("Boot", "*** and ***"));
     let error = OperationError { message: said.into(), ..OperationError::default() };
     driver.complete("op-1", operation_completed::Outcome::Error(error)).await;
     let finished = core.outcome("uid-1").await;
-    let Outcome::Error(failure) = &*finished.outcome else { panic!("a result") };
+    let Err(failure) = &finished.outcome else { panic!("a result") };
     assert_eq!(
-        (failure.message.as_str(), finished.checkpoint.as_str()),
+        (failure.message.as_str(), finished.checkpoint.as_deref().unwrap()),
         ("*** and ***", "*** and ***")
     );
 }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
+use ostler_api::operation::OperationView;
 use ostler_proto::v1alpha1::{
     GetMachineClassRequest, HeldOperation, HeldState, HeldVerdict, Hello, OperationPage,
     OperationProgress, Readiness, Verdict,
 };
-use ostler_sessions::{Outcome, RecordedOperation, SessionsOptions, TargetView, Term};
+use ostler_sessions::{RecordedOperation, SessionsOptions, Term};
 use tonic::Code;
 
 use crate::core::{
@@ -57,14 +58,14 @@ async fn f08_a_driver_cannot_take_over_an_operation_on_a_machine_of_another_prov
     assert_eq!(verdicts, [Verdict::Cancel]);
     thief.complete("op-1", created("attacker-vm")).await;
     assert_eq!(thief.acknowledged().await, "op-1");
-    assert_eq!(core.sessions.view("uid-1"), TargetView::Idle);
+    assert_eq!(core.sessions.view("uid-1"), OperationView::Idle);
     // The one that was asked comes second, and nothing was taken from it.
     let (mut driver, verdict) = ruled(&core, 1, honest).await;
     assert_eq!(verdict, Verdict::Keep);
     driver.complete("op-1", created("m")).await;
     let finished = core.outcome("uid-1").await;
     assert_eq!(finished.provider, PROVIDER);
-    assert!(matches!(*finished.outcome, Outcome::Result(_)));
+    assert!(matches!(finished.outcome, Ok(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +99,7 @@ async fn f08_a_deletion_that_the_driver_was_never_asked_for_does_not_count() {
     assert_eq!(verdicts, [Verdict::Forget]);
     thief.complete("del-1", deleted()).await;
     thief.handled_past_acks().await;
-    assert_eq!(core.sessions.view("uid-1"), TargetView::Idle, "nobody said that it is gone");
+    assert_eq!(core.sessions.view("uid-1"), OperationView::Idle, "nobody said that it is gone");
     let mut driver = Driver::ready(&mut core, 1).await;
     core.sessions.submit(delete("del-2", "uid-1")).unwrap();
     assert_eq!(driver.take().await.operation_id, "del-2");
@@ -155,7 +156,7 @@ async fn after_the_adoption_window_nothing_is_taken_over() {
     assert!(!core.sessions.adoption_open());
     let (mut driver, verdict) = ruled(&core, 1, honest).await;
     assert_eq!(verdict, Verdict::Cancel);
-    assert_eq!(core.sessions.view("uid-1"), TargetView::Idle);
+    assert_eq!(core.sessions.view("uid-1"), OperationView::Idle);
     assert_eq!(driver.secret("op-1", "").await.unwrap_err().code(), Code::PermissionDenied);
 }
 
@@ -174,9 +175,9 @@ async fn what_was_taken_over_is_nobody_elses_any_more() {
     assert_eq!(welcome.verdicts[0].verdict(), Verdict::Cancel);
     third.complete("op-1", created("attacker-vm")).await;
     third.handled_past_acks().await;
-    assert!(matches!(core.sessions.view("uid-1"), TargetView::InFlight(_)));
+    assert!(matches!(core.sessions.view("uid-1"), OperationView::InFlight(_)));
     first.complete("op-1", created("m")).await;
-    assert!(matches!(*core.outcome("uid-1").await.outcome, Outcome::Result(_)));
+    assert!(matches!(core.outcome("uid-1").await.outcome, Ok(_)));
     core.sessions.acknowledge("op-1");
     // It ended here, whatever the record still says.
     let (_fourth, verdict) = ruled(&core, 4, honest).await;
@@ -230,7 +231,7 @@ async fn what_a_session_says_of_an_operation_of_another_one_changes_nothing() {
     thief.complete("list-1", crate::driver::listed(&["attacker-vm"])).await;
     thief.handled_past_acks().await;
     driver.complete("list-1", crate::driver::listed(&["m"])).await;
-    let Outcome::Result(answer) = listed.await.unwrap() else { panic!("no list") };
+    let Ok(answer) = listed.await.unwrap() else { panic!("no list") };
     assert!(format!("{answer:?}").contains("fake:///m"), "{answer:?}");
     assert!(!format!("{answer:?}").contains("attacker"), "{answer:?}");
 }

@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use ostler_api::driver::OperationKind;
-use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
-use ostler_proto::v1alpha1::{
-    BootstrapData, CreateMachineRequest, DeleteMachineRequest, GetMachineStatusRequest,
-    HeldOperation, ListMachinesRequest, ObjectRevision, Target, UpdateMachineRequest, operation,
+use ostler_api::operation::{
+    self, ClassReference, Dispatch, Finished, Lane, OperationView, Request, UserData,
 };
+use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
+use ostler_proto::v1alpha1::{HeldOperation, ObjectRevision, Target};
 use ostler_sessions::{
-    ClassContent, ClassError, ClassSource, Dispatch, Finished, Lane, Principal, Providers,
-    RecordedOperation, SecretContent, SessionEvent, Sessions, SessionsOptions, StaticTokens,
-    TargetView, Term,
+    ClassContent, ClassError, ClassSource, Principal, Providers, RecordedOperation, SecretContent,
+    SessionEvent, Sessions, SessionsOptions, StaticTokens, Term,
 };
 use tokio::io::DuplexStream;
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -93,8 +92,8 @@ pub(crate) fn recorded(held: &HeldOperation) -> RecordedOperation {
         kind: OperationKind::from_number(held.kind).unwrap(),
         idempotency_key: held.idempotency_key.clone(),
         term: Term { order: "lease".to_owned(), number: 2 },
-        target: held.target.clone().unwrap(),
-        class: held.machine_class.clone().unwrap(),
+        target: target_of(held.target.as_ref().unwrap()),
+        class: class_of(held.machine_class.as_ref().unwrap()),
         provider: PROVIDER.to_owned(),
     }
 }
@@ -221,7 +220,7 @@ impl Core {
     /// The outcome of a target, once it has one.
     pub(crate) async fn outcome(&mut self, uid: &str) -> Finished {
         loop {
-            if let TargetView::Finished(finished) = self.sessions.view(uid) {
+            if let OperationView::Finished(finished) = self.sessions.view(uid) {
                 return finished;
             }
             let ready = |event: &SessionEvent| matches!(event, SessionEvent::OutcomeReady { target_uid, .. } if target_uid == uid);
@@ -237,13 +236,13 @@ impl Core {
 }
 
 /// An operation `id` on the target `uid`.
-pub(crate) fn dispatch(id: &str, uid: &str, request: operation::Request) -> Dispatch {
+pub(crate) fn dispatch(id: &str, uid: &str, request: Request) -> Dispatch {
     Dispatch {
         provider: PROVIDER.to_owned(),
-        operation_id: id.to_owned(),
+        id: id.to_owned(),
         idempotency_key: format!("{uid}:x"),
-        target: target(uid),
-        class: Some(class_ref("small", "7")),
+        target: target_of(&target(uid)),
+        class: Some(class_of(&class_ref("small", "7"))),
         request,
         timeout: Duration::from_mins(1),
         checkpoint: String::new(),
@@ -265,25 +264,40 @@ pub(crate) fn class_ref(name: &str, revision: &str) -> ObjectRevision {
     ObjectRevision { namespace: "default".into(), name: name.into(), revision: revision.into() }
 }
 
+/// The same target, as the core speaks of it.
+pub(crate) fn target_of(target: &Target) -> operation::Target {
+    let Target { kind, namespace, name, uid } = target.clone();
+    operation::Target { kind, namespace, name, uid }
+}
+
+/// The same class, as the core speaks of it.
+pub(crate) fn class_of(class: &ObjectRevision) -> ClassReference {
+    let ObjectRevision { namespace, name, revision } = class.clone();
+    ClassReference { namespace, name, revision }
+}
+
 pub(crate) fn create(id: &str, uid: &str) -> Dispatch {
-    let user_data = b"canary-user-data".to_vec();
-    let bootstrap = Some(BootstrapData { user_data, ..BootstrapData::default() });
-    let create = CreateMachineRequest { bootstrap, ..CreateMachineRequest::default() };
-    dispatch(id, uid, operation::Request::CreateMachine(create))
+    create_with(id, uid, b"canary-user-data".to_vec())
+}
+
+pub(crate) fn create_with(id: &str, uid: &str, user_data: Vec<u8>) -> Dispatch {
+    let user_data = Some(UserData::new(user_data));
+    dispatch(id, uid, Request::Create { user_data, provider_id: String::new() })
 }
 
 pub(crate) fn delete(id: &str, uid: &str) -> Dispatch {
-    dispatch(id, uid, operation::Request::DeleteMachine(DeleteMachineRequest::default()))
+    dispatch(id, uid, Request::Delete { provider_id: String::new() })
 }
 
 pub(crate) fn update(id: &str, uid: &str) -> Dispatch {
-    dispatch(id, uid, operation::Request::UpdateMachine(UpdateMachineRequest::default()))
+    let (provider_id, last_applied_spec_json) = (String::new(), String::new());
+    dispatch(id, uid, Request::Update { provider_id, last_applied_spec_json })
 }
 
 pub(crate) fn status(id: &str, uid: &str) -> Dispatch {
-    dispatch(id, uid, operation::Request::GetMachineStatus(GetMachineStatusRequest::default()))
+    dispatch(id, uid, Request::Status { provider_id: String::new() })
 }
 
 pub(crate) fn list(id: &str) -> Dispatch {
-    dispatch(id, "class-uid", operation::Request::ListMachines(ListMachinesRequest::default()))
+    dispatch(id, "class-uid", Request::List)
 }

@@ -1,6 +1,7 @@
 //! The service of the admin listener: who is connected, what is under way, one operation by hand.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use ostler_proto::v1alpha1::driver_debug_service_client::DriverDebugServiceClient;
@@ -9,18 +10,20 @@ use ostler_proto::v1alpha1::{
     AcceptOrphansRequest, BootstrapData, CloseSessionRequest, CreateMachineRequest,
     DeleteMachineRequest, DrainSessionRequest, FrameDirection, GetMachineStatusRequest,
     GetSecretRequest, InvokeRequest, InvokeResponse, ListMachinesRequest, ListOperationsRequest,
-    ListOrphansRequest, ListOrphansResponse, ListSessionsRequest, MachineErrorCode, ObjectRevision,
-    Operation, OperationError, OperationKind, OperationState, OrphanHold, OrphanInfo, Readiness,
-    RoleKind, SessionSelector, TailFramesRequest, Target, invoke_response, operation,
-    operation_completed,
+    ListOrphansRequest, ListSessionsRequest, MachineErrorCode, ObjectRevision, Operation,
+    OperationError, OperationKind, OperationState, Readiness, RoleKind, SessionSelector,
+    TailFramesRequest, Target, invoke_response, operation, operation_completed,
 };
-use ostler_sessions::{AdminOptions, KnownMachine, OrphanDesk, Refused, SubmitError, Targets};
+use ostler_sessions::{
+    AdminOptions, KnownMachine, OrphanDesk, OrphanFate, OrphanReport, Refused, ReportedHold,
+    ReportedOrphan, SubmitError, Targets,
+};
 use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use crate::core::{Core, PROVIDER, class_ref, create, delete};
+use crate::core::{Core, PROVIDER, class_of, class_ref, create, delete};
 use crate::driver::{Driver, Heard, created, deleted, hello};
 
 type Client = DriverDebugServiceClient<Routes>;
@@ -37,18 +40,28 @@ impl Targets for Known {
         ((namespace, name) == ("default", "m-1")).then(|| KnownMachine {
             uid: "uid-1".to_owned(),
             provider_id: "fake:///1".to_owned(),
-            class: class_ref("small", ""),
+            class: class_of(&class_ref("small", "")),
         })
     }
 }
 
 /// Three orphans, held since noon.
 impl OrphanDesk for Known {
-    fn list(&self, provider: String) -> BoxFuture<'_, Result<ListOrphansResponse, Refused>> {
-        let orphan = |id: &str| OrphanInfo { machine_uid: id.to_owned(), ..Default::default() };
-        let hold = OrphanHold { since: "noon".to_owned(), reason: provider };
+    fn list(&self, provider: String) -> BoxFuture<'_, Result<OrphanReport, Refused>> {
+        let orphan = |id: &str| ReportedOrphan {
+            provider: String::new(),
+            provider_ids: Vec::new(),
+            machine_name: String::new(),
+            machine_uid: id.to_owned(),
+            machine_class: String::new(),
+            known_for: Duration::ZERO,
+            fate: OrphanFate::Reported,
+            failures: 0,
+            kept: String::new(),
+        };
+        let hold = ReportedHold { since: "noon".to_owned(), reason: provider };
         let orphans = ["1", "2", "3"].map(orphan).to_vec();
-        let answer = ListOrphansResponse { orphans, hold: Some(hold), ..Default::default() };
+        let answer = OrphanReport { orphans, hold: Some(hold), ..OrphanReport::default() };
         Box::pin(async { Ok(answer) })
     }
 

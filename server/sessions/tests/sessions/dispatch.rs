@@ -3,21 +3,20 @@
 use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
+use ostler_api::operation::{Dispatch, OperationView, Outcome, Reason, Request, Success};
 use ostler_proto::v1alpha1::{
     FieldViolation, MachineErrorCode, OperationError, OperationProgress, OutcomeCertainty,
-    operation, operation_completed, operation_result,
+    operation, operation_completed,
 };
-use ostler_sessions::{
-    Dispatch, FramePart, Outcome, SessionsOptions, SubmitError, TargetView, reasons,
-};
+use ostler_sessions::{FramePart, SessionsOptions, SubmitError};
 
-use crate::core::{Core, create, delete, status, update};
+use crate::core::{Core, class_of, class_ref, create, create_with, delete, status, update};
 use crate::driver::{Driver, Said, created, deleted, found};
 
 fn failure(outcome: &Outcome) -> (ErrorCode, &str, Certainty) {
     match outcome {
-        Outcome::Error(failure) => (failure.code, failure.reason.as_str(), failure.certainty),
-        Outcome::Result(response) => panic!("a result: {response:?}"),
+        Err(failure) => (failure.code, failure.reason.as_str(), failure.certainty),
+        Ok(response) => panic!("a result: {response:?}"),
     }
 }
 
@@ -32,28 +31,27 @@ async fn a_result_stays_until_it_is_acknowledged_and_then_the_driver_may_forget_
         (1, 3, "uid-1:x")
     );
     assert!(matches!(operation.request, Some(operation::Request::CreateMachine(_))));
-    let TargetView::InFlight(view) = core.sessions.view("uid-1") else { panic!("not in flight") };
-    assert_eq!((view.operation_id.as_str(), view.kind), ("op-1", OperationKind::CreateMachine));
+    let OperationView::InFlight(view) = core.sessions.view("uid-1") else {
+        panic!("not in flight")
+    };
+    assert_eq!((view.id.as_str(), view.kind), ("op-1", OperationKind::CreateMachine));
 
     driver.complete("op-1", created("m")).await;
     let finished = core.outcome("uid-1").await;
-    let Outcome::Result(operation_result::Response::CreateMachine(result)) = &*finished.outcome
-    else {
-        panic!("{:?}", finished.outcome)
-    };
-    assert_eq!(result.machine.as_ref().unwrap().provider_id, "fake:///m");
+    let Ok(Success::Created(record)) = &finished.outcome else { panic!("{:?}", finished.outcome) };
+    assert_eq!(record.provider_id, "fake:///m");
     assert_eq!(core.sessions.targets(), ["uid-1"]);
 
     // The driver says it again, and is not answered before the controller has recorded it.
     driver.complete("op-1", created("m")).await;
     core.sessions.acknowledge("op-1");
-    assert_eq!(core.sessions.view("uid-1"), TargetView::Idle);
+    assert_eq!(core.sessions.view("uid-1"), OperationView::Idle);
     assert_eq!(driver.acknowledged().await, "op-1");
 
     // The acknowledgement was lost: it is given again.
     driver.complete("op-1", created("m")).await;
     assert_eq!(driver.acknowledged().await, "op-1");
-    assert_eq!(core.sessions.view("uid-1"), TargetView::Idle);
+    assert_eq!(core.sessions.view("uid-1"), OperationView::Idle);
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,16 +62,16 @@ async fn a_target_has_one_operation_at_a_time_and_reads_may_overlap_it() {
     driver.take().await;
     let busy = Err(SubmitError::TargetBusy { operation_id: "op-1".to_owned() });
     assert_eq!(core.sessions.submit(delete("op-2", "uid-1")), busy);
-    let Outcome::Error(refused) = core.sessions.call(delete("op-3", "uid-1")).await else {
+    let Err(refused) = core.sessions.call(delete("op-3", "uid-1")).await else {
         panic!("a second mutation was sent")
     };
-    assert_eq!(refused.reason, reasons::TARGET_BUSY);
+    assert_eq!(refused.reason, Reason::CoreTargetBusy);
 
     let sessions = core.sessions.clone();
     let read = tokio::spawn(async move { sessions.call(status("op-4", "uid-1")).await });
     assert_eq!(driver.take().await.operation_id, "op-4");
     driver.complete("op-4", found("m")).await;
-    assert!(matches!(read.await.unwrap(), Outcome::Result(_)));
+    assert!(matches!(read.await.unwrap(), Ok(_)));
     assert_eq!(driver.acknowledged().await, "op-4");
 
     driver.complete("op-1", created("m")).await;
@@ -118,7 +116,7 @@ async fn what_cannot_be_sent_is_refused_with_its_reason() {
     assert_eq!(core.sessions.submit(create("op", "uid")), Err(no_driver));
 
     let _driver = Driver::ready_with(&mut core, 1, 1).await;
-    let initialize = operation::Request::InitializeMachine(<_>::default());
+    let initialize = Request::Initialize { provider_id: String::new() };
     let unsupported = core.sessions.submit(crate::core::dispatch("op", "uid", initialize));
     assert!(matches!(unsupported, Err(SubmitError::KindUnsupported { .. })), "{unsupported:?}");
 
@@ -126,24 +124,22 @@ async fn what_cannot_be_sent_is_refused_with_its_reason() {
     core.sessions.submit(create("op-2", "uid-2")).unwrap();
     let full = core.sessions.submit(create("op-3", "uid-3"));
     assert!(matches!(full, Err(SubmitError::QueueFull { .. })), "{full:?}");
-    assert_eq!(core.sessions.view("uid-3"), TargetView::Idle);
+    assert_eq!(core.sessions.view("uid-3"), OperationView::Idle);
 }
 
 #[tokio::test(start_paused = true)]
 async fn f11_what_is_too_large_is_refused_and_the_session_lives() {
     let mut core = Core::start();
     let mut driver = Driver::ready(&mut core, 1).await;
-    let mut user_data = create("op-1", "uid-1");
-    let operation::Request::CreateMachine(request) = &mut user_data.request else { panic!() };
-    request.bootstrap.as_mut().unwrap().user_data = vec![0; (256 << 10) + 1];
+    let user_data = create_with("op-1", "uid-1", vec![0; (256 << 10) + 1]);
     let mut spec = update("op-2", "uid-2");
-    let operation::Request::UpdateMachine(request) = &mut spec.request else { panic!() };
-    request.last_applied_spec_json = "x".repeat((128 << 10) + 1);
+    let Request::Update { last_applied_spec_json, .. } = &mut spec.request else { panic!() };
+    *last_applied_spec_json = "x".repeat((128 << 10) + 1);
     let mut class = crate::core::class("8", "1");
     class.provider_spec_json = "x".repeat((128 << 10) + 1);
     core.classes.put("large", class);
     let mut of_class = create("op-3", "uid-3");
-    of_class.class = Some(crate::core::class_ref("large", "8"));
+    of_class.class = Some(class_of(&class_ref("large", "8")));
     let cases = [
         (user_data, FramePart::UserData),
         (spec, FramePart::ProviderSpec),
@@ -169,13 +165,13 @@ async fn a_driver_that_does_not_answer_in_time_leaves_an_unknown_outcome() {
     let finished = core.outcome("uid-1").await;
     assert_eq!(
         failure(&finished.outcome),
-        (ErrorCode::DeadlineExceeded, reasons::TIMEOUT, Certainty::Unknown)
+        (ErrorCode::DeadlineExceeded, Reason::CoreTimeout.word(), Certainty::Unknown)
     );
     // Too late: nobody waits for it, and the driver may forget it.
     driver.complete("op-1", created("m")).await;
     assert_eq!(driver.acknowledged().await, "op-1");
     core.sessions.acknowledge("op-1");
-    assert_eq!(core.sessions.view("uid-1"), TargetView::Idle);
+    assert_eq!(core.sessions.view("uid-1"), OperationView::Idle);
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,7 +190,7 @@ async fn an_operation_that_is_never_sent_leaves_nothing_behind() {
     let finished = core.outcome("uid-2").await;
     assert_eq!(
         failure(&finished.outcome),
-        (ErrorCode::DeadlineExceeded, reasons::TIMEOUT, Certainty::NotApplied)
+        (ErrorCode::DeadlineExceeded, Reason::CoreTimeout.word(), Certainty::NotApplied)
     );
     waiting.abort();
 }
@@ -210,7 +206,7 @@ async fn reads_that_are_not_accepted_are_cancelled_and_three_end_the_session() {
         let finished = core.outcome(uid).await;
         assert_eq!(
             failure(&finished.outcome),
-            (ErrorCode::DeadlineExceeded, reasons::ACCEPT_TIMEOUT, Certainty::NotApplied)
+            (ErrorCode::DeadlineExceeded, Reason::CoreAcceptTimeout.word(), Certainty::NotApplied)
         );
     }
     let (error, _) = driver.closed().await;
@@ -228,7 +224,7 @@ async fn a_mutation_that_is_accepted_late_goes_on_and_meanwhile_its_target_has_n
     assert!(matches!(refused, Err(SubmitError::TargetBusy { .. })), "{refused:?}");
     driver.accept("op-1").await;
     driver.complete("op-1", created("m")).await;
-    assert!(matches!(*core.outcome("uid-1").await.outcome, Outcome::Result(_)));
+    assert!(matches!(core.outcome("uid-1").await.outcome, Ok(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -250,7 +246,7 @@ async fn inv_1_no_other_driver_gets_a_mutation_while_one_that_never_accepted_it_
     let finished = core.outcome("uid-1").await;
     assert_eq!(
         failure(&finished.outcome),
-        (ErrorCode::Unavailable, reasons::SESSION_LOST, Certainty::Unknown)
+        (ErrorCode::Unavailable, Reason::CoreSessionLost.word(), Certainty::Unknown)
     );
     waiting.abort();
 }
@@ -266,13 +262,13 @@ async fn a_cancel_ends_what_waits_and_asks_the_driver_about_what_runs() {
     let finished = core.outcome("uid-2").await;
     assert_eq!(
         failure(&finished.outcome),
-        (ErrorCode::Canceled, reasons::CANCELED, Certainty::NotApplied)
+        (ErrorCode::Canceled, Reason::CoreCanceled.word(), Certainty::NotApplied)
     );
     core.sessions.cancel("op-1", "machine deleted");
     core.sessions.cancel("op-1", "machine deleted");
     assert_eq!(driver.cancelled().await, "op-1");
     driver.complete("op-1", created("m")).await;
-    assert!(matches!(*core.outcome("uid-1").await.outcome, Outcome::Result(_)));
+    assert!(matches!(core.outcome("uid-1").await.outcome, Ok(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -314,15 +310,15 @@ async fn progress_is_shown_and_its_checkpoint_outlives_a_failure() {
     };
     driver.complete("op-1", operation_completed::Outcome::Error(error)).await;
     let finished = core.outcome("uid-1").await;
-    assert_eq!(finished.checkpoint, "disk-1");
-    let Outcome::Error(failure) = &*finished.outcome else { panic!("no error") };
+    assert_eq!(finished.checkpoint.as_deref(), Some("disk-1"));
+    let Err(failure) = &finished.outcome else { panic!("no error") };
     assert_eq!(
         (failure.code, failure.reason.as_str(), failure.certainty),
         (ErrorCode::ResourceExhausted, "QUOTA_VCPU", Certainty::Partial)
     );
     assert_eq!(failure.message.len(), 2048);
     assert_eq!(failure.retry_after, Some(Duration::from_secs(30)));
-    assert_eq!(failure.violations[0].path, "size");
+    assert_eq!(failure.violations[0].0, "size");
 }
 
 #[tokio::test(start_paused = true)]
@@ -335,7 +331,7 @@ async fn an_answer_to_another_request_and_a_reason_of_the_core_are_not_believed(
     let finished = core.outcome("uid-1").await;
     assert_eq!(
         failure(&finished.outcome),
-        (ErrorCode::Internal, reasons::WRONG_RESULT, Certainty::Unknown)
+        (ErrorCode::Internal, Reason::CoreWrongResult.word(), Certainty::Unknown)
     );
     core.sessions.submit(create("op-2", "uid-2")).unwrap();
     driver.take().await;
@@ -357,5 +353,5 @@ async fn a_result_that_nobody_records_is_dropped_after_a_while() {
     driver.complete("op-1", created("m")).await;
     core.outcome("uid-1").await;
     assert_eq!(driver.acknowledged().await, "op-1");
-    assert_eq!(core.sessions.view("uid-1"), TargetView::Idle);
+    assert_eq!(core.sessions.view("uid-1"), OperationView::Idle);
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use ostler_api::driver::Certainty;
 use ostler_proto::v1alpha1::{CoreDraining, DriverState, HeldState, Readiness, RoleKind, Verdict};
-use ostler_sessions::Outcome;
 use tokio::time::Instant;
 
 use crate::core::{Core, EXPIRING_TOKEN, PROVIDER, create};
@@ -39,7 +38,7 @@ async fn a_drained_session_finishes_what_runs_while_the_standby_takes_over_at_on
     assert_eq!(close_after.seconds, 30);
     active.complete("op-1", created("m")).await;
     let finished = core.outcome("uid-1").await;
-    assert!(matches!(*finished.outcome, Outcome::Result(_)));
+    assert!(matches!(finished.outcome, Ok(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,7 +58,7 @@ async fn a_drained_session_that_stays_is_closed_and_its_operations_are_resumed()
     let (mut driver, welcome) = Driver::dial(&core, holding(1, vec![held])).await;
     assert_eq!(welcome.verdicts[0].verdict(), Verdict::Keep);
     driver.complete("op-1", created("m")).await;
-    assert!(matches!(*core.outcome("uid-1").await.outcome, Outcome::Result(_)));
+    assert!(matches!(core.outcome("uid-1").await.outcome, Ok(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,7 +99,7 @@ async fn what_a_driver_did_not_finish_by_its_deadline_is_unknown() {
     assert!(matches!(standby.hear().await, Heard::Role(it) if it.role() == RoleKind::Active));
     let reading = tokio::spawn(async move { active.closed().await });
     let finished = core.outcome("uid-1").await;
-    let Outcome::Error(failure) = &*finished.outcome else { panic!("a result") };
+    let Err(failure) = &finished.outcome else { panic!("a result") };
     assert_eq!(
         (failure.reason.as_str(), failure.certainty),
         ("CORE_SESSION_LOST", Certainty::Unknown)

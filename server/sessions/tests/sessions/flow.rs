@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ostler_api::driver::ErrorCode;
+use ostler_api::operation::{Dispatch, OperationView};
 use ostler_proto::v1alpha1::{
     DriverCapability, Hello, MachineErrorCode, OperationError, OperationProgress, OutcomeCertainty,
-    Readiness, operation, operation_completed,
+    Readiness, operation_completed,
 };
-use ostler_sessions::{Outcome, ProviderState, SessionEvent, SessionsOptions, TargetView};
+use ostler_sessions::{ProviderState, SessionEvent, SessionsOptions};
 use tokio::time::Instant;
 
-use crate::core::{Core, PROVIDER, create, delete, status};
+use crate::core::{Core, PROVIDER, create, create_with, delete, status};
 use crate::driver::{Driver, Heard, Said, created, deleted, found, hello};
 
 fn provider(core: &Core) -> ProviderState {
@@ -93,7 +94,7 @@ async fn a_pause_without_a_time_is_short_and_one_that_is_too_long_is_cut() {
         let finished = core.outcome("uid-1").await;
         assert_eq!(provider(&core).paused, Some(Duration::from_secs(pause)));
         // The machine waits for as long as the driver said; it is not alone with that.
-        let Outcome::Error(failure) = &*finished.outcome else { panic!("a result") };
+        let Err(failure) = &finished.outcome else { panic!("a result") };
         assert_eq!(failure.retry_after, Some(Duration::from_secs(told)));
     }
 }
@@ -166,10 +167,8 @@ async fn what_a_driver_has_not_accepted_is_bounded_in_bytes_and_acceptance_makes
     let mut core = Core::with(options);
     let mut driver = Driver::ready_with(&mut core, 1, 64).await;
     for number in 0..8 {
-        let mut large = create(&format!("op-{number}"), &format!("uid-{number}"));
-        if let operation::Request::CreateMachine(create) = &mut large.request {
-            create.bootstrap.as_mut().unwrap().user_data = vec![0; 60_000];
-        }
+        let (id, uid) = (format!("op-{number}"), format!("uid-{number}"));
+        let large = create_with(&id, &uid, vec![0; 60_000]);
         core.sessions.submit(large).unwrap();
     }
     assert_eq!((provider(&core).in_flight, provider(&core).queued), (2, 6));
@@ -212,7 +211,7 @@ async fn talkative(core: &mut Core) -> Driver {
     driver
 }
 
-fn patient(id: &str, uid: &str) -> ostler_sessions::Dispatch {
+fn patient(id: &str, uid: &str) -> Dispatch {
     let mut patient = create(id, uid);
     patient.timeout = Duration::from_mins(20);
     patient
@@ -229,7 +228,7 @@ fn progress(stage: &str, checkpoint: &str) -> Said {
 
 fn is_stalled(core: &Core) -> bool {
     match core.sessions.view("uid-1") {
-        TargetView::InFlight(flight) => flight.stalled,
+        OperationView::InFlight(flight) => flight.stalled,
         other => panic!("{other:?}"),
     }
 }
@@ -276,7 +275,7 @@ async fn an_operation_without_a_word_for_three_intervals_is_stalled_and_not_sent
     assert!(matches!(core.event(wanted).await, SessionEvent::Stalled { stalled: false, .. }));
     assert!(!is_stalled(&core));
     driver.complete("op-1", created("m")).await;
-    assert!(matches!(*core.outcome("uid-1").await.outcome, Outcome::Result(_)));
+    assert!(matches!(core.outcome("uid-1").await.outcome, Ok(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -298,7 +297,9 @@ async fn a_new_checkpoint_is_told_at_once_and_then_not_more_often_than_every_fiv
     // What the SDK does by itself: it repeats the last one.
     driver.say(progress("Disk", "disk-99")).await;
     core.event(wanted).await;
-    let TargetView::InFlight(flight) = core.sessions.view("uid-1") else { panic!("not in flight") };
+    let OperationView::InFlight(flight) = core.sessions.view("uid-1") else {
+        panic!("not in flight")
+    };
     assert_eq!(flight.progress.unwrap().checkpoint, "disk-99");
 }
 
@@ -360,12 +361,12 @@ async fn a_cancel_finds_an_operation_wherever_it_is() {
     });
     driver.complete("op-1", canceled).await;
     let finished = core.outcome("uid-1").await;
-    assert!(matches!(&*finished.outcome, Outcome::Error(it) if it.code == ErrorCode::Canceled));
+    assert!(matches!(&finished.outcome, Err(it) if it.code == ErrorCode::Canceled));
     assert_eq!(driver.take().await.operation_id, "op-3");
     // Running, and the result is on its way already: it counts, and the cancel finds nothing.
     driver.complete("op-2", created("m")).await;
     core.sessions.cancel("op-2", "no");
-    assert!(matches!(*core.outcome("uid-2").await.outcome, Outcome::Result(_)));
+    assert!(matches!(core.outcome("uid-2").await.outcome, Ok(_)));
     // Ended: nothing happens.
     core.sessions.cancel("op-2", "no");
     assert_eq!(driver.cancelled().await, "op-2");
@@ -378,7 +379,7 @@ async fn a_cancel_finds_an_operation_wherever_it_is() {
     let (mut driver, welcome) = Driver::dial(&core, crate::driver::holding(1, vec![held])).await;
     assert_eq!(welcome.verdicts[0].verdict(), ostler_proto::v1alpha1::Verdict::Cancel);
     driver.complete("op-3", created("m")).await;
-    assert!(matches!(*core.outcome("uid-3").await.outcome, Outcome::Result(_)));
+    assert!(matches!(core.outcome("uid-3").await.outcome, Ok(_)));
     core.sessions.acknowledge("op-3");
     match driver.hear().await {
         Heard::ResultAck(ack) => assert_eq!(ack.operation_id, "op-3"),
@@ -405,7 +406,7 @@ async fn an_operation_that_was_cancelled_and_never_arrived_is_not_sent_again() {
         }
         let mut driver = Driver::ready(&mut core, 1).await;
         let finished = core.outcome("uid-1").await;
-        let Outcome::Error(failure) = &*finished.outcome else { panic!("a result") };
+        let Err(failure) = &finished.outcome else { panic!("a result") };
         assert_eq!(failure.code, ErrorCode::Canceled);
         assert_eq!(failure.certainty, ostler_api::driver::Certainty::NotApplied);
         core.sessions.acknowledge("op-1");

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use ostler_api::driver::{Certainty, ErrorCode, reason};
+use ostler_api::driver::{Certainty, ErrorCode};
+use ostler_api::operation::{OperationView, Outcome, Reason};
 use ostler_proto::v1alpha1::{
     MachineErrorCode, OperationError, OutcomeCertainty, Readiness, RoleKind, operation_completed,
 };
-use ostler_sessions::{Outcome, SessionEvent, TargetView, reasons};
+use ostler_sessions::SessionEvent;
 use tokio::time::Instant;
 
 use crate::core::{Core, create, status};
@@ -15,7 +16,7 @@ use crate::driver::{Driver, Heard, created, found, hello};
 fn refusal() -> OperationError {
     OperationError {
         code: MachineErrorCode::Unavailable.into(),
-        reason: reason::DRIVER_DRAINING.to_owned(),
+        reason: Reason::DriverDraining.into(),
         certainty: OutcomeCertainty::NotApplied.into(),
         ..OperationError::default()
     }
@@ -38,7 +39,7 @@ async fn promoted(driver: &mut Driver) {
 
 /// Why an operation failed, as the controllers read it.
 fn failure(outcome: &Outcome) -> (ErrorCode, &str, Certainty) {
-    let Outcome::Error(failure) = outcome else { panic!("{outcome:?}") };
+    let Err(failure) = outcome else { panic!("{outcome:?}") };
     (failure.code, failure.reason.as_str(), failure.certainty)
 }
 
@@ -56,13 +57,15 @@ async fn an_operation_that_reaches_a_driver_at_its_end_is_done_by_the_next_and_n
 
     let again = new.take().await;
     assert_eq!((again.operation_id.as_str(), again.delivery), ("op-1", 2));
-    assert!(matches!(core.sessions.view("uid-1"), TargetView::InFlight(_)));
+    assert!(matches!(core.sessions.view("uid-1"), OperationView::InFlight(_)));
     assert_eq!(old.acknowledged().await, "op-1", "it waits for that before it ends");
     new.complete("op-1", created("m")).await;
     let ready = |event: &SessionEvent| matches!(event, SessionEvent::OutcomeReady { .. });
     core.event(ready).await;
-    let TargetView::Finished(finished) = core.sessions.view("uid-1") else { panic!("no outcome") };
-    assert!(matches!(*finished.outcome, Outcome::Result(_)), "{finished:?}");
+    let OperationView::Finished(finished) = core.sessions.view("uid-1") else {
+        panic!("no outcome")
+    };
+    assert!(matches!(finished.outcome, Ok(_)), "{finished:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,7 +84,7 @@ async fn what_a_driver_that_ends_in_order_did_not_accept_is_done_by_the_next() {
     assert_eq!((again.operation_id.as_str(), again.delivery), ("op-2", 2));
     // What became of the other one nobody knows.
     let listening = tokio::spawn(async move { new.hear().await });
-    let expected = (ErrorCode::Unavailable, reasons::SESSION_LOST, Certainty::Unknown);
+    let expected = (ErrorCode::Unavailable, Reason::CoreSessionLost.word(), Certainty::Unknown);
     assert_eq!(failure(&core.outcome("uid-1").await.outcome), expected);
     listening.abort();
 }
@@ -95,7 +98,7 @@ async fn what_a_driver_did_not_accept_is_unknown_if_its_link_broke() {
     old.state(Readiness::Draining, 0).await;
     old.handled().await;
     old.link.abort();
-    let expected = (ErrorCode::Unavailable, reasons::SESSION_LOST, Certainty::Unknown);
+    let expected = (ErrorCode::Unavailable, Reason::CoreSessionLost.word(), Certainty::Unknown);
     assert_eq!(failure(&core.outcome("uid-1").await.outcome), expected);
 }
 
@@ -114,7 +117,7 @@ async fn a_read_that_was_handed_back_waits_for_the_next_driver() {
     let mut new = Driver::ready(&mut core, 2).await;
     assert_eq!(new.take().await.operation_id, "op-1");
     new.complete("op-1", found("m")).await;
-    assert!(matches!(call.await.unwrap(), Outcome::Result(_)));
+    assert!(matches!(call.await.unwrap(), Ok(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,7 +133,7 @@ async fn an_operation_that_was_handed_back_does_not_wait_for_a_driver_that_never
     assert_eq!(old.acknowledged().await, "op-1");
     drop(old);
     let finished = core.outcome("uid-1").await;
-    let expected = (ErrorCode::Unavailable, reasons::NO_SESSION, Certainty::NotApplied);
+    let expected = (ErrorCode::Unavailable, Reason::CoreNoSession.word(), Certainty::NotApplied);
     assert_eq!(failure(&finished.outcome), expected);
 }
 
@@ -148,13 +151,13 @@ async fn an_operation_that_every_driver_hands_back_ends_with_its_time() {
         driver.state(Readiness::Draining, 0).await;
         driver.complete("op-1", refused()).await;
         assert_eq!(driver.acknowledged().await, "op-1");
-        if matches!(core.sessions.view("uid-1"), TargetView::Finished(_)) {
+        if matches!(core.sessions.view("uid-1"), OperationView::Finished(_)) {
             break;
         }
         driver = Driver::dial(&core, hello(rounds + 1)).await.0;
         driver.state(Readiness::Ready, 4).await;
     }
-    let expected = (ErrorCode::DeadlineExceeded, reasons::TIMEOUT, Certainty::NotApplied);
+    let expected = (ErrorCode::DeadlineExceeded, Reason::CoreTimeout.word(), Certainty::NotApplied);
     assert_eq!(failure(&core.outcome("uid-1").await.outcome), expected);
     assert_eq!((rounds, before.elapsed().as_secs()), (9, 63), "its time is a minute");
 }
@@ -169,7 +172,7 @@ async fn an_operation_that_was_cancelled_is_not_begun_elsewhere() {
     core.sessions.cancel("op-1", "deleted");
     old.state(Readiness::Draining, 0).await;
     old.complete("op-1", refused()).await;
-    let expected = (ErrorCode::Canceled, reasons::CANCELED, Certainty::NotApplied);
+    let expected = (ErrorCode::Canceled, Reason::CoreCanceled.word(), Certainty::NotApplied);
     assert_eq!(failure(&core.outcome("uid-1").await.outcome), expected);
     promoted(&mut new).await;
     new.handled().await;

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ostler_api::operation::{OperationView, Reason};
 use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
 use ostler_proto::v1alpha1::{GetMachineClassRequest, GetSecretRequest, RoleKind};
-use ostler_sessions::{
-    Outcome, Sessions, SessionsOptions, StaticTokens, SubmitError, TargetView, Term, Timing,
-    reasons,
-};
+use ostler_sessions::{Sessions, SessionsOptions, StaticTokens, SubmitError, Term, Timing};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
@@ -100,7 +98,7 @@ async fn nothing_is_sent_after_the_end_of_the_lease_though_nobody_said_that_it_i
     tokio::time::advance(Duration::from_secs(10)).await;
     core.sessions.submit(create("op-2", "uid-2")).unwrap();
     driver.handled().await;
-    assert!(matches!(core.sessions.view("uid-2"), TargetView::InFlight(_)), "queued");
+    assert!(matches!(core.sessions.view("uid-2"), OperationView::InFlight(_)), "queued");
     core.sessions.lease_until(Instant::now() + Duration::from_secs(10));
     core.sessions.submit(create("op-3", "uid-3")).unwrap();
     assert_eq!(driver.take().await.operation_id, "op-2");
@@ -127,7 +125,7 @@ async fn a_core_that_goes_lets_a_read_end_that_still_needs_its_class_and_sends_n
         driver.handled().await;
     });
     assert!(before.elapsed() < Timing::default().finish, "{:?}", before.elapsed());
-    assert!(matches!(core.sessions.view("uid-1"), TargetView::Finished(_)));
+    assert!(matches!(core.sessions.view("uid-1"), OperationView::Finished(_)));
     core.sessions.stop();
     assert!(matches!(driver.hear().await, Heard::Draining(_)), "nothing came in between");
     assert_eq!(driver.closed().await.0.reason, "CORE_STOPPING");
@@ -142,7 +140,7 @@ async fn a_core_that_goes_does_not_wait_for_what_the_next_one_finds_written_down
     let before = Instant::now();
     core.sessions.finish().await;
     assert_eq!(before.elapsed(), Duration::ZERO);
-    assert!(matches!(core.sessions.view("uid-1"), TargetView::InFlight(_)));
+    assert!(matches!(core.sessions.view("uid-1"), OperationView::InFlight(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,8 +184,8 @@ async fn whoever_waits_for_an_operation_hears_at_once_that_a_core_which_goes_wil
         tokio::join!(core.sessions.finish(), driver.complete("op-1", found("m")));
     });
     assert!(before.elapsed() < Timing::default().finish, "{:?}", before.elapsed());
-    let Outcome::Error(failure) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(failure.reason, reasons::NO_SESSION);
+    let Err(failure) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(failure.reason, Reason::CoreNoSession);
 }
 
 #[tokio::test(start_paused = true)]

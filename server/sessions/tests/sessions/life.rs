@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use ostler_api::driver::Certainty;
+use ostler_api::operation::OperationView;
 use ostler_proto::v1alpha1::{Heartbeat, Hello};
-use ostler_sessions::{Limits, Outcome, SessionEvent, SessionsOptions, TargetView};
+use ostler_sessions::{Limits, SessionEvent, SessionsOptions};
 use prometheus_client::registry::Registry;
 use tokio::time::{Instant, advance};
 use tonic::Code;
@@ -32,14 +33,17 @@ async fn an_operation_that_the_driver_does_not_list_twice_in_a_row_is_unknown() 
     driver.running = vec!["kept".to_owned()];
     beat(&mut driver).await;
     driver.handled().await;
-    assert!(matches!(core.sessions.view("uid-1"), TargetView::InFlight(_)), "once is not enough");
+    assert!(
+        matches!(core.sessions.view("uid-1"), OperationView::InFlight(_)),
+        "once is not enough"
+    );
     beat(&mut driver).await;
     assert_eq!(driver.cancelled().await, "lost");
     let finished = core.outcome("uid-1").await;
-    let Outcome::Error(failure) = &*finished.outcome else { panic!("a result") };
+    let Err(failure) = &finished.outcome else { panic!("a result") };
     assert_eq!(failure.reason, "CORE_OPERATION_LOST");
     assert_eq!(failure.certainty, Certainty::Unknown);
-    assert!(matches!(core.sessions.view("uid-2"), TargetView::InFlight(_)));
+    assert!(matches!(core.sessions.view("uid-2"), OperationView::InFlight(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,7 +61,7 @@ async fn an_operation_that_is_listed_again_or_completed_meanwhile_is_not_lost() 
     // The completion goes before the answer that lacks it.
     driver.complete("op-1", created("m")).await;
     beat(&mut driver).await;
-    assert!(matches!(*core.outcome("uid-1").await.outcome, Outcome::Result(_)));
+    assert!(matches!(core.outcome("uid-1").await.outcome, Ok(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,7 +73,7 @@ async fn an_operation_that_was_not_accepted_yet_need_not_be_listed() {
     driver.receive().await;
     beat(&mut driver).await;
     driver.handled().await;
-    assert!(matches!(core.sessions.view("uid-1"), TargetView::InFlight(_)));
+    assert!(matches!(core.sessions.view("uid-1"), OperationView::InFlight(_)));
 }
 
 #[tokio::test(start_paused = true)]

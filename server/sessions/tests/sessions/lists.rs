@@ -1,8 +1,9 @@
 //! Long lists come in pages.
 
 use ostler_api::driver::ErrorCode;
+use ostler_api::operation::{Outcome, Reason, Success};
 use ostler_proto::v1alpha1::{ListMachinesResponse, OperationPage, operation_result};
-use ostler_sessions::{Outcome, SessionsOptions, reasons};
+use ostler_sessions::SessionsOptions;
 use tokio::task::JoinHandle;
 
 use crate::core::{Core, create, list};
@@ -33,12 +34,9 @@ async fn pages_become_one_list() {
     page(&mut driver, 0, &["a", "b"]).await;
     page(&mut driver, 1, &["c"]).await;
     end(&mut driver, 2).await;
-    let Outcome::Result(operation_result::Response::ListMachines(list)) = listing.await.unwrap()
-    else {
-        panic!("no list")
-    };
-    let names: Vec<_> = list.machines.iter().map(|it| it.machine_name.as_str()).collect();
-    assert_eq!((names.as_slice(), list.pages), (["a", "b", "c"].as_slice(), 0));
+    let Ok(Success::Listed(list)) = listing.await.unwrap() else { panic!("no list") };
+    let names: Vec<_> = list.iter().map(|it| it.machine_name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,8 +57,8 @@ async fn f12_a_missing_or_repeated_page_ends_the_session_and_never_gives_a_short
         }
         let (error, _) = driver.closed().await;
         assert_eq!((error.reason.as_str(), error.retry), ("PAGE_GAP", false));
-        let Outcome::Error(failure) = listing.await.unwrap() else { panic!("a list") };
-        assert_eq!(failure.reason, reasons::SESSION_LOST);
+        let Err(failure) = listing.await.unwrap() else { panic!("a list") };
+        assert_eq!(failure.reason, Reason::CoreSessionLost);
     }
 }
 
@@ -85,9 +83,9 @@ async fn a_list_longer_than_the_core_holds_fails_and_is_cancelled() {
     page(&mut driver, 0, &["a", "b"]).await;
     page(&mut driver, 1, &["c"]).await;
     assert_eq!(driver.cancelled().await, "op-1");
-    let Outcome::Error(failure) = listing.await.unwrap() else { panic!("a list") };
+    let Err(failure) = listing.await.unwrap() else { panic!("a list") };
     assert_eq!(
         (failure.code, failure.reason.as_str()),
-        (ErrorCode::ResourceExhausted, reasons::LIST_TOO_LONG)
+        (ErrorCode::ResourceExhausted, Reason::CoreListTooLong.word())
     );
 }

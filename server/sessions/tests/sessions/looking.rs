@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use ostler_proto::v1alpha1::{
-    DriverCapability, GetVolumeIdsRequest, HeldState, Hello, Readiness, operation,
-};
-use ostler_sessions::{Outcome, Sessions, SessionsOptions, SubmitError};
+use ostler_api::operation::Request;
+use ostler_proto::v1alpha1::{DriverCapability, HeldState, Hello, Readiness};
+use ostler_sessions::{Sessions, SessionsOptions, SubmitError};
 
 use crate::core::{Classes, Core, TOKEN, class, create, delete, dispatch, list, status, update};
 use crate::driver::{Driver, Said, created, found, held, hello, holding};
@@ -27,7 +26,7 @@ async fn a_core_that_only_looks_sends_reads_outside_fencing_and_nothing_else() {
     assert_eq!((welcome.fencing_order.as_str(), welcome.fencing_term), ("", 0));
     driver.state(Readiness::Ready, 4).await;
     core.provider_ready().await;
-    let volumes = operation::Request::GetVolumeIds(GetVolumeIdsRequest::default());
+    let volumes = Request::VolumeIds { specs: <_>::default() };
     for other in [create("a", "u"), delete("b", "u"), update("c", "u"), dispatch("d", "u", volumes)]
     {
         let kind = other.kind();
@@ -40,7 +39,7 @@ async fn a_core_that_only_looks_sends_reads_outside_fencing_and_nothing_else() {
     let operation = driver.take().await;
     assert_eq!((operation.fencing_order.as_str(), operation.fencing_term), ("", 0));
     driver.complete("op-1", found("m")).await;
-    assert!(matches!(answer.await.unwrap(), Outcome::Result(_)));
+    assert!(matches!(answer.await.unwrap(), Ok(_)));
     assert_eq!(driver.acknowledged().await, "op-1", "its own results are acknowledged");
 }
 

@@ -1,8 +1,9 @@
 //! Sessions are lost, drivers and cores restart.
 
 use ostler_api::driver::{Certainty, ErrorCode};
+use ostler_api::operation::{OperationView, Outcome, Reason};
 use ostler_proto::v1alpha1::{HeldState, Hello, Readiness, ResumeOutcome, Verdict, Welcome};
-use ostler_sessions::{Outcome, SessionEvent, TargetView, reasons};
+use ostler_sessions::SessionEvent;
 
 use crate::core::{Core, create, status};
 use crate::driver::{Driver, created, deleted, found, held, hello, holding};
@@ -23,10 +24,10 @@ async fn lost(core: &mut Core) {
 }
 
 fn assert_lost(outcome: &Outcome, certainty: Certainty) {
-    let Outcome::Error(failure) = outcome else { panic!("{outcome:?}") };
+    let Err(failure) = outcome else { panic!("{outcome:?}") };
     assert_eq!(
         (failure.code, failure.reason.as_str(), failure.certainty),
-        (ErrorCode::Unavailable, reasons::SESSION_LOST, certainty)
+        (ErrorCode::Unavailable, Reason::CoreSessionLost.word(), certainty)
     );
 }
 
@@ -34,13 +35,13 @@ fn assert_lost(outcome: &Outcome, certainty: Certainty) {
 async fn a_result_that_was_lost_with_the_link_is_sent_again_and_acknowledged() {
     let mut core = Core::start();
     lost(&mut core).await;
-    assert!(matches!(core.sessions.view("uid-1"), TargetView::InFlight(_)));
+    assert!(matches!(core.sessions.view("uid-1"), OperationView::InFlight(_)));
     let hello = holding(1, vec![held("op-1", "uid-1", HeldState::Completed)]);
     let (mut driver, welcome) = Driver::dial(&core, hello).await;
     assert_eq!(verdicts(&welcome), [("op-1", Verdict::Keep)]);
     assert_eq!(welcome.resume_outcome(), ResumeOutcome::Resumed);
     driver.complete("op-1", created("m")).await;
-    assert!(matches!(*core.outcome("uid-1").await.outcome, Outcome::Result(_)));
+    assert!(matches!(core.outcome("uid-1").await.outcome, Ok(_)));
     core.sessions.acknowledge("op-1");
     assert_eq!(driver.acknowledged().await, "op-1");
 }
@@ -83,7 +84,7 @@ async fn a_replica_that_comes_back_first_says_nothing_of_the_other_one() {
     core.provider_gone().await;
     // The network was away for a moment, and both come back.
     let (_second, _) = Driver::dial(&core, holding(2, Vec::new())).await;
-    assert!(matches!(core.sessions.view("uid-1"), TargetView::InFlight(_)), "it may run");
+    assert!(matches!(core.sessions.view("uid-1"), OperationView::InFlight(_)), "it may run");
     let hello = holding(1, vec![held("op-1", "uid-1", HeldState::Running)]);
     let (_first, welcome) = Driver::dial(&core, hello).await;
     assert_eq!(verdicts(&welcome), [("op-1", Verdict::Keep)]);
@@ -97,7 +98,7 @@ async fn a_replica_that_was_started_anew_says_nothing_of_one_of_another_name() {
         let newcomer = Hello { instance_name: name.to_owned(), ..hello(3) };
         let (_third, welcome) = Driver::dial(&core, newcomer).await;
         assert_eq!(welcome.resume_outcome(), ResumeOutcome::Fresh);
-        assert!(matches!(core.sessions.view("uid-1"), TargetView::InFlight(_)), "it may run");
+        assert!(matches!(core.sessions.view("uid-1"), OperationView::InFlight(_)), "it may run");
         let hello = holding(1, vec![held("op-1", "uid-1", HeldState::Running)]);
         let (_first, welcome) = Driver::dial(&core, hello).await;
         assert_eq!(verdicts(&welcome), [("op-1", Verdict::Keep)], "{name:?}");
@@ -117,7 +118,7 @@ async fn a_process_without_a_name_is_nobodys_successor() {
     drop(driver);
     core.provider_gone().await;
     let (_next, _) = Driver::dial(&core, nameless(hello(2))).await;
-    assert!(matches!(core.sessions.view("uid-1"), TargetView::InFlight(_)), "it may run");
+    assert!(matches!(core.sessions.view("uid-1"), OperationView::InFlight(_)), "it may run");
 }
 
 #[tokio::test(start_paused = true)]
@@ -213,7 +214,7 @@ async fn what_was_recorded_while_the_driver_was_away_is_forgotten() {
     let hello = holding(1, vec![held("op-1", "uid-1", HeldState::Completed)]);
     let (_driver, welcome) = Driver::dial(&core, hello).await;
     assert_eq!(verdicts(&welcome), [("op-1", Verdict::Forget)]);
-    assert_eq!(core.sessions.view("uid-1"), TargetView::Idle);
+    assert_eq!(core.sessions.view("uid-1"), OperationView::Idle);
 }
 
 #[tokio::test(start_paused = true)]
@@ -250,15 +251,15 @@ async fn a_core_that_restarted_adopts_what_drivers_hold() {
     let adopted = core.event(|event| matches!(event, SessionEvent::Adopted { .. })).await;
     let (target_uid, operation_id) = ("uid-1".to_owned(), "running".to_owned());
     assert_eq!(adopted, SessionEvent::Adopted { target_uid, operation_id });
-    let TargetView::InFlight(view) = core.sessions.view("uid-1") else { panic!("not adopted") };
-    assert_eq!((view.operation_id.as_str(), view.idempotency_key.as_str()), ("running", "uid-1:x"));
+    let OperationView::InFlight(view) = core.sessions.view("uid-1") else { panic!("not adopted") };
+    assert_eq!((view.id.as_str(), view.idempotency_key.as_str()), ("running", "uid-1:x"));
 
     driver.complete("done", created("m")).await;
-    assert!(matches!(*core.outcome("uid-2").await.outcome, Outcome::Result(_)));
+    assert!(matches!(core.outcome("uid-2").await.outcome, Ok(_)));
     core.sessions.acknowledge("done");
     assert_eq!(driver.acknowledged().await, "done");
     driver.complete("running", created("m")).await;
-    assert!(matches!(*core.outcome("uid-1").await.outcome, Outcome::Result(_)));
+    assert!(matches!(core.outcome("uid-1").await.outcome, Ok(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -287,10 +288,10 @@ async fn what_waits_for_a_driver_goes_to_the_next_one_or_is_given_back() {
     assert_eq!(driver.take().await.operation_id, "op-2");
     drop(driver);
     let finished = core.outcome("uid-3").await;
-    let Outcome::Error(failure) = &*finished.outcome else { panic!("a result") };
+    let Err(failure) = &finished.outcome else { panic!("a result") };
     assert_eq!(
         (failure.reason.as_str(), failure.certainty),
-        (reasons::NO_SESSION, Certainty::NotApplied)
+        (Reason::CoreNoSession.word(), Certainty::NotApplied)
     );
 }
 

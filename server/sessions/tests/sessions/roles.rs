@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use ostler_api::operation::{OperationView, Reason};
 use ostler_proto::v1alpha1::{DriverCapability, Hello, Readiness, RoleKind};
-use ostler_sessions::{Outcome, SessionsOptions, SubmitError, TargetView};
+use ostler_sessions::{SessionsOptions, SubmitError};
 
 use crate::core::{Core, PROVIDER, SECOND_TOKEN, create, delete};
 use crate::driver::{Driver, Heard, created, hello};
@@ -37,7 +38,7 @@ async fn f06_the_first_is_active_and_the_second_stands_by_until_the_first_goes()
     core.sessions.submit(create("op-2", "uid-2")).unwrap();
     assert_eq!(standby.take().await.operation_id, "op-2");
     // The first may come back with its operation: its target waits.
-    assert!(matches!(core.sessions.view("uid-1"), TargetView::InFlight(_)));
+    assert!(matches!(core.sessions.view("uid-1"), OperationView::InFlight(_)));
     let busy = core.sessions.submit(delete("op-3", "uid-1"));
     assert_eq!(busy, Err(SubmitError::TargetBusy { operation_id: "op-1".to_owned() }));
 }
@@ -68,7 +69,7 @@ async fn a_driver_that_drains_finishes_while_the_other_takes_what_is_new() {
     core.sessions.submit(create("op-2", "uid-2")).unwrap();
     assert_eq!(new.take().await.operation_id, "op-2");
     old.complete("op-1", created("m")).await;
-    assert!(matches!(*core.outcome("uid-1").await.outcome, Outcome::Result(_)));
+    assert!(matches!(core.outcome("uid-1").await.outcome, Ok(_)));
     core.sessions.acknowledge("op-1");
     assert_eq!(old.acknowledged().await, "op-1");
 }
@@ -104,7 +105,7 @@ async fn f07_a_second_session_with_the_same_instance_id_replaces_the_first() {
     assert_eq!(core.sessions.providers()[0].sessions, 1);
     // What ran goes on, in the new session.
     new.complete("op-1", created("m")).await;
-    assert!(matches!(*core.outcome("uid-1").await.outcome, Outcome::Result(_)));
+    assert!(matches!(core.outcome("uid-1").await.outcome, Ok(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,13 +171,13 @@ async fn f05_when_a_driver_hangs_its_standby_takes_over_and_its_operation_waits_
     hung.handled().await;
     // It holds the connection and answers nothing; the standby answers its heartbeats meanwhile.
     promoted(&mut standby).await;
-    assert!(matches!(core.sessions.view("uid-1"), TargetView::InFlight(_)));
+    assert!(matches!(core.sessions.view("uid-1"), OperationView::InFlight(_)));
     core.sessions.submit(create("op-2", "uid-2")).unwrap();
     assert_eq!(standby.take().await.operation_id, "op-2");
     let listening = tokio::spawn(async move { standby.hear().await });
     let finished = core.outcome("uid-1").await;
-    let Outcome::Error(failure) = &*finished.outcome else { panic!("a result") };
-    assert_eq!(failure.reason, ostler_sessions::reasons::SESSION_LOST);
+    let Err(failure) = &finished.outcome else { panic!("a result") };
+    assert_eq!(failure.reason, Reason::CoreSessionLost);
     assert_eq!(failure.certainty, ostler_api::driver::Certainty::Unknown);
     listening.abort();
 }

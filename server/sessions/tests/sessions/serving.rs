@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use ostler_proto::v1alpha1::{BootstrapData, CreateMachineRequest, Readiness, operation};
-use ostler_sessions::{Outcome, Sessions, SessionsOptions, StaticTokens, Term};
+use ostler_proto::v1alpha1::Readiness;
+use ostler_sessions::{Sessions, SessionsOptions, StaticTokens, Term};
 use prometheus_client::registry::Registry;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
@@ -14,7 +14,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-use crate::core::{Classes, Core, TOKEN, create, dispatch, status};
+use crate::core::{Classes, Core, TOKEN, create, create_with, status};
 use crate::driver::{Driver, Heard, created, hello};
 
 async fn health(core: &Core, service: &str) -> Result<ServingStatus, Code> {
@@ -90,12 +90,8 @@ async fn a_core_stops_in_time_though_its_streams_are_full_and_nobody_reads() {
     let mut core = Core::start();
     let _driver = Driver::ready(&mut core, 1).await;
     for number in 0..4 {
-        let user_data = vec![0; 200 << 10];
-        let bootstrap = Some(BootstrapData { user_data, ..BootstrapData::default() });
-        let create = CreateMachineRequest { bootstrap, ..CreateMachineRequest::default() };
-        let request = operation::Request::CreateMachine(create);
         let id = number.to_string();
-        core.sessions.submit(dispatch(&id, &id, request)).unwrap();
+        core.sessions.submit(create_with(&id, &id, vec![0; 200 << 10])).unwrap();
     }
     let before = tokio::time::Instant::now();
     core.stop().await;
@@ -191,7 +187,7 @@ async fn no_secret_user_data_or_token_is_ever_logged_or_shown() {
         assert!(Driver::open(&core, "canary-token").await.is_err());
         drop(driver);
         let finished = core.outcome("uid-1").await;
-        let Outcome::Error(failure) = &*finished.outcome else { panic!("a result") };
+        let Err(failure) = &finished.outcome else { panic!("a result") };
         core.classes.put_secret("small", "1", "canary-secret");
         let secrets = format!("{:?}", core.classes.secrets);
         let (mut driver, _) = Driver::dial(&core, hello(2)).await;

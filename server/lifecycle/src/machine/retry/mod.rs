@@ -8,7 +8,7 @@ mod table;
 use std::time::Duration;
 
 use ostler_api::{
-    driver::{OperationKind, reason},
+    driver::OperationKind,
     machine::{Retry, WaitReason},
 };
 
@@ -17,7 +17,7 @@ use super::{
     pass::{Pass, Turn, after},
 };
 use crate::{
-    operation::Failure,
+    operation::{Failure, Reason},
     snapshot::{ClassView, SecretView},
 };
 
@@ -67,7 +67,10 @@ fn not_ours(pass: &Pass<'_>, failure: &Failure) -> Option<String> {
 
 /// Whether the core itself says that no driver was there to answer.
 pub(crate) fn is_loss_of_session(failure: &Failure) -> bool {
-    matches!(failure.reason.as_str(), reason::CORE_NO_SESSION | reason::CORE_SESSION_LOST)
+    matches!(
+        Reason::from_word(&failure.reason),
+        Some(Reason::CoreNoSession | Reason::CoreSessionLost)
+    )
 }
 
 /// `None`: no retry. `Some(None)`: no time for it.

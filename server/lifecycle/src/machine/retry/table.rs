@@ -17,9 +17,9 @@ use ostler_api::{
             CreateMachine, DeleteMachine, GetMachineStatus, GetVolumeIds, InitializeMachine,
             UpdateMachine, ValidateClass,
         },
-        reason,
     },
     machine::{FailureReason, HotUpdateState, WaitReason},
+    operation::Reason,
 };
 
 /// What to do after a failure.
@@ -91,7 +91,7 @@ pub struct Rule {
 struct Row {
     kinds: &'static [OperationKind],
     codes: &'static [ErrorCode],
-    reasons: &'static [&'static str],
+    reasons: &'static [Reason],
     then: Move,
     wait: WaitReason,
 }
@@ -118,28 +118,28 @@ const TABLE: &[Row] = &[
     Row {
         kinds: &[],
         codes: &[Unavailable],
-        reasons: &[reason::CORE_NO_SESSION, reason::CORE_SESSION_LOST],
+        reasons: &[Reason::CoreNoSession, Reason::CoreSessionLost],
         then: seconds(1, 60),
         wait: WaitReason::DriverRetry,
     },
     Row {
         kinds: &[],
         codes: &[FailedPrecondition],
-        reasons: &[reason::NOT_OURS],
+        reasons: &[Reason::NotOurs],
         then: LATER,
         wait: WaitReason::InstanceNotOurs,
     },
     Row {
         kinds: &[],
         codes: &[FailedPrecondition],
-        reasons: &[reason::CORE_CLUSTER_ID_CHANGED],
+        reasons: &[Reason::CoreClusterIdChanged],
         then: LATER,
         wait: WaitReason::ClusterIdChanged,
     },
     Row {
         kinds: &[UpdateMachine],
         codes: &[FailedPrecondition],
-        reasons: &[reason::NOT_HOT_UPDATABLE],
+        reasons: &[Reason::NotHotUpdatable],
         then: Move::Refuse(HotUpdateState::Refused),
         wait: WaitReason::HotUpdateRefused,
     },
@@ -204,7 +204,7 @@ pub fn rule(kind: OperationKind, code: ErrorCode, reason: &str, certainty: Certa
     let fits = |row: &&Row| {
         (row.kinds.is_empty() || row.kinds.contains(&kind))
             && (row.codes.is_empty() || row.codes.contains(&code))
-            && (row.reasons.is_empty() || row.reasons.contains(&reason))
+            && (row.reasons.is_empty() || row.reasons.iter().any(|word| *reason == *word))
     };
     let row = TABLE.iter().find(fits);
     let then = row.map_or(LATER, |row| row.then.clone());
@@ -230,5 +230,5 @@ fn first(kind: OperationKind, certainty: Certainty, then: &Move) -> First {
 /// The reasons that decide something, for the manual.
 #[cfg(test)]
 pub(super) fn reasons() -> impl Iterator<Item = (&'static str, &'static [ErrorCode])> {
-    TABLE.iter().flat_map(|row| row.reasons.iter().map(|reason| (*reason, row.codes)))
+    TABLE.iter().flat_map(|row| row.reasons.iter().map(|reason| (reason.word(), row.codes)))
 }

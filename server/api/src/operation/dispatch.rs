@@ -1,0 +1,214 @@
+//! What is sent to a driver.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use crate::driver::OperationKind;
+use crate::{Machine, MachineClass, names};
+
+/// Bytes that hold credentials: never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct UserData {
+    bytes: Vec<u8>,
+    format: String,
+}
+
+impl UserData {
+    /// Wraps the bytes.
+    pub const fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes, format: String::new() }
+    }
+
+    /// With a word for the driver about what they are, e.g. `cloud-config`.
+    #[must_use]
+    pub fn in_format(self, format: &str) -> Self {
+        Self { format: format.to_owned(), ..self }
+    }
+
+    /// What they are; may be empty.
+    pub fn format(&self) -> &str {
+        &self.format
+    }
+
+    /// The bytes, for the code that sends them.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The bytes, given away.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// How many bytes.
+    pub const fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+impl fmt::Debug for UserData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UserData({} bytes)", self.len())
+    }
+}
+
+/// The object that an operation is about.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Target {
+    /// Its kind, see [`names`](crate::names).
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID. At most one mutation is in flight for a UID.
+    pub uid: String,
+}
+
+impl Target {
+    /// A Machine.
+    pub fn of_machine(machine: &Machine) -> Self {
+        Self {
+            kind: names::MACHINE.to_owned(),
+            namespace: machine.metadata.namespace.clone().unwrap_or_default(),
+            name: machine.name().to_owned(),
+            uid: machine.uid().to_owned(),
+        }
+    }
+
+    /// A class.
+    pub fn of_class(class: &MachineClass) -> Self {
+        let meta = &class.metadata;
+        Self {
+            kind: names::MACHINE_CLASS.to_owned(),
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// A class at a revision.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClassReference {
+    /// Namespace of the class.
+    pub namespace: String,
+    /// Name of the class.
+    pub name: String,
+    /// Compared for equality only; empty: no particular one.
+    pub revision: String,
+}
+
+/// An operation that is to be sent to the driver of a provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dispatch {
+    /// UUID of the operation, new for every decision to dispatch.
+    pub id: String,
+    /// The same for every attempt at the same intent; at most 64 ASCII characters.
+    pub idempotency_key: String,
+    /// `MachineClass.provider`: which driver it is for. Aliases are resolved by the sessions.
+    pub provider: String,
+    /// What it is about.
+    pub target: Target,
+    /// The class; its revision is kept for the driver until the operation ends.
+    pub class: Option<ClassReference>,
+    /// How long the driver may take, from receipt. Waiting for credit is bounded by the same time and
+    /// does not count.
+    pub timeout: Duration,
+    /// Whether an instance without UID is found by the name of the machine, see
+    /// [`ADOPT_BY_NAME`](crate::names::annotation::ADOPT_BY_NAME).
+    pub adopt_by_name: bool,
+    /// What the driver reported last, handed back to it; at most 4 KiB.
+    pub checkpoint: String,
+    /// The priority of the operation.
+    pub lane: Lane,
+    /// The verb and what goes with it.
+    pub request: Request,
+}
+
+impl Dispatch {
+    /// The verb.
+    pub const fn kind(&self) -> OperationKind {
+        self.request.kind()
+    }
+}
+
+/// Priority of an operation. Within a lane reads go before mutations and deletes before creates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Lane {
+    /// A user changed something.
+    #[default]
+    User,
+    /// Resync, orphan collection, health.
+    Background,
+}
+
+/// A verb and what goes with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Make the instance.
+    Create {
+        /// User data with its placeholders replaced; `None`: the class has none.
+        user_data: Option<UserData>,
+        /// Not empty: look this instance up first and adopt it: put the UID of the Machine on it.
+        provider_id: String,
+    },
+    /// Initialize the instance.
+    Initialize {
+        /// The instance.
+        provider_id: String,
+    },
+    /// Bring the running instance to the current spec of the class.
+    Update {
+        /// The instance.
+        provider_id: String,
+        /// The spec that may be on the instance, as JSON; empty when unknown.
+        last_applied_spec_json: String,
+    },
+    /// Make the instance go away.
+    Delete {
+        /// May be empty: find it by identity.
+        provider_id: String,
+    },
+    /// Read the instance.
+    Status {
+        /// May be empty: find it by identity.
+        provider_id: String,
+    },
+    /// Name persistent volumes as the infrastructure does.
+    VolumeIds {
+        /// Spec of each PersistentVolume as JSON, by its name.
+        specs: BTreeMap<String, String>,
+    },
+    /// Read all instances that the credentials of the class show.
+    List,
+    /// Check the spec of the class, or a change of it.
+    Validate {
+        /// The spec, as JSON.
+        spec_json: String,
+        /// The spec before the change, as JSON; empty: only the spec itself is checked.
+        old_spec_json: String,
+    },
+}
+
+impl Request {
+    /// The verb.
+    pub const fn kind(&self) -> OperationKind {
+        match self {
+            Self::Create { .. } => OperationKind::CreateMachine,
+            Self::Initialize { .. } => OperationKind::InitializeMachine,
+            Self::Update { .. } => OperationKind::UpdateMachine,
+            Self::Delete { .. } => OperationKind::DeleteMachine,
+            Self::Status { .. } => OperationKind::GetMachineStatus,
+            Self::VolumeIds { .. } => OperationKind::GetVolumeIds,
+            Self::List => OperationKind::ListMachines,
+            Self::Validate { .. } => OperationKind::ValidateClass,
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Operations as the core speaks of them: what is sent to a driver, and what came back. The wire has
+//! types of its own, which only the sessions know.
+
+mod dispatch;
+mod outcome;
+mod reason;
+mod view;
+
+pub use dispatch::{ClassReference, Dispatch, Lane, Request, Target, UserData};
+pub use outcome::{
+    ClassReview, Failure, InfrastructureError, InstanceRecord, Outcome, Stranger, Success,
+};
+pub use reason::Reason;
+pub use view::{Finished, InFlight, OperationView, Progress};

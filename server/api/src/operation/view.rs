@@ -1,0 +1,100 @@
+//! What is known of the operation of one target.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{InstanceRecord, Outcome, Success};
+use crate::driver::OperationKind;
+
+/// The operation of one target. At most one exists at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum OperationView {
+    /// None is queued or in flight, and no result waits to be acknowledged.
+    #[default]
+    Idle,
+    /// None is known here, but this core leads only since a moment: a driver may still come back
+    /// with one that an earlier core sent.
+    Expected,
+    /// Queued, sent, or with a session that was lost and may come back.
+    InFlight(InFlight),
+    /// Finished; the result is kept until it is acknowledged.
+    Finished(Finished),
+}
+
+impl OperationView {
+    /// The instance that a finished operation reports.
+    pub fn reported(&mut self) -> Option<&mut InstanceRecord> {
+        let Self::Finished(finished) = self else { return None };
+        match finished.outcome.as_mut().ok()? {
+            Success::Created(record)
+            | Success::Read(record)
+            | Success::Initialized(Some(record)) => Some(record),
+            Success::Initialized(None)
+            | Success::Updated { .. }
+            | Success::Deleted { .. }
+            | Success::VolumeIds(_)
+            | Success::Listed(_)
+            | Success::Reviewed(_) => None,
+        }
+    }
+}
+
+/// An operation whose outcome is not there yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InFlight {
+    /// UUID of the operation.
+    pub id: String,
+    /// The provider whose driver has it or is to get it, by the name that drivers use.
+    pub provider: String,
+    /// The verb.
+    pub kind: OperationKind,
+    /// Key of the intent.
+    pub idempotency_key: String,
+    /// Time since it was queued or adopted.
+    pub age: Duration,
+    /// Whether it was cancelled.
+    pub cancelled: bool,
+    /// What the driver last said about it.
+    pub progress: Option<Progress>,
+    /// Whether the driver has said nothing about it for too long.
+    pub stalled: bool,
+}
+
+/// What a driver said of a running operation.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Stable word, e.g. `ImagePull`.
+    pub stage: String,
+    /// For people.
+    pub message: String,
+    /// 0 to 100.
+    pub percent: u32,
+    /// What the driver wants handed back if this attempt fails; empty if it said nothing.
+    pub checkpoint: String,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.message.as_str() {
+            "" => f.write_str(&self.stage),
+            message => write!(f, "{}: {message}", self.stage),
+        }
+    }
+}
+
+/// An operation whose outcome is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// UUID of the operation.
+    pub id: String,
+    /// The provider whose driver it was sent to, by the name that drivers use.
+    pub provider: String,
+    /// The verb.
+    pub kind: OperationKind,
+    /// Key of the intent.
+    pub idempotency_key: String,
+    /// What came back.
+    pub outcome: Outcome,
+    /// What the driver wants handed back next time, at most 4 KiB; `None`: nothing is known of it.
+    pub checkpoint: Option<String>,
+}

@@ -1,0 +1,260 @@
+//! Between the operations of the core and those of the wire.
+
+use std::collections::HashMap;
+
+use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
+use ostler_api::machine::MachineAddress;
+use ostler_api::names::tag;
+use ostler_api::operation::{
+    ClassReference, ClassReview, Dispatch, Failure, InfrastructureError, InstanceRecord, Outcome,
+    Request, Stranger, Success, Target,
+};
+use ostler_proto::v1alpha1::{
+    BootstrapData, CreateMachineRequest, DeleteMachineRequest, DeleteMachineResponse,
+    DeletionOutcome, FieldViolation, GetMachineStatusRequest, GetVolumeIdsRequest,
+    InitializeMachineRequest, ListMachinesRequest, MachineRecord, ObjectRevision, Operation,
+    OperationError, Target as WireTarget, UpdateMachineRequest, ValidateClassRequest, operation,
+    operation_result,
+};
+
+use crate::hub::Order;
+use crate::session::frames;
+
+/// The verb of a request.
+pub(crate) fn kind_of(request: &operation::Request) -> OperationKind {
+    use operation::Request;
+    match request {
+        Request::CreateMachine(_) => OperationKind::CreateMachine,
+        Request::InitializeMachine(_) => OperationKind::InitializeMachine,
+        Request::UpdateMachine(_) => OperationKind::UpdateMachine,
+        Request::DeleteMachine(_) => OperationKind::DeleteMachine,
+        Request::GetMachineStatus(_) => OperationKind::GetMachineStatus,
+        Request::ListMachines(_) => OperationKind::ListMachines,
+        Request::GetVolumeIds(_) => OperationKind::GetVolumeIds,
+        Request::ValidateClass(_) => OperationKind::ValidateClass,
+    }
+}
+
+pub(crate) fn target(target: Target) -> WireTarget {
+    let Target { kind, namespace, name, uid } = target;
+    WireTarget { kind, namespace, name, uid }
+}
+
+pub(crate) fn reference(class: ClassReference) -> ObjectRevision {
+    let ClassReference { namespace, name, revision } = class;
+    ObjectRevision { namespace, name, revision }
+}
+
+/// An operation for the driver of its provider, in the cluster with this id.
+pub(crate) fn order(dispatch: Dispatch, cluster_id: &str) -> Order {
+    let volumes = match &dispatch.request {
+        Request::VolumeIds { specs } => specs.keys().cloned().collect(),
+        Request::Create { .. }
+        | Request::Initialize { .. }
+        | Request::Update { .. }
+        | Request::Delete { .. }
+        | Request::Status { .. }
+        | Request::List
+        | Request::Validate { .. } => Vec::new(),
+    };
+    Order {
+        kind: dispatch.kind(),
+        provider: dispatch.provider,
+        timeout: dispatch.timeout,
+        lane: dispatch.lane,
+        operation: Operation {
+            operation_id: dispatch.id,
+            idempotency_key: dispatch.idempotency_key,
+            timeout: Some(frames::duration(dispatch.timeout)),
+            machine_class: dispatch.class.map(reference),
+            checkpoint: dispatch.checkpoint,
+            adopt_by_name: dispatch.adopt_by_name,
+            request: Some(request(dispatch.request, &dispatch.target, cluster_id)),
+            target: Some(target(dispatch.target)),
+            ..Operation::default()
+        },
+        volumes,
+        class: None,
+        stale: Vec::new(),
+    }
+}
+
+fn request(request: Request, target: &Target, cluster_id: &str) -> operation::Request {
+    match request {
+        Request::Create { user_data, provider_id } => {
+            let bootstrap = user_data.map(|data| BootstrapData {
+                format: data.format().to_owned(),
+                user_data: data.into_bytes(),
+            });
+            let tags = identity_tags(target, cluster_id);
+            operation::Request::CreateMachine(CreateMachineRequest { bootstrap, provider_id, tags })
+        }
+        Request::Initialize { provider_id } => {
+            operation::Request::InitializeMachine(InitializeMachineRequest { provider_id })
+        }
+        Request::Update { provider_id, last_applied_spec_json } => {
+            let update = UpdateMachineRequest { provider_id, last_applied_spec_json };
+            operation::Request::UpdateMachine(update)
+        }
+        Request::Delete { provider_id } => {
+            operation::Request::DeleteMachine(DeleteMachineRequest { provider_id })
+        }
+        Request::Status { provider_id } => {
+            operation::Request::GetMachineStatus(GetMachineStatusRequest { provider_id })
+        }
+        Request::VolumeIds { specs } => operation::Request::GetVolumeIds(GetVolumeIdsRequest {
+            pv_specs_json: specs.into_values().collect(),
+        }),
+        Request::List => operation::Request::ListMachines(ListMachinesRequest {}),
+        Request::Validate { spec_json, old_spec_json } => {
+            operation::Request::ValidateClass(ValidateClassRequest {
+                provider_spec_json: spec_json,
+                old_provider_spec_json: old_spec_json,
+            })
+        }
+    }
+}
+
+/// What the instance is found by, from its first moment.
+fn identity_tags(target: &Target, cluster_id: &str) -> HashMap<String, String> {
+    let tags = [
+        (tag::CLUSTER_ID, cluster_id),
+        (tag::MACHINE_NAME, &target.name),
+        (tag::MACHINE_UID, &target.uid),
+    ];
+    tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}
+
+/// What a driver answered. `volumes`: names of the volumes that it was asked for.
+pub(crate) fn outcome(response: operation_result::Response, volumes: Vec<String>) -> Outcome {
+    use operation_result::Response;
+    match response {
+        Response::CreateMachine(answer) => {
+            Ok(Success::Created(answer.machine.map(record).unwrap_or_default()))
+        }
+        Response::InitializeMachine(answer) => Ok(Success::Initialized(answer.machine.map(record))),
+        Response::UpdateMachine(answer) => {
+            Ok(Success::Updated { applied_paths: answer.applied_paths })
+        }
+        Response::DeleteMachine(answer) => deleted(&answer),
+        Response::GetMachineStatus(answer) => {
+            Ok(Success::Read(answer.machine.map(record).unwrap_or_default()))
+        }
+        Response::GetVolumeIds(answer) => volume_ids(volumes, answer.volume_ids),
+        Response::ListMachines(answer) => {
+            Ok(Success::Listed(answer.machines.into_iter().map(record).collect()))
+        }
+        Response::ValidateClass(answer) => Ok(Success::Reviewed(ClassReview {
+            violations: answer.violations.into_iter().map(violation).collect(),
+            hot: answer.change_is_hot_updatable,
+            fixed_paths: answer.not_hot_updatable_paths,
+            warnings: answer.warnings,
+        })),
+    }
+}
+
+/// An instance is gone only if the driver says so.
+fn deleted(answer: &DeleteMachineResponse) -> Outcome {
+    match answer.outcome() {
+        DeletionOutcome::Deleted => Ok(Success::Deleted { was_absent: false }),
+        DeletionOutcome::WasAbsent => Ok(Success::Deleted { was_absent: true }),
+        DeletionOutcome::NotOurs => Err(Failure::not_ours(&answer.provider_id, &answer.cluster_id)),
+        DeletionOutcome::Unspecified => {
+            let text = "the driver does not say whether the instance is gone";
+            Err(Failure::new(ErrorCode::Internal, Certainty::Unknown, text))
+        }
+    }
+}
+
+/// One id for each name, in order; anything else says nothing.
+fn volume_ids(asked: Vec<String>, ids: Vec<String>) -> Outcome {
+    if asked.len() != ids.len() {
+        let text = format!("the driver answered {} ids for {} volumes", ids.len(), asked.len());
+        return Err(Failure::new(ErrorCode::Internal, Certainty::NotApplied, &text));
+    }
+    Ok(Success::VolumeIds(asked.into_iter().zip(ids).collect()))
+}
+
+fn record(record: MachineRecord) -> InstanceRecord {
+    let addresses = record.addresses.into_iter();
+    InstanceRecord {
+        provider_id: record.provider_id,
+        machine_name: record.machine_name,
+        machine_uid: record.machine_uid,
+        cluster_id: record.cluster_id,
+        node_name: record.node_name,
+        initialized: record.initialized,
+        addresses: addresses
+            .map(|one| MachineAddress { type_: one.r#type, address: one.address })
+            .collect(),
+        fault: record.fault.map(|error| Box::new(failure(error))),
+    }
+}
+
+fn violation(of: FieldViolation) -> (String, String) {
+    (of.path, of.description)
+}
+
+pub(crate) fn failure(error: OperationError) -> Failure {
+    let infrastructure =
+        InfrastructureError { code: error.provider_code, request_id: error.provider_request_id };
+    Failure {
+        code: ErrorCode::from_number(error.code),
+        certainty: Certainty::from_number(error.certainty),
+        reason: error.reason,
+        message: error.message,
+        retry_after: error.retry_after.and_then(|after| after.try_into().ok()),
+        violations: error.violations.into_iter().map(violation).collect(),
+        stranger: Stranger::new(&error.provider_id, &error.cluster_id),
+        infrastructure: (infrastructure != InfrastructureError::default())
+            .then(|| Box::new(infrastructure)),
+    }
+}
+
+pub(crate) fn error(failure: Failure) -> OperationError {
+    let stranger = failure.stranger.map(|it| *it).unwrap_or_default();
+    let infrastructure = failure.infrastructure.map(|it| *it).unwrap_or_default();
+    let violations = failure.violations.into_iter();
+    OperationError {
+        code: failure.code.number(),
+        reason: failure.reason,
+        message: failure.message,
+        retry_after: failure.retry_after.map(frames::duration),
+        certainty: failure.certainty.number(),
+        violations: violations
+            .map(|(path, description)| FieldViolation { path, description })
+            .collect(),
+        provider_code: infrastructure.code,
+        provider_request_id: infrastructure.request_id,
+        provider_id: stranger.provider_id,
+        cluster_id: stranger.cluster_id,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use ostler_api::operation::Reason;
+
+    /// Words in backquotes that are written in capitals.
+    fn words(text: &str) -> BTreeSet<&str> {
+        let is_word =
+            |it: &&str| it.len() > 3 && it.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+        text.split('`').skip(1).step_by(2).filter(is_word).collect()
+    }
+
+    #[test]
+    fn contract_and_manual_name_the_reasons_that_the_core_acts_on() {
+        let acted_on = Reason::OF_DRIVERS.map(Reason::word);
+        assert_eq!(acted_on, ostler_proto::reason::ALL);
+        let contract = include_str!("../../../proto/ostler/driver/v1alpha1/operation.proto");
+        let (_, from) = contract.split_once("The core acts on\n  // four of them").unwrap();
+        let (contract, _) = from.split_once("All other words").unwrap();
+        assert_eq!(words(contract), acted_on.into());
+        let manual = include_str!("../../../docs/driver-authors.md");
+        let (_, from) = manual.split_once("The core acts on ").unwrap();
+        let (manual, _) = from.split_once("; others are").unwrap();
+        assert_eq!(words(manual), acted_on.into());
+    }
+}
