@@ -154,6 +154,8 @@ fn patches(plan: &Plan) -> impl Iterator<Item = &crate::plan::MachinePatch> {
         Action::PatchMachine(patch) => Some(patch),
         Action::ConfirmNode { .. }
         | Action::ClaimReplacement { .. }
+        | Action::UpdateSlot { .. }
+        | Action::AskReview(_)
         | Action::OwnConfig(_)
         | Action::EnsureBootstrapToken(_)
         | Action::DeleteBootstrapToken { .. }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::{
     bootstrap::ConfigName,
     budget::BudgetFacts,
-    hot_update::{Question, RoomUse},
+    hot_update::{Question, SlotUse},
     operation::{Dispatch, SecretText},
 };
 
@@ -34,22 +34,8 @@ pub struct Plan {
     pub acknowledge: Option<String>,
     /// What to tell people.
     pub events: Vec<Event>,
-    /// What the plan could not be made without. Whoever can say it does, and plans anew; else the
-    /// plan holds, which is to wait.
-    pub need: Option<Need>,
-    /// What it does with the room for hot updates of its class.
-    pub room: RoomUse,
     /// When to look again.
     pub next: Next,
-}
-
-/// Something that is gathered only for plans that need it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Need {
-    /// What the driver says of the class: [`Snapshot::review`](crate::snapshot::Snapshot::review).
-    Review(Question),
-    /// A place among those that are updated: [`Snapshot::room`](crate::snapshot::Snapshot::room).
-    Room,
 }
 
 /// When to look again.
@@ -87,6 +73,16 @@ pub enum Action {
         /// When somebody took it last, as observed.
         seen: Option<Timestamp>,
     },
+    /// Take or give back an update slot of the class, or a place in the line. Nothing of it is in the API.
+    UpdateSlot {
+        /// What the Machine is to have.
+        wanted: SlotUse,
+        /// How many slots there are. The plan is outdated if none of them is free any more. `None`: the update
+        /// runs already, so it takes its slot whatever the limit.
+        limit: Option<usize>,
+    },
+    /// Ask the driver to review the class. The Machine is looked at again when it has answered.
+    AskReview(Question),
     /// Change the Machine outside its status.
     PatchMachine(MachinePatch),
     /// Make the Machine the owner of the object of its bootstrap provider.
@@ -149,6 +145,8 @@ impl Action {
             | Self::DeleteAttachment { .. } => true,
             Self::ConfirmNode { .. }
             | Self::ClaimReplacement { .. }
+            | Self::UpdateSlot { .. }
+            | Self::AskReview(_)
             | Self::PatchMachine(_)
             | Self::OwnConfig(_)
             | Self::EnsureBootstrapToken(_)
@@ -166,6 +164,8 @@ impl Action {
             Self::Evict(pod) | Self::EndPod(pod) | Self::DeletePod(pod) => Some(pod),
             Self::ConfirmNode { .. }
             | Self::ClaimReplacement { .. }
+            | Self::UpdateSlot { .. }
+            | Self::AskReview(_)
             | Self::PatchMachine(_)
             | Self::OwnConfig(_)
             | Self::EnsureBootstrapToken(_)
@@ -185,6 +185,8 @@ impl Action {
         match self {
             Self::ConfirmNode { .. } => "ConfirmNode",
             Self::ClaimReplacement { .. } => "ClaimReplacement",
+            Self::UpdateSlot { .. } => "UpdateSlot",
+            Self::AskReview(_) => "AskReview",
             Self::PatchMachine(_) => "PatchMachine",
             Self::OwnConfig(_) => "OwnConfig",
             Self::EnsureBootstrapToken(_) => "EnsureBootstrapToken",

@@ -16,7 +16,7 @@ use crate::{
     class_rules,
     cluster::ClusterIds,
     digest,
-    hot_update::{Parallel, ReviewView, RoomView},
+    hot_update::{Parallel, ReviewView, SlotView},
     operation::{
         ClassReference, Dispatch, Lane, OperationView, Request, SecretText, Target, UserData,
     },
@@ -91,11 +91,11 @@ pub struct Snapshot {
     pub driver: DriverView,
     /// The operation of this Machine.
     pub operation: OperationView,
-    /// What the driver says of the class and the change of it. Looked up when a plan
-    /// [needs](crate::plan::Need) it.
+    /// What the driver says of the class and the change of it: the answer to
+    /// [`Question::of`](crate::hot_update::Question::of).
     pub review: ReviewView,
-    /// Whether this Machine may be updated now. Asked when a plan [needs](crate::plan::Need) it.
-    pub room: RoomView,
+    /// The update slots of the class.
+    pub slot: SlotView,
     /// Name of another Machine that has the provider id which this Machine has, or which the
     /// finished operation reports.
     pub provider_id_holder: Option<String>,

@@ -3,8 +3,8 @@
 
 mod parallel;
 mod review;
-mod room;
+mod slots;
 
 pub use parallel::{DEFAULT_PERCENT, Parallel};
 pub use review::{ClassReview, Question, ReviewView};
-pub use room::{RoomUse, RoomView, Rooms};
+pub use slots::{SlotUse, SlotView, Slots};

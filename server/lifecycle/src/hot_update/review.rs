@@ -1,7 +1,12 @@
 //! What the driver says of a class and of an edit of it, before any instance is touched.
 
-use ostler_api::machine::WaitReason;
 pub use ostler_api::operation::ClassReview;
+use ostler_api::{Machine, driver::OperationKind, machine::WaitReason, names};
+
+use crate::{
+    digest,
+    snapshot::{ClassFacts, DriverFacts},
+};
 
 /// What a driver is asked about a class. The answer is the same for every Machine with the same
 /// last applied spec, so it is asked once for all of them.
@@ -16,12 +21,40 @@ pub struct Question {
     pub driver: String,
 }
 
+impl Question {
+    /// What the driver is asked before the instance of this Machine is updated; `None`: nothing, since the instance
+    /// has the spec of the class already, or the driver cannot review classes.
+    pub fn of(machine: &Machine, class: &ClassFacts, driver: &DriverFacts) -> Option<Self> {
+        let applied = machine.annotation(names::annotation::LAST_APPLIED_PROVIDER_SPEC);
+        let applied = applied.unwrap_or_default();
+        // The usual case, which costs no parsing.
+        if applied == class.provider_spec {
+            return None;
+        }
+        Self::about(digest::canonical_text(applied).unwrap_or_default(), class, driver)
+    }
+
+    /// The same for an instance with this spec, as canonical JSON.
+    pub(crate) fn about(
+        old_spec: String,
+        class: &ClassFacts,
+        driver: &DriverFacts,
+    ) -> Option<Self> {
+        let asks = driver.has(OperationKind::ValidateClass) && old_spec != class.provider_spec;
+        asks.then(|| Self {
+            class_revision: class.revision.clone(),
+            old_spec,
+            driver: driver.identity.clone(),
+        })
+    }
+}
+
 /// What is known of the answer to the [`Question`] of a Machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ReviewView {
-    /// Nobody looked it up for this pass.
+    /// The driver was not asked.
     #[default]
-    NotLookedUp,
+    NotAsked,
     /// The driver was asked and has not answered.
     Asked,
     /// The driver could not answer; it is asked again.

@@ -21,12 +21,10 @@ use super::{
     standing::{Standing, standing},
 };
 use crate::{
-    hot_update::RoomUse,
+    hot_update::SlotUse,
     node,
     operation::{Dispatch, Failure, InstanceRecord, Lane, OperationView, Request, Target},
-    plan::{
-        Action, Event, EventReason, MachinePatch, Need, Next, NodePatch, NodeStatusPatch, Plan,
-    },
+    plan::{Action, Event, EventReason, MachinePatch, Next, NodePatch, NodeStatusPatch, Plan},
     snapshot::{ClassFacts, NodeView, Snapshot},
 };
 
@@ -87,7 +85,6 @@ pub(crate) struct Pass<'a> {
     pub(crate) cancel: Option<String>,
     pub(crate) acknowledge: Option<String>,
     events: Vec<Event>,
-    pub(crate) need: Option<Need>,
     waits: bool,
     /// Whether the Machine is to be kept from vanishing unseen, once something was asked for it.
     pub(crate) holds: bool,
@@ -112,7 +109,6 @@ impl<'a> Pass<'a> {
             cancel: None,
             acknowledge: None,
             events: Vec::new(),
-            need: None,
             waits: false,
             holds: false,
         }
@@ -436,6 +432,25 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// What is to change about the update slot of the Machine. An update counts from the decision to send it until
+    /// its outcome is recorded; not while it waits for its next attempt. `busy`: a driver works, or is about to.
+    fn update_slot(&self, busy: bool) -> Option<Action> {
+        let is_update =
+            |it: &OperationIntent| it.operation_kind() == Some(OperationKind::UpdateMachine);
+        let waits = self.status.waiting_for.as_ref().map(|wait| &wait.reason);
+        let wanted = if busy && self.status.operation.as_ref().is_some_and(is_update) {
+            SlotUse::Uses
+        } else if waits == Some(&WaitReason::HotUpdateBudget) {
+            SlotUse::Waits
+        } else {
+            SlotUse::None
+        };
+        let slot = &self.snap.slot;
+        let runs = self.machine.intent().as_ref().is_some_and(is_update);
+        let limit = (!runs).then_some(slot.limit);
+        (wanted != slot.has).then_some(Action::UpdateSlot { wanted, limit })
+    }
+
     pub(crate) fn finish(mut self, next: Next) -> Plan {
         self.keep_record();
         let next = preserving::look_again(self.status.current_status.as_ref(), next);
@@ -451,9 +466,9 @@ impl<'a> Pass<'a> {
         preboot::derive(&mut self, next == Next::Done);
         let expected = self.snap.operation == OperationView::Expected;
         let busy = works || expected || self.dispatch.is_some();
-        let room = room_use(&self.status, busy, self.need.as_ref());
+        let slot = self.update_slot(busy);
         let status = if quiet { before } else { self.status };
-        let mut actions = self.before;
+        let mut actions: Vec<_> = slot.into_iter().chain(self.before).collect();
         if self.patch.add_finalizer {
             actions.insert(0, Action::PatchMachine(self.patch));
         } else if !self.patch.is_empty() {
@@ -477,8 +492,6 @@ impl<'a> Pass<'a> {
             cancel: self.cancel,
             acknowledge: self.acknowledge,
             events: self.events,
-            need: self.need,
-            room,
             next,
         }
     }
@@ -492,22 +505,6 @@ fn differs_only_in_frills(before: &MachineStatus, now: &MachineStatus) -> bool {
     bare.step_since.clone_from(&before.step_since);
     bare.history.clone_from(&before.history);
     bare == *before
-}
-
-/// An update counts from the decision to send it until its outcome is recorded; not while it waits
-/// for its next attempt.
-fn room_use(status: &MachineStatus, busy: bool, need: Option<&Need>) -> RoomUse {
-    let intent = status.operation.as_ref().and_then(OperationIntent::operation_kind);
-    let waits = status.waiting_for.as_ref().map(|wait| &wait.reason);
-    if intent == Some(OperationKind::UpdateMachine) && busy {
-        RoomUse::Uses
-    } else if need == Some(&Need::Room) {
-        RoomUse::Wants
-    } else if waits == Some(&WaitReason::HotUpdateBudget) {
-        RoomUse::Waits
-    } else {
-        RoomUse::None
-    }
 }
 
 /// `<uid>:<verb>`, and for an update the digest of the spec: another spec is another intent.

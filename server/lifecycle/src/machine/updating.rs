@@ -21,9 +21,9 @@ use super::{
 };
 use crate::{
     digest,
-    hot_update::{Question, ReviewView, RoomView},
+    hot_update::{Question, ReviewView},
     operation::{Failure, Request},
-    plan::{EventReason, Need, Next},
+    plan::{Action, EventReason, Next},
     snapshot::{ClassFacts, DriverFacts, DriverView},
 };
 
@@ -52,7 +52,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     if let Some(turn) = look_first(pass, class, driver) {
         return turn;
     }
-    if let Some(turn) = review(pass, class, driver).or_else(|| room(pass, class)) {
+    if let Some(turn) = review(pass, class, driver).or_else(|| slot(pass, class)) {
         return turn;
     }
     update(pass, class)
@@ -130,59 +130,47 @@ fn look_first(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> 
 
 /// What the driver says of the change as a whole, before any part of it is tried.
 fn review(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Option<Turn> {
-    if !driver.has(OperationKind::ValidateClass) {
-        return None;
-    }
-    let old_spec = applied_spec(pass).unwrap_or_default();
-    if old_spec == class.provider_spec {
-        return None;
-    }
-    let changes = !old_spec.is_empty();
+    let observed = Question::of(pass.machine, class, driver);
+    let question = Question::about(applied_spec(pass).unwrap_or_default(), class, driver)?;
     let review = match &pass.snap.review {
+        ReviewView::Known(review) if observed.as_ref() == Some(&question) => review.clone(),
         ReviewView::NoAnswer => return None,
         ReviewView::Failed { reason, message } => {
             return Some(pass.wait(reason.clone(), Some(message.clone()), None));
         }
-        ReviewView::NotLookedUp | ReviewView::Asked => {
-            if pass.snap.review == ReviewView::NotLookedUp {
-                pass.need = Some(Need::Review(Question {
-                    class_revision: class.revision.clone(),
-                    old_spec,
-                    driver: driver.identity.clone(),
-                }));
-            }
-            let text = format!("the driver is asked about class {}", class.name);
-            return Some(pass.wait(WaitReason::ClassReview, Some(text), None));
+        ReviewView::Asked => return Some(wait_for_review(pass, class)),
+        ReviewView::NotAsked | ReviewView::Known(_) => {
+            pass.act(Action::AskReview(question));
+            return Some(wait_for_review(pass, class));
         }
-        ReviewView::Known(review) => review.clone(),
     };
     if !review.violations.is_empty() {
         let text =
             format!("class {} revision {}: {}", class.name, class.revision, review.complaint());
         return Some(pass.wait(WaitReason::InvalidSpec, Some(text), None));
     }
-    if changes && !review.hot {
+    if !question.old_spec.is_empty() && !review.hot {
         refuse(pass, HotUpdateState::Refused, &class.spec_digest, &review.refusal());
         return Some(pass.wait(WaitReason::HotUpdateRefused, None, None));
     }
     None
 }
 
+fn wait_for_review(pass: &mut Pass<'_>, class: &ClassFacts) -> Turn {
+    let text = format!("the driver is asked about class {}", class.name);
+    pass.wait(WaitReason::ClassReview, Some(text), None)
+}
+
 /// An edit of a class with thousands of Machines must not storm a cloud.
-fn room(pass: &mut Pass<'_>, class: &ClassFacts) -> Option<Turn> {
-    let text = match pass.snap.room {
-        RoomView::Granted => return None,
-        RoomView::NotAsked => {
-            pass.need = Some(Need::Room);
-            format!("other instances of class {} are being updated", class.name)
-        }
-        RoomView::Full { ahead, limit } => {
-            format!(
-                "{limit} of class {} are updated at once, {ahead} wait before this one",
-                class.name
-            )
-        }
-    };
+fn slot(pass: &mut Pass<'_>, class: &ClassFacts) -> Option<Turn> {
+    let slot = &pass.snap.slot;
+    if slot.is_granted() {
+        return None;
+    }
+    let text = format!(
+        "{} of class {} are updated at once, {} wait before this one",
+        slot.limit, class.name, slot.ahead
+    );
     Some(pass.wait(WaitReason::HotUpdateBudget, Some(text), None))
 }
 

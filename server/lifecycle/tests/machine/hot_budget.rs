@@ -5,8 +5,8 @@ use ostler_api::{
     machine::{HotUpdateState, MachineConditionType, MachineOperationType, WaitReason},
 };
 use ostler_lifecycle::{
-    hot_update::{ClassReview, ReviewView, RoomUse, RoomView},
-    plan::{EventReason, Need},
+    hot_update::{ClassReview, Question, ReviewView, SlotUse, SlotView},
+    plan::{Action, EventReason, Plan},
 };
 use serde_json::json;
 
@@ -23,82 +23,130 @@ fn message(world: &World) -> String {
     world.status().waiting_for.unwrap().message.unwrap()
 }
 
+/// `ahead` Machines wait before this one, and no slot is free.
+fn full(ahead: usize, limit: usize) -> SlotView {
+    SlotView { has: SlotUse::None, ahead, free: 0, limit }
+}
+
+/// What the Machine does with its slot in one pass.
+fn changed(plan: &Plan) -> Option<SlotUse> {
+    plan.actions.iter().find_map(|action| match action {
+        Action::UpdateSlot { wanted, .. } => Some(*wanted),
+        _ => None,
+    })
+}
+
+/// What the driver is asked in one pass.
+fn asked(plan: &Plan) -> Option<&Question> {
+    plan.actions.iter().find_map(|action| match action {
+        Action::AskReview(question) => Some(question),
+        _ => None,
+    })
+}
+
 #[test]
-fn a_place_is_asked_for_only_by_a_machine_that_needs_one() {
+fn a_slot_is_taken_only_by_a_machine_that_needs_one() {
     let mut world = World::running();
-    world.room = RoomView::NotAsked;
-    assert_eq!(world.pass().need, None);
+    world.slot = full(0, 1);
+    assert_eq!(changed(&world.pass()), None);
     world.edit_class(json!({ "size": 2 }));
-    let plan = world.pass();
-    assert_eq!((plan.need, plan.room), (Some(Need::Room), RoomUse::Wants));
+    assert_eq!(changed(&world.pass()), Some(SlotUse::Waits));
+    assert_eq!(world.slot.has, SlotUse::Waits);
     assert_eq!(world.count(Kind::UpdateMachine), 0);
 }
 
 #[test]
 fn a_machine_that_waits_for_its_turn_says_how_many_are_before_it() {
     let mut world = edited();
-    world.room = RoomView::Full { ahead: 37, limit: 500 };
-    let plan = world.pass();
-    assert_eq!((plan.need, plan.room), (None, RoomUse::Waits));
+    world.slot = full(37, 500);
+    world.pass();
+    assert_eq!(world.slot.has, SlotUse::Waits);
+    assert_eq!(changed(&world.pass()), None, "it waits in the line already");
     assert_eq!(world.waits_for(), Some(WaitReason::HotUpdateBudget));
     assert!(message(&world).contains("37") && message(&world).contains("500"));
     let last = world.status().last_operation.unwrap();
     assert_ne!(last.type_, Some(MachineOperationType::Update), "nothing was begun");
-    world.room = RoomView::Granted;
+    world.slot.free = 38;
     world.settle();
     assert_eq!(world.count(Kind::UpdateMachine), 1);
     assert_eq!(world.waits_for(), None);
 }
 
 #[test]
-fn a_place_is_kept_while_an_update_runs_and_given_back_when_it_is_over() {
+fn a_slot_is_taken_with_the_limit_that_was_observed() {
     let mut world = edited();
-    assert_eq!(world.pass().room, RoomUse::Uses);
-    assert_eq!(world.pass().room, RoomUse::Uses, "in flight");
-    world.answer();
-    assert_eq!(world.pass().room, RoomUse::None);
+    world.slot.limit = 7;
+    let taken = Action::UpdateSlot { wanted: SlotUse::Uses, limit: Some(7) };
+    assert!(world.pass().actions.contains(&taken));
 }
 
 #[test]
-fn a_place_is_kept_while_a_lost_outcome_is_looked_up() {
+fn a_slot_of_an_update_that_runs_already_is_taken_whatever_the_limit() {
+    let mut world = edited();
+    world.pass();
+    world.slot = full(3, 1);
+    let taken = Action::UpdateSlot { wanted: SlotUse::Uses, limit: None };
+    assert!(world.pass().actions.contains(&taken));
+}
+
+#[test]
+fn a_slot_is_kept_while_an_update_runs_and_given_back_when_it_is_over() {
+    let mut world = edited();
+    world.pass();
+    assert_eq!(world.slot.has, SlotUse::Uses);
+    world.pass();
+    assert_eq!(world.slot.has, SlotUse::Uses, "in flight");
+    world.answer();
+    world.pass();
+    assert_eq!(world.slot.has, SlotUse::None);
+}
+
+#[test]
+fn a_slot_is_kept_while_a_lost_outcome_is_looked_up() {
     let mut world = edited();
     world.pass();
     world.lose_operation();
-    assert_eq!(world.pass().room, RoomUse::Uses, "the read");
+    world.pass();
+    assert_eq!(world.slot.has, SlotUse::Uses, "the read");
     assert_eq!(world.sent.last().unwrap().kind(), Kind::GetMachineStatus);
     world.answer();
-    assert_eq!(world.pass().room, RoomUse::Uses, "the update again");
+    world.pass();
+    assert_eq!(world.slot.has, SlotUse::Uses, "the update again");
     assert_eq!(world.sent.last().unwrap().kind(), Kind::UpdateMachine);
 }
 
 #[test]
-fn an_update_that_has_to_be_tried_again_gives_its_place_to_the_next_one() {
+fn an_update_that_has_to_be_tried_again_gives_its_slot_to_the_next_one() {
     for certainty in [Certainty::NotApplied, Certainty::Partial, Certainty::Unknown] {
         let mut world = edited();
         world.pass();
         world.fail(ErrorCode::Unavailable, certainty);
-        assert_eq!(world.pass().room, RoomUse::None, "{certainty:?}");
+        world.pass();
+        assert_eq!(world.slot.has, SlotUse::None, "{certainty:?}");
     }
 }
 
 #[test]
 fn a_machine_that_is_deleted_meanwhile_leaves_the_line() {
     let mut world = edited();
-    world.room = RoomView::Full { ahead: 0, limit: 1 };
+    world.slot = full(0, 1);
     world.pass();
+    assert_eq!(world.slot.has, SlotUse::Waits);
     world.delete();
-    assert_eq!(world.pass().room, RoomUse::None);
+    world.pass();
+    assert_eq!(world.slot.has, SlotUse::None);
 }
 
 #[test]
 fn the_driver_is_asked_about_the_class_before_anything_is_sent() {
     let mut world = edited();
-    world.review = ReviewView::NotLookedUp;
-    let Some(Need::Review(question)) = world.pass().need else { panic!("no question") };
+    world.review = ReviewView::NotAsked;
+    let plan = world.pass();
+    let question = asked(&plan).expect("a question");
     assert_eq!(question.old_spec, r#"{"size":1,"tags":{"a":"1"}}"#);
     assert_eq!(question.driver, "fake 1");
     world.review = ReviewView::Asked;
-    assert_eq!(world.pass().need, None);
+    assert_eq!(asked(&world.pass()), None);
     assert_eq!(world.waits_for(), Some(WaitReason::ClassReview));
     assert_eq!(world.count(Kind::UpdateMachine), 0);
     world.review = ReviewView::Known(ClassReview { hot: true, ..ClassReview::default() });
@@ -109,7 +157,7 @@ fn the_driver_is_asked_about_the_class_before_anything_is_sent() {
 #[test]
 fn a_driver_without_validate_class_is_not_asked() {
     let mut world = edited();
-    world.review = ReviewView::NotLookedUp;
+    world.review = ReviewView::NotAsked;
     world.kinds.remove(&Kind::ValidateClass);
     world.settle();
     assert_eq!(world.count(Kind::UpdateMachine), 1);
@@ -189,8 +237,9 @@ fn a_driver_that_cannot_say_yet_is_waited_for() {
 fn a_machine_without_a_last_applied_spec_asks_about_the_class_alone() {
     let mut world = World::running();
     world.machine_mut().metadata.annotations = None;
-    world.review = ReviewView::NotLookedUp;
-    let Some(Need::Review(question)) = world.pass().need else { panic!("no question") };
+    world.review = ReviewView::NotAsked;
+    let plan = world.pass();
+    let question = asked(&plan).expect("a question");
     assert_eq!(question.old_spec, "");
     world.review = ReviewView::Known(ClassReview::default());
     world.settle();

@@ -17,7 +17,7 @@ use ostler_api::{
 use ostler_lifecycle::{
     bootstrap::BootstrapView,
     cluster::ClusterIds,
-    hot_update::{ReviewView, RoomView},
+    hot_update::{ReviewView, SlotUse, SlotView},
     invariants, machine,
     operation::{
         Dispatch, Failure, Finished, InFlight, InstanceRecord, OperationView, Request, SecretText,
@@ -94,7 +94,7 @@ pub struct World {
     pub driver_version: String,
     pub operation: OperationView,
     pub review: ReviewView,
-    pub room: RoomView,
+    pub slot: SlotView,
     pub holder: Option<String>,
     pub settings: Settings,
     pub cluster: ClusterIds,
@@ -152,7 +152,7 @@ impl World {
             driver_version: "fake 1".to_owned(),
             operation: OperationView::Idle,
             review: ReviewView::NoAnswer,
-            room: RoomView::Granted,
+            slot: SlotView { has: SlotUse::None, ahead: 0, free: 1, limit: 1 },
             holder: None,
             settings: Settings::default(),
             cluster: ClusterIds::only("ours"),
@@ -314,7 +314,7 @@ impl World {
             },
             operation: self.operation.clone(),
             review: self.review.clone(),
-            room: self.room,
+            slot: self.slot,
             provider_id_holder: self.holder.clone(),
             cluster: self.cluster.clone(),
             term: 1,
@@ -516,6 +516,8 @@ impl World {
                 }
                 self.siblings.last_failure = Some(self.now);
             }
+            Action::UpdateSlot { wanted, .. } => self.slot.has = *wanted,
+            Action::AskReview(_) => {}
             Action::PatchMachine(patch) => self.patch_machine(patch),
             Action::OwnConfig(own) => self.own_config(own),
             Action::EnsureBootstrapToken(request) => {
