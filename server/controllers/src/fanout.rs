@@ -16,7 +16,7 @@ use tracing::debug;
 use crate::bootstrap::Configs;
 use crate::events::{Occurrence, Recorder, Severity};
 use crate::hot_update::ReviewKey;
-use crate::memory::Memory;
+use crate::machine::State;
 use crate::orphans::Looks;
 use crate::queue::{Lane, Queue};
 use crate::reachability::Turn;
@@ -42,7 +42,7 @@ pub(crate) struct Fanout {
     pub(crate) queues: Queues,
     pub(crate) stores: Stores,
     pub(crate) settings: Arc<Settings>,
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) state: Arc<State>,
     pub(crate) configs: Arc<Configs>,
     pub(crate) recorder: Recorder,
 }
@@ -62,8 +62,7 @@ impl Fanout {
             self.queues.machines.add(key(machine), lane);
         } else if let Some(gone) = &change.old {
             self.ask_for_a_look(gone);
-            self.memory.forget_machine(gone.uid());
-            for uid in self.memory.rooms.leave(gone.uid()) {
+            for uid in self.state.forget(gone.uid()) {
                 self.add_all(self.stores.machines.find_names(MachineIndex::Uid, &uid), lane);
             }
         }
@@ -115,7 +114,7 @@ impl Fanout {
 
     /// A machine that is gone without our doing may have left its instance behind.
     fn ask_for_a_look(&self, gone: &Machine) {
-        if self.memory.has_ended(gone.uid()) {
+        if self.state.has_ended(gone.uid()) {
             return;
         }
         let namespace = gone.metadata.namespace.clone().unwrap_or_default();
@@ -182,7 +181,7 @@ impl Fanout {
     /// A pod changed: look at the machine that is being drained of it.
     pub(crate) fn pod(&self, target: &Target, change: &Change<Pod>) {
         if let (Some(old), None) = (&change.old, &change.new) {
-            self.memory.forget_pod(old.metadata.uid.as_deref().unwrap_or_default());
+            self.state.evictions.forget(old.metadata.uid.as_deref().unwrap_or_default());
         }
         let Some(pod) = change.latest() else { return };
         let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) else {
@@ -207,7 +206,8 @@ impl Fanout {
             usize::try_from(status.map_or(0, |status| status.disruptions_allowed)).unwrap_or(0)
         };
         let pods = change.new.as_ref().map_or(usize::MAX, allows);
-        let freed = self.memory.let_go(&ObjectName::of(budget.as_ref()).to_string(), pods);
+        let freed =
+            self.state.evictions.retry_held_by(&ObjectName::of(budget.as_ref()).to_string(), pods);
         self.add_all(freed, lane(change));
     }
 

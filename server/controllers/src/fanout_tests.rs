@@ -38,12 +38,12 @@ fn fanout() -> Fanout {
         ..Settings::default()
     };
     let stores = Stores::new(Targets::one(client.clone()));
-    let memory = Arc::new(Memory::default());
+    let state = Arc::new(State::default());
     let (machines, registry) = (Arc::clone(&queues.machines), &mut Registry::default());
     let watches = WatchMetrics::register(registry);
     let configs = Configs::new(client, stores.clone(), machines, watches, registry);
     let (configs, settings) = (Arc::new(configs), Arc::new(settings));
-    Fanout { queues, stores, settings, memory, configs, recorder }
+    Fanout { queues, stores, settings, state, configs, recorder }
 }
 
 fn target(fanout: &Fanout) -> Arc<Target> {

@@ -7,6 +7,7 @@
 
 mod audit;
 mod bootstrap;
+mod by_machine;
 mod clock;
 mod cluster_id;
 pub mod election;
@@ -16,12 +17,12 @@ mod holder;
 mod hot_update;
 mod keeper;
 mod machine;
-mod memory;
 mod metrics;
 mod namespaces;
 mod orphans;
 pub mod queue;
 mod reachability;
+mod reconcile;
 mod run;
 mod schema_check;
 mod schemas;

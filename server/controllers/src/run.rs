@@ -23,12 +23,12 @@ use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::fanout::{Fanout, Queues};
 use crate::holder::Holder;
 use crate::hot_update::Reviewer;
-use crate::machine::Machines;
-use crate::memory::Memory;
-use crate::metrics::{ReconcileMetrics, StepMetrics, register_machines};
+use crate::machine::{Machines, State};
+use crate::metrics::{AnswerMetrics, ReconcileMetrics, StepMetrics, register_machines};
 use crate::orphans::{Desk, DeskParts, Looks, OrphanMetrics, Orphans, Parts};
 use crate::queue::{Lane, Queue, QueueMetrics, QueueSettings};
 use crate::reachability::{Probes, Reach};
+use crate::reconcile;
 use crate::schemas::Schemas;
 use crate::settings::Settings;
 use crate::stores::Stores;
@@ -64,11 +64,12 @@ struct Core {
     clock: Clock,
     writer: Writer,
     fanout: Arc<Fanout>,
-    memory: Arc<Memory>,
+    state: Arc<State>,
     reach: Arc<Reach>,
     schemas: Arc<Schemas>,
     watch_metrics: WatchMetrics,
     reconcile_metrics: ReconcileMetrics,
+    answer_metrics: AnswerMetrics,
     orphan_metrics: OrphanMetrics,
     desk: Desk,
     step_metrics: StepMetrics,
@@ -100,7 +101,7 @@ impl Controllers {
         let counted = EventMetrics::register(registry);
         let (recorder, events) =
             Recorder::new(client.clone(), &settings.identity, Arc::clone(&clock), counted);
-        let memory = Arc::new(Memory::default());
+        let state = Arc::new(State::default());
         let watch_metrics = WatchMetrics::register(registry);
         let queues = queues(&settings, &QueueMetrics::register(registry));
         let configs = Configs::new(
@@ -110,12 +111,12 @@ impl Controllers {
             watch_metrics.clone(),
             registry,
         );
-        register_machines(registry, &stores, &memory);
+        register_machines(registry, &stores, &state);
         let fanout = Fanout {
             queues,
             stores: stores.clone(),
             settings: Arc::clone(&settings),
-            memory: Arc::clone(&memory),
+            state: Arc::clone(&state),
             configs: Arc::new(configs),
             recorder,
         };
@@ -134,6 +135,7 @@ impl Controllers {
             desk: Desk::new(desk, registry),
             watch_metrics,
             reconcile_metrics: ReconcileMetrics::register(registry),
+            answer_metrics: AnswerMetrics::register(registry),
             orphan_metrics: OrphanMetrics::register(registry),
             step_metrics: StepMetrics::register(registry),
             leading: channel::Sender::new(None),
@@ -145,7 +147,7 @@ impl Controllers {
             reach: Arc::new(Reach::new(settings.api_check, Arc::clone(&clock), registry)),
             settings,
             clock,
-            memory,
+            state,
         };
         Self { core, events }
     }
@@ -296,7 +298,7 @@ impl Core {
     fn start_workers(&self, term: Term, stop: &CancellationToken) -> JoinSet<()> {
         let lease = term.order.clone();
         for machine in self.stores.machines.all() {
-            self.memory.rooms.take_over(&machine);
+            self.state.slots.take_over(&machine);
         }
         let queues = &self.fanout.queues;
         let reviewer = Arc::new(Reviewer::new(
@@ -314,9 +316,9 @@ impl Core {
             settings: Arc::clone(&self.settings),
             clock: DebugClock(Arc::clone(&self.clock)),
             recorder: self.fanout.recorder.clone(),
-            memory: Arc::clone(&self.memory),
+            state: Arc::clone(&self.state),
             configs: Arc::clone(&self.fanout.configs),
-            metrics: self.reconcile_metrics.clone(),
+            answers: self.answer_metrics.clone(),
             looks: self.fanout.queues.looks.clone(),
             steps: self.step_metrics.clone(),
             term,
@@ -333,10 +335,8 @@ impl Core {
         ));
         let queues = &self.fanout.queues;
         let mut workers = JoinSet::new();
-        workers.spawn(Arc::clone(&queues.machines).run(stop.clone(), move |name| {
-            let machines = Arc::clone(&machines);
-            async move { machines.reconcile(name).await }
-        }));
+        let metrics = &self.reconcile_metrics;
+        reconcile::work(machines, &queues.machines, metrics, &mut workers, stop);
         let classes = Arc::clone(&holder);
         workers.spawn(Arc::clone(&queues.classes).run(stop.clone(), move |name| {
             let holder = Arc::clone(&classes);

@@ -158,6 +158,15 @@ impl Action {
         }
     }
 
+    /// What it means that the object is another one than was observed (409). `None`: the plan is outdated.
+    pub const fn on_conflict(&self) -> Option<Performed> {
+        match self {
+            Self::DeleteNode { .. } | Self::DeleteMachine => Some(Performed::Gone),
+            _ if self.may_fail() => Some(Performed::Conflict),
+            _ => None,
+        }
+    }
+
     /// The pod that it is about.
     pub const fn pod(&self) -> Option<&PodRef> {
         match self {
@@ -346,6 +355,17 @@ pub enum Performed {
     Failed(String),
     /// Not tried, because an earlier one failed.
     Skipped,
+}
+
+impl Performed {
+    /// A deletion of a Node with this UID was answered with 409. `there`: the UID of the Node that has its name now;
+    /// the same one was not deleted because something else refused, such as a webhook.
+    pub fn of_refused_node_deletion(uid: &str, there: Option<&str>) -> Self {
+        if there == Some(uid) {
+            return Self::Failed("the node is there, and was not deleted".to_owned());
+        }
+        Self::Gone
+    }
 }
 
 /// Something worth telling people, once.

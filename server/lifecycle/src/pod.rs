@@ -41,12 +41,41 @@ pub struct PodView {
 pub struct Refusal {
     /// When the last one was tried.
     pub at: Timestamp,
+    /// Whether a budget that refused it lets pods go since: it is tried again without waiting.
+    pub lifted: bool,
     /// How many, in a row.
     pub attempts: i32,
     /// Not before this much time has passed, as the API server said.
     pub retry_after: Option<Duration>,
     /// Why the last one failed.
     pub cause: RefusalCause,
+}
+
+/// How the API server answered a request that a pod leaves, as far as that decides anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EvictionAnswer {
+    /// Too many requests (429): a budget refuses.
+    Refused,
+    /// It broke (500), which is also its answer to a pod that several budgets select.
+    Broke,
+    /// Anything else.
+    Failed,
+}
+
+impl EvictionAnswer {
+    /// Whether the budgets of the pod have to be known to tell why.
+    pub fn may_be_budgets(self) -> bool {
+        self != Self::Failed
+    }
+
+    /// Why the pod did not leave. `budgets`: those that select it.
+    pub fn cause(self, budgets: Vec<BudgetFacts>) -> RefusalCause {
+        match self {
+            Self::Refused => RefusalCause::Budgets(budgets),
+            Self::Broke if budgets.len() > 1 => RefusalCause::Budgets(budgets),
+            Self::Broke | Self::Failed => RefusalCause::Failed,
+        }
+    }
 }
 
 /// Why an eviction failed.
@@ -105,6 +134,26 @@ pub fn claims(pod: &Pod) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_api_server_that_breaks_is_refused_by_budgets_only_where_several_select_the_pod() {
+        let budget = |name: &str| BudgetFacts { name: name.to_owned(), ..BudgetFacts::default() };
+        let (one, two) = (vec![budget("a")], vec![budget("a"), budget("b")]);
+        for (answer, budgets, by_budget) in [
+            (EvictionAnswer::Refused, Vec::new(), true),
+            (EvictionAnswer::Refused, one.clone(), true),
+            (EvictionAnswer::Broke, one.clone(), false),
+            (EvictionAnswer::Broke, two.clone(), true),
+            (EvictionAnswer::Failed, two, false),
+        ] {
+            let cause = answer.cause(budgets);
+            assert_eq!(
+                matches!(cause, RefusalCause::Budgets(_)),
+                by_budget,
+                "{answer:?} {cause:?}"
+            );
+        }
+    }
 
     #[test]
     fn claims_of_ephemeral_volumes_count_and_a_priority_that_is_not_set_is_zero() {

@@ -27,17 +27,23 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// What is known; `None`: the question is new, and is noted as asked.
-    pub(super) fn look(&mut self, key: &ReviewKey, question: &Question) -> Option<ReviewView> {
+    /// What is known of the answer to this very question.
+    pub(super) fn of(&self, key: &ReviewKey, question: &Question) -> ReviewView {
+        let asked = self.all.get(key).filter(|asked| asked.question == *question);
+        asked.map_or(ReviewView::NotAsked, |asked| asked.view.clone())
+    }
+
+    /// The driver is to be asked. False: it was, this very question.
+    pub(super) fn ask(&mut self, key: &ReviewKey, question: &Question) -> bool {
         match self.all.get(key) {
-            Some(asked) if asked.question == *question => return Some(asked.view.clone()),
+            Some(asked) if asked.question == *question => return false,
             Some(_) => {}
             None => self.make_room(key),
         }
         let question = question.clone();
         let asked = Asked { question, view: ReviewView::Asked, failures: 0 };
         self.all.insert(key.clone(), asked);
-        None
+        true
     }
 
     pub(super) fn get(&self, key: &ReviewKey) -> Option<Asked> {
@@ -90,11 +96,13 @@ mod tests {
     #[test]
     fn a_question_is_new_once_and_again_when_class_or_driver_change() {
         let mut answers = Answers::default();
-        assert_eq!(answers.look(&key("c"), &question("1")), None);
-        assert_eq!(answers.look(&key("c"), &question("1")), Some(ReviewView::Asked));
+        assert_eq!(answers.of(&key("c"), &question("1")), ReviewView::NotAsked);
+        assert!(answers.ask(&key("c"), &question("1")));
+        assert!(!answers.ask(&key("c"), &question("1")));
+        assert_eq!(answers.of(&key("c"), &question("1")), ReviewView::Asked);
         let other = Question { driver: "fake 2".to_owned(), ..question("1") };
-        assert_eq!(answers.look(&key("c"), &other), None);
-        assert_eq!(answers.look(&key("c"), &question("2")), None);
+        assert!(answers.ask(&key("c"), &other));
+        assert!(answers.ask(&key("c"), &question("2")));
         let late = Asked { question: question("1"), view: ReviewView::NoAnswer, failures: 0 };
         assert!(!answers.keep(&key("c"), late), "an answer to an old question is no answer");
     }
@@ -103,10 +111,10 @@ mod tests {
     fn no_more_answers_are_kept_than_there_is_room_for() {
         let mut answers = Answers::default();
         for index in 0..MOST_ANSWERS + 10 {
-            answers.look(&key(&index.to_string()), &question("1"));
+            answers.ask(&key(&index.to_string()), &question("1"));
         }
         assert_eq!((answers.all.len(), answers.order.len()), (MOST_ANSWERS, MOST_ANSWERS));
-        assert_eq!(answers.look(&key("0"), &question("1")), None);
+        assert!(answers.ask(&key("0"), &question("1")));
         answers.forget(&key("0"));
         assert_eq!(answers.all.len(), answers.order.len());
     }

@@ -75,17 +75,17 @@ impl Reviewer {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the driver says; it is asked if nobody did yet. The machines of the class are looked at
-    /// when it has answered.
-    pub(crate) fn look(&self, class: &ObjectName, question: &Question) -> ReviewView {
-        let old = question.old_spec.as_str();
-        let old_digest = if old.is_empty() { String::new() } else { digest::of_text(old) };
-        let key = ReviewKey { class: class.clone(), old_digest };
-        let known = self.answers().look(&key, question);
-        known.unwrap_or_else(|| {
+    /// What the driver said.
+    pub(crate) fn answer(&self, class: &ObjectName, question: &Question) -> ReviewView {
+        self.answers().of(&key(class, question), question)
+    }
+
+    /// Asks the driver, unless it was asked. The machines of the class are reconciled when it has answered.
+    pub(crate) fn ask(&self, class: &ObjectName, question: &Question) {
+        let key = key(class, question);
+        if self.answers().ask(&key, question) {
             self.reviews.add(key, Lane::Change);
-            ReviewView::Asked
-        })
+        }
     }
 
     /// A class changed, or its driver: is the class right?
@@ -99,7 +99,7 @@ impl Reviewer {
                 old_spec: String::new(),
                 driver: driver.identity,
             };
-            self.look(&ObjectName::of(class), &question);
+            self.ask(&ObjectName::of(class), &question);
         }
     }
 
@@ -163,6 +163,12 @@ impl Reviewer {
             note,
         });
     }
+}
+
+fn key(class: &ObjectName, question: &Question) -> ReviewKey {
+    let old = question.old_spec.as_str();
+    let old_digest = if old.is_empty() { String::new() } else { digest::of_text(old) };
+    ReviewKey { class: class.clone(), old_digest }
 }
 
 fn dispatch(class: &MachineClass, question: &Question) -> Dispatch {

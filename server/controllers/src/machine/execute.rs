@@ -10,6 +10,7 @@ use kube::Api;
 use ostler_api::Machine;
 use ostler_api::machine::DeletionCause;
 use ostler_api::names::{finalizer, label, node_condition, taint};
+use ostler_lifecycle::hot_update::{Question, SlotUse};
 use ostler_lifecycle::plan::{
     Action, BootstrapPatch, MachinePatch, NodePatch, NodeStatusPatch, OwnConfig, Performed, Plan,
 };
@@ -19,12 +20,14 @@ use tracing::info;
 
 use super::{Broken, Machines, namespace_of};
 use crate::audit;
-use crate::stores::deployment;
+use crate::queue::Lane;
+use crate::stores::{MachineIndex, deployment};
 use crate::target::{Target, TargetOf};
+use crate::watch::ObjectName;
 use crate::writes::{Deletion, WriteError};
 
 /// What became of the actions.
-pub(super) struct Executed {
+pub(crate) struct Executed {
     /// One for each action, in order.
     pub(super) performed: Vec<Performed>,
     /// The machine as the last write left it.
@@ -39,7 +42,7 @@ pub(super) struct Executed {
 
 impl Machines {
     /// Performs the actions in order. The first that fails ends it, unless it may fail.
-    pub(super) async fn execute(
+    pub(super) async fn perform_all(
         &self,
         snapshot: &Snapshot,
         plan: &Plan,
@@ -61,7 +64,7 @@ impl Machines {
             let pods = rest.iter().take_while(|action| action.pod().is_some()).count();
             if pods > 0 {
                 let (leaving, others) = rest.split_at(pods);
-                done.performed.extend(self.send_away(snapshot, leaving).await);
+                done.performed.extend(self.evict_all(snapshot, leaving).await);
                 rest = others;
                 continue;
             }
@@ -88,7 +91,12 @@ impl Machines {
                 self.confirm_node(snapshot, name, version.as_deref()).await
             }
             Action::ClaimReplacement { seen, .. } => self.claim(snapshot, *seen),
-            Action::RemoveFinalizer => self.let_go(done).await,
+            Action::UpdateSlot { wanted, limit } => self.update_slot(snapshot, *wanted, *limit),
+            Action::AskReview(question) => {
+                self.ask_review(snapshot, question);
+                Ok(())
+            }
+            Action::RemoveFinalizer => self.remove_finalizer(done).await,
             Action::PatchMachine(patch) => {
                 self.patch_machine(done, |machine| machine_change(machine, patch)).await
             }
@@ -103,24 +111,26 @@ impl Machines {
             },
             Action::PatchNode(patch) => self.patch_node(snapshot, done, patch).await,
             Action::PatchNodeStatus(patch) => self.patch_node_status(snapshot, done, patch).await,
-            Action::DeleteNode { name, uid } => self.delete_node(snapshot, name, uid).await,
+            Action::DeleteNode { name, uid } => {
+                let deleted = self.delete_node(snapshot, name, uid).await;
+                if matches!(deleted, Err(WriteError::Conflict)) {
+                    return Ok(self.why_not_deleted(snapshot, name, uid).await);
+                }
+                deleted
+            }
             Action::DeleteMachine => self.delete_machine(&done.machine).await,
             Action::MarkNode { name, cause } => self.mark_node(snapshot, done, name, cause).await,
             Action::DeleteAttachment { name, uid } => {
                 self.delete_attachment(snapshot, name, uid).await
             }
-            // Performed by `send_away`.
+            // Performed by `evict_all`.
             Action::Evict(_) | Action::EndPod(_) | Action::DeletePod(_) => Ok(()),
         };
         match (result, action) {
             (Ok(()), _) => Ok(Performed::Done),
             (Err(WriteError::NotFound), Action::PatchMachine(_)) => Err(Broken::Gone),
             (Err(WriteError::NotFound), _) => Ok(Performed::Gone),
-            (Err(WriteError::Conflict), Action::DeleteNode { .. } | Action::DeleteMachine) => {
-                Ok(Performed::Gone)
-            }
-            (Err(WriteError::Conflict), _) if action.may_fail() => Ok(Performed::Conflict),
-            (Err(WriteError::Conflict), _) => Err(Broken::Outdated),
+            (Err(WriteError::Conflict), _) => action.on_conflict().ok_or(Broken::Outdated),
             (Err(failure), _) => Ok(Performed::Failed(failure.to_string())),
         }
     }
@@ -154,10 +164,10 @@ impl Machines {
         Ok(())
     }
 
-    async fn let_go(&self, done: &mut Executed) -> Result<(), WriteError> {
+    async fn remove_finalizer(&self, done: &mut Executed) -> Result<(), WriteError> {
         let uid = done.machine.uid().to_owned();
         match self.patch_machine(done, without_finalizer).await {
-            Ok(()) | Err(WriteError::NotFound) => self.memory.keep_ended(&uid),
+            Ok(()) | Err(WriteError::NotFound) => self.state.end(&uid),
             Err(failure) => return Err(failure),
         }
         audit::machine_let_go(&done.machine);
@@ -229,8 +239,38 @@ impl Machines {
 
     fn claim(&self, snapshot: &Snapshot, seen: Option<Timestamp>) -> Result<(), WriteError> {
         let Some(deployment) = deployment(&snapshot.machine) else { return Ok(()) };
-        let ours = self.memory.claim_replacement(&deployment, seen, snapshot.now);
+        let ours = self.state.replacements.claim(&deployment, seen, snapshot.now);
         if ours { Ok(()) } else { Err(WriteError::Conflict) }
+    }
+
+    fn update_slot(
+        &self,
+        snapshot: &Snapshot,
+        wanted: SlotUse,
+        limit: Option<usize>,
+    ) -> Result<(), WriteError> {
+        let (machine, slots) = (&snapshot.machine, &self.state.slots);
+        match wanted {
+            SlotUse::Uses | SlotUse::Waits => {
+                let taken = slots.take(machine, wanted == SlotUse::Waits, limit);
+                if taken { Ok(()) } else { Err(WriteError::Conflict) }
+            }
+            SlotUse::None | SlotUse::OfOtherClass => {
+                for uid in slots.leave(machine.uid()) {
+                    for name in self.stores.machines.find_names(MachineIndex::Uid, &uid) {
+                        self.queue.add(name, Lane::Change);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn ask_review(&self, snapshot: &Snapshot, question: &Question) {
+        if let Some(class) = snapshot.class.known() {
+            let class = ObjectName::new(namespace_of(&snapshot.machine), &class.name);
+            self.reviewer.ask(&class, question);
+        }
     }
 
     async fn delete_node(
@@ -241,22 +281,25 @@ impl Machines {
     ) -> Result<(), WriteError> {
         let writer = self.writer.to(self.target(snapshot)?.as_ref());
         let api: Api<Node> = writer.cluster_api();
-        let deleted = writer.delete(&api, name, Deletion { uid: Some(uid), at_once: false }).await;
-        if !matches!(deleted, Err(WriteError::Conflict)) {
-            return deleted;
-        }
-        // Another Node of that name; unless somebody else refused, such as a webhook.
-        let there = match writer.get(&api, name).await {
-            // Nobody saw another Node.
-            Err(WriteError::Conflict) => {
-                return Err(WriteError::Other("the node could not be looked at".to_owned()));
+        writer.delete(&api, name, Deletion { uid: Some(uid), at_once: false }).await
+    }
+
+    /// The API server refused to delete a Node (409): whose Node is there now?
+    async fn why_not_deleted(&self, snapshot: &Snapshot, name: &str, uid: &str) -> Performed {
+        let there = match self.target(snapshot) {
+            Ok(target) => {
+                let writer = self.writer.to(&target);
+                writer.get(&writer.cluster_api::<Node>(), name).await
             }
-            seen => seen?,
+            Err(lacking) => Err(lacking),
         };
-        if there.is_some_and(|node| node.metadata.uid.as_deref() == Some(uid)) {
-            return Err(WriteError::Other("the node is there, and was not deleted".to_owned()));
+        match there {
+            Ok(there) => {
+                let there = there.and_then(|node| node.metadata.uid);
+                Performed::of_refused_node_deletion(uid, there.as_deref())
+            }
+            Err(failure) => Performed::Failed(format!("the node was not looked at: {failure}")),
         }
-        deleted
     }
 
     async fn delete_machine(&self, machine: &Machine) -> Result<(), WriteError> {

@@ -2,13 +2,14 @@
 //! drain that would end, and the Node of a Machine that would go need a request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use ostler_api::machine::MachinePhase;
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::class::uses_class;
 use ostler_lifecycle::cluster::ClusterIds;
-use ostler_lifecycle::hot_update::{ReviewView, RoomView};
+use ostler_lifecycle::hot_update::{Question, ReviewView, SlotView};
 use ostler_lifecycle::machine::is_last_look;
 use ostler_lifecycle::node;
 use ostler_lifecycle::operation::{OperationView, SecretText, UserData};
@@ -21,17 +22,20 @@ use rand::RngExt;
 use tracing::{debug, warn};
 
 use super::volumes::volumes_of;
-use super::{Broken, Machines, operation, token};
+use super::{Broken, Machines, namespace_of, operation, token};
 use crate::hot_update::driver_of;
 use crate::stores::{MergedSecret, NodeIndex, PodIndex, deployment, merge};
 use crate::target::TargetOf;
 use crate::watch::ObjectName;
 
+/// How soon to look whether the finalizer of a class could be written, if its event does not come first.
+const HOLD_PATIENCE: Duration = Duration::from_secs(5);
+
 impl Machines {
     /// What is known of the machine; none if it is gone.
-    pub(super) async fn observe(&self, name: &ObjectName) -> Result<Option<Snapshot>, Broken> {
+    pub(super) async fn snapshot(&self, name: &ObjectName) -> Result<Option<Snapshot>, Broken> {
         let Some(machine) = self.stores.machines.get(name) else { return Ok(None) };
-        if self.memory.has_ended(machine.uid()) {
+        if self.state.has_ended(machine.uid()) {
             return Ok(None);
         }
         let class = self.class_of(&machine);
@@ -45,8 +49,8 @@ impl Machines {
         let now = (self.clock.0)();
         let provider = content.map(|class| self.settings.driver_name(class.provider()));
         let uid = machine.uid();
-        let view = self.sessions.view(uid);
-        let mut known = operation::of_machine(view, &self.memory, uid, provider);
+        let refused = || self.state.refused.get(uid);
+        let mut known = operation::of_machine(self.sessions.view(uid), refused, provider);
         self.not_of_another(&machine, &mut known);
         let expected = known == OperationView::Idle && self.may_come_back(&machine);
         let mut operation = if expected { OperationView::Expected } else { known };
@@ -55,15 +59,19 @@ impl Machines {
         let attached = attached_volumes(&node);
         let pods = self.pods_on(&machine, &target, &node).await;
         let volumes = volumes_of(&machine, &target, &node, &pods, &attached);
+        let driver = self.driver_view(content);
+        let class = match (&class, &kept) {
+            _ if let Some(why) = unheld => ClassView::NotHeld(why),
+            (Some(class), _) => ClassView::Known(ClassFacts::of(class)),
+            (None, Some(kept)) => ClassView::LastKnown(ClassFacts::of(kept)),
+            (None, None) => ClassView::Missing,
+        };
         Ok(Some(Snapshot {
             now,
-            driver: self.driver_view(content),
-            class: match (&class, &kept) {
-                _ if let Some(why) = unheld => ClassView::NotHeld(why),
-                (Some(class), _) => ClassView::Known(ClassFacts::of(class)),
-                (None, Some(kept)) => ClassView::LastKnown(ClassFacts::of(kept)),
-                (None, None) => ClassView::Missing,
-            },
+            review: self.review_of(&machine, &class, &driver),
+            slot: self.slot_of(&machine, &class),
+            driver,
+            class,
             secret,
             bootstrap,
             can_evict: self.can_evict(&target, &pods).await,
@@ -81,8 +89,6 @@ impl Machines {
             bootstrap_token,
             provider_id_holder: self.other_holder(&machine, &mut operation),
             operation,
-            review: ReviewView::default(),
-            room: RoomView::default(),
             cluster: ClusterIds {
                 own: self.sessions.cluster_id().to_owned(),
                 previous: self.sessions.previous_cluster_ids().to_vec(),
@@ -95,12 +101,30 @@ impl Machines {
         }))
     }
 
+    /// What the driver said of the class and of the change of it that this machine is about to get.
+    fn review_of(&self, machine: &Machine, class: &ClassView, driver: &DriverView) -> ReviewView {
+        let (ClassView::Known(class), DriverView::Ready(driver)) = (class, driver) else {
+            return ReviewView::default();
+        };
+        let question = Question::of(machine, class, driver);
+        let name = ObjectName::new(namespace_of(machine), &class.name);
+        question.map_or_else(ReviewView::default, |it| self.reviewer.answer(&name, &it))
+    }
+
+    fn slot_of(&self, machine: &Machine, class: &ClassView) -> SlotView {
+        let limit = class.known().map_or(0, |class| {
+            let name = ObjectName::new(namespace_of(machine), &class.name);
+            class.max_parallel.limit(self.stores.count_users(&name))
+        });
+        self.state.slots.view(machine, limit)
+    }
+
     /// Of a machine that may soon be given up.
     fn siblings_of(&self, machine: &Machine) -> Siblings {
         let deployment = deployment(machine).filter(|_| machine.phase() == MachinePhase::Unknown);
         let Some(deployment) = deployment else { return Siblings::default() };
         Siblings {
-            last_failure: self.memory.health_failure(&deployment),
+            last_failure: self.state.replacements.last(&deployment),
             in_flight: self.stores.siblings(machine, &self.settings.lifecycle),
         }
     }
@@ -125,9 +149,8 @@ impl Machines {
     /// Why nothing can be made with the class of this machine. The moment until the finalizer is written is no wait
     /// that is worth a word.
     fn why_not_held(&self, machine: &Machine) -> Result<String, Broken> {
-        let namespace = machine.metadata.namespace.clone().unwrap_or_default();
-        let class = ObjectName::new(&namespace, &machine.spec.class.name);
-        self.stores.unheld.why(&class).ok_or(Broken::NotHeldYet)
+        let class = ObjectName::new(namespace_of(machine), &machine.spec.class.name);
+        self.stores.unheld.why(&class).ok_or(Broken::NotYet(HOLD_PATIENCE))
     }
 
     /// What is kept of the class of a machine, if it is gone.

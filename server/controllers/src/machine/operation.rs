@@ -4,19 +4,17 @@ use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_lifecycle::operation::{Dispatch, Failure, Finished, OperationView, Reason};
 use ostler_sessions::SubmitError;
 
-use crate::memory::Memory;
-
-/// The operation of the machine with this UID, whose class is of this provider, if it is known. The
-/// answer of a driver of another provider does not count: it may not even know this infrastructure.
+/// The operation of a machine whose class is of this provider, if it is known. The answer of a driver of another
+/// provider does not count: it may not even know this infrastructure. `refused`: the operation that the sessions
+/// refused for good.
 pub(super) fn of_machine(
     mut view: OperationView,
-    memory: &Memory,
-    uid: &str,
+    refused: impl Fn() -> Option<Finished>,
     provider: Option<&str>,
 ) -> OperationView {
     let is_foreign = |of: &str| provider.is_some_and(|provider| provider != of);
     match &mut view {
-        OperationView::Idle => return memory.refused(uid).map_or(view, OperationView::Finished),
+        OperationView::Idle => return refused().map_or(view, OperationView::Finished),
         OperationView::InFlight(flight) if is_foreign(&flight.provider) => flight.progress = None,
         OperationView::Finished(finished) if is_foreign(&finished.provider) => {
             let text = format!(
@@ -72,7 +70,7 @@ mod tests {
     }
 
     fn of(provider: Option<&str>, view: OperationView) -> OperationView {
-        of_machine(view, &Memory::default(), "u", provider)
+        of_machine(view, || None, provider)
     }
 
     #[test]

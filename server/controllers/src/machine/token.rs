@@ -17,11 +17,33 @@ use ostler_lifecycle::snapshot::{BootstrapToken, Observed, SecretView};
 use ostler_lifecycle::user_data::token_id_of;
 
 use super::{Broken, Machines};
+use crate::by_machine::ByMachine;
 use crate::target::{Target, TargetOf};
 use crate::writes::{Deletion, WriteError, Writer};
 
 /// Characters of a token.
 pub(super) const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+
+/// The token of each machine that was read or written last: its id, and what is there.
+#[derive(Debug, Default)]
+pub(crate) struct Tokens(ByMachine<(String, Observed<BootstrapToken>)>);
+
+impl Tokens {
+    /// What is known of the token of this id, which the machine has or would take.
+    fn of(&self, uid: &str, id: &str) -> Observed<BootstrapToken> {
+        let known = self.0.get(uid).filter(|(of, _)| of == id);
+        known.map(|(_, token)| token).unwrap_or_default()
+    }
+
+    fn keep(&self, uid: &str, id: &str, token: Observed<BootstrapToken>) {
+        self.0.set(uid, (id.to_owned(), token));
+    }
+
+    /// The machine is gone.
+    pub(super) fn remove(&self, uid: &str) {
+        self.0.remove(uid);
+    }
+}
 
 impl Machines {
     /// The token of a machine. Asks the API server only when an earlier core may have made one
@@ -39,7 +61,7 @@ impl Machines {
             TargetOf::Cluster(target) => target,
         };
         let (id, uid) = (token_id_of(machine), machine.uid());
-        let known = self.memory.token(uid, &id);
+        let known = self.state.tokens.of(uid, &id);
         if known != Observed::Unknown {
             return Ok(known);
         }
@@ -54,7 +76,7 @@ impl Machines {
             found.map_err(|source| Broken::Api { what: "cannot read the token", source })?;
         let found = found.as_ref().map(read).filter(|token| is_whole(token, uid));
         let found = found.map_or(Observed::Absent, Observed::Known);
-        self.memory.keep_token(uid, &id, found.clone());
+        self.state.tokens.keep(uid, &id, found.clone());
         Ok(found)
     }
 
@@ -69,7 +91,7 @@ impl Machines {
         let (id, uid) = (request.id.as_str(), request.machine_uid.as_str());
         let mut secret = self.write(request);
         // one that is known need not be tried to be made
-        let known = matches!(self.memory.token(uid, id), Observed::Known(_));
+        let known = matches!(self.state.tokens.of(uid, id), Observed::Known(_));
         let there = if known { look_up(&writer, id).await? } else { None };
         let made = match &there {
             Some(_) => Err(WriteError::Conflict),
@@ -84,7 +106,7 @@ impl Machines {
                 let Some(there) = there else { return Err(WriteError::Conflict) };
                 let token = read(&there);
                 if token.machine_uid.as_deref() != Some(uid) {
-                    self.memory.keep_token(uid, id, Observed::Known(token));
+                    self.state.tokens.keep(uid, id, Observed::Known(token));
                     return Err(WriteError::Conflict);
                 }
                 secret.metadata.resource_version = there.metadata.resource_version;
@@ -92,7 +114,7 @@ impl Machines {
             }
             other => drop(other?),
         }
-        self.memory.keep_token(uid, id, Observed::Known(read(&secret)));
+        self.state.tokens.keep(uid, id, Observed::Known(read(&secret)));
         Ok(())
     }
 
@@ -113,7 +135,7 @@ impl Machines {
                 other => other?,
             }
         }
-        self.memory.keep_token(uid, id, Observed::Absent);
+        self.state.tokens.keep(uid, id, Observed::Absent);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::memory::Memory;
+use crate::machine::State;
 use crate::stores::Stores;
 use crate::watch::Mirror;
 
@@ -28,27 +28,27 @@ impl fmt::Debug for MachineCollector {
 }
 
 /// Registers what is told of machines.
-pub(crate) fn register_machines(registry: &mut Registry, stores: &Stores, memory: &Arc<Memory>) {
+pub(crate) fn register_machines(registry: &mut Registry, stores: &Stores, state: &Arc<State>) {
     let machines = Arc::clone(&stores.machines);
     registry.register_collector(Box::new(MachineCollector { machines }));
-    registry.register_collector(Box::new(UpdateCollector { memory: Arc::clone(memory) }));
+    registry.register_collector(Box::new(UpdateCollector { state: Arc::clone(state) }));
 }
 
 /// Hot updates, read when somebody scrapes.
 #[derive(Debug)]
 struct UpdateCollector {
-    memory: Arc<Memory>,
+    state: Arc<State>,
 }
 
 impl Collector for UpdateCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut to = encoder.encode_descriptor(
             "ostler_hot_updates",
-            "Machines that are hot updated, and those that wait for their turn",
+            "Machines that are hot updated, and those that wait for an update slot",
             None,
             MetricType::Gauge,
         )?;
-        let (running, waiting) = self.memory.rooms.count();
+        let (running, waiting) = self.state.slots.count();
         for (state, count) in [("running", running), ("waiting", waiting)] {
             let labels = [("state", state)];
             ConstGauge::new(number(count)).encode(to.encode_family(&labels)?)?;

@@ -17,6 +17,7 @@ use crate::queue::Outcome;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabel {
+    kind: &'static str,
     result: &'static str,
 }
 
@@ -26,52 +27,55 @@ struct AnswerLabel {
     code: &'static str,
 }
 
-/// How reconciles of machines end, and what drivers answer.
+/// How reconciles end.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ReconcileMetrics {
-    reconciles: Family<ResultLabel, Counter>,
-    answers: Family<AnswerLabel, Counter>,
-}
+pub(crate) struct ReconcileMetrics(Family<ResultLabel, Counter>);
 
 impl ReconcileMetrics {
-    /// Registers the counters.
+    /// Registers the counter.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register(
-            "ostler_machine_reconciles",
-            "Reconciles of machines, by how they ended",
-            metrics.reconciles.clone(),
-        );
-        registry.register(
-            "ostler_driver_answers",
-            "Answers of drivers that were recorded, by verb and code",
-            metrics.answers.clone(),
-        );
+        let help = "Reconciles by kind and by how they ended";
+        registry.register("ostler_reconciles", help, metrics.0.clone());
         metrics
     }
 
     /// A reconcile ended like this.
-    pub(crate) fn passed(&self, outcome: Outcome) -> Outcome {
+    pub(crate) fn settled(&self, kind: &'static str, outcome: Outcome) -> Outcome {
         let result = match outcome {
             Outcome::Done => "done",
             Outcome::Again(_) => "waits",
             Outcome::Failed => "failed",
         };
-        self.reconciles.get_or_create(&ResultLabel { result }).inc();
+        self.0.get_or_create(&ResultLabel { kind, result }).inc();
         outcome
     }
 
     /// A reconcile broke off.
-    pub(crate) fn broken(&self, result: &'static str) -> Outcome {
-        self.reconciles.get_or_create(&ResultLabel { result }).inc();
+    pub(crate) fn broken(&self, kind: &'static str, result: &'static str) -> Outcome {
+        self.0.get_or_create(&ResultLabel { kind, result }).inc();
         Outcome::Failed
+    }
+}
+
+/// What drivers answer.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AnswerMetrics(Family<AnswerLabel, Counter>);
+
+impl AnswerMetrics {
+    /// Registers the counter.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let help = "Answers of drivers that were recorded, by verb and code";
+        registry.register("ostler_driver_answers", help, metrics.0.clone());
+        metrics
     }
 
     /// The answer to an operation was recorded.
-    pub(crate) fn answered(&self, operation: &OperationView) {
+    pub(crate) fn recorded(&self, operation: &OperationView) {
         let OperationView::Finished(finished) = operation else { return };
         let code = finished.outcome.as_ref().map_or_else(|failure| failure.code.name(), |_| "OK");
         let label = AnswerLabel { operation: finished.kind.name(), code };
-        self.answers.get_or_create(&label).inc();
+        self.0.get_or_create(&label).inc();
     }
 }

@@ -107,7 +107,7 @@ impl Keeper {
     fn forget(&self, target: &Target) {
         info!(cluster = ?target.cluster, "a target cluster is not watched any more");
         for pod in target.pods.all() {
-            self.fanout.memory.forget_pod(pod.metadata.uid.as_deref().unwrap_or_default());
+            self.fanout.state.evictions.forget(pod.metadata.uid.as_deref().unwrap_or_default());
         }
     }
 }

@@ -13,6 +13,8 @@ pub enum SlotUse {
     Waits,
     /// A slot: an update is with a driver, or is about to be.
     Uses,
+    /// A slot or a place in the line of a class that it named before.
+    OfOtherClass,
 }
 
 /// The update slots of a class, as one Machine finds them.

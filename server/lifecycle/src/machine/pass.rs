@@ -446,7 +446,7 @@ impl<'a> Pass<'a> {
             SlotUse::None
         };
         let slot = &self.snap.slot;
-        let runs = self.machine.intent().as_ref().is_some_and(is_update);
+        let runs = wanted == SlotUse::Uses && self.machine.intent().as_ref().is_some_and(is_update);
         let limit = (!runs).then_some(slot.limit);
         (wanted != slot.has).then_some(Action::UpdateSlot { wanted, limit })
     }

@@ -24,7 +24,8 @@ impl World {
         if protected {
             let attempts = found.refused.as_ref().map_or(0, |refusal| refusal.attempts) + 1;
             let cause = RefusalCause::Budgets(budgets.clone());
-            found.refused = Some(Refusal { at: now, attempts, retry_after: None, cause });
+            found.refused =
+                Some(Refusal { at: now, lifted: false, attempts, retry_after: None, cause });
             return Performed::Refused(budgets);
         }
         found.terminating = true;

@@ -234,6 +234,9 @@ fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Turn {
 fn next_try(refusal: &Refusal, settings: &Settings) -> Timestamp {
     /// The API server cannot ask for more: what it waits for may come earlier.
     const MOST: Duration = Duration::from_mins(2);
+    if refusal.lifted {
+        return refusal.at;
+    }
     let doublings = u32::try_from(refusal.attempts.saturating_sub(1)).unwrap_or(0).min(10);
     let usual = settings.eviction_retry.saturating_mul(1 << doublings);
     let usual = usual.min(settings.eviction_retry_max);

@@ -1,6 +1,6 @@
 //! Asks pods to leave, and finds out what holds those that may not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
@@ -9,11 +9,12 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use kube::core::{Selector, SelectorExt};
 use ostler_lifecycle::plan::{Action, Performed, PodRef};
+use ostler_lifecycle::pod::EvictionAnswer;
 use ostler_lifecycle::snapshot::{BudgetFacts, Refusal, RefusalCause, Snapshot};
+use parking_lot::Mutex;
 use tracing::debug;
 
 use super::Machines;
-use crate::memory::Refused;
 use crate::stores::BudgetIndex;
 use crate::target::Target;
 use crate::watch::ObjectName;
@@ -23,21 +24,62 @@ use crate::writes::{Deletion, WriteError};
 const AT_ONCE: usize = 8;
 
 /// Labels of a pod.
-pub(crate) type Labels = BTreeMap<String, String>;
+type Labels = BTreeMap<String, String>;
+
+/// A pod whose eviction the API server refused.
+#[derive(Debug, Clone)]
+struct Refused {
+    /// How, and how often.
+    refusal: Refusal,
+    /// Its labels, if they were needed and could be read.
+    labels: Option<Arc<Labels>>,
+    /// The machine that is drained of it.
+    machine: ObjectName,
+}
+
+/// Refused evictions, by UID of the pod. Bounded by the pods on Nodes that are drained: the watch reports those that
+/// are gone.
+#[derive(Debug, Default)]
+pub(crate) struct Evictions(Mutex<HashMap<String, Refused>>);
+
+impl Evictions {
+    /// A budget lets so many pods go: as many of those that it held are evicted again without waiting. Returns the
+    /// machines that are drained of them.
+    pub(crate) fn retry_held_by(&self, budget: &str, pods: usize) -> Vec<ObjectName> {
+        let mut refused = self.0.lock();
+        let held = refused.values_mut().filter(|refused| match &refused.refusal.cause {
+            RefusalCause::Budgets(budgets) => budgets.iter().any(|one| one.name == budget),
+            RefusalCause::Failed => false,
+        });
+        let lift = |refused: &mut Refused| {
+            refused.refusal.lifted = true;
+            refused.machine.clone()
+        };
+        held.take(pods).map(lift).collect()
+    }
+
+    /// A pod is gone.
+    pub(crate) fn forget(&self, pod_uid: &str) {
+        self.0.lock().remove(pod_uid);
+    }
+
+    fn of(&self, pod_uid: &str) -> Option<Refused> {
+        self.0.lock().get(pod_uid).cloned()
+    }
+}
 
 impl Machines {
     /// Asks pods to leave, several at a time: a Node full of pods takes a short pass as well.
-    pub(super) async fn send_away(
+    pub(super) async fn evict_all(
         &self,
         snapshot: &Snapshot,
         actions: &[Action],
     ) -> Vec<Performed> {
-        let requests: Vec<_> =
-            actions.iter().map(|action| self.send_one_away(snapshot, action)).collect();
+        let requests: Vec<_> = actions.iter().map(|action| self.evict(snapshot, action)).collect();
         stream::iter(requests).buffered(AT_ONCE).collect().await
     }
 
-    async fn send_one_away(&self, snapshot: &Snapshot, action: &Action) -> Performed {
+    async fn evict(&self, snapshot: &Snapshot, action: &Action) -> Performed {
         let Some(pod) = action.pod() else { return Performed::Skipped };
         let target = match self.target(snapshot) {
             Ok(target) => target,
@@ -58,6 +100,7 @@ impl Machines {
         }
     }
 
+    /// Keeps why a pod did not leave, with what its next eviction goes by.
     async fn refused(
         &self,
         snapshot: &Snapshot,
@@ -65,32 +108,39 @@ impl Machines {
         pod: &PodRef,
         failure: WriteError,
     ) -> Performed {
-        let before = self.memory.refused_pod(&pod.uid);
-        let retry_after = failure.retry_after();
-        let may_be_budgets =
-            matches!(failure, WriteError::TooManyRequests { .. } | WriteError::Internal(_));
+        let before = self.state.evictions.of(&pod.uid);
+        let answer = match &failure {
+            WriteError::TooManyRequests { .. } => EvictionAnswer::Refused,
+            WriteError::Internal(_) => EvictionAnswer::Broke,
+            WriteError::Conflict
+            | WriteError::NotFound
+            | WriteError::NoAnswer
+            | WriteError::Forbidden(_)
+            | WriteError::Other(_) => EvictionAnswer::Failed,
+        };
         let labels = match before.as_ref().and_then(|before| before.labels.clone()) {
-            None if may_be_budgets => self.labels_of(target, pod).await,
+            None if answer.may_be_budgets() => self.labels_of(target, pod).await,
             known => known,
         };
         let budgets = labels.as_deref().map(|labels| budgets_of(target, &pod.namespace, labels));
-        let budgets = budgets.unwrap_or_default();
-        // The API server has no word of its own for a pod that several budgets select: it breaks.
-        let by_budget = matches!(failure, WriteError::TooManyRequests { .. })
-            || (may_be_budgets && budgets.len() > 1);
-        let cause =
-            if by_budget { RefusalCause::Budgets(budgets.clone()) } else { RefusalCause::Failed };
+        let cause = answer.cause(budgets.unwrap_or_default());
         let attempts = before.map_or(0, |before| before.refusal.attempts).saturating_add(1);
-        let refusal = Refusal { at: snapshot.now, attempts, retry_after, cause };
-        let machine = ObjectName::of(snapshot.machine.as_ref());
-        self.memory.keep_refused_pod(&pod.uid, Refused { refusal, labels, machine });
         debug!(pod = pod.name, namespace = pod.namespace, attempts, %failure, "does not leave");
-        if by_budget { Performed::Refused(budgets) } else { Performed::Failed(failure.to_string()) }
+        let performed = match &cause {
+            RefusalCause::Budgets(budgets) => Performed::Refused(budgets.clone()),
+            RefusalCause::Failed => Performed::Failed(failure.to_string()),
+        };
+        let retry_after = failure.retry_after();
+        let refusal = Refusal { at: snapshot.now, lifted: false, attempts, retry_after, cause };
+        let machine = ObjectName::of(snapshot.machine.as_ref());
+        let refused = Refused { refusal, labels, machine };
+        self.state.evictions.0.lock().insert(pod.uid.clone(), refused);
+        performed
     }
 
-    /// How the eviction of a pod was last tried in vain, with its budgets as they are now.
+    /// How the last eviction of a pod was refused, with its budgets as they are now.
     pub(super) fn refusal_of(&self, target: &Target, pod: &Pod, uid: &str) -> Option<Refusal> {
-        let Refused { mut refusal, labels, .. } = self.memory.refused_pod(uid)?;
+        let Refused { mut refusal, labels, .. } = self.state.evictions.of(uid)?;
         if let (RefusalCause::Budgets(budgets), Some(labels)) = (&mut refusal.cause, labels) {
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
             *budgets = budgets_of(target, namespace, &labels);
@@ -98,7 +148,7 @@ impl Machines {
         Some(refusal)
     }
 
-    /// Read from the API: the mirror of pods has no labels, for there are many pods and few refusals.
+    /// Read from the API: the cache of pods has no labels, for there are many pods and few refusals.
     async fn labels_of(&self, target: &Target, pod: &PodRef) -> Option<Arc<Labels>> {
         let writer = self.writer.to(target);
         let api: Api<Pod> = writer.api(&pod.namespace);

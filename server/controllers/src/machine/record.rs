@@ -1,0 +1,181 @@
+//! Writes the status, and only if that was accepted tells the sessions, the people and the metrics.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Resource;
+use ostler_api::Machine;
+use ostler_lifecycle::operation::{Dispatch, OperationView};
+use ostler_lifecycle::orphans::calls_for_a_look;
+use ostler_lifecycle::plan::{Event, Next, Plan};
+use ostler_lifecycle::record::record;
+use ostler_lifecycle::snapshot::{NodeView, Snapshot};
+use ostler_sessions::SubmitError;
+use serde_json::{Value, json};
+use tracing::{debug, info, warn};
+
+use super::execute::Executed;
+use super::{Broken, Machines, namespace_of, operation, reference};
+use crate::events::{Occurrence, Severity};
+use crate::metrics::Shape;
+use crate::queue::{Lane, Outcome};
+use crate::reconcile::Passed;
+use crate::stores::deployment;
+use crate::watch::ObjectName;
+use crate::writes::WriteError;
+
+/// How soon an operation is given to the sessions again that did not take it.
+const SUBMIT_AGAIN: Duration = Duration::from_secs(1);
+
+impl Machines {
+    pub(super) async fn write_down(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        done: Executed,
+    ) -> Result<Passed, Broken> {
+        let recorded = record(snapshot, plan, &done.performed);
+        let written = self.write_status(&done.machine, recorded.status.as_ref()).await;
+        if let Some(deployment) = deployment(&snapshot.machine) {
+            let written = written.as_ref().map(|()| recorded.proceed);
+            self.state.replacements.settle(&deployment, plan, written);
+        }
+        written?;
+        self.wake_next_sibling(snapshot);
+        self.record_events(snapshot, recorded.events);
+        let mut not_sent = None;
+        if recorded.proceed {
+            self.measure(snapshot, plan);
+            not_sent = self.send(snapshot, plan);
+        }
+        let goes_on = done.changed && not_sent.is_none() && !done.failed;
+        if goes_on && recorded.next != Next::Done {
+            return Ok(Passed::Changed);
+        }
+        Ok(Passed::Settled(match not_sent {
+            Some(later) => later,
+            None if done.failed => Outcome::Failed,
+            None => self.until(&recorded.next, snapshot.now),
+        }))
+    }
+
+    /// One patch a pass, and none if nothing changed; on condition of the newest version that the
+    /// pass has seen, so that nothing is sent on the strength of an outdated plan.
+    async fn write_status(&self, machine: &Machine, status: Option<&Value>) -> Result<(), Broken> {
+        let Some(status) = status else { return Ok(()) };
+        let version = machine.meta().resource_version.clone();
+        let patch = json!({ "metadata": { "resourceVersion": version }, "status": status });
+        let api = self.writer.api(namespace_of(machine));
+        match self.writer.patch_status::<Machine>(&api, machine.name(), &patch).await {
+            Ok(written) => {
+                let kept = written.status.as_ref().is_some_and(|it| it.operation.is_some());
+                let dropped = status["operation"].is_object() && !kept;
+                self.stores.machines.absorb(written);
+                if dropped { Err(Broken::Pruned) } else { Ok(()) }
+            }
+            Err(WriteError::Conflict) => Err(Broken::Outdated),
+            Err(WriteError::NotFound) => Err(Broken::Gone),
+            Err(source) => Err(Broken::Api { what: "cannot write the status", source }),
+        }
+    }
+
+    /// The watch does not report our own writes: the sibling that waits for this machine is woken here.
+    fn wake_next_sibling(&self, snapshot: &Snapshot) {
+        let before = snapshot.machine.as_ref();
+        let Some(after) = self.stores.machines.get(&ObjectName::of(before)) else { return };
+        let settings = &self.settings.lifecycle;
+        if let Some(next) = self.stores.next_in_line(before, Some(&after), settings) {
+            self.queue.add(next, Lane::Change);
+        }
+    }
+
+    fn measure(&self, snapshot: &Snapshot, plan: &Plan) {
+        let machine = &snapshot.machine;
+        let class = self.class_of(machine);
+        let template = class.as_ref().and_then(|class| class.spec.node_template.as_ref());
+        let instance_type = template.and_then(|template| template.get("instanceType")?.as_str());
+        let shape = Shape { instance_type: instance_type.unwrap_or_default().to_owned() };
+        let gone = plan.next == Next::Done;
+        self.steps.passed(machine, &plan.status, gone, &shape, snapshot.now);
+    }
+
+    /// Gives the sessions what was recorded. An operation that they did not take: when to try again.
+    fn send(&self, snapshot: &Snapshot, plan: &Plan) -> Option<Outcome> {
+        let uid = snapshot.machine.uid();
+        if let Some(id) = &plan.cancel {
+            self.sessions.cancel(id, "not wanted any more");
+        }
+        if let Some(id) = &plan.acknowledge {
+            self.state.refused.remove(uid);
+            self.answers.recorded(&snapshot.operation);
+            self.ask_for_orphans(snapshot);
+            self.sessions.acknowledge(id);
+        }
+        plan.dispatch.as_ref().and_then(|dispatch| self.submit(&snapshot.machine, dispatch))
+    }
+
+    /// A driver that sees several instances for one machine is a reason to look for orphans.
+    fn ask_for_orphans(&self, snapshot: &Snapshot) {
+        let OperationView::Finished(finished) = &snapshot.operation else { return };
+        let Err(failure) = &finished.outcome else { return };
+        if calls_for_a_look(failure.code)
+            && let Some(class) = snapshot.class.known()
+        {
+            self.looks.ask(self.settings.driver_name(&class.provider));
+        }
+    }
+
+    fn submit(&self, machine: &Machine, dispatch: &Dispatch) -> Option<Outcome> {
+        let (kind, id) = (dispatch.kind(), dispatch.id.as_str());
+        let (uid, machine) = (machine.uid(), machine.name());
+        let Err(refused) = self.sessions.submit(dispatch.clone()) else {
+            debug!(machine, %kind, operation = id, "handed to the driver");
+            return None;
+        };
+        info!(machine, %kind, reason = %refused, "not handed to the driver");
+        if let Some(failed) = operation::never_sent(dispatch, &refused) {
+            self.state.refused.set(uid, failed);
+            return Some(Outcome::Again(Duration::ZERO));
+        }
+        Some(match refused {
+            // A queue that is full gets no fuller by trying often.
+            SubmitError::QueueFull { .. } => Outcome::Failed,
+            SubmitError::NoDriver { .. }
+            | SubmitError::LooksOnly { .. }
+            | SubmitError::TargetBusy { .. }
+            | SubmitError::FrameTooLarge { .. }
+            | SubmitError::KindUnsupported { .. } => Outcome::Again(SUBMIT_AGAIN),
+        })
+    }
+
+    fn until(&self, next: &Next, planned_at: Timestamp) -> Outcome {
+        match next {
+            Next::OnChange => Outcome::Again(self.settings.resync),
+            Next::Done => Outcome::Done,
+            Next::Wait { until, .. } => {
+                let wait = Duration::try_from(until.duration_since(planned_at));
+                Outcome::Again(wait.unwrap_or_default().min(self.settings.resync))
+            }
+        }
+    }
+
+    fn record_events(&self, snapshot: &Snapshot, events: Vec<Event>) {
+        let node = match &snapshot.node {
+            NodeView::Known(node) => Some(node.object_ref(&())),
+            NodeView::Unknown | NodeView::Absent | NodeView::Ambiguous(_) => None,
+        };
+        for event in events {
+            let reason = event.reason.as_str();
+            if event.warning {
+                warn!(machine = snapshot.machine.name(), reason, "{}", event.message);
+            }
+            let severity = if event.warning { Severity::Warning } else { Severity::Normal };
+            let node = node.clone().filter(|_| event.on_node);
+            for regarding in std::iter::once(reference(&snapshot.machine)).chain(node) {
+                let note = event.message.clone();
+                let action = "Reconcile";
+                self.recorder.record(Occurrence { regarding, severity, reason, action, note });
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What the Machine controller keeps between passes, each part by the file that needs it. Safe to lose: without it
+//! the next pass reads once more.
+
+use ostler_lifecycle::operation::Finished;
+
+use super::evict::Evictions;
+use super::replacements::Replacements;
+use super::token::Tokens;
+use crate::by_machine::ByMachine;
+use crate::hot_update::UpdateSlots;
+
+/// All of it.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Which machines are hot updated now, and which wait for a slot.
+    pub(crate) slots: UpdateSlots,
+    /// Bootstrap tokens that were read or written.
+    pub(super) tokens: Tokens,
+    /// Evictions that the API server refused.
+    pub(crate) evictions: Evictions,
+    /// Operations that the sessions refused for good, with their failures.
+    pub(super) refused: ByMachine<Finished>,
+    /// When machines were last given up.
+    pub(super) replacements: Replacements,
+    /// Machines that our finalizer was taken from and that the watch still shows.
+    ended: ByMachine<()>,
+}
+
+impl State {
+    /// Our finalizer was taken from this machine.
+    pub(super) fn end(&self, uid: &str) {
+        self.ended.set(uid, ());
+    }
+
+    /// Whether our finalizer was taken from this machine.
+    pub(crate) fn has_ended(&self, uid: &str) -> bool {
+        self.ended.get(uid).is_some()
+    }
+
+    /// A machine is gone. Returns the UIDs of those that may take an update slot now.
+    pub(crate) fn forget(&self, uid: &str) -> Vec<String> {
+        self.tokens.remove(uid);
+        self.refused.remove(uid);
+        self.ended.remove(uid);
+        self.slots.leave(uid)
+    }
+}

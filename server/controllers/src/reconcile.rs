@@ -1,0 +1,230 @@
+//! The shape of every controller: observe → plan → execute → record, pass after pass until nothing is left to write.
+//!
+//! A kind brings its key, its snapshot, its plan and its actions. The queue, the passes, the errors that end a pass and
+//! the metrics are here, once.
+
+use std::fmt::{Debug, Display};
+use std::future::Future;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::metrics::ReconcileMetrics;
+use crate::queue::{Outcome, Queue};
+use crate::writes::WriteError;
+
+/// Passes over one key without a break. A key that still has something to write then goes back into the queue.
+const PASSES_IN_A_ROW: usize = 8;
+/// How soon such a key is reconciled again.
+const NEXT_TURN: Duration = Duration::from_secs(1);
+
+/// Why a pass ended early. What was not recorded was not sent.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    /// The plan was made from an object that has changed since; the next pass plans anew.
+    #[error("the object changed meanwhile")]
+    Outdated,
+    /// The object is gone.
+    #[error("the object is gone")]
+    Gone,
+    /// Another controller of this core has to write first; look again after this time if its event does not come.
+    #[error("another controller has to write first")]
+    NotYet(Duration),
+    /// The API server accepted the status and dropped fields that the core needs.
+    #[error("the definition of the kind lacks fields")]
+    Pruned,
+    /// The API server did not accept a write, or did not answer a read.
+    #[error("{what}")]
+    Api {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        #[source]
+        source: WriteError,
+    },
+}
+
+/// How a pass ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Passed {
+    /// The pass wrote something that the next plan must see: observe again immediately.
+    Changed,
+    /// There is nothing more to write; what the queue does with the key.
+    Settled(Outcome),
+}
+
+/// A kind of object, or of something else with a key, that a controller brings to where it has to be.
+pub(crate) trait Kind: Send + Sync + 'static {
+    /// Name in logs and metrics.
+    const NAME: &'static str;
+    /// Names one of the kind.
+    type Key: Clone + Debug + Display + Eq + Hash + Send + Sync + 'static;
+    /// Everything that a plan is made from.
+    type Snapshot: Send + Sync;
+    /// What is to be done.
+    type Plan: Send + Sync;
+    /// What was done.
+    type Done: Send;
+
+    /// Reads everything that a plan is made from. `None`: there is nothing of this key.
+    fn observe(
+        &self,
+        key: &Self::Key,
+    ) -> impl Future<Output = Result<Option<Self::Snapshot>, Broken>> + Send;
+
+    /// Decides. A pure function of the snapshot, called once in a pass.
+    fn plan(snapshot: &Self::Snapshot) -> Self::Plan;
+
+    /// The plan in a few words, for the log.
+    fn describe(plan: &Self::Plan) -> String;
+
+    /// Carries the actions of the plan out. Decides nothing.
+    fn execute(
+        &self,
+        snapshot: &Self::Snapshot,
+        plan: &Self::Plan,
+    ) -> impl Future<Output = Result<Self::Done, Broken>> + Send;
+
+    /// Writes down what was done, and does what must not happen before it is written down.
+    fn record(
+        &self,
+        snapshot: Self::Snapshot,
+        plan: Self::Plan,
+        done: Self::Done,
+    ) -> impl Future<Output = Result<Passed, Broken>> + Send;
+
+    /// A pass ended early. What that says about the API server concerns more than this key.
+    fn broken(&self, _error: &Broken) {}
+}
+
+/// Reconciles one key.
+pub(crate) async fn reconcile<K: Kind>(
+    kind: &K,
+    key: &K::Key,
+    metrics: &ReconcileMetrics,
+) -> Outcome {
+    for _ in 0..PASSES_IN_A_ROW {
+        match pass(kind, key).await {
+            Ok(Passed::Changed) => {}
+            Ok(Passed::Settled(outcome)) => return metrics.settled(K::NAME, outcome),
+            Err(error) => {
+                kind.broken(&error);
+                return broken_off::<K>(key, &error, metrics);
+            }
+        }
+    }
+    warn!(kind = K::NAME, %key, "still writing after {PASSES_IN_A_ROW} passes");
+    metrics.settled(K::NAME, Outcome::Again(NEXT_TURN))
+}
+
+async fn pass<K: Kind>(kind: &K, key: &K::Key) -> Result<Passed, Broken> {
+    let Some(snapshot) = kind.observe(key).await? else {
+        return Ok(Passed::Settled(Outcome::Done));
+    };
+    let plan = K::plan(&snapshot);
+    debug!(kind = K::NAME, %key, plan = K::describe(&plan), "planned");
+    let done = kind.execute(&snapshot, &plan).await?;
+    kind.record(snapshot, plan, done).await
+}
+
+fn broken_off<K: Kind>(key: &K::Key, error: &Broken, metrics: &ReconcileMetrics) -> Outcome {
+    match error {
+        Broken::Gone => metrics.settled(K::NAME, Outcome::Done),
+        Broken::NotYet(wait) => metrics.settled(K::NAME, Outcome::Again(*wait)),
+        Broken::Outdated => metrics.broken(K::NAME, "outdated"),
+        Broken::Pruned => metrics.broken(K::NAME, "pruned"),
+        Broken::Api { what, source } => {
+            warn!(kind = K::NAME, %key, error = %source, "{what}");
+            metrics.broken(K::NAME, "api")
+        }
+    }
+}
+
+/// Starts the workers of a kind.
+pub(crate) fn work<K: Kind>(
+    kind: Arc<K>,
+    queue: &Arc<Queue<K::Key>>,
+    metrics: &ReconcileMetrics,
+    workers: &mut JoinSet<()>,
+    stop: &CancellationToken,
+) {
+    let metrics = metrics.clone();
+    workers.spawn(Arc::clone(queue).run(stop.clone(), move |key: K::Key| {
+        let (kind, metrics) = (Arc::clone(&kind), metrics.clone());
+        async move { reconcile(kind.as_ref(), &key, &metrics).await }
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    /// Counts up to its key, one write in each pass; breaks off at 100.
+    #[derive(Default)]
+    struct Counter(AtomicUsize);
+
+    impl Kind for Counter {
+        const NAME: &'static str = "Counter";
+        type Key = usize;
+        type Snapshot = (usize, usize);
+        type Plan = bool;
+        type Done = ();
+
+        async fn observe(&self, key: &usize) -> Result<Option<(usize, usize)>, Broken> {
+            match key {
+                0 => Ok(None),
+                100.. => Err(Broken::Outdated),
+                _ => Ok(Some((self.0.load(Ordering::SeqCst), *key))),
+            }
+        }
+
+        fn plan((count, goal): &(usize, usize)) -> bool {
+            count < goal
+        }
+
+        fn describe(counts: &bool) -> String {
+            counts.to_string()
+        }
+
+        async fn execute(&self, _: &(usize, usize), counts: &bool) -> Result<(), Broken> {
+            self.0.fetch_add(usize::from(*counts), Ordering::SeqCst);
+            Ok(())
+        }
+
+        async fn record(&self, _: (usize, usize), counts: bool, (): ()) -> Result<Passed, Broken> {
+            Ok(if counts { Passed::Changed } else { Passed::Settled(Outcome::Done) })
+        }
+    }
+
+    async fn outcome(kind: &Counter, key: usize) -> Outcome {
+        reconcile(kind, &key, &ReconcileMetrics::register(&mut Registry::default())).await
+    }
+
+    #[tokio::test]
+    async fn passes_follow_each_other_until_nothing_is_left_to_write() {
+        let counter = Counter::default();
+        assert_eq!(outcome(&counter, 5).await, Outcome::Done);
+        assert_eq!(counter.0.load(Ordering::SeqCst), 5);
+    }
+
+    #[tokio::test]
+    async fn a_key_that_never_settles_goes_back_into_the_queue() {
+        let counter = Counter::default();
+        assert_eq!(outcome(&counter, 99).await, Outcome::Again(NEXT_TURN));
+        assert_eq!(counter.0.load(Ordering::SeqCst), PASSES_IN_A_ROW);
+    }
+
+    #[tokio::test]
+    async fn a_pass_that_ends_early_is_a_failure_and_a_key_that_is_gone_is_none() {
+        assert_eq!(outcome(&Counter::default(), 100).await, Outcome::Failed);
+        assert_eq!(outcome(&Counter::default(), 0).await, Outcome::Done);
+    }
+}
