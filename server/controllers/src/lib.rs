@@ -8,14 +8,13 @@
 mod audit;
 mod bootstrap;
 mod by_machine;
+mod class;
 mod clock;
 mod cluster_id;
 pub mod election;
 pub mod events;
 mod fanout;
-mod holder;
 mod hot_update;
-mod keeper;
 mod machine;
 mod metrics;
 mod namespaces;

@@ -9,6 +9,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
 use ostler_api::Machine;
 use ostler_sessions::{OrphanDesk, SessionEvent, Sessions};
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::sync::{broadcast, watch as channel};
 use tokio::task::JoinSet;
@@ -17,15 +18,15 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::bootstrap::Configs;
+use crate::class::{Classes, Secrets};
 use crate::clock::{Clock, DebugClock};
 use crate::election::{ElectionError, Elector, Term};
 use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::fanout::{Fanout, Queues};
-use crate::holder::Holder;
 use crate::hot_update::Reviewer;
 use crate::machine::{Machines, State};
 use crate::metrics::{AnswerMetrics, ReconcileMetrics, StepMetrics, register_machines};
-use crate::orphans::{Desk, DeskParts, Looks, OrphanMetrics, Orphans, Parts};
+use crate::orphans::{Desk, DeskParts, Looks, OrphanMetrics, Orphans};
 use crate::queue::{Lane, Queue, QueueMetrics, QueueSettings};
 use crate::reachability::{Probes, Reach};
 use crate::reconcile;
@@ -327,25 +328,21 @@ impl Core {
             reviewer: Arc::clone(&reviewer),
             queue: Arc::clone(&queues.machines),
         });
-        let holder = Arc::new(Holder::new(
-            self.writer.clone(),
-            self.stores.clone(),
-            Arc::clone(&reviewer),
-            self.fanout.recorder.clone(),
-        ));
+        let classes = Arc::new(Classes {
+            writer: self.writer.clone(),
+            stores: self.stores.clone(),
+            reviewer: Arc::clone(&reviewer),
+            recorder: self.fanout.recorder.clone(),
+            reported: Mutex::default(),
+        });
+        let secrets =
+            Arc::new(Secrets { writer: self.writer.clone(), stores: self.stores.clone() });
         let queues = &self.fanout.queues;
         let mut workers = JoinSet::new();
         let metrics = &self.reconcile_metrics;
         reconcile::work(machines, &queues.machines, metrics, &mut workers, stop);
-        let classes = Arc::clone(&holder);
-        workers.spawn(Arc::clone(&queues.classes).run(stop.clone(), move |name| {
-            let holder = Arc::clone(&classes);
-            async move { holder.reconcile_class(name).await }
-        }));
-        workers.spawn(Arc::clone(&queues.secrets).run(stop.clone(), move |name| {
-            let holder = Arc::clone(&holder);
-            async move { holder.reconcile_secret(name).await }
-        }));
+        reconcile::work(classes, &queues.classes, metrics, &mut workers, stop);
+        reconcile::work(secrets, &queues.secrets, metrics, &mut workers, stop);
         workers.spawn(Arc::clone(&queues.reviews).run(stop.clone(), move |key| {
             let reviewer = Arc::clone(&reviewer);
             async move { reviewer.reconcile(key).await }
@@ -421,7 +418,7 @@ impl Core {
     fn collect_orphans(&self, lease: String, workers: &mut JoinSet<()>, stop: &CancellationToken) {
         let looks = self.fanout.queues.looks.clone();
         let queue = Arc::clone(&looks.queue);
-        let orphans = Arc::new(Orphans::new(Parts {
+        let orphans = Arc::new(Orphans {
             writer: self.writer.clone(),
             stores: self.stores.clone(),
             sessions: self.sessions.clone(),
@@ -431,11 +428,9 @@ impl Core {
             looks,
             desk: self.desk.clone(),
             lease,
-        }));
-        workers.spawn(queue.run(stop.clone(), move |provider| {
-            let orphans = Arc::clone(&orphans);
-            async move { orphans.reconcile(provider).await }
-        }));
+            ledgers: Mutex::default(),
+        });
+        reconcile::work(orphans, &queue, &self.reconcile_metrics, workers, stop);
     }
 
     fn start_watches(&self) -> JoinSet<()> {

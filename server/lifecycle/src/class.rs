@@ -1,8 +1,128 @@
-//! Decisions about classes and their secrets: both are held by a finalizer while somebody needs
-//! them to delete what was made with them.
+//! Decisions about classes and their secrets: both carry a finalizer while they are needed to delete what was made
+//! with them, and what they say is kept.
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::Secret;
 use ostler_api::{Machine, MachineClass, names};
+
+use crate::{class_rules, last_known::LastKnown};
+
+/// Whether a Machine uses a class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// One does.
+    Used,
+    /// None does.
+    Unused,
+}
+
+/// What there is where a class is kept.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Kept {
+    /// This.
+    Ours(BTreeMap<String, Vec<u8>>),
+    /// A Secret of another type, which is left alone.
+    Foreign,
+}
+
+impl std::fmt::Debug for Kept {
+    /// Never what is kept: there are credentials in it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if *self == Self::Foreign { "Foreign" } else { "Ours" })
+    }
+}
+
+/// What a decision about a class is made from.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The class; `None`: it is gone.
+    pub class: Option<Arc<MachineClass>>,
+    /// Whether a Machine uses it.
+    pub used: Use,
+    /// Broken rules that an event was recorded for; empty: none.
+    pub reported: String,
+    /// The class with its credentials; `None` while a part is missing.
+    pub known: Option<LastKnown>,
+    /// What is kept of it.
+    pub kept: Option<Kept>,
+}
+
+/// What to do about a class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Its finalizer.
+    pub hold: Hold,
+    /// Whether its driver reviews it.
+    pub review: bool,
+    /// The rules that it breaks, for people; empty: none.
+    pub broken: String,
+    /// What is kept of it.
+    pub keep: Keep,
+}
+
+/// What to do about what is kept of a class.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Keep {
+    /// It is as it has to be, or a part is missing: then the last state stays.
+    Leave,
+    /// Another Secret is in its place.
+    Blocked,
+    /// There is too much to keep.
+    TooLarge,
+    /// Write this.
+    Write(BTreeMap<String, Vec<u8>>),
+    /// Delete it.
+    Drop,
+}
+
+impl Keep {
+    /// A word for logs, which never says what is kept: there are credentials in it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Leave => "Leave",
+            Self::Blocked => "Blocked",
+            Self::TooLarge => "TooLarge",
+            Self::Write(_) => "Write",
+            Self::Drop => "Drop",
+        }
+    }
+}
+
+impl std::fmt::Debug for Keep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Decides what to do about a class.
+pub fn plan(snapshot: &Snapshot) -> Plan {
+    let class = snapshot.class.as_deref();
+    Plan {
+        hold: class.map_or(Hold::Keep, |class| hold_class(class, snapshot.used == Use::Used)),
+        review: class.is_some(),
+        broken: class.map(|class| class_rules::broken(class).join("; ")).unwrap_or_default(),
+        keep: keep(snapshot),
+    }
+}
+
+/// A class is kept while Machines use it. Of one that is gone or lacks a secret, the last state stays.
+fn keep(snapshot: &Snapshot) -> Keep {
+    let here = match &snapshot.kept {
+        Some(Kept::Foreign) => return Keep::Blocked,
+        Some(Kept::Ours(data)) => Some(data),
+        None => None,
+    };
+    match (snapshot.used, &snapshot.known, here) {
+        (Use::Unused, _, Some(_)) => Keep::Drop,
+        (Use::Used, Some(known), here) => match known.encode() {
+            None => Keep::TooLarge,
+            Some(data) if here == Some(&data) => Keep::Leave,
+            Some(data) => Keep::Write(data),
+        },
+        (Use::Unused, _, None) | (Use::Used, None, _) => Keep::Leave,
+    }
+}
 
 /// What to do with the finalizer of a class or secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +190,46 @@ mod tests {
         for ((held, deleting, in_use), expected) in table {
             assert_eq!(hold(held, deleting, in_use), expected, "{held} {deleting} {in_use}");
         }
+    }
+
+    fn class() -> MachineClass {
+        serde_json::from_value(json!({
+            "apiVersion": names::API_VERSION, "kind": "MachineClass",
+            "metadata": { "name": "c", "namespace": "default" },
+            "provider": "a.example.com", "providerSpec": {}
+        }))
+        .unwrap()
+    }
+
+    fn snapshot(used: Use, kept: Option<Kept>) -> Snapshot {
+        let known = LastKnown { class: class(), secret_revision: None, secret: BTreeMap::new() };
+        let class = Some(Arc::new(class()));
+        Snapshot { class, used, reported: String::new(), known: Some(known), kept }
+    }
+
+    #[test]
+    fn a_class_is_kept_while_it_is_used_and_the_last_state_stays_when_a_part_is_missing() {
+        let data = snapshot(Use::Used, None).known.unwrap().encode().unwrap();
+        let same = || Some(Kept::Ours(data.clone()));
+        let old = || Some(Kept::Ours(BTreeMap::new()));
+        assert_eq!(keep(&snapshot(Use::Used, None)), Keep::Write(data.clone()));
+        assert_eq!(keep(&snapshot(Use::Used, old())), Keep::Write(data.clone()));
+        assert_eq!(keep(&snapshot(Use::Used, same())), Keep::Leave);
+        assert_eq!(keep(&snapshot(Use::Unused, same())), Keep::Drop);
+        assert_eq!(keep(&snapshot(Use::Unused, None)), Keep::Leave);
+        for used in [Use::Used, Use::Unused] {
+            assert_eq!(keep(&snapshot(used, Some(Kept::Foreign))), Keep::Blocked, "left alone");
+        }
+        let torn = Snapshot { class: None, known: None, ..snapshot(Use::Used, old()) };
+        assert_eq!(keep(&torn), Keep::Leave, "its machines need it to be deleted");
+        assert_eq!(plan(&torn).hold, Hold::Keep, "there is nothing to hold");
+    }
+
+    #[test]
+    fn what_is_kept_is_never_shown() {
+        let data = BTreeMap::from([("password".to_owned(), b"secret".to_vec())]);
+        assert_eq!(format!("{:?}", Keep::Write(data.clone())), "Write");
+        assert_eq!(format!("{:?}", Kept::Ours(data)), "Ours");
     }
 
     #[test]

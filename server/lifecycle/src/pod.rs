@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn an_api_server_that_breaks_is_refused_by_budgets_only_where_several_select_the_pod() {
-        let budget = |name: &str| BudgetFacts { name: name.to_owned(), ..BudgetFacts::default() };
+        let budget = |name: &str| BudgetFacts { name: name.to_owned(), misconfigured: false };
         let (one, two) = (vec![budget("a")], vec![budget("a"), budget("b")]);
         for (answer, budgets, by_budget) in [
             (EvictionAnswer::Refused, Vec::new(), true),

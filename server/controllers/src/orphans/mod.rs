@@ -1,8 +1,8 @@
-//! Looks for instances that no Machine stands for, provider by provider: lists, compares, looks
-//! again, deletes or reports. Decisions are made by [`ostler_lifecycle::orphans`].
+//! Orphan garbage collection, provider by provider: lists the instances, compares them with the Machines, and when two
+//! looks have shown an orphan deletes or reports it. Decisions are made by [`ostler_lifecycle::orphans`].
 //!
-//! A class or provider that cannot be listed holds up nobody else. What the looks have shown is kept
-//! in memory alone: after a restart, and in a new leader, they begin anew.
+//! A class or provider that cannot be listed holds up no other. What the looks have shown is kept in memory alone:
+//! after a restart, and in a new leader, they begin anew.
 
 mod ask;
 mod claims;
@@ -11,7 +11,7 @@ mod looks;
 mod metrics;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
@@ -20,10 +20,11 @@ use ostler_api::driver::{ErrorCode, OperationKind};
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::operation::Failure;
 use ostler_lifecycle::orphans::{
-    Duplicate, Hold, Keep, Kept, Kind, Listed, Look, MOST_AT_ONCE, Orphan, OrphanEvent, Watchlist,
-    duplicates, kept,
+    self, Duplicate, Elsewhere, Fate, Hold, Keep, Kind as OrphanKind, Listed, Look, Orphan,
+    OrphanEvent, Plan, Watchlist, duplicates, needs_elsewhere,
 };
 use ostler_sessions::Sessions;
+use parking_lot::Mutex;
 use tracing::{info, warn};
 
 pub(crate) use desk::{Desk, DeskParts};
@@ -35,6 +36,7 @@ use self::desk::Seen;
 use crate::audit;
 use crate::events::{Occurrence, Recorder, Severity};
 use crate::queue::Outcome;
+use crate::reconcile::{Broken, Kind, Passed};
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, Stores};
 use crate::writes::{WriteError, Writer};
@@ -50,22 +52,6 @@ const COMPARED_AT_ONCE: usize = 1000;
 
 /// Finds orphans.
 pub(crate) struct Orphans {
-    writer: Writer,
-    stores: Stores,
-    sessions: Sessions,
-    settings: Arc<Settings>,
-    recorder: Recorder,
-    metrics: OrphanMetrics,
-    looks: Looks,
-    desk: Desk,
-    /// UID of the Lease by which this process leads.
-    lease: String,
-    /// By provider; bounded by the providers that classes name.
-    ledgers: Mutex<HashMap<String, Ledger>>,
-}
-
-/// What Orphans are found with.
-pub(crate) struct Parts {
     pub(crate) writer: Writer,
     pub(crate) stores: Stores,
     pub(crate) sessions: Sessions,
@@ -74,15 +60,40 @@ pub(crate) struct Parts {
     pub(crate) metrics: OrphanMetrics,
     pub(crate) looks: Looks,
     pub(crate) desk: Desk,
+    /// UID of the Lease by which this process leads.
     pub(crate) lease: String,
+    /// By provider; bounded by the providers that classes name.
+    pub(crate) ledgers: Mutex<HashMap<String, Ledger>>,
 }
 
 /// What the looks at one provider have shown.
 #[derive(Debug, Default)]
-struct Ledger {
+pub(crate) struct Ledger {
     watchlist: Watchlist,
     /// When the last look began, and whether it left something to do.
     last: Option<(Duration, bool)>,
+}
+
+/// One look at a provider.
+pub(crate) struct Observed {
+    provider: String,
+    classes: Vec<Arc<MachineClass>>,
+    began: Duration,
+    names_only: bool,
+    failed: Vec<(Arc<MachineClass>, Failure)>,
+    /// `None`: the driver changed meanwhile, so its lists are not used.
+    shown: Option<Shown>,
+}
+
+/// What the lists of a look show.
+struct Shown {
+    duplicates: Vec<Duplicate>,
+    /// How many instances there are by claim.
+    counts: BTreeMap<Option<Keep>, usize>,
+    due: Vec<Orphan>,
+    hold: Result<Option<Hold>, WriteError>,
+    everywhere: Option<Result<Everywhere, WriteError>>,
+    rules: orphans::Rules,
 }
 
 /// The lists of one look.
@@ -100,19 +111,9 @@ struct Lister {
     names_only: bool,
 }
 
-/// What is known before any of the orphans of a look is acted on.
-struct Terms<'a> {
-    provider: &'a str,
-    classes: &'a [Arc<MachineClass>],
-    held: Option<Hold>,
-    names_only: bool,
-    /// Asked only where something without a UID may be deleted.
-    everywhere: Option<Result<Everywhere, WriteError>>,
-}
-
 /// What became of an orphan.
-enum Acted {
-    /// Somebody claims it after all.
+pub(crate) enum Acted {
+    /// A Machine claims it after all.
     Claimed(Keep),
     /// It was reported, and that is all; why.
     Reported(String),
@@ -124,60 +125,122 @@ enum Acted {
     NotNow,
 }
 
-impl Orphans {
-    pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { writer, stores, sessions, settings, recorder, metrics, looks, desk, lease } =
-            parts;
-        let ledgers = Mutex::default();
-        Self { writer, stores, sessions, settings, recorder, metrics, looks, desk, lease, ledgers }
-    }
+impl Kind for Orphans {
+    const NAME: &'static str = "Orphans";
+    type Key = String;
+    type Snapshot = Observed;
+    type Plan = Plan;
+    type Done = Vec<(Orphan, Acted)>;
 
     /// Looks at the instances of a provider if it is time to.
-    pub(crate) async fn reconcile(&self, provider: String) -> Outcome {
+    async fn observe(&self, provider: &String) -> Result<Option<Observed>, Broken> {
         let period = self.settings.orphans.period;
         if self.sessions.adoption_open() {
-            return Outcome::Again(ADOPTION);
+            return Err(Broken::NotYet(ADOPTION));
         }
-        let classes = self.classes_of(&provider);
+        let classes = self.classes_of(provider);
         if classes.is_empty() {
-            self.ledgers().remove(&provider);
-            self.metrics.forget(&provider);
-            self.desk.forget(&provider);
-            return Outcome::Done;
+            self.ledgers.lock().remove(provider);
+            self.metrics.forget(provider);
+            self.desk.forget(provider);
+            return Ok(None);
         }
         // Any instance may be that of a machine that cannot be read.
         if self.stores.machines.has_unreadable() {
             warn!(provider, "no orphans are looked for: there are machines that cannot be read");
-            return Outcome::Again(period);
+            return Err(Broken::NotYet(period));
         }
-        let Some(driver) = self.lister(&provider) else { return Outcome::Again(period) };
-        let mut ledger = self.ledgers().remove(&provider).unwrap_or_default();
-        let wait = self.wait(&provider, &ledger);
-        if wait.is_zero() {
-            self.looks.begun(&provider);
-            self.look(&provider, &driver, &classes, &mut ledger).await;
+        let Some(driver) = self.lister(provider) else { return Err(Broken::NotYet(period)) };
+        let wait = self.wait(provider);
+        if !wait.is_zero() {
+            return Err(Broken::NotYet(wait));
         }
-        let next = self.wait(&provider, &ledger);
-        self.ledgers().insert(provider, ledger);
-        Outcome::Again(next)
+        self.looks.begun(provider);
+        let began = self.desk.uptime();
+        let Lists { listed, failed } = self.list_all(&classes).await;
+        let same = self.lister(provider).as_ref() == Some(&driver);
+        let names_only = driver.names_only;
+        let shown =
+            if same { Some(self.shown(provider, names_only, began, &listed).await) } else { None };
+        Ok(Some(Observed { provider: provider.clone(), classes, began, names_only, failed, shown }))
     }
 
-    fn ledgers(&self) -> MutexGuard<'_, HashMap<String, Ledger>> {
-        self.ledgers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn plan(observed: &Observed) -> Plan {
+        observed
+            .shown
+            .as_ref()
+            .map_or_else(Plan::default, |shown| orphans::plan(&shown.facts(observed.names_only)))
     }
 
-    fn uptime(&self) -> Duration {
-        self.desk.uptime()
+    fn describe(plan: &Plan) -> String {
+        let goes = plan.fates.iter().filter(|(_, fate)| *fate == Fate::Delete).count();
+        format!("{} orphans, {goes} to be deleted", plan.fates.len())
     }
 
+    async fn execute(&self, observed: &Observed, plan: &Plan) -> Result<Self::Done, Broken> {
+        let act = |orphan: Orphan, fate: Fate| async move {
+            let acted = self.act(observed, &orphan, &fate).await;
+            (orphan, acted)
+        };
+        let fates = plan.fates.iter().cloned().map(|(orphan, fate)| act(orphan, fate));
+        Ok(stream::iter(fates.collect::<Vec<_>>())
+            .buffer_unordered(DELETIONS_AT_ONCE)
+            .collect()
+            .await)
+    }
+
+    async fn record(
+        &self,
+        observed: Observed,
+        plan: Plan,
+        done: Self::Done,
+    ) -> Result<Passed, Broken> {
+        let provider = &observed.provider;
+        for (class, failure) in &observed.failed {
+            self.list_failed(provider, class, failure);
+        }
+        match &observed.shown {
+            Some(shown) => self.remember(&observed, shown, &plan, done),
+            None => {
+                info!(provider, "the driver changed meanwhile; its lists are not used");
+                self.ledgers.lock().entry(provider.clone()).or_default().last =
+                    Some((observed.began, false));
+            }
+        }
+        Ok(Passed::Settled(Outcome::Again(self.wait(provider))))
+    }
+}
+
+impl Shown {
+    fn facts(&self, names_only: bool) -> orphans::Snapshot<'_> {
+        orphans::Snapshot {
+            due: &self.due,
+            rules: &self.rules,
+            hold: self.hold.as_ref().map(Clone::clone).map_err(|_| ()),
+            names_only,
+            elsewhere: match &self.everywhere {
+                None => Elsewhere::NotRead,
+                Some(Ok(_)) => Elsewhere::Read,
+                Some(Err(WriteError::Forbidden(right))) => Elsewhere::Forbidden(right.clone()),
+                Some(Err(_)) => Elsewhere::Failed,
+            },
+        }
+    }
+}
+
+impl Orphans {
     /// How long until the next look.
-    fn wait(&self, provider: &str, ledger: &Ledger) -> Duration {
+    fn wait(&self, provider: &str) -> Duration {
+        let rules = &self.settings.orphans;
+        let ledgers = self.ledgers.lock();
+        let Some(ledger) = ledgers.get(provider) else { return Duration::ZERO };
         let Some((last, left)) = ledger.last else { return Duration::ZERO };
-        let regular = ledger.watchlist.next_look(&self.settings.orphans, last, left);
-        let asked = self.looks.is_asked_for(provider);
-        let due =
-            if asked { last.saturating_add(self.settings.orphans.soonest()) } else { regular };
-        due.saturating_sub(self.uptime())
+        let due = if self.looks.is_asked_for(provider) {
+            last.saturating_add(rules.soonest())
+        } else {
+            ledger.watchlist.next_look(rules, last, left)
+        };
+        due.saturating_sub(self.desk.uptime())
     }
 
     fn classes_of(&self, provider: &str) -> Vec<Arc<MachineClass>> {
@@ -196,76 +259,38 @@ impl Orphans {
         lists.then_some(Lister { process: state.instance_id, names_only: state.names_only })
     }
 
-    async fn look(
+    /// Compares the lists, and reads what a decision about the orphans that are due needs.
+    async fn shown(
         &self,
         provider: &str,
-        driver: &Lister,
-        classes: &[Arc<MachineClass>],
-        ledger: &mut Ledger,
-    ) {
-        let began = self.uptime();
-        let lists = self.list_all(classes).await;
-        let ended = self.uptime();
-        ledger.last = Some((began, false));
-        for (class, failure) in &lists.failed {
-            self.list_failed(provider, class, failure);
-        }
-        if self.lister(provider).as_ref() != Some(driver) {
-            info!(provider, "the driver changed meanwhile; its lists are not used");
-            return;
-        }
-        self.report_duplicates(provider, &lists);
-        let (unclaimed, counts) = self.compare(provider, &lists).await;
+        names_only: bool,
+        began: Duration,
+        listed: &[(Arc<MachineClass>, Vec<Listed>)],
+    ) -> Shown {
+        let ended = self.desk.uptime();
+        let (unclaimed, counts) = self.compare(provider, listed).await;
         let name = |class: &MachineClass| class.metadata.name.clone().unwrap_or_default();
-        let listed = lists.listed.iter().map(|(class, _)| name(class)).collect::<BTreeSet<_>>();
-        let look = Look { began, ended, listed: &listed, unclaimed: &unclaimed };
-        let due = ledger.watchlist.take(&look, &self.settings.orphans);
-        self.metrics.seen(provider, &counts, ledger.watchlist.confirmed());
-        let names_only = driver.names_only;
-        let terms = Terms { provider, classes, held: None, names_only, everywhere: None };
-        let left = self.act_on_due(terms, due, &mut ledger.watchlist).await;
-        ledger.last = Some((began, left));
-        let suspected = ledger.watchlist.suspected();
-        let complete = lists.failed.is_empty();
-        self.desk.show(provider, Seen { suspected, complete, names_only });
-    }
-
-    /// Acts on the oldest of those that are due. Returns whether there is more to do.
-    async fn act_on_due(
-        &self,
-        mut terms: Terms<'_>,
-        mut due: Vec<Orphan>,
-        watchlist: &mut Watchlist,
-    ) -> bool {
+        let classes = listed.iter().map(|(class, _)| name(class)).collect::<BTreeSet<_>>();
+        let look = Look { began, ended, listed: &classes, unclaimed: &unclaimed };
+        let rules = self.settings.orphans;
+        let due = {
+            let mut ledgers = self.ledgers.lock();
+            ledgers.entry(provider.to_owned()).or_default().watchlist.take(&look, &rules)
+        };
         // After the lists, which may have taken long, and before anything is done.
-        match self.desk.hold(&self.lease).await {
-            Ok(held) => terms.held = held,
-            Err(failure) => {
-                let provider = terms.provider;
-                warn!(provider, error = %failure, "cannot read whether orphans may be deleted");
-                return !due.is_empty();
-            }
+        let hold = self.desk.hold(&self.lease).await.inspect_err(|error| {
+            warn!(provider, %error, "cannot read whether orphans may be deleted");
+        });
+        let all = listed.iter().flat_map(|(_, records)| records);
+        let duplicates = duplicates(all);
+        let mut shown = Shown { duplicates, counts, due, hold, everywhere: None, rules };
+        if needs_elsewhere(&shown.facts(names_only)) {
+            let read = self.everywhere().await.inspect_err(|error| {
+                warn!(%error, "cannot read the machines of all namespaces");
+            });
+            shown.everywhere = Some(read);
         }
-        due.retain(|orphan| orphan.new || self.kept(&terms, orphan).is_none());
-        let asks =
-            |orphan: &Orphan| orphan.kind == Kind::Untagged && self.kept(&terms, orphan).is_none();
-        if due.iter().any(asks) {
-            let read = self.everywhere().await;
-            terms.everywhere = Some(read.inspect_err(cannot_read_all));
-        }
-        // What cannot be done is not to keep what can be from its turn.
-        if matches!(terms.everywhere, Some(Err(_))) {
-            due.retain(|orphan| orphan.new || orphan.kind != Kind::Untagged);
-        }
-        let left = due.len() > MOST_AT_ONCE;
-        due.truncate(MOST_AT_ONCE);
-        self.act_on_all(&terms, due, watchlist).await;
-        left
-    }
-
-    /// Why an orphan is only reported.
-    fn kept(&self, terms: &Terms<'_>, orphan: &Orphan) -> Option<Kept> {
-        kept(orphan.kind, &self.settings.orphans, terms.held.as_ref(), terms.names_only)
+        shown
     }
 
     async fn list_all(&self, classes: &[Arc<MachineClass>]) -> Lists {
@@ -284,21 +309,20 @@ impl Orphans {
         lists
     }
 
-    /// Those whom nobody claims, and how many instances there are by claim.
+    /// The instances that no Machine claims, and how many instances there are by claim.
     async fn compare(
         &self,
         provider: &str,
-        lists: &Lists,
+        listed: &[(Arc<MachineClass>, Vec<Listed>)],
     ) -> (Vec<(String, Listed)>, BTreeMap<Option<Keep>, usize>) {
-        let paused: HashSet<&str> = lists
-            .listed
+        let paused: HashSet<&str> = listed
             .iter()
             .filter(|(class, _)| class.is_paused())
             .flat_map(|(_, records)| records.iter().map(|one| one.provider_id.as_str()))
             .collect();
         let (mut unclaimed, mut counts) = (Vec::new(), BTreeMap::new());
         let mut counted: HashSet<&str> = HashSet::new();
-        for (class, records) in &lists.listed {
+        for (class, records) in listed {
             for some in records.chunks(COMPARED_AT_ONCE) {
                 for one in some {
                     let paused = paused.contains(one.provider_id.as_str());
@@ -317,39 +341,13 @@ impl Orphans {
         (unclaimed, counts)
     }
 
-    async fn act_on_all(&self, terms: &Terms<'_>, due: Vec<Orphan>, watchlist: &mut Watchlist) {
-        let act = |orphan: Orphan| async move {
-            let named = |class: &&Arc<MachineClass>| {
-                class.metadata.name.as_deref() == Some(orphan.class.as_str())
-            };
-            let acted = match terms.classes.iter().find(named) {
-                Some(class) => self.act(terms, class, &orphan).await,
-                None => Acted::NotNow,
-            };
-            (orphan, acted)
-        };
-        let acted = stream::iter(due).map(act).buffer_unordered(DELETIONS_AT_ONCE);
-        for (orphan, acted) in acted.collect::<Vec<_>>().await {
-            let identity = &orphan.identity;
-            match acted {
-                Acted::Claimed(keep) => {
-                    info!(machine = orphan.machine_name, ?identity, ?keep, "no orphan after all");
-                    watchlist.forget(identity);
-                }
-                Acted::Deleted => watchlist.forget(identity),
-                Acted::Reported(kept) => watchlist.told(identity, kept),
-                Acted::Failed => {
-                    watchlist.told(identity, String::new());
-                    watchlist.failed(identity, self.uptime());
-                }
-                Acted::NotNow => watchlist.failed(identity, self.uptime()),
-            }
-        }
-    }
-
     /// Looks once more, this time at the API itself, and then does it.
-    async fn act(&self, terms: &Terms<'_>, class: &MachineClass, orphan: &Orphan) -> Acted {
-        let provider = terms.provider;
+    async fn act(&self, observed: &Observed, orphan: &Orphan, fate: &Fate) -> Acted {
+        let (provider, classes) = (observed.provider.as_str(), &observed.classes);
+        let named = |class: &&Arc<MachineClass>| {
+            class.metadata.name.as_deref() == Some(orphan.class.as_str())
+        };
+        let Some(class) = classes.iter().find(named) else { return Acted::NotNow };
         let claimed = match self.claimed_live(provider, orphan).await {
             Ok(claimed) => claimed,
             Err(failure) => {
@@ -357,46 +355,29 @@ impl Orphans {
                 return Acted::NotNow;
             }
         };
-        let elsewhere = terms.everywhere.as_ref().filter(|_| orphan.kind == Kind::Untagged);
-        let listed = elsewhere.and_then(|all| all.as_ref().ok());
-        if let Some(keep) = claimed.or_else(|| listed.and_then(|all| all.keep(orphan))) {
+        let everywhere =
+            observed.shown.as_ref().and_then(|shown| shown.everywhere.as_ref()?.as_ref().ok());
+        let elsewhere = everywhere.filter(|_| orphan.kind == OrphanKind::Untagged);
+        if let Some(keep) = claimed.or_else(|| elsewhere.and_then(|all| all.keep(orphan))) {
             return Acted::Claimed(keep);
         }
         if self.sessions.adoption_open() || self.stores.machines.has_unreadable() {
             return Acted::NotNow;
         }
-        let Ok(kept) = self.kept_after_all(terms, orphan) else { return Acted::NotNow };
+        let (what, kept) = match fate {
+            Fate::Later => return Acted::NotNow,
+            Fate::Keep(why) => (format!("it is kept {why}"), Some(why)),
+            Fate::Delete => ("it is deleted".to_owned(), None),
+        };
         if orphan.new {
-            self.report(provider, class, orphan, kept.as_deref());
+            self.metrics.found(provider);
+            let note = format!("no machine has instance {}: {what}", said(orphan));
+            self.tell(class.as_ref(), OrphanEvent::Found, note);
         }
         match kept {
-            Some(kept) => Acted::Reported(kept),
+            Some(why) => Acted::Reported(why.clone()),
             None => self.delete(provider, class, orphan).await,
         }
-    }
-
-    /// Why an orphan is only reported, also for want of a right.
-    fn kept_after_all<'a>(
-        &self,
-        terms: &'a Terms<'_>,
-        orphan: &Orphan,
-    ) -> Result<Option<String>, &'a WriteError> {
-        let elsewhere = terms.everywhere.as_ref().filter(|_| orphan.kind == Kind::Untagged);
-        match (self.kept(terms, orphan), elsewhere) {
-            (Some(kept), _) => Ok(Some(kept.to_string())),
-            (None, Some(Err(WriteError::Forbidden(right)))) => Ok(Some(format!(
-                "because it may be of a namespace that is not served, and the core may not look: {right}"
-            ))),
-            (None, Some(Err(failure))) => Err(failure),
-            (None, Some(Ok(_)) | None) => Ok(None),
-        }
-    }
-
-    fn report(&self, provider: &str, class: &MachineClass, orphan: &Orphan, kept: Option<&str>) {
-        let (of, what) = (said(orphan), kept.map(|why| format!("it is kept {why}")));
-        let what = what.as_deref().unwrap_or("it is deleted");
-        self.metrics.found(provider);
-        self.tell(class, OrphanEvent::Found, format!("no machine has instance {of}: {what}"));
     }
 
     async fn delete(&self, provider: &str, class: &MachineClass, orphan: &Orphan) -> Acted {
@@ -427,17 +408,50 @@ impl Orphans {
         self.tell(class, OrphanEvent::ListFailed, note);
     }
 
-    /// Nobody but the driver's author knows which of them is the right one.
-    fn report_duplicates(&self, provider: &str, lists: &Lists) {
-        let all = lists.listed.iter().flat_map(|(_, records)| records);
-        let found = duplicates(all);
+    /// Keeps what the look has shown and what was done, for the next one and for people.
+    fn remember(
+        &self,
+        observed: &Observed,
+        shown: &Shown,
+        plan: &Plan,
+        done: Vec<(Orphan, Acted)>,
+    ) {
+        let Observed { provider, began, names_only, failed, .. } = observed;
+        self.report_duplicates(provider, &shown.duplicates);
+        let mut ledgers = self.ledgers.lock();
+        let Ledger { watchlist, last } = ledgers.entry(provider.clone()).or_default();
+        self.metrics.seen(provider, &shown.counts, watchlist.confirmed());
+        for (orphan, acted) in done {
+            let identity = &orphan.identity;
+            match acted {
+                Acted::Claimed(keep) => {
+                    info!(machine = orphan.machine_name, ?identity, ?keep, "no orphan after all");
+                    watchlist.forget(identity);
+                }
+                Acted::Deleted => watchlist.forget(identity),
+                Acted::Reported(kept) => watchlist.told(identity, kept),
+                Acted::Failed => {
+                    watchlist.told(identity, String::new());
+                    watchlist.failed(identity, self.desk.uptime());
+                }
+                Acted::NotNow => watchlist.failed(identity, self.desk.uptime()),
+            }
+        }
+        *last = Some((*began, plan.left));
+        let (suspected, complete) = (watchlist.suspected(), failed.is_empty());
+        drop(ledgers);
+        self.desk.show(provider, Seen { suspected, complete, names_only: *names_only });
+    }
+
+    /// Only the driver's author knows which of them is the right one.
+    fn report_duplicates(&self, provider: &str, found: &[Duplicate]) {
         self.metrics.several(provider, found.len());
         for Duplicate { machine_uid, machine_name, provider_ids } in found {
             let ids = provider_ids.join(", ");
             let note = format!(
                 "instances {ids} all have the tags of machine {machine_name} (UID {machine_uid})"
             );
-            let machines = self.stores.machines.find(MachineIndex::Uid, &machine_uid);
+            let machines = self.stores.machines.find(MachineIndex::Uid, machine_uid);
             if let Some(machine) = machines.first() {
                 self.tell::<Machine>(machine, OrphanEvent::SeveralInstances, note);
             } else {
@@ -457,10 +471,6 @@ impl Orphans {
             note,
         });
     }
-}
-
-fn cannot_read_all(failure: &WriteError) {
-    warn!(error = %failure, "cannot read the machines of all namespaces");
 }
 
 fn said(orphan: &Orphan) -> String {

@@ -10,6 +10,7 @@
 mod fate;
 pub mod hold;
 mod kind;
+mod plan;
 mod verdict;
 mod watchlist;
 
@@ -20,6 +21,7 @@ use ostler_api::{Machine, driver::ErrorCode, machine::MachinePhase};
 pub use fate::{Kept, kept};
 pub use hold::Hold;
 pub use kind::{Identity, Kind};
+pub use plan::{Elsewhere, Fate, Plan, Snapshot, needs_elsewhere, plan};
 pub use verdict::{Claims, Keep, Namesake, judge};
 pub use watchlist::{Look, Orphan, Suspected, Watchlist};
 

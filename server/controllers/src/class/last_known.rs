@@ -1,0 +1,91 @@
+//! What a class says and its credentials are kept while machines use it, so that their instances can be deleted even
+//! if a user tears both away, finalizers or not. They are kept in a Secret of the same namespace: who may read the
+//! credentials may read it too, and no one else.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use ostler_api::MachineClass;
+use ostler_lifecycle::class::{Keep, Kept};
+use ostler_lifecycle::last_known::{self, LastKnown};
+use tracing::debug;
+
+use super::Classes;
+use crate::stores::{MergedSecret, Stores, merge, plain};
+use crate::watch::ObjectName;
+use crate::writes::{Deletion, WriteError};
+
+/// The Secret in which a class is kept.
+pub(super) fn place(class: &ObjectName) -> ObjectName {
+    ObjectName::new(&class.namespace, last_known::secret_name(&class.name))
+}
+
+/// What is there.
+pub(super) fn facts(secret: &Secret) -> Kept {
+    match secret.type_.as_deref() {
+        Some(last_known::TYPE) => Kept::Ours(plain(secret)),
+        Some(_) | None => Kept::Foreign,
+    }
+}
+
+/// The class and its credentials; `None` while a part is missing.
+pub(super) fn of(stores: &Stores, class: &MachineClass) -> Option<LastKnown> {
+    let (secret_revision, secret) = match merge(stores, class) {
+        MergedSecret::NotReferenced => (None, BTreeMap::new()),
+        MergedSecret::Merged { revision, data, .. } => (Some(revision), data),
+        MergedSecret::NamespaceDenied(_) | MergedSecret::Missing(_) => return None,
+    };
+    Some(LastKnown { class: class.clone(), secret_revision, secret })
+}
+
+impl Classes {
+    /// Writes the Secret or deletes it, on condition of what was observed.
+    pub(super) async fn keep(
+        &self,
+        class: &ObjectName,
+        keep: &Keep,
+        here: Option<&Secret>,
+    ) -> Result<(), WriteError> {
+        let name = place(class);
+        let api: Api<Secret> = self.writer.api(&name.namespace);
+        match keep {
+            Keep::Leave | Keep::Blocked | Keep::TooLarge => {}
+            Keep::Drop => {
+                let uid = here.and_then(|here| here.metadata.uid.as_deref());
+                match self.writer.delete(&api, &name.name, Deletion { uid, at_once: false }).await {
+                    Err(WriteError::NotFound) => {}
+                    // A conflict is another secret or a webhook that refuses: the next pass sees which.
+                    other => other?,
+                }
+            }
+            Keep::Write(data) => {
+                let secret = secret(&name, data, here);
+                match here {
+                    Some(_) => self.writer.replace(&api, &name.name, &secret).await?,
+                    None => self.writer.create(&api, &secret).await?,
+                };
+                debug!(secret = %name, "kept what a class says");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn secret(name: &ObjectName, data: &BTreeMap<String, Vec<u8>>, here: Option<&Secret>) -> Secret {
+    let metadata = ObjectMeta {
+        name: Some(name.name.clone()),
+        namespace: Some(name.namespace.clone()),
+        resource_version: here.and_then(|here| here.metadata.resource_version.clone()),
+        ..ObjectMeta::default()
+    };
+    let data = data.iter().map(|(key, value)| (key.clone(), ByteString(value.clone()))).collect();
+    Secret {
+        metadata,
+        type_: Some(last_known::TYPE.to_owned()),
+        data: Some(data),
+        ..Secret::default()
+    }
+}

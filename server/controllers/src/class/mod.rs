@@ -1,0 +1,222 @@
+//! The class controller: classes and secrets that are in use carry a finalizer, since without them nothing could be
+//! deleted that was made with them. Decisions are made by [`ostler_lifecycle::class`].
+
+mod last_known;
+mod secret;
+
+pub(crate) use secret::Secrets;
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Resource;
+use kube::core::NamespaceResourceScope;
+use ostler_api::MachineClass;
+use ostler_api::names::finalizer;
+use ostler_lifecycle::class::{Hold, Keep, Plan, Snapshot, Use, plan, uses_class};
+use ostler_lifecycle::last_known::MOST_BYTES;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tracing::{debug, warn};
+
+use crate::events::{Occurrence, Recorder, Severity};
+use crate::hot_update::Reviewer;
+use crate::queue::Outcome;
+use crate::reconcile::{Broken, Kind, Passed};
+use crate::stores::Stores;
+use crate::watch::{Mirrored, ObjectName};
+use crate::writes::{WriteError, Writer};
+
+/// How soon to look again whether something is used, while what may use it cannot be read.
+const UNSURE: Duration = Duration::from_mins(1);
+
+/// Holds the classes that machines use.
+pub(crate) struct Classes {
+    pub(crate) writer: Writer,
+    pub(crate) stores: Stores,
+    pub(crate) reviewer: Arc<Reviewer>,
+    pub(crate) recorder: Recorder,
+    /// Broken rules that an event was recorded for, by class; bounded by the classes.
+    pub(crate) reported: Mutex<HashMap<ObjectName, String>>,
+}
+
+/// A class, and where what is known of it is kept.
+pub(crate) struct Observed {
+    name: ObjectName,
+    facts: Snapshot,
+    kept: Option<Arc<Secret>>,
+}
+
+/// How the two writes went.
+pub(crate) struct Done {
+    finalizer: Result<(), WriteError>,
+    last_known: Result<(), WriteError>,
+}
+
+impl Kind for Classes {
+    const NAME: &'static str = "MachineClass";
+    type Key = ObjectName;
+    type Snapshot = Observed;
+    type Plan = Plan;
+    type Done = Done;
+
+    async fn observe(&self, name: &ObjectName) -> Result<Option<Observed>, Broken> {
+        let class = self.stores.classes.get(name);
+        let users = self.stores.users(name);
+        let mut used = users.iter().filter_map(|user| self.stores.machines.get(user));
+        let used = used.any(|one| uses_class(&one, &name.namespace, &name.name));
+        let used = match used {
+            true => Use::Used,
+            // It may be the class of a machine that cannot be read.
+            false if self.stores.machines.has_unreadable() => return Err(Broken::NotYet(UNSURE)),
+            false => Use::Unused,
+        };
+        let kept = self.stores.secrets.get(&last_known::place(name));
+        let facts = Snapshot {
+            used,
+            reported: self.reported.lock().get(name).cloned().unwrap_or_default(),
+            known: class.as_deref().and_then(|class| last_known::of(&self.stores, class)),
+            kept: kept.as_deref().map(last_known::facts),
+            class,
+        };
+        Ok(Some(Observed { name: name.clone(), facts, kept }))
+    }
+
+    fn plan(observed: &Observed) -> Plan {
+        plan(&observed.facts)
+    }
+
+    fn describe(plan: &Plan) -> String {
+        format!("{:?}, last known {}", plan.hold, plan.keep.name())
+    }
+
+    async fn execute(&self, observed: &Observed, plan: &Plan) -> Result<Done, Broken> {
+        let Observed { name, facts, kept } = observed;
+        if let Some(class) = facts.class.as_deref().filter(|_| plan.review) {
+            self.reviewer.check(class);
+        }
+        let finalizer = match &facts.class {
+            Some(class) => {
+                change(&self.writer, class.as_ref(), name, finalizer::MACHINE, plan.hold).await
+            }
+            None => Ok(()),
+        };
+        Ok(Done { finalizer, last_known: self.keep(name, &plan.keep, kept.as_deref()).await })
+    }
+
+    async fn record(&self, observed: Observed, plan: Plan, done: Done) -> Result<Passed, Broken> {
+        let Observed { name, facts, .. } = observed;
+        self.report(&name, facts.class.as_deref(), &plan, &facts.reported);
+        let failure =
+            done.finalizer.as_ref().err().filter(|it| !matches!(it, WriteError::Conflict));
+        self.stores.unheld.note(&name, failure.map(ToString::to_string));
+        match &plan.keep {
+            Keep::Blocked => {
+                let place = last_known::place(&name);
+                warn!(secret = %place, class = %name, "another secret is where the class is to be kept");
+            }
+            Keep::TooLarge => {
+                warn!(class = %name, "with its secret the class has more than {MOST_BYTES} bytes: it is not kept");
+            }
+            Keep::Leave | Keep::Write(_) | Keep::Drop => {}
+        }
+        if let Err(failure) = &done.last_known {
+            warn!(class = %name, error = %failure, "cannot keep what the class says");
+        }
+        let all_done = done.finalizer.is_ok() && done.last_known.is_ok();
+        Ok(Passed::Settled(if all_done { Outcome::Done } else { Outcome::Failed }))
+    }
+}
+
+impl Classes {
+    /// Records an event for the rules that a class breaks: once for each content of it.
+    fn report(&self, name: &ObjectName, class: Option<&MachineClass>, plan: &Plan, before: &str) {
+        if plan.broken == before {
+            return;
+        }
+        let mut reported = self.reported.lock();
+        let Some(class) = class.filter(|_| !plan.broken.is_empty()) else {
+            reported.remove(name);
+            return;
+        };
+        reported.insert(name.clone(), plan.broken.clone());
+        self.recorder.record(Occurrence {
+            regarding: class.object_ref(&()),
+            severity: Severity::Warning,
+            reason: "ClassInvalid",
+            action: "Check",
+            note: plan.broken.clone(),
+        });
+    }
+}
+
+/// Puts the finalizer on an object or takes it away.
+async fn change<K>(
+    writer: &Writer,
+    object: &K,
+    name: &ObjectName,
+    finalizer: &str,
+    hold: Hold,
+) -> Result<(), WriteError>
+where
+    K: Mirrored + Debug + DeserializeOwned + Resource<Scope = NamespaceResourceScope>,
+{
+    let Some(patch) = patch(object, finalizer, hold) else { return Ok(()) };
+    let api = writer.api(&name.namespace);
+    // The cache is not updated here: the event that follows wakes the machines that wait for the finalizer.
+    match writer.patch::<K>(&api, &name.name, &patch).await {
+        Ok(_) => {
+            debug!(kind = K::KIND, object = %name, ?hold, "finalizer changed");
+            Ok(())
+        }
+        Err(WriteError::NotFound) => Ok(()),
+        Err(WriteError::Conflict) => Err(WriteError::Conflict),
+        Err(failure) => {
+            warn!(kind = K::KIND, object = %name, error = %failure, "cannot change the finalizer");
+            Err(failure)
+        }
+    }
+}
+
+/// The patch that puts `finalizer` on `object` or takes it away. It fails if the object is of
+/// another version, so finalizers of others are never overwritten.
+fn patch<K: Resource>(object: &K, finalizer: &str, hold: Hold) -> Option<Value> {
+    let meta = object.meta();
+    let mut all = meta.finalizers.clone().unwrap_or_default();
+    match hold {
+        Hold::Keep => return None,
+        Hold::Add => all.push(finalizer.to_owned()),
+        Hold::Remove => all.retain(|name| name != finalizer),
+    }
+    Some(json!({
+        "metadata": { "resourceVersion": meta.resource_version, "finalizers": all }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finalizers_of_others_stay_and_nothing_is_written_when_all_is_well() {
+        let secret = |finalizers: &[&str]| -> Secret {
+            serde_json::from_value(json!({ "metadata": {
+                "name": "s", "namespace": "default", "resourceVersion": "7",
+                "finalizers": finalizers
+            }}))
+            .unwrap()
+        };
+        let expected = |finalizers: &[&str]| {
+            Some(json!({ "metadata": { "resourceVersion": "7", "finalizers": finalizers } }))
+        };
+        let added = patch(&secret(&["other"]), "ours", Hold::Add);
+        assert_eq!(added, expected(&["other", "ours"]));
+        let removed = patch(&secret(&["ours", "other"]), "ours", Hold::Remove);
+        assert_eq!(removed, expected(&["other"]));
+        assert_eq!(patch(&secret(&["ours"]), "ours", Hold::Keep), None);
+    }
+}
