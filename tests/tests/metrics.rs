@@ -12,6 +12,7 @@ use serde_json::json;
 const KNOWN: [(&str, &[&str]); 20] = [
     ("mcm_machine_controller_frozen", &[]),
     ("mcm_machine_items_total", &[]),
+    ("mcm_misc_scrape_failure_total", &["kind", "binary"]),
     ("mcm_machine_current_status_phase", &["name", "namespace"]),
     (
         "mcm_machine_info",

@@ -9,6 +9,7 @@ use ostler_api::machine::{MachinePhase, WaitReason};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
@@ -67,6 +68,17 @@ impl Collector for MachineCollector {
         let name = "mcm_machine_items_total";
         let to = encoder.encode_descriptor(name, "Machines served", None, MetricType::Gauge)?;
         total.encode(to)?;
+        // Machines are in memory, so no scrape fails; dashboards expect the series.
+        let help = "Scrapes that could not list machines: always 0";
+        let mut to = encoder.encode_descriptor(
+            "mcm_misc_scrape_failure",
+            help,
+            None,
+            MetricType::Counter,
+        )?;
+        let labels =
+            [("kind", "Machine-count"), ("binary", "machine-controller-manager-provider")];
+        ConstCounter::new(0_u64).encode(to.encode_family(&labels)?)?;
         let mut gauges = |name: &str, help: &str, series: Vec<Series>| -> fmt::Result {
             let mut to = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (labels, value) in series {
