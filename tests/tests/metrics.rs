@@ -9,7 +9,7 @@ use ostler_tests::world::World;
 use serde_json::json;
 
 /// Name, and the labels that dashboards ask for.
-const KNOWN: [(&str, &[&str]); 20] = [
+const KNOWN: [(&str, &[&str]); 21] = [
     ("mcm_machine_controller_frozen", &[]),
     ("mcm_machine_items_total", &[]),
     ("mcm_misc_scrape_failure_total", &["kind", "binary"]),
