@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// The kind of a field error. Decides the cause's `reason` and the first words of its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FieldErrorKind {
+pub(crate) enum FieldErrorKind {
     /// The value refers to something that is not there.
     NotFound,
     /// A value must be given.
@@ -26,58 +26,46 @@ pub enum FieldErrorKind {
     TooLong,
     /// The list has more items than allowed.
     TooMany,
-    /// The server could not decide.
-    Internal,
     /// The value has a JSON type other than the schema's.
     TypeInvalid,
 }
 
 impl FieldErrorKind {
-    /// The `reason` of a Status cause.
-    pub const fn reason(self) -> &'static str {
+    /// The `reason` of a Status cause, and the first words of its message.
+    const fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Self::NotFound => "FieldValueNotFound",
-            Self::Required => "FieldValueRequired",
-            Self::Duplicate => "FieldValueDuplicate",
-            Self::Invalid => "FieldValueInvalid",
-            Self::NotSupported => "FieldValueNotSupported",
-            Self::Forbidden => "FieldValueForbidden",
-            Self::TooLong => "FieldValueTooLong",
-            Self::TooMany => "FieldValueTooMany",
-            Self::Internal => "InternalError",
-            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::NotFound => ("FieldValueNotFound", "Not found"),
+            Self::Required => ("FieldValueRequired", "Required value"),
+            Self::Duplicate => ("FieldValueDuplicate", "Duplicate value"),
+            Self::Invalid => ("FieldValueInvalid", "Invalid value"),
+            Self::NotSupported => ("FieldValueNotSupported", "Unsupported value"),
+            Self::Forbidden => ("FieldValueForbidden", "Forbidden"),
+            Self::TooLong => ("FieldValueTooLong", "Too long"),
+            Self::TooMany => ("FieldValueTooMany", "Too many"),
+            Self::TypeInvalid => ("FieldValueTypeInvalid", "Invalid value"),
         }
     }
 
-    const fn words(self) -> &'static str {
-        match self {
-            Self::NotFound => "Not found",
-            Self::Required => "Required value",
-            Self::Duplicate => "Duplicate value",
-            Self::Invalid | Self::TypeInvalid => "Invalid value",
-            Self::NotSupported => "Unsupported value",
-            Self::Forbidden => "Forbidden",
-            Self::TooLong => "Too long",
-            Self::TooMany => "Too many",
-            Self::Internal => "Internal error",
-        }
+    /// The `reason` of a Status cause.
+    pub(crate) const fn reason(self) -> &'static str {
+        self.texts().0
     }
 }
 
 /// One field that a validator refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldError {
+pub(crate) struct FieldError {
     /// What sort of error it is.
-    pub kind: FieldErrorKind,
+    pub(crate) kind: FieldErrorKind,
     /// The path of the field (`spec.containers[0].name`); empty for the whole object.
-    pub path: String,
+    pub(crate) path: String,
     /// The cause's message, without the path: `Invalid value: "x": must be …`.
-    pub body: String,
+    pub(crate) body: String,
 }
 
 impl FieldError {
     fn with_body(kind: FieldErrorKind, path: impl Into<String>, parts: &[&str]) -> Self {
-        let mut body = kind.words().to_owned();
+        let mut body = kind.texts().1.to_owned();
         for part in parts.iter().filter(|part| !part.is_empty()) {
             body.push_str(": ");
             body.push_str(part);
@@ -86,32 +74,54 @@ impl FieldError {
     }
 
     /// A value that must be given; `detail` may be empty.
-    pub fn required(path: impl Into<String>, detail: &str) -> Self {
+    pub(crate) fn required(path: impl Into<String>, detail: &str) -> Self {
         Self::with_body(FieldErrorKind::Required, path, &[detail])
     }
 
     /// A malformed or out-of-range value.
-    pub fn invalid(path: impl Into<String>, value: &Value, detail: &str) -> Self {
+    pub(crate) fn invalid(path: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self::with_body(FieldErrorKind::Invalid, path, &[&render(value), detail])
     }
 
     /// [`Self::invalid`] for a text value.
-    pub fn invalid_text(path: impl Into<String>, value: &str, detail: &str) -> Self {
+    pub(crate) fn invalid_text(path: impl Into<String>, value: &str, detail: &str) -> Self {
         Self::with_body(FieldErrorKind::Invalid, path, &[&quote(value), detail])
     }
 
+    /// [`Self::invalid_text`] for each problem of a value.
+    pub(crate) fn invalid_for(
+        path: &str,
+        value: &str,
+        problems: Vec<String>,
+    ) -> impl Iterator<Item = Self> {
+        let refuse = move |problem: String| Self::invalid_text(path, value, &problem);
+        problems.into_iter().map(refuse)
+    }
+
+    /// A text that must be one of a set: required if empty.
+    pub(crate) fn unless_one_of(path: &str, value: &str, allowed: &[&str]) -> Option<Self> {
+        if value.is_empty() {
+            return Some(Self::required(path, ""));
+        }
+        (!allowed.contains(&value)).then(|| Self::not_supported(path, &value.into(), allowed))
+    }
+
     /// [`Self::invalid`] where the value is already rendered (or, if empty, not shown at all).
-    pub fn invalid_shown(path: impl Into<String>, shown: &str, detail: &str) -> Self {
+    pub(crate) fn invalid_shown(path: impl Into<String>, shown: &str, detail: &str) -> Self {
         Self::with_body(FieldErrorKind::Invalid, path, &[shown, detail])
     }
 
     /// A value of the wrong JSON type; `shown` is the value as Kubernetes prints it.
-    pub fn type_invalid(path: impl Into<String>, shown: &str, detail: &str) -> Self {
+    pub(crate) fn type_invalid(path: impl Into<String>, shown: &str, detail: &str) -> Self {
         Self::with_body(FieldErrorKind::TypeInvalid, path, &[shown, detail])
     }
 
     /// A value outside a closed set, which is listed in the order given.
-    pub fn not_supported(path: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
+    pub(crate) fn not_supported(
+        path: impl Into<String>,
+        value: &Value,
+        supported: &[&str],
+    ) -> Self {
         let mut detail = String::new();
         if !supported.is_empty() {
             let quoted: Vec<String> = supported.iter().map(|one| quote(one)).collect();
@@ -121,46 +131,41 @@ impl FieldError {
     }
 
     /// A field that may not be set or changed.
-    pub fn forbidden(path: impl Into<String>, detail: &str) -> Self {
+    pub(crate) fn forbidden(path: impl Into<String>, detail: &str) -> Self {
         Self::with_body(FieldErrorKind::Forbidden, path, &[detail])
     }
 
     /// A value that must be unique and is not.
-    pub fn duplicate(path: impl Into<String>, value: &Value) -> Self {
+    pub(crate) fn duplicate(path: impl Into<String>, value: &Value) -> Self {
         Self::with_body(FieldErrorKind::Duplicate, path, &[&render(value)])
     }
 
     /// A reference to something that is not there.
-    pub fn not_found(path: impl Into<String>, value: &Value) -> Self {
+    pub(crate) fn not_found(path: impl Into<String>, value: &Value) -> Self {
         Self::with_body(FieldErrorKind::NotFound, path, &[&render(value)])
     }
 
     /// A text of more than `max` bytes.
-    pub fn too_long(path: impl Into<String>, max: usize) -> Self {
+    pub(crate) fn too_long(path: impl Into<String>, max: usize) -> Self {
         let unit = if max == 1 { "byte" } else { "bytes" };
         let detail = format!("may not be more than {max} {unit}");
         Self::with_body(FieldErrorKind::TooLong, path, &[&detail])
     }
 
     /// A list of `actual` items where at most `max` are allowed.
-    pub fn too_many(path: impl Into<String>, actual: usize, max: usize) -> Self {
+    pub(crate) fn too_many(path: impl Into<String>, actual: usize, max: usize) -> Self {
         let unit = if max == 1 { "item" } else { "items" };
         let detail = format!("must have at most {max} {unit}");
         Self::with_body(FieldErrorKind::TooMany, path, &[&actual.to_string(), &detail])
     }
 
-    /// What the server itself could not decide.
-    pub fn internal(path: impl Into<String>, detail: &str) -> Self {
-        Self::with_body(FieldErrorKind::Internal, path, &[detail])
-    }
-
     /// An error whose cause message the caller has composed, for the texts that follow no pattern.
-    pub fn verbatim(kind: FieldErrorKind, path: impl Into<String>, body: &str) -> Self {
+    pub(crate) fn verbatim(kind: FieldErrorKind, path: impl Into<String>, body: &str) -> Self {
         Self { kind, path: path.into(), body: body.to_owned() }
     }
 
     /// The cause's `field`: the path, or `<nil>` for the whole object.
-    pub fn field(&self) -> &str {
+    pub(crate) fn field(&self) -> &str {
         if self.path.is_empty() { "<nil>" } else { &self.path }
     }
 }
@@ -172,7 +177,7 @@ impl fmt::Display for FieldError {
 }
 
 /// All errors in one sentence: alone as it is, several in brackets, repeated texts once.
-pub fn summary(errors: &[FieldError]) -> String {
+pub(crate) fn summary(errors: &[FieldError]) -> String {
     let mut seen = HashSet::with_capacity(errors.len());
     let mut texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     texts.retain(|text| seen.insert(text.clone()));
@@ -183,17 +188,17 @@ pub fn summary(errors: &[FieldError]) -> String {
 }
 
 /// The path of a named child: `spec` + `name` is `spec.name`.
-pub fn child(parent: &str, name: &str) -> String {
+pub(crate) fn child(parent: &str, name: &str) -> String {
     if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") }
 }
 
 /// The path of a list item: `spec.items[3]`.
-pub fn index(parent: &str, position: usize) -> String {
+pub(crate) fn index(parent: &str, position: usize) -> String {
     format!("{parent}[{position}]")
 }
 
 /// The path of a map entry: `metadata.labels[a/b]`.
-pub fn key(parent: &str, name: &str) -> String {
+pub(crate) fn key(parent: &str, name: &str) -> String {
     format!("{parent}[{name}]")
 }
 
@@ -219,9 +224,7 @@ impl Path<'_> {
             Self::Index(parent, position) => index(&parent.text(), position),
         }
     }
-}
 
-impl Path<'_> {
     /// How long its text is, about.
     pub(crate) fn length(self) -> usize {
         let (mut at, mut length) = (self, 0);
@@ -254,7 +257,7 @@ pub(crate) fn shorten(mut text: String, most: usize) -> String {
 }
 
 /// A value as Kubernetes prints it in a field error: text quoted, all else as JSON.
-pub fn render(value: &Value) -> String {
+pub(crate) fn render(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
         Value::Null => "null".to_owned(),
@@ -263,7 +266,7 @@ pub fn render(value: &Value) -> String {
 }
 
 /// A text in double quotes, with Go's `%q` escapes.
-pub fn quote(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {
@@ -277,16 +280,12 @@ pub fn quote(text: &str) -> String {
             '\u{8}' => out.push_str("\\b"),
             '\u{b}' => out.push_str("\\v"),
             '\u{c}' => out.push_str("\\f"),
-            c if c.is_ascii_control() => out.push_str(&format_hex(c)),
+            c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
             c => out.push(c),
         }
     }
     out.push('"');
     out
-}
-
-fn format_hex(c: char) -> String {
-    format!("\\x{:02x}", u32::from(c))
 }
 
 #[cfg(test)]

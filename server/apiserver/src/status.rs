@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// What a handler answers: something, or a Status that says why not.
-pub type Answer<T> = Result<T, Box<Status>>;
+pub(crate) type Answer<T> = Result<T, Box<Status>>;
 
 /// The text of a lost optimistic lock.
 /// Field errors that one Status tells: nobody reads more, and an object of 2 MiB may have a million.
@@ -27,7 +27,7 @@ const STALE: &str =
 
 /// Whether a request was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// It was.
     Success,
     /// It was not.
@@ -36,8 +36,7 @@ pub enum Outcome {
 
 /// Why a request was refused, for programs. Closed: these are all that this server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "the names are the API's own and say what they mean")]
-pub enum Reason {
+pub(crate) enum Reason {
     AlreadyExists,
     BadRequest,
     Conflict,
@@ -58,38 +57,38 @@ pub enum Reason {
 
 /// One of several causes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Cause {
+pub(crate) struct Cause {
     /// The machine-readable cause, such as `FieldValueInvalid`.
-    pub reason: &'static str,
+    pub(crate) reason: &'static str,
     /// The text for people.
-    pub message: String,
+    pub(crate) message: String,
     /// The field it is about, if it is about one.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub field: String,
+    pub(crate) field: String,
 }
 
 /// What a Status is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Details {
+pub(crate) struct Details {
     /// The object's name.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub name: String,
+    pub(crate) name: String,
     /// Its API group.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub group: String,
+    pub(crate) group: String,
     /// Its kind, or its resource: Kubernetes uses both.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub kind: String,
+    pub(crate) kind: String,
     /// Its uid.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub uid: String,
+    pub(crate) uid: String,
     /// The causes in detail.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub causes: Vec<Cause>,
+    pub(crate) causes: Vec<Cause>,
     /// When trying again makes sense, in seconds; 0 says nothing. Also sent as a header.
     #[serde(skip_serializing_if = "is_zero")]
-    pub retry_after_seconds: u32,
+    pub(crate) retry_after_seconds: u32,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
@@ -100,25 +99,25 @@ fn is_zero(number: &u32) -> bool {
 /// An answer that is not an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Status {
+pub(crate) struct Status {
     kind: &'static str,
     api_version: &'static str,
     metadata: Empty,
     /// Success or failure.
     #[serde(rename = "status")]
-    pub outcome: Outcome,
+    pub(crate) outcome: Outcome,
     /// The text for people.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub message: String,
+    pub(crate) message: String,
     /// The reason for programs; none where Kubernetes gives none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<Reason>,
+    pub(crate) reason: Option<Reason>,
     /// What it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub details: Option<Details>,
+    pub(crate) details: Option<Details>,
     /// The HTTP code; 0 is not shown and means 200.
     #[serde(skip_serializing_if = "is_zero_code")]
-    pub code: u16,
+    pub(crate) code: u16,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
@@ -193,13 +192,13 @@ impl Status {
 
     /// The same with a time to wait before the next try.
     #[must_use]
-    pub fn retry_after(mut self: Box<Self>, seconds: u32) -> Box<Self> {
+    pub(crate) fn retry_after(mut self: Box<Self>, seconds: u32) -> Box<Self> {
         self.details.get_or_insert_default().retry_after_seconds = seconds;
         self
     }
 
     /// The HTTP code to send.
-    pub fn http_code(&self) -> StatusCode {
+    pub(crate) fn http_code(&self) -> StatusCode {
         match self.code {
             0 => StatusCode::OK,
             code => StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
@@ -207,12 +206,12 @@ impl Status {
     }
 
     /// Done, with nothing to show (201).
-    pub fn created() -> Self {
+    pub(crate) fn created() -> Self {
         Self::new(Outcome::Success, 201)
     }
 
     /// The object is gone now.
-    pub fn deleted(resource: &Resource, name: &str, uid: &str) -> Self {
+    pub(crate) fn deleted(resource: &Resource, name: &str, uid: &str) -> Self {
         let mut status = Self::new(Outcome::Success, 0);
         status.details = Some(Details {
             name: name.to_owned(),
@@ -225,13 +224,13 @@ impl Status {
     }
 
     /// There is no such object (404).
-    pub fn not_found(resource: &Resource, name: &str) -> Box<Self> {
+    pub(crate) fn not_found(resource: &Resource, name: &str) -> Box<Self> {
         let message = format!("{} {} not found", resource.qualified_plural(), field::quote(name));
         Self::failure(StatusCode::NOT_FOUND, Reason::NotFound, message).about(resource, name)
     }
 
     /// There is no such namespace (404).
-    pub fn namespace_not_found(name: &str) -> Box<Self> {
+    pub(crate) fn namespace_not_found(name: &str) -> Box<Self> {
         let message = format!("namespaces {} not found", field::quote(name));
         let details =
             Details { name: name.to_owned(), kind: "namespaces".to_owned(), ..Details::default() };
@@ -239,21 +238,21 @@ impl Status {
     }
 
     /// Nothing is served at this address (404).
-    pub fn no_such_resource() -> Box<Self> {
+    pub(crate) fn no_such_resource() -> Box<Self> {
         let message = "the server could not find the requested resource";
         Self::failure(StatusCode::NOT_FOUND, Reason::NotFound, message)
             .with_details(Details::default())
     }
 
     /// The address does not know this verb (405).
-    pub fn method_not_allowed() -> Box<Self> {
+    pub(crate) fn method_not_allowed() -> Box<Self> {
         let message = "the server does not allow this method on the requested resource";
         Self::failure(StatusCode::METHOD_NOT_ALLOWED, Reason::MethodNotAllowed, message)
             .with_details(Details::default())
     }
 
     /// The resource does not support this verb (405).
-    pub fn verb_not_supported(resource: &Resource, verb: &str) -> Box<Self> {
+    pub(crate) fn verb_not_supported(resource: &Resource, verb: &str) -> Box<Self> {
         let kind = field::quote(&resource.qualified_plural());
         let message = format!("{verb} is not supported on resources of kind {kind}");
         Self::failure(StatusCode::METHOD_NOT_ALLOWED, Reason::MethodNotAllowed, message)
@@ -261,14 +260,14 @@ impl Status {
     }
 
     /// The name is taken (409).
-    pub fn already_exists(resource: &Resource, name: &str) -> Box<Self> {
+    pub(crate) fn already_exists(resource: &Resource, name: &str) -> Box<Self> {
         let message =
             format!("{} {} already exists", resource.qualified_plural(), field::quote(name));
         Self::failure(StatusCode::CONFLICT, Reason::AlreadyExists, message).about(resource, name)
     }
 
     /// The name is taken, and the client had asked for a generated one (409, try again).
-    pub fn name_not_unique(resource: &Resource, name: &str) -> Box<Self> {
+    pub(crate) fn name_not_unique(resource: &Resource, name: &str) -> Box<Self> {
         let mut status = Self::already_exists(resource, name);
         status
             .message
@@ -277,17 +276,17 @@ impl Status {
     }
 
     /// The object changed since the client read it (409).
-    pub fn stale(resource: &Resource, name: &str) -> Box<Self> {
+    pub(crate) fn stale(resource: &Resource, name: &str) -> Box<Self> {
         Self::conflict(resource, name, STALE)
     }
 
     /// The object is not in the state that the request needs (409).
-    pub fn conflict(resource: &Resource, name: &str, why: &str) -> Box<Self> {
+    pub(crate) fn conflict(resource: &Resource, name: &str, why: &str) -> Box<Self> {
         Self::conflict_on(&resource.qualified_plural(), name, why).about(resource, name)
     }
 
     /// A conflict on something that is named by its kind or by a subresource (409).
-    pub fn conflict_on(kind: &str, name: &str, why: &str) -> Box<Self> {
+    pub(crate) fn conflict_on(kind: &str, name: &str, why: &str) -> Box<Self> {
         let message =
             format!("Operation cannot be fulfilled on {kind} {}: {why}", field::quote(name));
         let details =
@@ -296,7 +295,7 @@ impl Status {
     }
 
     /// A precondition does not hold (409). Names the kind where other conflicts name the resource.
-    pub fn precondition(resource: &Resource, name: &str, why: &str) -> Box<Self> {
+    pub(crate) fn precondition(resource: &Resource, name: &str, why: &str) -> Box<Self> {
         let mut status = Self::conflict_on(&resource.qualified_kind(), name, why);
         if let Some(details) = &mut status.details {
             details.kind.clone_from(&resource.kind);
@@ -306,12 +305,17 @@ impl Status {
     }
 
     /// The object is invalid (422).
-    pub fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Box<Self> {
+    pub(crate) fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Box<Self> {
         Self::invalid_kind(&resource.group, &resource.kind, name, errors)
     }
 
     /// Something of this group and kind is invalid (422): options, a patch, an Eviction.
-    pub fn invalid_kind(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Box<Self> {
+    pub(crate) fn invalid_kind(
+        group: &str,
+        kind: &str,
+        name: &str,
+        errors: &[FieldError],
+    ) -> Box<Self> {
         let told = most_of(errors);
         let errors = told.as_ref();
         let dot = if group.is_empty() { "" } else { "." };
@@ -338,32 +342,36 @@ impl Status {
     }
 
     /// A patch cannot be applied to the object as it is (422).
-    pub fn unprocessable() -> Box<Self> {
+    pub(crate) fn unprocessable() -> Box<Self> {
         let message = "the server rejected our request due to an error in our request";
         Self::failure(StatusCode::UNPROCESSABLE_ENTITY, Reason::Invalid, message)
             .with_details(Details::default())
     }
 
     /// The request makes no sense (400).
-    pub fn bad_request(message: impl Into<String>) -> Box<Self> {
+    pub(crate) fn bad_request(message: impl Into<String>) -> Box<Self> {
         Self::failure(StatusCode::BAD_REQUEST, Reason::BadRequest, message)
     }
 
     /// The one who asks may not do this (403).
-    pub fn forbidden(resource: &Resource, name: &str, why: &str) -> Box<Self> {
+    pub(crate) fn forbidden(resource: &Resource, name: &str, why: &str) -> Box<Self> {
         let message =
             format!("{} {} is forbidden: {why}", resource.qualified_plural(), field::quote(name));
         Self::failure(StatusCode::FORBIDDEN, Reason::Forbidden, message).about(resource, name)
     }
 
     /// A 403 whose text the caller has composed, about nothing in particular.
-    pub fn forbidden_text(message: impl Into<String>) -> Box<Self> {
+    pub(crate) fn forbidden_text(message: impl Into<String>) -> Box<Self> {
         Self::failure(StatusCode::FORBIDDEN, Reason::Forbidden, message)
             .with_details(Details::default())
     }
 
     /// The namespace is being deleted: nothing can be created in it (403).
-    pub fn namespace_terminating(resource: &Resource, name: &str, namespace: &str) -> Box<Self> {
+    pub(crate) fn namespace_terminating(
+        resource: &Resource,
+        name: &str,
+        namespace: &str,
+    ) -> Box<Self> {
         let why = format!(
             "unable to create new content in namespace {namespace} because it is being terminated"
         );
@@ -377,12 +385,12 @@ impl Status {
     }
 
     /// Nobody known asks (401).
-    pub fn unauthorized() -> Box<Self> {
+    pub(crate) fn unauthorized() -> Box<Self> {
         Self::failure(StatusCode::UNAUTHORIZED, Reason::Unauthorized, "Unauthorized")
     }
 
     /// The body has a type that is not read here (415).
-    pub fn unsupported_media_type(accepted: &[&str]) -> Box<Self> {
+    pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Box<Self> {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {}",
             accepted.join(", ")
@@ -391,32 +399,32 @@ impl Status {
     }
 
     /// A patch of a built-in kind has a type that is no patch type (415).
-    pub fn unsupported_patch_type() -> Box<Self> {
+    pub(crate) fn unsupported_patch_type() -> Box<Self> {
         let message = "415: Unsupported Media Type";
         Self::failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, Reason::UnsupportedMediaType, message)
             .with_details(Details::default())
     }
 
     /// The answer can be had in these types only (406).
-    pub fn not_acceptable(accepted: &[&str]) -> Box<Self> {
+    pub(crate) fn not_acceptable(accepted: &[&str]) -> Box<Self> {
         let list = accepted.join(", ");
         Self::not_acceptable_text(format!("only the following media types are accepted: {list}"))
     }
 
     /// The answer cannot be had in the form asked for (406).
-    pub fn not_acceptable_text(message: impl Into<String>) -> Box<Self> {
+    pub(crate) fn not_acceptable_text(message: impl Into<String>) -> Box<Self> {
         Self::failure(StatusCode::NOT_ACCEPTABLE, Reason::NotAcceptable, message)
     }
 
     /// The body is too large (413).
-    pub fn too_large(limit: usize) -> Box<Self> {
+    pub(crate) fn too_large(limit: usize) -> Box<Self> {
         let message = format!("Request entity too large: limit is {limit}");
         let code = StatusCode::PAYLOAD_TOO_LARGE;
         Self::failure(code, Reason::RequestEntityTooLarge, message)
     }
 
     /// A JSON patch has too many operations (413).
-    pub fn too_large_patch(limit: usize, operations: usize) -> Box<Self> {
+    pub(crate) fn too_large_patch(limit: usize, operations: usize) -> Box<Self> {
         let message =
             format!("The allowed maximum operations in a JSON patch is {limit}, got {operations}");
         let code = StatusCode::PAYLOAD_TOO_LARGE;
@@ -424,41 +432,41 @@ impl Status {
     }
 
     /// Not now (429), for one cause.
-    pub fn too_many_requests(message: &str, cause: Cause) -> Box<Self> {
+    pub(crate) fn too_many_requests(message: &str, cause: Cause) -> Box<Self> {
         let details = Details { causes: vec![cause], ..Details::default() };
         Self::failure(StatusCode::TOO_MANY_REQUESTS, Reason::TooManyRequests, message)
             .with_details(details)
     }
 
     /// Not now (429): something that all share is taken.
-    pub fn busy(message: &str) -> Box<Self> {
+    pub(crate) fn busy(message: &str) -> Box<Self> {
         Self::failure(StatusCode::TOO_MANY_REQUESTS, Reason::TooManyRequests, message)
     }
 
     /// The body did not come in time (408).
-    pub fn body_timeout() -> Box<Self> {
+    pub(crate) fn body_timeout() -> Box<Self> {
         let message = "the body of the request did not arrive in time";
         Self::failure(StatusCode::REQUEST_TIMEOUT, Reason::Timeout, message)
     }
 
     /// The request took too long (504). Whether it was done is not known.
-    pub fn request_timeout() -> Box<Self> {
+    pub(crate) fn request_timeout() -> Box<Self> {
         let message = "Timeout: request did not complete within the allotted timeout";
         Self::failure(StatusCode::GATEWAY_TIMEOUT, Reason::Timeout, message)
     }
 
     /// That part of history is gone (410).
-    pub fn expired(message: impl Into<String>) -> Box<Self> {
+    pub(crate) fn expired(message: impl Into<String>) -> Box<Self> {
         Self::failure(StatusCode::GONE, Reason::Expired, message)
     }
 
     /// The watched history is gone: what an ERROR event carries (410).
-    pub fn too_old(revision: u64, oldest: u64) -> Box<Self> {
+    pub(crate) fn too_old(revision: u64, oldest: u64) -> Box<Self> {
         Self::expired(format!("too old resource version: {revision} ({oldest})"))
     }
 
     /// The revision asked for is not reached (504, try again).
-    pub fn too_large_version(revision: u64, current: u64) -> Box<Self> {
+    pub(crate) fn too_large_version(revision: u64, current: u64) -> Box<Self> {
         let message =
             format!("Timeout: Too large resource version: {revision}, current: {current}");
         let cause = Cause {
@@ -473,20 +481,20 @@ impl Status {
     }
 
     /// Something Kubernetes answers with a bare 500 and no reason.
-    pub fn unknown(message: impl Into<String>) -> Box<Self> {
+    pub(crate) fn unknown(message: impl Into<String>) -> Box<Self> {
         let mut status = Self::new(Outcome::Failure, 500);
         status.message = message.into();
         Box::new(status)
     }
 
     /// The server itself failed (500).
-    pub fn internal(message: impl Into<String>) -> Box<Self> {
+    pub(crate) fn internal(message: impl Into<String>) -> Box<Self> {
         let message = format!("Internal error occurred: {}", message.into());
         Self::failure(StatusCode::INTERNAL_SERVER_ERROR, Reason::InternalError, message)
     }
 
     /// The server is going down (503, try again).
-    pub fn shutting_down() -> Box<Self> {
+    pub(crate) fn shutting_down() -> Box<Self> {
         let code = StatusCode::SERVICE_UNAVAILABLE;
         Self::failure(code, Reason::ServiceUnavailable, "the server is shutting down")
             .retry_after(1)

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     certificates::kubelet,
-    kinds::{BuiltIn, Resource, Strategy, access::text},
+    kinds::{BuiltIn, Resource, access::text},
     store::{Change, Key, Prefix, Store},
 };
 
@@ -60,7 +60,7 @@ const ALL_REQUESTS: Allowance = Allowance { count: 10_000, bytes: 32 << 20, obje
 
 impl Sort {
     fn of(write: &Write<'_>) -> Option<Self> {
-        let Strategy::BuiltIn(kind) = write.resource.strategy else { return None };
+        let kind = write.resource.built_in()?;
         #[expect(clippy::wildcard_enum_match_arm, reason = "the others are not counted")]
         match kind {
             BuiltIn::CertificateSigningRequest => {
@@ -226,8 +226,7 @@ impl Quota {
     /// Notes whose a new object is.
     pub(crate) fn stored(&self, identity: &Identity, resource: &Resource, object: &Value) {
         let events = [BuiltIn::CoreEvent, BuiltIn::Event];
-        let is_event =
-            matches!(&resource.strategy, Strategy::BuiltIn(kind) if events.contains(kind));
+        let is_event = resource.built_in().is_some_and(|kind| events.contains(&kind));
         if is_event && !identity.is_master() {
             let writer = Arc::from(identity.username.as_str());
             self.ledger().claim(&self.store, &key(resource, object), &writer);

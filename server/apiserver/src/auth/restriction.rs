@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     certificates::{Request, kubelet},
     kinds::{
-        BuiltIn, Resource, Strategy, Subresource,
+        BuiltIn, Resource, Subresource,
         access::{entries, flag, items, text},
         certificate,
     },
@@ -33,7 +33,7 @@ pub(crate) struct Write<'a> {
 /// # Errors
 /// They may not: the text says why.
 pub(crate) fn restrict(identity: &Identity, write: Write<'_>) -> Result<(), String> {
-    let Strategy::BuiltIn(kind) = write.resource.strategy else { return Ok(()) };
+    let Some(kind) = write.resource.built_in() else { return Ok(()) };
     let asks = kind == BuiltIn::CertificateSigningRequest && write.old.is_none();
     if asks && !identity.is_master() {
         bare_request(write.new)?;

@@ -1,6 +1,6 @@
 //! Reads a backup, and believes nothing of it.
 
-use std::{collections::HashSet, fmt::Write as _, io::BufRead};
+use std::{collections::HashSet, io::BufRead};
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -122,7 +122,7 @@ impl Decoder {
     }
 
     fn end(&mut self, said: &Totals) -> Result<Entry, BackupError> {
-        let sha256 = hex(&std::mem::take(&mut self.sum).finalize());
+        let sha256 = hex::encode(std::mem::take(&mut self.sum).finalize());
         let found = Totals { sha256, ..self.totals.clone() };
         if (found.files, found.objects) != (said.files, said.objects) {
             let what = format!(
@@ -170,12 +170,4 @@ pub(super) fn object(line: &[u8]) -> Result<Record, String> {
     }
     let value = serde_json::to_vec(&object).map_err(|error| error.to_string())?;
     Ok(Record { key, revision, value: Bytes::from(value) })
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string does not fail.
-        let _written = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -55,7 +55,7 @@ impl<W: Write> Encoder<W> {
 
     /// Writes the last line.
     pub fn end(mut self) -> Result<(W, Totals), BackupError> {
-        self.totals.sha256 = decode::hex(&std::mem::take(&mut self.sum).finalize());
+        self.totals.sha256 = hex::encode(std::mem::take(&mut self.sum).finalize());
         let totals = self.totals.clone();
         self.json(&json!({ "end": totals }))?;
         self.out.flush()?;

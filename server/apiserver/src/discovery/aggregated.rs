@@ -102,9 +102,6 @@ fn resource(listed: &Listed, parent: (&str, &str)) -> Map<String, Value> {
 
 /// Built-in kinds of the same group and version leave both empty.
 fn response_kind(listed: &Listed, parent: (&str, &str)) -> Value {
-    let (group, version) = match listed.foreign {
-        Some(foreign) => foreign,
-        None => parent,
-    };
+    let (group, version) = listed.foreign.map_or(parent, |group| (group, "v1"));
     json!({ "group": group, "version": version, "kind": listed.kind })
 }

@@ -60,9 +60,9 @@ fn resource(listed: &Listed) -> Value {
     fields.insert("name".to_owned(), json!(name));
     fields.insert("singularName".to_owned(), json!(listed.singular));
     fields.insert("namespaced".to_owned(), json!(listed.namespaced));
-    if let Some((group, version)) = listed.foreign {
+    if let Some(group) = listed.foreign {
         fields.insert("group".to_owned(), json!(group));
-        fields.insert("version".to_owned(), json!(version));
+        fields.insert("version".to_owned(), json!("v1"));
     }
     fields.insert("kind".to_owned(), json!(listed.kind));
     fields.insert("verbs".to_owned(), json!(listed.verbs));

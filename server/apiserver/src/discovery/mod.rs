@@ -7,28 +7,28 @@ mod aggregated;
 mod legacy;
 mod reviews;
 
-use std::{cmp::Reverse, fmt::Write};
+use std::cmp::Reverse;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::kinds::{Registry, Subresource};
+use crate::kinds::{Registry, Resource, Subresource};
 
 /// A document to be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Document {
+pub(crate) struct Document {
     /// The `Content-Type` header.
-    pub content_type: String,
+    pub(crate) content_type: String,
     /// The `ETag` header, quoted; `None` where Kubernetes sends none.
-    pub etag: Option<String>,
+    pub(crate) etag: Option<String>,
     /// The body.
-    pub bytes: Bytes,
+    pub(crate) bytes: Bytes,
 }
 
 /// What lies at a discovery address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub(crate) enum Found {
     /// A document.
     Document(Document),
     /// The group is served, this version of it is not: a NotFound Status.
@@ -47,7 +47,7 @@ enum Address<'a> {
 }
 
 /// Whether `path` is an address of discovery, served or not.
-pub fn is_discovery(path: &str) -> bool {
+pub(crate) fn is_discovery(path: &str) -> bool {
     parse(path).is_some()
 }
 
@@ -64,7 +64,7 @@ fn parse(path: &str) -> Option<Address<'_>> {
 }
 
 /// What is served at `path`, in the form that the Accept header asks for.
-pub fn answer(registry: &Registry, path: &str, accept: Option<&str>) -> Found {
+pub(crate) fn answer(registry: &Registry, path: &str, accept: Option<&str>) -> Found {
     let Some(address) = parse(path) else { return Found::Nothing };
     let groups = groups(registry);
     let aggregated = aggregated::version_of(accept);
@@ -100,12 +100,7 @@ pub(crate) fn tagged(content_type: &str, body: &Value) -> Document {
 
 /// The SHA-256 of a document, in upper-case hexadecimal digits.
 pub(crate) fn hash(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(64);
-    for byte in Sha256::digest(bytes) {
-        // writing to a String cannot fail
-        let _ = write!(text, "{byte:02X}");
-    }
-    text
+    hex::encode_upper(Sha256::digest(bytes))
 }
 
 /// A group and its versions, the preferred one first.
@@ -184,21 +179,19 @@ fn version_rank(version: &str) -> (u8, u32, u32, Reverse<String>) {
 }
 
 /// One line of a resource list: a resource or a subresource.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) plural: String,
     pub(crate) sub: Option<&'static str>,
     pub(crate) singular: String,
     pub(crate) namespaced: bool,
     pub(crate) kind: String,
-    /// Group and version of the kind, where they are not those of the list.
-    pub(crate) foreign: Option<(&'static str, &'static str)>,
-    pub(crate) verbs: Vec<&'static str>,
+    /// The group of the kind, where it is not that of the list; its version is v1.
+    pub(crate) foreign: Option<&'static str>,
+    pub(crate) verbs: &'static [&'static str],
     pub(crate) short_names: Vec<String>,
     pub(crate) categories: Vec<String>,
 }
-
-const PART_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// Everything of one version, each resource followed by its subresources.
 pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Vec<Listed> {
@@ -206,52 +199,32 @@ pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Vec<
     for resource in registry.of_version(group, version) {
         listed.push(Listed {
             plural: resource.plural.clone(),
-            sub: None,
             singular: resource.singular.clone(),
             namespaced: resource.namespaced,
             kind: resource.kind.clone(),
-            foreign: None,
-            verbs: resource.verbs.to_vec(),
+            verbs: resource.verbs,
             short_names: resource.short_names.clone(),
             categories: resource.categories.clone(),
+            ..Listed::default()
         });
-        let all = [
-            Subresource::Binding,
-            Subresource::Eviction,
-            Subresource::Finalize,
-            Subresource::Approval,
-            Subresource::Status,
-            Subresource::Scale,
-            Subresource::Token,
-        ];
-        for part in all.into_iter().filter(|part| resource.subresources.has(*part)) {
-            listed.push(subresource(resource, part));
-        }
+        let parts = Subresource::ALL.into_iter().filter(|part| resource.subresources.has(*part));
+        listed.extend(parts.map(|part| subresource(resource, part)));
     }
     listed.extend(reviews::listed(group, version));
     listed.sort_by(|a, b| a.plural.cmp(&b.plural));
     listed
 }
 
-fn subresource(resource: &crate::kinds::Resource, part: Subresource) -> Listed {
-    let (kind, foreign, verbs): (&str, _, &[&'static str]) = match part {
-        Subresource::Status | Subresource::Approval => (&resource.kind, None, &PART_VERBS),
-        Subresource::Scale => ("Scale", Some(("autoscaling", "v1")), &PART_VERBS),
-        Subresource::Finalize => (&resource.kind, None, &["update"]),
-        Subresource::Eviction => ("Eviction", Some(("policy", "v1")), &["create"]),
-        Subresource::Binding => ("Binding", None, &["create"]),
-        Subresource::Token => ("TokenRequest", Some(("authentication.k8s.io", "v1")), &["create"]),
-    };
+fn subresource(resource: &Resource, part: Subresource) -> Listed {
+    let foreign = part.foreign_kind();
     Listed {
         plural: resource.plural.clone(),
         sub: Some(part.name()),
-        singular: String::new(),
         namespaced: resource.namespaced,
-        kind: kind.to_owned(),
-        foreign,
-        verbs: verbs.to_vec(),
-        short_names: Vec::new(),
-        categories: Vec::new(),
+        kind: foreign.map_or_else(|| resource.kind.clone(), |(_, kind)| kind.to_owned()),
+        foreign: foreign.map(|(group, _)| group).filter(|group| !group.is_empty()),
+        verbs: part.verbs(),
+        ..Listed::default()
     }
 }
 

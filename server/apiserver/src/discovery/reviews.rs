@@ -18,17 +18,15 @@ const fn cluster(group: &'static str, plural: &'static str, kind: &'static str) 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
+const LOCAL: Review =
+    cluster(AUTHORIZATION, "localsubjectaccessreviews", "LocalSubjectAccessReview");
+
 /// All of them.
 pub(super) const ALL: [Review; 7] = [
     Review { group: "", plural: "bindings", kind: "Binding", namespaced: true },
     cluster(AUTHENTICATION, "selfsubjectreviews", "SelfSubjectReview"),
     cluster(AUTHENTICATION, "tokenreviews", "TokenReview"),
-    Review {
-        group: AUTHORIZATION,
-        plural: "localsubjectaccessreviews",
-        kind: "LocalSubjectAccessReview",
-        namespaced: true,
-    },
+    Review { namespaced: true, ..LOCAL },
     cluster(AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
     cluster(AUTHORIZATION, "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
     cluster(AUTHORIZATION, "subjectaccessreviews", "SubjectAccessReview"),
@@ -38,13 +36,10 @@ pub(super) const ALL: [Review; 7] = [
 pub(super) fn listed(group: &str, version: &str) -> impl Iterator<Item = Listed> {
     ALL.into_iter().filter(move |one| one.group == group && version == "v1").map(|one| Listed {
         plural: one.plural.to_owned(),
-        sub: None,
         singular: one.kind.to_lowercase(),
         namespaced: one.namespaced,
         kind: one.kind.to_owned(),
-        foreign: None,
-        verbs: vec!["create"],
-        short_names: Vec::new(),
-        categories: Vec::new(),
+        verbs: &["create"],
+        ..Listed::default()
     })
 }

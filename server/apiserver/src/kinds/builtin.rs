@@ -1,65 +1,9 @@
-//! The built-in kinds: one row each.
+//! The built-in kinds: one row each. Why each is there is in the crate's README.
 
-use super::{NameRule, Resource, ScalePaths, StorageKey, Strategy, Subresource, Subresources};
-
-/// The kinds that are compiled in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum BuiltIn {
-    /// core/v1 ConfigMap.
-    ConfigMap,
-    /// core/v1 Event.
-    CoreEvent,
-    /// events.k8s.io/v1 Event: another face of [`BuiltIn::CoreEvent`].
-    Event,
-    /// core/v1 Namespace.
-    Namespace,
-    /// core/v1 Node.
-    Node,
-    /// core/v1 PersistentVolumeClaim.
-    PersistentVolumeClaim,
-    /// core/v1 PersistentVolume.
-    PersistentVolume,
-    /// core/v1 Pod.
-    Pod,
-    /// core/v1 Secret.
-    Secret,
-    /// core/v1 ServiceAccount.
-    ServiceAccount,
-    /// core/v1 Service.
-    Service,
-    /// apps/v1 DaemonSet.
-    DaemonSet,
-    /// apps/v1 Deployment.
-    Deployment,
-    /// apps/v1 ReplicaSet.
-    ReplicaSet,
-    /// apps/v1 StatefulSet.
-    StatefulSet,
-    /// policy/v1 PodDisruptionBudget.
-    PodDisruptionBudget,
-    /// coordination.k8s.io/v1 Lease.
-    Lease,
-    /// certificates.k8s.io/v1 CertificateSigningRequest.
-    CertificateSigningRequest,
-    /// rbac.authorization.k8s.io/v1 ClusterRoleBinding: stored, and obeyed by nobody.
-    ClusterRoleBinding,
-    /// rbac.authorization.k8s.io/v1 ClusterRole.
-    ClusterRole,
-    /// rbac.authorization.k8s.io/v1 RoleBinding.
-    RoleBinding,
-    /// rbac.authorization.k8s.io/v1 Role.
-    Role,
-    /// storage.k8s.io/v1 CSINode.
-    CsiNode,
-    /// storage.k8s.io/v1 VolumeAttachment.
-    VolumeAttachment,
-    /// apiextensions.k8s.io/v1 CustomResourceDefinition.
-    CustomResourceDefinition,
-}
-
-const VERBS: &[&str] =
-    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-const VERBS_ONE_BY_ONE: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
+use super::{
+    NameRule, Resource, Rule, Rule::*, ScalePaths, StorageKey, Strategy, Subresource,
+    Subresource::*, Subresources,
+};
 
 /// What a row of the table says.
 struct Row {
@@ -71,186 +15,140 @@ struct Row {
     namespaced: bool,
     status: bool,
     scale: bool,
-    others: &'static [Subresource],
+    parts: &'static [Subresource],
+    names: NameRule,
+    rules: &'static [Rule],
+    /// The columns of tables: see `table::builtin`.
+    columns: &'static str,
 }
 
+type Text = &'static str;
+
+const fn namespaced(group: Text, kind: Text, plural: Text, columns: Text) -> Row {
+    Row {
+        group,
+        kind,
+        plural,
+        short: &[],
+        categories: &[],
+        namespaced: true,
+        status: false,
+        scale: false,
+        parts: &[],
+        names: NameRule::Subdomain,
+        rules: &[],
+        columns,
+    }
+}
+
+const fn cluster(group: Text, kind: Text, plural: Text, columns: Text) -> Row {
+    Row { namespaced: false, ..namespaced(group, kind, plural, columns) }
+}
+
+const fn workload(kind: Text, plural: Text, short: &'static [Text], columns: Text) -> Row {
+    let row = namespaced("apps", kind, plural, columns);
+    Row { short, categories: &["all"], status: true, rules: &[Generation], ..row }
+}
+
+const fn role(kind: Text, plural: Text, namespaced: bool, columns: Text) -> Row {
+    let row = cluster("rbac.authorization.k8s.io", kind, plural, columns);
+    Row { namespaced, names: NameRule::PathSegment, ..row }
+}
+
+/// Declares [`BuiltIn`] and its table.
+macro_rules! kinds {
+    ($($kind:ident => $row:expr;)*) => {
+        /// The kinds that are compiled in.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub(crate) enum BuiltIn { $($kind),* }
+
+        impl BuiltIn {
+            pub(crate) const ALL: &[Self] = &[$(Self::$kind),*];
+
+            const fn row(self) -> Row {
+                match self { $(Self::$kind => $row),* }
+            }
+        }
+    };
+}
+
+kinds! {
+    ConfigMap => Row { short: &["cm"], rules: &[RechecksMetadata],
+        ..namespaced("", "ConfigMap", "configmaps", "Name,Data,Age") };
+    CoreEvent => Row { short: &["ev"], rules: &[PutCreates],
+        ..namespaced("", "Event", "events", EVENT) };
+    // the same objects as those of `CoreEvent`, in another form
+    Event => Row { short: &["ev"], rules: &[PutCreates],
+        ..namespaced("events.k8s.io", "Event", "events", EVENT) };
+    Namespace => Row { short: &["ns"], status: true, parts: &[Finalize], names: NameRule::Label,
+        rules: &[ShownWhenDeleted], ..cluster("", "Namespace", "namespaces", "Name,Status,Age") };
+    Node => Row { short: &["no"], status: true, rules: &[RechecksMetadata],
+        ..cluster("", "Node", "nodes", "Name,Status,Roles,Age,Version,+Internal-IP,+External-IP,\
+            +OS-Image,+Kernel-Version,+Container-Runtime") };
+    PersistentVolumeClaim => Row { short: &["pvc"], status: true, rules: &[ShownWhenDeleted],
+        ..namespaced("", "PersistentVolumeClaim", "persistentvolumeclaims", "Name,Status,Volume,\
+            Capacity,Access Modes,StorageClass,VolumeAttributesClass,Age,+VolumeMode") };
+    PersistentVolume => Row { short: &["pv"], status: true, rules: &[ShownWhenDeleted],
+        ..cluster("", "PersistentVolume", "persistentvolumes", "Name,Capacity,Access Modes,\
+            Reclaim Policy,Status,Claim,StorageClass,VolumeAttributesClass,Reason,Age,+VolumeMode") };
+    Pod => Row { short: &["po"], categories: &["all"], status: true, parts: &[Binding, Eviction],
+        rules: &[Generation, RechecksMetadata, ShownWhenDeleted],
+        ..namespaced("", "Pod", "pods", "Name,Ready,Status,Restarts,Age,+IP,+Node,\
+            +Nominated Node,+Readiness Gates") };
+    Secret => Row { rules: &[RechecksMetadata],
+        ..namespaced("", "Secret", "secrets", "Name,Type,Data,Age") };
+    ServiceAccount => Row { short: &["sa"], parts: &[Token],
+        rules: &[RechecksMetadata, ShownWhenDeleted],
+        ..namespaced("", "ServiceAccount", "serviceaccounts", "Name,Secrets,Age") };
+    Service => Row { short: &["svc"], categories: &["all"], status: true,
+        names: NameRule::Label1035, rules: &[PutCreates, ShownWhenDeleted],
+        ..namespaced("", "Service", "services",
+            "Name,Type,Cluster-IP,External-IP,Port(s),Age,+Selector") };
+    DaemonSet => workload("DaemonSet", "daemonsets", &["ds"], "Name,#Desired,#Current,#Ready,\
+        #Up-to-date,#Available,Node Selector,Age,+Containers,+Images,+Selector");
+    Deployment => Row { scale: true, ..workload("Deployment", "deployments", &["deploy"],
+        "Name,Ready,Up-to-date,Available,Age,+Containers,+Images,+Selector") };
+    ReplicaSet => Row { scale: true, ..workload("ReplicaSet", "replicasets", &["rs"],
+        "Name,#Desired,#Current,#Ready,Age,+Containers,+Images,+Selector") };
+    StatefulSet => Row { scale: true, ..workload("StatefulSet", "statefulsets", &["sts"],
+        "Name,Ready,Age,+Containers,+Images") };
+    PodDisruptionBudget => Row { short: &["pdb"], status: true,
+        rules: &[Generation, PutNeedsVersion],
+        ..namespaced("policy", "PodDisruptionBudget", "poddisruptionbudgets",
+            "Name,Min Available,Max Unavailable,#Allowed Disruptions,Age") };
+    Lease => Row { rules: &[PutCreates, PutNeedsVersion],
+        ..namespaced("coordination.k8s.io", "Lease", "leases", "Name,Holder,Age") };
+    CertificateSigningRequest => Row { short: &["csr"], status: true, parts: &[Approval],
+        names: NameRule::PathSegment, ..cluster("certificates.k8s.io",
+            "CertificateSigningRequest", "certificatesigningrequests",
+            "Name,Age,SignerName,Requestor,RequestedDuration,Condition") };
+    // the four RBAC kinds are stored, and no rule of this server reads them
+    ClusterRoleBinding => role("ClusterRoleBinding", "clusterrolebindings", false, ROLE_BINDING);
+    ClusterRole => role("ClusterRole", "clusterroles", false, CREATED);
+    RoleBinding => role("RoleBinding", "rolebindings", true, ROLE_BINDING);
+    Role => role("Role", "roles", true, CREATED);
+    CsiNode => Row { rules: &[PutNeedsVersion, ShownWhenDeleted],
+        ..cluster("storage.k8s.io", "CSINode", "csinodes", "Name,#Drivers,Age") };
+    VolumeAttachment => Row { status: true, rules: &[PutNeedsVersion, ShownWhenDeleted],
+        ..cluster("storage.k8s.io", "VolumeAttachment", "volumeattachments",
+            "Name,Attacher,PV,Node,?Attached,Age") };
+    CustomResourceDefinition => Row { short: &["crd", "crds"], categories: &["api-extensions"],
+        status: true, rules: &[Generation, PutNeedsVersion], ..cluster("apiextensions.k8s.io",
+            "CustomResourceDefinition", "customresourcedefinitions", CREATED) };
+}
+
+const EVENT: &str =
+    "Last Seen,Type,Reason,Object,+Subobject,+Source,Message,+First Seen,+Count,+Name";
+const ROLE_BINDING: &str = "Name,Role,Age,+Users,+Groups,+ServiceAccounts";
+const CREATED: &str = "Name,@Created At";
+
+const VERBS: &[&str] =
+    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const VERBS_ONE_BY_ONE: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
+
 impl BuiltIn {
-    /// All of them, in the order of group and plural name.
-    pub const ALL: [Self; 25] = [
-        Self::ConfigMap,
-        Self::CoreEvent,
-        Self::Namespace,
-        Self::Node,
-        Self::PersistentVolumeClaim,
-        Self::PersistentVolume,
-        Self::Pod,
-        Self::Secret,
-        Self::ServiceAccount,
-        Self::Service,
-        Self::DaemonSet,
-        Self::Deployment,
-        Self::ReplicaSet,
-        Self::StatefulSet,
-        Self::Event,
-        Self::CertificateSigningRequest,
-        Self::PodDisruptionBudget,
-        Self::Lease,
-        Self::ClusterRoleBinding,
-        Self::ClusterRole,
-        Self::RoleBinding,
-        Self::Role,
-        Self::CsiNode,
-        Self::VolumeAttachment,
-        Self::CustomResourceDefinition,
-    ];
-
-    fn row(self) -> Row {
-        let row = |group, kind, plural| Row {
-            group,
-            kind,
-            plural,
-            short: &[],
-            categories: &[],
-            namespaced: true,
-            status: false,
-            scale: false,
-            others: &[],
-        };
-        match self {
-            Self::ConfigMap => Row { short: &["cm"], ..row("", "ConfigMap", "configmaps") },
-            Self::CoreEvent => Row { short: &["ev"], ..row("", "Event", "events") },
-            Self::Namespace => Row {
-                short: &["ns"],
-                namespaced: false,
-                status: true,
-                others: &[Subresource::Finalize],
-                ..row("", "Namespace", "namespaces")
-            },
-            Self::Node => {
-                Row { short: &["no"], namespaced: false, status: true, ..row("", "Node", "nodes") }
-            }
-            Self::PersistentVolumeClaim => Row {
-                short: &["pvc"],
-                status: true,
-                ..row("", "PersistentVolumeClaim", "persistentvolumeclaims")
-            },
-            Self::PersistentVolume => Row {
-                short: &["pv"],
-                namespaced: false,
-                status: true,
-                ..row("", "PersistentVolume", "persistentvolumes")
-            },
-            Self::Pod => Row {
-                short: &["po"],
-                categories: &["all"],
-                status: true,
-                others: &[Subresource::Binding, Subresource::Eviction],
-                ..row("", "Pod", "pods")
-            },
-            Self::Secret => row("", "Secret", "secrets"),
-            Self::ServiceAccount => Row {
-                short: &["sa"],
-                others: &[Subresource::Token],
-                ..row("", "ServiceAccount", "serviceaccounts")
-            },
-            Self::Service => Row {
-                short: &["svc"],
-                categories: &["all"],
-                status: true,
-                ..row("", "Service", "services")
-            },
-            Self::DaemonSet
-            | Self::Deployment
-            | Self::ReplicaSet
-            | Self::StatefulSet
-            | Self::Event
-            | Self::PodDisruptionBudget
-            | Self::Lease
-            | Self::CertificateSigningRequest
-            | Self::ClusterRoleBinding
-            | Self::ClusterRole
-            | Self::RoleBinding
-            | Self::Role
-            | Self::CsiNode
-            | Self::VolumeAttachment
-            | Self::CustomResourceDefinition => self.row_of_group(),
-        }
-    }
-
-    fn row_of_group(self) -> Row {
-        let row = |group, kind, plural| Row {
-            group,
-            kind,
-            plural,
-            short: &[],
-            categories: &[],
-            namespaced: true,
-            status: false,
-            scale: false,
-            others: &[],
-        };
-        let workload = |kind, plural, short, scale| Row {
-            short,
-            categories: &["all"],
-            status: true,
-            scale,
-            ..row("apps", kind, plural)
-        };
-        let role = |kind, plural, namespaced| Row {
-            namespaced,
-            ..row("rbac.authorization.k8s.io", kind, plural)
-        };
-        match self {
-            Self::DaemonSet => workload("DaemonSet", "daemonsets", &["ds"], false),
-            Self::Deployment => workload("Deployment", "deployments", &["deploy"], true),
-            Self::ReplicaSet => workload("ReplicaSet", "replicasets", &["rs"], true),
-            Self::StatefulSet => workload("StatefulSet", "statefulsets", &["sts"], true),
-            Self::Event => Row { short: &["ev"], ..row("events.k8s.io", "Event", "events") },
-            Self::PodDisruptionBudget => Row {
-                short: &["pdb"],
-                status: true,
-                ..row("policy", "PodDisruptionBudget", "poddisruptionbudgets")
-            },
-            Self::CertificateSigningRequest => {
-                let (kind, plural) = ("CertificateSigningRequest", "certificatesigningrequests");
-                let others = &[Subresource::Approval];
-                let row = row("certificates.k8s.io", kind, plural);
-                Row { short: &["csr"], namespaced: false, status: true, others, ..row }
-            }
-            Self::ClusterRoleBinding => role("ClusterRoleBinding", "clusterrolebindings", false),
-            Self::ClusterRole => role("ClusterRole", "clusterroles", false),
-            Self::RoleBinding => role("RoleBinding", "rolebindings", true),
-            Self::Role => role("Role", "roles", true),
-            Self::CsiNode => {
-                Row { namespaced: false, ..row("storage.k8s.io", "CSINode", "csinodes") }
-            }
-            Self::VolumeAttachment => Row {
-                namespaced: false,
-                status: true,
-                ..row("storage.k8s.io", "VolumeAttachment", "volumeattachments")
-            },
-            Self::CustomResourceDefinition => {
-                let (kind, plural) = ("CustomResourceDefinition", "customresourcedefinitions");
-                let (short, categories) = (&["crd", "crds"], &["api-extensions"]);
-                let row = row("apiextensions.k8s.io", kind, plural);
-                Row { short, categories, namespaced: false, status: true, ..row }
-            }
-            Self::Lease
-            | Self::ConfigMap
-            | Self::CoreEvent
-            | Self::Namespace
-            | Self::Node
-            | Self::PersistentVolumeClaim
-            | Self::PersistentVolume
-            | Self::Pod
-            | Self::Secret
-            | Self::ServiceAccount
-            | Self::Service => row("coordination.k8s.io", "Lease", "leases"),
-        }
-    }
-
     /// Its descriptor.
-    pub fn resource(self) -> Resource {
+    pub(crate) fn resource(self) -> Resource {
         let row = self.row();
         let owned = |list: &[&str]| list.iter().map(|one| (*one).to_owned()).collect();
         let storage_group = if self == Self::Event { "" } else { row.group };
@@ -267,84 +165,37 @@ impl BuiltIn {
             subresources: Subresources {
                 status: row.status,
                 scale: row.scale.then(replica_paths),
-                others: row.others,
+                others: row.parts,
             },
             verbs: if self == Self::Namespace { VERBS_ONE_BY_ONE } else { VERBS },
             storage: StorageKey { group: storage_group.to_owned(), plural: row.plural.to_owned() },
             terminating: false,
+            names: row.names,
+            rules: row.rules,
             strategy: Strategy::BuiltIn(self),
         }
     }
 
-    /// Whether objects carry `metadata.generation`.
-    pub fn has_generation(self) -> bool {
-        match self {
-            Self::Pod
-            | Self::DaemonSet
-            | Self::Deployment
-            | Self::ReplicaSet
-            | Self::StatefulSet
-            | Self::PodDisruptionBudget
-            | Self::CustomResourceDefinition => true,
-            Self::ConfigMap
-            | Self::CoreEvent
-            | Self::Event
-            | Self::Namespace
-            | Self::Node
-            | Self::PersistentVolumeClaim
-            | Self::PersistentVolume
-            | Self::Secret
-            | Self::ServiceAccount
-            | Self::Service
-            | Self::Lease
-            | Self::CertificateSigningRequest
-            | Self::ClusterRoleBinding
-            | Self::ClusterRole
-            | Self::RoleBinding
-            | Self::Role
-            | Self::CsiNode
-            | Self::VolumeAttachment => false,
-        }
+    /// The columns of its tables, in the notation of `table::builtin`.
+    pub(crate) const fn columns(self) -> &'static str {
+        self.row().columns
     }
 
-    /// Whether the metadata of a changed object is checked as if it were new.
-    pub(super) const fn rechecks_metadata(self) -> bool {
-        matches!(
-            self,
-            Self::ConfigMap | Self::Secret | Self::Node | Self::Pod | Self::ServiceAccount
-        )
+    /// The name of its type in the catalogue.
+    pub(crate) fn type_name(self) -> String {
+        let Row { group, kind, .. } = self.row();
+        type_name(group, kind)
     }
+}
 
-    /// What names of objects must look like.
-    pub fn name_rule(self) -> NameRule {
-        match self {
-            Self::Namespace => NameRule::Label,
-            Self::Service => NameRule::Label1035,
-            Self::CertificateSigningRequest
-            | Self::ClusterRoleBinding
-            | Self::ClusterRole
-            | Self::RoleBinding
-            | Self::Role => NameRule::PathSegment,
-            Self::ConfigMap
-            | Self::CoreEvent
-            | Self::Event
-            | Self::Node
-            | Self::PersistentVolumeClaim
-            | Self::PersistentVolume
-            | Self::Pod
-            | Self::Secret
-            | Self::ServiceAccount
-            | Self::DaemonSet
-            | Self::Deployment
-            | Self::ReplicaSet
-            | Self::StatefulSet
-            | Self::PodDisruptionBudget
-            | Self::Lease
-            | Self::CsiNode
-            | Self::VolumeAttachment
-            | Self::CustomResourceDefinition => NameRule::Subdomain,
-        }
-    }
+/// The name of a type in the catalogue, such as `io.k8s.api.core.v1.Pod`.
+pub(crate) fn type_name(group: &str, kind: &str) -> String {
+    let package = match group.split('.').next().unwrap_or_default() {
+        "" => "api.core",
+        "apiextensions" => "apiextensions-apiserver.pkg.apis.apiextensions",
+        first => return format!("io.k8s.api.{first}.v1.{kind}"),
+    };
+    format!("io.k8s.{package}.v1.{kind}")
 }
 
 fn replica_paths() -> ScalePaths {

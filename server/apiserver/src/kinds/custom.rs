@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{
-    Resource, ScalePaths, StorageKey, Strategy, Subresources,
+    NameRule, Resource, Rule, ScalePaths, StorageKey, Strategy, Subresources,
     access::{flag, items, text},
     strategy,
 };
@@ -13,34 +13,34 @@ use crate::schema::Schema;
 
 /// One version of a custom kind: its schema, columns and selectable fields.
 #[derive(Clone, Debug)]
-pub struct CustomVersion {
+pub(crate) struct CustomVersion {
     /// The parsed schema.
-    pub schema: Schema,
+    pub(crate) schema: Schema,
     /// The schema as the definition has it, for publishing.
-    pub document: Value,
+    pub(crate) document: Value,
     /// The columns that tables show besides the name.
-    pub columns: Vec<Column>,
+    pub(crate) columns: Vec<Column>,
     /// JSON paths (`.spec.color`) that field selectors may name.
-    pub selectable: Vec<String>,
+    pub(crate) selectable: Vec<String>,
     /// The `apiVersion` under which objects are stored.
-    pub stored_api_version: String,
+    pub(crate) stored_api_version: String,
 }
 
 /// A printer column of a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
+pub(crate) struct Column {
     /// The heading.
-    pub name: String,
+    pub(crate) name: String,
     /// `integer`, `number`, `string`, `boolean` or `date`.
-    pub kind: String,
+    pub(crate) kind: String,
     /// A format beside the type, or empty.
-    pub format: String,
+    pub(crate) format: String,
     /// What the column says, or empty.
-    pub description: String,
+    pub(crate) description: String,
     /// 0 is always shown, more only in wide output.
-    pub priority: i64,
+    pub(crate) priority: i64,
     /// Where the value is.
-    pub json_path: String,
+    pub(crate) json_path: String,
 }
 
 impl CustomVersion {
@@ -76,7 +76,7 @@ pub(super) fn resources(definition: &Value) -> Vec<Resource> {
 }
 
 /// Whether a definition's kinds are served.
-pub fn is_established(definition: &Value) -> bool {
+pub(crate) fn is_established(definition: &Value) -> bool {
     items(definition, "/status/conditions")
         .iter()
         .any(|one| text(one, "/type") == "Established" && text(one, "/status") == "True")
@@ -106,6 +106,8 @@ fn resource(definition: &Value, version: &Value, stored: &str) -> Resource {
         verbs: VERBS,
         storage: StorageKey { group: group.clone(), plural: plural.clone() },
         terminating: definition.pointer("/metadata/deletionTimestamp").is_some(),
+        names: NameRule::Subdomain,
+        rules: &[Rule::Generation, Rule::PutNeedsVersion],
         strategy: Strategy::Custom(Arc::new(custom_version(version, &format!("{group}/{stored}")))),
         group,
         plural,

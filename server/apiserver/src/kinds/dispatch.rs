@@ -10,6 +10,7 @@ use super::{
 };
 use crate::field::FieldError;
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds have nothing of their own")]
 impl BuiltIn {
     pub(super) fn default(self, object: &mut Value) {
         match self {
@@ -23,19 +24,7 @@ impl BuiltIn {
             }
             Self::PersistentVolume | Self::PersistentVolumeClaim => volume::default(self, object),
             Self::CustomResourceDefinition => definition::default(object),
-            Self::ConfigMap
-            | Self::CoreEvent
-            | Self::Event
-            | Self::ServiceAccount
-            | Self::PodDisruptionBudget
-            | Self::Lease
-            | Self::CertificateSigningRequest
-            | Self::ClusterRoleBinding
-            | Self::ClusterRole
-            | Self::RoleBinding
-            | Self::Role
-            | Self::CsiNode
-            | Self::VolumeAttachment => {}
+            _ => {}
         }
     }
 
@@ -52,18 +41,7 @@ impl BuiltIn {
                 workload::prepare_create(self, object);
             }
             Self::VolumeAttachment => set(object, "status", json!({ "attached": false })),
-            Self::ConfigMap
-            | Self::CoreEvent
-            | Self::Event
-            | Self::Secret
-            | Self::ServiceAccount
-            | Self::Service
-            | Self::Lease
-            | Self::ClusterRoleBinding
-            | Self::ClusterRole
-            | Self::RoleBinding
-            | Self::Role
-            | Self::CsiNode => {}
+            _ => {}
         }
     }
 
@@ -73,27 +51,7 @@ impl BuiltIn {
             Self::Namespace => namespace::prepare_update(new, old, part),
             Self::CertificateSigningRequest => certificate::prepare_update(new, old, part),
             Self::CustomResourceDefinition => definition::prepare_update(new, part),
-            Self::Secret
-            | Self::ConfigMap
-            | Self::CoreEvent
-            | Self::Event
-            | Self::Node
-            | Self::PersistentVolumeClaim
-            | Self::PersistentVolume
-            | Self::ServiceAccount
-            | Self::Service
-            | Self::DaemonSet
-            | Self::Deployment
-            | Self::ReplicaSet
-            | Self::StatefulSet
-            | Self::PodDisruptionBudget
-            | Self::Lease
-            | Self::ClusterRoleBinding
-            | Self::ClusterRole
-            | Self::RoleBinding
-            | Self::Role
-            | Self::CsiNode
-            | Self::VolumeAttachment => {}
+            _ => {}
         }
     }
 
@@ -112,16 +70,7 @@ impl BuiltIn {
                 workload::validate(object)
             }
             Self::CustomResourceDefinition => definition::validate(object),
-            Self::Namespace
-            | Self::PersistentVolumeClaim
-            | Self::PersistentVolume
-            | Self::ServiceAccount
-            | Self::ClusterRoleBinding
-            | Self::ClusterRole
-            | Self::RoleBinding
-            | Self::Role
-            | Self::CsiNode
-            | Self::VolumeAttachment => Vec::new(),
+            _ => Vec::new(),
         }
     }
 
@@ -160,19 +109,7 @@ impl BuiltIn {
             }
             Self::CustomResourceDefinition => definition::validate_update(new, old),
             Self::CoreEvent | Self::Event => event::validate_update(self, new, old),
-            Self::Namespace
-            | Self::PersistentVolumeClaim
-            | Self::PersistentVolume
-            | Self::ServiceAccount
-            | Self::Service
-            | Self::PodDisruptionBudget
-            | Self::Lease
-            | Self::ClusterRoleBinding
-            | Self::ClusterRole
-            | Self::RoleBinding
-            | Self::Role
-            | Self::CsiNode
-            | Self::VolumeAttachment => Vec::new(),
+            _ => Vec::new(),
         });
         errors
     }
@@ -204,22 +141,7 @@ impl BuiltIn {
                 add("source", event::source(object));
             }
             Self::Event => texts(event::FIELD_LABELS),
-            Self::ConfigMap
-            | Self::PersistentVolumeClaim
-            | Self::PersistentVolume
-            | Self::ServiceAccount
-            | Self::DaemonSet
-            | Self::Deployment
-            | Self::StatefulSet
-            | Self::PodDisruptionBudget
-            | Self::Lease
-            | Self::ClusterRoleBinding
-            | Self::ClusterRole
-            | Self::RoleBinding
-            | Self::Role
-            | Self::CsiNode
-            | Self::VolumeAttachment
-            | Self::CustomResourceDefinition => {}
+            _ => {}
         }
     }
 }

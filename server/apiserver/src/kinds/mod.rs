@@ -10,20 +10,20 @@
 
 pub(crate) mod access;
 mod budget;
-pub mod builtin;
+pub(crate) mod builtin;
 pub(crate) mod certificate;
 mod config;
-pub mod custom;
+pub(crate) mod custom;
 mod definition;
 mod dispatch;
 pub(crate) mod event;
 mod lease;
-pub mod names;
+pub(crate) mod names;
 mod namespace;
 pub(crate) mod node;
 mod pod;
-pub mod quantity;
-pub mod registry;
+pub(crate) mod quantity;
+pub(crate) mod registry;
 mod service;
 mod strategy;
 mod volume;
@@ -33,35 +33,27 @@ use std::{fmt, sync::Arc};
 
 use serde_json::Value;
 
-pub use self::{
-    builtin::BuiltIn, custom::CustomVersion, names::NameRule, registry::Registry,
+pub(crate) use self::{
+    builtin::{BuiltIn, type_name},
+    custom::CustomVersion,
+    names::NameRule,
+    registry::Registry,
     strategy::Strategy,
 };
-use crate::field::FieldError;
-
-/// A group, version and kind, as it stands in an object's `apiVersion` and `kind`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct GroupVersionKind {
-    /// The API group; empty for the core group.
-    pub group: String,
-    /// The version.
-    pub version: String,
-    /// The kind.
-    pub kind: String,
-}
+use crate::{field::FieldError, schema::catalogue};
 
 /// Where objects of a resource lie in the store. Resources that share it are the same objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StorageKey {
+pub(crate) struct StorageKey {
     /// The API group; empty for the core group.
-    pub group: String,
+    pub(crate) group: String,
     /// The plural name.
-    pub plural: String,
+    pub(crate) plural: String,
 }
 
 /// A part of an object, or an action on it, with an address of its own below the object's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Subresource {
+pub(crate) enum Subresource {
     /// `/status`: only the status moves.
     Status,
     /// `/scale`: an autoscaling/v1 Scale made of the paths of [`ScalePaths`].
@@ -79,8 +71,39 @@ pub enum Subresource {
 }
 
 impl Subresource {
+    /// All of them, in the order in which discovery names those of one kind.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Binding,
+        Self::Eviction,
+        Self::Finalize,
+        Self::Approval,
+        Self::Status,
+        Self::Scale,
+        Self::Token,
+    ];
+
+    /// Group and kind (in version v1) of what is sent there, if it is not the kind of the object.
+    pub(crate) const fn foreign_kind(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Scale => Some(("autoscaling", "Scale")),
+            Self::Eviction => Some(("policy", "Eviction")),
+            Self::Binding => Some(("", "Binding")),
+            Self::Token => Some(("authentication.k8s.io", "TokenRequest")),
+            Self::Status | Self::Finalize | Self::Approval => None,
+        }
+    }
+
+    /// What can be done there.
+    pub(crate) const fn verbs(self) -> &'static [&'static str] {
+        match self {
+            Self::Status | Self::Approval | Self::Scale => &["get", "patch", "update"],
+            Self::Finalize => &["update"],
+            Self::Eviction | Self::Binding | Self::Token => &["create"],
+        }
+    }
+
     /// The last segment of the address.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Status => "status",
             Self::Scale => "scale",
@@ -95,46 +118,43 @@ impl Subresource {
 
 /// Where a Scale finds its numbers: JSON paths below the object, such as `.spec.replicas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScalePaths {
+pub(crate) struct ScalePaths {
     /// The wanted replicas.
-    pub spec_replicas: String,
+    pub(crate) spec_replicas: String,
     /// The replicas there are.
-    pub status_replicas: String,
+    pub(crate) status_replicas: String,
     /// The serialised label selector, if the kind has one.
-    pub label_selector: Option<String>,
+    pub(crate) label_selector: Option<String>,
 }
 
 /// The subresources of a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Subresources {
+pub(crate) struct Subresources {
     /// `/status` is served, and the main address ignores the status.
-    pub status: bool,
+    pub(crate) status: bool,
     /// `/scale` is served.
-    pub scale: Option<ScalePaths>,
+    pub(crate) scale: Option<ScalePaths>,
     /// Those that only built-in kinds have.
-    pub others: &'static [Subresource],
+    pub(crate) others: &'static [Subresource],
 }
 
 impl Subresources {
     /// Whether `wanted` is served.
-    pub fn has(&self, wanted: Subresource) -> bool {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the others stand in a list")]
+    pub(crate) fn has(&self, wanted: Subresource) -> bool {
         match wanted {
             Subresource::Status => self.status,
             Subresource::Scale => self.scale.is_some(),
-            Subresource::Eviction
-            | Subresource::Binding
-            | Subresource::Token
-            | Subresource::Finalize
-            | Subresource::Approval => self.others.contains(&wanted),
+            _ => self.others.contains(&wanted),
         }
     }
 }
 
 /// A field of the sent object that the schema does not know; it is not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownField {
+pub(crate) struct UnknownField {
     /// Its path, `spec.nope`.
-    pub path: String,
+    pub(crate) path: String,
 }
 
 /// Unknown fields of one object that are told, as many as Kubernetes tells.
@@ -159,51 +179,71 @@ impl fmt::Display for UnknownField {
 /// A field of the sent object has a type that the kind cannot hold: 400, not 422.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("json: cannot unmarshal {found} into field {path} of type {wanted}")]
-pub struct DecodeError {
+pub(crate) struct DecodeError {
     /// The field's path, beginning with the kind.
-    pub path: String,
+    pub(crate) path: String,
     /// The JSON type that was sent.
-    pub found: &'static str,
+    pub(crate) found: &'static str,
     /// What the field holds.
-    pub wanted: String,
+    pub(crate) wanted: String,
+}
+
+/// What the request handlers do with some kinds and not with others, as Kubernetes has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// Objects carry `metadata.generation`.
+    Generation,
+    /// The metadata of a changed object is checked as if it were new, besides what is checked of
+    /// every change: each check that fails is told.
+    RechecksMetadata,
+    /// A deletion that is done answers with the object.
+    ShownWhenDeleted,
+    /// A PUT may create.
+    PutCreates,
+    /// A PUT must name the version that it is meant for.
+    PutNeedsVersion,
 }
 
 /// One kind in one version, as it is served.
 #[derive(Clone, Debug)]
-pub struct Resource {
+pub(crate) struct Resource {
     /// The API group; empty for the core group.
-    pub group: String,
+    pub(crate) group: String,
     /// The version.
-    pub version: String,
+    pub(crate) version: String,
     /// The kind.
-    pub kind: String,
+    pub(crate) kind: String,
     /// The kind of its lists.
-    pub list_kind: String,
+    pub(crate) list_kind: String,
     /// The plural name: the address.
-    pub plural: String,
+    pub(crate) plural: String,
     /// The singular name.
-    pub singular: String,
+    pub(crate) singular: String,
     /// Short names for command lines.
-    pub short_names: Vec<String>,
+    pub(crate) short_names: Vec<String>,
     /// Groups of kinds this one belongs to, such as `all`.
-    pub categories: Vec<String>,
+    pub(crate) categories: Vec<String>,
     /// Whether objects live in namespaces.
-    pub namespaced: bool,
+    pub(crate) namespaced: bool,
     /// What lies below an object's address.
-    pub subresources: Subresources,
+    pub(crate) subresources: Subresources,
     /// The verbs of the main address, in the order discovery shows them.
-    pub verbs: &'static [&'static str],
+    pub(crate) verbs: &'static [&'static str],
     /// Where the objects lie.
-    pub storage: StorageKey,
+    pub(crate) storage: StorageKey,
     /// The definition is being deleted: what is there can be read and deleted, nothing be created.
-    pub terminating: bool,
+    pub(crate) terminating: bool,
+    /// What names of objects must look like.
+    pub(crate) names: NameRule,
+    /// The rules that hold for it.
+    pub(crate) rules: &'static [Rule],
     /// What differs by kind.
-    pub strategy: Strategy,
+    pub(crate) strategy: Strategy,
 }
 
 impl Resource {
     /// `v1` or `group/version`.
-    pub fn api_version(&self) -> String {
+    pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.clone()
         } else {
@@ -211,17 +251,8 @@ impl Resource {
         }
     }
 
-    /// Group, version and kind.
-    pub fn gvk(&self) -> GroupVersionKind {
-        GroupVersionKind {
-            group: self.group.clone(),
-            version: self.version.clone(),
-            kind: self.kind.clone(),
-        }
-    }
-
     /// `plural` or `plural.group`, as messages name a resource.
-    pub fn qualified_plural(&self) -> String {
+    pub(crate) fn qualified_plural(&self) -> String {
         if self.group.is_empty() {
             self.plural.clone()
         } else {
@@ -230,7 +261,7 @@ impl Resource {
     }
 
     /// `Kind` or `Kind.group`, as validation messages name a kind.
-    pub fn qualified_kind(&self) -> String {
+    pub(crate) fn qualified_kind(&self) -> String {
         if self.group.is_empty() {
             self.kind.clone()
         } else {
@@ -239,7 +270,7 @@ impl Resource {
     }
 
     /// Whether a definition made it, and not this program.
-    pub fn is_custom(&self) -> bool {
+    pub(crate) fn is_custom(&self) -> bool {
         matches!(self.strategy, Strategy::Custom(_))
     }
 
@@ -248,29 +279,51 @@ impl Resource {
     ///
     /// # Errors
     /// A field of a built-in kind, or of `metadata`, holds a value of the wrong type (400).
-    pub fn decode(&self, object: &mut Value) -> Result<Vec<UnknownField>, DecodeError> {
-        self.strategy.decode(object)
+    pub(crate) fn decode(&self, object: &mut Value) -> Result<Vec<UnknownField>, DecodeError> {
+        match &self.strategy {
+            Strategy::BuiltIn(kind) => catalogue::decode(*kind, object),
+            Strategy::Custom(version) => version.schema.prune(object),
+        }
     }
 
     /// Fills in defaults. Call it on every write, and on reads of custom objects.
-    pub fn default(&self, object: &mut Value) {
-        self.strategy.default(object);
+    pub(crate) fn default(&self, object: &mut Value) {
+        match &self.strategy {
+            Strategy::BuiltIn(kind) => kind.default(object),
+            Strategy::Custom(version) => version.schema.default(object),
+        }
     }
 
     /// Sets and clears the fields that the server owns on create. The name must be known by now.
-    pub fn prepare_create(&self, object: &mut Value) {
-        self.strategy.prepare_create(object, self.subresources.status);
+    pub(crate) fn prepare_create(&self, object: &mut Value) {
+        match &self.strategy {
+            Strategy::BuiltIn(kind) => kind.prepare_create(object),
+            Strategy::Custom(_) if self.subresources.status => access::remove(object, "status"),
+            Strategy::Custom(_) => {}
+        }
     }
 
     /// Sets and clears the fields that the server owns on update: the status is kept on the main
-    /// address, all but the status on `/status` (and, for custom objects, the metadata as well).
-    pub fn prepare_update(&self, new: &mut Value, old: &Value, part: Option<Subresource>) {
-        self.strategy.prepare_update(new, old, part, self.subresources.status);
+    /// address, all but the status on `/status` (and, for custom objects and definitions, the
+    /// metadata as well).
+    pub(crate) fn prepare_update(&self, new: &mut Value, old: &Value, part: Option<Subresource>) {
+        let definition = self.built_in() == Some(BuiltIn::CustomResourceDefinition);
+        match part {
+            None if self.subresources.status => access::keep(new, old, "status"),
+            Some(Subresource::Status) if self.is_custom() || definition => {
+                strategy::keep_all_but_status(new, old);
+            }
+            Some(Subresource::Status) => strategy::keep_body_but_status(new, old),
+            _ => {}
+        }
+        if let Some(kind) = self.built_in() {
+            kind.prepare_update(new, old, part);
+        }
     }
 
     /// Brings an object of this version into the form it is stored in: custom objects get the
     /// `apiVersion` of the storage version, events their core form.
-    pub fn to_stored(&self, object: &mut Value) {
+    pub(crate) fn to_stored(&self, object: &mut Value) {
         match &self.strategy {
             Strategy::Custom(version) => {
                 access::set(object, "apiVersion", version.stored_api_version.clone());
@@ -283,7 +336,7 @@ impl Resource {
     /// Brings a stored object into this version. Custom objects are pruned and defaulted by the
     /// schema of now, which may be newer than the object.
     #[expect(clippy::wrong_self_convention, reason = "the object is turned, not the resource")]
-    pub fn from_stored(&self, object: &mut Value) {
+    pub(crate) fn from_stored(&self, object: &mut Value) {
         match &self.strategy {
             Strategy::Custom(version) => {
                 access::set(object, "apiVersion", self.api_version());
@@ -298,64 +351,72 @@ impl Resource {
     }
 
     /// What is wrong with a new object, apart from its metadata.
-    pub fn validate_create(&self, object: &Value) -> Vec<FieldError> {
-        self.strategy.validate_create(object)
+    pub(crate) fn validate_create(&self, object: &Value) -> Vec<FieldError> {
+        match &self.strategy {
+            Strategy::BuiltIn(kind) => kind.validate(object),
+            Strategy::Custom(version) => version.schema.validate(object),
+        }
     }
 
     /// What is wrong with a change, apart from its metadata.
-    pub fn validate_update(
+    pub(crate) fn validate_update(
         &self,
         new: &Value,
         old: &Value,
         part: Option<Subresource>,
     ) -> Vec<FieldError> {
-        self.strategy.validate_update(new, old, part)
-    }
-
-    /// Whether Kubernetes checks the metadata of a changed object of this kind as if it were new,
-    /// besides what it checks of every change: each check that fails is told.
-    pub fn rechecks_metadata(&self) -> bool {
-        match self.strategy {
-            Strategy::BuiltIn(kind) => kind.rechecks_metadata(),
-            Strategy::Custom(_) => false,
+        match &self.strategy {
+            Strategy::BuiltIn(kind) => kind.validate_update(new, old, part),
+            Strategy::Custom(version) if part == Some(Subresource::Status) => {
+                version.schema.validate_status_change(new, old)
+            }
+            Strategy::Custom(version) => version.schema.validate_change(new, old),
         }
     }
 
-    /// Whether objects carry `metadata.generation`.
-    pub fn has_generation(&self) -> bool {
-        self.strategy.has_generation()
+    /// Whether a rule holds for the kind.
+    pub(crate) fn has(&self, rule: Rule) -> bool {
+        self.rules.contains(&rule)
+    }
+
+    /// The built-in kind that it is, if it is one.
+    pub(crate) fn built_in(&self) -> Option<BuiltIn> {
+        match self.strategy {
+            Strategy::BuiltIn(kind) => Some(kind),
+            Strategy::Custom(_) => None,
+        }
     }
 
     /// Whether the change from `old` to `new` raises the generation: for most kinds, any change
     /// outside `metadata` and `status`.
-    pub fn raises_generation(&self, new: &Value, old: &Value) -> bool {
-        self.has_generation() && strategy::body_differs(new, old, self.subresources.status)
+    pub(crate) fn raises_generation(&self, new: &Value, old: &Value) -> bool {
+        self.has(Rule::Generation) && strategy::body_differs(new, old, self.subresources.status)
     }
 
     /// The labels that a field selector may name, with this object's values.
-    pub fn field_labels(&self, object: &Value) -> Vec<(String, String)> {
+    pub(crate) fn field_labels(&self, object: &Value) -> Vec<(String, String)> {
         let mut labels =
             vec![("metadata.name".to_owned(), access::text(object, "/metadata/name").to_owned())];
         if self.namespaced || !self.is_custom() {
             let namespace = access::text(object, "/metadata/namespace").to_owned();
             labels.push(("metadata.namespace".to_owned(), namespace));
         }
-        self.strategy.field_labels(object, &mut labels);
+        match &self.strategy {
+            Strategy::BuiltIn(kind) => kind.field_labels(object, |name, value| {
+                labels.push((name.to_owned(), value));
+            }),
+            Strategy::Custom(version) => labels.extend(version.selectable_values(object)),
+        }
         labels
     }
 
     /// Whether a field selector may name `label`.
-    pub fn supports_field_label(&self, label: &str) -> bool {
+    pub(crate) fn supports_field_label(&self, label: &str) -> bool {
         self.field_labels(&Value::Null).iter().any(|(name, _)| name == label)
     }
 
-    /// What names of objects must look like.
-    pub fn name_rule(&self) -> NameRule {
-        self.strategy.name_rule()
-    }
-
     /// The custom version behind it, if a definition made it.
-    pub fn custom(&self) -> Option<&Arc<CustomVersion>> {
+    pub(crate) fn custom(&self) -> Option<&Arc<CustomVersion>> {
         match &self.strategy {
             Strategy::Custom(version) => Some(version),
             Strategy::BuiltIn(_) => None,

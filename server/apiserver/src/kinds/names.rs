@@ -2,7 +2,7 @@
 
 /// How the name of an object is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NameRule {
+pub(crate) enum NameRule {
     /// An RFC 1123 subdomain: dots allowed, at most 253 characters.
     Subdomain,
     /// An RFC 1123 label: no dots, at most 63 characters.
@@ -16,7 +16,7 @@ pub enum NameRule {
 impl NameRule {
     /// What is wrong with `name`; empty if nothing. With `prefix`, `name` is a `generateName`, to
     /// which more will be appended.
-    pub fn problems(self, name: &str, prefix: bool) -> Vec<String> {
+    pub(crate) fn problems(self, name: &str, prefix: bool) -> Vec<String> {
         let masked;
         let name = if prefix && name.len() > 1 && name.ends_with('-') {
             masked = format!("{}a", name.strip_suffix('-').unwrap_or(name));
@@ -56,7 +56,7 @@ fn is_label(name: &str) -> bool {
 }
 
 /// What is wrong with `name` as an RFC 1123 subdomain.
-pub fn subdomain(name: &str) -> Vec<String> {
+pub(crate) fn subdomain(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if name.len() > 253 {
         problems.push(too_long(253, "characters"));
@@ -68,7 +68,7 @@ pub fn subdomain(name: &str) -> Vec<String> {
 }
 
 /// What is wrong with `name` as an RFC 1123 label.
-pub fn label(name: &str) -> Vec<String> {
+pub(crate) fn label(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if name.len() > 63 {
         problems.push(too_long(63, "characters"));
@@ -80,7 +80,7 @@ pub fn label(name: &str) -> Vec<String> {
 }
 
 /// What is wrong with `name` as an RFC 1035 label.
-pub fn label_1035(name: &str) -> Vec<String> {
+pub(crate) fn label_1035(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if name.len() > 63 {
         problems.push(too_long(63, "characters"));
@@ -110,7 +110,7 @@ fn is_name_part(name: &str) -> bool {
 }
 
 /// What is wrong with `key` as a qualified name (`prefix/name`): a label or annotation key.
-pub fn qualified(key: &str) -> Vec<String> {
+pub(crate) fn qualified(key: &str) -> Vec<String> {
     let parts: Vec<&str> = key.split('/').collect();
     let (prefix, name) = match parts.as_slice() {
         [name] => (None, *name),
@@ -142,7 +142,7 @@ pub fn qualified(key: &str) -> Vec<String> {
 }
 
 /// What is wrong with `value` as the value of a label.
-pub fn label_value(value: &str) -> Vec<String> {
+pub(crate) fn label_value(value: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if value.len() > 63 {
         problems.push(too_long(63, "bytes"));
@@ -154,7 +154,7 @@ pub fn label_value(value: &str) -> Vec<String> {
 }
 
 /// What is wrong with `key` as a key of a ConfigMap or a Secret.
-pub fn config_key(key: &str) -> Vec<String> {
+pub(crate) fn config_key(key: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if key.len() > 253 {
         problems.push(too_long(253, "characters"));

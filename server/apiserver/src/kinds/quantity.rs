@@ -15,7 +15,7 @@ enum Family {
 
 /// A parsed quantity, in billionths of one. Finer amounts are rounded up.
 #[derive(Clone, Copy, Debug)]
-pub struct Quantity {
+pub(crate) struct Quantity {
     nanos: i128,
     family: Family,
 }
@@ -44,7 +44,7 @@ const DECIMAL: [(&str, i32); 10] = [
 
 impl Quantity {
     /// Parses a quantity; `None` if it is malformed or beyond any use.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let split =
             text.find(|c: char| !c.is_ascii_digit() && !"+-.".contains(c)).unwrap_or(text.len());
         let (number, suffix) = text.split_at_checked(split)?;
@@ -54,13 +54,8 @@ impl Quantity {
     }
 
     /// The amount in billionths.
-    pub const fn nanos(self) -> i128 {
+    pub(crate) const fn nanos(self) -> i128 {
         self.nanos
-    }
-
-    /// The amount in whole units, rounded up.
-    pub const fn units(self) -> i128 {
-        self.nanos.div_euclid(NANO) + if self.nanos.rem_euclid(NANO) > 0 { 1 } else { 0 }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::openapi;
 /// A snapshot of all served kinds: the built-in ones and those of the definitions it was made of.
 /// Cheap to clone; a new one is made whenever a definition changes.
 #[derive(Clone, Debug)]
-pub struct Registry {
+pub(crate) struct Registry {
     by_address: Arc<BTreeMap<Address, Arc<Resource>>>,
     documents: Arc<OnceLock<openapi::Documents>>,
 }
@@ -26,13 +26,13 @@ static BUILT_IN: LazyLock<Vec<Arc<Resource>>> =
 
 impl Registry {
     /// The built-in kinds alone.
-    pub fn built_in() -> Self {
+    pub(crate) fn built_in() -> Self {
         Self::with_definitions(std::iter::empty())
     }
 
     /// The built-in kinds, and those of all established definitions among `definitions`
     /// (CustomResourceDefinition objects as they are stored).
-    pub fn with_definitions<'a>(definitions: impl IntoIterator<Item = &'a Value>) -> Self {
+    pub(crate) fn with_definitions<'a>(definitions: impl IntoIterator<Item = &'a Value>) -> Self {
         Self::with_custom(definitions.into_iter().flat_map(Self::defined_by))
     }
 
@@ -62,28 +62,37 @@ impl Registry {
     }
 
     /// The resource at `/apis/{group}/{version}/{plural}`.
-    pub fn lookup(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+    pub(crate) fn lookup(
+        &self,
+        group: &str,
+        version: &str,
+        plural: &str,
+    ) -> Option<&Arc<Resource>> {
         self.by_address.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
 
     /// The resource that serves a kind.
-    pub fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
+    pub(crate) fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
         self.of_version(group, version).find(|resource| resource.kind == kind)
     }
 
     /// All resources, by group, version and plural.
-    pub fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
+    pub(crate) fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.by_address.values()
     }
 
     /// The resources of one group and version, by plural.
-    pub fn of_version(&self, group: &str, version: &str) -> impl Iterator<Item = &Arc<Resource>> {
+    pub(crate) fn of_version(
+        &self,
+        group: &str,
+        version: &str,
+    ) -> impl Iterator<Item = &Arc<Resource>> {
         self.resources()
             .filter(move |resource| resource.group == group && resource.version == version)
     }
 
     /// A resource of each stored set of objects: what collectors that walk all objects need.
-    pub fn stored(&self) -> BTreeMap<StorageKey, Arc<Resource>> {
+    pub(crate) fn stored(&self) -> BTreeMap<StorageKey, Arc<Resource>> {
         let mut stored = BTreeMap::new();
         for resource in self.resources() {
             stored.entry(resource.storage.clone()).or_insert_with(|| Arc::clone(resource));

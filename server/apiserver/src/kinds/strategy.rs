@@ -5,113 +5,17 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::{
-    BuiltIn, CustomVersion, DecodeError, NameRule, Subresource, UnknownField,
+    BuiltIn, CustomVersion,
     access::{keep, remove, set},
 };
-use crate::{field::FieldError, schema::catalogue};
 
 /// The behaviour of a kind.
 #[derive(Clone, Debug)]
-pub enum Strategy {
+pub(crate) enum Strategy {
     /// Compiled in.
     BuiltIn(BuiltIn),
     /// From a definition's schema.
     Custom(Arc<CustomVersion>),
-}
-
-impl Strategy {
-    pub(super) fn decode(&self, object: &mut Value) -> Result<Vec<UnknownField>, DecodeError> {
-        match self {
-            Self::BuiltIn(kind) => catalogue::decode(*kind, object),
-            Self::Custom(version) => version.schema.prune(object),
-        }
-    }
-
-    pub(super) fn default(&self, object: &mut Value) {
-        match self {
-            Self::BuiltIn(kind) => kind.default(object),
-            Self::Custom(version) => version.schema.default(object),
-        }
-    }
-
-    pub(super) fn prepare_create(&self, object: &mut Value, has_status: bool) {
-        match self {
-            Self::BuiltIn(kind) => kind.prepare_create(object),
-            Self::Custom(_) if has_status => remove(object, "status"),
-            Self::Custom(_) => {}
-        }
-    }
-
-    /// On `/status` a custom object keeps all its metadata, a built-in one takes labels,
-    /// annotations and the rest of the new metadata.
-    pub(super) fn prepare_update(
-        &self,
-        new: &mut Value,
-        old: &Value,
-        part: Option<Subresource>,
-        has_status: bool,
-    ) {
-        match (self, part) {
-            (_, None) if has_status => keep(new, old, "status"),
-            (
-                Self::Custom(_) | Self::BuiltIn(BuiltIn::CustomResourceDefinition),
-                Some(Subresource::Status),
-            ) => {
-                keep_all_but_status(new, old);
-            }
-            (Self::BuiltIn(_), Some(Subresource::Status)) => keep_body_but_status(new, old),
-            _ => {}
-        }
-        if let Self::BuiltIn(kind) = self {
-            kind.prepare_update(new, old, part);
-        }
-    }
-
-    pub(super) fn validate_create(&self, object: &Value) -> Vec<FieldError> {
-        match self {
-            Self::BuiltIn(kind) => kind.validate(object),
-            Self::Custom(version) => version.schema.validate(object),
-        }
-    }
-
-    pub(super) fn validate_update(
-        &self,
-        new: &Value,
-        old: &Value,
-        part: Option<Subresource>,
-    ) -> Vec<FieldError> {
-        match self {
-            Self::BuiltIn(kind) => kind.validate_update(new, old, part),
-            Self::Custom(version) if part == Some(Subresource::Status) => {
-                version.schema.validate_status_change(new, old)
-            }
-            Self::Custom(version) => version.schema.validate_change(new, old),
-        }
-    }
-
-    pub(super) fn has_generation(&self) -> bool {
-        match self {
-            Self::BuiltIn(kind) => kind.has_generation(),
-            Self::Custom(_) => true,
-        }
-    }
-
-    pub(super) fn field_labels(&self, object: &Value, labels: &mut Vec<(String, String)>) {
-        match self {
-            Self::BuiltIn(kind) => {
-                let add = |name: &str, value: String| labels.push((name.to_owned(), value));
-                kind.field_labels(object, add);
-            }
-            Self::Custom(version) => labels.extend(version.selectable_values(object)),
-        }
-    }
-
-    pub(super) fn name_rule(&self) -> NameRule {
-        match self {
-            Self::BuiltIn(kind) => kind.name_rule(),
-            Self::Custom(_) => NameRule::Subdomain,
-        }
-    }
 }
 
 /// Whether anything but the envelope (and, where it is apart, the status) differs.
@@ -128,7 +32,7 @@ pub(super) fn body_differs(new: &Value, old: &Value, status_apart: bool) -> bool
 
 /// Gives `new` everything of `old` but the status; of its metadata only what identifies the write
 /// and `managedFields` stay.
-fn keep_all_but_status(new: &mut Value, old: &Value) {
+pub(super) fn keep_all_but_status(new: &mut Value, old: &Value) {
     let kept = ["resourceVersion", "uid", "managedFields"].map(|name| {
         let value = new.get("metadata").and_then(|metadata| metadata.get(name)).cloned();
         (name, value)
@@ -146,7 +50,7 @@ fn keep_all_but_status(new: &mut Value, old: &Value) {
 }
 
 /// Gives `new` every top-level field of `old` but the status and the metadata.
-fn keep_body_but_status(new: &mut Value, old: &Value) {
+pub(super) fn keep_body_but_status(new: &mut Value, old: &Value) {
     let (Some(fields), Some(old_fields)) = (new.as_object_mut(), old.as_object()) else { return };
     let own = |name: &str| matches!(name, "status" | "metadata" | "apiVersion" | "kind");
     fields.retain(|name, _| own(name));

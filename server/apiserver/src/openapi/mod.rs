@@ -24,16 +24,16 @@ pub(crate) type Documents = BTreeMap<String, Arc<Document>>;
 
 /// What lies at an OpenAPI address.
 #[derive(Clone, Debug)]
-pub struct Published {
+pub(crate) struct Published {
     /// The document.
-    pub document: Arc<Document>,
+    pub(crate) document: Arc<Document>,
     /// The address names this very content by its hash: it may be cached for ever.
-    pub immutable: bool,
+    pub(crate) immutable: bool,
 }
 
 /// What is served at `path` with `query` (without the question mark): the index at `/openapi/v3`,
 /// a document below it. `None`: nothing is there (404 with an empty body).
-pub fn answer(registry: &Registry, path: &str, query: Option<&str>) -> Option<Published> {
+pub(crate) fn answer(registry: &Registry, path: &str, query: Option<&str>) -> Option<Published> {
     let rest = path.strip_prefix("/openapi/v3")?;
     let documents = registry.documents();
     if rest.is_empty() || rest == "/" {

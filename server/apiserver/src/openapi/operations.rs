@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::schemas;
-use crate::kinds::{Resource, Subresource};
+use crate::kinds::{Resource, Subresource, type_name};
 
 /// What an operation does with a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,39 +18,16 @@ enum Action {
 }
 
 impl Action {
-    const fn method(self) -> &'static str {
+    /// Its method, its name in `x-kubernetes-action`, and the verb of the operation's id.
+    const fn texts(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Self::List | Self::Get => "get",
-            Self::Create => "post",
-            Self::DeleteCollection | Self::Delete => "delete",
-            Self::Update => "put",
-            Self::Patch => "patch",
-        }
-    }
-
-    /// The name in `x-kubernetes-action`.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::List => "list",
-            Self::Get => "get",
-            Self::Create => "post",
-            Self::DeleteCollection => "deletecollection",
-            Self::Delete => "delete",
-            Self::Update => "put",
-            Self::Patch => "patch",
-        }
-    }
-
-    /// The verb of the operation's id.
-    const fn verb(self) -> &'static str {
-        match self {
-            Self::List => "list",
-            Self::Get => "read",
-            Self::Create => "create",
-            Self::DeleteCollection => "deletecollection",
-            Self::Delete => "delete",
-            Self::Update => "replace",
-            Self::Patch => "patch",
+            Self::List => ("get", "list", "list"),
+            Self::Get => ("get", "get", "read"),
+            Self::Create => ("post", "post", "create"),
+            Self::DeleteCollection => ("delete", "deletecollection", "deletecollection"),
+            Self::Delete => ("delete", "delete", "delete"),
+            Self::Update => ("put", "put", "replace"),
+            Self::Patch => ("patch", "patch", "patch"),
         }
     }
 }
@@ -87,16 +64,7 @@ pub(super) fn add_paths(paths: &mut Map<String, Value>, resource: &Resource) {
     let one = format!("{collection}/{{name}}");
     let whole = [Action::Get, Action::Update, Action::Patch, Action::Delete];
     add(paths, &one, &own, &whole);
-    let all = [
-        Subresource::Status,
-        Subresource::Scale,
-        Subresource::Eviction,
-        Subresource::Binding,
-        Subresource::Token,
-        Subresource::Finalize,
-        Subresource::Approval,
-    ];
-    for part in all.into_iter().filter(|part| resource.subresources.has(*part)) {
+    for part in Subresource::ALL.into_iter().filter(|part| resource.subresources.has(*part)) {
         let (place, actions) = part_of(resource, part);
         add(paths, &format!("{one}/{}", part.name()), &place, actions);
     }
@@ -113,34 +81,20 @@ fn place<'a>(resource: &'a Resource, suffix: &str, namespaced: bool) -> Place<'a
 }
 
 fn part_of(resource: &Resource, part: Subresource) -> (Place<'_>, &'static [Action]) {
-    const READ_WRITE: &[Action] = &[Action::Get, Action::Update, Action::Patch];
-    let foreign = |schema: &str, group: &str, kind: &str| Place {
-        resource,
-        schema: schema.to_owned(),
-        kind: (group.to_owned(), "v1".to_owned(), kind.to_owned()),
-        suffix: kind.to_owned(),
-        namespaced: resource.namespaced,
+    let place = match part.foreign_kind() {
+        None => place(resource, &camel(part.name()), resource.namespaced),
+        Some((group, kind)) => Place {
+            schema: type_name(group, kind),
+            kind: (group.to_owned(), "v1".to_owned(), kind.to_owned()),
+            ..place(resource, kind, resource.namespaced)
+        },
     };
-    match part {
-        Subresource::Status => (place(resource, "Status", resource.namespaced), READ_WRITE),
-        Subresource::Approval => (place(resource, "Approval", resource.namespaced), READ_WRITE),
-        Subresource::Finalize => {
-            (place(resource, "Finalize", resource.namespaced), &[Action::Update])
-        }
-        Subresource::Scale => {
-            (foreign("io.k8s.api.autoscaling.v1.Scale", "autoscaling", "Scale"), READ_WRITE)
-        }
-        Subresource::Eviction => {
-            (foreign("io.k8s.api.policy.v1.Eviction", "policy", "Eviction"), &[Action::Create])
-        }
-        Subresource::Binding => {
-            (foreign("io.k8s.api.core.v1.Binding", "", "Binding"), &[Action::Create])
-        }
-        Subresource::Token => {
-            let schema = "io.k8s.api.authentication.v1.TokenRequest";
-            (foreign(schema, "authentication.k8s.io", "TokenRequest"), &[Action::Create])
-        }
-    }
+    let actions: &[Action] = match part.verbs() {
+        ["create"] => &[Action::Create],
+        ["update"] => &[Action::Update],
+        _ => &[Action::Get, Action::Update, Action::Patch],
+    };
+    (place, actions)
 }
 
 fn add(paths: &mut Map<String, Value>, path: &str, place: &Place<'_>, actions: &[Action]) {
@@ -155,7 +109,7 @@ fn add(paths: &mut Map<String, Value>, path: &str, place: &Place<'_>, actions: &
         .collect();
     item.insert("parameters".to_owned(), Value::Array(shared));
     for action in actions {
-        item.insert(action.method().to_owned(), operation(place, *action));
+        item.insert(action.texts().0.to_owned(), operation(place, *action));
     }
     paths.insert(path.to_owned(), Value::Object(item));
 }
@@ -169,7 +123,7 @@ fn operation(place: &Place<'_>, action: Action) -> Value {
         Action::Create | Action::Get | Action::Update | Action::Patch => place.schema.clone(),
     };
     let scope = if place.namespaced { "Namespaced" } else { "" };
-    let (group_name, verb) = (camel(&resource.group), action.verb());
+    let (group_name, (_, name, verb)) = (camel(&resource.group), action.texts());
     let id = format!(
         "{verb}{group_name}{}{scope}{}{}",
         camel(&resource.version),
@@ -185,7 +139,7 @@ fn operation(place: &Place<'_>, action: Action) -> Value {
             "description": "OK",
             "content": { "application/json": { "schema": reference(&answered) } },
         } },
-        "x-kubernetes-action": action.name(),
+        "x-kubernetes-action": name,
         "x-kubernetes-group-version-kind": { "group": group, "version": version, "kind": kind },
     });
     if let (Some(body), Some(fields)) = (request_body(place, action), operation.as_object_mut()) {
@@ -210,6 +164,13 @@ fn reference(schema: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{schema}") })
 }
 
+/// The types of patches; custom kinds do not take the last one.
+const PATCHES: [&str; 3] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+];
+
 fn request_body(place: &Place<'_>, action: Action) -> Option<Value> {
     let content = |types: &[&str], schema: &Value| {
         let content: Map<String, Value> =
@@ -220,18 +181,10 @@ fn request_body(place: &Place<'_>, action: Action) -> Option<Value> {
         Action::Create | Action::Update => {
             (&["application/json", "application/yaml"], reference(&place.schema))
         }
-        Action::Patch if place.resource.is_custom() => (
-            &["application/json-patch+json", "application/merge-patch+json"],
-            reference(schemas::PATCH),
-        ),
-        Action::Patch => (
-            &[
-                "application/json-patch+json",
-                "application/merge-patch+json",
-                "application/strategic-merge-patch+json",
-            ],
-            reference(schemas::PATCH),
-        ),
+        Action::Patch => {
+            let known = if place.resource.is_custom() { 2 } else { 3 };
+            (PATCHES.get(..known).unwrap_or(&PATCHES), reference(schemas::PATCH))
+        }
         Action::Delete | Action::DeleteCollection => {
             (&["application/json"], reference(schemas::DELETE_OPTIONS))
         }
@@ -242,43 +195,30 @@ fn request_body(place: &Place<'_>, action: Action) -> Option<Value> {
 }
 
 fn parameters(action: Action) -> Vec<Value> {
-    let names: &[(&str, &str)] = match action {
-        Action::List => &[
-            ("allowWatchBookmarks", "boolean"),
-            ("continue", "string"),
-            ("fieldSelector", "string"),
-            ("labelSelector", "string"),
-            ("limit", "integer"),
-            ("resourceVersion", "string"),
-            ("resourceVersionMatch", "string"),
-            ("sendInitialEvents", "boolean"),
-            ("timeoutSeconds", "integer"),
-            ("watch", "boolean"),
-        ],
-        Action::Create | Action::Update => {
-            &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")]
+    let names = match action {
+        Action::List => {
+            "allowWatchBookmarks continue fieldSelector labelSelector limit resourceVersion \
+             resourceVersionMatch sendInitialEvents timeoutSeconds watch pretty"
         }
-        Action::Patch => &[
-            ("dryRun", "string"),
-            ("fieldManager", "string"),
-            ("fieldValidation", "string"),
-            ("force", "boolean"),
-        ],
-        Action::Delete => &[
-            ("dryRun", "string"),
-            ("gracePeriodSeconds", "integer"),
-            ("orphanDependents", "boolean"),
-            ("propagationPolicy", "string"),
-        ],
-        Action::DeleteCollection => &[
-            ("dryRun", "string"),
-            ("fieldSelector", "string"),
-            ("gracePeriodSeconds", "integer"),
-            ("labelSelector", "string"),
-            ("propagationPolicy", "string"),
-        ],
-        Action::Get => &[],
+        Action::Create | Action::Update => "dryRun fieldManager fieldValidation pretty",
+        Action::Patch => "dryRun fieldManager fieldValidation force pretty",
+        Action::Delete => "dryRun gracePeriodSeconds orphanDependents propagationPolicy pretty",
+        Action::DeleteCollection => {
+            "dryRun fieldSelector gracePeriodSeconds labelSelector propagationPolicy pretty"
+        }
+        Action::Get => "pretty",
     };
-    let parameter = |(name, kind): &(&str, &str)| json!({ "name": name, "in": "query", "schema": { "type": kind, "uniqueItems": true } });
-    names.iter().map(parameter).chain([parameter(&("pretty", "string"))]).collect()
+    let parameter = |name| {
+        let kind = match name {
+            "limit" | "timeoutSeconds" | "gracePeriodSeconds" => "integer",
+            "allowWatchBookmarks"
+            | "sendInitialEvents"
+            | "watch"
+            | "force"
+            | "orphanDependents" => "boolean",
+            _ => "string",
+        };
+        json!({ "name": name, "in": "query", "schema": { "type": kind, "uniqueItems": true } })
+    };
+    names.split(' ').map(parameter).collect()
 }

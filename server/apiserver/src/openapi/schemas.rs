@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    kinds::{Resource, Strategy},
+    kinds::{Resource, Strategy, Subresource, type_name},
     patch::strategic,
-    schema::catalogue::{self, definitions},
+    schema::catalogue::definitions,
 };
 
 pub(super) const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
@@ -16,18 +16,10 @@ pub(super) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
-/// Kinds of subresources, which belong to no resource of their own here.
-const EXTRA: [(&str, (&str, &str)); 4] = [
-    ("io.k8s.api.autoscaling.v1.Scale", ("autoscaling", "Scale")),
-    ("io.k8s.api.policy.v1.Eviction", ("policy", "Eviction")),
-    ("io.k8s.api.core.v1.Binding", ("", "Binding")),
-    ("io.k8s.api.authentication.v1.TokenRequest", ("authentication.k8s.io", "TokenRequest")),
-];
-
 /// The name of a resource's schema. Custom groups are turned around: `org.example.v1.Widget`.
 pub(super) fn name_of(resource: &Resource) -> String {
     match &resource.strategy {
-        Strategy::BuiltIn(kind) => catalogue::name_of(*kind).to_owned(),
+        Strategy::BuiltIn(kind) => kind.type_name(),
         Strategy::Custom(_) => {
             let mut labels: Vec<&str> = resource.group.split('.').collect();
             labels.reverse();
@@ -53,39 +45,28 @@ pub(super) fn components(resources: &[&Resource]) -> Map<String, Value> {
     let patch =
         "Patch is provided to give a concrete name and type to the request body of a patch.";
     schemas.insert(PATCH.to_owned(), json!({ "description": patch, "type": "object" }));
-    let wanted: Vec<String> = schemas.values().flat_map(references).collect();
-    let mut missing = wanted;
+    let mut missing: Vec<String> = schemas.values().flat_map(references).collect();
     missing.extend([STATUS, DELETE_OPTIONS, OBJECT_META].map(str::to_owned));
-    missing.extend(
-        EXTRA
-            .iter()
-            .filter(|(_, (_, kind))| used(resources, kind))
-            .map(|(name, _)| (*name).to_owned()),
-    );
+    let extra: BTreeMap<String, (&str, &str, Subresource)> = Subresource::ALL
+        .into_iter()
+        .filter_map(|part| part.foreign_kind().map(|kind| (part, kind)))
+        .map(|(part, (group, kind))| (type_name(group, kind), (group, kind, part)))
+        .collect();
+    let used = |part| resources.iter().any(|resource| resource.subresources.has(part));
+    missing.extend(extra.iter().filter(|(_, extra)| used(extra.2)).map(|(name, _)| name.clone()));
     while let Some(name) = missing.pop() {
         if schemas.contains_key(&name) {
             continue;
         }
         let Some(definition) = definitions().get(&name) else { continue };
         let mut schema = decorated(&name, definition);
-        if let Some((_, (group, kind))) = EXTRA.iter().find(|(extra, _)| *extra == name) {
+        if let Some((group, kind, _)) = extra.get(&name) {
             schema = with_kind(schema, gvk(group, "v1", kind));
         }
         missing.extend(references(&schema));
         schemas.insert(name, schema);
     }
     schemas.into_iter().collect()
-}
-
-fn used(resources: &[&Resource], kind: &str) -> bool {
-    resources.iter().any(|resource| match kind {
-        "Scale" => resource.subresources.scale.is_some(),
-        _ => resource
-            .subresources
-            .others
-            .iter()
-            .any(|part| kind.to_lowercase().starts_with(part.name())),
-    })
 }
 
 fn gvk(group: &str, version: &str, kind: &str) -> Value {
@@ -102,8 +83,8 @@ fn with_kind(mut schema: Value, kind: Value) -> Value {
 fn schema_of(resource: &Resource) -> Value {
     match &resource.strategy {
         Strategy::BuiltIn(kind) => {
-            let name = catalogue::name_of(*kind);
-            definitions().get(name).map(|one| decorated(name, one)).unwrap_or_default()
+            let name = kind.type_name();
+            definitions().get(&name).map(|one| decorated(&name, one)).unwrap_or_default()
         }
         Strategy::Custom(version) => custom(&version.document),
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// One step of a patch, as it is sent. `op` stays text: an unknown one is found when it is applied.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Operation {
+pub(crate) struct Operation {
     op: String,
     path: String,
     #[serde(default)]
@@ -38,7 +38,7 @@ const WORK_LIMIT: usize = 50_000_000;
 
 /// Why a patch cannot be applied. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PatchError {
+pub(crate) enum PatchError {
     /// A `test` did not hold.
     #[error("testing path {path} failed")]
     TestFailed {
@@ -86,7 +86,7 @@ pub enum PatchError {
 
 impl PatchError {
     /// Whether the patch itself is beyond what is done for anybody, whatever the object is.
-    pub const fn is_beyond_limits(&self) -> bool {
+    pub(crate) const fn is_beyond_limits(&self) -> bool {
         match self {
             Self::CopiesTooLarge
             | Self::PointerTooLong { .. }
@@ -103,7 +103,7 @@ impl PatchError {
 ///
 /// # Errors
 /// The first operation that cannot be applied.
-pub fn apply(document: &mut Value, operations: &[Operation]) -> Result<(), PatchError> {
+pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> Result<(), PatchError> {
     let mut result = document.clone();
     let mut budget = Budget { operation: 0, room: COPIES_LIMIT, work: WORK_LIMIT };
     for (at, operation) in operations.iter().enumerate() {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 /// Applies `patch` to `target`: objects are merged, `null` removes, anything else replaces. Calls itself once
 /// for each level of the patch, which are bounded where it was read; what comes out is as deep as the deeper
 /// of the two.
-pub fn merge(target: &mut Value, patch: &Value) {
+pub(crate) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
         *target = patch.clone();
         return;

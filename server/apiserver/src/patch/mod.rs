@@ -1,7 +1,7 @@
 //! The kinds of patches: JSON patch, JSON merge patch, strategic merge patch.
 
-pub mod json;
+pub(crate) mod json;
 mod merge;
-pub mod strategic;
+pub(crate) mod strategic;
 
-pub use merge::merge;
+pub(crate) use merge::merge;

@@ -11,7 +11,7 @@ use super::{
     Api, Named, Target,
     admission::Admission,
     body,
-    delete::{Deleted, answers_with_object},
+    delete::Deleted,
     delete_options::DeleteOptions,
     eviction::Eviction,
     form::{Shaper, include},
@@ -30,7 +30,7 @@ use super::{
 use crate::{
     auth::Identity,
     field::FieldError,
-    kinds::{Resource, Subresource},
+    kinds::{Resource, Rule, Subresource},
     status::{Answer, Status},
 };
 
@@ -227,7 +227,7 @@ impl Call<'_> {
     }
 
     fn creates_by_put(&self) -> bool {
-        self.target.part.is_none() && write::created_by_put(&self.target.resource)
+        self.target.part.is_none() && self.target.resource.has(Rule::PutCreates)
     }
 
     async fn patch(&mut self) -> Answer<Response<Body>> {
@@ -257,7 +257,7 @@ impl Call<'_> {
                 self.object(StatusCode::ACCEPTED, object)
             }
             Deleted::Waiting(object) => self.object(StatusCode::OK, object),
-            Deleted::Gone(object) if answers_with_object(resource) => {
+            Deleted::Gone(object) if resource.has(Rule::ShownWhenDeleted) => {
                 self.object(StatusCode::OK, object)
             }
             Deleted::Gone(object) => {

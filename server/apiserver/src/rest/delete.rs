@@ -229,22 +229,6 @@ fn wanted_finalizers<'a>(
     if same { finalizers } else { wanted }
 }
 
-/// Whether a deletion that is done answers with the object, as some kinds do.
-pub(crate) fn answers_with_object(resource: &Resource) -> bool {
-    [
-        BuiltIn::Pod,
-        BuiltIn::Namespace,
-        BuiltIn::ServiceAccount,
-        BuiltIn::Service,
-        BuiltIn::PersistentVolume,
-        BuiltIn::PersistentVolumeClaim,
-        BuiltIn::CsiNode,
-        BuiltIn::VolumeAttachment,
-    ]
-    .iter()
-    .any(|kind| is(resource, *kind))
-}
-
 impl Api {
     /// Deletes an object, or begins to.
     ///

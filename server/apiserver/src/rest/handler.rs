@@ -25,7 +25,7 @@ const DISCARD: usize = 8 * LIMIT;
 
 impl Api {
     /// Answers a request. Who asks was found, and whether they may was checked, before.
-    pub async fn handle(&self, request: Request<Body>) -> Response<Body> {
+    pub(crate) async fn handle(&self, request: Request<Body>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let query = Query::parse(head.uri.query().unwrap_or_default());
         let mut warnings = Vec::new();

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     field::{self, FieldError, FieldErrorKind, child},
-    kinds::{BuiltIn, Resource, names},
+    kinds::{BuiltIn, Resource, Rule, names},
 };
 
 /// What all annotations of an object may hold together, in bytes.
@@ -110,7 +110,7 @@ pub(crate) fn fill_new(resource: &Resource, object: &mut Value, birth: Birth<'_>
     }
     metadata.insert("uid".to_owned(), birth.uid.into());
     metadata.insert("creationTimestamp".to_owned(), time(birth.now));
-    if resource.has_generation() {
+    if resource.has(Rule::Generation) {
         metadata.insert("generation".to_owned(), 1.into());
     }
 }
@@ -195,7 +195,7 @@ pub(crate) fn raise_generation(resource: &Resource, new: &mut Value, old: &Value
 /// What is wrong with a new object's metadata.
 pub(crate) fn validate_new(resource: &Resource, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let rule = resource.name_rule();
+    let rule = resource.names;
     let prefix = meta_text(object, "generateName");
     if !prefix.is_empty() {
         for problem in rule.problems(prefix, true) {

@@ -29,7 +29,7 @@ mod listing;
 mod metadata;
 mod negotiate;
 mod patching;
-pub mod path;
+pub(crate) mod path;
 pub(crate) mod protobuf;
 mod query;
 mod resolve;
@@ -49,17 +49,17 @@ use std::sync::Arc;
 use lines::Lines;
 pub(crate) use query::Query;
 pub(crate) use respond::Streamed;
-pub use served::Served;
+pub(crate) use served::Served;
 
 use crate::{
     auth::Quota,
     context::Context,
-    kinds::{BuiltIn, Registry, Resource, Strategy, Subresource},
+    kinds::{BuiltIn, Registry, Resource, Subresource},
 };
 
 /// The request handlers. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Api {
+pub(crate) struct Api {
     context: Context,
     served: Served,
     lines: Lines,
@@ -72,7 +72,7 @@ pub(crate) struct Named(pub(crate) String);
 
 impl Api {
     /// Handlers over a store and a clock.
-    pub fn new(context: &Context) -> Self {
+    pub(crate) fn new(context: &Context) -> Self {
         Self {
             context: context.clone(),
             served: Served::new(context.store.clone()),
@@ -82,22 +82,13 @@ impl Api {
     }
 
     /// The kinds that are served now.
-    pub fn registry(&self) -> Registry {
+    pub(crate) fn registry(&self) -> Registry {
         self.served.registry()
     }
 
     fn now(&self) -> jiff::Timestamp {
         (self.context.clock)()
     }
-}
-
-/// The handlers as an axum router, to be put behind authentication.
-pub fn router(context: &Context) -> axum::Router {
-    let api = Api::new(context);
-    axum::Router::new().fallback(move |request: http::Request<axum::body::Body>| {
-        let api = api.clone();
-        async move { api.handle(request).await }
-    })
 }
 
 /// An object or a collection, as an address names it.
@@ -127,5 +118,5 @@ impl Target {
 
 /// Whether a resource is this built-in kind.
 fn is(resource: &Resource, kind: BuiltIn) -> bool {
-    matches!(&resource.strategy, Strategy::BuiltIn(other) if *other == kind)
+    resource.built_in() == Some(kind)
 }

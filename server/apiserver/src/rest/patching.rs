@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     field::{self, FieldError},
-    kinds::{Resource, Strategy},
+    kinds::Resource,
     patch::{self, json, strategic},
     status::{Answer, Status},
 };
@@ -166,10 +166,10 @@ impl Patch {
             Self::Merge(changes) => patch::merge(&mut new, changes),
             Self::Strategic(changes) => {
                 // Custom kinds, which have none, were refused with the content type.
-                let Strategy::BuiltIn(kind) = &resource.strategy else {
+                let Some(kind) = resource.built_in() else {
                     return Err(Status::unprocessable());
                 };
-                strategic::apply(*kind, &mut new, changes).map_err(|error| {
+                strategic::apply(kind, &mut new, changes).map_err(|error| {
                     if error.is_bad_request() {
                         Status::bad_request(error.to_string())
                     } else {

@@ -4,23 +4,23 @@ use percent_encoding::percent_decode_str;
 
 /// An address below `/api` or `/apis` that names a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ResourcePath {
+pub(crate) struct ResourcePath {
     /// The API group; empty for the core group.
-    pub group: String,
+    pub(crate) group: String,
     /// The version.
-    pub version: String,
+    pub(crate) version: String,
     /// The namespace; empty if the address names none.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// The plural name.
-    pub plural: String,
+    pub(crate) plural: String,
     /// The object's name; none for a collection.
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
     /// What lies below the object.
-    pub subresource: Option<String>,
+    pub(crate) subresource: Option<String>,
 }
 
 /// Reads a request path; none if it is not the address of a resource.
-pub fn parse(path: &str) -> Option<ResourcePath> {
+pub(crate) fn parse(path: &str) -> Option<ResourcePath> {
     let segments = segments(path)?;
     let mut rest = segments.iter().map(String::as_str);
     let group = match rest.next()? {

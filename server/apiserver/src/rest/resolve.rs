@@ -10,17 +10,6 @@ use crate::{
     status::{Answer, Status},
 };
 
-/// All subresources, to find one by its name.
-const PARTS: [Subresource; 7] = [
-    Subresource::Status,
-    Subresource::Scale,
-    Subresource::Eviction,
-    Subresource::Binding,
-    Subresource::Token,
-    Subresource::Finalize,
-    Subresource::Approval,
-];
-
 /// Why there is no target.
 pub(crate) enum Missing {
     /// Nothing at all is at this address.
@@ -74,7 +63,7 @@ pub(crate) fn resolve(
 }
 
 fn find_part(resource: &Resource, wanted: &str, name: &str) -> Answer<Subresource> {
-    let part = PARTS.into_iter().find(|part| part.name() == wanted);
+    let part = Subresource::ALL.into_iter().find(|part| part.name() == wanted);
     part.filter(|part| resource.subresources.has(*part)).ok_or_else(|| {
         if resource.is_custom() {
             Status::not_found(resource, name)

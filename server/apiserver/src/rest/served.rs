@@ -20,7 +20,7 @@ const PLURAL: &str = "customresourcedefinitions";
 /// finds it served. That costs a look at the definitions' revisions after any write, and reading
 /// a definition after it changed.
 #[derive(Clone)]
-pub struct Served {
+pub(crate) struct Served {
     store: Store,
     known: Arc<Mutex<Known>>,
 }
@@ -47,14 +47,14 @@ impl fmt::Debug for Served {
 
 impl Served {
     /// Serves the built-in kinds and those defined in the store.
-    pub fn new(store: Store) -> Self {
+    pub(crate) fn new(store: Store) -> Self {
         let known =
             Known { checked: 0, definitions: BTreeMap::new(), registry: Registry::built_in() };
         Self { store, known: Arc::new(Mutex::new(known)) }
     }
 
     /// The kinds that are served now.
-    pub fn registry(&self) -> Registry {
+    pub(crate) fn registry(&self) -> Registry {
         let now = self.store.revision();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.checked >= now {

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     field::{self, FieldError},
-    kinds::{BuiltIn, Resource, Strategy, Subresource},
+    kinds::{BuiltIn, Resource, Rule, Subresource},
     status::{Answer, Status},
     store::{Change, Expect, Key, WriteError},
 };
@@ -223,7 +223,7 @@ pub(crate) fn decide_update(
     // Kubernetes checks the metadata of a change twice, and both times it tells.
     let mut errors = [wrong.clone(), wrong].concat();
     // It looks at the labels and annotations once more, and again where a kind is checked whole.
-    for _ in 0..=usize::from(resource.rechecks_metadata()) {
+    for _ in 0..=usize::from(resource.has(Rule::RechecksMetadata)) {
         errors.extend(metadata::validate_maps(&new));
     }
     errors.extend(metadata::standard_finalizers(resource, &new));
@@ -264,7 +264,7 @@ fn check_version(target: &Target, new: &Value, old: &Value) -> Answer<()> {
         return Ok(());
     }
     if matches!(named, "" | "0") {
-        if target.part == Some(Subresource::Scale) || overwritable(resource) {
+        if target.part == Some(Subresource::Scale) || !resource.has(Rule::PutNeedsVersion) {
             return Ok(());
         }
         let path = "metadata.resourceVersion";
@@ -293,28 +293,6 @@ pub(crate) fn invalid_version_text(text: &str) -> String {
     format!(
         "resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: invalid syntax"
     )
-}
-
-/// Whether a PUT may leave the version out.
-fn overwritable(resource: &Resource) -> bool {
-    match &resource.strategy {
-        Strategy::Custom(_) => false,
-        Strategy::BuiltIn(kind) => !matches!(
-            kind,
-            BuiltIn::Lease
-                | BuiltIn::PodDisruptionBudget
-                | BuiltIn::CustomResourceDefinition
-                | BuiltIn::CsiNode
-                | BuiltIn::VolumeAttachment
-        ),
-    }
-}
-
-/// Whether a PUT may create.
-pub(crate) fn created_by_put(resource: &Resource) -> bool {
-    [BuiltIn::Lease, BuiltIn::CoreEvent, BuiltIn::Event, BuiltIn::Service]
-        .iter()
-        .any(|kind| is(resource, *kind))
 }
 
 /// What a write error means to a client. Conflicts are the caller's to judge.

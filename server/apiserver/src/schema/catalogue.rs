@@ -15,7 +15,7 @@ use std::{
 
 use serde_json::{Map, Value};
 
-pub use self::documents::{definitions, name_of};
+pub(crate) use self::documents::definitions;
 use self::leaf::Leaf;
 use crate::{
     field::Path,
@@ -67,14 +67,14 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// Decodes a whole object of a built-in kind in place.
 pub(crate) fn decode(kind: BuiltIn, object: &mut Value) -> Result<Vec<UnknownField>, DecodeError> {
-    decode_type(name_of(kind), object)
+    decode_type(&kind.type_name(), object)
 }
 
 /// Decodes a value of a named type in place: unknown fields are dropped and returned.
 ///
 /// # Errors
 /// A value has the wrong type.
-pub fn decode_type(name: &str, value: &mut Value) -> Result<Vec<UnknownField>, DecodeError> {
+pub(crate) fn decode_type(name: &str, value: &mut Value) -> Result<Vec<UnknownField>, DecodeError> {
     let mut unknown = Vec::new();
     walk(&Shape::Named(name.to_owned()), value, Path::Root(""), &mut unknown)?;
     Ok(unknown)

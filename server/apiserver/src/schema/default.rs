@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value};
 
-use super::{Additional, Schema};
+use super::Schema;
 
 impl Schema {
     /// Fills in defaults; then drops nulls of named properties that are not nullable.
-    pub fn default(&self, object: &mut Value) {
+    pub(crate) fn default(&self, object: &mut Value) {
         self.fill(object);
         self.drop_nulls(object);
     }
@@ -72,13 +72,5 @@ impl Schema {
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
-    }
-
-    /// Whether any value below has a default: without one, [`Self::default`] only drops nulls.
-    pub fn has_defaults(&self) -> bool {
-        self.default.is_some()
-            || self.properties.values().any(Self::has_defaults)
-            || self.items.as_deref().is_some_and(Self::has_defaults)
-            || matches!(&self.additional, Additional::Matching(inner) if inner.has_defaults())
     }
 }

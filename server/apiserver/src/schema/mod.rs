@@ -6,14 +6,14 @@
 //!
 //! `x-kubernetes-validations` rules are stored and published, and not evaluated.
 
-pub mod catalogue;
+pub(crate) mod catalogue;
 mod default;
 pub(crate) mod formats;
 mod parse;
 mod pattern;
 mod prune;
 mod ratchet;
-pub mod structural;
+pub(crate) mod structural;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use self::pattern::Pattern;
 
 /// A JSON type that a schema can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JsonType {
+pub(crate) enum JsonType {
     /// A map of names to values.
     Object,
     /// A list.
@@ -41,7 +41,7 @@ pub enum JsonType {
 
 impl JsonType {
     /// The name in schemas and messages.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Object => "object",
             Self::Array => "array",
@@ -53,7 +53,7 @@ impl JsonType {
     }
 
     /// The type of that name.
-    pub fn parse(name: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         [Self::Object, Self::Array, Self::String, Self::Integer, Self::Number, Self::Boolean]
             .into_iter()
             .find(|one| one.name() == name)
@@ -62,7 +62,7 @@ impl JsonType {
 
 /// What properties an object may have beyond the named ones.
 #[derive(Clone, Debug, Default)]
-pub enum Additional {
+pub(crate) enum Additional {
     /// None; they are pruned.
     #[default]
     None,
@@ -74,7 +74,7 @@ pub enum Additional {
 
 /// How the items of a list are told apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ListType {
+pub(crate) enum ListType {
     /// They are not: the list is one value.
     #[default]
     Atomic,
@@ -86,7 +86,7 @@ pub enum ListType {
 
 /// What a value must fulfil beyond its type.
 #[derive(Clone, Debug, Default)]
-pub struct Limits {
+pub(crate) struct Limits {
     pub(crate) enumeration: Option<Vec<Value>>,
     pub(crate) format: Option<String>,
     pub(crate) pattern: Option<Pattern>,
@@ -117,7 +117,7 @@ pub(crate) struct Bound {
 /// A parsed schema of one value and everything below it.
 #[expect(clippy::struct_excessive_bools, reason = "they are the schema's own keywords")]
 #[derive(Clone, Debug, Default)]
-pub struct Schema {
+pub(crate) struct Schema {
     pub(crate) kind: Option<JsonType>,
     pub(crate) nullable: bool,
     pub(crate) properties: BTreeMap<String, Self>,

@@ -13,7 +13,7 @@ impl Schema {
     ///
     /// # Errors
     /// `metadata` of the object, or of an embedded one, holds a value of the wrong type.
-    pub fn prune(&self, object: &mut Value) -> Result<Vec<UnknownField>, DecodeError> {
+    pub(crate) fn prune(&self, object: &mut Value) -> Result<Vec<UnknownField>, DecodeError> {
         let mut unknown = Vec::new();
         shorten_numbers(object);
         if let Some(fields) = object.as_object_mut() {

@@ -18,7 +18,6 @@ pub(super) fn keep_new(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
             | FieldErrorKind::Forbidden
             | FieldErrorKind::TooLong
             | FieldErrorKind::TooMany
-            | FieldErrorKind::Internal
             | FieldErrorKind::TypeInvalid => path.len(),
         };
         let path = path.get(..upto).unwrap_or_default();

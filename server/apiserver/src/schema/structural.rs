@@ -29,7 +29,7 @@ impl Level {
 }
 
 /// What is wrong with a definition's schema.
-pub fn validate(schema: &Value, path: &str) -> Vec<FieldError> {
+pub(crate) fn validate(schema: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if flag(schema, "nullable") {
         let detail = "nullable cannot be true at the root";

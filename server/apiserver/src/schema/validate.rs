@@ -18,7 +18,7 @@ const ERROR: usize = 64;
 
 impl Schema {
     /// What is wrong with a custom object, without its metadata.
-    pub fn validate(&self, object: &Value) -> Vec<FieldError> {
+    pub(crate) fn validate(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         self.check(object, Path::Root(""), &mut errors);
         self.check_lists(object, Path::Root(""), &mut errors);
@@ -26,7 +26,7 @@ impl Schema {
     }
 
     /// What a change to a custom object makes wrong: what was wrong and is unchanged may stay.
-    pub fn validate_change(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+    pub(crate) fn validate_change(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors = self.validate(new);
         ratchet::keep_new(&mut errors, new, old);
         errors
@@ -34,7 +34,7 @@ impl Schema {
 
     /// The same for the status alone, the schema of which is looked up in this one. Texts name
     /// fields as seen from the status, as kube-apiserver does.
-    pub fn validate_status_change(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+    pub(crate) fn validate_status_change(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         let Some((schema, status)) = self.property("status").zip(new.get("status")) else {
             return Vec::new();
         };

@@ -6,34 +6,34 @@ use super::SelectorError;
 
 /// One comparison of a field with a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldTerm {
+pub(crate) struct FieldTerm {
     /// The field's label, such as `metadata.name`.
-    pub label: String,
+    pub(crate) label: String,
     /// The value.
-    pub value: String,
+    pub(crate) value: String,
     /// Whether the field must differ from the value.
-    pub negated: bool,
+    pub(crate) negated: bool,
 }
 
 /// Comparisons that must all hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FieldSelector {
+pub(crate) struct FieldSelector {
     terms: Vec<FieldTerm>,
 }
 
 impl FieldSelector {
     /// Whether it selects everything.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
     /// The comparisons.
-    pub fn terms(&self) -> &[FieldTerm] {
+    pub(crate) fn terms(&self) -> &[FieldTerm] {
         &self.terms
     }
 
     /// Whether an object with these fields is selected. A field that is not listed is empty.
-    pub fn matches(&self, fields: &[(String, String)]) -> bool {
+    pub(crate) fn matches(&self, fields: &[(String, String)]) -> bool {
         self.terms.iter().all(|term| {
             let field = fields.iter().find(|(label, _)| *label == term.label);
             let equal = field.map_or("", |(_, value)| value.as_str()) == term.value;
@@ -42,7 +42,7 @@ impl FieldSelector {
     }
 
     /// The value that the selector requires of a field, if it does.
-    pub fn required(&self, label: &str) -> Option<&str> {
+    pub(crate) fn required(&self, label: &str) -> Option<&str> {
         let term = self.terms.iter().find(|term| !term.negated && term.label == label)?;
         Some(&term.value)
     }

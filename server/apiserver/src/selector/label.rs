@@ -12,7 +12,7 @@ use crate::{
 
 /// How a requirement compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operator {
+pub(crate) enum Operator {
     /// The label has this value.
     Equals,
     /// The label does not have this value, or there is none.
@@ -33,7 +33,7 @@ pub enum Operator {
 
 /// One requirement on one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requirement {
+pub(crate) struct Requirement {
     key: String,
     operator: Operator,
     values: BTreeSet<String>,
@@ -41,7 +41,7 @@ pub struct Requirement {
 
 /// Requirements that must all hold. The empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LabelSelector {
+pub(crate) struct LabelSelector {
     requirements: Vec<Requirement>,
 }
 
@@ -98,17 +98,17 @@ impl Requirement {
 
 impl LabelSelector {
     /// Whether it matches everything.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
     /// Whether an object with these labels (`metadata.labels`) is selected.
-    pub fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
+    pub(crate) fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
         self.requirements.iter().all(|requirement| requirement.matches(labels))
     }
 
     /// Whether this object is selected.
-    pub fn selects(&self, object: &Value) -> bool {
+    pub(crate) fn selects(&self, object: &Value) -> bool {
         self.matches(object.pointer("/metadata/labels").and_then(Value::as_object))
     }
 
@@ -117,7 +117,7 @@ impl LabelSelector {
     ///
     /// # Errors
     /// An expression has an unknown operator, or a key or value that no label can have.
-    pub fn from_object(selector: &Value) -> Result<Self, SelectorError> {
+    pub(crate) fn from_object(selector: &Value) -> Result<Self, SelectorError> {
         let mut requirements = Vec::new();
         let labels = selector.get("matchLabels").and_then(Value::as_object);
         for (key, value) in labels.into_iter().flatten() {

@@ -1,81 +1,25 @@
 //! The tokens of a label selector.
 
-/// One token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Token {
-    /// A key, a value, or one of the words `in` and `notin`: only the place decides.
-    Word(String),
-    /// `!`
-    Not,
-    /// `=`
-    Equals,
-    /// `==`
-    DoubleEquals,
-    /// `!=`
-    NotEquals,
-    /// `>`
-    Greater,
-    /// `<`
-    Less,
-    /// `(`
-    Open,
-    /// `)`
-    Close,
-    /// `,`
-    Comma,
-    /// The end of the text.
-    End,
+/// Two-letter symbols stand before the one-letter ones that they begin with.
+const SYMBOLS: [&str; 9] = ["==", "!=", "=", "!", ">", "<", "(", ")", ","];
+
+/// Whether a token is a key, a value, or one of the words `in` and `notin`: only the place decides.
+pub(super) fn is_word(token: &str) -> bool {
+    !token.is_empty() && !SYMBOLS.contains(&token)
 }
 
-impl Token {
-    /// The text it was made of.
-    pub(super) fn text(&self) -> &str {
-        match self {
-            Self::Word(word) => word,
-            Self::Not => "!",
-            Self::Equals => "=",
-            Self::DoubleEquals => "==",
-            Self::NotEquals => "!=",
-            Self::Greater => ">",
-            Self::Less => "<",
-            Self::Open => "(",
-            Self::Close => ")",
-            Self::Comma => ",",
-            Self::End => "",
-        }
-    }
-}
-
-/// Splits a text into tokens; the last one is [`Token::End`].
-pub(super) fn tokens(text: &str) -> Vec<Token> {
+/// Splits a text into tokens.
+pub(super) fn tokens(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
-        let (token, length) = first(rest);
+        let symbol = SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol));
+        let word_end = |c: char| c.is_whitespace() || "=!()<>,".contains(c);
+        let end =
+            symbol.map_or_else(|| rest.find(word_end).unwrap_or(rest.len()), |symbol| symbol.len());
+        let (token, after) = rest.split_at(end);
         tokens.push(token);
-        rest = rest.get(length..).unwrap_or_default().trim_start();
+        rest = after.trim_start();
     }
-    tokens.push(Token::End);
     tokens
-}
-
-fn first(text: &str) -> (Token, usize) {
-    const SYMBOLS: [(&str, Token); 9] = [
-        ("==", Token::DoubleEquals),
-        ("!=", Token::NotEquals),
-        ("=", Token::Equals),
-        ("!", Token::Not),
-        (">", Token::Greater),
-        ("<", Token::Less),
-        ("(", Token::Open),
-        (")", Token::Close),
-        (",", Token::Comma),
-    ];
-    for (symbol, token) in SYMBOLS {
-        if text.starts_with(symbol) {
-            return (token, symbol.len());
-        }
-    }
-    let end = text.find(|c: char| c.is_whitespace() || "=!()<>,".contains(c)).unwrap_or(text.len());
-    (Token::Word(text.get(..end).unwrap_or_default().to_owned()), end)
 }

@@ -5,12 +5,12 @@ mod label;
 mod lexer;
 mod parser;
 
-pub use self::{
+pub(crate) use self::{
     field::{FieldSelector, FieldTerm},
-    label::{LabelSelector, Operator, Requirement},
+    label::LabelSelector,
 };
 
 /// A selector that cannot be read. The text is Kubernetes' own.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct SelectorError(pub(crate) String);
+pub(crate) struct SelectorError(pub(crate) String);

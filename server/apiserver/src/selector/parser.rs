@@ -1,25 +1,21 @@
-//! From tokens to requirements, with Kubernetes' messages for what does not fit.
-
-#![expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "a parser names what it expects at each place; every other token is the same error"
-)]
+//! Reads selectors of labels as they stand in a query string. kube-core has requirements to match
+//! with, but no parser, and no requirement that compares numbers.
 
 use std::collections::BTreeSet;
 
 use super::{
     SelectorError,
     label::{Operator, Requirement},
-    lexer::{Token, tokens},
+    lexer::{is_word, tokens},
 };
 
-/// Walks the tokens in loops: brackets of a selector do not nest.
-struct Parser {
-    tokens: std::iter::Peekable<std::vec::IntoIter<Token>>,
+/// Walks the tokens in loops: brackets of a selector do not nest. The empty token is the end.
+struct Parser<'a> {
+    tokens: std::iter::Peekable<std::vec::IntoIter<&'a str>>,
 }
 
-fn error(text: String) -> SelectorError {
-    SelectorError(text)
+fn expected<T>(found: &str, what: &str) -> Result<T, SelectorError> {
+    Err(SelectorError(format!("found '{found}', expected: {what}")))
 }
 
 /// Reads a whole selector.
@@ -28,125 +24,80 @@ pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, SelectorError> {
     let mut requirements = Vec::new();
     loop {
         match parser.peek() {
-            Token::Word(_) | Token::Not => {}
-            Token::End => return Ok(requirements),
-            other => {
-                let found = other.text();
-                return Err(error(format!(
-                    "found '{found}', expected: !, identifier, or 'end of string'"
-                )));
-            }
+            "" => return Ok(requirements),
+            token if token == "!" || is_word(token) => {}
+            other => return expected(other, "!, identifier, or 'end of string'"),
         }
-        let requirement = parser
-            .requirement()
-            .map_err(|SelectorError(text)| error(format!("unable to parse requirement: {text}")))?;
+        let requirement = parser.requirement().map_err(|SelectorError(text)| {
+            SelectorError(format!("unable to parse requirement: {text}"))
+        })?;
         requirements.push(requirement);
         match parser.next() {
-            Token::End => return Ok(requirements),
-            Token::Comma => parser.expect_key()?,
-            other => {
-                let found = other.text();
-                return Err(error(format!("found '{found}', expected: ',' or 'end of string'")));
+            "" => return Ok(requirements),
+            "," => {
+                let token = parser.peek();
+                if token != "!" && !is_word(token) {
+                    return expected(token, "identifier after ','");
+                }
             }
+            other => return expected(other, "',' or 'end of string'"),
         }
     }
 }
 
-impl Parser {
-    fn peek(&mut self) -> &Token {
-        self.tokens.peek().unwrap_or(&Token::End)
+impl<'a> Parser<'a> {
+    fn peek(&mut self) -> &'a str {
+        self.tokens.peek().copied().unwrap_or_default()
     }
 
-    fn next(&mut self) -> Token {
-        self.tokens.next().unwrap_or(Token::End)
+    fn next(&mut self) -> &'a str {
+        self.tokens.next().unwrap_or_default()
     }
 
-    fn expect_key(&mut self) -> Result<(), SelectorError> {
-        match self.peek() {
-            Token::Word(_) | Token::Not => Ok(()),
-            other => {
-                let found = other.text();
-                Err(error(format!("found '{found}', expected: identifier after ','")))
-            }
-        }
+    fn word(&mut self) -> Result<&'a str, SelectorError> {
+        let token = self.next();
+        if is_word(token) { Ok(token) } else { expected(token, "identifier") }
     }
 
     fn requirement(&mut self) -> Result<Requirement, SelectorError> {
-        let negated = *self.peek() == Token::Not;
+        let negated = self.tokens.next_if_eq(&"!").is_some();
+        let key = self.word()?;
         if negated {
-            self.next();
-        }
-        let key = match self.next() {
-            Token::Word(word) => word,
-            other => {
-                let found = other.text();
-                return Err(error(format!("found '{found}', expected: identifier")));
-            }
-        };
-        if negated {
-            return Requirement::new(&key, Operator::DoesNotExist, BTreeSet::new());
+            return Requirement::new(key, Operator::DoesNotExist, BTreeSet::new());
         }
         // The key is checked before anything behind it is looked at.
-        let exists = Requirement::new(&key, Operator::Exists, BTreeSet::new())?;
-        if matches!(self.peek(), Token::End | Token::Comma) {
-            return Ok(exists);
-        }
-        let operator = self.operator()?;
-        let values = match operator {
-            Operator::In | Operator::NotIn => self.values()?,
-            Operator::Equals
-            | Operator::NotEquals
-            | Operator::GreaterThan
-            | Operator::LessThan
-            | Operator::Exists
-            | Operator::DoesNotExist => self.exact_value()?,
+        let exists = Requirement::new(key, Operator::Exists, BTreeSet::new())?;
+        let operator = match self.peek() {
+            "" | "," => return Ok(exists),
+            "=" | "==" => Operator::Equals,
+            "!=" => Operator::NotEquals,
+            ">" => Operator::GreaterThan,
+            "<" => Operator::LessThan,
+            "in" => Operator::In,
+            "notin" => Operator::NotIn,
+            other => return expected(other, "in, notin, =, ==, !=, gt, lt"),
         };
-        Requirement::new(&key, operator, values)
-    }
-
-    fn operator(&mut self) -> Result<Operator, SelectorError> {
-        match self.next() {
-            Token::Equals | Token::DoubleEquals => Ok(Operator::Equals),
-            Token::NotEquals => Ok(Operator::NotEquals),
-            Token::Greater => Ok(Operator::GreaterThan),
-            Token::Less => Ok(Operator::LessThan),
-            Token::Word(word) if word == "in" => Ok(Operator::In),
-            Token::Word(word) if word == "notin" => Ok(Operator::NotIn),
-            other => {
-                let found = other.text();
-                Err(error(format!("found '{found}', expected: in, notin, =, ==, !=, gt, lt")))
-            }
-        }
-    }
-
-    fn exact_value(&mut self) -> Result<BTreeSet<String>, SelectorError> {
-        if matches!(self.peek(), Token::End | Token::Comma) {
-            return Ok(BTreeSet::from([String::new()]));
-        }
-        match self.next() {
-            Token::Word(word) => Ok(BTreeSet::from([word])),
-            other => {
-                let found = other.text();
-                Err(error(format!("found '{found}', expected: identifier")))
-            }
-        }
+        self.next();
+        let values = match (operator, self.peek()) {
+            (Operator::In | Operator::NotIn, _) => self.values()?,
+            (_, "" | ",") => BTreeSet::from([String::new()]),
+            _ => BTreeSet::from([self.word()?.to_owned()]),
+        };
+        Requirement::new(key, operator, values)
     }
 
     fn values(&mut self) -> Result<BTreeSet<String>, SelectorError> {
         let open = self.next();
-        if open != Token::Open {
-            return Err(error(format!("found '{}' expected: '('", open.text())));
+        if open != "(" {
+            return Err(SelectorError(format!("found '{open}' expected: '('")));
         }
         match self.peek() {
-            Token::Word(_) | Token::Comma => self.listed_values(),
-            Token::Close => {
+            ")" => {
                 self.next();
                 Ok(BTreeSet::from([String::new()]))
             }
-            other => {
-                let found = other.text();
-                Err(error(format!("found '{found}', expected: ',', ')' or identifier")))
-            }
+            token if token == "," || is_word(token) => self.listed_values(),
+            other => expected(other, "',', ')' or identifier"),
         }
     }
 
@@ -154,33 +105,24 @@ impl Parser {
     fn listed_values(&mut self) -> Result<BTreeSet<String>, SelectorError> {
         let mut values = BTreeSet::new();
         loop {
-            match self.next() {
-                Token::Word(word) => {
-                    values.insert(word);
-                    match self.next() {
-                        Token::Comma => {
-                            if *self.peek() == Token::Close {
-                                values.insert(String::new());
-                            }
-                        }
-                        Token::Close => return Ok(values),
-                        other => {
-                            let found = other.text();
-                            return Err(error(format!("found '{found}', expected: ',' or ')'")));
-                        }
+            let token = self.next();
+            if matches!(token, "," | ")") {
+                values.insert(String::new());
+            } else if is_word(token) {
+                values.insert(token.to_owned());
+                match self.next() {
+                    "," if self.peek() == ")" => {
+                        values.insert(String::new());
                     }
+                    "," => {}
+                    ")" => return Ok(values),
+                    other => return expected(other, "',' or ')'"),
                 }
-                Token::Comma => {
-                    values.insert(String::new());
-                }
-                Token::Close => {
-                    values.insert(String::new());
-                    return Ok(values);
-                }
-                other => {
-                    let found = other.text();
-                    return Err(error(format!("found '{found}', expected: ',', or identifier")));
-                }
+            } else {
+                return expected(token, "',', or identifier");
+            }
+            if token == ")" {
+                return Ok(values);
             }
         }
     }

@@ -10,59 +10,10 @@ use crate::kinds::{
     event,
 };
 
-/// The columns of a kind, in a short notation: `+` marks those of wide output, `#` those of whole
-/// numbers, `?` those of flags, `@` those of times.
-const fn notation(kind: BuiltIn) -> &'static str {
-    match kind {
-        BuiltIn::Pod => "Name,Ready,Status,Restarts,Age,+IP,+Node,+Nominated Node,+Readiness Gates",
-        BuiltIn::Node => {
-            "Name,Status,Roles,Age,Version,+Internal-IP,+External-IP,+OS-Image,\
-             +Kernel-Version,+Container-Runtime"
-        }
-        BuiltIn::CoreEvent | BuiltIn::Event => {
-            "Last Seen,Type,Reason,Object,+Subobject,+Source,Message,+First Seen,+Count,+Name"
-        }
-        BuiltIn::CertificateSigningRequest => {
-            "Name,Age,SignerName,Requestor,RequestedDuration,Condition"
-        }
-        BuiltIn::ConfigMap => "Name,Data,Age",
-        BuiltIn::Secret => "Name,Type,Data,Age",
-        BuiltIn::Namespace => "Name,Status,Age",
-        BuiltIn::ServiceAccount => "Name,Secrets,Age",
-        BuiltIn::Lease => "Name,Holder,Age",
-        BuiltIn::PodDisruptionBudget => {
-            "Name,Min Available,Max Unavailable,#Allowed Disruptions,Age"
-        }
-        BuiltIn::Service => "Name,Type,Cluster-IP,External-IP,Port(s),Age,+Selector",
-        BuiltIn::Deployment => "Name,Ready,Up-to-date,Available,Age,+Containers,+Images,+Selector",
-        BuiltIn::ReplicaSet => "Name,#Desired,#Current,#Ready,Age,+Containers,+Images,+Selector",
-        BuiltIn::StatefulSet => "Name,Ready,Age,+Containers,+Images",
-        BuiltIn::DaemonSet => {
-            "Name,#Desired,#Current,#Ready,#Up-to-date,#Available,Node Selector,Age,\
-             +Containers,+Images,+Selector"
-        }
-        BuiltIn::PersistentVolume => {
-            "Name,Capacity,Access Modes,Reclaim Policy,Status,Claim,StorageClass,\
-             VolumeAttributesClass,Reason,Age,+VolumeMode"
-        }
-        BuiltIn::PersistentVolumeClaim => {
-            "Name,Status,Volume,Capacity,Access Modes,StorageClass,VolumeAttributesClass,Age,\
-             +VolumeMode"
-        }
-        BuiltIn::VolumeAttachment => "Name,Attacher,PV,Node,?Attached,Age",
-        BuiltIn::CsiNode => "Name,#Drivers,Age",
-        BuiltIn::ClusterRoleBinding | BuiltIn::RoleBinding => {
-            "Name,Role,Age,+Users,+Groups,+ServiceAccounts"
-        }
-        BuiltIn::CustomResourceDefinition | BuiltIn::ClusterRole | BuiltIn::Role => {
-            "Name,@Created At"
-        }
-    }
-}
-
-/// The columns of a kind.
+/// The columns of a kind. In its row they stand in a short notation: `+` marks those of wide output,
+/// `#` those of whole numbers, `?` those of flags, `@` those of times.
 pub(super) fn columns(kind: BuiltIn) -> Vec<Value> {
-    notation(kind).split(',').map(column).collect()
+    kind.columns().split(',').map(column).collect()
 }
 
 fn column(text: &str) -> Value {
@@ -94,6 +45,7 @@ pub(super) fn cells(kind: BuiltIn, object: &Value, now: Timestamp) -> (Vec<Value
     (plain_cells(kind, object, now), None)
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds begin with their name")]
 fn plain_cells(kind: BuiltIn, object: &Value, now: Timestamp) -> Vec<Value> {
     match kind {
         BuiltIn::Node => return cluster::node(object, now),
@@ -105,23 +57,7 @@ fn plain_cells(kind: BuiltIn, object: &Value, now: Timestamp) -> Vec<Value> {
             let created = object.pointer("/metadata/creationTimestamp").cloned();
             return vec![json!(text(object, "/metadata/name")), created.unwrap_or_default()];
         }
-        BuiltIn::ConfigMap
-        | BuiltIn::Namespace
-        | BuiltIn::PersistentVolumeClaim
-        | BuiltIn::PersistentVolume
-        | BuiltIn::Pod
-        | BuiltIn::Secret
-        | BuiltIn::ServiceAccount
-        | BuiltIn::DaemonSet
-        | BuiltIn::Deployment
-        | BuiltIn::ReplicaSet
-        | BuiltIn::StatefulSet
-        | BuiltIn::PodDisruptionBudget
-        | BuiltIn::Lease
-        | BuiltIn::ClusterRoleBinding
-        | BuiltIn::RoleBinding
-        | BuiltIn::CsiNode
-        | BuiltIn::VolumeAttachment => {}
+        _ => {}
     }
     let mut cells = vec![json!(text(object, "/metadata/name"))];
     cells.extend(middle_cells(kind, object));
@@ -139,6 +75,7 @@ fn plain_cells(kind: BuiltIn, object: &Value, now: Timestamp) -> Vec<Value> {
 }
 
 /// The cells between name and age.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds have none")]
 fn middle_cells(kind: BuiltIn, object: &Value) -> Vec<Value> {
     let of = |pointer: &str| json!(text(object, pointer));
     let count = |pointer: &str| entries(object, pointer).count();
@@ -165,15 +102,7 @@ fn middle_cells(kind: BuiltIn, object: &Value) -> Vec<Value> {
             vec![json!(format!("{kind}/{name}"))]
         }
         BuiltIn::CsiNode => vec![json!(items(object, "/spec/drivers").len())],
-        BuiltIn::Pod
-        | BuiltIn::Node
-        | BuiltIn::CoreEvent
-        | BuiltIn::Event
-        | BuiltIn::Service
-        | BuiltIn::CertificateSigningRequest
-        | BuiltIn::ClusterRole
-        | BuiltIn::Role
-        | BuiltIn::CustomResourceDefinition => Vec::new(),
+        _ => Vec::new(),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::kinds::{Resource, Strategy, access::set};
 
 /// What a row carries besides its cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Include {
+pub(crate) enum Include {
     /// The object's metadata.
     #[default]
     Metadata,
@@ -30,7 +30,7 @@ impl Include {
     ///
     /// # Errors
     /// The value is none of those known; the text says so as Kubernetes does (400).
-    pub fn parse(value: &str) -> Result<Self, String> {
+    pub(crate) fn parse(value: &str) -> Result<Self, String> {
         match value {
             "" | "Metadata" => Ok(Self::Metadata),
             "Object" => Ok(Self::Object),
@@ -46,20 +46,25 @@ impl Include {
 
 /// How a table is rendered.
 #[derive(Clone, Copy, Debug)]
-pub struct Rendering {
+pub(crate) struct Rendering {
     /// `meta.k8s.io/v1` or `meta.k8s.io/v1beta1`.
-    pub api_version: &'static str,
+    pub(crate) api_version: &'static str,
     /// What rows carry.
-    pub include: Include,
+    pub(crate) include: Include,
     /// Whether the columns are defined: in a watch, only in the first event.
-    pub columns: bool,
+    pub(crate) columns: bool,
     /// The time that ages are counted from.
-    pub now: Timestamp,
+    pub(crate) now: Timestamp,
 }
 
 /// A table of `objects`. `metadata` is that of the list, or of the one object: its
 /// `resourceVersion`, and for lists `continue` and `remainingItemCount`.
-pub fn table(resource: &Resource, objects: &[Value], metadata: Value, how: Rendering) -> Value {
+pub(crate) fn table(
+    resource: &Resource,
+    objects: &[Value],
+    metadata: Value,
+    how: Rendering,
+) -> Value {
     let columns = if how.columns { Value::Array(columns(resource)) } else { Value::Null };
     let rows: Vec<Value> = objects.iter().map(|object| row(resource, object, how)).collect();
     let mut table = json!({
@@ -73,7 +78,7 @@ pub fn table(resource: &Resource, objects: &[Value], metadata: Value, how: Rende
 }
 
 /// A table without rows, as a watch sends it for a bookmark.
-pub fn bookmark(resource_version: &str, how: Rendering) -> Value {
+pub(crate) fn bookmark(resource_version: &str, how: Rendering) -> Value {
     json!({
         "kind": "Table",
         "apiVersion": how.api_version,

@@ -21,7 +21,7 @@ const ORDER: &str = "$setElementOrder/";
 
 /// Why a strategic merge patch cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StrategicError {
+pub(crate) enum StrategicError {
     /// A list item lacks the field that tells items apart. 500 in Kubernetes.
     #[error("map: {item} does not contain declared merge key: {key}")]
     NoMergeKey {
@@ -57,7 +57,7 @@ pub enum StrategicError {
 
 impl StrategicError {
     /// Whether the request is to blame (400), or it counts as the server's failure (500).
-    pub const fn is_bad_request(&self) -> bool {
+    pub(crate) const fn is_bad_request(&self) -> bool {
         match self {
             Self::NoMergeKey { .. } | Self::UnknownDirective(_) => false,
             Self::NotAnObject
@@ -73,11 +73,15 @@ impl StrategicError {
 ///
 /// # Errors
 /// The patch is malformed; `object` may then be half changed.
-pub fn apply(kind: BuiltIn, object: &mut Value, patch: &Value) -> Result<(), StrategicError> {
+pub(crate) fn apply(
+    kind: BuiltIn,
+    object: &mut Value,
+    patch: &Value,
+) -> Result<(), StrategicError> {
     let (Some(fields), Some(patch)) = (object.as_object_mut(), patch.as_object()) else {
         return Err(StrategicError::NotAnObject);
     };
-    merge_map(fields, patch.clone(), Some(catalogue::name_of(kind)))
+    merge_map(fields, patch.clone(), Some(&kind.type_name()))
 }
 
 /// Merges a patch into a map whose fields are those of `type_name`, if it has a named type. Calls itself once

@@ -15,48 +15,11 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 
-use crate::kinds::BuiltIn;
-
 static DEFINITIONS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(generate);
 
 /// All types by name (`io.k8s.api.core.v1.Pod`), with references as OpenAPI v3 writes them.
-pub fn definitions() -> &'static BTreeMap<String, Value> {
+pub(crate) fn definitions() -> &'static BTreeMap<String, Value> {
     &DEFINITIONS
-}
-
-/// The name of a kind's type.
-pub const fn name_of(kind: BuiltIn) -> &'static str {
-    match kind {
-        BuiltIn::ConfigMap => "io.k8s.api.core.v1.ConfigMap",
-        BuiltIn::CoreEvent => "io.k8s.api.core.v1.Event",
-        BuiltIn::Event => "io.k8s.api.events.v1.Event",
-        BuiltIn::Namespace => "io.k8s.api.core.v1.Namespace",
-        BuiltIn::Node => "io.k8s.api.core.v1.Node",
-        BuiltIn::PersistentVolumeClaim => "io.k8s.api.core.v1.PersistentVolumeClaim",
-        BuiltIn::PersistentVolume => "io.k8s.api.core.v1.PersistentVolume",
-        BuiltIn::Pod => "io.k8s.api.core.v1.Pod",
-        BuiltIn::Secret => "io.k8s.api.core.v1.Secret",
-        BuiltIn::ServiceAccount => "io.k8s.api.core.v1.ServiceAccount",
-        BuiltIn::Service => "io.k8s.api.core.v1.Service",
-        BuiltIn::DaemonSet => "io.k8s.api.apps.v1.DaemonSet",
-        BuiltIn::Deployment => "io.k8s.api.apps.v1.Deployment",
-        BuiltIn::ReplicaSet => "io.k8s.api.apps.v1.ReplicaSet",
-        BuiltIn::StatefulSet => "io.k8s.api.apps.v1.StatefulSet",
-        BuiltIn::PodDisruptionBudget => "io.k8s.api.policy.v1.PodDisruptionBudget",
-        BuiltIn::Lease => "io.k8s.api.coordination.v1.Lease",
-        BuiltIn::ClusterRoleBinding => "io.k8s.api.rbac.v1.ClusterRoleBinding",
-        BuiltIn::ClusterRole => "io.k8s.api.rbac.v1.ClusterRole",
-        BuiltIn::RoleBinding => "io.k8s.api.rbac.v1.RoleBinding",
-        BuiltIn::Role => "io.k8s.api.rbac.v1.Role",
-        BuiltIn::CsiNode => "io.k8s.api.storage.v1.CSINode",
-        BuiltIn::VolumeAttachment => "io.k8s.api.storage.v1.VolumeAttachment",
-        BuiltIn::CertificateSigningRequest => {
-            "io.k8s.api.certificates.v1.CertificateSigningRequest"
-        }
-        BuiltIn::CustomResourceDefinition => {
-            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition"
-        }
-    }
 }
 
 const PREFIX: &str = "#/components/schemas/";
