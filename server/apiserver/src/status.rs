@@ -16,12 +16,12 @@ use crate::{
 /// What a handler answers: something, or a Status that says why not.
 pub(crate) type Answer<T> = Result<T, Box<Status>>;
 
-/// The text of a lost optimistic lock.
 /// Field errors that one Status tells: nobody reads more, and an object of 2 MiB may have a million.
 const MOST_ERRORS: usize = 1000;
 /// And how long they may be together, for each may show what somebody sent.
 const MOST_TEXT: usize = 256 << 10;
 
+/// The text of a lost optimistic lock.
 const STALE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
@@ -87,13 +87,20 @@ pub(crate) struct Details {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) causes: Vec<Cause>,
     /// When trying again makes sense, in seconds; 0 says nothing. Also sent as a header.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) retry_after_seconds: u32,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
+impl Details {
+    /// An object, or a resource, by its group, its kind and its name.
+    pub(crate) fn of(group: &str, kind: &str, name: &str) -> Self {
+        let [group, kind, name] = [group, kind, name].map(str::to_owned);
+        Self { name, group, kind, ..Self::default() }
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// An answer that is not an object.
@@ -116,13 +123,8 @@ pub(crate) struct Status {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) details: Option<Details>,
     /// The HTTP code; 0 is not shown and means 200.
-    #[serde(skip_serializing_if = "is_zero_code")]
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) code: u16,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_zero_code(number: &u16) -> bool {
-    *number == 0
 }
 
 /// As many errors as one Status tells, and how many there are besides.
@@ -168,21 +170,15 @@ impl Status {
         }
     }
 
-    fn failure(code: StatusCode, reason: Reason, message: impl Into<String>) -> Box<Self> {
-        let mut status = Self::new(Outcome::Failure, code.as_u16());
+    fn failure(code: u16, reason: Reason, message: impl Into<String>) -> Box<Self> {
+        let mut status = Self::new(Outcome::Failure, code);
         status.message = message.into();
         status.reason = Some(reason);
         Box::new(status)
     }
 
-    fn about(mut self: Box<Self>, resource: &Resource, name: &str) -> Box<Self> {
-        self.details = Some(Details {
-            name: name.to_owned(),
-            group: resource.group.clone(),
-            kind: resource.plural.clone(),
-            ..Details::default()
-        });
-        self
+    fn about(self: Box<Self>, resource: &Resource, name: &str) -> Box<Self> {
+        self.with_details(Details::of(&resource.group, &resource.plural, name))
     }
 
     fn with_details(mut self: Box<Self>, details: Details) -> Box<Self> {
@@ -213,57 +209,48 @@ impl Status {
     /// The object is gone now.
     pub(crate) fn deleted(resource: &Resource, name: &str, uid: &str) -> Self {
         let mut status = Self::new(Outcome::Success, 0);
-        status.details = Some(Details {
-            name: name.to_owned(),
-            group: resource.group.clone(),
-            kind: resource.plural.clone(),
-            uid: uid.to_owned(),
-            ..Details::default()
-        });
+        let details = Details::of(&resource.group, &resource.plural, name);
+        status.details = Some(Details { uid: uid.to_owned(), ..details });
         status
     }
 
     /// There is no such object (404).
     pub(crate) fn not_found(resource: &Resource, name: &str) -> Box<Self> {
         let message = format!("{} {} not found", resource.qualified_plural(), field::quote(name));
-        Self::failure(StatusCode::NOT_FOUND, Reason::NotFound, message).about(resource, name)
+        Self::failure(404, Reason::NotFound, message).about(resource, name)
     }
 
     /// There is no such namespace (404).
     pub(crate) fn namespace_not_found(name: &str) -> Box<Self> {
         let message = format!("namespaces {} not found", field::quote(name));
-        let details =
-            Details { name: name.to_owned(), kind: "namespaces".to_owned(), ..Details::default() };
-        Self::failure(StatusCode::NOT_FOUND, Reason::NotFound, message).with_details(details)
+        let details = Details::of("", "namespaces", name);
+        Self::failure(404, Reason::NotFound, message).with_details(details)
     }
 
     /// Nothing is served at this address (404).
     pub(crate) fn no_such_resource() -> Box<Self> {
         let message = "the server could not find the requested resource";
-        Self::failure(StatusCode::NOT_FOUND, Reason::NotFound, message)
-            .with_details(Details::default())
+        Self::failure(404, Reason::NotFound, message).with_details(Details::default())
     }
 
     /// The address does not know this verb (405).
     pub(crate) fn method_not_allowed() -> Box<Self> {
         let message = "the server does not allow this method on the requested resource";
-        Self::failure(StatusCode::METHOD_NOT_ALLOWED, Reason::MethodNotAllowed, message)
-            .with_details(Details::default())
+        Self::failure(405, Reason::MethodNotAllowed, message).with_details(Details::default())
     }
 
     /// The resource does not support this verb (405).
     pub(crate) fn verb_not_supported(resource: &Resource, verb: &str) -> Box<Self> {
         let kind = field::quote(&resource.qualified_plural());
         let message = format!("{verb} is not supported on resources of kind {kind}");
-        Self::failure(StatusCode::METHOD_NOT_ALLOWED, Reason::MethodNotAllowed, message)
-            .about(resource, "")
+        Self::failure(405, Reason::MethodNotAllowed, message).about(resource, "")
     }
 
     /// The name is taken (409).
     pub(crate) fn already_exists(resource: &Resource, name: &str) -> Box<Self> {
         let message =
             format!("{} {} already exists", resource.qualified_plural(), field::quote(name));
-        Self::failure(StatusCode::CONFLICT, Reason::AlreadyExists, message).about(resource, name)
+        Self::failure(409, Reason::AlreadyExists, message).about(resource, name)
     }
 
     /// The name is taken, and the client had asked for a generated one (409, try again).
@@ -289,19 +276,16 @@ impl Status {
     pub(crate) fn conflict_on(kind: &str, name: &str, why: &str) -> Box<Self> {
         let message =
             format!("Operation cannot be fulfilled on {kind} {}: {why}", field::quote(name));
-        let details =
-            Details { name: name.to_owned(), kind: kind.to_owned(), ..Details::default() };
-        Self::failure(StatusCode::CONFLICT, Reason::Conflict, message).with_details(details)
+        Self::failure(409, Reason::Conflict, message).with_details(Details::of("", kind, name))
     }
 
     /// A precondition does not hold (409). Names the kind where other conflicts name the resource.
     pub(crate) fn precondition(resource: &Resource, name: &str, why: &str) -> Box<Self> {
-        let mut status = Self::conflict_on(&resource.qualified_kind(), name, why);
-        if let Some(details) = &mut status.details {
-            details.kind.clone_from(&resource.kind);
-            details.group.clone_from(&resource.group);
-        }
-        status
+        Self::conflict_on(&resource.qualified_kind(), name, why).with_details(Details::of(
+            &resource.group,
+            &resource.kind,
+            name,
+        ))
     }
 
     /// The object is invalid (422).
@@ -330,40 +314,31 @@ impl Status {
                 field: error.field().to_owned(),
             })
             .collect();
-        let details = Details {
-            name: name.to_owned(),
-            group: group.to_owned(),
-            kind: kind.to_owned(),
-            causes,
-            ..Details::default()
-        };
-        Self::failure(StatusCode::UNPROCESSABLE_ENTITY, Reason::Invalid, message)
-            .with_details(details)
+        let details = Details { causes, ..Details::of(group, kind, name) };
+        Self::failure(422, Reason::Invalid, message).with_details(details)
     }
 
     /// A patch cannot be applied to the object as it is (422).
     pub(crate) fn unprocessable() -> Box<Self> {
         let message = "the server rejected our request due to an error in our request";
-        Self::failure(StatusCode::UNPROCESSABLE_ENTITY, Reason::Invalid, message)
-            .with_details(Details::default())
+        Self::failure(422, Reason::Invalid, message).with_details(Details::default())
     }
 
     /// The request makes no sense (400).
     pub(crate) fn bad_request(message: impl Into<String>) -> Box<Self> {
-        Self::failure(StatusCode::BAD_REQUEST, Reason::BadRequest, message)
+        Self::failure(400, Reason::BadRequest, message)
     }
 
     /// The one who asks may not do this (403).
     pub(crate) fn forbidden(resource: &Resource, name: &str, why: &str) -> Box<Self> {
         let message =
             format!("{} {} is forbidden: {why}", resource.qualified_plural(), field::quote(name));
-        Self::failure(StatusCode::FORBIDDEN, Reason::Forbidden, message).about(resource, name)
+        Self::failure(403, Reason::Forbidden, message).about(resource, name)
     }
 
     /// A 403 whose text the caller has composed, about nothing in particular.
     pub(crate) fn forbidden_text(message: impl Into<String>) -> Box<Self> {
-        Self::failure(StatusCode::FORBIDDEN, Reason::Forbidden, message)
-            .with_details(Details::default())
+        Self::failure(403, Reason::Forbidden, message).with_details(Details::default())
     }
 
     /// The namespace is being deleted: nothing can be created in it (403).
@@ -386,7 +361,7 @@ impl Status {
 
     /// Nobody known asks (401).
     pub(crate) fn unauthorized() -> Box<Self> {
-        Self::failure(StatusCode::UNAUTHORIZED, Reason::Unauthorized, "Unauthorized")
+        Self::failure(401, Reason::Unauthorized, "Unauthorized")
     }
 
     /// The body has a type that is not read here (415).
@@ -395,14 +370,13 @@ impl Status {
             "the body of the request was in an unknown format - accepted media types include: {}",
             accepted.join(", ")
         );
-        Self::failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, Reason::UnsupportedMediaType, message)
+        Self::failure(415, Reason::UnsupportedMediaType, message)
     }
 
     /// A patch of a built-in kind has a type that is no patch type (415).
     pub(crate) fn unsupported_patch_type() -> Box<Self> {
         let message = "415: Unsupported Media Type";
-        Self::failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, Reason::UnsupportedMediaType, message)
-            .with_details(Details::default())
+        Self::failure(415, Reason::UnsupportedMediaType, message).with_details(Details::default())
     }
 
     /// The answer can be had in these types only (406).
@@ -413,51 +387,48 @@ impl Status {
 
     /// The answer cannot be had in the form asked for (406).
     pub(crate) fn not_acceptable_text(message: impl Into<String>) -> Box<Self> {
-        Self::failure(StatusCode::NOT_ACCEPTABLE, Reason::NotAcceptable, message)
+        Self::failure(406, Reason::NotAcceptable, message)
     }
 
     /// The body is too large (413).
     pub(crate) fn too_large(limit: usize) -> Box<Self> {
         let message = format!("Request entity too large: limit is {limit}");
-        let code = StatusCode::PAYLOAD_TOO_LARGE;
-        Self::failure(code, Reason::RequestEntityTooLarge, message)
+        Self::failure(413, Reason::RequestEntityTooLarge, message)
     }
 
     /// A JSON patch has too many operations (413).
     pub(crate) fn too_large_patch(limit: usize, operations: usize) -> Box<Self> {
         let message =
             format!("The allowed maximum operations in a JSON patch is {limit}, got {operations}");
-        let code = StatusCode::PAYLOAD_TOO_LARGE;
-        Self::failure(code, Reason::RequestEntityTooLarge, message)
+        Self::failure(413, Reason::RequestEntityTooLarge, message)
     }
 
     /// Not now (429), for one cause.
     pub(crate) fn too_many_requests(message: &str, cause: Cause) -> Box<Self> {
         let details = Details { causes: vec![cause], ..Details::default() };
-        Self::failure(StatusCode::TOO_MANY_REQUESTS, Reason::TooManyRequests, message)
-            .with_details(details)
+        Self::failure(429, Reason::TooManyRequests, message).with_details(details)
     }
 
     /// Not now (429): something that all share is taken.
     pub(crate) fn busy(message: &str) -> Box<Self> {
-        Self::failure(StatusCode::TOO_MANY_REQUESTS, Reason::TooManyRequests, message)
+        Self::failure(429, Reason::TooManyRequests, message)
     }
 
     /// The body did not come in time (408).
     pub(crate) fn body_timeout() -> Box<Self> {
         let message = "the body of the request did not arrive in time";
-        Self::failure(StatusCode::REQUEST_TIMEOUT, Reason::Timeout, message)
+        Self::failure(408, Reason::Timeout, message)
     }
 
     /// The request took too long (504). Whether it was done is not known.
     pub(crate) fn request_timeout() -> Box<Self> {
         let message = "Timeout: request did not complete within the allotted timeout";
-        Self::failure(StatusCode::GATEWAY_TIMEOUT, Reason::Timeout, message)
+        Self::failure(504, Reason::Timeout, message)
     }
 
     /// That part of history is gone (410).
     pub(crate) fn expired(message: impl Into<String>) -> Box<Self> {
-        Self::failure(StatusCode::GONE, Reason::Expired, message)
+        Self::failure(410, Reason::Expired, message)
     }
 
     /// The watched history is gone: what an ERROR event carries (410).
@@ -475,9 +446,7 @@ impl Status {
             field: String::new(),
         };
         let details = Details { causes: vec![cause], ..Details::default() };
-        Self::failure(StatusCode::GATEWAY_TIMEOUT, Reason::Timeout, message)
-            .with_details(details)
-            .retry_after(1)
+        Self::failure(504, Reason::Timeout, message).with_details(details).retry_after(1)
     }
 
     /// Something Kubernetes answers with a bare 500 and no reason.
@@ -490,14 +459,12 @@ impl Status {
     /// The server itself failed (500).
     pub(crate) fn internal(message: impl Into<String>) -> Box<Self> {
         let message = format!("Internal error occurred: {}", message.into());
-        Self::failure(StatusCode::INTERNAL_SERVER_ERROR, Reason::InternalError, message)
+        Self::failure(500, Reason::InternalError, message)
     }
 
     /// The server is going down (503, try again).
     pub(crate) fn shutting_down() -> Box<Self> {
-        let code = StatusCode::SERVICE_UNAVAILABLE;
-        Self::failure(code, Reason::ServiceUnavailable, "the server is shutting down")
-            .retry_after(1)
+        Self::failure(503, Reason::ServiceUnavailable, "the server is shutting down").retry_after(1)
     }
 }
 

@@ -13,7 +13,7 @@ use super::Identity;
 
 /// What a request acts on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub(crate) enum Target {
     /// Objects of a resource.
     Resource {
         /// The API group, empty for the core group.
@@ -33,15 +33,15 @@ pub enum Target {
 
 /// What a request wants to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attributes {
+pub(crate) struct Attributes {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for
     /// other paths the method in lower case.
-    pub verb: String,
+    pub(crate) verb: String,
     /// What it acts on.
-    pub target: Target,
+    pub(crate) target: Target,
     /// Which objects of a collection are asked for; empty if all of them are, or the selector is
     /// none.
-    pub fields: FieldSelector,
+    pub(crate) fields: FieldSelector,
 }
 
 /// Subresources of a namespace: below `namespaces/x` everything else is a resource in it.
@@ -50,7 +50,7 @@ const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 impl Attributes {
     /// Reads method, path and query. Never fails: a path that leads nowhere is still a path that
     /// the one who asks may or may not know about.
-    pub fn of(method: &Method, path: &str, query: Option<&str>) -> Self {
+    pub(crate) fn of(method: &Method, path: &str, query: Option<&str>) -> Self {
         let decode = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
         let parts: Vec<String> =
             path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
@@ -117,12 +117,7 @@ impl Attributes {
             "{resource}{dot}{group}{named} is forbidden: User \"{user}\" cannot {verb} resource \
              \"{resource}{slash}{subresource}\" in API group \"{group}\" {place}"
         ));
-        status.details = Some(Details {
-            name: name.clone(),
-            group: group.clone(),
-            kind: resource.clone(),
-            ..Details::default()
-        });
+        status.details = Some(Details::of(group, resource, name));
         status
     }
 }

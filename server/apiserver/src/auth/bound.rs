@@ -3,9 +3,10 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -51,7 +52,7 @@ impl Bound {
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
-        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.index.lock();
         index.catch_up(&self.store);
         index
     }

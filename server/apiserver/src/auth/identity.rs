@@ -8,15 +8,15 @@ use super::bootstrap::NODE_ANNOTATION;
 
 /// Who a request is from. Put into the extensions of every request that reaches the handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// The user name, such as `system:admin` or `system:serviceaccount:default:bot`.
-    pub username: String,
+    pub(crate) username: String,
     /// The uid of the object behind the user, if there is one.
-    pub uid: Option<String>,
+    pub(crate) uid: Option<String>,
     /// The groups the user is in.
-    pub groups: Vec<String>,
+    pub(crate) groups: Vec<String>,
     /// Further facts about how the user authenticated.
-    pub extra: BTreeMap<String, Vec<String>>,
+    pub(crate) extra: BTreeMap<String, Vec<String>>,
 }
 
 /// The group whose members may do everything.
@@ -26,17 +26,17 @@ const AUTHENTICATED: &str = "system:authenticated";
 
 impl Identity {
     /// The administrator: whoever reaches the server in process or holds the admin token.
-    pub fn admin() -> Self {
+    pub(crate) fn admin() -> Self {
         Self::named("system:admin", &[MASTERS, AUTHENTICATED])
     }
 
     /// Whoever shows no credentials.
-    pub fn anonymous() -> Self {
+    pub(crate) fn anonymous() -> Self {
         Self::named("system:anonymous", &["system:unauthenticated"])
     }
 
     /// A ServiceAccount.
-    pub fn service_account(namespace: &str, name: &str, uid: &str) -> Self {
+    pub(crate) fn service_account(namespace: &str, name: &str, uid: &str) -> Self {
         let username = format!("system:serviceaccount:{namespace}:{name}");
         let own = format!("system:serviceaccounts:{namespace}");
         let groups = ["system:serviceaccounts", own.as_str(), AUTHENTICATED];
@@ -57,7 +57,7 @@ impl Identity {
     }
 
     /// Whether everything is allowed.
-    pub fn is_master(&self) -> bool {
+    pub(crate) fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)
     }
 

@@ -33,7 +33,7 @@ use std::{io, path::Path, sync::Arc};
 
 use crate::{clock::Clock, context::Context, status::Answer};
 
-pub use attributes::{Attributes, Target};
+pub(crate) use attributes::{Attributes, Target};
 pub(crate) use authenticate::refuse_impersonation;
 pub(crate) use authorize::{is_bootstrapper, permits};
 pub use bootstrap::NODE_ANNOTATION;
@@ -41,12 +41,14 @@ pub(crate) use bootstrap::{
     SECRET_TYPE as BOOTSTRAP_SECRET_TYPE, expiration as bootstrap_expiration, node_of_token,
 };
 pub(crate) use bound::Bound;
-pub use identity::Identity;
+pub(crate) use identity::Identity;
 pub(crate) use quota::{Quota, Reservation};
 pub(crate) use restriction::{Write, restrict};
 pub(crate) use review::Review;
-pub use secret::{Secret, check_private_file, private_directory, read_private, write_private};
-pub(crate) use secret::{check_own_file, create_private, keep};
+pub use secret::Secret;
+pub(crate) use secret::{
+    check_own_file, create_private, keep, private_directory, read_private, write_private,
+};
 
 use token::Signer;
 

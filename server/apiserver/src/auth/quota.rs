@@ -1,11 +1,9 @@
 //! How much those may store who are no administrators: machines that join, and nodes. What they
 //! store costs memory of the server, and a machine may be in the hands of anybody.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -154,7 +152,7 @@ pub(crate) struct Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ledger = self.ledger.lock();
         take(&mut ledger.reserved, &self.owner, self.bytes);
     }
 }
@@ -174,7 +172,7 @@ impl Quota {
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ledger = self.ledger.lock();
         ledger.catch_up(&self.store);
         ledger
     }

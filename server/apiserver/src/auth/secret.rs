@@ -79,7 +79,7 @@ pub(crate) fn keep(
 /// # Errors
 /// It is empty, is no plain file, belongs to somebody else, or others can read or write it: the
 /// text names it, and says what to do.
-pub fn read_private(path: &Path) -> io::Result<Option<String>> {
+pub(crate) fn read_private(path: &Path) -> io::Result<Option<String>> {
     if !check_private_file(path)? {
         return Ok(None);
     }
@@ -94,7 +94,7 @@ pub fn read_private(path: &Path) -> io::Result<Option<String>> {
 ///
 /// # Errors
 /// It is no plain file, belongs to somebody else, or others can read or write it.
-pub fn check_private_file(path: &Path) -> io::Result<bool> {
+pub(crate) fn check_private_file(path: &Path) -> io::Result<bool> {
     let Some(found) = look_at_own_file(path)? else { return Ok(false) };
     check_mode(path, &found, 0o077, "can be read or written by others", "600")?;
     Ok(true)
@@ -121,7 +121,7 @@ fn look_at_own_file(path: &Path) -> io::Result<Option<fs::Metadata>> {
 ///
 /// # Errors
 /// The directory is not ours alone, or the operating system refuses.
-pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     if let Some(directory) = path.parent().filter(|one| !one.as_os_str().is_empty()) {
         private_directory(directory)?;
     }
@@ -162,7 +162,7 @@ pub(crate) fn create_private(path: &Path) -> io::Result<fs::File> {
 /// # Errors
 /// It is a link or no directory, belongs to somebody else, or others can write it: the text names
 /// it, and says what to do.
-pub fn private_directory(path: &Path) -> io::Result<()> {
+pub(crate) fn private_directory(path: &Path) -> io::Result<()> {
     if look(path)?.is_none() {
         let mut builder = DirBuilder::new();
         builder.recursive(true);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Request, request::AlternativeName};
+use super::Request;
 
 /// The signer.
 pub(crate) const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
@@ -16,7 +16,7 @@ const USAGES: [&str; 3] = ["client auth", "digital signature", "key encipherment
 const OPTIONAL_USAGE: &str = "key encipherment";
 
 /// Why a request is none that the signer signs.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("subject organization is not system:nodes")]
     Organization,
@@ -52,16 +52,8 @@ pub(crate) fn check(request: &Request, usages: &[&str]) -> Result<(), Refusal> {
     if request.organizations != [NODES] {
         return Err(Refusal::Organization);
     }
-    let asks = |sort| request.alternatives.contains(&sort);
-    let refused = [
-        (AlternativeName::Dns, Refusal::Dns),
-        (AlternativeName::Email, Refusal::Email),
-        (AlternativeName::Ip, Refusal::Ip),
-        (AlternativeName::Uri, Refusal::Uri),
-        (AlternativeName::Other, Refusal::OtherName),
-    ];
-    if let Some((_, refusal)) = refused.into_iter().find(|(sort, _)| asks(*sort)) {
-        return Err(refusal);
+    if let Some(refusal) = request.alternatives.first() {
+        return Err(refusal.clone());
     }
     if node_of(&request.common_name).is_none() {
         return Err(Refusal::CommonName);

@@ -1,5 +1,7 @@
 //! What stands in a PKCS#10 request.
 
+use std::collections::BTreeSet;
+
 use rcgen::SubjectPublicKeyInfo;
 use rustls_pki_types::{CertificateSigningRequestDer, pem::PemObject};
 use x509_parser::{
@@ -8,6 +10,8 @@ use x509_parser::{
     prelude::FromDer,
     x509::AttributeTypeAndValue,
 };
+
+use super::kubelet::Refusal;
 
 /// Why a text is no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,16 +35,6 @@ pub(crate) enum KeyError {
     Unsupported(rcgen::Error),
 }
 
-/// Another name than the subject's, by its sort.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AlternativeName {
-    Dns,
-    Email,
-    Ip,
-    Uri,
-    Other,
-}
-
 /// A certificate request. Whether it is signed with its own key is not known before
 /// [`Request::key`] has looked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +44,8 @@ pub(crate) struct Request {
     pub(crate) common_name: String,
     /// The organizations of the subject.
     pub(crate) organizations: Vec<String>,
-    /// The sorts of the other names it asks for, in their order.
-    pub(crate) alternatives: Vec<AlternativeName>,
+    /// Why no kubelet gets the other names that it asks for, the first reason first.
+    pub(crate) alternatives: BTreeSet<Refusal>,
 }
 
 impl Request {
@@ -94,19 +88,19 @@ pub(super) fn text(attribute: &AttributeTypeAndValue<'_>) -> String {
     attribute.as_str().unwrap_or("\u{fffd}").to_owned()
 }
 
-fn alternatives(extension: &ParsedExtension<'_>) -> Vec<AlternativeName> {
+fn alternatives(extension: &ParsedExtension<'_>) -> Vec<Refusal> {
     let ParsedExtension::SubjectAlternativeName(names) = extension else { return Vec::new() };
     let sort = |name: &GeneralName<'_>| match name {
-        GeneralName::DNSName(_) => AlternativeName::Dns,
-        GeneralName::RFC822Name(_) => AlternativeName::Email,
-        GeneralName::IPAddress(_) => AlternativeName::Ip,
-        GeneralName::URI(_) => AlternativeName::Uri,
+        GeneralName::DNSName(_) => Refusal::Dns,
+        GeneralName::RFC822Name(_) => Refusal::Email,
+        GeneralName::IPAddress(_) => Refusal::Ip,
+        GeneralName::URI(_) => Refusal::Uri,
         GeneralName::OtherName(..)
         | GeneralName::X400Address(_)
         | GeneralName::DirectoryName(_)
         | GeneralName::EDIPartyName(_)
         | GeneralName::RegisteredID(..)
-        | GeneralName::Invalid(..) => AlternativeName::Other,
+        | GeneralName::Invalid(..) => Refusal::OtherName,
     };
     names.general_names.iter().map(sort).collect()
 }

@@ -77,13 +77,9 @@ pub(super) fn label_selector(path: &str, selector: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let labels = child(path, "matchLabels");
     for (name, value) in entries(selector, "/matchLabels") {
-        for problem in names::qualified(name) {
-            errors.push(FieldError::invalid_text(&labels, name, &problem));
-        }
+        errors.extend(FieldError::invalid_for(&labels, name, names::qualified(name)));
         let value = value.as_str().unwrap_or_default();
-        for problem in names::label_value(value) {
-            errors.push(FieldError::invalid_text(&labels, value, &problem));
-        }
+        errors.extend(FieldError::invalid_for(&labels, value, names::label_value(value)));
     }
     for (position, expression) in items(selector, "/matchExpressions").iter().enumerate() {
         let path = index(&child(path, "matchExpressions"), position);
@@ -105,9 +101,7 @@ pub(super) fn label_selector(path: &str, selector: &Value) -> Vec<FieldError> {
             )),
         }
         let key = text(expression, "/key");
-        for problem in names::qualified(key) {
-            errors.push(FieldError::invalid_text(child(&path, "key"), key, &problem));
-        }
+        errors.extend(FieldError::invalid_for(&child(&path, "key"), key, names::qualified(key)));
     }
     errors
 }

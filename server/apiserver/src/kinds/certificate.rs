@@ -161,11 +161,8 @@ pub(super) fn validate(object: &Value) -> Vec<FieldError> {
     let request = bytes(object, "/spec/request").unwrap_or_default();
     if let Err(error) = Request::parse(&request) {
         let path = "spec.request";
-        errors.push(FieldError::invalid_text(
-            path,
-            text(object, "/spec/request"),
-            &error.to_string(),
-        ));
+        let sent = text(object, "/spec/request");
+        errors.push(FieldError::invalid_text(path, sent, &error.to_string()));
     }
     errors.extend(validate_usages(object));
     errors.extend(validate_signer(text(object, "/spec/signerName")));
@@ -202,11 +199,8 @@ fn validate_signer(name: &str) -> Vec<FieldError> {
         return vec![FieldError::required(path, "")];
     }
     let invalid = |detail: &str| vec![FieldError::invalid_text(path, name, detail)];
-    let Some((domain, rest)) = name.split_once('/') else {
-        return invalid(
-            "must be a fully qualified domain and path of the form 'example.com/signer-name'",
-        );
-    };
+    let form = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+    let Some((domain, rest)) = name.split_once('/') else { return invalid(form) };
     if let Some(problem) = super::names::subdomain(domain).first() {
         return invalid(problem);
     }
@@ -214,12 +208,10 @@ fn validate_signer(name: &str) -> Vec<FieldError> {
         return invalid("should be a domain with at least two segments separated by dots");
     }
     if rest.is_empty() {
-        return invalid(
-            "must be a fully qualified domain and path of the form 'example.com/signer-name'",
-        );
+        return invalid(form);
     }
     let problems = NameRule::PathSegment.problems(rest, false);
-    problems.iter().map(|problem| FieldError::invalid_text(path, name, problem)).collect()
+    FieldError::invalid_for(path, name, problems).collect()
 }
 
 fn validate_conditions(object: &Value) -> Vec<FieldError> {
@@ -233,11 +225,7 @@ fn validate_conditions(object: &Value) -> Vec<FieldError> {
         }
         let decides = [APPROVED, DENIED, FAILED].contains(&kind);
         let known: &[&str] = if decides { &["True"] } else { &["False", "True", "Unknown"] };
-        if status.is_empty() {
-            errors.push(FieldError::required(child(&path, "status"), ""));
-        } else if !known.contains(&status) {
-            errors.push(FieldError::not_supported(child(&path, "status"), &json!(status), known));
-        }
+        errors.extend(FieldError::unless_one_of(&child(&path, "status"), status, known));
         let has = |wanted: &str| all.iter().take(at).any(|one| text(one, "/type") == wanted);
         if (kind == APPROVED && has(DENIED)) || (kind == DENIED && has(APPROVED)) {
             let detail = "Approved and Denied conditions are mutually exclusive";

@@ -164,9 +164,11 @@ fn validate_reporter(object: &Value) -> Vec<FieldError> {
     if controller.is_empty() {
         errors.push(FieldError::required("reportingController", ""));
     }
-    for problem in names::qualified(controller) {
-        errors.push(FieldError::invalid_text("reportingController", controller, &problem));
-    }
+    errors.extend(FieldError::invalid_for(
+        "reportingController",
+        controller,
+        names::qualified(controller),
+    ));
     for name in ["reportingInstance", "action", "reason"] {
         let value = text(object, &format!("/{name}"));
         if value.is_empty() {

@@ -68,20 +68,15 @@ fn validate_taints(object: &Value) -> Vec<FieldError> {
         // kube-apiserver names this path, though the taints are in the spec
         let path = index("metadata.taints", position);
         let key = text(taint, "/key");
-        for problem in names::qualified(key) {
-            errors.push(FieldError::invalid_text(child(&path, "key"), key, &problem));
-        }
+        errors.extend(FieldError::invalid_for(&child(&path, "key"), key, names::qualified(key)));
         let value = text(taint, "/value");
-        for problem in names::label_value(value) {
-            errors.push(FieldError::invalid_text(child(&path, "value"), value, &problem));
-        }
+        errors.extend(FieldError::invalid_for(
+            &child(&path, "value"),
+            value,
+            names::label_value(value),
+        ));
         let effect = text(taint, "/effect");
-        if effect.is_empty() {
-            errors.push(FieldError::required(child(&path, "effect"), ""));
-        } else if !EFFECTS.contains(&effect) {
-            let path = child(&path, "effect");
-            errors.push(FieldError::not_supported(path, &json!(effect), &EFFECTS));
-        }
+        errors.extend(FieldError::unless_one_of(&child(&path, "effect"), effect, &EFFECTS));
         let same = |one: &Value| text(one, "/key") == key && text(one, "/effect") == effect;
         if taints.iter().take(position).any(same) {
             errors.push(duplicate(&path, taint));

@@ -1,8 +1,9 @@
 //! What the server adds to an object, or refuses, by who asks and when.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{is, stored::meta_text};
@@ -39,7 +40,7 @@ impl Admission {
             let refused =
                 |why: String| Status::forbidden(&self.resource, meta_text(&new, "name"), &why);
             auth::restrict(requester, write).map_err(refused)?;
-            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut held = self.held.lock();
             // an attempt before this one has failed: its room is free again
             drop(held.take());
             *held = self.quota.admit(requester, write).map_err(refused)?;

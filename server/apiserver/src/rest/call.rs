@@ -1,10 +1,11 @@
 //! One request to one target: which of all the things that can be done it asks for.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{

@@ -3,12 +3,10 @@
 //! Most watches of a kind are the same one, of all of it and of whole objects. The first that comes to a
 //! change reads the object and writes the line; the others copy it.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::kinds::Resource;
 
@@ -46,7 +44,7 @@ impl Lines {
         let text = write();
         if text.len() <= LONGEST {
             let line = Line { revision, resource: Arc::clone(resource), text: text.clone() };
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = self.kept.lock();
             kept.truncate(KEPT - 1);
             kept.push_front(line);
         }
@@ -54,7 +52,7 @@ impl Lines {
     }
 
     fn find(&self, revision: u64, resource: &Arc<Resource>) -> Option<Bytes> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         let mut all = kept.iter();
         // Another definition of the same kind is another resource, and may say something else.
         let same =
@@ -95,6 +93,6 @@ mod tests {
         let long = || Bytes::from(vec![b'x'; LONGEST + 1]);
         lines.line(99, &pods, long);
         assert_eq!(lines.line(99, &pods, || text("again")), "again");
-        assert!(lines.kept.lock().unwrap().len() <= KEPT);
+        assert!(lines.kept.lock().len() <= KEPT);
     }
 }

@@ -198,18 +198,18 @@ pub(crate) fn validate_new(resource: &Resource, object: &Value) -> Vec<FieldErro
     let rule = resource.names;
     let prefix = meta_text(object, "generateName");
     if !prefix.is_empty() {
-        for problem in rule.problems(prefix, true) {
-            errors.push(FieldError::invalid_text("metadata.generateName", prefix, &problem));
-        }
+        errors.extend(FieldError::invalid_for(
+            "metadata.generateName",
+            prefix,
+            rule.problems(prefix, true),
+        ));
     }
     let name = meta_text(object, "name");
     if name.is_empty() {
         let detail = "name or generateName is required";
         errors.push(FieldError::required("metadata.name", detail));
     } else {
-        for problem in rule.problems(name, false) {
-            errors.push(FieldError::invalid_text("metadata.name", name, &problem));
-        }
+        errors.extend(FieldError::invalid_for("metadata.name", name, rule.problems(name, false)));
     }
     errors.extend(validate_maps(object));
     errors
@@ -232,17 +232,21 @@ pub(crate) fn validate_maps(object: &Value) -> Vec<FieldError> {
     for (key, value) in map("annotations") {
         size += key.len() + value.as_str().map_or(0, str::len);
         // The prefix of an annotation may be written in capitals.
-        for problem in names::qualified(&key.to_lowercase()) {
-            errors.push(FieldError::invalid_text("metadata.annotations", key, &problem));
-        }
+        errors.extend(FieldError::invalid_for(
+            "metadata.annotations",
+            key,
+            names::qualified(&key.to_lowercase()),
+        ));
     }
     if size > ANNOTATIONS_LIMIT {
         errors.push(FieldError::too_long("metadata.annotations", ANNOTATIONS_LIMIT));
     }
     for finalizer in meta_texts(object, "finalizers") {
-        for problem in names::qualified(finalizer) {
-            errors.push(FieldError::invalid_text("metadata.finalizers", finalizer, &problem));
-        }
+        errors.extend(FieldError::invalid_for(
+            "metadata.finalizers",
+            finalizer,
+            names::qualified(finalizer),
+        ));
     }
     errors.extend(validate_finalizers(object));
     errors.extend(validate_owners(metadata.get("ownerReferences")));

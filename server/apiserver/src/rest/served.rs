@@ -1,10 +1,8 @@
 //! Which kinds are served at this moment.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use parking_lot::Mutex;
 
 use crate::{
     kinds::{Registry, Resource},
@@ -56,7 +54,7 @@ impl Served {
     /// The kinds that are served now.
     pub(crate) fn registry(&self) -> Registry {
         let now = self.store.revision();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if known.checked >= now {
             return known.registry.clone();
         }

@@ -4,14 +4,9 @@
 //! here: `\d`, `\w`, `\s` and `\b` are ASCII in Go, brackets do not nest in classes, and `\Q…\E`
 //! quotes.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    iter::Peekable,
-    str::Chars,
-    sync::{LazyLock, Mutex, PoisonError},
-};
+use std::{collections::HashMap, fmt, iter::Peekable, str::Chars, sync::LazyLock};
 
+use parking_lot::Mutex;
 use regex::Regex;
 
 /// Patterns that were compiled, as they were written. A definition is read and checked whenever it is written,
@@ -35,7 +30,7 @@ impl Pattern {
     /// # Errors
     /// It is malformed, or too large to be run.
     pub(crate) fn new(written: &str) -> Result<Self, regex::Error> {
-        let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut compiled = COMPILED.lock();
         if let Some(regex) = compiled.get(written) {
             return Ok(Self { written: written.to_owned(), regex: regex.clone() });
         }

@@ -1,15 +1,11 @@
 //! Who did what: an event of the target `ostler::audit` for every write, every read of secrets, and
 //! every refusal of a stranger. No bodies and no credentials.
 
-use std::{
-    fmt::Write as _,
-    net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{fmt::Write as _, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::{
@@ -138,7 +134,7 @@ impl Audit {
         let mut suppressed = 0;
         if refused || stranger {
             let budget = if stranger { &self.strangers } else { &self.known };
-            let taken = budget.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
+            let taken = budget.lock().take(Instant::now());
             let Some(left_out) = taken else { return };
             suppressed = left_out;
         }

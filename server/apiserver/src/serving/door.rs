@@ -4,11 +4,12 @@ use std::{
     collections::{BTreeMap, HashMap},
     net::{IpAddr, Ipv6Addr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, sleep_until},
@@ -83,7 +84,7 @@ impl Door {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Takes a place for a connection, from the oldest stranger if there is no other.
@@ -157,7 +158,7 @@ impl Guest {
         if self.known.is_cancelled() {
             return true;
         }
-        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut standing = self.standing.lock();
         if matches!(*standing, Standing::Known { .. }) {
             return true;
         }
@@ -195,8 +196,8 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        let standing = self.standing.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.door.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let standing = self.standing.get_mut();
+        let mut state = self.door.state.lock();
         match standing {
             Standing::Stranger { .. } => {
                 state.strangers.remove(&self.id);

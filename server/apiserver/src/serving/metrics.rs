@@ -120,41 +120,20 @@ impl Metrics {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "apiserver_request",
-            "Requests answered, by verb and HTTP code",
-            self.requests.clone(),
-        );
-        registry.register(
-            "apiserver_request_duration_seconds",
-            "Time until the answer began, by verb",
-            self.seconds.clone(),
-        );
-        registry.register(
-            "apiserver_current_inflight_requests",
-            "Requests whose answer has not begun",
-            self.in_flight.clone(),
-        );
-        registry.register(
-            "apiserver_refused",
-            "Requests refused for lack of room or time, by reason",
-            self.refused.clone(),
-        );
-        registry.register(
-            "apiserver_ended",
-            "Answers and connections that the server ended, by reason",
-            self.ended.clone(),
-        );
-        registry.register(
-            "apiserver_unknown_connections",
-            "Connections that have not shown valid credentials",
-            self.strangers.clone(),
-        );
-        registry.register(
-            "apiserver_held",
-            "Connections, requests, watches and bytes that clients over the network hold",
-            self.held_family.clone(),
-        );
+        let help = "Requests answered, by verb and HTTP code";
+        registry.register("apiserver_request", help, self.requests.clone());
+        let help = "Time until the answer began, by verb";
+        registry.register("apiserver_request_duration_seconds", help, self.seconds.clone());
+        let help = "Requests whose answer has not begun";
+        registry.register("apiserver_current_inflight_requests", help, self.in_flight.clone());
+        let help = "Requests refused for lack of room or time, by reason";
+        registry.register("apiserver_refused", help, self.refused.clone());
+        let help = "Answers and connections that the server ended, by reason";
+        registry.register("apiserver_ended", help, self.ended.clone());
+        let help = "Connections that have not shown valid credentials";
+        registry.register("apiserver_unknown_connections", help, self.strangers.clone());
+        let help = "Connections, requests, watches and bytes that clients over the network hold";
+        registry.register("apiserver_held", help, self.held_family.clone());
     }
 
     pub(super) fn refused(&self, reason: Why) {

@@ -8,7 +8,7 @@ use std::{
     convert::Infallible,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
@@ -18,6 +18,7 @@ use std::{
 use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::{
     sync::oneshot,
     time::{Instant, Sleep, sleep, sleep_until},
@@ -69,7 +70,7 @@ struct Answering {
 
 impl Answering {
     fn progressed(&self) {
-        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.progress.lock() = Instant::now();
     }
 
     /// When it is to be ended, as things are now.
@@ -78,7 +79,7 @@ impl Answering {
             // There is nothing that could be read: a watch that has nothing to tell.
             Instant::now()
         } else {
-            *self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+            *self.progress.lock()
         } + self.terms.stall;
         self.terms.until.map_or(stalls, |until| until.min(stalls))
     }

@@ -4,11 +4,12 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
 
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::{
@@ -135,7 +136,7 @@ impl Ledger {
     }
 
     pub(super) fn tenant(&self, name: &str, limited: bool) -> Arc<Tenant> {
-        let mut tenants = self.0.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tenants = self.0.tenants.lock();
         let known = tenants.get(name).and_then(Weak::upgrade);
         if let Some(tenant) = known.filter(|tenant| tenant.limited == limited) {
             return tenant;
@@ -154,7 +155,7 @@ impl Ledger {
 
 impl Drop for Tenant {
     fn drop(&mut self) {
-        let mut tenants = self.book.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tenants = self.book.tenants.lock();
         // Another one may have come under this name in the meantime.
         if tenants.get(&self.name).is_some_and(|tenant| tenant.strong_count() == 0) {
             tenants.remove(&self.name);
@@ -277,6 +278,6 @@ mod tests {
         drop(tenant);
         assert_eq!(ledger.tenant("n1", true).held(Kind::Watch), 1);
         drop(held);
-        assert!(ledger.0.tenants.lock().unwrap().is_empty());
+        assert!(ledger.0.tenants.lock().is_empty());
     }
 }

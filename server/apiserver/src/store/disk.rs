@@ -1,13 +1,9 @@
 //! The revision log on redb.
 
-use std::{
-    fmt, fs,
-    io::ErrorKind,
-    path::Path,
-    sync::{PoisonError, RwLock},
-};
+use std::{fmt, fs, io::ErrorKind, path::Path};
 
 use bytes::Bytes;
+use parking_lot::RwLock;
 use redb::{
     Database, DatabaseError, ReadableDatabase, ReadableTable, Table, TableDefinition,
     backends::FileBackend,
@@ -94,7 +90,7 @@ impl DiskLog {
     }
 
     fn replace(&self, database: Option<Database>) -> Option<Database> {
-        let mut slot = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.database.write();
         std::mem::replace(&mut *slot, database)
     }
 
@@ -102,7 +98,7 @@ impl DiskLog {
         &self,
         access: impl FnOnce(&Database) -> Result<T, StorageError>,
     ) -> Result<T, StorageError> {
-        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        let database = self.database.read();
         access(database.as_ref().ok_or(StorageError::Closed)?)
     }
 }

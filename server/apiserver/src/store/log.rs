@@ -1,11 +1,8 @@
 //! The revision log: what a backend must do, and the one in memory.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    ops::Bound,
-    sync::{PoisonError, RwLock},
-};
+use std::{collections::BTreeMap, fmt, ops::Bound};
+
+use parking_lot::RwLock;
 
 use super::{Change, Key, StorageError};
 
@@ -65,23 +62,23 @@ pub(super) struct MemoryLog(RwLock<BTreeMap<u64, Row>>);
 
 impl Log for MemoryLog {
     fn append(&self, rows: &[Row]) -> Result<(), StorageError> {
-        let mut log = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.0.write();
         log.extend(rows.iter().map(|row| (row.revision, row.clone())));
         Ok(())
     }
 
     fn read(&self, after: u64, limit: usize) -> Result<Vec<Row>, StorageError> {
-        let log = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let log = self.0.read();
         let rows = log.range((Bound::Excluded(after), Bound::Unbounded));
         Ok(rows.take(limit).map(|(_, row)| row.clone()).collect())
     }
 
     fn row(&self, revision: u64) -> Result<Option<Row>, StorageError> {
-        Ok(self.0.read().unwrap_or_else(PoisonError::into_inner).get(&revision).cloned())
+        Ok(self.0.read().get(&revision).cloned())
     }
 
     fn compact(&self, from: u64, to: u64) -> Result<(), StorageError> {
-        let mut log = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.0.write();
         let range = (Bound::Excluded(from), Bound::Included(to));
         let rows: Vec<Row> = log.range(range).map(|(_, row)| row.clone()).collect();
         for revision in superseded(&rows) {

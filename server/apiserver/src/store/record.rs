@@ -1,11 +1,9 @@
 //! What is read from the store, and what is asked of it.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -59,7 +57,7 @@ impl Record {
 impl Unreadable {
     /// Tells it in the log, unless it was told.
     pub fn tell(&self) {
-        let mut told = TOLD_OF.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = TOLD_OF.lock();
         if told.len() < TOLD && told.insert((self.key.clone(), self.revision)) {
             tracing::warn!("{self}");
         }

@@ -2,11 +2,12 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::{oneshot, watch};
 
 use super::{
@@ -113,7 +114,7 @@ impl Shared {
     }
 
     pub(super) fn state(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read()
     }
 
     pub(super) fn progress(&self) -> watch::Receiver<Progress> {
@@ -123,7 +124,7 @@ impl Shared {
     /// Commits what of `batch` is as expected, in one append, then shows it to readers and
     /// answers every caller. Blocks while the log syncs.
     pub(super) fn commit(&self, batch: Vec<Operation>) {
-        let mut committer = self.committer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut committer = self.committer.lock();
         if let Err(error) = self.usable(&mut committer) {
             for operation in batch {
                 answer(operation.reply, Err(error.clone()));
@@ -293,7 +294,7 @@ impl Shared {
         let last = events.last()?.revision;
         let bytes = events.iter().map(Event::size).sum::<usize>();
         {
-            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.write();
             for event in events {
                 state.publish(event);
             }
@@ -306,7 +307,7 @@ impl Shared {
     /// about to go. A failure leaves rows behind, which costs space and nothing else.
     fn compact(&self, target: u64) {
         let from = {
-            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.write();
             std::mem::replace(&mut state.compacted, target)
         };
         if let Err(error) = self.log.compact(from, target) {
@@ -316,7 +317,7 @@ impl Shared {
 
     /// Refuses all further writes, ends all watches and releases the log.
     pub(super) fn close(&self) {
-        let mut committer = self.committer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut committer = self.committer.lock();
         committer.stopped = Some(Stopped::Closed);
         self.progress.send_modify(|progress| progress.closed = true);
         self.log.close();

@@ -27,11 +27,7 @@ pub(in crate::kinds) fn validate(object: &Value) -> Vec<FieldError> {
         refuse(&mut errors, "spec.group", group, &problems);
     }
     let scope = text(object, "/spec/scope");
-    if scope.is_empty() {
-        errors.push(FieldError::required("spec.scope", ""));
-    } else if !SCOPES.contains(&scope) {
-        errors.push(FieldError::not_supported("spec.scope", &json!(scope), &SCOPES));
-    }
+    errors.extend(FieldError::unless_one_of("spec.scope", scope, &SCOPES));
     errors.extend(validate_versions(object));
     errors.extend(validate_names(object));
     errors.extend(validate_protected(object));
@@ -173,11 +169,10 @@ fn validate_version(version: &Value, path: &str) -> Vec<FieldError> {
 
 fn validate_scale(scale: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let rules = [("specReplicasPath", ".spec.", true), ("statusReplicasPath", ".status.", true)];
-    for (name, prefix, required) in rules {
+    for (name, prefix) in [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")] {
         let value = text(scale, &format!("/{name}"));
         let path = child(path, name);
-        if value.is_empty() && required {
+        if value.is_empty() {
             errors.push(FieldError::required(path, ""));
         } else if !value.starts_with(prefix) {
             let detail = format!("should be a json path under {}", prefix.trim_end_matches('.'));
@@ -205,11 +200,10 @@ fn validate_column(column: &Value, path: &str) -> Vec<FieldError> {
         errors.push(FieldError::required(child(path, "name"), ""));
     }
     let kind = text(column, "/type");
+    let detail = format!("must be one of {}", COLUMN_TYPES.join(","));
     if kind.is_empty() {
-        let detail = format!("must be one of {}", COLUMN_TYPES.join(","));
         errors.push(FieldError::required(child(path, "type"), &detail));
     } else if !COLUMN_TYPES.contains(&kind) {
-        let detail = format!("must be one of {}", COLUMN_TYPES.join(","));
         errors.push(FieldError::invalid_text(child(path, "type"), kind, &detail));
     }
     let format = text(column, "/format");

@@ -44,8 +44,12 @@ pub(in crate::kinds) fn validate_spec(spec: &Value, path: &str) -> Vec<FieldErro
     if containers.is_empty() {
         return errors;
     }
-    errors.extend(one_of(&at("restartPolicy"), text(spec, "/restartPolicy"), &RESTART));
-    errors.extend(one_of(&at("dnsPolicy"), text(spec, "/dnsPolicy"), &DNS));
+    errors.extend(FieldError::unless_one_of(
+        &at("restartPolicy"),
+        text(spec, "/restartPolicy"),
+        &RESTART,
+    ));
+    errors.extend(FieldError::unless_one_of(&at("dnsPolicy"), text(spec, "/dnsPolicy"), &DNS));
     errors.extend(validate_placement(spec, path));
     errors
 }
@@ -56,19 +60,23 @@ fn validate_placement(spec: &Value, path: &str) -> Vec<FieldError> {
     for name in ["nodeName", "serviceAccountName", "priorityClassName"] {
         let value = text(spec, &format!("/{name}"));
         if !value.is_empty() {
-            errors.extend(refused(&at(name), value, names::subdomain(value)));
+            errors.extend(FieldError::invalid_for(&at(name), value, names::subdomain(value)));
         }
     }
     for name in ["hostname", "subdomain"] {
         let value = text(spec, &format!("/{name}"));
         if !value.is_empty() {
-            errors.extend(refused(&at(name), value, names::label(value)));
+            errors.extend(FieldError::invalid_for(&at(name), value, names::label(value)));
         }
     }
     for (name, value) in entries(spec, "/nodeSelector") {
         let value = value.as_str().unwrap_or_default();
-        errors.extend(refused(&at("nodeSelector"), name, names::qualified(name)));
-        errors.extend(refused(&at("nodeSelector"), value, names::label_value(value)));
+        errors.extend(FieldError::invalid_for(&at("nodeSelector"), name, names::qualified(name)));
+        errors.extend(FieldError::invalid_for(
+            &at("nodeSelector"),
+            value,
+            names::label_value(value),
+        ));
     }
     if let Some(seconds) = number(spec, "/activeDeadlineSeconds")
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
@@ -90,7 +98,7 @@ fn validate_toleration(toleration: &Value, path: &str) -> Vec<FieldError> {
     let operator = text(toleration, "/operator");
     let effect = text(toleration, "/effect");
     if !key.is_empty() {
-        errors.extend(refused(&child(path, "key"), key, names::qualified(key)));
+        errors.extend(FieldError::invalid_for(&child(path, "key"), key, names::qualified(key)));
     }
     if key.is_empty() && operator != "Exists" {
         let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
@@ -102,7 +110,11 @@ fn validate_toleration(toleration: &Value, path: &str) -> Vec<FieldError> {
     }
     match operator {
         "" | "Equal" => {
-            errors.extend(refused(&child(path, "operator"), value, names::label_value(value)));
+            errors.extend(FieldError::invalid_for(
+                &child(path, "operator"),
+                value,
+                names::label_value(value),
+            ));
         }
         "Exists" if !value.is_empty() => errors.push(FieldError::invalid_text(
             child(path, "operator"),
@@ -122,21 +134,6 @@ fn validate_toleration(toleration: &Value, path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// A text that must be one of a set: required if empty.
-fn one_of(path: &str, value: &str, allowed: &[&str]) -> Option<FieldError> {
-    if value.is_empty() {
-        return Some(FieldError::required(path, ""));
-    }
-    (!allowed.contains(&value)).then(|| FieldError::not_supported(path, &json!(value), allowed))
-}
-
-fn refused(path: &str, value: &str, problems: Vec<String>) -> impl Iterator<Item = FieldError> {
-    let (path, value) = (path.to_owned(), value.to_owned());
-    problems
-        .into_iter()
-        .map(move |problem| FieldError::invalid_text(path.clone(), &value, &problem))
-}
-
 fn validate_container(container: &Value, path: &str, spec: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let at = |name: &str| child(path, name);
@@ -144,7 +141,7 @@ fn validate_container(container: &Value, path: &str, spec: &Value) -> Vec<FieldE
     if name.is_empty() {
         errors.push(FieldError::required(at("name"), ""));
     } else {
-        errors.extend(refused(&at("name"), name, names::label(name)));
+        errors.extend(FieldError::invalid_for(&at("name"), name, names::label(name)));
     }
     let image = text(container, "/image");
     if image.is_empty() {
@@ -159,9 +156,13 @@ fn validate_container(container: &Value, path: &str, spec: &Value) -> Vec<FieldE
     }
     errors.extend(validate_env(container, &at("env")));
     errors.extend(volumes::validate_mounts(container, &at("volumeMounts"), spec));
-    errors.extend(one_of(&at("imagePullPolicy"), text(container, "/imagePullPolicy"), &PULL));
+    errors.extend(FieldError::unless_one_of(
+        &at("imagePullPolicy"),
+        text(container, "/imagePullPolicy"),
+        &PULL,
+    ));
     let policy = text(container, "/terminationMessagePolicy");
-    errors.extend(one_of(&at("terminationMessagePolicy"), policy, &MESSAGE));
+    errors.extend(FieldError::unless_one_of(&at("terminationMessagePolicy"), policy, &MESSAGE));
     errors.extend(validate_resources(container, &at("resources")));
     errors
 }
@@ -190,7 +191,11 @@ fn validate_ports(container: &Value, path: &str) -> Vec<FieldError> {
         if let Some(number) = number(port, "/hostPort").filter(|one| !(0..=65535).contains(one)) {
             errors.push(FieldError::invalid(child(&path, "hostPort"), &json!(number), PORT));
         }
-        errors.extend(one_of(&child(&path, "protocol"), text(port, "/protocol"), &PROTOCOLS));
+        errors.extend(FieldError::unless_one_of(
+            &child(&path, "protocol"),
+            text(port, "/protocol"),
+            &PROTOCOLS,
+        ));
     }
     errors
 }

@@ -19,9 +19,7 @@ pub(super) fn validate(spec: &Value, path: &str) -> Vec<FieldError> {
         if name.is_empty() {
             errors.push(FieldError::required(child(&path, "name"), ""));
         } else {
-            for problem in names::label(name) {
-                errors.push(FieldError::invalid_text(child(&path, "name"), name, &problem));
-            }
+            errors.extend(FieldError::invalid_for(&child(&path, "name"), name, names::label(name)));
             if seen.contains(&name) {
                 errors.push(FieldError::duplicate(child(&path, "name"), &json!(name)));
             }
