@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
-use super::{Controller, Outcome, Plane, Queue, Update, settled};
+use super::{Controller, Outcome, Plane, Queue, settled};
 use crate::{
     auth::{
         Attributes, Bound, Identity, NODE_ANNOTATION, Target, is_bootstrapper, node_of_token,
@@ -227,17 +227,14 @@ impl Controller for Certificates {
         &self.plane
     }
 
-    fn observe(&mut self, update: Update, queue: &mut Queue<Key>) {
-        for (key, _) in update.objects().filter(|(key, object)| {
-            object.is_some() && key.group() == GROUP && key.resource() == PLURAL
-        }) {
+    fn note(&mut self, key: &Key, value: Option<&[u8]>, queue: &mut Queue<Key>) {
+        if value.is_some() && key.group() == GROUP && key.resource() == PLURAL {
             queue.push(key.clone());
         }
     }
 
     async fn act(&mut self, key: Key) -> Outcome {
-        let Some(record) = self.plane.context.store.get(&key) else { return Outcome::Done };
-        let Some(object) = record.readable() else { return Outcome::Done };
+        let Some(object) = self.plane.object(&key) else { return Outcome::Done };
         let requester = requester(&object);
         let reach = |node: &str| self.reach(&object, &requester, node);
         let step = next(&object, |sort| self.may(&requester, sort), reach);

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    kinds::access::{items, set, text},
+    kinds::access::{is_true, items, set, text},
     store::{Key, Prefix},
 };
 
 use super::{
-    Controller, Outcome, Plane, Queue, Update,
+    Controller, Outcome, Plane, Queue,
     conditions::{self, Condition},
     holds, is_deleting, settled,
 };
@@ -57,40 +57,9 @@ impl Definitions {
         Self { plane, terminating: BTreeSet::new() }
     }
 
-    fn note(&mut self, key: &Key, value: Option<&[u8]>, queue: &mut Queue<String>) {
-        if key.group() != GROUP || key.resource() != PLURAL {
-            let (group, plural) = (key.group(), key.resource());
-            if self.terminating.contains(&(group.to_owned(), plural.to_owned())) {
-                queue.push(format!("{plural}.{group}"));
-            }
-            return;
-        }
-        let definition: Value =
-            value.and_then(|value| serde_json::from_slice(value).ok()).unwrap_or_default();
-        let Some((plural, group)) = key.name().split_once('.') else { return };
-        let served = (group.to_owned(), plural.to_owned());
-        if value.is_some() && is_deleting(&definition) {
-            self.terminating.insert(served);
-        } else {
-            self.terminating.remove(&served);
-        }
-        queue.push(key.name().to_owned());
-        if value.is_none() {
-            // Its names are free: others in the group may have waited for them.
-            for other in self.all().iter().filter(|other| text(other, "/spec/group") == group) {
-                queue.push(text(other, "/metadata/name").to_owned());
-            }
-        }
-    }
-
     fn all(&self) -> Vec<Value> {
         let page = self.plane.context.store.list(&Prefix::resource(GROUP, PLURAL), None, None);
         page.records.iter().filter_map(crate::store::Record::readable).collect()
-    }
-
-    fn read(&self, name: &str) -> Option<Value> {
-        let record = self.plane.context.store.get(&Key::new(GROUP, PLURAL, "", name))?;
-        record.readable()
     }
 
     /// Names that other definitions of the group hold.
@@ -115,13 +84,14 @@ impl Definitions {
         let taken = self.taken(&definition);
         let spec = definition.pointer("/spec/names").cloned().unwrap_or_default();
         let now = conditions::stamp((self.plane.context.clock)());
+        let is_established = is_true(&definition, "Established");
         let Some(status) = status_mut(&mut definition) else { return Outcome::Done };
         let before = status.clone();
         let accepted = status.get("acceptedNames").cloned().unwrap_or_default();
         let (names, conflict) = judge(&spec, accepted, &taken);
         status.insert("acceptedNames".to_owned(), names);
         conditions::set(status, &names_accepted(conflict.as_ref()), &now);
-        if !is_established(status) {
+        if !is_established {
             conditions::set(status, &established(conflict.is_none()), &now);
         }
         if *status == before {
@@ -199,14 +169,6 @@ fn status_mut(definition: &mut Value) -> Option<&mut Map<String, Value>> {
     fields.insert("apiVersion".to_owned(), format!("{GROUP}/v1").into());
     fields.insert("kind".to_owned(), "CustomResourceDefinition".into());
     fields.entry("status").or_insert_with(|| json!({})).as_object_mut()
-}
-
-fn is_established(status: &Map<String, Value>) -> bool {
-    let conditions = status.get("conditions").and_then(Value::as_array);
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|one| text(one, "/type") == "Established" && text(one, "/status") == "True")
 }
 
 /// The texts in a field that holds a text or a list of texts.
@@ -299,17 +261,40 @@ impl Controller for Definitions {
         &self.plane
     }
 
-    fn observe(&mut self, update: Update, queue: &mut Queue<String>) {
-        if update.is_all() {
-            self.terminating.clear();
+    fn forget(&mut self) {
+        self.terminating.clear();
+    }
+
+    fn note(&mut self, key: &Key, value: Option<&[u8]>, queue: &mut Queue<String>) {
+        if key.group() != GROUP || key.resource() != PLURAL {
+            let (group, plural) = (key.group(), key.resource());
+            if self.terminating.contains(&(group.to_owned(), plural.to_owned())) {
+                queue.push(format!("{plural}.{group}"));
+            }
+            return;
         }
-        for (key, value) in update.objects() {
-            self.note(key, value, queue);
+        let definition: Value =
+            value.and_then(|value| serde_json::from_slice(value).ok()).unwrap_or_default();
+        let Some((plural, group)) = key.name().split_once('.') else { return };
+        let served = (group.to_owned(), plural.to_owned());
+        if value.is_some() && is_deleting(&definition) {
+            self.terminating.insert(served);
+        } else {
+            self.terminating.remove(&served);
+        }
+        queue.push(key.name().to_owned());
+        if value.is_none() {
+            // Its names are free: others in the group may have waited for them.
+            for other in self.all().iter().filter(|other| text(other, "/spec/group") == group) {
+                queue.push(text(other, "/metadata/name").to_owned());
+            }
         }
     }
 
     async fn act(&mut self, name: String) -> Outcome {
-        let Some(definition) = self.read(&name) else { return Outcome::Done };
+        let Some(definition) = self.plane.object(&Key::new(GROUP, PLURAL, "", &name)) else {
+            return Outcome::Done;
+        };
         let held = holds(&definition, "/metadata/finalizers", FINALIZER);
         match (is_deleting(&definition), held) {
             (true, true) => self.dissolve(definition).await,

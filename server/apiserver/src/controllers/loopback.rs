@@ -1,12 +1,12 @@
 //! How controllers change objects: by the same requests as everybody else, in process.
 
+use std::convert::Infallible;
+
 use axum::body::Body;
-use http::{Method, Request, StatusCode, header::CONTENT_TYPE};
+use http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body_util::BodyExt;
 use serde_json::Value;
-use tower::ServiceExt;
-
-use crate::serving::LocalService;
+use tower::{Service, ServiceExt, util::BoxCloneSyncService};
 
 /// What the server said.
 #[derive(Clone, Debug)]
@@ -19,12 +19,19 @@ pub(crate) struct Reply {
 /// A client without a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Loopback {
-    service: LocalService,
+    service: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
 }
 
 impl Loopback {
-    pub(crate) fn new(service: LocalService) -> Self {
-        Self { service }
+    pub(crate) fn new<S>(service: S) -> Self
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
+        Self { service: BoxCloneSyncService::new(service) }
     }
 
     pub(crate) async fn create(&self, path: &str, object: &Value) -> Reply {

@@ -36,7 +36,6 @@ use crate::{
     context::Context,
     kinds::access::{items, text},
     rest::Served,
-    serving::LocalService,
     store::{Key, Prefix},
 };
 
@@ -64,8 +63,21 @@ pub(super) trait Controller: Send + 'static {
     /// What it stands on.
     fn plane(&self) -> &Plane;
 
-    /// Takes note of a change and queues what it may concern.
-    fn observe(&mut self, update: Update, queue: &mut Queue<Self::Key>);
+    /// Forgets what was noted: all of it follows again.
+    fn forget(&mut self) {}
+
+    /// Takes note of an object (none: it is gone) and queues what it may concern.
+    fn note(&mut self, _key: &Key, _value: Option<&[u8]>, _queue: &mut Queue<Self::Key>) {}
+
+    /// Takes note of a change.
+    fn observe(&mut self, update: Update, queue: &mut Queue<Self::Key>) {
+        if update.is_all() {
+            self.forget();
+        }
+        for (key, value) in update.objects() {
+            self.note(key, value, queue);
+        }
+    }
 
     /// Brings one thing to where it should be.
     fn act(&mut self, key: Self::Key) -> impl Future<Output = Outcome> + Send;
@@ -75,14 +87,14 @@ pub(super) trait Controller: Send + 'static {
 pub(crate) fn start(
     tasks: &TaskTracker,
     context: &Context,
-    local: &LocalService,
+    loopback: &Loopback,
     authority: &Arc<Authority>,
     stop: &CancellationToken,
 ) {
     let plane = Plane {
         context: context.clone(),
         served: Served::new(context.store.clone()),
-        loopback: Loopback::new(local.clone()),
+        loopback: loopback.clone(),
     };
     tasks.spawn(run(garbage::Garbage::new(plane.clone()), stop.clone()));
     tasks.spawn(run(namespaces::Namespaces::new(plane.clone()), stop.clone()));
@@ -121,6 +133,11 @@ pub(super) struct Plane {
 }
 
 impl Plane {
+    /// An object as it is stored, if it is there and can be read.
+    fn object(&self, key: &Key) -> Option<Value> {
+        self.context.store.get(key)?.readable()
+    }
+
     /// The address of an object, if its kind is served now.
     fn path(&self, key: &Key) -> Option<String> {
         let registry = self.served.registry();

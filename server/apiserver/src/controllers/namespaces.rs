@@ -10,7 +10,7 @@ use crate::{
 };
 
 use super::{
-    Controller, Outcome, Plane, Queue, Update,
+    Controller, Outcome, Plane, Queue,
     conditions::{self, Condition},
     holds, is_deleting, settled,
 };
@@ -37,28 +37,6 @@ struct Remaining {
 impl Namespaces {
     pub(super) fn new(plane: Plane) -> Self {
         Self { plane, terminating: BTreeSet::new() }
-    }
-
-    fn note(&mut self, key: &Key, value: Option<&[u8]>, queue: &mut Queue<String>) {
-        if !key.namespace().is_empty() {
-            // A creation that was under way when its namespace went has left something behind.
-            let stray = value.is_some() && self.read(key.namespace()).is_none();
-            if stray || self.terminating.contains(key.namespace()) {
-                queue.push(key.namespace().to_owned());
-            }
-            return;
-        }
-        if !key.group().is_empty() || key.resource() != "namespaces" {
-            return;
-        }
-        let object: Value =
-            value.and_then(|value| serde_json::from_slice(value).ok()).unwrap_or_default();
-        if is_deleting(&object) {
-            self.terminating.insert(key.name().to_owned());
-            queue.push(key.name().to_owned());
-        } else {
-            self.terminating.remove(key.name());
-        }
     }
 
     /// Deletes what is not being deleted yet, pods before everything else, and counts what is left.
@@ -153,8 +131,7 @@ impl Namespaces {
     }
 
     fn read(&self, name: &str) -> Option<Value> {
-        let record = self.plane.context.store.get(&Key::new("", "namespaces", "", name))?;
-        record.readable()
+        self.plane.object(&Key::new("", "namespaces", "", name))
     }
 }
 
@@ -220,12 +197,29 @@ impl Controller for Namespaces {
         &self.plane
     }
 
-    fn observe(&mut self, update: Update, queue: &mut Queue<String>) {
-        if update.is_all() {
-            self.terminating.clear();
+    fn forget(&mut self) {
+        self.terminating.clear();
+    }
+
+    fn note(&mut self, key: &Key, value: Option<&[u8]>, queue: &mut Queue<String>) {
+        if !key.namespace().is_empty() {
+            // A creation that was under way when its namespace went has left something behind.
+            let stray = value.is_some() && self.read(key.namespace()).is_none();
+            if stray || self.terminating.contains(key.namespace()) {
+                queue.push(key.namespace().to_owned());
+            }
+            return;
         }
-        for (key, value) in update.objects() {
-            self.note(key, value, queue);
+        if !key.group().is_empty() || key.resource() != "namespaces" {
+            return;
+        }
+        let object: Value =
+            value.and_then(|value| serde_json::from_slice(value).ok()).unwrap_or_default();
+        if is_deleting(&object) {
+            self.terminating.insert(key.name().to_owned());
+            queue.push(key.name().to_owned());
+        } else {
+            self.terminating.remove(key.name());
         }
     }
 

@@ -22,6 +22,12 @@ pub(crate) fn items<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
+/// Whether an object has a condition of this type that is true.
+pub(crate) fn is_true(object: &Value, kind: &str) -> bool {
+    let is = |one: &Value| text(one, "/type") == kind && text(one, "/status") == "True";
+    items(object, "/status/conditions").iter().any(is)
+}
+
 /// The items of the list at a JSON pointer, to be changed.
 pub(crate) fn items_mut<'a>(
     object: &'a mut Value,

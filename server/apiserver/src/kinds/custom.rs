@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     NameRule, Resource, Rule, ScalePaths, StorageKey, Strategy, Subresources,
-    access::{flag, items, text},
+    access::{flag, is_true, items, text},
     strategy,
 };
 use crate::schema::Schema;
@@ -62,7 +62,7 @@ const VERBS: &[&str] =
 
 /// The resources of one definition: one per served version, none before it is established.
 pub(super) fn resources(definition: &Value) -> Vec<Resource> {
-    if !is_established(definition) {
+    if !is_true(definition, "Established") {
         return Vec::new();
     }
     let versions = items(definition, "/spec/versions");
@@ -73,13 +73,6 @@ pub(super) fn resources(definition: &Value) -> Vec<Resource> {
         .filter(|version| flag(version, "/served"))
         .map(|version| resource(definition, version, stored))
         .collect()
-}
-
-/// Whether a definition's kinds are served.
-pub(crate) fn is_established(definition: &Value) -> bool {
-    items(definition, "/status/conditions")
-        .iter()
-        .any(|one| text(one, "/type") == "Established" && text(one, "/status") == "True")
 }
 
 fn resource(definition: &Value, version: &Value, stored: &str) -> Resource {

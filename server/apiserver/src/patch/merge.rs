@@ -1,27 +1,9 @@
 //! JSON merge patch (RFC 7386).
 
-use serde_json::{Map, Value};
-
-/// Applies `patch` to `target`: objects are merged, `null` removes, anything else replaces. Calls itself once
-/// for each level of the patch, which are bounded where it was read; what comes out is as deep as the deeper
-/// of the two.
-pub(crate) fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(changes) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(Map::new());
-    }
-    let Value::Object(fields) = target else { return };
-    for (name, change) in changes {
-        if change.is_null() {
-            fields.remove(name);
-        } else {
-            merge(fields.entry(name.clone()).or_insert(Value::Null), change);
-        }
-    }
-}
+/// Objects are merged, `null` removes, anything else replaces. Calls itself once for each level of
+/// the patch, which are bounded where it was read; what comes out is as deep as the deeper of the
+/// two.
+pub(crate) use json_patch::merge;
 
 #[cfg(test)]
 mod tests {

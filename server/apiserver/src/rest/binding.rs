@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     field::{self, FieldError},
+    kinds::access::{object_in, preset, remove, set, text},
     status::{Answer, Status},
 };
 
@@ -17,17 +18,13 @@ use crate::{
 /// # Errors
 /// It names none, or something else (500, as Kubernetes has it).
 fn node(binding: &Value) -> Answer<String> {
-    let text = |name: &str| {
-        let pointer = format!("/target/{name}");
-        binding.pointer(&pointer).and_then(Value::as_str).unwrap_or_default()
-    };
-    let kind = text("kind");
+    let kind = text(binding, "/target/kind");
     if !matches!(kind, "" | "Node") {
         let known = ["Node", "<empty>"];
         let error = FieldError::not_supported("target.kind", &json!(kind), &known);
         return Err(Status::unknown(error.to_string()));
     }
-    let name = text("name");
+    let name = text(binding, "/target/name");
     if name.is_empty() {
         return Err(Status::unknown(FieldError::required("target.name", "").to_string()));
     }
@@ -44,13 +41,13 @@ fn bind(pod: &mut Value, binding: &Value, node: &str, now: jiff::Timestamp) -> A
     if !meta_text(pod, "deletionTimestamp").is_empty() {
         return conflict(&format!("pod {name} is being deleted, cannot be assigned to a host"));
     }
-    let bound = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+    let bound = text(pod, "/spec/nodeName");
     if !bound.is_empty() {
         let bound = field::quote(bound);
         return conflict(&format!("pod {name} is already assigned to node {bound}"));
     }
-    if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
-        spec.insert("nodeName".to_owned(), node.into());
+    if let Some(spec) = pod.get_mut("spec") {
+        set(spec, "nodeName", node);
     }
     let annotations = metadata(binding).and_then(|metadata| metadata.get("annotations"));
     if let Some(annotations) = annotations.filter(|annotations| annotations.is_object()) {
@@ -67,18 +64,17 @@ fn bind(pod: &mut Value, binding: &Value, node: &str, now: jiff::Timestamp) -> A
 
 /// Puts a condition into a pod's status, in the place of the one of its type.
 pub(crate) fn set_condition(pod: &mut Value, condition: Value) {
-    let Some(fields) = pod.as_object_mut() else { return };
-    let status = fields.entry("status").or_insert_with(|| json!({}));
-    let Some(status) = status.as_object_mut() else { return };
-    let conditions = status.entry("conditions").or_insert_with(|| json!([]));
-    let Some(conditions) = conditions.as_array_mut() else { return };
+    let Some(status) = object_in(pod, "status") else { return };
+    preset(status, "conditions", json!([]));
+    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+    let Some(conditions) = conditions else { return };
     match conditions.iter_mut().find(|other| other.get("type") == condition.get("type")) {
         Some(other) if other.get("status") == condition.get("status") => {
             // The same again is no transition.
             let since = other.get("lastTransitionTime").cloned();
             *other = condition;
-            if let (Some(since), Some(fields)) = (since, other.as_object_mut()) {
-                fields.insert("lastTransitionTime".to_owned(), since);
+            if let Some(since) = since {
+                set(other, "lastTransitionTime", since);
             }
         }
         Some(other) => *other = condition,
@@ -120,13 +116,11 @@ impl Api {
                 return Err(Status::stale(&target.resource, &target.name));
             }
             let empty = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
-            let Some(fields) = namespace.as_object_mut() else { return Ok(()) };
-            let spec = fields.entry("spec").or_insert_with(|| json!({}));
-            let Some(spec) = spec.as_object_mut() else { return Ok(()) };
+            let Some(spec) = object_in(namespace, "spec") else { return Ok(()) };
             match finalizers.clone().filter(|list| !empty(list)) {
-                Some(list) => spec.insert("finalizers".to_owned(), list),
-                None => spec.remove("finalizers"),
-            };
+                Some(list) => set(spec, "finalizers", list),
+                None => remove(spec, "finalizers"),
+            }
             Ok(())
         })
         .await

@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 
 use super::protobuf;
 use crate::{
-    field::{SHOWN_PATH, shorten},
+    field::{Path, SHOWN_PATH, shorten},
     status::{Answer, Status},
 };
 
@@ -80,29 +80,10 @@ pub(crate) fn decode_json(bytes: &[u8]) -> Answer<Body> {
     };
     let mut duplicates = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let place = Place { duplicates: &mut duplicates, path: Path::Root };
+    let place = Place { duplicates: &mut duplicates, path: Path::Root("") };
     let value = place.deserialize(&mut reader).map_err(malformed)?;
     reader.end().map_err(malformed)?;
     Ok(Body { value, duplicates })
-}
-
-/// Where the reader is; built on the stack, rendered only for a duplicate.
-#[derive(Clone, Copy)]
-enum Path<'a> {
-    Root,
-    Field(&'a Self, &'a str),
-    Item(&'a Self, usize),
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Root => Ok(()),
-            Self::Field(Self::Root, name) => f.write_str(name),
-            Self::Field(parent, name) => write!(f, "{parent}.{name}"),
-            Self::Item(parent, at) => write!(f, "{parent}[{at}]"),
-        }
-    }
 }
 
 /// Reads a value as `serde_json::Value` does, and notes fields that occur twice.
@@ -157,7 +138,7 @@ impl<'de> Visitor<'de> for Place<'_, '_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
         loop {
-            let path = Path::Item(&self.path, items.len());
+            let path = Path::Index(&self.path, items.len());
             let place = Place { duplicates: &mut *self.duplicates, path };
             match access.next_element_seed(place)? {
                 Some(item) => items.push(item),
@@ -169,12 +150,12 @@ impl<'de> Visitor<'de> for Place<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
         while let Some(name) = access.next_key::<String>()? {
-            let path = Path::Field(&self.path, &name);
+            let path = Path::Child(&self.path, &name);
             let place = Place { duplicates: &mut *self.duplicates, path };
             let value = access.next_value_seed(place)?;
             if fields.contains_key(&name) && self.duplicates.len() < MOST_DUPLICATES {
                 // Names may be as long as the body.
-                self.duplicates.push(shorten(path.to_string(), SHOWN_PATH));
+                self.duplicates.push(shorten(path.text(), SHOWN_PATH));
             }
             fields.insert(name, value);
         }

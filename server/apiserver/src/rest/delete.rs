@@ -12,7 +12,10 @@ use super::{
 };
 use crate::{
     controllers::begin_deletion,
-    kinds::{BuiltIn, Resource},
+    kinds::{
+        BuiltIn, Resource,
+        access::{items, number, object_in, set, text},
+    },
     status::{Answer, Status},
     store::{Change, Expect, Record, WriteError},
 };
@@ -129,16 +132,12 @@ fn namespace_deletion(object: &Value, now: jiff::Timestamp) -> Option<Deletion> 
     if meta_text(object, "deletionTimestamp").is_empty() {
         let mut next = object.clone();
         set_meta(&mut next, "deletionTimestamp", time(now));
-        if let Some(fields) = next.as_object_mut() {
-            let status = fields.entry("status").or_insert_with(|| json!({}));
-            if let Some(status) = status.as_object_mut() {
-                status.insert("phase".to_owned(), "Terminating".into());
-            }
+        if let Some(status) = object_in(&mut next, "status") {
+            set(status, "phase", "Terminating");
         }
         return Some(Deletion::Mark(next));
     }
-    let finalizers = object.pointer("/spec/finalizers").and_then(Value::as_array);
-    finalizers.is_some_and(|finalizers| !finalizers.is_empty()).then_some(Deletion::Pending)
+    (!items(object, "/spec/finalizers").is_empty()).then_some(Deletion::Pending)
 }
 
 /// What the grace of a pod's deletion is.
@@ -165,13 +164,9 @@ fn grace(pod: &Value, options: &DeleteOptions, marked: bool) -> Grace {
     if unscheduled || ended {
         return Grace::Seconds(0);
     }
-    let own = pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
+    let own = number(pod, "/spec/terminationGracePeriodSeconds");
     let seconds = wanted.or(own).unwrap_or(0);
     Grace::Seconds(if seconds < 0 { 1 } else { seconds })
-}
-
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Marks an object as being deleted with so much grace. The generation rises with the first mark;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     Api, Target,
@@ -13,7 +13,10 @@ use super::{
     stored::{self, meta_number, meta_text},
 };
 use crate::{
-    kinds::{BuiltIn, Resource},
+    kinds::{
+        BuiltIn, Resource,
+        access::{self, entries, is_true, items, items_mut, object_in, set, text},
+    },
     selector::LabelSelector,
     status::{Answer, Cause, Status},
 };
@@ -91,9 +94,8 @@ enum Ask {
 }
 
 fn ask(pod: &Value) -> Ask {
-    let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
     let marked = !meta_text(pod, "deletionTimestamp").is_empty();
-    match phase {
+    match text(pod, "/status/phase") {
         _ if marked => Ask::No,
         "Succeeded" | "Failed" => Ask::No,
         "Pending" => Ask::NotIfUnchanged,
@@ -101,28 +103,16 @@ fn ask(pod: &Value) -> Ask {
     }
 }
 
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
-    let text = |condition: &Value, name: &str| {
-        condition.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|condition| text(condition, "type") == "Ready" && text(condition, "status") == "True")
-}
-
 /// A number in a budget's status; absent is 0.
 fn number(budget: &Value, name: &str) -> i64 {
-    let pointer = format!("/status/{name}");
-    budget.pointer(&pointer).and_then(Value::as_i64).unwrap_or(0)
+    access::number(budget, &format!("/status/{name}")).unwrap_or(0)
 }
 
 /// Whether a budget lets a pod that is not ready go without spending anything.
 fn spares_unready(budget: &Value) -> bool {
-    let policy = budget.pointer("/spec/unhealthyPodEvictionPolicy").and_then(Value::as_str);
+    let policy = text(budget, "/spec/unhealthyPodEvictionPolicy");
     let (current, desired) = (number(budget, "currentHealthy"), number(budget, "desiredHealthy"));
-    policy == Some("AlwaysAllow") || (current >= desired && desired > 0)
+    policy == "AlwaysAllow" || (current >= desired && desired > 0)
 }
 
 /// Spends one disruption of a budget on a pod.
@@ -139,21 +129,17 @@ fn spend(resource: &Resource, budget: &mut Value, pod: &str, now: jiff::Timestam
         let why = "pdb disruptions allowed is negative";
         return Err(Status::forbidden(resource, &name, why));
     }
-    let disrupted = budget.pointer("/status/disruptedPods").and_then(Value::as_object);
-    if disrupted.is_some_and(|pods| pods.len() > DISRUPTED_LIMIT) {
+    if entries(budget, "/status/disruptedPods").count() > DISRUPTED_LIMIT {
         let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
         return Err(Status::forbidden(resource, &name, why));
     }
     if allowed == 0 {
         return Err(exhausted(&name, budget));
     }
-    let Some(status) = budget.get_mut("status").and_then(Value::as_object_mut) else {
-        return Err(not_computed(&name));
-    };
-    status.insert("disruptionsAllowed".to_owned(), (allowed - 1).into());
-    let disrupted = status.entry("disruptedPods").or_insert_with(|| Value::Object(Map::new()));
-    if let Some(disrupted) = disrupted.as_object_mut() {
-        disrupted.insert(pod.to_owned(), time(now));
+    let Some(status) = budget.get_mut("status") else { return Err(not_computed(&name)) };
+    set(status, "disruptionsAllowed", allowed - 1);
+    if let Some(disrupted) = object_in(status, "disruptedPods") {
+        set(disrupted, pod, time(now));
     }
     if allowed == 1 {
         exhaust_condition(status, now);
@@ -162,13 +148,12 @@ fn spend(resource: &Resource, budget: &mut Value, pod: &str, now: jiff::Timestam
 }
 
 /// Keeps the condition in step with a budget that is spent now.
-fn exhaust_condition(status: &mut Map<String, Value>, now: jiff::Timestamp) {
-    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
-    for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
-        if condition.get("type").and_then(Value::as_str) == Some("DisruptionAllowed") {
-            condition.insert("status".to_owned(), "False".into());
-            condition.insert("reason".to_owned(), "InsufficientPods".into());
-            condition.insert("lastTransitionTime".to_owned(), time(now));
+fn exhaust_condition(status: &mut Value, now: jiff::Timestamp) {
+    for one in items_mut(status, "/conditions") {
+        if text(one, "/type") == "DisruptionAllowed" {
+            set(one, "status", "False");
+            set(one, "reason", "InsufficientPods");
+            set(one, "lastTransitionTime", time(now));
         }
     }
 }
@@ -184,16 +169,12 @@ fn not_computed(name: &str) -> Box<Status> {
 
 fn exhausted(name: &str, budget: &Value) -> Box<Status> {
     let (current, desired) = (number(budget, "currentHealthy"), number(budget, "desiredHealthy"));
-    let conditions = budget.pointer("/status/conditions").and_then(Value::as_array);
-    let text = |condition: &Value, name: &str| {
-        condition.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
-    let failed = conditions.into_iter().flatten().find(|condition| {
-        text(condition, "type") == "DisruptionAllowed" && text(condition, "reason") == "SyncFailed"
+    let failed = items(budget, "/status/conditions").iter().find(|one| {
+        text(one, "/type") == "DisruptionAllowed" && text(one, "/reason") == "SyncFailed"
     });
     let message = match failed {
         Some(condition) => {
-            let why = text(condition, "message");
+            let why = text(condition, "/message");
             format!(
                 "The disruption budget {name} does not allow evicting pods currently because it failed sync: {why}"
             )
@@ -234,7 +215,7 @@ impl Api {
 
     async fn try_evict(&self, target: &Target, eviction: &Eviction) -> Result<(), Retry> {
         let mut options = eviction.options.clone();
-        let pod = self.pod(target).map_err(Retry::No)?;
+        let pod = self.get(target).map_err(Retry::No)?;
         let version = meta_text(&pod, "resourceVersion").to_owned();
         let bound = options.preconditions.resource_version.is_some();
         let ask = ask(&pod);
@@ -259,14 +240,6 @@ impl Api {
         }
     }
 
-    fn pod(&self, target: &Target) -> Answer<Value> {
-        let key = stored::key(&target.resource, &target.namespace, &target.name);
-        match self.context.store.get(&key) {
-            Some(record) => stored::load(&target.resource, &record),
-            None => Err(Status::not_found(&target.resource, &target.name)),
-        }
-    }
-
     /// Asks the budget of a pod, and spends from it. Returns the name of a budget that lets the
     /// pod go for not being ready: then the pod must not have become ready meanwhile.
     async fn ask_budget(
@@ -279,7 +252,7 @@ impl Api {
         let (Some((budget_target, budget)), None) = (budgets.pop(), budgets.pop()) else {
             return Ok(None);
         };
-        if !is_ready(pod) && spares_unready(&budget) {
+        if !is_true(pod, "Ready") && spares_unready(&budget) {
             return Ok(Some(budget_target.name));
         }
         let (resource, now) = (Arc::clone(&budget_target.resource), self.now());

@@ -66,7 +66,7 @@ impl Api {
 
 /// Reads a body. What is beyond the limit is thrown away, but read: a client that still sends
 /// would not see the answer.
-async fn read(mut body: Body) -> Answer<Bytes> {
+pub(crate) async fn read(mut body: Body) -> Answer<Bytes> {
     let (mut kept, mut seen) = (BytesMut::new(), 0);
     while let Some(frame) = body.frame().await {
         let frame = frame

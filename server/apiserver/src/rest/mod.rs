@@ -33,7 +33,7 @@ pub(crate) mod path;
 pub(crate) mod protobuf;
 mod query;
 mod resolve;
-mod respond;
+pub(crate) mod respond;
 mod scale;
 mod select;
 mod served;
@@ -46,7 +46,9 @@ mod write;
 
 use std::sync::Arc;
 
+pub(crate) use handler::read;
 use lines::Lines;
+pub(crate) use negotiate::Encoding;
 pub(crate) use query::Query;
 pub(crate) use respond::Streamed;
 pub(crate) use served::Served;

@@ -16,6 +16,15 @@ pub(crate) enum Encoding {
     Yaml,
 }
 
+impl Encoding {
+    pub(super) const fn media_type(self) -> &'static str {
+        match self {
+            Self::Json | Self::PrettyJson => "application/json",
+            Self::Yaml => "application/yaml",
+        }
+    }
+}
+
 /// A version of the meta group, which tables and partial objects carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetaVersion {

@@ -22,14 +22,9 @@ pub(crate) fn document(
             text
         }),
         Encoding::PrettyJson => serde_json::to_vec_pretty(document),
-        Encoding::Yaml => return yaml(code, document),
+        Encoding::Yaml => Ok(serde_saphyr::to_string(document).unwrap_or_default().into_bytes()),
     };
-    typed(code, encoding, text.unwrap_or_default())
-}
-
-fn yaml(code: StatusCode, document: &impl Serialize) -> Response<Body> {
-    let text = serde_saphyr::to_string(document).unwrap_or_default();
-    typed(code, Encoding::Yaml, text.into_bytes())
+    typed(code, encoding.media_type(), text.unwrap_or_default())
 }
 
 /// Marks an answer whose length is not known because it is written while it is read. It is large,
@@ -42,7 +37,7 @@ pub(crate) fn list(written: Written) -> Response<Body> {
     let encoding = written.encoding();
     if written.is_small() {
         let text: Vec<u8> = written.flatten().collect();
-        return typed(StatusCode::OK, encoding, text);
+        return typed(StatusCode::OK, encoding.media_type(), text);
     }
     // Others have their turn between two pieces, however fast the reader is. The compressor reads on
     // after the end.
@@ -50,7 +45,8 @@ pub(crate) fn list(written: Written) -> Response<Body> {
         tokio::task::yield_now().await;
         written.next().map(|piece| (Ok::<_, Infallible>(piece), written))
     });
-    let mut response = typed(StatusCode::OK, encoding, Body::from_stream(pieces.fuse()));
+    let mut response =
+        typed(StatusCode::OK, encoding.media_type(), Body::from_stream(pieces.fuse()));
     response.extensions_mut().insert(Streamed);
     response
 }
@@ -67,13 +63,15 @@ pub(crate) fn status(encoding: Encoding, status: &Status) -> Response<Body> {
 
 /// Nothing is here: the answer for addresses outside the API.
 pub(crate) fn no_page() -> Response<Body> {
-    let mut response = Response::new(Body::from("404 page not found\n"));
-    *response.status_mut() = StatusCode::NOT_FOUND;
-    let headers = response.headers_mut();
-    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-    headers.insert(header::CONTENT_TYPE, plain);
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let mut response = text(StatusCode::NOT_FOUND, "404 page not found\n");
+    let no_sniff = HeaderValue::from_static("nosniff");
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, no_sniff);
     response
+}
+
+/// A plain text, as health checks answer.
+pub(crate) fn text(code: StatusCode, text: impl Into<Body>) -> Response<Body> {
+    typed(code, "text/plain; charset=utf-8", text)
 }
 
 /// Characters that the warnings of one answer may have together, and what each may have if they would have
@@ -102,15 +100,10 @@ pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     }
 }
 
-fn typed(code: StatusCode, encoding: Encoding, body: impl Into<Body>) -> Response<Body> {
-    let media_type = match encoding {
-        Encoding::Json | Encoding::PrettyJson => "application/json",
-        Encoding::Yaml => "application/yaml",
-    };
+fn typed(code: StatusCode, media_type: &'static str, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     *response.status_mut() = code;
-    let value = HeaderValue::from_static(media_type);
-    response.headers_mut().insert(header::CONTENT_TYPE, value);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
 }
 

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     field::{self, FieldError},
-    kinds::{BuiltIn, Resource, Rule, Subresource},
+    kinds::{BuiltIn, Resource, Rule, Subresource, access::items},
     status::{Answer, Status},
     store::{Change, Expect, Key, WriteError},
 };
@@ -245,11 +245,7 @@ pub(crate) fn decide_update(
 fn finished(resource: &Resource, object: &Value) -> bool {
     let marked = !meta_text(object, "deletionTimestamp").is_empty();
     let grace = meta_number(object, "deletionGracePeriodSeconds").unwrap_or(0);
-    let held = is(resource, BuiltIn::Namespace)
-        && object
-            .pointer("/spec/finalizers")
-            .and_then(Value::as_array)
-            .is_some_and(|finalizers| !finalizers.is_empty());
+    let held = is(resource, BuiltIn::Namespace) && !items(object, "/spec/finalizers").is_empty();
     marked && grace == 0 && !held && meta_texts(object, "finalizers").is_empty()
 }
 
@@ -375,6 +371,46 @@ impl Api {
         dry_run: bool,
         mut wanted: impl FnMut(&Value) -> Answer<Value>,
     ) -> Answer<Value> {
+        self.rewrite(target, dry_run, false, |old| {
+            let new = wanted(old)?;
+            check_version(target, &new, old)?;
+            decide_update(&target.resource, target.part, new, old)
+        })
+        .await
+    }
+
+    /// Changes an object without the rules for clients' writes: for the parts of an object that
+    /// have rules of their own. Tried again while others change it.
+    ///
+    /// # Errors
+    /// There is no such object, or `change` refuses.
+    pub(crate) async fn transform(
+        &self,
+        target: &Target,
+        dry_run: bool,
+        mut change: impl FnMut(&mut Value) -> Answer<()>,
+    ) -> Answer<Value> {
+        self.rewrite(target, dry_run, true, |old| {
+            let mut new = old.clone();
+            change(&mut new)?;
+            Ok(match () {
+                () if new == *old => Decision::Unchanged,
+                () if finished(&target.resource, &new) => Decision::Finish(new),
+                () => Decision::Replace(new),
+            })
+        })
+        .await
+    }
+
+    /// Writes what `decide` says, again and again while others change the object. `stamped`: of an
+    /// object that goes, the answer shows the version of its end.
+    async fn rewrite(
+        &self,
+        target: &Target,
+        dry_run: bool,
+        stamped: bool,
+        mut decide: impl FnMut(&Value) -> Answer<Decision>,
+    ) -> Answer<Value> {
         let resource = &target.resource;
         let key = stored::key(resource, &target.namespace, &target.name);
         for _ in 0..ATTEMPTS {
@@ -382,9 +418,7 @@ impl Api {
                 return Err(Status::not_found(resource, &target.name));
             };
             let old = stored::load(resource, &record)?;
-            let new = wanted(&old)?;
-            check_version(target, &new, &old)?;
-            let (mut object, change) = match decide_update(resource, target.part, new, &old)? {
+            let (mut object, change) = match decide(&old)? {
                 Decision::Unchanged => return Ok(old),
                 Decision::Finish(new) => (new, Change::Delete(record.value.clone())),
                 Decision::Replace(mut new) => {
@@ -397,56 +431,14 @@ impl Api {
                 set_meta(&mut object, "resourceVersion", version.into());
                 return Ok(object);
             }
-            let replaced = matches!(change, Change::Put(_));
+            let shown = stamped || matches!(change, Change::Put(_));
             let expect = Expect::Revision(record.revision);
             match self.context.store.write(key.clone(), expect, change).await {
-                Ok(revision) if replaced => {
-                    set_meta(&mut object, "resourceVersion", revision.to_string().into());
-                    return Ok(object);
-                }
-                Ok(_) => return Ok(object),
-                Err(WriteError::Conflict { .. }) => {}
-                Err(error) => return Err(write_failure(&error)),
-            }
-        }
-        Err(Status::stale(resource, &target.name))
-    }
-}
-
-impl Api {
-    /// Changes an object without the rules for clients' writes: for the parts of an object that
-    /// have rules of their own. Tried again while others change it.
-    ///
-    /// # Errors
-    /// There is no such object, or `change` refuses.
-    pub(crate) async fn transform(
-        &self,
-        target: &Target,
-        dry_run: bool,
-        mut change: impl FnMut(&mut Value) -> Answer<()>,
-    ) -> Answer<Value> {
-        let resource = &target.resource;
-        let key = stored::key(resource, &target.namespace, &target.name);
-        for _ in 0..ATTEMPTS {
-            let Some(record) = self.context.store.get(&key) else {
-                return Err(Status::not_found(resource, &target.name));
-            };
-            let old = stored::load(resource, &record)?;
-            let mut new = old.clone();
-            change(&mut new)?;
-            if dry_run || new == old {
-                return Ok(new);
-            }
-            let write = if finished(resource, &new) {
-                Change::Delete(record.value.clone())
-            } else {
-                Change::Put(stored::encode(resource, &mut new, Some(&old))?)
-            };
-            let expect = Expect::Revision(record.revision);
-            match self.context.store.write(key.clone(), expect, write).await {
                 Ok(revision) => {
-                    set_meta(&mut new, "resourceVersion", revision.to_string().into());
-                    return Ok(new);
+                    if shown {
+                        set_meta(&mut object, "resourceVersion", revision.to_string().into());
+                    }
+                    return Ok(object);
                 }
                 Err(WriteError::Conflict { .. }) => {}
                 Err(error) => return Err(write_failure(&error)),

@@ -19,10 +19,9 @@ use crate::{
     auth::{Attributes, Identity, Target},
     backup::{BackupError, Encoder, FORMAT, Header},
     context::Context,
+    rest::respond,
     store::{Key, Page, Prefix},
 };
-
-use super::answer;
 
 /// Where it is served. Authorization lets nobody but administrators at paths that it does not know.
 const PATH: &str = "/backup";
@@ -58,7 +57,7 @@ impl Backups {
         }
         let Ok(turn) = Arc::clone(&self.free).try_acquire_owned() else {
             let why = "another backup is being taken; try again when it is done\n";
-            let mut refused = answer::text(StatusCode::TOO_MANY_REQUESTS, why);
+            let mut refused = respond::text(StatusCode::TOO_MANY_REQUESTS, why);
             refused.headers_mut().insert(RETRY_AFTER, AGAIN.into());
             return Some(refused);
         };

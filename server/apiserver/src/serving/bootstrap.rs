@@ -5,13 +5,12 @@ use serde_json::json;
 
 use crate::{context::Context, controllers::Loopback, store::Key};
 
-use super::{LocalService, OpenError};
+use super::OpenError;
 
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// Creates the namespaces that are not there yet.
-pub(super) async fn namespaces(context: &Context, local: &LocalService) -> Result<(), OpenError> {
-    let loopback = Loopback::new(local.clone());
+pub(super) async fn namespaces(context: &Context, loopback: &Loopback) -> Result<(), OpenError> {
     for name in NAMESPACES {
         if context.store.get(&Key::new("", "namespaces", "", name)).is_some() {
             continue;

@@ -6,10 +6,9 @@ use percent_encoding::percent_decode_str;
 
 use crate::{
     auth::{Attributes, Target},
+    rest::respond,
     store::{Health, Store},
 };
-
-use super::answer;
 
 const ENDPOINTS: [&str; 3] = ["healthz", "livez", "readyz"];
 
@@ -43,7 +42,7 @@ pub(super) fn answer(
         Some(_) => (StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
     };
     tracing::trace!(endpoint, %code, "health check");
-    Some(answer::text(code, text))
+    Some(respond::text(code, text))
 }
 
 /// All checks of an endpoint: `ok`, or each of them if asked for or one failed.

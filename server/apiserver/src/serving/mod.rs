@@ -26,7 +26,6 @@
 //! whose request is worked on, `outflow` how long an answer waits for its reader, `tenant` who holds
 //! how much.
 
-mod answer;
 mod audit;
 mod backup;
 mod bootstrap;
@@ -190,10 +189,10 @@ impl ApiServer {
         let pki = directory.as_deref().map(pki_directory);
         let authority = Arc::new(Authority::open(pki.as_deref(), (context.clock)())?);
         let pipeline = Pipeline::new(auth, &context, options.limits);
-        let local = LocalService::new(pipeline.clone());
-        bootstrap::namespaces(&context, &local).await?;
+        let loopback = controllers::Loopback::new(LocalService::new(pipeline.clone()));
+        bootstrap::namespaces(&context, &loopback).await?;
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        controllers::start(&tasks, &context, &local, &authority, &stop);
+        controllers::start(&tasks, &context, &loopback, &authority, &stop);
         tasks.close();
         let inner = Inner {
             pipeline,

@@ -5,7 +5,6 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 use axum::body::Body;
 use futures::FutureExt;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header::CACHE_CONTROL};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::Instant;
 
 use crate::{
@@ -13,19 +12,18 @@ use crate::{
     certificates::ClientCertificate,
     clock::Clock,
     context::Context,
-    rest::Api,
+    rest::{Api, Encoding, read, respond},
     status::{Answer, Status},
     store::Store,
 };
 
 use super::{
-    answer,
     audit::{Audit, Entry},
     backup::Backups,
     door::Guest,
     gate::{Gate, Ticket},
     health,
-    limits::{BODY as BODY_LIMIT, Limits},
+    limits::Limits,
     metrics::Metrics,
 };
 
@@ -98,10 +96,10 @@ impl Pipeline {
         let handled = AssertUnwindSafe(self.answer(origin, attributes, request, &mut who));
         let mut response = match handled.catch_unwind().await {
             Ok(Ok(response)) => response,
-            Ok(Err(refusal)) => answer::status(&refusal),
+            Ok(Err(refusal)) => respond::status(Encoding::Json, &refusal),
             Err(_) => {
                 tracing::error!(verb, "a request handler panicked");
-                answer::status(&Status::internal("the request handler failed"))
+                respond::status(Encoding::Json, &Status::internal("the request handler failed"))
             }
         };
         self.metrics.answered(&verb, response.status(), begun.elapsed());
@@ -180,16 +178,9 @@ impl Pipeline {
         request: Request<Body>,
     ) -> Answer<Response<Body>> {
         let (head, body) = request.into_parts();
-        let body = Limited::new(body, BODY_LIMIT).collect().await.map_err(|error| {
-            if error.is::<LengthLimitError>() {
-                Status::too_large(BODY_LIMIT)
-            } else {
-                Status::bad_request(error.to_string())
-            }
-        })?;
-        let body = body.to_bytes();
+        let body = read(body).await?;
         let review = review.answer(&self.auth, identity, &head.method, &head.headers, &body)?;
-        Ok(answer::json(StatusCode::CREATED, &review))
+        Ok(respond::document(Encoding::Json, StatusCode::CREATED, &review))
     }
 }
 

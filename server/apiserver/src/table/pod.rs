@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{age, or};
-use crate::kinds::access::{flag, items, number, text};
+use crate::kinds::access::{flag, is_true, items, number, text};
 
 /// What the containers of a pod are doing, taken together.
 struct Seen {
@@ -57,12 +57,6 @@ fn gates(pod: &Value) -> String {
     }
     let passed = gates.iter().filter(|gate| is_true(pod, text(gate, "/conditionType"))).count();
     format!("{passed}/{}", gates.len())
-}
-
-fn is_true(pod: &Value, condition: &str) -> bool {
-    items(pod, "/status/conditions")
-        .iter()
-        .any(|one| text(one, "/type") == condition && text(one, "/status") == "True")
 }
 
 fn observe(pod: &Value) -> Seen {

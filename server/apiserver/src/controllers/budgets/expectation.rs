@@ -47,7 +47,7 @@ impl Plane {
         let resource = registry.by_kind(group, version, &owner.kind)?;
         let (storage, paths) = (&resource.storage, scale_paths(resource)?);
         let key = Key::new(&storage.group, &storage.plural, namespace, &owner.name);
-        let object = self.context.store.get(&key)?.readable()?;
+        let object = self.object(&key)?;
         if text(&object, "/metadata/uid") != owner.uid {
             return None;
         }

@@ -17,7 +17,7 @@ use crate::{
 };
 
 use super::{
-    Controller, Outcome, Plane, Queue, Update,
+    Controller, Outcome, Plane, Queue,
     conditions::{self, Condition},
     settled,
 };
@@ -51,34 +51,6 @@ fn name_of(key: &Key) -> Name {
 impl Budgets {
     pub(super) fn new(plane: Plane) -> Self {
         Self { plane, pods: BTreeMap::new(), known: BTreeSet::new() }
-    }
-
-    fn note(&mut self, key: &Key, value: Option<&[u8]>, queue: &mut Queue<Name>) {
-        match (key.group(), key.resource()) {
-            ("", "pods") => {
-                match value.and_then(|value| serde_json::from_slice(value).ok()) {
-                    Some(pod) => self.pods.insert(name_of(key), pod),
-                    None => self.pods.remove(&name_of(key)),
-                };
-                for budget in self.budgets_in(key.namespace()) {
-                    queue.push(budget);
-                }
-            }
-            (GROUP, PLURAL) => {
-                match value {
-                    Some(_) => self.known.insert(name_of(key)),
-                    None => self.known.remove(&name_of(key)),
-                };
-                queue.push(name_of(key));
-            }
-            // The scale of a workload is what some budgets are reckoned from.
-            ("apps", _) => {
-                for budget in self.budgets_in(key.namespace()) {
-                    queue.push(budget);
-                }
-            }
-            _ => {}
-        }
     }
 
     fn budgets_in(&self, namespace: &str) -> Vec<Name> {
@@ -163,20 +135,42 @@ impl Controller for Budgets {
         &self.plane
     }
 
-    fn observe(&mut self, update: Update, queue: &mut Queue<Name>) {
-        if update.is_all() {
-            self.pods.clear();
-            self.known.clear();
-        }
-        for (key, value) in update.objects() {
-            self.note(key, value, queue);
+    fn forget(&mut self) {
+        self.pods.clear();
+        self.known.clear();
+    }
+
+    fn note(&mut self, key: &Key, value: Option<&[u8]>, queue: &mut Queue<Name>) {
+        match (key.group(), key.resource()) {
+            ("", "pods") => {
+                match value.and_then(|value| serde_json::from_slice(value).ok()) {
+                    Some(pod) => self.pods.insert(name_of(key), pod),
+                    None => self.pods.remove(&name_of(key)),
+                };
+                for budget in self.budgets_in(key.namespace()) {
+                    queue.push(budget);
+                }
+            }
+            (GROUP, PLURAL) => {
+                match value {
+                    Some(_) => self.known.insert(name_of(key)),
+                    None => self.known.remove(&name_of(key)),
+                };
+                queue.push(name_of(key));
+            }
+            // The scale of a workload is what some budgets are reckoned from.
+            ("apps", _) => {
+                for budget in self.budgets_in(key.namespace()) {
+                    queue.push(budget);
+                }
+            }
+            _ => {}
         }
     }
 
     async fn act(&mut self, (namespace, name): Name) -> Outcome {
         let key = Key::new(GROUP, PLURAL, &namespace, &name);
-        let Some(record) = self.plane.context.store.get(&key) else { return Outcome::Done };
-        let Some(mut budget) = record.readable() else { return Outcome::Done };
+        let Some(mut budget) = self.plane.object(&key) else { return Outcome::Done };
         let now = (self.plane.context.clock)();
         let (status, until) = self.status(&namespace, &budget, now);
         if budget.get("status") != Some(&status) {

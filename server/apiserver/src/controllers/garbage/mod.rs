@@ -103,7 +103,7 @@ impl Garbage {
     /// The address and the present state of an object, if it is still there and addressable.
     fn find(&self, uid: &Uid) -> Option<(String, Value)> {
         let key = &self.graph.node(uid)?.key;
-        let object = self.plane.context.store.get(key)?.readable()?;
+        let object = self.plane.object(key)?;
         (text(&object, "/metadata/uid") == uid).then_some((self.plane.path(key)?, object))
     }
 }

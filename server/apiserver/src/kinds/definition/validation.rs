@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     field::{FieldError, FieldErrorKind, child, index, quote},
     kinds::{
-        access::{flag, items, text},
+        access::{flag, is_true, items, text},
         names,
     },
     schema::structural,
@@ -261,7 +261,7 @@ fn validate_names(object: &Value) -> Vec<FieldError> {
 }
 
 pub(in crate::kinds) fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
-    let established = super::super::custom::is_established(old);
+    let established = is_true(old, "Established");
     let fixed: &[&str] = if established {
         &["group", "scope", "names.kind", "names.plural"]
     } else {

@@ -58,14 +58,7 @@ pub(crate) enum StrategicError {
 impl StrategicError {
     /// Whether the request is to blame (400), or it counts as the server's failure (500).
     pub(crate) const fn is_bad_request(&self) -> bool {
-        match self {
-            Self::NoMergeKey { .. } | Self::UnknownDirective(_) => false,
-            Self::NotAnObject
-            | Self::RetainKeys
-            | Self::PrimitiveList
-            | Self::ElementOrder
-            | Self::TooManyItems { .. } => true,
-        }
+        !matches!(self, Self::NoMergeKey { .. } | Self::UnknownDirective(_))
     }
 }
 
