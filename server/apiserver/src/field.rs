@@ -203,7 +203,7 @@ pub(crate) fn key(parent: &str, name: &str) -> String {
 }
 
 /// Where a walk through an object is. Most walks find nothing to tell of, so this becomes a text only when
-/// somebody asks.
+/// it is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Path<'a> {
     /// Where the walk begins; empty for a whole object.
@@ -280,12 +280,16 @@ pub(crate) fn quote(text: &str) -> String {
             '\u{8}' => out.push_str("\\b"),
             '\u{b}' => out.push_str("\\v"),
             '\u{c}' => out.push_str("\\f"),
-            c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if c.is_ascii_control() => out.push_str(&hex_escape(c)),
             c => out.push(c),
         }
     }
     out.push('"');
     out
+}
+
+fn hex_escape(c: char) -> String {
+    format!("\\x{:02x}", u32::from(c))
 }
 
 #[cfg(test)]

@@ -16,9 +16,9 @@ use crate::{
 /// What a handler answers: something, or a Status that says why not.
 pub(crate) type Answer<T> = Result<T, Box<Status>>;
 
-/// Field errors that one Status tells: nobody reads more, and an object of 2 MiB may have a million.
+/// Field errors that one Status tells: no reader wants more, and an object of 2 MiB may have a million.
 const MOST_ERRORS: usize = 1000;
-/// And how long they may be together, for each may show what somebody sent.
+/// And how long they may be together, for each may show what the client sent.
 const MOST_TEXT: usize = 256 << 10;
 
 /// The text of a lost optimistic lock.
@@ -359,7 +359,7 @@ impl Status {
         status
     }
 
-    /// Nobody known asks (401).
+    /// The client is not known (401).
     pub(crate) fn unauthorized() -> Box<Self> {
         Self::failure(401, Reason::Unauthorized, "Unauthorized")
     }

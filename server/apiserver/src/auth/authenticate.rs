@@ -9,7 +9,7 @@ use super::{Auth, Identity};
 use crate::certificates::ClientCertificate;
 
 impl Auth {
-    /// Who asks. Without a certificate and a bearer token that is nobody in particular; one that
+    /// Who asks. Without a certificate and a bearer token that is the anonymous user; one that
     /// is not valid is refused rather than ignored, unless the other one is.
     pub(crate) fn authenticate(
         &self,
@@ -21,8 +21,8 @@ impl Auth {
             return Ok(holder.clone());
         }
         let Some(token) = bearer_token(headers) else {
-            let nobody = holder.is_none().then(Identity::anonymous);
-            return nobody.ok_or_else(Status::unauthorized);
+            let anonymous = holder.is_none().then(Identity::anonymous);
+            return anonymous.ok_or_else(Status::unauthorized);
         };
         let found = self.token(token, &Self::own_audience());
         found.map(|(identity, _)| identity).ok_or_else(Status::unauthorized)
@@ -47,7 +47,7 @@ impl Auth {
     }
 }
 
-/// Refuses a request that asks to be done as somebody else. To ignore that would do it with rights
+/// Refuses a request that asks to be done as another user. To ignore that would do it with rights
 /// that the one who asks wanted to lay down.
 ///
 /// # Errors

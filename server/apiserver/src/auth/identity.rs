@@ -25,12 +25,12 @@ const MASTERS: &str = "system:masters";
 const AUTHENTICATED: &str = "system:authenticated";
 
 impl Identity {
-    /// The administrator: whoever reaches the server in process or holds the admin token.
+    /// The administrator: a caller in process, or the holder of the admin token.
     pub(crate) fn admin() -> Self {
         Self::named("system:admin", &[MASTERS, AUTHENTICATED])
     }
 
-    /// Whoever shows no credentials.
+    /// A client without credentials.
     pub(crate) fn anonymous() -> Self {
         Self::named("system:anonymous", &["system:unauthenticated"])
     }

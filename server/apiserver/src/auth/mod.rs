@@ -5,7 +5,7 @@
 //! * [`Attributes`]: what a request wants to do, read from its method, path and field selector.
 //! * `authorize`: the whole policy. There is no RBAC: members of `system:masters` may do
 //!   everything, other authenticated users may read discovery and ask about themselves, and
-//!   everybody may read health and version. Whoever shows a bootstrap token may ask for a
+//!   every client may read health and version. The holder of a bootstrap token may ask for a
 //!   certificate (`bootstrap`), and a node may do what concerns it: the rules are in `policy`,
 //!   `node` tells which objects those are (`bound` knows what its pods refer to), `restriction` what
 //!   it may write into them, and `quota` how much.

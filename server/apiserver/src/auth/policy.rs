@@ -61,7 +61,7 @@ const fn rule(
     Rule { group, resource, subresource, verbs, scope }
 }
 
-/// What whoever shows a bootstrap token may do: ask for a certificate, which is signed then.
+/// What the holder of a bootstrap token may do: ask for a certificate, which is signed then.
 pub(super) const BOOTSTRAPPER: [Rule; 2] = [
     rule(CERTIFICATES, REQUESTS, "", &["create", "get", "list", "watch"], Scope::Any),
     rule(CERTIFICATES, REQUESTS, "nodeclient", &["create"], Scope::Any),

@@ -1,5 +1,5 @@
 //! How much those may store who are no administrators: machines that join, and nodes. What they
-//! store costs memory of the server, and a machine may be in the hands of anybody.
+//! store costs memory of the server, and a machine may be in the hands of an attacker.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -237,11 +237,8 @@ fn size(object: &Value) -> usize {
 }
 
 fn key(resource: &Resource, object: &Value) -> Key {
-    let meta = |name: &str| {
-        object.get("metadata").and_then(|meta| meta.get(name)?.as_str()).unwrap_or_default()
-    };
-    let storage = &resource.storage;
-    Key::new(&storage.group, &storage.plural, meta("namespace"), meta("name"))
+    let (storage, namespace) = (&resource.storage, text(object, "/metadata/namespace"));
+    Key::new(&storage.group, &storage.plural, namespace, text(object, "/metadata/name"))
 }
 
 fn check(

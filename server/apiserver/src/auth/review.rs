@@ -1,23 +1,22 @@
 //! The requests that are answered and not stored: who am I, may I, is this token good, give me one.
 
-use http::{HeaderMap, Method, header::CONTENT_TYPE};
+use http::{HeaderMap, Method};
 use k8s_openapi::api::{
     authentication::v1::{
         SelfSubjectReview, SelfSubjectReviewStatus, TokenReview, TokenReviewStatus, UserInfo,
     },
     authorization::v1::{
-        FieldSelectorAttributes, LocalSubjectAccessReview, NonResourceAttributes, NonResourceRule,
-        ResourceAttributes, ResourceRule, SelfSubjectAccessReview, SelfSubjectRulesReview,
-        SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus,
+        FieldSelectorAttributes, NonResourceAttributes, NonResourceRule, ResourceAttributes,
+        ResourceRule, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReviewStatus,
         SubjectRulesReviewStatus,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     field::FieldError,
-    rest::protobuf,
+    rest::body,
     selector::{FieldSelector, FieldTerm},
     status::{Answer, Status},
 };
@@ -34,8 +33,6 @@ pub(crate) enum Review {
     SelfSubject,
     SelfSubjectAccess,
     SelfSubjectRules,
-    SubjectAccess,
-    LocalSubjectAccess { namespace: String },
     TokenRequest { namespace: String, name: String },
 }
 
@@ -54,10 +51,6 @@ impl Review {
             (AUTHENTICATION, "selfsubjectreviews", "", "") => Some(Self::SelfSubject),
             (AUTHORIZATION, "selfsubjectaccessreviews", "", "") => Some(Self::SelfSubjectAccess),
             (AUTHORIZATION, "selfsubjectrulesreviews", "", "") => Some(Self::SelfSubjectRules),
-            (AUTHORIZATION, "subjectaccessreviews", "", "") => Some(Self::SubjectAccess),
-            (AUTHORIZATION, "localsubjectaccessreviews", "", "") if !namespace.is_empty() => {
-                Some(Self::LocalSubjectAccess { namespace: namespace.clone() })
-            }
             _ => None,
         }
     }
@@ -74,31 +67,14 @@ impl Review {
         if method != Method::POST {
             return Err(Status::method_not_allowed());
         }
-        let body = parse(headers, body)?;
+        let body = body::decode(headers, body)?.value;
         match self {
             Self::Token => auth.review_token(decode(body)?),
             Self::SelfSubject => who_am_i(auth, identity, decode(body)?),
             Self::SelfSubjectAccess => auth.may_i(identity, decode(body)?),
             Self::SelfSubjectRules => what_may_i(identity, decode(body)?),
-            Self::SubjectAccess => auth.may_they(decode(body)?),
-            Self::LocalSubjectAccess { namespace } => auth.may_they_here(&namespace, decode(body)?),
             Self::TokenRequest { namespace, name } => auth.issue(&namespace, &name, decode(body)?),
         }
-    }
-}
-
-fn parse(headers: &HeaderMap, body: &[u8]) -> Answer<Value> {
-    let header = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let media_type = header.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
-    match media_type {
-        "" | "application/json" => {
-            serde_json::from_slice(body).map_err(|error| Status::bad_request(error.to_string()))
-        }
-        "application/yaml" => serde_saphyr::from_slice(body).map_err(|error| {
-            Status::bad_request(format!("error converting YAML to JSON: {error}"))
-        }),
-        protobuf::MEDIA_TYPE => protobuf::decode(body),
-        _ => Err(Status::unsupported_media_type(&["application/json", "application/yaml"])),
     }
 }
 
@@ -146,49 +122,9 @@ impl Auth {
         let spec = &review.spec;
         let attributes =
             attributes(spec.resource_attributes.as_ref(), spec.non_resource_attributes.as_ref())?;
-        review.status = Some(self.verdict(identity, &attributes));
+        let allowed = self.permits(identity, &attributes);
+        review.status = Some(SubjectAccessReviewStatus { allowed, ..Default::default() });
         encode(&review)
-    }
-
-    fn may_they(&self, mut review: SubjectAccessReview) -> Answer<Value> {
-        review.status = Some(self.judge(&review.spec)?);
-        encode(&review)
-    }
-
-    fn may_they_here(
-        &self,
-        namespace: &str,
-        mut review: LocalSubjectAccessReview,
-    ) -> Answer<Value> {
-        let asked = review.spec.resource_attributes.as_ref();
-        let asked = asked.and_then(|asked| asked.namespace.as_deref()).unwrap_or_default();
-        if asked != namespace {
-            let shown = Value::from(asked);
-            let path = "spec.resourceAttributes.namespace";
-            let error = FieldError::invalid(path, &shown, "must match metadata.namespace");
-            return Err(invalid(&[error]));
-        }
-        review.status = Some(self.judge(&review.spec)?);
-        encode(&review)
-    }
-
-    fn judge(&self, spec: &SubjectAccessReviewSpec) -> Answer<SubjectAccessReviewStatus> {
-        let attributes =
-            attributes(spec.resource_attributes.as_ref(), spec.non_resource_attributes.as_ref())?;
-        let username = spec.user.clone().unwrap_or_default();
-        let groups = spec.groups.clone().unwrap_or_default();
-        if username.is_empty() && groups.is_empty() {
-            let why = "at least one of user or group must be specified";
-            return Err(invalid(&[FieldError::invalid("spec.user", &json!(""), why)]));
-        }
-        let extra = spec.extra.clone().unwrap_or_default();
-        let identity = Identity { username, uid: spec.uid.clone(), groups, extra };
-        Ok(self.verdict(&identity, &attributes))
-    }
-
-    fn verdict(&self, identity: &Identity, attributes: &Attributes) -> SubjectAccessReviewStatus {
-        let allowed = self.permits(identity, attributes);
-        SubjectAccessReviewStatus { allowed, ..SubjectAccessReviewStatus::default() }
     }
 }
 
@@ -197,7 +133,7 @@ fn what_may_i(identity: &Identity, mut review: SelfSubjectRulesReview) -> Answer
         return Err(Status::bad_request("no namespace on request"));
     }
     let any = || vec!["*".to_owned()];
-    let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+    let texts = |all: &str| all.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let rule = |groups, resources, verbs| ResourceRule {
         api_groups: Some(groups),
         resources: Some(resources),
@@ -208,31 +144,17 @@ fn what_may_i(identity: &Identity, mut review: SelfSubjectRulesReview) -> Answer
         let paths = NonResourceRule { non_resource_urls: Some(any()), verbs: any() };
         (vec![rule(any(), any(), any())], vec![paths])
     } else {
-        let create = || texts(&["create"]);
-        let access = texts(&["selfsubjectaccessreviews", "selfsubjectrulesreviews"]);
-        let paths = [
-            "/api",
-            "/api/*",
-            "/apis",
-            "/apis/*",
-            "/healthz",
-            "/livez",
-            "/openapi",
-            "/openapi/*",
-            "/readyz",
-            "/version",
-            "/version/",
-        ];
-        let paths =
-            NonResourceRule { non_resource_urls: Some(texts(&paths)), verbs: texts(&["get"]) };
+        let access = texts("selfsubjectaccessreviews selfsubjectrulesreviews");
+        let paths = "/api /api/* /apis /apis/* /healthz /livez /openapi /openapi/* /readyz \
+                     /version /version/";
+        let paths = NonResourceRule { non_resource_urls: Some(texts(paths)), verbs: texts("get") };
         let mut resources = vec![
-            rule(texts(&[AUTHORIZATION]), access, create()),
-            rule(texts(&[AUTHENTICATION]), texts(&["selfsubjectreviews"]), create()),
+            rule(texts(AUTHORIZATION), access, texts("create")),
+            rule(texts(AUTHENTICATION), texts("selfsubjectreviews"), texts("create")),
         ];
-        resources.extend(
-            authorize::rules(identity)
-                .map(|one| rule(texts(&[one.group]), vec![one.resource_name()], texts(one.verbs))),
-        );
+        resources.extend(authorize::rules(identity).map(|one| {
+            rule(texts(one.group), vec![one.resource_name()], texts(&one.verbs.join(" ")))
+        }));
         (resources, vec![paths])
     };
     // whether a rule holds for a node depends on the object, which no list of rules can say

@@ -4,6 +4,9 @@ use std::{
     fmt,
     fs::{self, DirBuilder, OpenOptions},
     io::{self, Write},
+    os::unix::fs::{
+        DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+    },
     path::Path,
 };
 
@@ -77,7 +80,7 @@ pub(crate) fn keep(
 /// The text of a file that holds a secret; none if it is missing.
 ///
 /// # Errors
-/// It is empty, is no plain file, belongs to somebody else, or others can read or write it: the
+/// It is empty, is no plain file, belongs to another user, or others can read or write it: the
 /// text names it, and says what to do.
 pub(crate) fn read_private(path: &Path) -> io::Result<Option<String>> {
     if !check_private_file(path)? {
@@ -93,7 +96,7 @@ pub(crate) fn read_private(path: &Path) -> io::Result<Option<String>> {
 /// Whether there is a file at `path`, and whether it is ours alone.
 ///
 /// # Errors
-/// It is no plain file, belongs to somebody else, or others can read or write it.
+/// It is no plain file, belongs to another user, or others can read or write it.
 pub(crate) fn check_private_file(path: &Path) -> io::Result<bool> {
     let Some(found) = look_at_own_file(path)? else { return Ok(false) };
     check_mode(path, &found, 0o077, "can be read or written by others", "600")?;
@@ -126,7 +129,7 @@ pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
         private_directory(directory)?;
     }
     let temporary = path.with_extension("new");
-    // what a process left that was killed, or a link that somebody put there: neither is written to
+    // what a process left that was killed, or a link that another user put there: neither is written to
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Err(_) | Ok(()) => {}
@@ -149,28 +152,20 @@ pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
 /// # Errors
 /// There is something of this name, be it a link (`O_EXCL` follows none).
 pub(crate) fn create_private(path: &Path) -> io::Result<fs::File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, PRIVATE_FILE);
-    options.open(path)
+    OpenOptions::new().read(true).write(true).create_new(true).mode(PRIVATE_FILE).open(path)
 }
 
-/// Creates a directory that only its owner can enter, or checks one that is there: whoever can
+/// Creates a directory that only its owner can enter, or checks one that is there: a user who can
 /// write it can put files of their own where ours are looked for.
 ///
 /// # Errors
-/// It is a link or no directory, belongs to somebody else, or others can write it: the text names
+/// It is a link or no directory, belongs to another user, or others can write it: the text names
 /// it, and says what to do.
 pub(crate) fn private_directory(path: &Path) -> io::Result<()> {
     if look(path)?.is_none() {
-        let mut builder = DirBuilder::new();
-        builder.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, PRIVATE_DIRECTORY);
-        builder.create(path)?;
+        DirBuilder::new().recursive(true).mode(PRIVATE_DIRECTORY).create(path)?;
     }
-    // also what was just made: somebody may have been faster
+    // also what was just made: another process may have been faster
     let Some(found) = look(path)? else { return Err(io::ErrorKind::NotFound.into()) };
     if !found.is_dir() {
         return Err(refusal(
@@ -192,9 +187,7 @@ fn look(path: &Path) -> io::Result<Option<fs::Metadata>> {
     }
 }
 
-#[cfg(unix)]
 fn check_owner(path: &Path, found: &fs::Metadata) -> io::Result<()> {
-    use std::os::unix::fs::MetadataExt as _;
     let (owner, own) = (found.uid(), nix::unistd::geteuid().as_raw());
     if owner == own {
         return Ok(());
@@ -208,12 +201,6 @@ fn check_owner(path: &Path, found: &fs::Metadata) -> io::Result<()> {
     ))
 }
 
-#[cfg(not(unix))]
-fn check_owner(_: &Path, _: &fs::Metadata) -> io::Result<()> {
-    Ok(())
-}
-
-#[cfg(unix)]
 fn check_mode(
     path: &Path,
     found: &fs::Metadata,
@@ -221,7 +208,6 @@ fn check_mode(
     what: &str,
     wanted: &str,
 ) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
     let mode = found.permissions().mode() & 0o7777;
     if mode & forbidden == 0 {
         return Ok(());
@@ -231,11 +217,6 @@ fn check_mode(
          another"
     );
     Err(refusal(path, &text))
-}
-
-#[cfg(not(unix))]
-fn check_mode(_: &Path, _: &fs::Metadata, _: u32, _: &str, _: &str) -> io::Result<()> {
-    Ok(())
 }
 
 fn refusal(path: &Path, why: &str) -> io::Error {

@@ -6,7 +6,10 @@ use serde_json::Value;
 
 use crate::{
     field::FieldError,
-    kinds::BuiltIn,
+    kinds::{
+        BuiltIn,
+        access::{preset, set},
+    },
     status::{Answer, Status},
     store::Key,
 };
@@ -183,13 +186,11 @@ fn valid_duration(seconds: i64) -> Answer<()> {
 
 fn answer(request: &TokenRequest, token: &str, expires: Timestamp) -> Value {
     let mut answer = serde_json::to_value(request).unwrap_or_default();
-    if let Some(object) = answer.as_object_mut() {
-        let expires = expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let status = serde_json::json!({"token": token, "expirationTimestamp": expires});
-        object.insert("status".to_owned(), status);
-    }
-    if let Some(spec) = answer.pointer_mut("/spec").and_then(Value::as_object_mut) {
-        spec.entry("boundObjectRef").or_insert(Value::Null);
+    let expires = expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let status = serde_json::json!({"token": token, "expirationTimestamp": expires});
+    set(&mut answer, "status", status);
+    if let Some(spec) = answer.get_mut("spec") {
+        preset(spec, "boundObjectRef", Value::Null);
     }
     answer
 }

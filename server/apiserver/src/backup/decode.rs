@@ -8,7 +8,10 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{BackupError, Entry, FORMAT, Header, KeptFile, LINE, Totals};
-use crate::store::{Key, Record};
+use crate::{
+    kinds::access::text,
+    store::{Key, Record},
+};
 
 /// Any line but the first.
 #[derive(Debug, Deserialize)]
@@ -158,15 +161,10 @@ pub(super) fn object(line: &[u8]) -> Result<Record, String> {
         return Err("this is neither a file nor an object".to_owned());
     };
     let key = Key::parse(&key).ok_or_else(|| format!("`{key}` is not the key of an object"))?;
-    let named = |field: &str| {
-        object.pointer(&format!("/metadata/{field}")).and_then(Value::as_str).unwrap_or_default()
-    };
-    if (named("name"), named("namespace")) != (key.name(), key.namespace()) {
-        return Err(format!(
-            "object {key} says of itself that it is {}/{}",
-            named("namespace"),
-            named("name")
-        ));
+    let name = text(&object, "/metadata/name");
+    let namespace = text(&object, "/metadata/namespace");
+    if (name, namespace) != (key.name(), key.namespace()) {
+        return Err(format!("object {key} says of itself that it is {namespace}/{name}"));
     }
     let value = serde_json::to_vec(&object).map_err(|error| error.to_string())?;
     Ok(Record { key, revision, value: Bytes::from(value) })

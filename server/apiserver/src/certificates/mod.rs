@@ -21,7 +21,7 @@ pub(crate) use client::ClientCertificate;
 pub use kept::PkiError;
 pub(crate) use request::Request;
 pub use server::TlsMaterial;
-pub(crate) use signer::{SignError, sign};
+pub(crate) use signer::sign;
 
 /// Reads a certificate request as it is sent: for the fuzz target.
 #[cfg(any(fuzzing, test))]

@@ -27,7 +27,7 @@ pub(crate) enum RequestError {
 /// Why a request cannot be signed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum KeyError {
-    /// Whoever made the request does not hold the key that it names.
+    /// The requester does not hold the key that the request names.
     #[error("the certificate request is not signed with its own key")]
     Signature,
     /// A key of a sort that is not supported.

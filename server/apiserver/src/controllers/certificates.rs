@@ -12,7 +12,7 @@ use crate::{
         Attributes, Bound, Identity, NODE_ANNOTATION, Target, is_bootstrapper, node_of_token,
         permits,
     },
-    certificates::{Authority, Request, SignError, kubelet, sign},
+    certificates::{Authority, Request, kubelet, sign},
     kinds::{
         access::{items, number, object_in, set, text},
         certificate::{APPROVED, DENIED, FAILED, bytes, has_condition},
@@ -39,7 +39,7 @@ impl Certificates {
     }
 
     /// What a bootstrap token is good for: the node that its secret names, and without that any that
-    /// is not there yet. Whoever holds one machine's token must not become another's node.
+    /// is not there yet. The holder of one machine's token must not become another's node.
     fn reach(&self, request: &Value, requester: &Identity, node: &str) -> Reach {
         if requester.is_master() || !is_bootstrapper(requester) {
             return Reach::Granted;
@@ -55,7 +55,7 @@ impl Certificates {
         }
     }
 
-    /// Whether the requester may have a certificate of this sort without anybody being asked.
+    /// Whether the requester may have a certificate of this sort without an administrator.
     fn may(&self, requester: &Identity, sort: &str) -> bool {
         let target = Target::Resource {
             group: GROUP.to_owned(),
@@ -69,44 +69,23 @@ impl Certificates {
         permits(requester, &attributes, &self.bound)
     }
 
-    /// What a step writes into the request of this name.
-    fn written(
-        &self,
-        step: Step,
-        name: &str,
-        seconds: Option<i64>,
-    ) -> Result<Option<Written>, SignError> {
-        Ok(Some(match step {
-            Step::None => return Ok(None),
-            Step::Wait(node) => {
-                tell_of_taken(name, &node);
-                return Ok(None);
-            }
-            Step::Refuse(why) => {
-                tracing::info!(request = name, why, "a certificate request cannot be signed");
-                Written::Failure(failure("SignerValidationFailure", &why))
-            }
-            Step::Approve(message) => Written::Approval(approval(message)),
-            Step::Sign(request) => {
-                let now = (self.plane.context.clock)();
-                let pem = sign(&self.authority, &request, seconds, now)?;
-                let user = request.common_name;
+    /// The certificate that a request asks for; none if it cannot be signed now.
+    fn signed(&self, name: &str, request: &Request, seconds: Option<i64>) -> Option<String> {
+        let user = &request.common_name;
+        match sign(&self.authority, request, seconds, (self.plane.context.clock)()) {
+            Ok(pem) => {
                 tracing::info!(request = name, user, "a client certificate was signed");
-                Written::Certificate(pem)
+                Some(pem)
             }
-        }))
+            Err(error) => {
+                tracing::error!(request = name, %error, "a certificate was not signed");
+                None
+            }
+        }
     }
 
     /// Adds a condition or a certificate; what has changed meanwhile is looked at again.
-    async fn write(&self, object: &Value, step: Written) -> Outcome {
-        let mut object = object.clone();
-        let (part, field, value) = match step {
-            Written::Approval(condition) => ("approval", "conditions", with(&object, condition)),
-            Written::Failure(condition) => ("status", "conditions", with(&object, condition)),
-            Written::Certificate(pem) => {
-                ("status", "certificate", BASE64_STANDARD.encode(pem).into())
-            }
-        };
+    async fn write(&self, mut object: Value, part: &str, field: &str, value: Value) -> Outcome {
         if let Some(status) = object_in(&mut object, "status") {
             set(status, field, value);
         }
@@ -121,29 +100,15 @@ fn tell_of_taken(request: &str, node: &str) {
         request,
         node,
         "a bootstrap token asks for the certificate of a node that is there already: `kubectl \
-         certificate approve` it, or delete the Node first"
+        certificate approve` it, or delete the Node first"
     );
 }
 
-/// What is written into a request.
-enum Written {
-    Approval(Value),
-    Failure(Value),
-    Certificate(String),
-}
-
-fn with(object: &Value, condition: Value) -> Value {
+/// The conditions of a request and one more, which is true.
+fn with(object: &Value, kind: &str, reason: &str, message: &str) -> Value {
     let mut conditions = items(object, "/status/conditions").to_vec();
-    conditions.push(condition);
+    conditions.push(json!({"type": kind, "status": "True", "reason": reason, "message": message}));
     conditions.into()
-}
-
-fn approval(message: &str) -> Value {
-    json!({"type": APPROVED, "status": "True", "reason": "AutoApproved", "message": message})
-}
-
-fn failure(reason: &str, message: &str) -> Value {
-    json!({"type": FAILED, "status": "True", "reason": reason, "message": message})
 }
 
 /// What is to be done with a request.
@@ -237,13 +202,28 @@ impl Controller for Certificates {
         let Some(object) = self.plane.object(&key) else { return Outcome::Done };
         let requester = requester(&object);
         let reach = |node: &str| self.reach(&object, &requester, node);
-        let step = next(&object, |sort| self.may(&requester, sort), reach);
-        match self.written(step, key.name(), number(&object, "/spec/expirationSeconds")) {
-            Ok(None) => Outcome::Done,
-            Ok(Some(written)) => self.write(&object, written).await,
-            Err(error) => {
-                tracing::error!(request = key.name(), %error, "a certificate was not signed");
-                Outcome::Retry
+        match next(&object, |sort| self.may(&requester, sort), reach) {
+            Step::None => Outcome::Done,
+            Step::Wait(node) => {
+                tell_of_taken(key.name(), &node);
+                Outcome::Done
+            }
+            Step::Refuse(why) => {
+                tracing::info!(request = key.name(), why, "a certificate request cannot be signed");
+                let conditions = with(&object, FAILED, "SignerValidationFailure", &why);
+                self.write(object, "status", "conditions", conditions).await
+            }
+            Step::Approve(message) => {
+                let conditions = with(&object, APPROVED, "AutoApproved", message);
+                self.write(object, "approval", "conditions", conditions).await
+            }
+            Step::Sign(request) => {
+                let seconds = number(&object, "/spec/expirationSeconds");
+                let Some(pem) = self.signed(key.name(), &request, seconds) else {
+                    return Outcome::Retry;
+                };
+                let encoded = BASE64_STANDARD.encode(pem);
+                self.write(object, "status", "certificate", encoded.into()).await
             }
         }
     }

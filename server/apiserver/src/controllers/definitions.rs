@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    kinds::access::{is_true, items, set, text},
+    kinds::access::{is_true, items, object_in, set, text},
     store::{Key, Prefix},
 };
 
@@ -165,10 +165,9 @@ fn address(definition: &Value) -> String {
 }
 
 fn status_mut(definition: &mut Value) -> Option<&mut Map<String, Value>> {
-    let fields = definition.as_object_mut()?;
-    fields.insert("apiVersion".to_owned(), format!("{GROUP}/v1").into());
-    fields.insert("kind".to_owned(), "CustomResourceDefinition".into());
-    fields.entry("status").or_insert_with(|| json!({})).as_object_mut()
+    set(definition, "apiVersion", format!("{GROUP}/v1"));
+    set(definition, "kind", "CustomResourceDefinition");
+    object_in(definition, "status")?.as_object_mut()
 }
 
 /// The texts in a field that holds a text or a list of texts.

@@ -1,5 +1,5 @@
-//! What nobody deletes, and what would fill the store without an end: old events, certificate
-//! requests that are done or that nobody decides over, and bootstrap tokens that have expired.
+//! What no client deletes, and what would fill the store without an end: old events, certificate
+//! requests that are done or that no administrator decides over, and bootstrap tokens that have expired.
 
 use jiff::{SignedDuration, Timestamp};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
@@ -10,7 +10,7 @@ use crate::{
     auth::{BOOTSTRAP_SECRET_TYPE, bootstrap_expiration},
     certificates::ClientCertificate,
     kinds::{
-        access::text,
+        access::{set, text},
         certificate::{APPROVED, DENIED, FAILED, bytes, conditions},
     },
     store::{Change, Key},
@@ -135,10 +135,8 @@ impl Controller for Expiry {
         let Some(path) = self.plane.path(&key) else { return Outcome::Done };
         // what has been changed meanwhile may live longer now
         let mut conditions = json!({"uid": text(&object, "/metadata/uid")});
-        if mortal != Mortal::Event
-            && let Some(fields) = conditions.as_object_mut()
-        {
-            fields.insert("resourceVersion".to_owned(), record.revision.to_string().into());
+        if mortal != Mortal::Event {
+            set(&mut conditions, "resourceVersion", record.revision.to_string());
         }
         let options = json!({ "preconditions": conditions });
         settled(self.plane.loopback.delete(&path, &options).await.code)

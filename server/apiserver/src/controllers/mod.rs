@@ -28,6 +28,7 @@ mod queue;
 use std::{future::Future, hash::Hash, sync::Arc};
 
 use http::StatusCode;
+use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -122,6 +123,18 @@ async fn run<C: Controller>(mut controller: C, stop: CancellationToken) {
             }
         }
     }
+}
+
+/// A reference from an object to one of its owners.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Owner {
+    api_version: String,
+    kind: String,
+    name: String,
+    uid: String,
+    controller: Option<bool>,
+    block_owner_deletion: Option<bool>,
 }
 
 /// What all controllers stand on.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::{
-    kinds::access::{items, set, text},
+    kinds::access::{items, object_in, set, text},
     store::{Key, Prefix, Record},
 };
 
@@ -101,9 +101,8 @@ impl Namespaces {
     /// Writes the conditions, if they say something new.
     async fn report(&self, namespace: &mut Value, remaining: &Remaining) -> Outcome {
         let now = conditions::stamp((self.plane.context.clock)());
-        let Some(fields) = namespace.as_object_mut() else { return Outcome::Done };
-        let status = fields.entry("status").or_insert_with(|| json!({}));
-        let Some(status) = status.as_object_mut() else { return Outcome::Done };
+        let status = object_in(namespace, "status").and_then(Value::as_object_mut);
+        let Some(status) = status else { return Outcome::Done };
         let conditions = wanted(remaining);
         let changed =
             conditions.iter().filter(|wanted| conditions::set(status, wanted, &now)).count();

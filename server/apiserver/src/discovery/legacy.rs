@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::kinds::access::set;
+
 use super::{Group, Listed, put_list};
 
 /// `/api`.
@@ -45,8 +47,8 @@ pub(super) fn resource_list(group: &str, version: &str, resources: &[Listed]) ->
     let mut list = json!({
         "kind": "APIResourceList", "groupVersion": group_version, "resources": resources,
     });
-    if let (false, Some(fields)) = (core, list.as_object_mut()) {
-        fields.insert("apiVersion".to_owned(), json!("v1"));
+    if !core {
+        set(&mut list, "apiVersion", "v1");
     }
     list
 }

@@ -18,18 +18,13 @@ const fn cluster(group: &'static str, plural: &'static str, kind: &'static str) 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
-const LOCAL: Review =
-    cluster(AUTHORIZATION, "localsubjectaccessreviews", "LocalSubjectAccessReview");
-
 /// All of them.
-pub(super) const ALL: [Review; 7] = [
+pub(super) const ALL: [Review; 5] = [
     Review { group: "", plural: "bindings", kind: "Binding", namespaced: true },
     cluster(AUTHENTICATION, "selfsubjectreviews", "SelfSubjectReview"),
     cluster(AUTHENTICATION, "tokenreviews", "TokenReview"),
-    Review { namespaced: true, ..LOCAL },
     cluster(AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
     cluster(AUTHORIZATION, "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
-    cluster(AUTHORIZATION, "subjectaccessreviews", "SubjectAccessReview"),
 ];
 
 /// The reviews of one group and version.

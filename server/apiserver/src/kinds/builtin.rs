@@ -1,8 +1,11 @@
 //! The built-in kinds: one row each. Why each is there is in the crate's README.
 
 use super::{
-    NameRule, Resource, Rule, Rule::*, ScalePaths, StorageKey, Strategy, Subresource,
-    Subresource::*, Subresources,
+    NameRule, Resource,
+    Rule::{self, Generation, PutCreates, PutNeedsVersion, RechecksMetadata, ShownWhenDeleted},
+    ScalePaths, StorageKey, Strategy,
+    Subresource::{self, Approval, Binding, Eviction, Finalize, Token},
+    Subresources,
 };
 
 /// What a row of the table says.

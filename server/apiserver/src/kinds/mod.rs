@@ -253,20 +253,16 @@ impl Resource {
 
     /// `plural` or `plural.group`, as messages name a resource.
     pub(crate) fn qualified_plural(&self) -> String {
-        if self.group.is_empty() {
-            self.plural.clone()
-        } else {
-            format!("{}.{}", self.plural, self.group)
-        }
+        self.qualified(&self.plural)
     }
 
     /// `Kind` or `Kind.group`, as validation messages name a kind.
     pub(crate) fn qualified_kind(&self) -> String {
-        if self.group.is_empty() {
-            self.kind.clone()
-        } else {
-            format!("{}.{}", self.kind, self.group)
-        }
+        self.qualified(&self.kind)
+    }
+
+    fn qualified(&self, name: &str) -> String {
+        if self.group.is_empty() { name.to_owned() } else { format!("{name}.{}", self.group) }
     }
 
     /// Whether a definition made it, and not this program.

@@ -55,40 +55,32 @@ fn is_label(name: &str) -> bool {
         && bytes.iter().all(|b| lower(*b) || *b == b'-')
 }
 
-/// What is wrong with `name` as an RFC 1123 subdomain.
-pub(crate) fn subdomain(name: &str) -> Vec<String> {
+/// What is wrong with a name of at most `max` characters (in the words of its kind) that fits a rule.
+fn problems(name: &str, max: usize, unit: &str, fits: bool, rule: &str) -> Vec<String> {
     let mut problems = Vec::new();
-    if name.len() > 253 {
-        problems.push(too_long(253, "characters"));
+    if name.len() > max {
+        problems.push(too_long(max, unit));
     }
-    if !name.split('.').all(is_label) {
-        problems.push(SUBDOMAIN.to_owned());
+    if !fits {
+        problems.push(rule.to_owned());
     }
     problems
+}
+
+/// What is wrong with `name` as an RFC 1123 subdomain.
+pub(crate) fn subdomain(name: &str) -> Vec<String> {
+    problems(name, 253, "characters", name.split('.').all(is_label), SUBDOMAIN)
 }
 
 /// What is wrong with `name` as an RFC 1123 label.
 pub(crate) fn label(name: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    if name.len() > 63 {
-        problems.push(too_long(63, "characters"));
-    }
-    if !is_label(name) {
-        problems.push(LABEL.to_owned());
-    }
-    problems
+    problems(name, 63, "characters", is_label(name), LABEL)
 }
 
 /// What is wrong with `name` as an RFC 1035 label.
 pub(crate) fn label_1035(name: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    if name.len() > 63 {
-        problems.push(too_long(63, "characters"));
-    }
-    if !is_label(name) || name.starts_with(|c: char| c.is_ascii_digit()) {
-        problems.push(LABEL_1035.to_owned());
-    }
-    problems
+    let fits = is_label(name) && !name.starts_with(|c: char| c.is_ascii_digit());
+    problems(name, 63, "characters", fits, LABEL_1035)
 }
 
 fn path_segment(name: &str, prefix: bool) -> Vec<String> {
@@ -143,26 +135,14 @@ pub(crate) fn qualified(key: &str) -> Vec<String> {
 
 /// What is wrong with `value` as the value of a label.
 pub(crate) fn label_value(value: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    if value.len() > 63 {
-        problems.push(too_long(63, "bytes"));
-    }
-    if !value.is_empty() && !is_name_part(value) {
-        problems.push(LABEL_VALUE.to_owned());
-    }
-    problems
+    problems(value, 63, "bytes", value.is_empty() || is_name_part(value), LABEL_VALUE)
 }
 
 /// What is wrong with `key` as a key of a ConfigMap or a Secret.
 pub(crate) fn config_key(key: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    if key.len() > 253 {
-        problems.push(too_long(253, "characters"));
-    }
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-    if key.is_empty() || !key.bytes().all(allowed) {
-        problems.push(CONFIG_KEY.to_owned());
-    }
+    let fits = !key.is_empty() && key.bytes().all(allowed);
+    let mut problems = problems(key, 253, "characters", fits, CONFIG_KEY);
     match key {
         "." => problems.push("must not be '.'".to_owned()),
         ".." => problems.push("must not be '..'".to_owned()),

@@ -12,7 +12,7 @@ use crate::{
     schema::formats,
 };
 
-/// What can be allocated is the capacity, unless somebody says otherwise.
+/// What can be allocated is the capacity, unless the writer says otherwise.
 pub(super) fn default(object: &mut Value) {
     if let Some(spec) = object.get_mut("spec") {
         let range = text(spec, "/podCIDR").to_owned();
@@ -28,7 +28,7 @@ pub(super) fn default(object: &mut Value) {
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// A new node takes no pods before somebody has seen it ready.
+/// A new node takes no pods before a controller has seen it ready.
 pub(super) fn prepare_create(object: &mut Value) {
     preset(object, "status", json!({}));
     if let Err(error) = crate::schema::catalogue::decode(super::BuiltIn::Node, object) {

@@ -56,7 +56,7 @@ impl Registry {
         Self { by_address: Arc::new(by_address), documents: Arc::default() }
     }
 
-    /// The OpenAPI documents of these kinds, made when somebody first asks.
+    /// The OpenAPI documents of these kinds, made at the first request for one.
     pub(crate) fn documents(&self) -> &openapi::Documents {
         self.documents.get_or_init(|| openapi::documents(self))
     }

@@ -1,4 +1,4 @@
-//! Services: stored, not served by anybody.
+//! Services: stored, and not served.
 
 use serde_json::{Value, json};
 

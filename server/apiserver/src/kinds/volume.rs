@@ -1,4 +1,4 @@
-//! PersistentVolumes and PersistentVolumeClaims: stored, bound by nobody.
+//! PersistentVolumes and PersistentVolumeClaims: stored, and not bound.
 
 use serde_json::{Value, json};
 

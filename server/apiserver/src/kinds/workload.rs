@@ -1,4 +1,4 @@
-//! DaemonSets, Deployments, ReplicaSets and StatefulSets: stored, run by nobody.
+//! DaemonSets, Deployments, ReplicaSets and StatefulSets: stored, and not run.
 
 use serde_json::{Value, json};
 

@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     discovery::{Document, hash, tagged},
     kinds::{Registry, Resource},
+    rest::Query,
 };
 
 /// Documents by group and version, `api/v1` or `apis/{group}/{version}`.
@@ -40,9 +41,8 @@ pub(crate) fn answer(registry: &Registry, path: &str, query: Option<&str>) -> Op
         return Some(Published { document: Arc::new(index(documents)), immutable: false });
     }
     let document = documents.get(rest.trim_matches('/'))?;
-    let named = query.into_iter().flat_map(|query| query.split('&')).any(|pair| {
-        pair.strip_prefix("hash=").is_some_and(|wanted| wanted == hash(&document.bytes))
-    });
+    let query = Query::parse(query.unwrap_or_default());
+    let named = query.all("hash").any(|wanted| wanted == hash(&document.bytes));
     Some(Published { document: Arc::clone(document), immutable: named })
 }
 
@@ -94,7 +94,7 @@ fn document(resources: &[&Resource]) -> Value {
     let components = schemas::components(resources);
     json!({
         "openapi": "3.0.0",
-        "info": { "title": "Kubernetes", "version": crate::openapi::VERSION },
+        "info": { "title": "Kubernetes", "version": VERSION },
         "paths": paths,
         "components": { "schemas": components },
     })

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::schemas;
-use crate::kinds::{Resource, Subresource, type_name};
+use crate::kinds::{Resource, Subresource, access::set, type_name};
 
 /// What an operation does with a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,8 +142,8 @@ fn operation(place: &Place<'_>, action: Action) -> Value {
         "x-kubernetes-action": name,
         "x-kubernetes-group-version-kind": { "group": group, "version": version, "kind": kind },
     });
-    if let (Some(body), Some(fields)) = (request_body(place, action), operation.as_object_mut()) {
-        fields.insert("requestBody".to_owned(), body);
+    if let Some(body) = request_body(place, action) {
+        set(&mut operation, "requestBody", body);
     }
     operation
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    kinds::{Resource, Strategy, Subresource, type_name},
+    kinds::{Resource, Strategy, Subresource, access::set, type_name},
     patch::strategic,
     schema::catalogue::definitions,
 };
@@ -74,9 +74,7 @@ fn gvk(group: &str, version: &str, kind: &str) -> Value {
 }
 
 fn with_kind(mut schema: Value, kind: Value) -> Value {
-    if let Some(fields) = schema.as_object_mut() {
-        fields.insert("x-kubernetes-group-version-kind".to_owned(), kind);
-    }
+    set(&mut schema, "x-kubernetes-group-version-kind", kind);
     schema
 }
 

@@ -86,7 +86,7 @@ pub(crate) enum PatchError {
 }
 
 impl PatchError {
-    /// Whether the patch itself is beyond what is done for anybody, whatever the object is.
+    /// Whether the patch itself is beyond what is done for any client, whatever the object is.
     pub(crate) const fn is_beyond_limits(&self) -> bool {
         !matches!(
             self,

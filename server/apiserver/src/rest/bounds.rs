@@ -36,7 +36,7 @@ struct Extent {
 }
 
 /// Refuses an object that is too much in any way. What is there already, from before there were limits,
-/// may stay as it is: else nobody could take a finalizer off it. It may not become more.
+/// may stay as it is: else no client could take a finalizer off it. It may not become more.
 ///
 /// # Errors
 /// It is too deep or has too many values (422), or is too large (413).

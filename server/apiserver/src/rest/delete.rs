@@ -288,7 +288,7 @@ impl Api {
         self.remove(&marked, object).await
     }
 
-    /// Removes an object that cannot be read: whatever its finalizers were, nobody can see to them. It is
+    /// Removes an object that cannot be read: whatever its finalizers were, no controller can see to them. It is
     /// the way to get rid of it.
     async fn discard(
         &self,

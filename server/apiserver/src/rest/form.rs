@@ -7,7 +7,10 @@ use super::{
     stored::{self, meta_text},
 };
 use crate::{
-    kinds::Resource,
+    kinds::{
+        Resource,
+        access::{remove, set},
+    },
     status::{Answer, Status},
     table::{self, Include, Rendering},
 };
@@ -79,10 +82,9 @@ impl Shaper<'_> {
     pub(crate) fn item(&self, mut object: Value) -> Value {
         match self.form {
             Form::Whole => {
-                if let Some(fields) = object.as_object_mut().filter(|_| !self.resource.is_custom())
-                {
-                    fields.remove("apiVersion");
-                    fields.remove("kind");
+                if !self.resource.is_custom() {
+                    remove(&mut object, "apiVersion");
+                    remove(&mut object, "kind");
                 }
                 object
             }
@@ -101,8 +103,8 @@ impl Shaper<'_> {
             Form::Table(version) => ("Table", version.api_version().to_owned()),
         };
         let mut head = json!({"kind": kind, "apiVersion": version, "metadata": metadata});
-        if let (Form::Table(version), Some(fields)) = (self.form, head.as_object_mut()) {
-            fields.insert("columnDefinitions".to_owned(), self.columns(version));
+        if let Form::Table(version) = self.form {
+            set(&mut head, "columnDefinitions", self.columns(version));
             return (head, "rows");
         }
         (head, "items")

@@ -31,7 +31,7 @@ struct Line {
 }
 
 impl Lines {
-    /// The line of the change of this revision, written by `write` if nobody did so lately.
+    /// The line of the change of this revision, written by `write` if it is not kept.
     pub(super) fn line(
         &self,
         revision: u64,

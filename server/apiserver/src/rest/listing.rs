@@ -1,6 +1,6 @@
 //! A list as text: written a piece at a time, as its reader takes it.
 //!
-//! Nobody holds the whole text, which may be a hundred megabytes for each of those who ask. What a
+//! The whole text is never held, which may be a hundred megabytes for each of those who ask. What a
 //! list holds while it is not read is the stored text of its objects, which it shares with the store.
 
 use std::{mem, sync::Arc, vec};
@@ -69,7 +69,7 @@ impl Written {
     fn write(&mut self, text: &mut Vec<u8>, record: &Record) {
         let resource = &*self.resource;
         let shaper = Shaper { resource, form: self.form, include: self.include, now: self.now };
-        // Whoever made the list has read it.
+        // It was read when the list was made.
         let Ok(object) = stored::load(resource, record) else { return };
         let item = shaper.item(object);
         let first = mem::take(&mut self.first);

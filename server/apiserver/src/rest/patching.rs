@@ -67,7 +67,7 @@ impl PatchType {
 }
 
 /// Bodies that are longer are patched aside: the work grows with the operations, and a runtime worker that
-/// is at it serves nobody else.
+/// is at it serves no other request.
 const LARGE: usize = 64 << 10;
 
 /// A patch on its way.

@@ -6,14 +6,17 @@ use std::sync::LazyLock;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
 use serde_json::{Value, value::Serializer};
 
-use crate::status::{Answer, Status};
+use crate::{
+    kinds::access::set,
+    status::{Answer, Status},
+};
 
 /// The media type of the binary form.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 /// What a body begins with.
 const MAGIC: &[u8] = b"k8s\0";
-/// A time that nobody set is an empty message, which reads as this.
+/// A time that is not set is an empty message, which reads as this.
 const NO_TIME: &str = "1970-01-01T00:00:00Z";
 
 /// The kinds that are read, with their group and version.
@@ -65,10 +68,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Answer<Value> {
     let raw = raw.as_ref().and_then(|raw| raw.as_bytes()).cloned().unwrap_or_default();
     let mut object = json(&read(&kind, &raw)?)?;
     forget_empty_times(&mut object);
-    if let Some(fields) = object.as_object_mut() {
-        fields.insert("apiVersion".to_owned(), version.into());
-        fields.insert("kind".to_owned(), kind.into());
-    }
+    set(&mut object, "apiVersion", version);
+    set(&mut object, "kind", kind);
     Ok(object)
 }
 

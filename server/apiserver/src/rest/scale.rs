@@ -11,7 +11,10 @@ use super::{
 };
 use crate::{
     field::{self, FieldError},
-    kinds::{Resource, ScalePaths},
+    kinds::{
+        Resource, ScalePaths,
+        access::{entries, items, text},
+    },
     status::{Answer, Status},
 };
 
@@ -78,15 +81,12 @@ fn selector_text(selector: &Value) -> String {
     if let Some(text) = selector.as_str() {
         return text.to_owned();
     }
-    let labels = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
-    let labels = labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
-    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
-    let expressions = expressions.into_iter().flatten().map(|expression| {
-        let text = |name: &str| expression.get(name).and_then(Value::as_str).unwrap_or_default();
-        let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
-        let values: Vec<&str> = values.filter_map(Value::as_str).collect();
-        let (key, values) = (text("key"), values.join(","));
-        match text("operator") {
+    let labels = entries(selector, "/matchLabels")
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
+    let expressions = items(selector, "/matchExpressions").iter().map(|one| {
+        let values: Vec<&str> = items(one, "/values").iter().filter_map(Value::as_str).collect();
+        let (key, values) = (text(one, "/key"), values.join(","));
+        match text(one, "/operator") {
             "In" => format!("{key} in ({values})"),
             "NotIn" => format!("{key} notin ({values})"),
             "DoesNotExist" => format!("!{key}"),

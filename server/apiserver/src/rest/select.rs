@@ -51,7 +51,7 @@ impl Selection {
     }
 
     /// False: the object with this stored text is not meant, which is found out without reading it.
-    /// Whoever asks for the pods of one Node does not pay for those of all others.
+    /// A request for the pods of one Node does not pay for those of all others.
     pub(crate) fn may_select(&self, stored: &[u8]) -> bool {
         let mut required = VERBATIM.into_iter().filter_map(|label| self.fields.required(label));
         required.all(|value| {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::bounds;
 use crate::{
-    kinds::Resource,
+    kinds::{Resource, access::set},
     status::{Answer, Status},
     store::{self, Key, Prefix, Record, object_at},
 };
@@ -54,10 +54,8 @@ pub(crate) fn remains(resource: &Resource, record: &Record) -> Value {
 
 /// Gives an object the apiVersion and kind of the address.
 pub(crate) fn stamp(resource: &Resource, object: &mut Value) {
-    if let Some(fields) = object.as_object_mut() {
-        fields.insert("apiVersion".to_owned(), resource.api_version().into());
-        fields.insert("kind".to_owned(), resource.kind.clone().into());
-    }
+    set(object, "apiVersion", resource.api_version());
+    set(object, "kind", resource.kind.as_str());
 }
 
 /// A served object as it is stored, in place of `old` if it is there. Its `metadata.resourceVersion` is

@@ -266,7 +266,7 @@ fn write_line(line: &mut Vec<u8>, kind: &str, object: &Value) {
     line.extend_from_slice(b"}\n");
 }
 
-/// A change as whoever follows everything is told of it.
+/// A change as a watch of everything shows it.
 fn line_of(event: &Event, resource: &Resource) -> Bytes {
     let kind = match (&event.change, &event.previous) {
         (Change::Delete(_), _) => EventType::Deleted,
@@ -406,7 +406,7 @@ impl Watcher {
             (Change::Delete(last), _) => {
                 let readable = stored::load_at(resource, &event.key, last, event.revision).is_ok();
                 let object = load(last)?;
-                // Nobody knows whether one that cannot be read was selected.
+                // Whether one that cannot be read was selected is not known.
                 let told = !readable || selects(&object);
                 (told.then_some(EventType::Deleted), object)
             }

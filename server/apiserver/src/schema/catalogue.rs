@@ -39,7 +39,7 @@ enum Shape {
 struct Structure {
     fields: BTreeMap<String, Shape>,
     required: Vec<String>,
-    /// Fields that are shown although nobody set them, with their empty values.
+    /// Fields that are shown although they are not set, with their empty values.
     shown: &'static [(&'static str, &'static str)],
     pointers: &'static [&'static str],
 }

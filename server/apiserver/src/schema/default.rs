@@ -1,4 +1,4 @@
-//! Filling in defaults, and dropping nulls that nobody allowed.
+//! Filling in defaults, and dropping nulls that are not allowed.
 
 use serde_json::{Map, Value};
 

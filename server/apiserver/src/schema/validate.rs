@@ -92,14 +92,11 @@ impl Schema {
             errors.push(FieldError::too_long(path.text(), max));
         }
         if let Some(min) = limits.min_length.filter(|min| length < *min) {
-            let path = path.text();
-            let detail = format!("{path} in body should be at least {min} chars long");
-            errors.push(FieldError::invalid_text(path, text, &detail));
+            let what = format!("should be at least {min} chars long");
+            errors.push(wrong(path, &quote(text), &what));
         }
         if let Some(pattern) = limits.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
-            let path = path.text();
-            let detail = format!("{path} in body should match '{pattern}'");
-            errors.push(FieldError::invalid_text(path, text, &detail));
+            errors.push(wrong(path, &quote(text), &format!("should match '{pattern}'")));
         }
         if let Some(format) = limits.format.as_deref()
             && !formats::matches(format, text)
@@ -117,11 +114,9 @@ impl Schema {
             errors.push(FieldError::invalid_text("", "", &detail));
         }
         let limits = &self.limits;
-        let mut refuse = |what: String| {
-            let path = path.text();
-            let detail = format!("{path} in body should be {what}");
-            errors.push(FieldError::invalid(path, value, &detail));
-        };
+        let shown = value.to_string();
+        let mut refuse =
+            |what: String| errors.push(wrong(path, &shown, &format!("should be {what}")));
         if let Some(factor) = limits.multiple_of
             && factor > 0.0
             && (number / factor).fract() != 0.0
@@ -157,12 +152,9 @@ impl Schema {
             (Some(_), _) => true,
             (None, _) => is_whole(value),
         };
-        let named =
-            format.map_or_else(|| "default format".to_owned(), |format| format!("format {format}"));
-        let wanted = if format.is_some() {
-            format!("integer with {named}")
-        } else {
-            format!("integer ({named})")
+        let wanted = match format {
+            Some(format) => format!("integer with format {format}"),
+            None => "integer (default format)".to_owned(),
         };
         (!fits).then_some(wanted)
     }
@@ -176,18 +168,15 @@ impl Schema {
         }
         let count = items.len();
         if let Some(min) = min_items.filter(|min| count < *min) {
-            let path = path.text();
-            let detail = format!("{path} in body should have at least {min} items");
-            errors.push(FieldError::invalid_shown(path, &count.to_string(), &detail));
+            let what = format!("should have at least {min} items");
+            errors.push(wrong(path, &count.to_string(), &what));
         }
         if let Some(max) = max_items.filter(|max| count > *max) {
             errors.push(FieldError::too_many(path.text(), count, max));
         }
         let mut seen = HashSet::new();
         if unique_items && !items.iter().all(|item| seen.insert(item.to_string())) {
-            let path = path.text();
-            let detail = format!("{path} in body shouldn't contain duplicates");
-            errors.push(FieldError::invalid_text(path, "", &detail));
+            errors.push(wrong(path, "\"\"", "shouldn't contain duplicates"));
         }
     }
 
@@ -200,9 +189,8 @@ impl Schema {
         let limits = &self.limits;
         let count = fields.len();
         if let Some(min) = limits.min_properties.filter(|min| count < *min) {
-            let path = path.text();
-            let detail = format!("{path} in body should have at least {min} properties");
-            errors.push(FieldError::invalid_shown(path, &count.to_string(), &detail));
+            let what = format!("should have at least {min} properties");
+            errors.push(wrong(path, &count.to_string(), &what));
         }
         if let Some(max) = limits.max_properties.filter(|max| count > *max) {
             errors.push(FieldError::too_many(path.text(), count, max));
@@ -331,6 +319,13 @@ impl Schema {
             }
         }
     }
+}
+
+/// A value that its schema refuses, in the words of kube-apiserver.
+fn wrong(path: Path<'_>, shown: &str, what: &str) -> FieldError {
+    let path = path.text();
+    let detail = format!("{path} in body {what}");
+    FieldError::invalid_shown(path, shown, &detail)
 }
 
 /// Whether there are so many errors that no more are looked for; the last one then says so. It has no

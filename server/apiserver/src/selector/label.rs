@@ -13,10 +13,6 @@ use crate::{
 /// How a requirement compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operator {
-    /// The label has this value.
-    Equals,
-    /// The label does not have this value, or there is none.
-    NotEquals,
     /// The label has one of the values.
     In,
     /// The label has none of the values, or there is none.
@@ -80,8 +76,8 @@ impl Requirement {
         let value = labels.and_then(|labels| labels.get(&self.key)).and_then(Value::as_str);
         let listed = value.is_some_and(|value| self.values.contains(value));
         match self.operator {
-            Operator::Equals | Operator::In => listed,
-            Operator::NotEquals | Operator::NotIn => !listed,
+            Operator::In => listed,
+            Operator::NotIn => !listed,
             Operator::Exists => value.is_some(),
             Operator::DoesNotExist => value.is_none(),
             Operator::GreaterThan => {
@@ -122,7 +118,7 @@ impl LabelSelector {
         let labels = selector.get("matchLabels").and_then(Value::as_object);
         for (key, value) in labels.into_iter().flatten() {
             let value = value.as_str().unwrap_or_default().to_owned();
-            requirements.push(Requirement::new(key, Operator::Equals, BTreeSet::from([value]))?);
+            requirements.push(Requirement::new(key, Operator::In, BTreeSet::from([value]))?);
         }
         let expressions = selector.get("matchExpressions").and_then(Value::as_array);
         for expression in expressions.into_iter().flatten() {

@@ -67,19 +67,18 @@ impl<'a> Parser<'a> {
         }
         // The key is checked before anything behind it is looked at.
         let exists = Requirement::new(key, Operator::Exists, BTreeSet::new())?;
-        let operator = match self.peek() {
+        let token = self.peek();
+        let operator = match token {
             "" | "," => return Ok(exists),
-            "=" | "==" => Operator::Equals,
-            "!=" => Operator::NotEquals,
             ">" => Operator::GreaterThan,
             "<" => Operator::LessThan,
-            "in" => Operator::In,
-            "notin" => Operator::NotIn,
+            "in" | "=" | "==" => Operator::In,
+            "notin" | "!=" => Operator::NotIn,
             other => return expected(other, "in, notin, =, ==, !=, gt, lt"),
         };
         self.next();
-        let values = match (operator, self.peek()) {
-            (Operator::In | Operator::NotIn, _) => self.values()?,
+        let values = match (token, self.peek()) {
+            ("in" | "notin", _) => self.values()?,
             (_, "" | ",") => BTreeSet::from([String::new()]),
             _ => BTreeSet::from([self.word()?.to_owned()]),
         };

@@ -15,7 +15,7 @@ use crate::{
 
 /// The most characters of a user or of an object in a record: names are shorter, paths need not be.
 const LONGEST: usize = 512;
-/// Records of refusals that may come at once, and one more in each [`EVERY`]: whoever has no rights
+/// Records of refusals that may come at once, and one more in each [`EVERY`]: a client without rights
 /// must not fill the log. What is left out is counted in the next record.
 const BURST: u32 = 100;
 const EVERY: Duration = Duration::from_millis(100);
@@ -114,7 +114,7 @@ impl Audit {
         Self { strangers: budget(), known: budget() }
     }
 
-    /// Tells of a request that was answered, if it is one that is told of.
+    /// Writes a record of a request that was answered, if it is one that has a record.
     pub(super) fn record(
         &self,
         entry: &Entry,

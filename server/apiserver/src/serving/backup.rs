@@ -11,7 +11,6 @@ use http::{
     HeaderValue, Response, StatusCode,
     header::{CONTENT_TYPE, RETRY_AFTER},
 };
-use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
@@ -19,11 +18,12 @@ use crate::{
     auth::{Attributes, Identity, Target},
     backup::{BackupError, Encoder, FORMAT, Header},
     context::Context,
+    kinds::access::text,
     rest::respond,
     store::{Key, Page, Prefix},
 };
 
-/// Where it is served. Authorization lets nobody but administrators at paths that it does not know.
+/// Where it is served. Authorization lets only administrators at paths that it does not know.
 const PATH: &str = "/backup";
 /// Backups at once: a slow reader keeps the objects of its revision in memory.
 const AT_ONCE: usize = 1;
@@ -96,7 +96,7 @@ pub(super) fn header(page: &Page, now: jiff::Timestamp) -> Header {
     let system = Key::new("", "namespaces", "", "kube-system");
     let found = page.records.iter().find(|record| record.key == system);
     let cluster = found.and_then(crate::store::Record::readable).unwrap_or_default();
-    let cluster = cluster.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+    let cluster = text(&cluster, "/metadata/uid");
     Header {
         format: FORMAT,
         program: env!("CARGO_PKG_VERSION").to_owned(),

@@ -187,7 +187,7 @@ impl Guest {
     }
 
     /// Counts an answer to a request that was refused or came without credentials. None if there are
-    /// too many that nobody read.
+    /// too many that the client has not read.
     pub(super) fn refusal(self: &Arc<Self>) -> Option<Refusal> {
         let refusal = Refusal(Arc::clone(self));
         (self.refusals.fetch_add(1, Relaxed) < REFUSALS).then_some(refusal)

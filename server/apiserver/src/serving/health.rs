@@ -2,11 +2,10 @@
 
 use axum::body::Body;
 use http::{Response, StatusCode};
-use percent_encoding::percent_decode_str;
 
 use crate::{
     auth::{Attributes, Target},
-    rest::respond,
+    rest::{Query, respond},
     store::{Health, Store},
 };
 
@@ -51,13 +50,9 @@ fn report<'a>(
     query: &str,
     of: impl Fn(&str) -> Option<&'a str>,
 ) -> (StatusCode, String) {
-    let pairs = || query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let excluded = |check: &str| {
-        pairs().any(|(name, value)| {
-            name == "exclude" && percent_decode_str(value).decode_utf8_lossy() == check
-        })
-    };
-    let verbose = pairs().any(|(name, _)| name == "verbose");
+    let query = Query::parse(query);
+    let excluded = |check| query.all("exclude").any(|excluded| excluded == check);
+    let verbose = query.get("verbose").is_some();
     let (mut lines, mut failed) = (String::new(), false);
     for check in CHECKS {
         let line = match of(check) {

@@ -1,8 +1,8 @@
-//! How much anybody may take, and for how long.
+//! How much a client may take, and for how long.
 
 use std::time::Duration;
 
-/// How much the server gives to its clients. The defaults keep what anybody without the rights of an
+/// How much the server gives to its clients. The defaults keep what clients without the rights of an
 /// administrator can make it hold below 64 MB; tests choose smaller ones, so that they need not wait.
 ///
 /// The process itself and members of `system:masters` are not limited in number or in bytes, but in
@@ -65,7 +65,7 @@ pub(super) const BODY: usize = 3 << 20;
 /// The largest body of a node: the largest thing that nodes write is their status with the list of
 /// images, which is below 100 KiB, or a mirror pod.
 pub(super) const NODE_BODY: usize = 1 << 20;
-/// The largest body of anybody else who is no administrator. All they may send is a request for a
+/// The largest body of any other client that is no administrator. All they may send is a request for a
 /// certificate, or a question about themselves: a few kilobytes.
 pub(super) const SMALL_BODY: usize = 64 << 10;
 /// A heartbeat that is larger takes the way of all other requests.

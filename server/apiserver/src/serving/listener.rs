@@ -38,7 +38,7 @@ const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 128 << 10;
 /// Bytes that a stream holds for a slow reader.
 const SEND_BUFFER: usize = 64 << 10;
-/// Streams that a client has reset before anybody looked at them; more of them end the connection.
+/// Streams that a client has reset before the server looked at them; more of them end the connection.
 const PENDING_RESETS: usize = 20;
 /// Streams that the server has reset and must remember; more of them end the connection.
 const LOCAL_RESETS: usize = 256;

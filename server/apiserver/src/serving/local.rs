@@ -16,7 +16,7 @@ use crate::auth::Identity;
 
 use super::pipeline::{Origin, Pipeline};
 
-/// A tower service that answers as the API server does, for whoever is already in the process:
+/// A tower service that answers as the API server does, for callers in this process:
 /// every request acts as [`Identity::admin`].
 #[derive(Clone, Debug)]
 pub struct LocalService {

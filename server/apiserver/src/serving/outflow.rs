@@ -1,7 +1,7 @@
 //! Answers on their way to a reader, who may be slow or not read at all.
 //!
 //! An answer is handed out in small pieces. Each counts as under way until the connection has written
-//! it; whoever has too many of them under way gets no more. An answer that does not come forward is
+//! it; a client that has too many of them under way gets no more. An answer that does not come forward is
 //! ended: its stream, or its connection if the stream has left something behind.
 
 use std::{

@@ -1,6 +1,6 @@
 //! The revision log on redb.
 
-use std::{fmt, fs, io::ErrorKind, path::Path};
+use std::{fmt, fs, io::ErrorKind, os::unix::fs::PermissionsExt as _, path::Path};
 
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -112,7 +112,7 @@ pub(super) fn builder() -> redb::Builder {
 }
 
 /// Makes an empty log. It gets its name when it is whole, so that an empty file of that name is
-/// never ours; one that somebody else makes meanwhile is left as it is.
+/// never ours; one that another process makes meanwhile is left as it is.
 fn create(path: &Path) -> Result<(), OpenError> {
     let io = |source| OpenError::Io { path: path.into(), source };
     let temporary = path.with_extension(format!("{}.new", uuid::Uuid::new_v4()));
@@ -156,12 +156,7 @@ pub(super) fn open_error(path: &Path, error: DatabaseError) -> OpenError {
 
 /// The log holds secrets: only its owner may read it.
 fn restrict(path: &Path) -> std::io::Result<()> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    }
-    Ok(())
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))
 }
 
 /// Reads what the log says about itself, after writing it into a new one.

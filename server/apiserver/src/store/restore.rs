@@ -1,6 +1,8 @@
 //! Makes a store of objects that were written down elsewhere.
 
-use std::{fs::OpenOptions, io, path::Path};
+use std::{io, path::Path};
+
+use crate::auth::create_private;
 
 use super::{
     OpenError, Record, StorageError,
@@ -36,12 +38,8 @@ pub fn create(
     revision: u64,
     records: &mut dyn Iterator<Item = io::Result<Record>>,
 ) -> Result<u64, CreateError> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file =
-        options.open(path).map_err(|source| OpenError::Io { path: path.to_path_buf(), source })?;
+    let file = create_private(path)
+        .map_err(|source| OpenError::Io { path: path.to_path_buf(), source })?;
     let database = redb::backends::FileBackend::new(file)
         .and_then(|backend| builder().create_with_backend(backend))
         .map_err(|error| open_error(path, error))?;

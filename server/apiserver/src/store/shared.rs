@@ -49,7 +49,7 @@ pub enum Health {
 /// How long the store lets a disk be that refused: opening it anew reads all of it.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often a disk is opened anew that fails for another reason than a lack of space: it is more
-/// likely to be broken than to come back, and somebody waits for the process to end.
+/// likely to be broken than to come back, and a supervisor waits for the process to end.
 const ATTEMPTS: u32 = 5;
 
 /// Why nothing is written now.
@@ -282,7 +282,7 @@ impl Shared {
         }
     }
 
-    /// Shows durable events that nobody waits for.
+    /// Shows durable events that no caller waits for.
     fn show(&self, events: Vec<Event>, gauge: &mut Gauge) {
         if let Some(target) = self.make_visible(events, gauge) {
             self.compact(target);

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::super::Owner;
 use crate::kinds::access::entries;
 
 /// How long an evicted pod that is still there counts as disrupted.
@@ -27,18 +28,6 @@ struct Metadata {
     deletion_timestamp: Option<String>,
     #[serde(default)]
     owner_references: Vec<Owner>,
-}
-
-/// A pod's reference to an owner.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Owner {
-    pub(super) api_version: String,
-    pub(super) kind: String,
-    pub(super) name: String,
-    pub(super) uid: String,
-    #[serde(default)]
-    pub(super) controller: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -13,8 +13,8 @@ use crate::{
 };
 
 use super::{
-    super::Plane,
-    arithmetic::{Owner, Pod},
+    super::{Owner, Plane},
+    arithmetic::Pod,
 };
 
 impl Plane {

@@ -6,20 +6,10 @@ use serde::Deserialize;
 
 use crate::store::{Key, Record};
 
+pub(super) use super::super::Owner;
+
 /// The uid of an object.
 pub(super) type Uid = String;
-
-/// A reference from an object to one of its owners.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Owner {
-    pub(super) api_version: String,
-    pub(super) kind: String,
-    pub(super) name: String,
-    pub(super) uid: Uid,
-    #[serde(default)]
-    pub(super) block_owner_deletion: Option<bool>,
-}
 
 /// What matters of one object.
 #[derive(Clone, Debug)]

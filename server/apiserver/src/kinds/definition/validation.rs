@@ -53,7 +53,7 @@ fn validate_name(object: &Value) -> Vec<FieldError> {
 
 const STRATEGIES: [&str; 2] = ["None", "Webhook"];
 
-/// Conversion by a webhook is accepted, since clusters accept it; nobody calls the webhook.
+/// Conversion by a webhook is accepted, since clusters accept it; this server never calls the webhook.
 fn validate_conversion(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if flag(object, "/spec/preserveUnknownFields") {

@@ -58,9 +58,7 @@ fn default_container(container: &mut Value) {
         preset(port, "protocol", "TCP");
     }
     for variable in items_mut(container, "/env") {
-        if let Some(field) = variable.pointer_mut("/valueFrom/fieldRef") {
-            preset(field, "apiVersion", "v1");
-        }
+        variable.get_mut("valueFrom").into_iter().for_each(default_field_ref);
     }
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(probe) = container.get_mut(probe) {
@@ -71,6 +69,12 @@ fn default_container(container: &mut Value) {
         if let Some(get) = container.pointer_mut(hook) {
             default_http_get(get);
         }
+    }
+}
+
+fn default_field_ref(holder: &mut Value) {
+    if let Some(field) = holder.get_mut("fieldRef") {
+        preset(field, "apiVersion", "v1");
     }
 }
 
@@ -122,17 +126,9 @@ fn default_volume(volume: &mut Value) {
         if let Some(token) = source.get_mut("serviceAccountToken") {
             preset(token, "expirationSeconds", 3600);
         }
-        for item in items_mut(source, "/downwardAPI/items") {
-            if let Some(field) = item.get_mut("fieldRef") {
-                preset(field, "apiVersion", "v1");
-            }
-        }
+        items_mut(source, "/downwardAPI/items").for_each(default_field_ref);
     }
-    for item in items_mut(volume, "/downwardAPI/items") {
-        if let Some(field) = item.get_mut("fieldRef") {
-            preset(field, "apiVersion", "v1");
-        }
-    }
+    items_mut(volume, "/downwardAPI/items").for_each(default_field_ref);
     let bare = volume.as_object().is_some_and(|fields| fields.len() == 1);
     if bare && volume.get("name").is_some() {
         set(volume, "emptyDir", json!({}));

@@ -68,7 +68,7 @@ pub(super) fn prepare_create(object: &mut Value) {
     defaults::tolerations(spec);
 }
 
-/// `/status` leaves the owners as they are, as Kubernetes has it: whoever reports on a pod must not
+/// `/status` leaves the owners as they are, as Kubernetes has it: a kubelet that reports on a pod must not
 /// decide when it is collected.
 pub(super) fn prepare_update(new: &mut Value, old: &Value, part: Option<Subresource>) {
     match part {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     field::FieldError,
-    kinds::access::{items, items_mut, number, remove, text},
+    kinds::access::{items, items_mut, number, remove, set, text},
 };
 
 const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -76,8 +76,8 @@ fn rest(pod: &Value, old: &Value) -> Value {
     for list in ["/containers", "/initContainers"] {
         let images = items(old, &format!("/spec{list}")).iter().map(|one| one.get("image"));
         for (container, image) in items_mut(&mut spec, list).zip(images) {
-            if let (Some(fields), Some(image)) = (container.as_object_mut(), image) {
-                fields.insert("image".to_owned(), image.clone());
+            if let Some(image) = image {
+                set(container, "image", image.clone());
             }
         }
     }

@@ -45,7 +45,7 @@ fn generate() -> BTreeMap<String, Value> {
     add!(apiextensions::CustomResourceDefinition, meta::Status, meta::DeleteOptions);
     add!(authentication::TokenRequest, authentication::TokenReview);
     add!(authentication::SelfSubjectReview, authorization::SelfSubjectAccessReview);
-    add!(authorization::SelfSubjectRulesReview, authorization::SubjectAccessReview);
+    add!(authorization::SelfSubjectRulesReview);
     add!(meta::ListMeta, certificates::CertificateSigningRequest);
     take(&mut generator)
 }

@@ -1,4 +1,4 @@
-//! Which empty fields are left out, and which are shown though nobody set them.
+//! Which empty fields are left out, and which are shown though they are not set.
 //!
 //! A real server keeps objects as typed structures and writes them out again: optional fields with
 //! empty values vanish, unless the structure can tell "empty" from "not given"; some structures are
