@@ -5,11 +5,12 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use backon::Retryable as _;
 use jiff::Timestamp;
 use tokio::process::Command;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use crate::client::{Access, Backoff, NoClient, access, chain};
+use crate::client::{Access, NoClient, access, backoff};
 use crate::identity::{Identity, NoIdentity, Store, StoreError, inspect, obtain};
 use crate::options::Options;
 use crate::user_data::{BadUserData, Bootstrap, LONGEST, UserData};
@@ -55,18 +56,16 @@ enum NotJoined {
 }
 
 /// Comes back with what was kept, or joins, however long it takes.
-pub(crate) async fn join(options: &Options, store: &Store, node: &str) -> Joined {
-    let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_mins(1));
-    loop {
-        match once(options, store, node).await {
-            Ok(joined) => {
-                forget_token(options);
-                return joined;
-            }
-            Err(error) => tracing::warn!(node, error = %chain(&error), "not joined yet"),
-        }
-        sleep(backoff.next()).await;
-    }
+pub(crate) async fn join(options: &Options, store: &Store, node: &str) -> anyhow::Result<Joined> {
+    let attempt = || async { Ok(once(options, store, node).await?) };
+    let joined = attempt
+        .retry(backoff(Duration::from_millis(500), Duration::from_mins(1)))
+        .notify(|error: &anyhow::Error, _| {
+            tracing::warn!(node, error = format!("{error:#}"), "not joined yet");
+        })
+        .await?;
+    forget_token(options);
+    Ok(joined)
 }
 
 async fn once(options: &Options, store: &Store, node: &str) -> Result<Joined, NotJoined> {
@@ -98,7 +97,7 @@ fn kept(options: &Options, store: &Store, node: &str) -> Result<Option<Identity>
 async fn join_anew(options: &Options, store: &Store, node: &str) -> Result<Joined, NotJoined> {
     let bootstrap = bootstrap(options, store).await?;
     let joining = access(bootstrap.kubeconfig()).await?;
-    let identity = obtain(&joining.client, store, node).await?;
+    let identity = obtain(&joining.api, store, node).await?;
     if let Some(cluster) = bootstrap.cluster() {
         store.keep_cluster(cluster)?;
     }

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::boot::{Joined, join};
 use crate::identity::{Store, renew};
 use crate::machine::facts;
-use crate::node::{About, beat, register, say_goodbye};
+use crate::node::{About, beat, register, report_not_ready};
 use crate::options::Options;
 use crate::pods::{Surroundings, Work};
 
@@ -29,7 +29,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let store = Store::open(&options.state_dir)?;
     let node = node_name(&options)?;
     let joined = tokio::select! {
-        joined = join(&options, &store, &node) => joined,
+        joined = join(&options, &store, &node) => joined?,
         () = shutdown.cancelled() => return Ok(()),
     };
     serve(options, store, node, joined, shutdown).await
@@ -85,27 +85,27 @@ async fn serve(
         disk: options.state_dir.clone(),
     };
     tokio::select! {
-        () = register(&access, &about) => {}
+        registered = register(&access, &about) => registered?,
         () = shutdown.cancelled() => return Ok(()),
     }
     let children = signal(SignalKind::child()).context("cannot take SIGCHLD")?;
     let (sender, clients) = watch::channel(access);
     let beats = tokio::spawn(beat(about.clone(), clients.clone()));
     let renewal = tokio::spawn(renew(store, node.clone(), identity, sender));
-    let goodbye = tokio::spawn({
+    let last_report = tokio::spawn({
         let (shutdown, clients) = (shutdown.clone(), clients.clone());
         async move {
             shutdown.cancelled().await;
             beats.abort();
             let access = clients.borrow().clone();
-            say_goodbye(&about, &access).await;
+            report_not_ready(&about, &access).await;
         }
     });
     let grace = options.shutdown_grace();
     let log_dir = options.log_dir;
     Work::run(Surroundings { node, clients, log_dir, grace, shutdown, children }).await;
     renewal.abort();
-    goodbye.await.context("the last word was not said")?;
+    last_report.await.context("the node was not reported not ready")?;
     tracing::info!("ended");
     Ok(())
 }

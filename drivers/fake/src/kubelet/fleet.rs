@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use ostler_kubelet::KubeletApi;
+use ostler_kubelet::node::RENEWAL;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{interval, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::api::NodeApi;
 use super::board::Board;
 use super::life::{Behaviour, Kubelet, Surroundings};
 use super::watch::{watch_pods, watch_tokens};
@@ -23,8 +24,8 @@ use crate::fault::{Control, ControlFile};
 /// this process are seen at once.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How often a real kubelet renews its Lease.
-const RENEWAL: Duration = Duration::from_secs(10);
+/// Enough to keep an API server busy, and few enough not to overload it.
+const CONCURRENT_REQUESTS: usize = 64;
 
 /// The kubelets of a cloud.
 pub struct Kubelets {
@@ -74,7 +75,7 @@ impl Kubelets {
         let _turn = wait_for_turn(&self.cloud).await?;
         let around = Surroundings {
             cloud: self.cloud,
-            api: NodeApi::new(self.client.clone()),
+            api: KubeletApi::new(self.client.clone()).concurrency(CONCURRENT_REQUESTS),
             pods: Arc::new(Board::new()),
             tokens: Arc::new(Board::new()),
             renewal: self.renewal,

@@ -3,17 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::NodeStatus;
+use kube::api::Patch;
+use ostler_kubelet::node::{is_ready, provider_id};
+use ostler_kubelet::{KubeletApi, RequestError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::api::NodeApi;
 use super::board::{Board, Subscription};
-use super::node::{credential, lease, node, readiness, ready_condition, renewal, status};
+use super::node::{credential, node, readiness, ready_condition};
 use super::pods::{Action, PodView, PodWork};
 use super::watch::TokenView;
-use crate::cloud::{Cloud, CloudError, Instance};
+use crate::cloud::{Cloud, Instance};
 use crate::driver::internal_ip;
 use crate::spec::{Join, KubeletSpec};
 
@@ -25,7 +28,7 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(super) struct Surroundings {
     pub(super) cloud: Cloud,
-    pub(super) api: NodeApi,
+    pub(super) api: KubeletApi,
     pub(super) pods: Arc<Board<PodView>>,
     pub(super) tokens: Arc<Board<TokenView>>,
     /// Between two renewals of a Lease.
@@ -47,19 +50,6 @@ pub(super) struct Kubelet {
     behaviour: watch::Receiver<Behaviour>,
     /// The driver was restarted since the instance was made.
     recovered: bool,
-}
-
-/// What went wrong in one attempt; the next one may do better.
-#[derive(Debug, thiserror::Error)]
-enum Trouble {
-    #[error("the API server refused or did not answer")]
-    Api(#[from] kube::Error),
-    #[error("the cloud refused")]
-    Cloud(#[from] CloudError),
-    #[error("a Node of this name belongs to {0}")]
-    NameTaken(String),
-    #[error("an object cannot be built")]
-    Object(#[from] serde_json::Error),
 }
 
 impl Kubelet {
@@ -98,7 +88,7 @@ impl Kubelet {
     /// Joins, however long it takes; when it did.
     async fn join(&mut self) -> Timestamp {
         sleep(self.instance.join_latency.0).await;
-        let mut backoff = FIRST_BACKOFF;
+        let mut waits = waits();
         loop {
             if !(self.recovered && self.is_registered().await) {
                 self.admission().await;
@@ -106,19 +96,20 @@ impl Kubelet {
             match self.register().await {
                 Ok(at) => return at,
                 Err(error) => {
-                    let node = self.name();
-                    tracing::warn!(node, error = %chain(&error), "kubelet cannot join yet");
+                    let (node, error) = (self.name(), format!("{error:#}"));
+                    tracing::warn!(node, error, "kubelet cannot join yet");
                 }
             }
-            sleep(backoff).await;
-            backoff = (backoff * 2).min(LONGEST_BACKOFF);
+            sleep(waits.next().unwrap_or(LONGEST_BACKOFF)).await;
         }
     }
 
     /// Whether it had joined, and the driver ended before that was noted.
     async fn is_registered(&self) -> bool {
-        let found = self.around.api.get_node(self.name()).await;
-        found.is_ok_and(|node| node.is_some_and(|node| provider_id(&node) == self.provider_id()))
+        let found = self.around.api.node(self.name()).await;
+        found.is_ok_and(|node| {
+            node.is_some_and(|node| provider_id(&node) == Some(self.provider_id()))
+        })
     }
 
     fn provider_id(&self) -> &str {
@@ -150,39 +141,15 @@ impl Kubelet {
 
     async fn behaviour_changed(&mut self) {
         if self.behaviour.changed().await.is_err() {
-            // Whoever decides on behaviour is gone, and this kubelet will be, too.
+            // The fleet is being dropped, and this kubelet with it.
             std::future::pending::<()>().await;
         }
     }
 
-    async fn register(&self) -> Result<Timestamp, Trouble> {
+    async fn register(&self) -> anyhow::Result<Timestamp> {
         let now = self.now();
-        let wanted = node(&self.instance, now)?;
-        let made = self.around.api.create_node(&wanted).await?;
-        if made.is_none() {
-            self.take_over_node().await?;
-        }
-        // Not every API server takes the status of a Node along when it is created.
-        if !made.as_ref().is_some_and(is_ready) {
-            let status = status(&self.instance, now);
-            self.around.api.patch_node_status(self.name(), status).await?;
-        }
-        if let Some(uid) = made.and_then(|node| node.metadata.uid) {
-            self.around.api.create_lease(&lease(self.name(), &uid, now)?).await?;
-        }
+        self.around.api.register(&node(&self.instance, now), now).await?;
         Ok(self.around.cloud.joined(self.provider_id())?)
-    }
-
-    /// Uses the Node that is there, if it is this instance's or nobody's.
-    async fn take_over_node(&self) -> Result<(), Trouble> {
-        let Some(found) = self.around.api.get_node(self.name()).await? else {
-            return Err(Trouble::NameTaken("somebody who just left".to_owned()));
-        };
-        match provider_id(&found) {
-            "" => Ok(self.around.api.claim_node(self.name(), self.provider_id()).await?),
-            own if own == self.provider_id() => Ok(()),
-            other => Err(Trouble::NameTaken(other.to_owned())),
-        }
     }
 
     async fn serve(mut self, joined_at: Timestamp) {
@@ -193,18 +160,17 @@ impl Kubelet {
             // A Node that was just registered is ready; an older one has to be asked.
             said_ready: (self.instance.joined_at.is_none()).then_some(true),
         };
-        let mut backoff = FIRST_BACKOFF;
+        let mut waits = waits();
         loop {
             let next = match self.turn(&mut work, &pods, joined_at).await {
                 Ok(next) => {
-                    backoff = FIRST_BACKOFF;
+                    waits = self::waits();
                     next
                 }
                 Err(error) => {
-                    let node = self.name();
-                    tracing::warn!(node, error = %chain(&error), "kubelet tries again");
-                    sleep(backoff).await;
-                    backoff = (backoff * 2).min(LONGEST_BACKOFF);
+                    let (node, error) = (self.name(), format!("{:#}", anyhow::Error::from(error)));
+                    tracing::warn!(node, error, "kubelet tries again");
+                    sleep(waits.next().unwrap_or(LONGEST_BACKOFF)).await;
                     continue;
                 }
             };
@@ -222,10 +188,11 @@ impl Kubelet {
         work: &mut Work,
         pods: &Subscription<PodView>,
         joined_at: Timestamp,
-    ) -> Result<Instant, Trouble> {
+    ) -> Result<Instant, RequestError> {
         let behaviour = self.behaviour.borrow_and_update().clone();
         if work.lease_due <= Instant::now() {
-            self.renew().await?;
+            let id = Some(self.provider_id());
+            self.around.api.renew_lease(self.name(), id, self.now()).await?;
             work.lease_due = Instant::now() + self.around.renewal;
         }
         let readiness_due = self.say_readiness(work, &behaviour, joined_at).await?;
@@ -245,14 +212,15 @@ impl Kubelet {
         Ok(due.fold(work.lease_due, Instant::min))
     }
 
-    async fn serve_pod(&self, action: &Action) -> Result<(), Trouble> {
+    async fn serve_pod(&self, action: &Action) -> Result<(), RequestError> {
+        let api = &self.around.api;
         match action {
             Action::Start(pod) => {
                 let host_ip = internal_ip(self.provider_id()).to_string();
-                let patch = pod.running(self.now(), &host_ip);
-                Ok(self.around.api.start_pod(pod, patch).await?)
+                let patch = Patch::Merge(pod.running(self.now(), &host_ip));
+                api.patch_pod_status(&pod.namespace, &pod.name, &patch).await
             }
-            Action::End(pod) => Ok(self.around.api.end_pod(pod).await?),
+            Action::End(pod) => api.delete_pod(&pod.namespace, &pod.name, &pod.uid).await,
         }
     }
 
@@ -261,34 +229,21 @@ impl Kubelet {
         work: &mut Work,
         behaviour: &Behaviour,
         joined_at: Timestamp,
-    ) -> Result<Option<Instant>, Trouble> {
+    ) -> Result<Option<Instant>, RequestError> {
         let now = self.now();
         let (by_spec, changes_at) = readiness(&behaviour.spec, joined_at, now);
         let ready = behaviour.ready.unwrap_or(by_spec);
         let said = match work.said_ready {
             Some(said) => said,
-            None => self.around.api.get_node(self.name()).await?.is_none_or(|n| is_ready(&n)),
+            None => self.around.api.node(self.name()).await?.is_none_or(|node| is_ready(&node)),
         };
         if said != ready {
-            let conditions = serde_json::json!({"conditions": [ready_condition(ready, now)]});
-            self.around.api.patch_node_status(self.name(), conditions).await?;
+            let conditions = Some(vec![ready_condition(ready, now)]);
+            let status = NodeStatus { conditions, ..NodeStatus::default() };
+            self.around.api.patch_node_status(self.name(), &status).await?;
         }
         work.said_ready = Some(ready);
         Ok(changes_at.map(|at| Instant::now() + until(now, at)))
-    }
-
-    async fn renew(&self) -> Result<(), Trouble> {
-        let now = self.now();
-        if self.around.api.renew_lease(self.name(), renewal(self.name(), now)).await? {
-            return Ok(());
-        }
-        // It goes with its Node, and comes back only with one.
-        let found = self.around.api.get_node(self.name()).await?;
-        let ours = found.filter(|node| provider_id(node) == self.provider_id());
-        if let Some(uid) = ours.and_then(|node| node.metadata.uid) {
-            self.around.api.create_lease(&lease(self.name(), &uid, now)?).await?;
-        }
-        Ok(())
     }
 
     /// Spread over half the interval, so that a thousand kubelets that start at once do not renew
@@ -307,20 +262,15 @@ struct Work {
     said_ready: Option<bool>,
 }
 
-fn provider_id(node: &Node) -> &str {
-    node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default()
-}
-
-fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
-}
-
 fn until(now: Timestamp, then: Timestamp) -> Duration {
     Duration::try_from(then.duration_since(now)).unwrap_or_default()
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+/// Waits that double between attempts, for ever.
+fn waits() -> ExponentialBackoff {
+    ExponentialBuilder::default()
+        .with_min_delay(FIRST_BACKOFF)
+        .with_max_delay(LONGEST_BACKOFF)
+        .without_max_times()
+        .build()
 }

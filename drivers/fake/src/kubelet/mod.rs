@@ -4,7 +4,6 @@
 //! pods that are bound to its Node, and vanishes with its instance. All share two watches and a
 //! bounded number of requests, so that a thousand of them are cheap.
 
-mod api;
 mod board;
 mod fleet;
 mod life;

@@ -1,77 +1,84 @@
-//! The Node and the Lease of a kubelet, as objects. Pure.
+//! What the Node of a simulated kubelet reports. Pure.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::{
+    Node, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo, Taint,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use ostler_kubelet::node::{addresses, condition};
 
 use crate::cloud::{BootstrapToken, Instance};
 use crate::driver::internal_ip;
 use crate::spec::KubeletSpec;
 
-/// As a real kubelet: four renewals may be missed.
-const LEASE_SECONDS: u32 = 40;
 /// The Kubernetes version that the simulated kubelets claim.
 const KUBELET_VERSION: &str = "v1.33.0+fake";
 
 /// The Node that an instance registers, ready.
-pub(super) fn node(instance: &Instance, now: Timestamp) -> Result<Node, serde_json::Error> {
-    let name = &instance.identity.machine_name;
-    let taints: Vec<_> = instance
-        .bootstrap
-        .taints
-        .iter()
-        .map(|t| json!({"key": t.key, "value": t.value, "effect": t.effect}))
-        .collect();
-    serde_json::from_value(json!({
-        "metadata": {"name": name, "labels": labels(instance)},
-        "spec": {"providerID": instance.provider_id, "taints": taints},
-        "status": status(instance, now),
-    }))
+pub(super) fn node(instance: &Instance, now: Timestamp) -> Node {
+    let taints = instance.bootstrap.taints.iter().map(|taint| Taint {
+        key: taint.key.clone(),
+        value: Some(taint.value.clone()),
+        effect: taint.effect.clone(),
+        time_added: None,
+    });
+    Node {
+        metadata: ObjectMeta {
+            name: Some(instance.identity.machine_name.clone()),
+            labels: Some(labels(instance)),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NodeSpec {
+            provider_id: Some(instance.provider_id.clone()),
+            taints: Some(taints.collect()),
+            ..NodeSpec::default()
+        }),
+        status: Some(status(instance, now)),
+    }
 }
 
 /// The status of the Node when it has just joined.
-pub(super) fn status(instance: &Instance, now: Timestamp) -> Value {
-    let name = &instance.identity.machine_name;
+fn status(instance: &Instance, now: Timestamp) -> NodeStatus {
     let capacity = &instance.node_capacity;
-    let resources = json!({"cpu": capacity.cpu, "memory": capacity.memory, "pods": capacity.pods});
-    json!({
-        "capacity": resources,
-        "allocatable": resources,
-        "addresses": [
-            {"type": "InternalIP", "address": internal_ip(&instance.provider_id)},
-            {"type": "Hostname", "address": name},
-        ],
-        "conditions": [
-            condition("MemoryPressure", false, "KubeletHasSufficientMemory", now),
-            condition("DiskPressure", false, "KubeletHasNoDiskPressure", now),
-            condition("PIDPressure", false, "KubeletHasSufficientPID", now),
+    let resources: BTreeMap<_, _> =
+        [("cpu", &capacity.cpu), ("memory", &capacity.memory), ("pods", &capacity.pods)]
+            .map(|(name, quantity)| (name.to_owned(), Quantity(quantity.clone())))
+            .into();
+    let ip = internal_ip(&instance.provider_id).into();
+    NodeStatus {
+        capacity: Some(resources.clone()),
+        allocatable: Some(resources),
+        addresses: Some(addresses(&instance.identity.machine_name, Some(ip))),
+        conditions: Some(vec![
+            condition("MemoryPressure", false, ("KubeletHasSufficientMemory", ""), now),
+            condition("DiskPressure", false, ("KubeletHasNoDiskPressure", ""), now),
+            condition("PIDPressure", false, ("KubeletHasSufficientPID", ""), now),
             ready_condition(true, now),
-        ],
-        "nodeInfo": {
-            "architecture": "amd64", "operatingSystem": "linux", "osImage": instance.image,
-            "kernelVersion": "fake", "containerRuntimeVersion": "fake://1",
-            "kubeletVersion": KUBELET_VERSION, "kubeProxyVersion": KUBELET_VERSION,
-            "machineID": instance.provider_id, "systemUUID": instance.provider_id,
-            "bootID": instance.provider_id,
-        },
-    })
+        ]),
+        node_info: Some(NodeSystemInfo {
+            architecture: "amd64".to_owned(),
+            operating_system: "linux".to_owned(),
+            os_image: instance.image.clone(),
+            kernel_version: "fake".to_owned(),
+            container_runtime_version: "fake://1".to_owned(),
+            kubelet_version: KUBELET_VERSION.to_owned(),
+            kube_proxy_version: KUBELET_VERSION.to_owned(),
+            machine_id: instance.provider_id.clone(),
+            system_uuid: instance.provider_id.clone(),
+            boot_id: instance.provider_id.clone(),
+            swap: None,
+        }),
+        ..NodeStatus::default()
+    }
 }
 
 /// The condition of a Node that says whether it is ready.
-pub(super) fn ready_condition(ready: bool, now: Timestamp) -> Value {
+pub(super) fn ready_condition(ready: bool, now: Timestamp) -> NodeCondition {
     let reason = if ready { "KubeletReady" } else { "KubeletNotReady" };
-    condition("Ready", ready, reason, now)
-}
-
-fn condition(kind: &str, status: bool, reason: &str, now: Timestamp) -> Value {
-    json!({
-        "type": kind, "status": if status { "True" } else { "False" }, "reason": reason,
-        "lastHeartbeatTime": Time(now), "lastTransitionTime": Time(now),
-    })
+    condition("Ready", ready, (reason, ""), now)
 }
 
 fn labels(instance: &Instance) -> BTreeMap<String, String> {
@@ -96,24 +103,6 @@ fn is_label_value(text: &str) -> bool {
         && text.starts_with(is_edge)
         && text.ends_with(is_edge)
         && text.chars().all(|c| is_edge(c) || matches!(c, '-' | '_' | '.'))
-}
-
-/// The Lease of a Node, which goes with it.
-pub(super) fn lease(name: &str, uid: &str, now: Timestamp) -> Result<Lease, serde_json::Error> {
-    serde_json::from_value(json!({
-        "metadata": {"name": name, "ownerReferences": [
-            {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid},
-        ]},
-        "spec": {
-            "holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS,
-            "renewTime": MicroTime(now),
-        },
-    }))
-}
-
-/// The patch that renews a Lease.
-pub(super) fn renewal(name: &str, now: Timestamp) -> Value {
-    json!({"spec": {"holderIdentity": name, "renewTime": MicroTime(now)}})
 }
 
 /// Whether a kubelet says Ready at `now`, and when that changes by itself.
@@ -150,6 +139,8 @@ pub(super) fn credential(instance: &Instance, foreign: bool) -> Option<Bootstrap
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]

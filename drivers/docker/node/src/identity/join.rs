@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::StreamExt as _;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::Api;
 use kube::api::PostParams;
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, watch_object};
-use kube::{Api, Client};
+use kube::runtime::watcher::watch_object;
+use ostler_kubelet::{KubeletApi, RequestError};
 
 use super::certificate::{BadCertificate, inspect};
 use super::request::Pending;
 use super::store::{Identity, Store, StoreError};
 use super::verdict::{Verdict, judge};
-use crate::client::{Trouble, bounded};
 
 /// As kubelets: clusters forget requests that nobody decided on after an hour.
 const PATIENCE: Duration = Duration::from_mins(15);
@@ -26,7 +26,7 @@ pub(crate) enum NoIdentity {
     #[error("the key of the node cannot be kept")]
     Store(#[from] StoreError),
     #[error("the signing request cannot be made")]
-    Api(#[from] Trouble),
+    Api(#[from] RequestError),
     #[error("signing request {name} is {why}")]
     Refused { name: String, why: String },
     #[error(
@@ -40,7 +40,7 @@ pub(crate) enum NoIdentity {
 
 /// Has a key of this node signed: the one that waits, or a new one. What is returned is not kept yet.
 pub(crate) async fn obtain(
-    client: &Client,
+    api: &KubeletApi,
     store: &Store,
     node: &str,
 ) -> Result<Identity, NoIdentity> {
@@ -51,8 +51,12 @@ pub(crate) async fn obtain(
         store.keep_pending(&pending)?;
         pending
     };
-    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
-    ask(&requests, &pending).await?;
+    let requests: Api<CertificateSigningRequest> = Api::all(api.client().clone());
+    // One that was made before a restart of the node is as good.
+    match api.request(requests.create(&PostParams::default(), &pending.object())).await {
+        Err(error) if error.code() != Some(409) => return Err(error.into()),
+        Ok(_) | Err(_) => {}
+    }
     tracing::info!(request = pending.name(), "waiting for a certificate");
     let waited = tokio::time::timeout(PATIENCE, decision(&requests, &pending)).await;
     let name = pending.name().to_owned();
@@ -78,30 +82,20 @@ pub(crate) async fn obtain(
     }
 }
 
-/// Makes the request; one that a restarted node finds is as good.
-async fn ask(
-    requests: &Api<CertificateSigningRequest>,
-    pending: &Pending,
-) -> Result<(), NoIdentity> {
-    match bounded(requests.create(&PostParams::default(), &pending.object())).await {
-        Err(trouble) if trouble.code() != Some(409) => Err(trouble.into()),
-        Ok(_) | Err(_) => Ok(()),
-    }
-}
-
 /// Waits for the end of the request, however often the watch breaks.
 async fn decision(requests: &Api<CertificateSigningRequest>, pending: &Pending) -> Verdict {
-    let seen = watch_object(requests.clone(), pending.name())
-        .default_backoff()
-        .inspect_err(|error: &watcher::Error| {
-            tracing::warn!(error = %crate::client::chain(error), "watch failed, it begins anew");
-        })
-        .filter_map(async |event| event.ok().flatten());
+    let seen = watch_object(requests.clone(), pending.name()).default_backoff();
     let mut seen = std::pin::pin!(seen);
-    while let Some(object) = seen.next().await {
-        let verdict = judge(&object, pending.request());
-        if verdict != Verdict::Waiting {
-            return verdict;
+    while let Some(event) = seen.next().await {
+        match event.map_err(anyhow::Error::from) {
+            Ok(Some(object)) => match judge(&object, pending.request()) {
+                Verdict::Waiting => {}
+                verdict => return verdict,
+            },
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(error = format!("{error:#}"), "watch failed, it is started again");
+            }
         }
     }
     Verdict::Waiting

@@ -2,33 +2,24 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
+use backon::BackoffBuilder as _;
 use jiff::Timestamp;
+use ostler_kubelet::KubeletApi;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::certificate::inspect;
-use super::store::{Identity, Store, StoreError};
-use super::{NoIdentity, obtain};
-use crate::client::{Access, Backoff, NoClient, access, chain};
+use super::obtain;
+use super::store::{Identity, Store};
+use crate::client::{Access, access, backoff};
 
 /// The client of now; it changes when the certificate does.
 pub(crate) type Clients = watch::Receiver<Access>;
 
 /// A machine that slept looks at the clock again this soon.
 const LONGEST_SLEEP: Duration = Duration::from_mins(10);
-
-#[derive(Debug, thiserror::Error)]
-enum Trouble {
-    #[error(transparent)]
-    Identity(#[from] NoIdentity),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Client(#[from] NoClient),
-    #[error("the kubeconfig of the node is gone")]
-    NoKubeconfig,
-}
 
 /// A signer that hands out certificates which are due at once is not asked more often.
 const SOONEST: Duration = Duration::from_secs(10);
@@ -40,38 +31,32 @@ pub(crate) async fn renew(
     mut identity: Identity,
     clients: watch::Sender<Access>,
 ) {
-    let mut backoff = fresh_backoff();
+    let backoff = backoff(Duration::from_secs(1), Duration::from_mins(5));
+    let mut waits = backoff.build();
     loop {
         wait_until_due(&identity, &node).await;
-        let client = clients.borrow().client.clone();
-        match once(&client, &store, &node).await {
+        let api = clients.borrow().api.clone();
+        match once(&api, &store, &node).await {
             Ok((renewed, access)) => {
                 tracing::info!(node, "certificate renewed");
                 identity = renewed;
                 clients.send_replace(access);
-                backoff = fresh_backoff();
+                waits = backoff.build();
                 sleep(SOONEST).await;
             }
             Err(error) => {
-                tracing::warn!(node, error = %chain(&error), "certificate cannot be renewed yet");
-                sleep(backoff.next()).await;
+                let error = format!("{error:#}");
+                tracing::warn!(node, error, "certificate cannot be renewed yet");
+                sleep(waits.next().unwrap_or(SOONEST)).await;
             }
         }
     }
 }
 
-fn fresh_backoff() -> Backoff {
-    Backoff::new(Duration::from_secs(1), Duration::from_mins(5))
-}
-
-async fn once(
-    client: &kube::Client,
-    store: &Store,
-    node: &str,
-) -> Result<(Identity, Access), Trouble> {
-    let identity = obtain(client, store, node).await?;
+async fn once(api: &KubeletApi, store: &Store, node: &str) -> anyhow::Result<(Identity, Access)> {
+    let identity = obtain(api, store, node).await?;
     store.keep_identity(&identity)?;
-    let kubeconfig = store.kubeconfig()?.ok_or(Trouble::NoKubeconfig)?;
+    let kubeconfig = store.kubeconfig()?.context("the kubeconfig of the node is gone")?;
     Ok((identity, access(kubeconfig).await?))
 }
 

@@ -1,6 +1,6 @@
 //! The signing request of a node. Pure, but for the random key.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{
@@ -91,10 +91,7 @@ impl Pending {
 
 fn name(key: &KeyPair) -> String {
     let digest = Sha256::digest(key.der_bytes());
-    digest.iter().take(20).fold("node-csr-".to_owned(), |mut name, byte| {
-        let _never_fails = write!(name, "{byte:02x}");
-        name
-    })
+    format!("node-csr-{:.40}", hex::encode(digest))
 }
 
 #[cfg(test)]

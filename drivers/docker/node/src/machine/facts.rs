@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::NodeSystemInfo;
 
 /// The version of Kubernetes whose kubelet this agent behaves like, and that it is not one.
-pub(crate) const KUBELET_VERSION: &str = concat!("v1.33.0+ostler.", env!("CARGO_PKG_VERSION"));
+const KUBELET_VERSION: &str = concat!("v1.33.0+ostler.", env!("CARGO_PKG_VERSION"));
 
 /// Read once, as none of it changes while the machine runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,14 +40,20 @@ pub(crate) fn facts(id: &str) -> Facts {
 
 impl Facts {
     /// `status.nodeInfo` of the Node.
-    pub(crate) fn node_info(&self) -> Value {
-        json!({
-            "architecture": self.arch, "operatingSystem": "linux", "osImage": self.system,
-            "kernelVersion": self.kernel, "bootID": self.boot_id,
-            "machineID": self.machine_id, "systemUUID": self.machine_id,
-            "containerRuntimeVersion": concat!("ostler-process://", env!("CARGO_PKG_VERSION")),
-            "kubeletVersion": KUBELET_VERSION, "kubeProxyVersion": "",
-        })
+    pub(crate) fn node_info(&self) -> NodeSystemInfo {
+        NodeSystemInfo {
+            architecture: self.arch.to_owned(),
+            operating_system: "linux".to_owned(),
+            os_image: self.system.clone(),
+            kernel_version: self.kernel.clone(),
+            boot_id: self.boot_id.clone(),
+            machine_id: self.machine_id.clone(),
+            system_uuid: self.machine_id.clone(),
+            container_runtime_version: concat!("ostler-process://", env!("CARGO_PKG_VERSION"))
+                .to_owned(),
+            kubelet_version: KUBELET_VERSION.to_owned(),
+            ..NodeSystemInfo::default()
+        }
     }
 }
 
@@ -69,7 +75,7 @@ mod tests {
     #[test]
     fn a_node_says_that_it_is_no_kubelet() {
         let info = facts("docker://1").node_info();
-        assert!(info["kubeletVersion"].as_str().unwrap().starts_with("v1.33.0+ostler."));
-        assert!(!info["kernelVersion"].as_str().unwrap().is_empty());
+        assert!(info.kubelet_version.starts_with("v1.33.0+ostler."));
+        assert!(!info.kernel_version.is_empty());
     }
 }

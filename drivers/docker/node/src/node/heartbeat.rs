@@ -1,40 +1,62 @@
-//! What keeps a Node alive: its Lease every ten seconds, and its status when it changed or is old.
+//! What keeps a Node alive: it is registered, its Lease is renewed, and its status is reported when it changed or is old.
 
 use std::time::Duration;
 
+use backon::Retryable as _;
 use jiff::Timestamp;
-use serde_json::{Map, Value};
+use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
+use ostler_kubelet::RequestError;
+use ostler_kubelet::node::{RENEWAL, conditions};
 use tokio::time::{Instant, sleep};
 
 use super::object::{self, Now};
-use super::{About, api, own_address};
-use crate::client::{Access, Trouble, chain};
+use super::{About, own_address};
+use crate::client::{Access, backoff};
 use crate::identity::Clients;
 use crate::machine::resources;
 
-/// As a kubelet.
-const INTERVAL: Duration = Duration::from_secs(10);
 /// After a failure.
 const SOONER: Duration = Duration::from_secs(2);
-/// A status that did not change is said again after this time, as by a kubelet.
+/// A status that did not change is reported again after this time, as by a kubelet.
 const STATUS_AGE: Duration = Duration::from_mins(5);
-/// The last word may not hold up the end of the machine.
-const LAST_WORD: Duration = Duration::from_secs(3);
+/// The last report may not hold up the end of the machine.
+const LAST_REPORT: Duration = Duration::from_secs(3);
 
-#[derive(Debug, Default)]
-struct Last {
-    status: Option<(Value, Instant)>,
+/// The status that was last reported, and when.
+type Last = Option<(NodeStatus, Instant)>;
+
+/// Registers the Node, however long it takes.
+pub(crate) async fn register(access: &Access, about: &About) -> anyhow::Result<()> {
+    let attempt = || async {
+        let now = observe(access, about, false).await;
+        let at = Timestamp::now();
+        access.api.register(&object::node(about, &now, at), at).await?;
+        Ok(())
+    };
+    attempt
+        .retry(backoff(Duration::from_millis(200), Duration::from_secs(30)))
+        .notify(|error: &anyhow::Error, _| {
+            tracing::warn!(node = about.name, error = format!("{error:#}"), "not registered yet");
+        })
+        .await?;
+    tracing::info!(node = about.name, "node registered");
+    Ok(())
 }
 
-/// Beats for ever.
+async fn observe(access: &Access, about: &About, going: bool) -> Now {
+    Now { resources: resources(&about.disk), address: own_address(&access.server).await, going }
+}
+
+/// Renews and reports for ever.
 pub(crate) async fn beat(about: About, clients: Clients) {
-    let mut last = Last::default();
+    let mut last = None;
     loop {
         let access = clients.borrow().clone();
         let wait = match once(&access, &about, &mut last).await {
-            Ok(()) => INTERVAL,
+            Ok(()) => RENEWAL,
             Err(error) => {
-                tracing::warn!(node = about.name, error = %chain(&error), "heartbeat failed");
+                let error = anyhow::Error::from(error);
+                tracing::warn!(node = about.name, error = format!("{error:#}"), "heartbeat failed");
                 SOONER
             }
         };
@@ -42,72 +64,49 @@ pub(crate) async fn beat(about: About, clients: Clients) {
     }
 }
 
-async fn once(access: &Access, about: &About, last: &mut Last) -> Result<(), Trouble> {
-    renew(access, about).await?;
-    let now = Now {
-        resources: resources(&about.disk),
-        address: own_address(&access.server).await,
-        going: false,
+async fn once(access: &Access, about: &About, last: &mut Last) -> Result<(), RequestError> {
+    let id = about.provider_id.as_deref();
+    access.api.renew_lease(&about.name, id, Timestamp::now()).await?;
+    let now = observe(access, about, false).await;
+    let before = match last {
+        Some((status, _)) => status.conditions.clone().unwrap_or_default(),
+        // A restarted machine goes on with what it reported before.
+        None => reported(access, about).await?,
     };
-    let since = match &last.status {
-        Some((status, _)) => object::by_type(status),
-        // A restarted machine goes on with what it said before.
-        None => said_before(access, about).await?,
-    };
-    let status = object::status(about, &now, &since, Timestamp::now());
-    if is_due(last.status.as_ref(), &status, Instant::now()) {
-        api::patch_status(&access.client, &about.name, &status).await?;
-        last.status = Some((status, Instant::now()));
+    let status = object::status(about, &now, &before, Timestamp::now());
+    if is_due(last.as_ref(), &status, Instant::now()) {
+        access.api.patch_node_status(&about.name, &status).await?;
+        *last = Some((status, Instant::now()));
     }
     Ok(())
 }
 
-fn is_due(last: Option<&(Value, Instant)>, status: &Value, now: Instant) -> bool {
+fn is_due(last: Option<&(NodeStatus, Instant)>, status: &NodeStatus, now: Instant) -> bool {
     last.is_none_or(|(said, at)| {
         *at + STATUS_AGE <= now || object::without_times(said) != object::without_times(status)
     })
 }
 
-async fn said_before(access: &Access, about: &About) -> Result<Map<String, Value>, Trouble> {
-    let node = api::get(&access.client, &about.name).await?;
-    let status = node.and_then(|node| serde_json::to_value(node.status).ok());
-    Ok(status.map(|status| object::by_type(&status)).unwrap_or_default())
+async fn reported(access: &Access, about: &About) -> Result<Vec<NodeCondition>, RequestError> {
+    let node = access.api.node(&about.name).await?;
+    Ok(node.map(|node| conditions(&node).to_vec()).unwrap_or_default())
 }
 
-async fn renew(access: &Access, about: &About) -> Result<(), Trouble> {
-    let client = &access.client;
-    let renewal = object::renewal(&about.name, Timestamp::now());
-    if api::renew_lease(client, &about.name, &renewal).await? {
-        return Ok(());
-    }
-    let node = api::get(client, &about.name).await?;
-    // Without a Node there is nothing to keep alive: it was deleted, and a Lease would outlive it.
-    let Some(uid) = node.and_then(|node| node.metadata.uid) else { return Ok(()) };
-    match object::lease(&about.name, &uid, Timestamp::now()) {
-        Ok(lease) => api::create_lease(client, &lease).await,
-        Err(error) => {
-            tracing::error!(%error, "the lease cannot be built");
-            Ok(())
-        }
-    }
-}
-
-/// Says that the Node is not ready any more, if the API server listens.
-pub(crate) async fn say_goodbye(about: &About, access: &Access) {
-    let now = Now {
-        resources: resources(&about.disk),
-        address: own_address(&access.server).await,
-        going: true,
+/// Reports that the Node is not ready any more, if the API server answers in time.
+pub(crate) async fn report_not_ready(about: &About, access: &Access) {
+    let now = observe(access, about, true).await;
+    let report = async {
+        let before = reported(access, about).await?;
+        let status = object::status(about, &now, &before, Timestamp::now());
+        access.api.patch_node_status(&about.name, &status).await
     };
-    let say = async {
-        let since = said_before(access, about).await?;
-        let status = object::status(about, &now, &since, Timestamp::now());
-        api::patch_status(&access.client, &about.name, &status).await
-    };
-    match tokio::time::timeout(LAST_WORD, say).await {
+    match tokio::time::timeout(LAST_REPORT, report).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(error = %chain(&error), "could not say goodbye"),
-        Err(_) => tracing::warn!("could not say goodbye in time"),
+        Ok(Err(error)) => {
+            let error = anyhow::Error::from(error);
+            tracing::warn!(error = format!("{error:#}"), "the node cannot be reported not ready");
+        }
+        Err(_) => tracing::warn!("the node was not reported not ready in time"),
     }
 }
 
@@ -120,15 +119,18 @@ mod tests {
     #[test]
     fn a_status_is_said_when_it_is_new_or_old() {
         let now = Instant::now();
-        let said = |status: &str, time: &str| json!({"conditions": [{"type": "Ready", "status": status, "lastHeartbeatTime": time}]});
-        let last = (said("True", "1"), now);
+        let said = |status: &str, time: &str| -> NodeStatus {
+            let ready = json!({"type": "Ready", "status": status, "lastHeartbeatTime": time});
+            serde_json::from_value(json!({"conditions": [ready]})).unwrap()
+        };
+        let last = (said("True", "2026-01-01T00:00:01Z"), now);
         for (status, at, expected) in [
-            (said("True", "2"), now, false),
-            (said("False", "2"), now, true),
-            (said("True", "2"), now + STATUS_AGE, true),
+            (said("True", "2026-01-01T00:00:02Z"), now, false),
+            (said("False", "2026-01-01T00:00:02Z"), now, true),
+            (said("True", "2026-01-01T00:00:02Z"), now + STATUS_AGE, true),
         ] {
-            assert_eq!(is_due(Some(&last), &status, at), expected, "{status}");
+            assert_eq!(is_due(Some(&last), &status, at), expected, "{status:?}");
         }
-        assert!(is_due(None, &said("True", "1"), now));
+        assert!(is_due(None, &said("True", "2026-01-01T00:00:01Z"), now));
     }
 }

@@ -1,9 +1,7 @@
-//! The Node of this machine and its Lease: registered once, kept alive, and said goodbye to.
+//! The Node of this machine and its Lease: registered once, kept alive, and reported not ready at the end.
 
-mod api;
 mod heartbeat;
 mod object;
-mod register;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -11,8 +9,7 @@ use std::path::PathBuf;
 use crate::machine::Facts;
 use crate::options::{Labels, Taints};
 
-pub(crate) use heartbeat::{beat, say_goodbye};
-pub(crate) use register::register;
+pub(crate) use heartbeat::{beat, register, report_not_ready};
 
 /// What the Node says of itself for as long as this process lives.
 #[derive(Debug, Clone)]

@@ -1,19 +1,16 @@
-//! Node and Lease as objects. Pure.
+//! The Node as an object. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
-use serde_json::{Map, Value, json};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Taint};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use ostler_kubelet::node::{addresses, condition, keep_transitions};
 
 use super::About;
 use crate::machine::{PODS, Resources};
-
-/// As a kubelet: three renewals may be missed.
-const LEASE_SECONDS: u32 = 40;
 
 /// What changes while a Node lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,175 +21,113 @@ pub(super) struct Now {
 }
 
 /// The Node to register.
-pub(super) fn node(about: &About, now: &Now, at: Timestamp) -> Result<Node, serde_json::Error> {
-    let taints: Vec<_> = about
-        .taints
-        .0
-        .iter()
-        .map(|t| json!({"key": t.key, "value": t.value, "effect": t.effect.to_string()}))
-        .collect();
-    let mut spec = json!({"taints": taints});
-    if let (Some(id), Some(spec)) = (&about.provider_id, spec.as_object_mut()) {
-        spec.insert("providerID".to_owned(), json!(id));
+pub(super) fn node(about: &About, now: &Now, at: Timestamp) -> Node {
+    let taints = about.taints.0.iter().map(|taint| Taint {
+        key: taint.key.clone(),
+        value: Some(taint.value.clone()),
+        effect: taint.effect.to_string(),
+        time_added: None,
+    });
+    Node {
+        metadata: ObjectMeta {
+            name: Some(about.name.clone()),
+            labels: Some(labels(about)),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NodeSpec {
+            provider_id: about.provider_id.clone(),
+            taints: Some(taints.collect()),
+            ..NodeSpec::default()
+        }),
+        status: Some(status(about, now, &[], at)),
     }
-    serde_json::from_value(json!({
-        "metadata": {"name": about.name, "labels": labels(about)},
-        "spec": spec,
-        "status": status(about, now, &Map::new(), at),
-    }))
 }
 
-/// The labels of the Node.
-pub(super) fn labels(about: &About) -> BTreeMap<&str, &str> {
-    let given = about.labels.0.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    let own = [
+fn labels(about: &About) -> BTreeMap<String, String> {
+    let mut labels = about.labels.0.clone();
+    for (key, own) in [
         ("kubernetes.io/hostname", about.name.as_str()),
         ("kubernetes.io/os", "linux"),
         ("kubernetes.io/arch", about.facts.arch),
-    ];
-    given.chain(own).collect()
+    ] {
+        labels.insert(key.to_owned(), own.to_owned());
+    }
+    labels
 }
 
-/// The status of the Node. A condition that says what it said keeps the time since when; `since` has
-/// those by type.
-pub(super) fn status(about: &About, now: &Now, since: &Map<String, Value>, at: Timestamp) -> Value {
+/// The status of the Node. A condition that is as it was in `before` keeps the time of its transition.
+pub(super) fn status(
+    about: &About,
+    now: &Now,
+    before: &[NodeCondition],
+    at: Timestamp,
+) -> NodeStatus {
     let resources = &now.resources;
-    let mut capacity = json!({
-        "cpu": resources.cpu(), "memory": resources.memory(), "pods": PODS.to_string(),
-    });
-    let mut allocatable = json!({
-        "cpu": resources.cpu(), "memory": resources.allocatable_memory(), "pods": PODS.to_string(),
-    });
-    if let Some(bytes) = resources.disk_bytes {
-        for list in [&mut capacity, &mut allocatable] {
-            if let Some(list) = list.as_object_mut() {
-                list.insert("ephemeral-storage".to_owned(), json!(format!("{}Ki", bytes / 1024)));
-            }
-        }
-    }
-    let mut addresses = vec![json!({"type": "Hostname", "address": about.name})];
-    addresses.extend(now.address.map(|ip| json!({"type": "InternalIP", "address": ip})));
-    let conditions: Vec<_> =
-        conditions(now).into_iter().map(|said| said.object(since, at)).collect();
-    json!({
-        "capacity": capacity, "allocatable": allocatable, "addresses": addresses,
-        "conditions": conditions, "nodeInfo": about.facts.node_info(),
-    })
-}
-
-struct Said {
-    kind: &'static str,
-    status: bool,
-    reason: &'static str,
-    message: &'static str,
-}
-
-impl Said {
-    fn object(&self, since: &Map<String, Value>, at: Timestamp) -> Value {
-        let status = if self.status { "True" } else { "False" };
-        let kept = since
-            .get(self.kind)
-            .filter(|known| known.get("status").and_then(Value::as_str) == Some(status))
-            .and_then(|known| known.get("lastTransitionTime"));
-        json!({
-            "type": self.kind, "status": status, "reason": self.reason, "message": self.message,
-            "lastHeartbeatTime": Time(at),
-            "lastTransitionTime": kept.cloned().unwrap_or_else(|| json!(Time(at))),
-        })
+    let with_memory = |memory: String| {
+        let disk =
+            resources.disk_bytes.map(|bytes| ("ephemeral-storage", format!("{}Ki", bytes / 1024)));
+        [("cpu", resources.cpu()), ("memory", memory), ("pods", PODS.to_string())]
+            .into_iter()
+            .chain(disk)
+            .map(|(name, quantity)| (name.to_owned(), Quantity(quantity)))
+            .collect()
+    };
+    let mut conditions = conditions(now, at);
+    keep_transitions(&mut conditions, before);
+    NodeStatus {
+        capacity: Some(with_memory(resources.memory())),
+        allocatable: Some(with_memory(resources.allocatable_memory())),
+        addresses: Some(addresses(&about.name, now.address)),
+        conditions: Some(conditions),
+        node_info: Some(about.facts.node_info()),
+        ..NodeStatus::default()
     }
 }
 
-fn conditions(now: &Now) -> [Said; 4] {
+fn conditions(now: &Now, at: Timestamp) -> Vec<NodeCondition> {
     let pressure = now.resources.pressure;
-    let pick =
-        |short: bool, bad: (&'static str, &'static str), good: (&'static str, &'static str)| {
-            if short { bad } else { good }
-        };
-    let said = |kind, status, (reason, message)| Said { kind, status, reason, message };
-    [
-        said(
-            "MemoryPressure",
-            pressure.memory,
-            pick(
-                pressure.memory,
-                ("KubeletHasInsufficientMemory", "the container is near its memory limit"),
-                ("KubeletHasSufficientMemory", "enough memory is left"),
-            ),
-        ),
-        said(
-            "DiskPressure",
-            pressure.disk,
-            pick(
-                pressure.disk,
-                ("KubeletHasDiskPressure", "the disk of the host is full"),
-                ("KubeletHasNoDiskPressure", "enough disk is left"),
-            ),
-        ),
-        said(
-            "PIDPressure",
-            pressure.processes,
-            pick(
-                pressure.processes,
-                ("KubeletHasInsufficientPID", "the container is near its process limit"),
-                ("KubeletHasSufficientPID", "enough processes can be started"),
-            ),
-        ),
-        said(
-            "Ready",
-            !now.going,
-            pick(
-                now.going,
-                ("KubeletNotReady", "node is shutting down"),
-                ("KubeletReady", "the agent runs the pods of this node"),
-            ),
-        ),
+    let memory = if pressure.memory {
+        ("KubeletHasInsufficientMemory", "the container is near its memory limit")
+    } else {
+        ("KubeletHasSufficientMemory", "enough memory is left")
+    };
+    let disk = if pressure.disk {
+        ("KubeletHasDiskPressure", "the disk of the host is full")
+    } else {
+        ("KubeletHasNoDiskPressure", "enough disk is left")
+    };
+    let processes = if pressure.processes {
+        ("KubeletHasInsufficientPID", "the container is near its process limit")
+    } else {
+        ("KubeletHasSufficientPID", "enough processes can be started")
+    };
+    let ready = if now.going {
+        ("KubeletNotReady", "node is shutting down")
+    } else {
+        ("KubeletReady", "the agent runs the pods of this node")
+    };
+    vec![
+        condition("MemoryPressure", pressure.memory, memory, at),
+        condition("DiskPressure", pressure.disk, disk, at),
+        condition("PIDPressure", pressure.processes, processes, at),
+        condition("Ready", !now.going, ready, at),
     ]
 }
 
-/// The conditions of a status by their type.
-pub(super) fn by_type(status: &Value) -> Map<String, Value> {
-    let conditions = status.get("conditions").and_then(Value::as_array);
-    conditions
-        .into_iter()
-        .flatten()
-        .filter_map(|it| Some((it.get("type")?.as_str()?.to_owned(), it.clone())))
-        .collect()
-}
-
-/// What a status says, without when it was said.
-pub(super) fn without_times(status: &Value) -> Value {
+/// A status without the times at which it was reported.
+pub(super) fn without_times(status: &NodeStatus) -> NodeStatus {
     let mut bare = status.clone();
-    if let Some(conditions) = bare.get_mut("conditions").and_then(Value::as_array_mut) {
-        for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
-            condition.remove("lastHeartbeatTime");
-        }
+    for condition in bare.conditions.iter_mut().flatten() {
+        condition.last_heartbeat_time = None;
     }
     bare
-}
-
-/// The Lease of the Node, which goes with it.
-pub(super) fn lease(name: &str, uid: &str, at: Timestamp) -> Result<Lease, serde_json::Error> {
-    serde_json::from_value(json!({
-        "metadata": {"name": name, "ownerReferences": [
-            {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid},
-        ]},
-        "spec": {
-            "holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS,
-            "renewTime": MicroTime(at),
-        },
-    }))
-}
-
-/// The patch that renews the Lease.
-pub(super) fn renewal(name: &str, at: Timestamp) -> Value {
-    json!({"spec": {
-        "holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": MicroTime(at),
-    }})
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::machine::{Pressure, facts};
@@ -222,9 +157,15 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
+    /// The conditions of a status by their type.
+    fn by_type(status: &NodeStatus) -> BTreeMap<String, Value> {
+        let conditions = status.conditions.iter().flatten();
+        conditions.map(|it| (it.type_.clone(), serde_json::to_value(it).unwrap())).collect()
+    }
+
     #[test]
     fn the_node_that_is_registered_says_what_it_is() {
-        let node = serde_json::to_value(node(&about(), &now(), at(0)).unwrap()).unwrap();
+        let node = serde_json::to_value(node(&about(), &now(), at(0))).unwrap();
         assert_eq!(node["spec"]["providerID"], "docker:///abc");
         assert_eq!(
             node["spec"]["taints"],
@@ -240,11 +181,11 @@ mod tests {
 
     #[test]
     fn a_condition_keeps_its_time_until_it_changes() {
-        let first = status(&about(), &now(), &Map::new(), at(0));
-        let later = status(&about(), &now(), &by_type(&first), at(10));
+        let first = status(&about(), &now(), &[], at(0));
+        let later = status(&about(), &now(), first.conditions.as_deref().unwrap(), at(10));
         let going = Now { going: true, ..now() };
-        let end = status(&about(), &going, &by_type(&later), at(20));
-        let ready = |status: &Value| {
+        let end = status(&about(), &going, later.conditions.as_deref().unwrap(), at(20));
+        let ready = |status: &NodeStatus| {
             let ready = by_type(status)["Ready"].clone();
             let time = |key: &str| ready[key].as_str().unwrap().to_owned();
             (
@@ -267,7 +208,7 @@ mod tests {
     fn pressure_is_a_condition_each() {
         let mut now = now();
         now.resources.pressure = Pressure { memory: true, disk: false, processes: true };
-        let said = by_type(&status(&about(), &now, &Map::new(), at(0)));
+        let said = by_type(&status(&about(), &now, &[], at(0)));
         let status = |kind: &str| said[kind]["status"].as_str().unwrap().to_owned();
         assert_eq!(
             ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"].map(status),

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Api, Client};
+use backon::{BackoffBuilder as _, ExponentialBackoff};
+use kube::api::Patch;
+use ostler_kubelet::KubeletApi;
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::spec::PodSpec;
 use super::status::patch;
-use crate::client::{Backoff, Trouble, bounded, chain};
+use crate::client::backoff;
 
 /// One thing to tell.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,13 +29,13 @@ pub(super) struct Told {
     gone: bool,
     in_flight: bool,
     retry: Option<Instant>,
-    backoff: Backoff,
+    waits: ExponentialBackoff,
 }
 
 impl Told {
     /// Nothing.
     pub(super) fn nothing() -> Self {
-        Self { status: None, gone: false, in_flight: false, retry: None, backoff: fresh() }
+        Self { status: None, gone: false, in_flight: false, retry: None, waits: waits() }
     }
 
     /// What to tell now. `status` is `None` if there is nothing to say about it any more; `ended`: it may be taken away.
@@ -63,11 +63,11 @@ impl Told {
     pub(super) fn end(&mut self, word: Word, well: bool, now: Instant) {
         self.in_flight = false;
         if !well {
-            self.retry = Some(now + self.backoff.next());
+            self.retry = Some(now + self.waits.next().unwrap_or(LONGEST));
             return;
         }
         self.retry = None;
-        self.backoff = fresh();
+        self.waits = waits();
         match word {
             Word::Status(status) => self.status = Some(status),
             Word::Gone => self.gone = true,
@@ -75,8 +75,11 @@ impl Told {
     }
 }
 
-fn fresh() -> Backoff {
-    Backoff::new(Duration::from_millis(200), Duration::from_secs(30))
+/// The longest wait after a failure.
+const LONGEST: Duration = Duration::from_secs(30);
+
+fn waits() -> ExponentialBackoff {
+    backoff(Duration::from_millis(200), LONGEST).build()
 }
 
 /// What came of telling the API something about a pod.
@@ -88,42 +91,24 @@ pub(super) struct Answer {
 }
 
 /// Tells it in the background.
-pub(super) fn tell(tasks: &mut JoinSet<Answer>, client: Client, spec: &PodSpec, word: Word) {
+pub(super) fn tell(tasks: &mut JoinSet<Answer>, api: KubeletApi, spec: &PodSpec, word: Word) {
     let spec = spec.clone();
     tasks.spawn(async move {
-        let pods: Api<Pod> = Api::namespaced(client, &spec.namespace);
+        let (namespace, name) = (spec.namespace.as_str(), spec.name.as_str());
         let outcome = match &word {
             Word::Status(status) => {
                 let patch = Patch::Strategic(patch(&spec, status));
-                bounded(pods.patch_status(&spec.name, &PatchParams::default(), &patch))
-                    .await
-                    .map(drop)
+                api.patch_pod_status(namespace, name, &patch).await
             }
-            Word::Gone => bounded(pods.delete(&spec.name, &for_good(&spec.uid))).await.map(drop),
+            Word::Gone => api.delete_pod(namespace, name, &spec.uid).await,
         };
-        let well = is_well(&outcome);
-        if let (false, Err(error)) = (well, &outcome) {
-            let (namespace, name) = (&spec.namespace, &spec.name);
-            tracing::warn!(namespace, name, error = %chain(error), "pod cannot be reported yet");
+        let well = outcome.is_ok();
+        if let Err(error) = outcome.map_err(anyhow::Error::from) {
+            let error = format!("{error:#}");
+            tracing::warn!(namespace, name, error, "pod cannot be reported yet");
         }
         Answer { uid: spec.uid, word, well }
     });
-}
-
-fn for_good(uid: &str) -> DeleteParams {
-    DeleteParams {
-        grace_period_seconds: Some(0),
-        preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
-        ..DeleteParams::default()
-    }
-}
-
-/// A pod that is gone, or another one of its name, needs no telling.
-fn is_well(outcome: &Result<(), Trouble>) -> bool {
-    match outcome {
-        Ok(()) => true,
-        Err(trouble) => matches!(trouble.code(), Some(404 | 409)),
-    }
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@ use std::time::Duration;
 use futures::{Stream, StreamExt as _};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod as Object;
+use kube::Api;
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client};
+use ostler_kubelet::KubeletApi;
 use tokio::signal::unix::Signal;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -23,7 +24,6 @@ use super::report::{self, Answer, Told};
 use super::spec::PodSpec;
 use super::state::{Exit, Now, Over, PodState};
 use super::status::status;
-use crate::client::chain;
 use crate::identity::Clients;
 use crate::machine::PODS;
 use crate::node::own_address;
@@ -50,7 +50,7 @@ pub(crate) struct Work {
     node: String,
     log_dir: PathBuf,
     grace: Duration,
-    client: Client,
+    api: KubeletApi,
     address: Option<IpAddr>,
     pods: BTreeMap<String, Pod>,
     listed: BTreeSet<String>,
@@ -74,7 +74,7 @@ impl Work {
         let Surroundings { node, mut clients, log_dir, grace, shutdown, mut children } = around;
         let access = clients.borrow_and_update().clone();
         let address = own_address(&access.server).await;
-        let client = access.client;
+        let api = access.api;
         let mut work = Self {
             pods: BTreeMap::new(),
             listed: BTreeSet::new(),
@@ -83,7 +83,7 @@ impl Work {
             node,
             log_dir,
             grace,
-            client,
+            api,
             address,
         };
         let mut events = Box::pin(work.watch());
@@ -101,7 +101,7 @@ impl Work {
                     if changed.is_ok() {
                         let access = clients.borrow_and_update().clone();
                         work.address = own_address(&access.server).await;
-                        work.client = access.client;
+                        work.api = access.api;
                         events = Box::pin(work.watch());
                     }
                 }
@@ -112,7 +112,7 @@ impl Work {
     }
 
     fn watch(&self) -> impl Stream<Item = watcher::Result<Event<Object>>> + use<> {
-        let pods: Api<Object> = Api::all(self.client.clone());
+        let pods: Api<Object> = Api::all(self.api.client().clone());
         let config = Config::default().fields(&format!("spec.nodeName={}", self.node));
         watcher(pods, config).default_backoff()
     }
@@ -137,7 +137,10 @@ impl Work {
                     pod.taken = true;
                 }
             }
-            Err(error) => tracing::warn!(error = %chain(&error), "watch failed, it begins anew"),
+            Err(error) => {
+                let error = anyhow::Error::from(error);
+                tracing::warn!(error = format!("{error:#}"), "watch failed, it is started again");
+            }
         }
     }
 
@@ -205,7 +208,7 @@ impl Work {
             let ended = pod.spec.deleted.is_some() && is_still(&pod.state);
             if let Some(word) = pod.told.next(said, ended, now) {
                 pod.told.begin();
-                report::tell(&mut self.reports, self.client.clone(), &pod.spec, word);
+                report::tell(&mut self.reports, self.api.clone(), &pod.spec, word);
             }
             retry = [retry, pod.told.retry_at()].into_iter().flatten().min();
         }
