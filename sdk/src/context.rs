@@ -1,10 +1,11 @@
 //! What every verb is given: who the operation is about, and what can be fetched for it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -12,6 +13,7 @@ use zeroize::Zeroizing;
 
 use crate::class::Class;
 use crate::error::{Code, DriverError};
+use crate::identity::Identity;
 use crate::library::Library;
 use crate::request::Target;
 use crate::secret::Secret;
@@ -109,6 +111,16 @@ impl Context {
     /// The object that the operation is about.
     pub fn target(&self) -> &Target {
         &self.inner.operation.target
+    }
+
+    /// To which machine of which cluster the instance belongs: what it is tagged with and found by.
+    pub fn identity(&self) -> Identity {
+        let Target { name, uid, .. } = self.target();
+        Identity {
+            cluster_id: self.cluster_id().to_owned(),
+            machine_name: name.clone(),
+            machine_uid: uid.clone(),
+        }
     }
 
     /// Never touch anything that is not tagged with this cluster, or with an id that it had before.
@@ -300,9 +312,8 @@ impl Context {
         ostler_proto::scrub(text, secrets.chain([saved.user_data.as_slice()]))
     }
 
-    fn saved(&self) -> std::sync::MutexGuard<'_, Saved> {
-        // Every holder only swaps whole values, so a poisoned lock still guards a good state.
-        self.inner.saved.lock().unwrap_or_else(PoisonError::into_inner)
+    fn saved(&self) -> parking_lot::MutexGuard<'_, Saved> {
+        self.inner.saved.lock()
     }
 }
 

@@ -3,7 +3,7 @@
 //! [`HotSpec`] has the whole story; this is what its derive stands on.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -142,11 +142,7 @@ pub fn fixed_changes<T: HotSpec>(old: &T, new: &T) -> Result<Vec<String>, NotJso
 pub fn fixed_digest<T: HotSpec>(spec: &T) -> Result<String, NotJson> {
     let part = without_nulls(spec.fixed_part()?);
     // Keys come in order: serde_json keeps maps sorted.
-    let digest = Sha256::digest(part.to_string().as_bytes());
-    Ok(digest.iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _infallible = write!(text, "{byte:02x}");
-        text
-    }))
+    Ok(hex::encode(Sha256::digest(part.to_string())))
 }
 
 fn without_nulls(value: Value) -> Value {

@@ -15,9 +15,9 @@
 //! #     pub struct Vm { pub id: String, pub name: String, pub uid: String }
 //! #     impl Cloud {
 //! #         pub fn from_env() -> Self { Self }
-//! #         pub async fn find(&self, _: &str, _: &str) -> std::io::Result<Option<Vm>> { Ok(None) }
+//! #         pub async fn find(&self, _: &ostler_driver_sdk::Identity) -> std::io::Result<Option<Vm>> { Ok(None) }
 //! #         pub async fn boot(&self, _: &Size, _: &[u8], _: &std::collections::BTreeMap<String, String>) -> std::io::Result<Vm> { unimplemented!() }
-//! #         pub async fn delete(&self, _: &str, _: &str) -> std::io::Result<bool> { Ok(true) }
+//! #         pub async fn delete(&self, _: &ostler_driver_sdk::Identity) -> std::io::Result<bool> { Ok(true) }
 //! #         pub async fn all(&self, _: &str) -> std::io::Result<Vec<Vm>> { Ok(vec![]) }
 //! #     }
 //! #     #[derive(serde::Deserialize)]
@@ -37,7 +37,7 @@
 //!
 //!     async fn create_machine(&self, request: CreateMachine) -> Result<Instance, DriverError> {
 //!         let (ctx, class) = (&request.ctx, request.ctx.class().await?);
-//!         if let Some(vm) = self.0.find(ctx.cluster_id(), &ctx.target().uid).await? {
+//!         if let Some(vm) = self.0.find(&ctx.identity()).await? {
 //!             return Ok(vm.into());
 //!         }
 //!         let size: Size = class.spec()?;
@@ -45,7 +45,7 @@
 //!     }
 //!
 //!     async fn delete_machine(&self, request: DeleteMachine) -> Result<Deletion, DriverError> {
-//!         let was = self.0.delete(request.ctx.cluster_id(), &request.ctx.target().uid).await?;
+//!         let was = self.0.delete(&request.ctx.identity()).await?;
 //!         Ok(if was { Deletion::Deleted } else { Deletion::WasAbsent })
 //!     }
 //!
@@ -53,7 +53,7 @@
 //!         &self,
 //!         request: GetMachineStatus,
 //!     ) -> Result<Instance, DriverError> {
-//!         let found = self.0.find(request.ctx.cluster_id(), &request.ctx.target().uid).await?;
+//!         let found = self.0.find(&request.ctx.identity()).await?;
 //!         found.map(Into::into).ok_or_else(|| DriverError::not_found("no such VM"))
 //!     }
 //!
@@ -67,6 +67,9 @@
 //!     ostler_driver_sdk::run(MyDriver(Cloud::from_env())).await
 //! }
 //! ```
+//!
+//! [`Context::identity`] says whose the instance is: cluster, name and UID of the machine, which are its tags
+//! ([`Identity::tags`]) and by which it is found again.
 //!
 //! [`run`] takes the endpoint of the core from `--endpoint` or `OSTLER_ENDPOINT`, and the token to
 //! show there from the file in `OSTLER_TOKEN_FILE` ([`DriverArgs`] has them all). It keeps the
@@ -85,6 +88,7 @@ mod driver;
 mod endpoint;
 mod error;
 pub mod hot;
+pub mod identity;
 mod instance;
 mod library;
 mod options;
@@ -104,6 +108,7 @@ pub use context::Context;
 pub use driver::{Driver, DriverInfo, OptionalOperation};
 pub use error::{Certainty, Code, DriverError, Violation};
 pub use hot::HotSpec;
+pub use identity::Identity;
 pub use instance::{Instance, PowerState};
 pub use options::{DriverArgs, Options};
 /// Implements [`HotSpec`](trait@HotSpec) for a provider spec.

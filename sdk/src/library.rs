@@ -1,10 +1,11 @@
 //! Classes and secrets, fetched from the core by reference and cached by revision.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
+use parking_lot::Mutex;
 use proto::ObjectRevision;
 use proto::driver_service_client::DriverServiceClient;
 use tokio::sync::{OnceCell, watch};
@@ -69,8 +70,8 @@ impl Library {
                     && (gone.revision.is_empty() || gone.revision == known.revision)
             })
         };
-        locked(&self.secrets).retain(|key, _| !hit(key));
-        locked(&self.classes).retain(|key, cell| {
+        self.secrets.lock().retain(|key, _| !hit(key));
+        self.classes.lock().retain(|key, cell| {
             let secret = cell.get().and_then(|class| class.secret.as_ref());
             !hit(key) && !secret.is_some_and(hit)
         });
@@ -78,8 +79,8 @@ impl Library {
 
     /// Drops everything: after a gap, invalidations may have been missed.
     pub(crate) fn clear(&self) {
-        locked(&self.classes).clear();
-        locked(&self.secrets).clear();
+        self.classes.lock().clear();
+        self.secrets.lock().clear();
     }
 
     pub(crate) async fn class(
@@ -99,7 +100,7 @@ impl Library {
     }
 
     fn class_cell(&self, wanted: &ObjectRevision) -> Arc<OnceCell<Arc<Class>>> {
-        let mut classes = locked(&self.classes);
+        let mut classes = self.classes.lock();
         if let Some(cell) = classes.get(wanted) {
             return Arc::clone(cell);
         }
@@ -155,7 +156,7 @@ impl Library {
     /// in an earlier operation.
     pub(crate) fn held_secrets(&self) -> Vec<Secret> {
         let mut held = Vec::new();
-        locked(&self.secrets).retain(|_, cell| {
+        self.secrets.lock().retain(|_, cell| {
             held.extend(cell.get().map(|lease| lease.secret.clone()));
             true
         });
@@ -163,7 +164,7 @@ impl Library {
     }
 
     fn secret_cell(&self, wanted: &ObjectRevision) -> Arc<OnceCell<Lease>> {
-        let mut secrets = locked(&self.secrets);
+        let mut secrets = self.secrets.lock();
         let now = Instant::now();
         secrets.retain(|_, cell| cell.get().is_none_or(|lease| now < lease.until));
         if let Some(cell) = secrets.get(wanted) {
@@ -253,11 +254,6 @@ async fn bounded<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> 
 /// Whether the call may have been cut off: a link that breaks shows as any of these codes.
 fn is_cut_off(status: &Status) -> bool {
     matches!(status.code(), Code::Cancelled | Code::Unavailable | Code::Unknown | Code::Internal)
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No holder can panic half way through a change of the cache.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The error of a verb that could not get its class or secret. Nothing was changed yet.

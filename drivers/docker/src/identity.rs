@@ -1,17 +1,11 @@
 //! Whose a container is, and what it is called.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-
-use ostler_driver_sdk::Context;
+/// Labels and tags: cluster, name and UID of the Machine.
+pub use ostler_driver_sdk::identity::{
+    CLUSTER_TAG as CLUSTER, Identity, MACHINE_TAG as MACHINE, UID_TAG as UID,
+};
 use sha2::{Digest as _, Sha256};
 
-/// Label and tag: the cluster.
-pub const CLUSTER: &str = "ostler.dev/cluster-id";
-/// Label and tag: name of the Machine.
-pub const MACHINE: &str = "ostler.dev/machine-name";
-/// Label and tag: UID of the Machine.
-pub const UID: &str = "ostler.dev/machine-uid";
 /// Label of everything that is made for a machine: name of its container.
 pub const INSTANCE: &str = "docker.ostler.dev/instance";
 /// Label of a container: what of its spec is fixed, JSON.
@@ -26,43 +20,13 @@ const HOST_NAME: usize = 63;
 /// Hexadecimal digits of a digest in a name.
 const DIGITS: usize = 20;
 
-/// To which machine of which cluster something belongs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
-    /// The cluster.
-    pub cluster_id: String,
-    /// Name of the Machine.
-    pub machine_name: String,
-    /// UID of the Machine.
-    pub machine_uid: String,
-}
-
-impl Identity {
-    /// That of the target of an operation.
-    pub fn of(ctx: &Context) -> Self {
-        let target = ctx.target();
-        Self {
-            cluster_id: ctx.cluster_id().to_owned(),
-            machine_name: target.name.clone(),
-            machine_uid: target.uid.clone(),
-        }
-    }
-
-    /// Name of the container that is made for it. Two identities never have the same: a digest of
-    /// cluster and UID is in it. The name of the machine is there for people.
-    pub fn instance(&self) -> String {
-        let Self { cluster_id, machine_name, machine_uid } = self;
-        let digest = digest(&[cluster_id, machine_uid]);
-        let legible = legible(machine_name);
-        if legible.is_empty() { format!("machine-{digest}") } else { format!("{legible}-{digest}") }
-    }
-
-    /// The same as labels.
-    pub fn labels(&self) -> BTreeMap<String, String> {
-        let Self { cluster_id, machine_name, machine_uid } = self;
-        let labels = [(CLUSTER, cluster_id), (MACHINE, machine_name), (UID, machine_uid)];
-        labels.map(|(key, value)| (key.to_owned(), value.clone())).into()
-    }
+/// Name of the container that is made for a machine. Two identities never have the same: a digest of cluster and UID is in
+/// it. The name of the machine is there for people.
+pub fn instance_name(identity: &Identity) -> String {
+    let Identity { cluster_id, machine_name, machine_uid } = identity;
+    let digest = digest(&[cluster_id, machine_uid]);
+    let legible = legible(machine_name);
+    if legible.is_empty() { format!("machine-{digest}") } else { format!("{legible}-{digest}") }
 }
 
 /// The provider id of a container.
@@ -101,11 +65,7 @@ fn digest(texts: &[&str]) -> String {
         hash.update(text.len().to_le_bytes());
         hash.update(text);
     }
-    let bytes = hash.finalize();
-    bytes.iter().take(DIGITS / 2).fold(String::with_capacity(DIGITS), |mut text, byte| {
-        let _infallible = write!(text, "{byte:02x}");
-        text
-    })
+    format!("{:.DIGITS$}", hex::encode(hash.finalize()))
 }
 
 #[cfg(test)]
@@ -123,14 +83,14 @@ mod tests {
     #[test]
     fn every_identity_has_a_name_of_its_own_and_always_the_same() {
         let one = identity("c", "worker-1", "u");
-        assert_eq!(one.instance(), identity("c", "worker-1", "u").instance());
-        assert!(one.instance().starts_with("worker-1-"), "{}", one.instance());
+        assert_eq!(instance_name(&one), instance_name(&identity("c", "worker-1", "u")));
+        assert!(instance_name(&one).starts_with("worker-1-"), "{}", instance_name(&one));
         for other in [
             identity("d", "worker-1", "u"),
             identity("c", "worker-1", "v"),
             identity("cu", "worker-1", ""),
         ] {
-            assert_ne!(one.instance(), other.instance(), "{other:?}");
+            assert_ne!(instance_name(&one), instance_name(&other), "{other:?}");
         }
     }
 
@@ -139,7 +99,7 @@ mod tests {
         for name in
             ["x".repeat(253), "ü".to_owned(), String::new(), format!("{}.b", "a".repeat(39))]
         {
-            let instance = identity("c", &name, "u").instance();
+            let instance = instance_name(&identity("c", &name, "u"));
             assert!(instance.len() <= 63, "{instance}");
             assert!(instance.starts_with(|c: char| c.is_ascii_alphanumeric()), "{instance}");
             assert_eq!(instance_of(&provider_id(&instance)), Some(instance.as_str()));

@@ -5,10 +5,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use ostler_driver_sdk::{Certainty, Context, DriverError};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::cloud::Clock;
@@ -114,7 +115,7 @@ impl CallLog {
 
     /// The latest calls, at most 10,000.
     pub fn recent(&self) -> Vec<Call> {
-        self.lock().recent.iter().cloned().collect()
+        self.inner.lock().recent.iter().cloned().collect()
     }
 
     fn new(next: u64, file: Option<File>, clock: Clock) -> Self {
@@ -124,7 +125,7 @@ impl CallLog {
 
     pub(crate) fn begin(&self, operation: Verb, ctx: &Context) -> Entry {
         let began = self.clock.now();
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let seq = inner.next;
         inner.next += 1;
         let target = ctx.target();
@@ -146,11 +147,6 @@ impl CallLog {
         inner.recent.push_back(call.clone());
         inner.write(&Line::Began(call));
         Entry { log: self.clone(), seq, faults: Vec::new(), ended: false }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A log that misses a line is better than none.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -212,7 +208,7 @@ impl Entry {
             reason: reason.to_owned(),
             faults: std::mem::take(&mut self.faults),
         };
-        let mut inner = self.log.lock();
+        let mut inner = self.log.inner.lock();
         end(inner.recent.iter_mut(), self.seq, outcome.clone());
         inner.write(&Line::Ended { seq: self.seq, outcome });
     }

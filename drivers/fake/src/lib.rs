@@ -6,10 +6,8 @@
 //! * [`calls`]: the log of what the core asked
 //! * [`FakeDriver`]: the verbs of the protocol
 //! * [`Kubelets`]: what runs inside the instances
-//! * [`Breakage`]: rules that it breaks when it is told to
 //! * [`run`]: all of it as a process
 
-mod breakage;
 pub mod calls;
 pub mod cloud;
 mod digest;
@@ -20,8 +18,7 @@ mod probe;
 mod run;
 pub mod spec;
 
-pub use breakage::{Break, Breakage, NoBreakage};
 pub use driver::{FakeDriver, PROVIDER};
 pub use kubelet::Kubelets;
 pub use probe::{ProbeArgs, probe};
-pub use run::{FakeArgs, run};
+pub use run::{FakeArgs, run, run_served};

@@ -1,16 +1,14 @@
 //! The driver as a process: cloud, verbs and kubelets by command line.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use ostler_driver_sdk::{Cutter, DriverArgs, Options, run_adjusted};
+use ostler_driver_sdk::{Cutter, DriverArgs, run_adjusted};
 use tokio_util::sync::CancellationToken;
 
-use crate::breakage::{self, Break, Breakage, Broken, listing, tapped};
 use crate::calls::CallLog;
 use crate::cloud::{Clock, Cloud};
 use crate::driver::FakeDriver;
@@ -44,10 +42,6 @@ pub struct FakeArgs {
     #[arg(long, value_name = "ID", default_value = "seed")]
     pub seed_cluster: String,
 
-    /// Break one rule of the contract, to see the conformance check of this name fail; `help` lists them
-    #[arg(long = "break", env = "OSTLER_FAKE_BREAK", value_name = "CHECK", hide = true)]
-    pub breakage: Option<Break>,
-
     /// Flags that every driver has
     #[command(flatten)]
     pub driver: DriverArgs,
@@ -55,14 +49,17 @@ pub struct FakeArgs {
 
 /// Runs the fake driver until it is told to end.
 pub async fn run(args: FakeArgs) -> anyhow::Result<()> {
-    let breakage = match args.breakage {
-        Some(Break::Help) => {
-            let mut out = std::io::stdout();
-            return out.write_all(listing().as_bytes()).context("cannot print");
-        }
-        Some(Break::Rule(rule)) => Some(rule),
-        None => None,
-    };
+    run_served(args, async |driver, args, cutter| {
+        run_adjusted(driver, args, |options| options.cutter(cutter)).await
+    })
+    .await
+}
+
+/// As [`run`], with the driver served by `serve`, whose sessions the [`Cutter`] cuts.
+pub async fn run_served(
+    args: FakeArgs,
+    serve: impl AsyncFnOnce(FakeDriver, DriverArgs, Cutter) -> ExitCode,
+) -> anyhow::Result<()> {
     let clock = Clock::system();
     let cloud = match &args.state_file {
         Some(path) => Cloud::open(path, clock.clone())?,
@@ -89,7 +86,8 @@ pub async fn run(args: FakeArgs) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let ended = serve(driver, args.driver, breakage).await?;
+    let cutter = Cutter::default();
+    let ended = serve(driver.cutter(cutter.clone()), args.driver, cutter).await;
     shutdown.cancel();
     if let Some(kubelets) = kubelets {
         kubelets.await.context("the kubelets panicked")?;
@@ -98,25 +96,6 @@ pub async fn run(args: FakeArgs) -> anyhow::Result<()> {
         bail!("the driver ended with an error, which its log names");
     }
     Ok(())
-}
-
-/// Serves to the end, with a rule broken if so asked.
-async fn serve(
-    driver: FakeDriver,
-    args: DriverArgs,
-    breakage: Option<Breakage>,
-) -> anyhow::Result<ExitCode> {
-    let cutter = Cutter::default();
-    let driver = driver.cutter(cutter.clone());
-    let Some(breakage) = breakage else {
-        return Ok(run_adjusted(driver, args, |options| options.cutter(cutter)).await);
-    };
-    breakage::process::start(breakage).context("cannot listen for signals")?;
-    let driver = Broken::new(driver, breakage);
-    let adjust = |options: Options| {
-        options.cutter(cutter).map_connector(|connector| tapped(connector, breakage))
-    };
-    Ok(run_adjusted(driver, args, adjust).await)
 }
 
 async fn run_kubelets(kubelets: Kubelets, shutdown: CancellationToken) {

@@ -111,19 +111,3 @@ fn the_probe_tells_what_the_conformance_suite_asks() {
     assert_eq!(tags.pointer("/0/tags/team").unwrap(), "other");
     assert_eq!(cloud.instance(id).unwrap().unwrap().vm.tags.get("team").unwrap(), "other");
 }
-
-#[test]
-fn the_breakages_are_listed_one_a_line() {
-    let output = Command::new(env!("CARGO_BIN_EXE_ostler-driver-fake"))
-        .args(["--break", "help"])
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.lines().any(|line| line.starts_with("create/basic ")), "{text}");
-    let wrong = Command::new(env!("CARGO_BIN_EXE_ostler-driver-fake"))
-        .args(["--break", "create/nothing"])
-        .output()
-        .unwrap();
-    assert!(!wrong.status.success());
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("--break help"));
-}

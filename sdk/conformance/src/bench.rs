@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
+use parking_lot::Mutex;
 use proto::operation::Request;
 use proto::{MachineRecord, ObjectRevision, Operation, RoleKind, Welcome};
 use uuid::Uuid;
@@ -70,10 +71,6 @@ impl Bench {
         }
     }
 
-    fn facts(&self) -> MutexGuard<'_, Facts> {
-        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -94,7 +91,7 @@ impl Bench {
 
     /// Notes what was done, for the one who reads why the check failed.
     pub(crate) fn step(&self, what: impl Display) {
-        let mut facts = self.facts();
+        let mut facts = self.facts.lock();
         if facts.steps.len() >= STEPS {
             facts.steps.remove(0);
         }
@@ -103,7 +100,7 @@ impl Bench {
 
     /// What was done last.
     pub(crate) fn last_steps(&self, count: usize) -> Vec<String> {
-        let facts = self.facts();
+        let facts = self.facts.lock();
         facts.steps.iter().skip(facts.steps.len().saturating_sub(count)).cloned().collect()
     }
 
@@ -132,7 +129,7 @@ impl Bench {
 
     /// A class under a name of this check, with the secret of the options.
     pub(crate) fn published(&self, label: &'static str, class: &ClassManifest) -> ObjectRevision {
-        if let Some(known) = self.facts().classes.get(label) {
+        if let Some(known) = self.facts.lock().classes.get(label) {
             return known.reference.clone();
         }
         let secret = self.options().secret.as_ref().map(|secret| secret.data.clone());
@@ -156,14 +153,14 @@ impl Bench {
         let published =
             Published { reference: reference.clone(), content, secret, secret_revision };
         self.serve(&published);
-        self.facts().classes.insert(label, published);
+        self.facts.lock().classes.insert(label, published);
         reference
     }
 
     /// Another secret for a class that is published.
     pub(crate) fn replace_secret(&self, label: &'static str, secret: Option<SecretData>) {
         let revision = format!("s{}", self.number());
-        let mut facts = self.facts();
+        let mut facts = self.facts.lock();
         if let Some(published) = facts.classes.get_mut(label) {
             published.secret = secret;
             published.secret_revision = revision;
@@ -202,7 +199,7 @@ impl Bench {
     }
 
     fn serve_all(&self) {
-        let published: Vec<Published> = self.facts().classes.values().cloned().collect();
+        let published: Vec<Published> = self.facts.lock().classes.values().cloned().collect();
         for published in &published {
             self.serve(published);
         }
@@ -252,7 +249,7 @@ impl Bench {
             adopt_by_name: operation.adopt_by_name,
             previous: operation.previous_cluster_ids.clone(),
         };
-        let mut facts = self.facts();
+        let mut facts = self.facts.lock();
         facts.clusters.insert(machine.cluster_id.clone());
         facts.made.insert(machine.uid.clone(), machine);
     }
@@ -313,7 +310,7 @@ impl Bench {
     /// Deletes everything that the check may have made; what is left all the same.
     pub(crate) async fn clean_up(&self) -> Vec<String> {
         let (made, clusters) = {
-            let facts = self.facts();
+            let facts = self.facts.lock();
             (facts.made.clone(), facts.clusters.clone())
         };
         if made.is_empty() {

@@ -1,6 +1,8 @@
 //! What a driver did wrong outside of the check that looks for it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// The first few tell enough.
 const KEPT: usize = 200;
@@ -40,7 +42,7 @@ pub(crate) struct Observations(Arc<Mutex<Vec<Observation>>>);
 
 impl Observations {
     pub(crate) fn add(&self, rule: Rule, came: impl Into<String>) {
-        let mut all = self.locked();
+        let mut all = self.0.lock();
         if all.len() < KEPT {
             all.push(Observation { rule, came: came.into() });
         }
@@ -48,16 +50,12 @@ impl Observations {
 
     /// How often a rule was broken, and how the first time.
     pub(crate) fn of(&self, check: &str) -> Option<String> {
-        let all = self.locked();
+        let all = self.0.lock();
         let mut hits = all.iter().filter(|seen| seen.rule.check() == check);
         let first = hits.next()?.came.clone();
         match hits.count() {
             0 => Some(first),
             more => Some(format!("{first} (and {more} times more)")),
         }
-    }
-
-    fn locked(&self) -> MutexGuard<'_, Vec<Observation>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
@@ -26,7 +27,7 @@ pub(crate) struct Output(Arc<Mutex<VecDeque<String>>>);
 impl Output {
     fn add(&self, mut line: String) {
         line.truncate(line.floor_char_boundary(LINE_BYTES));
-        let mut lines = self.locked();
+        let mut lines = self.0.lock();
         if lines.len() >= LINES {
             lines.pop_front();
         }
@@ -35,17 +36,13 @@ impl Output {
 
     /// The last lines.
     pub(crate) fn tail(&self, count: usize) -> Vec<String> {
-        let lines = self.locked();
+        let lines = self.0.lock();
         lines.iter().skip(lines.len().saturating_sub(count)).cloned().collect()
     }
 
     /// The first line that holds the text.
     pub(crate) fn find(&self, text: &str) -> Option<String> {
-        self.locked().iter().find(|line| line.contains(text)).cloned()
-    }
-
-    fn locked(&self) -> MutexGuard<'_, VecDeque<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().iter().find(|line| line.contains(text)).cloned()
     }
 }
 

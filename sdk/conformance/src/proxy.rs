@@ -2,10 +2,11 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -73,7 +74,7 @@ impl Proxy {
 
     /// Forwards new connections there.
     pub(crate) fn point_to(&self, upstream: SocketAddr) {
-        *self.wires.upstream.lock().unwrap_or_else(PoisonError::into_inner) = upstream;
+        *self.wires.upstream.lock() = upstream;
     }
 
     /// Cuts every connection that there is. New ones are welcome.
@@ -136,7 +137,7 @@ async fn accept(listener: TcpListener, wires: Arc<Wires>) {
 }
 
 async fn connect(driver: TcpStream, wires: Arc<Wires>, id: u64) {
-    let upstream = *wires.upstream.lock().unwrap_or_else(PoisonError::into_inner);
+    let upstream = *wires.upstream.lock();
     let Ok(core) = TcpStream::connect(upstream).await else { return };
     // Delays of the kernel would blur what checks measure.
     if driver.set_nodelay(true).and_then(|()| core.set_nodelay(true)).is_err() {

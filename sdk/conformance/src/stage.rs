@@ -1,11 +1,12 @@
 //! A core, a proxy before it, and one process of the driver behind that.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_proto::v1alpha1::register_request::Frame;
 use ostler_proto::v1alpha1::{Readiness, RoleKind, Welcome};
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -121,15 +122,7 @@ impl Stage {
 
     /// The core of now.
     pub(crate) fn core(&self) -> Arc<Core> {
-        Arc::clone(&self.locked_core())
-    }
-
-    fn locked_core(&self) -> MutexGuard<'_, Arc<Core>> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn locked_driver(&self) -> MutexGuard<'_, Option<Arc<Running>>> {
-        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+        Arc::clone(&self.core.lock())
     }
 
     /// Ends the core as a crash would, and starts another that remembers nothing.
@@ -149,14 +142,14 @@ impl Stage {
         let core = new_core(&self.theatre, reign).await;
         let core = core.map_err(|error| skipped(format_args!("no core: {error}")))?;
         self.proxy.point_to(core.address);
-        *self.locked_core() = Arc::new(core);
+        *self.core.lock() = Arc::new(core);
         self.proxy.cut();
         Ok(())
     }
 
     /// The process of the driver, started if there is none.
     pub(crate) fn driver(&self) -> Outcome<Option<Arc<Running>>> {
-        let mut driver = self.locked_driver();
+        let mut driver = self.driver.lock();
         if let Some(running) = driver.as_ref().filter(|running| running.exited().is_none()) {
             return Ok(Some(Arc::clone(running)));
         }
@@ -173,12 +166,12 @@ impl Stage {
 
     /// How the process ended, if it did.
     pub(crate) fn exited(&self) -> Option<String> {
-        self.locked_driver().as_ref().and_then(|running| running.exited())
+        self.driver.lock().as_ref().and_then(|running| running.exited())
     }
 
     /// Forgets the process, so that the next use starts another. It is killed if it still runs.
     pub(crate) fn forget_process(&self) {
-        if let Some(running) = self.locked_driver().take() {
+        if let Some(running) = self.driver.lock().take() {
             running.kill();
         }
     }

@@ -5,10 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ostler_driver_fake::FakeDriver;
-use ostler_driver_fake::cloud::{
-    Bootstrap, CLUSTER_TAG, Identity, Instance as CloudInstance, Lookup, MACHINE_TAG, NewInstance,
-    UID_TAG,
-};
+use ostler_driver_fake::cloud::{Bootstrap, Instance as CloudInstance, Lookup, NewInstance};
 use ostler_driver_fake::spec::{ProviderSpec, Resource};
 use ostler_driver_sdk::{
     ClassReview, Context, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo,
@@ -206,12 +203,8 @@ impl SimDriver {
     /// What the fake driver makes of a create.
     async fn wanted(&self, request: &CreateMachine) -> Result<NewInstance, DriverError> {
         let (ctx, class) = (&request.ctx, request.ctx.class().await?);
-        let identity = Identity::of(ctx);
-        let own = [
-            (CLUSTER_TAG.to_owned(), identity.cluster_id.clone()),
-            (MACHINE_TAG.to_owned(), identity.machine_name.clone()),
-            (UID_TAG.to_owned(), identity.machine_uid.clone()),
-        ];
+        let identity = ctx.identity();
+        let own = identity.tags();
         Ok(NewInstance {
             identity,
             class: ctx.class_name().unwrap_or_default().to_owned(),
@@ -335,7 +328,7 @@ impl Driver for SimDriver {
                 return Ok(Deletion::Deleted);
             }
             if let Some(time) = self.sky.late() {
-                let (cloud, identity) = (self.fake.cloud().clone(), Identity::of(&ctx));
+                let (cloud, identity) = (self.fake.cloud().clone(), ctx.identity());
                 let before = ctx.previous_cluster_ids().to_vec();
                 let by_identity = move || {
                     let lookup = Lookup { previous_clusters: &before, ..Lookup::of(&identity) };

@@ -14,7 +14,7 @@ impl DockerDriver {
     /// the container says it, and stands before the labels.
     pub(super) async fn adopt(&self, plan: &Plan, found: &mut Found) -> Result<(), DriverError> {
         let mut claim = plan.tags.clone();
-        claim.extend(plan.identity.labels());
+        claim.extend(plan.identity.tags());
         let written = self.engine.write_files(found.name(), &twice(CLAIM_FILE, &claim)).await;
         written.map_err(|error| driver_error(&error, Left::Nothing))?;
         found.claim = claim;

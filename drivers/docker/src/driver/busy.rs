@@ -1,11 +1,12 @@
 //! One change of a machine at a time.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ostler_driver_sdk::DriverError;
+use parking_lot::Mutex;
 
-use crate::identity::Identity;
+use crate::identity::{Identity, instance_name};
 
 /// The machines that are being changed, by name of their container. No more than operations in flight.
 #[derive(Debug, Clone, Default)]
@@ -23,23 +24,18 @@ pub(super) struct Turn {
 impl Busy {
     /// The turn to change a machine; `ABORTED` if another operation has it.
     pub(super) fn turn(&self, identity: &Identity) -> Result<Turn, DriverError> {
-        let instance = identity.instance();
-        if self.locked().insert(instance.clone()) {
+        let instance = instance_name(identity);
+        if self.instances.lock().insert(instance.clone()) {
             return Ok(Turn { busy: self.clone(), instance });
         }
         let message = "another operation on this machine is under way";
         Err(DriverError::aborted(message).reason("OPERATION_PENDING").not_applied())
     }
-
-    fn locked(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        // No holder can panic half way through a change of the set.
-        self.instances.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.busy.locked().remove(&self.instance);
+        self.busy.instances.lock().remove(&self.instance);
     }
 }
 

@@ -9,17 +9,17 @@ use super::make::Plan;
 use super::update::fixed_changes;
 use crate::engine::EngineError;
 use crate::errors::{Left, driver_error};
-use crate::identity::Identity;
+use crate::identity::instance_name;
 
 impl DockerDriver {
     pub(super) async fn create(&self, request: CreateMachine) -> Result<Instance, DriverError> {
         let user_data = request.user_data().to_vec();
         let CreateMachine { ctx, tags, provider_id, .. } = request;
         let spec = self.spec(&*ctx.class().await?)?;
-        let identity = Identity::of(&ctx);
+        let identity = ctx.identity();
         let _turn = self.busy.turn(&identity)?;
         let found = self.find(&ctx, provider_id.as_deref()).await?;
-        let instance = identity.instance();
+        let instance = instance_name(&identity);
         let mut plan = Plan { identity, instance, spec, tags, user_data };
         plan.user_data_text()?;
         match found {

@@ -9,7 +9,7 @@ use super::DockerDriver;
 use super::find::NotOurs;
 use crate::engine::{EngineError, Part};
 use crate::errors::{Left, driver_error};
-use crate::identity::{CLUSTER, INSTANCE, Identity, MACHINE, UID, instance_of};
+use crate::identity::{CLUSTER, INSTANCE, Identity, MACHINE, UID, instance_name, instance_of};
 
 /// How often it is asked whether a container is gone that somebody else removes.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -17,7 +17,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 impl DockerDriver {
     pub(super) async fn delete(&self, request: DeleteMachine) -> Result<Deletion, DriverError> {
         let DeleteMachine { ctx, provider_id } = request;
-        let identity = Identity::of(&ctx);
+        let identity = ctx.identity();
         let _turn = self.busy.turn(&identity)?;
         let (found, not_ours) = self.look(&ctx, provider_id.as_deref()).await?;
         let mut ended = Deletion::WasAbsent;
@@ -116,7 +116,7 @@ impl DockerDriver {
 fn own_names(ctx: &Context, identity: &Identity) -> BTreeSet<String> {
     let before = ctx.previous_cluster_ids().iter();
     let before = before.map(|id| Identity { cluster_id: id.clone(), ..identity.clone() });
-    before.chain([identity.clone()]).map(|identity| identity.instance()).collect()
+    before.chain([identity.clone()]).map(|identity| instance_name(&identity)).collect()
 }
 
 /// The networks and volumes of one container.
@@ -153,10 +153,10 @@ mod tests {
 
     #[test]
     fn a_machine_has_a_name_for_its_container_under_each_id_of_its_cluster() {
-        let identity = Identity::of(&ctx());
+        let identity = ctx().identity();
         let before = Identity { cluster_id: "before".to_owned(), ..identity.clone() };
         let names = own_names(&ctx(), &identity);
-        assert_eq!(names, BTreeSet::from([identity.instance(), before.instance()]));
+        assert_eq!(names, BTreeSet::from([instance_name(&identity), instance_name(&before)]));
     }
 
     #[test]

@@ -198,7 +198,7 @@ fn of_life_before(ctx: &Context, namesakes: &[(Summary, Labels)]) -> Option<NotO
 
 /// Labels of everything that is made for a machine.
 pub(super) fn labels_of(identity: &Identity, instance: &str) -> Labels {
-    let mut labels = identity.labels();
+    let mut labels = identity.tags();
     labels.insert(crate::identity::INSTANCE.to_owned(), instance.to_owned());
     labels
 }

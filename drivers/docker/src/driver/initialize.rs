@@ -7,7 +7,6 @@ use super::answer::instance;
 use super::find::Found;
 use crate::engine::{EngineError, Life};
 use crate::errors::{Left, driver_error};
-use crate::identity::Identity;
 use crate::spec::{Delivery, ProviderSpec};
 
 impl DockerDriver {
@@ -17,7 +16,7 @@ impl DockerDriver {
     ) -> Result<Instance, DriverError> {
         let InitializeMachine { ctx, provider_id } = request;
         let spec = self.spec(&*ctx.class().await?)?;
-        let identity = Identity::of(&ctx);
+        let identity = ctx.identity();
         let _turn = self.busy.turn(&identity)?;
         let found = self.find(&ctx, Some(&provider_id)).await?.filter(Found::is_made);
         let gone = || DriverError::not_found("the engine has no container of this machine");

@@ -9,7 +9,7 @@ use super::files::twice;
 use super::find::Found;
 use crate::engine::{Capacity, EngineError, Limits};
 use crate::errors::{Left, driver_error};
-use crate::identity::{FIXED_SPEC, Identity};
+use crate::identity::FIXED_SPEC;
 use crate::spec::{ProviderSpec, Resource, TAGS_FILE};
 use crate::tags::TagFile;
 
@@ -17,7 +17,7 @@ impl DockerDriver {
     pub(super) async fn update(&self, request: UpdateMachine) -> Result<Updated, DriverError> {
         let UpdateMachine { ctx, provider_id, .. } = request;
         let spec = self.spec(&*ctx.class().await?)?;
-        let identity = Identity::of(&ctx);
+        let identity = ctx.identity();
         let _turn = self.busy.turn(&identity)?;
         let found = self.find(&ctx, Some(&provider_id)).await?.filter(Found::is_made);
         let gone = || DriverError::not_found("the engine has no container of this machine");

@@ -14,10 +14,11 @@ mod networks;
 mod volumes;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bollard::{API_DEFAULT_VERSION, Docker};
+use parking_lot::Mutex;
 
 pub use archive::File;
 pub use containers::{Container, Life, Limits, NewContainer, Summary};
@@ -89,7 +90,7 @@ impl Engine {
     }
 
     async fn docker(&self) -> Result<Docker, EngineError> {
-        if let Some(docker) = self.agreed().clone() {
+        if let Some(docker) = self.agreed.lock().clone() {
             return Ok(docker);
         }
         let path = self.host.path().to_string_lossy().into_owned();
@@ -99,7 +100,7 @@ impl Engine {
         let agreed = agreed.unwrap_or(Err(bollard::errors::Error::RequestTimeoutError));
         let docker = self.checked(Call::Hello, agreed)?;
         tracing::debug!(version = %docker.client_version(), "agreed on a version of the engine's API");
-        *self.agreed() = Some(docker.clone());
+        *self.agreed.lock() = Some(docker.clone());
         Ok(docker)
     }
 
@@ -112,15 +113,10 @@ impl Engine {
         answer.map_err(|error| {
             let error = EngineError::new(call, &error);
             if error.is_loss() {
-                *self.agreed() = None;
+                *self.agreed.lock() = None;
             }
             error
         })
-    }
-
-    fn agreed(&self) -> std::sync::MutexGuard<'_, Option<Docker>> {
-        // Every holder only swaps whole values, so a poisoned lock still guards a good state.
-        self.agreed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

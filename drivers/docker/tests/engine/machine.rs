@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ostler_driver_docker::DockerDriver;
-use ostler_driver_docker::identity::Identity;
+use ostler_driver_docker::identity::{Identity, instance_name};
 use ostler_driver_sdk::testing::TestContext;
 use ostler_driver_sdk::{
     Context, CreateMachine, DeleteMachine, Driver as _, DriverError, GetMachineStatus,
@@ -81,7 +81,7 @@ impl Machine {
             machine_name: self.name.clone(),
             machine_uid: self.uid.clone(),
         };
-        identity.instance()
+        instance_name(&identity)
     }
 
     pub(crate) fn id(&self) -> String {

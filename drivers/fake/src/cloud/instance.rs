@@ -4,45 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use ostler_driver_sdk::Context;
 use ostler_driver_sdk::hot::fixed_changes;
+use ostler_driver_sdk::identity::Identity;
 use serde::{Deserialize, Serialize};
 
 use super::bootstrap::Bootstrap;
 use crate::spec::{
     GoDuration, KubeletSpec, NodeCapacity, ProviderSpec, RESERVED_TAG_PREFIX, Resource,
 };
-
-/// Tag with the id of the cluster.
-pub const CLUSTER_TAG: &str = "ostler.dev/cluster-id";
-/// Tag with the name of the machine.
-pub const MACHINE_TAG: &str = "ostler.dev/machine-name";
-/// Tag with the UID of the machine.
-pub const UID_TAG: &str = "ostler.dev/machine-uid";
-
-/// To which machine of which cluster an instance belongs.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Identity {
-    /// The cluster. Instances of other clusters are never touched.
-    pub cluster_id: String,
-    /// Name of the machine.
-    pub machine_name: String,
-    /// UID of the machine.
-    pub machine_uid: String,
-}
-
-impl Identity {
-    /// What a call is about.
-    pub fn of(ctx: &Context) -> Self {
-        let target = ctx.target();
-        Self {
-            cluster_id: ctx.cluster_id().to_owned(),
-            machine_name: target.name.clone(),
-            machine_uid: target.uid.clone(),
-        }
-    }
-}
 
 /// A virtual machine, its network interface and its disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,7 +97,7 @@ impl Instance {
     }
 
     /// Takes the identity off: as machine-controller-manager would have made it.
-    pub(crate) fn disown(&mut self) {
+    pub fn disown(&mut self) {
         self.identity.cluster_id = String::new();
         self.identity.machine_uid = String::new();
         for resource in Resource::ALL {

@@ -13,16 +13,18 @@ mod state;
 mod tests;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use adoption::McmTags;
 pub use bootstrap::{Bootstrap, BootstrapToken, NOT_READY_TAINT, StartupTaint, UserData};
 pub use clock::Clock;
-pub use instance::{CLUSTER_TAG, Identity, Instance, MACHINE_TAG, Power, TagSet, UID_TAG};
+pub use instance::{Instance, Power, TagSet};
 pub use journal::{Journal, JournalError};
 pub use listener::Listener;
+pub use ostler_driver_sdk::identity::{CLUSTER_TAG, Identity, MACHINE_TAG, UID_TAG};
 pub use request::{Lookup, NewInstance, NotOurs, Refusal, Stopped};
 pub use state::{Changes, Leftover, Record, State};
 
@@ -89,12 +91,12 @@ impl Cloud {
 
     /// From now on tells `listener` of every change by this process.
     pub fn tell(&self, listener: Listener) {
-        self.lock().listener = Some(listener);
+        self.inner.shared.lock().listener = Some(listener);
     }
 
     /// The state file, if it has one. Then other processes may change it, too.
     pub fn state_file(&self) -> Option<PathBuf> {
-        self.lock().journal.as_ref().map(Journal::path)
+        self.inner.shared.lock().journal.as_ref().map(Journal::path)
     }
 
     /// Where it takes its time from.
@@ -109,7 +111,7 @@ impl Cloud {
 
     /// Looks at the state as it is now.
     pub fn with<T>(&self, look: impl FnOnce(&State) -> T) -> Result<T, JournalError> {
-        let mut guard = self.lock();
+        let mut guard = self.inner.shared.lock();
         let Shared { state, journal, .. } = &mut *guard;
         if let Some(journal) = journal {
             journal.catch_up(state)?;
@@ -134,7 +136,7 @@ impl Cloud {
         &self,
         decide: impl FnOnce(&State) -> Result<(Vec<Record>, T), Refusal>,
     ) -> Result<T, CloudError> {
-        let mut guard = self.lock();
+        let mut guard = self.inner.shared.lock();
         let shared = &mut *guard;
         if let Some(journal) = &mut shared.journal {
             journal.begin(&mut shared.state)?;
@@ -149,13 +151,13 @@ impl Cloud {
 
     /// Returns when every change so far is on the disk. Callers that wait at once share one sync.
     pub async fn durable(&self) -> Result<(), JournalError> {
-        let wanted = self.lock().appends;
+        let wanted = self.inner.shared.lock().appends;
         let mut synced = self.inner.synced.lock().await;
         if *synced >= wanted {
             return Ok(());
         }
         let (appends, handle) = {
-            let shared = self.lock();
+            let shared = self.inner.shared.lock();
             (shared.appends, shared.journal.as_ref().map(Journal::handle))
         };
         if let Some(handle) = handle {
@@ -179,11 +181,6 @@ impl Cloud {
             *known = revision;
             changed
         });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Shared> {
-        // Every change is one `apply` of checked records, so a panic leaves a whole state behind.
-        self.inner.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 
-use super::instance::{CLUSTER_TAG, MACHINE_TAG, UID_TAG};
 use super::{Bootstrap, Identity, Instance, TagSet};
 use crate::digest::short_digest;
 use crate::spec::{GoDuration, KubeletSpec, NodeCapacity};
@@ -14,13 +13,7 @@ pub(super) fn seed(cluster_id: &str, number: usize, now: Timestamp) -> Instance 
         machine_name: format!("seed-{number}"),
         machine_uid: format!("seed-{number}"),
     };
-    let tags = [
-        (CLUSTER_TAG, &identity.cluster_id),
-        (MACHINE_TAG, &identity.machine_name),
-        (UID_TAG, &identity.machine_uid),
-    ];
-    let tags = tags.into_iter().map(|(key, value)| (key.to_owned(), value.clone())).collect();
-    let tags = TagSet { tags, ..TagSet::default() };
+    let tags = TagSet { tags: identity.tags(), ..TagSet::default() };
     let id = short_digest(&format!("{cluster_id}/seed-{number}"));
     Instance {
         provider_id: format!("fake:///seed/i-{id}"),

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::Identity;
 use super::McmTags;
-use super::instance::{Identity, Instance, TagSet};
+use super::instance::{Instance, TagSet};
 use crate::spec::{KubeletSpec, Resource};
 
 /// Call counters that are kept. One rule that counts for each machine needs one a machine, so this

@@ -11,7 +11,7 @@ use crate::fault::Action;
 use crate::fault::{ControlError, Injection};
 
 /// What the driver tells of an instance.
-pub(crate) fn answer(instance: &Instance, clock: &Clock) -> Answer {
+pub(super) fn answer(instance: &Instance, clock: &Clock) -> Answer {
     let power = match instance.power(clock.now()) {
         Power::Pending => PowerState::Pending,
         Power::Running => PowerState::Running,
@@ -51,10 +51,12 @@ pub(crate) fn internal_ip(id: &str) -> Ipv4Addr {
     }
 }
 
-pub(crate) fn cloud_error(error: CloudError) -> DriverError {
-    match error {
-        CloudError::Refused(refusal) => refused(&refusal),
-        CloudError::Journal(error) => journal_error(&error),
+impl From<CloudError> for DriverError {
+    fn from(error: CloudError) -> Self {
+        match error {
+            CloudError::Refused(refusal) => refused(&refusal),
+            CloudError::Journal(error) => journal_error(&error),
+        }
     }
 }
 

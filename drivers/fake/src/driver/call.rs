@@ -6,9 +6,8 @@ use std::time::Duration;
 use ostler_driver_sdk::{Class, Context, DriverError};
 
 use super::FakeDriver;
-use super::answer::{bad_spec, cloud_error, control_error};
+use super::answer::{bad_spec, control_error};
 use crate::calls::Entry;
-use crate::cloud::Identity;
 use crate::fault::{Action, Fault, Injection, Subject, Verb, When, inject};
 use crate::spec::ProviderSpec;
 
@@ -32,11 +31,6 @@ pub(super) enum Need {
 }
 
 impl Call {
-    /// To which machine of which cluster the call belongs.
-    pub(super) fn identity(&self) -> Identity {
-        Identity::of(&self.ctx)
-    }
-
     /// Waits; stops and says so when the core cancels the call.
     pub(super) async fn wait(&self, time: Duration) -> Result<(), DriverError> {
         if time.is_zero() {
@@ -163,7 +157,7 @@ impl FakeDriver {
             })
         });
         match failed {
-            Some(error) => Err(cloud_error(error)),
+            Some(error) => Err(error.into()),
             None => Ok(injection),
         }
     }

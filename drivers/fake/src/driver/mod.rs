@@ -5,7 +5,7 @@ mod call;
 mod throttle;
 mod verbs;
 
-pub(crate) use answer::{answer, cloud_error, internal_ip};
+pub(crate) use answer::internal_ip;
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use ostler_driver_sdk::Cutter;
 
 use self::throttle::Throttle;
 use crate::calls::CallLog;
-use crate::cloud::Cloud;
+use crate::cloud::{Cloud, Instance};
 use crate::fault::ControlFile;
 
 /// What `MachineClass.provider` says for this driver.
@@ -76,6 +76,11 @@ impl FakeDriver {
     /// The cloud.
     pub fn cloud(&self) -> &Cloud {
         &self.cloud
+    }
+
+    /// What the driver tells of an instance.
+    pub fn answer(&self, instance: &Instance) -> ostler_driver_sdk::Instance {
+        answer::answer(instance, self.cloud.clock())
     }
 
     /// The call log.

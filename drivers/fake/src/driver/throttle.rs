@@ -1,9 +1,9 @@
 //! A cloud that takes only so many calls in a time.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
 use crate::spec::Throttle as Limit;
 
@@ -22,7 +22,7 @@ struct Window {
 impl Throttle {
     /// Counts a call; when to try again if it is one too many.
     pub(super) fn admit(&self, limit: Limit, now: Timestamp) -> Option<Duration> {
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.window.lock();
         let (next, retry_after) = judge(*window, limit, now);
         *window = Some(next);
         retry_after

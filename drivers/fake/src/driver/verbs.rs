@@ -8,12 +8,11 @@ use ostler_driver_sdk::{
     UpdateMachine, Updated, ValidateClass,
 };
 
-use super::answer::{answer, answer_with, cloud_error, journal_error};
+use super::answer::{answer, answer_with, journal_error};
 use super::call::{Call, Need};
 use super::{FakeDriver, PROVIDER};
 use crate::cloud::{
-    Bootstrap, CLUSTER_TAG, Identity, Lookup, MACHINE_TAG, McmTags, NewInstance, NotOurs, Refusal,
-    Stopped, UID_TAG,
+    Bootstrap, CloudError, Identity, Lookup, McmTags, NewInstance, NotOurs, Refusal, Stopped,
 };
 use crate::fault::{Action, Verb};
 use crate::spec::{ProviderSpec, Resource};
@@ -42,7 +41,7 @@ impl Driver for FakeDriver {
         self.call((Verb::CreateMachine, Need::GoodSpec), ctx, async |call| {
             check_credentials(call).await?;
             let new = NewInstance {
-                identity: call.identity(),
+                identity: call.ctx.identity(),
                 class: call.ctx.class_name().unwrap_or_default().to_owned(),
                 spec: call.spec.clone(),
                 identity_tags: identity_tags(call, tags),
@@ -51,7 +50,7 @@ impl Driver for FakeDriver {
                 by_name: by_name(call),
                 previous_clusters: call.ctx.previous_cluster_ids().to_vec(),
             };
-            let made = self.cloud.create(&new).map_err(cloud_error)?;
+            let made = self.cloud.create(&new)?;
             self.durable().await?;
             let machine = &made.identity.machine_name;
             tracing::info!(%machine, provider_id = %made.provider_id, "instance exists");
@@ -69,11 +68,11 @@ impl Driver for FakeDriver {
         let InitializeMachine { ctx, provider_id } = request;
         self.call((Verb::InitializeMachine, Need::Class), ctx, async |call| {
             check_credentials(call).await?;
-            let (identity, tags) = (call.identity(), by_name(call));
+            let (identity, tags) = (call.ctx.identity(), by_name(call));
             let lookup = lookup(call, &identity, tags.as_ref()).known(Some(&provider_id));
-            self.cloud.look_up(lookup).map_err(cloud_error)?;
+            self.cloud.look_up(lookup)?;
             call.wait(call.spec.latency.initialize.0).await.map_err(DriverError::not_applied)?;
-            let done = self.cloud.initialize(lookup).map_err(cloud_error)?;
+            let done = self.cloud.initialize(lookup)?;
             self.durable().await?;
             Ok(answer_with(&done, self.cloud.clock(), &call.injection))
         })
@@ -84,12 +83,12 @@ impl Driver for FakeDriver {
         let UpdateMachine { ctx, provider_id, .. } = request;
         self.call((Verb::UpdateMachine, Need::GoodSpec), ctx, async |call| {
             check_credentials(call).await?;
-            let (identity, tags) = (call.identity(), by_name(call));
+            let (identity, tags) = (call.ctx.identity(), by_name(call));
             let lookup = lookup(call, &identity, tags.as_ref()).known(Some(&provider_id));
-            let found = self.cloud.look_up(lookup).map_err(cloud_error)?;
+            let found = self.cloud.look_up(lookup)?;
             if found.deleting {
                 let provider_id = found.provider_id;
-                return Err(cloud_error(Refusal::BeingDeleted { provider_id }.into()));
+                return Err(CloudError::from(Refusal::BeingDeleted { provider_id }).into());
             }
             let fixed = found.fixed_paths_differing(&call.spec);
             if !fixed.is_empty() {
@@ -107,9 +106,9 @@ impl Driver for FakeDriver {
         let DeleteMachine { ctx, provider_id } = request;
         self.call((Verb::DeleteMachine, Need::Class), ctx, async |call| {
             check_credentials(call).await?;
-            let (identity, tags) = (call.identity(), by_name(call));
+            let (identity, tags) = (call.ctx.identity(), by_name(call));
             let lookup = lookup(call, &identity, tags.as_ref()).known(provider_id.as_deref());
-            let Stopped { doomed, not_ours } = self.cloud.stop(lookup).map_err(cloud_error)?;
+            let Stopped { doomed, not_ours } = self.cloud.stop(lookup)?;
             let ended = not_ours.map(|NotOurs { provider_id, cluster_id }| Deletion::NotOurs {
                 provider_id,
                 cluster_id,
@@ -118,7 +117,7 @@ impl Driver for FakeDriver {
                 return Ok(ended.unwrap_or(Deletion::WasAbsent));
             }
             call.wait(call.spec.latency.delete.0).await.map_err(DriverError::partial)?;
-            self.cloud.remove(&doomed).map_err(cloud_error)?;
+            self.cloud.remove(&doomed)?;
             self.durable().await?;
             let machine = &identity.machine_name;
             tracing::info!(%machine, provider_ids = ?doomed, "instance is gone");
@@ -131,9 +130,9 @@ impl Driver for FakeDriver {
         let GetMachineStatus { ctx, provider_id } = request;
         self.call((Verb::GetMachineStatus, Need::Class), ctx, async |call| {
             check_credentials(call).await?;
-            let (identity, tags) = (call.identity(), by_name(call));
+            let (identity, tags) = (call.ctx.identity(), by_name(call));
             let lookup = lookup(call, &identity, tags.as_ref()).known(provider_id.as_deref());
-            let found = self.cloud.look_up(lookup).map_err(cloud_error)?;
+            let found = self.cloud.look_up(lookup)?;
             Ok(answer_with(&found, self.cloud.clock(), &call.injection))
         })
         .await
@@ -185,7 +184,7 @@ impl FakeDriver {
             let desired = call.spec.tags.of(resource);
             let changed = self.cloud.bring_tags(provider_id, resource, desired);
             // What was applied before stays applied.
-            if changed.map_err(|error| cloud_error(error).partial())? {
+            if changed.map_err(|error| DriverError::from(error).partial())? {
                 applied.push(resource.path().to_owned());
             }
         }
@@ -193,7 +192,7 @@ impl FakeDriver {
             return Err(failure.clone().into());
         }
         let changed = self.cloud.behave(provider_id, &call.spec.kubelet);
-        if changed.map_err(|error| cloud_error(error).partial())? {
+        if changed.map_err(|error| DriverError::from(error).partial())? {
             applied.push("kubelet".to_owned());
         }
         Ok(applied)
@@ -233,13 +232,7 @@ fn verdict(secret: &Result<ostler_driver_sdk::Secret, DriverError>) -> Result<()
 
 /// Cluster and machine, and what else the core wants on the instance from its first moment.
 fn identity_tags(call: &Call, tags: BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let identity = call.identity();
-    let own = [
-        (CLUSTER_TAG.to_owned(), identity.cluster_id),
-        (MACHINE_TAG.to_owned(), identity.machine_name),
-        (UID_TAG.to_owned(), identity.machine_uid),
-    ];
-    tags.into_iter().chain(own).collect()
+    tags.into_iter().chain(call.ctx.identity().tags()).collect()
 }
 
 /// How the instance of the target is looked for, but for its id.

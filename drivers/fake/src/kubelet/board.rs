@@ -1,8 +1,9 @@
 //! What the shared watches have seen, by the one who waits for it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// Values by reader and id. Holds what exists in the cluster and no more, as a watch cache does.
@@ -26,18 +27,18 @@ impl<V: Clone> Board<V> {
     /// Reads what is for `key` from now on.
     pub(super) fn subscribe(self: &Arc<Self>, key: &str) -> Subscription<V> {
         let notify = Arc::new(Notify::new());
-        self.lock().readers.entry(key.to_owned()).or_default().push(Arc::clone(&notify));
+        self.inner.lock().readers.entry(key.to_owned()).or_default().push(Arc::clone(&notify));
         Subscription { board: Arc::clone(self), key: key.to_owned(), notify }
     }
 
     pub(super) fn set(&self, key: &str, id: &str, value: V) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.entries.entry(key.to_owned()).or_default().insert(id.to_owned(), value);
         inner.wake(key);
     }
 
     pub(super) fn remove(&self, key: &str, id: &str) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if let Some(values) = inner.entries.get_mut(key) {
             values.remove(id);
             if values.is_empty() {
@@ -49,7 +50,7 @@ impl<V: Clone> Board<V> {
 
     /// Puts this in place of everything, after a watch began anew.
     pub(super) fn replace(&self, all: Vec<(String, String, V)>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.entries.clear();
         for (key, id, value) in all {
             inner.entries.entry(key).or_default().insert(id, value);
@@ -57,11 +58,6 @@ impl<V: Clone> Board<V> {
         for reader in inner.readers.values().flatten() {
             reader.notify_one();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner<V>> {
-        // A watch that begins anew mends whatever a panic left.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -84,7 +80,7 @@ pub(super) struct Subscription<V: Clone> {
 impl<V: Clone> Subscription<V> {
     /// What is there now.
     pub(super) fn values(&self) -> Vec<V> {
-        let inner = self.board.lock();
+        let inner = self.board.inner.lock();
         inner.entries.get(&self.key).into_iter().flat_map(BTreeMap::values).cloned().collect()
     }
 
@@ -96,7 +92,7 @@ impl<V: Clone> Subscription<V> {
 
 impl<V: Clone> Drop for Subscription<V> {
     fn drop(&mut self) {
-        let mut inner = self.board.lock();
+        let mut inner = self.board.inner.lock();
         if let Some(readers) = inner.readers.get_mut(&self.key) {
             readers.retain(|reader| !Arc::ptr_eq(reader, &self.notify));
             if readers.is_empty() {
@@ -141,8 +137,8 @@ mod tests {
         let board = Arc::new(Board::<u8>::new());
         let (first, second) = (board.subscribe("a"), board.subscribe("a"));
         drop(first);
-        assert_eq!(board.lock().readers["a"].len(), 1);
+        assert_eq!(board.inner.lock().readers["a"].len(), 1);
         drop(second);
-        assert!(board.lock().readers.is_empty());
+        assert!(board.inner.lock().readers.is_empty());
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use ostler_proto::v1alpha1 as proto;
 use proto::{GetMachineClassResponse, GetSecretResponse, MachineShape, ObjectRevision};
+use sha2::Digest as _;
 
 /// Calls that are remembered; no check makes a driver ask more often.
 const CALLS: usize = 100_000;
@@ -103,7 +104,7 @@ impl Library {
             r#ref: Some(ObjectRevision { revision: revision.clone(), ..wanted.clone() }),
             provider: provider.to_owned(),
             format: String::new(),
-            provider_spec_sha256: sha256_hex(&content.provider_spec_json),
+            provider_spec_sha256: hex::encode(sha2::Sha256::digest(&content.provider_spec_json)),
             provider_spec_json: content.provider_spec_json.clone(),
             secret,
             labels: content.labels.clone().into_iter().collect(),
@@ -131,14 +132,4 @@ impl Library {
 pub(super) enum Missing {
     Name,
     Revision,
-}
-
-fn sha256_hex(text: &str) -> String {
-    use sha2::Digest;
-    use std::fmt::Write;
-    sha2::Sha256::digest(text.as_bytes()).iter().fold(String::new(), |mut hex, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
 }

@@ -1,9 +1,10 @@
 //! Everything that a driver sent in one session, in order.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ostler_proto::v1alpha1::RegisterRequest;
 use ostler_proto::v1alpha1::register_request::Frame;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -43,7 +44,7 @@ impl Log {
     pub(crate) fn push(&self, inbound: Inbound) -> bool {
         let RegisterRequest { seq, frame, .. } = inbound.frame;
         let entry = Entry { at: Instant::now(), seq, bytes: inbound.bytes, frame };
-        let mut entries = self.locked();
+        let mut entries = self.entries.lock();
         if entries.len() >= ENTRIES {
             return false;
         }
@@ -76,12 +77,12 @@ impl Log {
 
     /// How many frames there are: a place to look from.
     pub(crate) fn len(&self) -> usize {
-        self.locked().len()
+        self.entries.lock().len()
     }
 
     /// The frames from a place on.
     pub(crate) fn since(&self, from: usize) -> Vec<Arc<Entry>> {
-        self.locked().get(from..).unwrap_or_default().to_vec()
+        self.entries.lock().get(from..).unwrap_or_default().to_vec()
     }
 
     /// The first thing that `pick` takes, among what is there from `from` on and what comes; or how
@@ -108,9 +109,5 @@ impl Log {
                 return Err("the suite let go of the session".to_owned());
             }
         }
-    }
-
-    fn locked(&self) -> MutexGuard<'_, Vec<Arc<Entry>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

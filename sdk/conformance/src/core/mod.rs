@@ -9,10 +9,11 @@ pub(crate) mod session;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
+use parking_lot::{Mutex, MutexGuard};
 use proto::register_request::Frame as Received;
 use proto::register_response::Frame;
 use proto::{HeldVerdict, ObjectRevision, Operation, RoleKind, Verdict, Welcome};
@@ -102,12 +103,12 @@ impl Core {
 
     /// The classes and secrets that it serves.
     pub(crate) fn library(&self) -> MutexGuard<'_, Library> {
-        self.state.library()
+        self.state.library.lock()
     }
 
     /// The session that was welcomed last, if it lives.
     pub(crate) fn current(&self) -> Option<Arc<Session>> {
-        self.state.facts().current.clone().filter(|session| session.is_live())
+        self.state.facts.lock().current.clone().filter(|session| session.is_live())
     }
 
     /// The next stream that said Hello and still lives.
@@ -124,7 +125,7 @@ impl Core {
     /// Answers a Hello, and sends heartbeats from now on.
     pub(crate) fn welcome(&self, session: &Arc<Session>, welcome: Welcome) -> Outcome {
         {
-            let mut facts = self.state.facts();
+            let mut facts = self.state.facts.lock();
             facts.provider.clone_from(&session.hello.provider);
             facts.current = Some(Arc::clone(session));
             for held in session.hello.resume.iter().flat_map(|resume| &resume.operations) {
@@ -179,40 +180,32 @@ impl Core {
     pub(crate) fn note_dispatch(&self, operation: &Operation) {
         let class = operation.machine_class.as_ref().map(|class| class.name.clone());
         let id = operation.operation_id.clone();
-        self.state.facts().in_flight.insert(id, class.unwrap_or_default());
+        self.state.facts.lock().in_flight.insert(id, class.unwrap_or_default());
     }
 
     /// Its leadership.
     pub(crate) fn reign(&self) -> Reign {
-        self.state.facts().reign.clone()
+        self.state.facts.lock().reign.clone()
     }
 
     /// A new leadership.
     pub(crate) fn set_reign(&self, order: &str, term: u64) {
-        self.state.facts().reign = Reign { order: order.to_owned(), term };
+        self.state.facts.lock().reign = Reign { order: order.to_owned(), term };
     }
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
         self.server.abort();
-        if let Some(session) = self.state.facts().current.take() {
+        if let Some(session) = self.state.facts.lock().current.take() {
             session.close(None);
         }
     }
 }
 
 impl State {
-    fn library(&self) -> MutexGuard<'_, Library> {
-        self.library.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn facts(&self) -> MutexGuard<'_, Facts> {
-        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn provider(&self) -> String {
-        self.facts().provider.clone()
+        self.facts.lock().provider.clone()
     }
 
     fn observe(&self, rule: Rule, came: impl Into<String>) {
@@ -238,7 +231,7 @@ impl State {
         operation_id: &str,
     ) -> Result<(), Status> {
         let denied = || status(Code::PermissionDenied, "SECRET_DENIED");
-        let facts = self.facts();
+        let facts = self.facts.lock();
         let current = facts.current.as_ref().filter(|session| session.id == session_id);
         if current.is_none_or(|session| !session.is_live()) {
             // It may have ended while the call was under way, so nobody is blamed.
@@ -275,7 +268,7 @@ impl State {
             self.observe(Rule::Limits, came);
         }
         if let Some(Received::Completed(completed)) = &inbound.frame.frame {
-            self.facts().in_flight.remove(&completed.operation_id);
+            self.facts.lock().in_flight.remove(&completed.operation_id);
             if session.acknowledges() {
                 // A stream that is over shows to whoever waits on it.
                 drop(session.acknowledge_result(&completed.operation_id));

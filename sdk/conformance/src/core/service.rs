@@ -177,7 +177,7 @@ impl DriverService for Unary {
         self.state.authenticate(&request)?;
         let wanted = named(request.into_inner().r#ref)?;
         let provider = self.state.provider();
-        let mut library = self.state.library();
+        let mut library = self.state.library.lock();
         library.note(CallKind::Class, wanted.clone());
         let found = library.class(&wanted, &provider);
         found.map(Response::new).map_err(|missing| match missing {
@@ -194,9 +194,9 @@ impl DriverService for Unary {
         let GetSecretRequest { r#ref, session_id, operation_id } = request.into_inner();
         let wanted = named(r#ref)?;
         let kind = CallKind::Secret { operation_id: operation_id.clone() };
-        self.state.library().note(kind, wanted.clone());
+        self.state.library.lock().note(kind, wanted.clone());
         self.state.may_read(&wanted, &session_id, &operation_id)?;
-        let found = self.state.library().secret(&wanted);
+        let found = self.state.library.lock().secret(&wanted);
         found.map(Response::new).map_err(|missing| match missing {
             Missing::Name => {
                 let came = format!("GetSecret for {:?}, whose class names no secret", wanted.name);

@@ -1,10 +1,11 @@
 //! One Register stream, as the suite sees it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use ostler_proto::v1alpha1 as proto;
+use parking_lot::Mutex;
 use prost::Message;
 use proto::register_response::Frame;
 use proto::{Hello, Operation, RegisterResponse};
@@ -70,7 +71,7 @@ impl Session {
     }
 
     fn send_bytes(&self, encode: impl FnOnce(u64) -> Vec<u8>) -> Outcome<u64> {
-        let mut out = self.out();
+        let mut out = self.out.lock();
         let seq = out.seq + 1;
         let Some(outbox) = &out.outbox else {
             return Err(self.over());
@@ -94,7 +95,7 @@ impl Session {
 
     /// Ends the stream with this status, or without an error.
     pub(crate) fn close(&self, status: Option<Status>) {
-        let outbox = self.out().outbox.take();
+        let outbox = self.out.lock().outbox.take();
         self.log.end("the suite closed it");
         if let (Some(outbox), Some(status)) = (outbox, status) {
             // If there is no room the driver reads nothing and sees the end of the stream later.
@@ -135,10 +136,6 @@ impl Session {
                 }
             }
         });
-    }
-
-    fn out(&self) -> MutexGuard<'_, Out> {
-        self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -88,11 +88,13 @@ async fn decision(requests: &Api<CertificateSigningRequest>, pending: &Pending) 
     let mut seen = std::pin::pin!(seen);
     while let Some(event) = seen.next().await {
         match event.map_err(anyhow::Error::from) {
-            Ok(Some(object)) => match judge(&object, pending.request()) {
-                Verdict::Waiting => {}
-                verdict => return verdict,
-            },
-            Ok(None) => {}
+            Ok(object) => {
+                let verdict =
+                    object.map_or(Verdict::Waiting, |object| judge(&object, pending.request()));
+                if verdict != Verdict::Waiting {
+                    return verdict;
+                }
+            }
             Err(error) => {
                 tracing::warn!(error = format!("{error:#}"), "watch failed, it is started again");
             }

@@ -1,10 +1,11 @@
 //! Carries frames between the driver and the core.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
 use ostler_proto::v1alpha1 as proto;
+use parking_lot::Mutex;
 use proto::driver_service_client::DriverServiceClient;
 use proto::driver_service_server::DriverService;
 use proto::{RegisterRequest, RegisterResponse};
@@ -16,7 +17,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::frames::{Call, Memory, Step, Tap};
-use crate::breakage::Breakage;
+use crate::Breakage;
 
 /// Above the limit of the contract, so that only the two sides enforce it.
 pub(super) const MESSAGE_BYTES: usize = 4 * 1024 * 1024;
@@ -58,11 +59,6 @@ impl Relay {
             .max_decoding_message_size(MESSAGE_BYTES)
             .max_encoding_message_size(MESSAGE_BYTES);
         Self { core, breakage, memory }
-    }
-
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        // Each holder makes one change.
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens a session with the core. A driver that hammers does so until it is let in.
@@ -136,7 +132,7 @@ impl DriverService for Relay {
         let token = token(&request);
         let answer = self.core.clone().get_machine_class(shown(request.into_inner(), &token)).await;
         if let Ok(class) = &answer {
-            self.memory().secret.clone_from(&class.get_ref().secret);
+            self.memory.lock().secret.clone_from(&class.get_ref().secret);
             if self.breakage == Breakage::SecretScope {
                 self.call(Call::SecretOfNoOperation, &token).await;
             }
@@ -149,13 +145,13 @@ impl DriverService for Relay {
         request: Request<proto::GetSecretRequest>,
     ) -> Result<Response<proto::GetSecretResponse>, Status> {
         let keeps = self.breakage == Breakage::SecretRefresh;
-        if keeps && let Some(kept) = self.memory().kept.clone() {
+        if keeps && let Some(kept) = self.memory.lock().kept.clone() {
             return Ok(Response::new(kept));
         }
         let token = token(&request);
         let answer = self.core.clone().get_secret(shown(request.into_inner(), &token)).await?;
         if keeps {
-            self.memory().kept = Some(answer.get_ref().clone());
+            self.memory.lock().kept = Some(answer.get_ref().clone());
         }
         Ok(answer)
     }
@@ -171,7 +167,7 @@ impl Relay {
                 core.get_machine_class(shown(message, token)).await.ok();
             }
             Call::SecretOfNoOperation => {
-                let message = self.memory().secret_of_no_operation();
+                let message = self.memory.lock().secret_of_no_operation();
                 core.get_secret(shown(message, token)).await.ok();
             }
         }

@@ -1,18 +1,35 @@
-//! Rules that the driver breaks when it is told to, one for each conformance check, so that each
-//! check can be seen to fail.
+//! The fake driver with one rule of the contract broken, one for each conformance check, so that each check can be
+//! seen to fail. For tests alone: no shipped binary links it.
 //!
-//! [`driver`] breaks what the verbs promise, [`wire`] what the session promises, [`process`] what
-//! the process promises. Whatever a breakage does not name stays as it is.
+//! `driver` breaks what the verbs promise, `wire` what the session promises, `process` what the process promises. What a
+//! breakage does not name stays as it is.
 
 mod driver;
-pub(crate) mod process;
+mod process;
 mod wire;
 
 use std::fmt;
 use std::str::FromStr;
 
-pub(crate) use driver::Broken;
-pub(crate) use wire::tapped;
+use anyhow::Context as _;
+use ostler_driver_fake::{FakeArgs, run_served};
+use ostler_driver_sdk::run_adjusted;
+
+use driver::Broken;
+use wire::tapped;
+
+/// Runs the fake driver with a rule broken until it is told to end.
+pub async fn run_broken(args: FakeArgs, rule: Breakage) -> anyhow::Result<()> {
+    process::start(rule).context("cannot listen for signals")?;
+    run_served(args, async |driver, args, cutter| {
+        let driver = Broken::new(driver, rule);
+        run_adjusted(driver, args, |options| {
+            options.cutter(cutter).map_connector(|connector| tapped(connector, rule))
+        })
+        .await
+    })
+    .await
+}
 
 macro_rules! breakages {
     ($($variant:ident $name:literal $effect:literal;)*) => {
@@ -178,7 +195,7 @@ impl FromStr for Break {
 }
 
 /// One line a breakage.
-pub(crate) fn listing() -> String {
+pub fn listing() -> String {
     let line = |breakage: &Breakage| format!("{:32} {}\n", breakage.name(), breakage.effect());
     Breakage::ALL.iter().map(line).collect()
 }

@@ -1,17 +1,17 @@
 //! Verbs that do not keep their promises.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ostler_driver_fake::FakeDriver;
+use ostler_driver_fake::cloud::Instance as Vm;
 use ostler_driver_sdk::{
     ClassReview, Context, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo,
     GetMachineStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, UpdateMachine,
     Updated, ValidateClass,
 };
+use parking_lot::Mutex;
 
 use super::Breakage;
-use crate::FakeDriver;
-use crate::cloud::{Identity, Instance as Vm};
 
 mod change;
 mod create;
@@ -45,14 +45,9 @@ impl Broken {
         self.breakage == breakage
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        // Each holder makes one change.
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The instances that carry the identity of the target.
     fn vms(&self, ctx: &Context) -> Vec<Vm> {
-        let identity = Identity::of(ctx);
+        let identity = ctx.identity();
         let found = self.fake.cloud().with(|state| state.of_identity(&identity).cloned().collect());
         found.unwrap_or_default()
     }
@@ -75,16 +70,16 @@ impl Broken {
 
     /// Puts an instance into the cloud as it is, in place of one of the same id.
     fn plant(&self, vm: &Vm) -> Result<(), DriverError> {
-        self.fake.cloud().plant(vec![vm.clone()]).map_err(crate::driver::cloud_error)
+        Ok(self.fake.cloud().plant(vec![vm.clone()])?)
     }
 
     fn answer(&self, vm: &Vm) -> Instance {
-        crate::driver::answer(vm, self.fake.cloud().clock())
+        self.fake.answer(vm)
     }
 
     /// Whether an operation may run under a limit that nobody was told of.
     fn enter(&self) -> Result<Entered<'_>, DriverError> {
-        let mut memory = self.memory();
+        let mut memory = self.memory.lock();
         memory.running += 1;
         let entered = Entered(self);
         if self.breaks(Breakage::CreditRespected) && memory.running > 4 {
@@ -111,7 +106,7 @@ struct Entered<'a>(&'a Broken);
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        self.0.memory().running -= 1;
+        self.0.memory.lock().running -= 1;
     }
 }
 

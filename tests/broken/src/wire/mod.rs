@@ -4,12 +4,13 @@ mod frames;
 mod relay;
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use ostler_driver_sdk::{ConnectError, Connection, Connector};
 use ostler_proto::v1alpha1::driver_service_server::DriverServiceServer;
+use parking_lot::Mutex;
 use tokio::io::DuplexStream;
 use tonic::transport::{Endpoint, Server};
 

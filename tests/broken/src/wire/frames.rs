@@ -5,10 +5,11 @@
 )]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
+use parking_lot::Mutex;
 use proto::operation::Request;
 use proto::operation_completed::Outcome;
 use proto::register_request::Frame as Sent;
@@ -17,7 +18,7 @@ use proto::{MachineErrorCode as Code, OutcomeCertainty as Certainty, RoleKind, V
 use proto::{RegisterRequest, RegisterResponse};
 use tokio::time::Instant;
 
-use crate::breakage::Breakage;
+use crate::Breakage;
 
 /// Longer than the contract allows for accepting an operation.
 const LATE: Duration = Duration::from_secs(15);
@@ -113,11 +114,6 @@ impl Tap {
         }
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        // Each holder makes one change.
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// When the next late frame goes out.
     pub(super) fn due(&self) -> Option<Instant> {
         self.late.front().map(|(at, _)| *at)
@@ -186,10 +182,10 @@ impl Tap {
         match self.breakage {
             Breakage::HelloValid => "instance-1".clone_into(&mut hello.instance_id),
             Breakage::HelloStable => SAME_INSTANCE.clone_into(&mut hello.instance_id),
-            Breakage::Superseded if self.memory().superseded => {
+            Breakage::Superseded if self.memory.lock().superseded => {
                 OTHER_INSTANCE.clone_into(&mut hello.instance_id);
             }
-            Breakage::DrainCore if self.memory().core_drained => hello.resume = None,
+            Breakage::DrainCore if self.memory.lock().core_drained => hello.resume = None,
             Breakage::CutMidCreate => {
                 if let Some(resume) = &mut hello.resume {
                     resume.operations.clear();
@@ -249,7 +245,7 @@ impl Tap {
 
     /// How often this result went out, this time included.
     fn count(&self, id: &str) -> u32 {
-        let mut memory = self.memory();
+        let mut memory = self.memory.lock();
         if memory.results.len() >= MOST_REMEMBERED {
             memory.results.clear();
         }
@@ -259,7 +255,7 @@ impl Tap {
     }
 
     fn true_name(&self, id: &mut String) {
-        if let Some(name) = self.memory().renamed.get(id) {
+        if let Some(name) = self.memory.lock().renamed.get(id) {
             id.clone_from(name);
         }
     }
@@ -286,14 +282,14 @@ impl Tap {
                 self.order(&mut role.fencing_order);
             }
             Some(Received::Draining(draining)) => {
-                self.memory().core_drained = true;
+                self.memory.lock().core_drained = true;
                 if self.breakage == Breakage::ReconnectAfter {
                     draining.reconnect_after = None;
                 }
             }
             Some(Received::ProtocolError(error)) => {
                 error.retry |= self.breakage == Breakage::RefusedForGood;
-                self.memory().superseded |= error.reason == "SUPERSEDED";
+                self.memory.lock().superseded |= error.reason == "SUPERSEDED";
             }
             Some(Received::Invalidate(_)) if self.breakage == Breakage::SecretRefresh => {
                 return Vec::new();
@@ -315,7 +311,7 @@ impl Tap {
     }
 
     fn welcome(&self, welcome: &mut proto::Welcome) -> Option<Call> {
-        let mut memory = self.memory();
+        let mut memory = self.memory.lock();
         memory.session_id.clone_from(&welcome.session_id);
         memory.highest_term = memory.highest_term.max(welcome.fencing_term);
         drop(memory);
@@ -334,7 +330,7 @@ impl Tap {
         if operation.request.is_none() {
             remember(&mut self.unknown, operation.operation_id.clone());
         }
-        let mut memory = self.memory();
+        let mut memory = self.memory.lock();
         memory.highest_term = memory.highest_term.max(operation.fencing_term);
         match self.breakage {
             Breakage::StaleTerm => operation.fencing_term = memory.highest_term,

@@ -4,9 +4,9 @@ use std::pin::pin;
 
 use ostler_driver_sdk::{Code, Context, CreateMachine, Driver, DriverError, Instance};
 
-use super::{Broken, Identity, remember, twin};
-use crate::breakage::Breakage;
-use crate::cloud::{Instance as Vm, UserData};
+use super::{Broken, remember, twin};
+use crate::Breakage;
+use ostler_driver_fake::cloud::{Instance as Vm, UserData};
 
 /// Names are cut here by [`Breakage::MaxName`].
 const CUT_NAME: usize = 40;
@@ -21,7 +21,7 @@ impl Broken {
             self.claim(&ctx)?;
         }
         if self.breaks(Breakage::CreatePreviousByName) {
-            let ours = Identity::of(&ctx);
+            let ours = ctx.identity();
             for vm in self.namesakes_of_before(&ctx) {
                 self.plant(&Vm { identity: ours.clone(), ..vm })?;
             }
@@ -83,7 +83,7 @@ impl Broken {
 
     /// Makes every instance of the machine's name its own, whoever's it is.
     fn claim(&self, ctx: &Context) -> Result<(), DriverError> {
-        let ours = Identity::of(ctx);
+        let ours = ctx.identity();
         let all = self.fake.cloud().instances().unwrap_or_default();
         let namesakes = all.into_iter().filter(|vm| vm.identity.machine_name == ours.machine_name);
         for vm in namesakes.filter(|vm| vm.identity != ours) {
@@ -115,7 +115,7 @@ impl Broken {
         before: &[Vm],
     ) -> Result<Instance, DriverError> {
         let uid = ctx.target().uid.clone();
-        let known = !remember(&mut self.memory().made, uid.clone());
+        let known = !remember(&mut self.memory.lock().made, uid.clone());
         let twice = (self.breaks(Breakage::SameIdTwice) && ctx.delivery() > 1)
             || (self.breaks(Breakage::SameKeyNewId) && !before.is_empty())
             || (self.breaks(Breakage::CrashMidCreate) && !before.is_empty() && !known);
@@ -156,8 +156,8 @@ impl Broken {
             return Err(DriverError::internal("something went wrong"));
         }
         if self.breaks(Breakage::Incompatible) && code == Code::AlreadyExists {
-            let found = self.fake.cloud().find(&Identity::of(ctx), None);
-            return Ok(self.answer(&found.map_err(crate::driver::cloud_error)?));
+            let found = self.fake.cloud().find(&ctx.identity(), None);
+            return Ok(self.answer(&found?));
         }
         Err(error)
     }
@@ -175,7 +175,7 @@ impl Broken {
             Some(other) => {
                 let cloud = self.fake.cloud();
                 let gone = cloud.remove(std::slice::from_ref(&vm.provider_id));
-                gone.map_err(crate::driver::cloud_error)?;
+                gone?;
                 Ok(self.answer(other))
             }
             None => Ok(self.answer(vm)),

@@ -6,12 +6,11 @@ use ostler_driver_sdk::{
 };
 
 use super::change::as_absent;
-use super::{Broken, Identity, twin};
-use crate::breakage::Breakage;
-use crate::cloud::{Bootstrap, Instance as Vm, Lookup, NewInstance};
-use crate::digest::short_digest;
-use crate::driver::cloud_error;
-use crate::spec::Resource;
+use super::{Broken, twin};
+use crate::Breakage;
+use ostler_driver_fake::cloud::{Bootstrap, Instance as Vm, Lookup, NewInstance};
+use ostler_driver_fake::spec::Resource;
+use sha2::{Digest as _, Sha256};
 
 impl Broken {
     pub(super) async fn status(&self, request: GetMachineStatus) -> Result<Instance, DriverError> {
@@ -50,10 +49,10 @@ impl Broken {
         if self.breaks(Breakage::StatusPure) {
             let id = found.provider_id();
             let time = cloud.clock().now().to_string();
-            let identity = Identity::of(&ctx);
+            let identity = ctx.identity();
             let lookup = Lookup::of(&identity).known(Some(id));
-            cloud.initialize(lookup).map_err(cloud_error)?;
-            cloud.tag_as_stranger(id, Resource::Vm, ("read-at", &time)).map_err(cloud_error)?;
+            cloud.initialize(lookup)?;
+            cloud.tag_as_stranger(id, Resource::Vm, ("read-at", &time))?;
         }
         if self.breaks(Breakage::StatusAfterCreate)
             && let Some(vm) = self.vms(&ctx).first()
@@ -110,7 +109,7 @@ impl Broken {
         if self.breaks(Breakage::ValidatePure) {
             self.try_out(&request)?;
         }
-        let whole = short_digest(&request.provider_spec_json).repeat(4);
+        let whole = hex::encode(Sha256::digest(&request.provider_spec_json));
         let mut review = self.fake.validate_class(request).await?;
         if self.breaks(Breakage::ValidateFixedDigest) {
             review.fixed_spec_sha256 = whole;
@@ -124,7 +123,7 @@ impl Broken {
     /// Makes an instance and forgets it.
     fn try_out(&self, request: &ValidateClass) -> Result<Vm, DriverError> {
         let new = NewInstance {
-            identity: Identity::of(&request.ctx),
+            identity: request.ctx.identity(),
             class: request.ctx.target().name.clone(),
             spec: request.spec()?,
             identity_tags: [].into(),
@@ -133,6 +132,6 @@ impl Broken {
             by_name: None,
             previous_clusters: Vec::new(),
         };
-        self.fake.cloud().create(&new).map_err(cloud_error)
+        Ok(self.fake.cloud().create(&new)?)
     }
 }

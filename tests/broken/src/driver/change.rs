@@ -6,10 +6,9 @@ use ostler_driver_sdk::{
 };
 
 use super::{Broken, remember};
-use crate::breakage::Breakage;
-use crate::cloud::{Instance as Vm, Leftover, TagSet};
-use crate::driver::cloud_error;
-use crate::spec::{ProviderSpec, RESERVED_TAG_PREFIX, Resource};
+use crate::Breakage;
+use ostler_driver_fake::cloud::{Instance as Vm, Leftover, TagSet};
+use ostler_driver_fake::spec::{ProviderSpec, RESERVED_TAG_PREFIX, Resource};
 
 impl Broken {
     pub(super) async fn initialize(
@@ -36,7 +35,7 @@ impl Broken {
     pub(super) async fn delete(&self, request: DeleteMachine) -> Result<Deletion, DriverError> {
         let uid = request.ctx.target().uid.clone();
         let vms = self.vms(&request.ctx);
-        let again = self.memory().deleted.contains(&uid);
+        let again = self.memory.lock().deleted.contains(&uid);
         if (self.breaks(Breakage::DeleteTwice) && again)
             || (self.breaks(Breakage::DeleteUnknown) && vms.is_empty() && !again)
         {
@@ -50,7 +49,7 @@ impl Broken {
         if self.breaks(Breakage::DeleteForeignCluster)
             && let Some(id) = &request.provider_id
         {
-            self.fake.cloud().remove(std::slice::from_ref(id)).map_err(cloud_error)?;
+            self.fake.cloud().remove(std::slice::from_ref(id))?;
         }
         if self.breaks(Breakage::DeletePrevious) && !self.of_before(&request.ctx).is_empty() {
             return Ok(Deletion::WasAbsent);
@@ -58,14 +57,14 @@ impl Broken {
         if self.breaks(Breakage::DeletePreviousByName) {
             let doomed = self.namesakes_of_before(&request.ctx);
             let doomed: Vec<String> = doomed.into_iter().map(|vm| vm.provider_id).collect();
-            self.fake.cloud().remove(&doomed).map_err(cloud_error)?;
+            self.fake.cloud().remove(&doomed)?;
         }
         let ended = self.fake.delete_machine(request).await?;
         if self.breaks(Breakage::DeleteDependents) {
             let disks = vms.iter().map(disk_of).collect();
-            self.fake.cloud().leave_behind(disks).map_err(cloud_error)?;
+            self.fake.cloud().leave_behind(disks)?;
         }
-        remember(&mut self.memory().deleted, uid);
+        remember(&mut self.memory.lock().deleted, uid);
         Ok(match &ended {
             Deletion::NotOurs { .. } if self.breaks(Breakage::DeleteNotOurs) => Deletion::WasAbsent,
             Deletion::WasAbsent if self.breaks(Breakage::DeleteSaysWhich) => Deletion::Deleted,
@@ -94,7 +93,7 @@ impl Broken {
         }
         if self.breaks(Breakage::UpdateForeignTagsKept) {
             let bare = self.vms(&ctx).into_iter().map(without_foreign_tags).collect();
-            self.fake.cloud().plant(bare).map_err(cloud_error)?;
+            self.fake.cloud().plant(bare)?;
         }
         if self.breaks(Breakage::UpdateForeignTagsOfParts) {
             let bare = |mut vm: Vm| {
@@ -102,12 +101,12 @@ impl Broken {
                 vm
             };
             let bare = self.vms(&ctx).into_iter().map(bare).collect();
-            self.fake.cloud().plant(bare).map_err(cloud_error)?;
+            self.fake.cloud().plant(bare)?;
         }
         if self.breaks(Breakage::UpdateParts) {
             let old = |(vm, old): (Vm, Vm)| Vm { network: old.network, disk: old.disk, ..vm };
             let half = self.vms(&ctx).into_iter().zip(before).map(old).collect();
-            self.fake.cloud().plant(half).map_err(cloud_error)?;
+            self.fake.cloud().plant(half)?;
         }
         Ok(updated)
     }
@@ -117,7 +116,7 @@ impl Broken {
         let cloud = self.fake.cloud();
         for vm in self.vms(ctx) {
             let desired = spec.tags.of(Resource::Vm);
-            cloud.bring_tags(&vm.provider_id, Resource::Vm, desired).map_err(cloud_error)?;
+            cloud.bring_tags(&vm.provider_id, Resource::Vm, desired)?;
         }
         Ok(())
     }

@@ -3,12 +3,13 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use futures::StreamExt;
 use ostler_conformance::{
     ClassManifest, Entry, Options, Report, SecretManifest, Target, Verdict, catalogue, run,
 };
-use ostler_driver_fake::Breakage;
+use ostler_driver_broken::Breakage;
 use regex::Regex;
 
 /// Runs at once. They wait far more than they work.
@@ -19,7 +20,7 @@ const IMPATIENT: f64 = 0.4;
 const CLEANUP: &str = "cleanup/nothing-left";
 
 fn file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../drivers/fake/conformance").join(name)
 }
 
 fn class(name: &str) -> ClassManifest {
@@ -47,7 +48,7 @@ fn options(probe: String) -> Options {
 /// Runs one check against the fake, with its rule broken if so asked.
 async fn sanity(check: &str, broken: bool) -> Report {
     let dir = tempfile::tempdir().unwrap();
-    let fake = env!("CARGO_BIN_EXE_ostler-driver-fake");
+    let fake = env!("CARGO_BIN_EXE_ostler-driver-broken");
     let state = dir.path().join("cloud");
     let state = state.display();
     let mut options = options(format!("{fake} probe --state-file {state}"));
@@ -104,4 +105,20 @@ async fn every_check_passes_with_the_fake_and_fails_when_its_rule_is_broken() {
         .collect()
         .await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_breakages_are_listed_one_a_line() {
+    let output = Command::new(env!("CARGO_BIN_EXE_ostler-driver-broken"))
+        .args(["--break", "help"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.lines().any(|line| line.starts_with("create/basic ")), "{text}");
+    let wrong = Command::new(env!("CARGO_BIN_EXE_ostler-driver-broken"))
+        .args(["--break", "create/nothing"])
+        .output()
+        .unwrap();
+    assert!(!wrong.status.success());
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("--break help"));
 }

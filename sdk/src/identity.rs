@@ -1,0 +1,34 @@
+//! Whose an instance is: [`Context::identity`](crate::Context::identity), and the tags that say so.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Tag with the id of the cluster.
+pub const CLUSTER_TAG: &str = "ostler.dev/cluster-id";
+/// Tag with the name of the machine.
+pub const MACHINE_TAG: &str = "ostler.dev/machine-name";
+/// Tag with the UID of the machine.
+pub const UID_TAG: &str = "ostler.dev/machine-uid";
+
+/// To which machine of which cluster an instance belongs. Cluster id and UID alone decide; the name is for people.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Identity {
+    /// The cluster. Instances of other clusters are never touched.
+    pub cluster_id: String,
+    /// Name of the machine.
+    pub machine_name: String,
+    /// UID of the machine.
+    pub machine_uid: String,
+}
+
+impl Identity {
+    /// The tags that an instance gets in the call that makes it.
+    pub fn tags(&self) -> BTreeMap<String, String> {
+        let Self { cluster_id, machine_name, machine_uid } = self;
+        [(CLUSTER_TAG, cluster_id), (MACHINE_TAG, machine_name), (UID_TAG, machine_uid)]
+            .map(|(key, value)| (key.to_owned(), value.clone()))
+            .into()
+    }
+}
