@@ -166,7 +166,7 @@ pub enum ConnectError {
     /// The token is no header text.
     #[error("the token contains characters that a header cannot carry")]
     TokenText,
-    /// Nobody answered.
+    /// There was no answer.
     #[error("no connection in time")]
     Timeout,
     /// The core cannot be reached.

@@ -223,7 +223,7 @@ impl Context {
     }
 
     /// The core denies what belongs to an operation that it does not want any more, as it does to one
-    /// that it never sent. Nobody has to look after any rights for that.
+    /// that it never sent. No rights have to be changed for that.
     fn unwanted(&self, error: DriverError) -> DriverError {
         if error.code() == Code::PermissionDenied && self.is_cancelled() {
             DriverError::canceled("the core does not want the operation any more").not_applied()

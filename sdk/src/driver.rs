@@ -149,7 +149,7 @@ pub struct DriverInfo {
 
 impl DriverInfo {
     /// A driver for `provider`: a DNS subdomain of at most 63 characters, which is what
-    /// `MachineClass.provider` must say. It works on 16 operations at once.
+    /// `MachineClass.provider` must say. It works on 16 operations at the same time.
     pub fn new(provider: impl Into<String>) -> Self {
         let provider = provider.into();
         Self {
@@ -175,7 +175,7 @@ impl DriverInfo {
         self
     }
 
-    /// How many operations it works on at once, at least 1.
+    /// How many operations it works on at the same time, at least 1.
     pub fn max_in_flight(mut self, operations: u32) -> Self {
         self.max_in_flight = operations.max(1);
         self

@@ -15,11 +15,11 @@ use crate::options::DriverArgs;
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// What the core can push at us before we read: the window is a queue that nobody sees.
+/// What the core can push at us before we read: the window is a hidden queue.
 const STREAM_WINDOW: u32 = 256 * 1024;
 
 impl Connector {
-    /// The connector for these flags. Fails at once if no connection can ever come of them; files
+    /// The connector for these flags. Fails if no connection can ever come of them; files
     /// are read again for every connection.
     pub fn from_args(args: &DriverArgs) -> Result<Self, ConnectError> {
         let scheme = Scheme::of(args)?;

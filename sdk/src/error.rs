@@ -90,11 +90,11 @@ constructors! {
     not_found => NotFound;
     /// An instance of this identity exists that does not fit the class.
     already_exists => AlreadyExists;
-    /// The credentials do not allow it. Tried again slowly, and at once when the secret changes.
+    /// The credentials do not allow it. Tried again slowly, and immediately when the secret changes.
     permission_denied => PermissionDenied;
     /// Out of quota or capacity. Say [`retry_after`](Self::retry_after) if you know.
     resource_exhausted => ResourceExhausted;
-    /// Somebody has to do something first.
+    /// A person has to do something first.
     failed_precondition => FailedPrecondition;
     /// Another change is under way; tried again soon and not counted as a failure.
     aborted => Aborted;
@@ -164,13 +164,7 @@ impl DriverError {
 
     /// An error of this code whose message is `error` and all its sources.
     pub fn from_error(code: Code, error: &(dyn Error + 'static)) -> Self {
-        let mut message = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            message = format!("{message}: {cause}");
-            source = cause.source();
-        }
-        Self::new(code, message)
+        Self::new(code, chain(error))
     }
 
     /// The verb is not offered; nothing was changed.
@@ -337,6 +331,12 @@ impl From<DriverError> for proto::OperationError {
             cluster_id: error.cluster_id,
         }
     }
+}
+
+/// An error and all its sources, on one line.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let sources = std::iter::successors(error.source(), |cause| (*cause).source());
+    sources.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]

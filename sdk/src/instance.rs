@@ -35,7 +35,7 @@ impl Instance {
     }
 
     /// The machine it belongs to, as its tags say; `uid` is empty if there is none on it. Needed in
-    /// lists, and by whoever adopts: another UID than that of the operation tells the core that the
+    /// lists, and for adoption: another UID than that of the operation tells the core that the
     /// instance is of a life before. Left out, both are filled in from the operation.
     pub fn machine(mut self, name: impl Into<String>, uid: impl Into<String>) -> Self {
         self.record.machine_name = name.into();
@@ -43,8 +43,8 @@ impl Instance {
         self
     }
 
-    /// The cluster id in its tags, whatever it is. Needed in lists and by whoever adopts: the core is
-    /// told of it only if it is one of
+    /// The cluster id in its tags, whatever it is. Needed in lists and for adoption: the core
+    /// sees it only if it is one of
     /// [`previous_cluster_ids`](crate::Context::previous_cluster_ids), and then has CreateMachine
     /// put the one of today in its place.
     pub fn cluster_id(mut self, id: impl Into<String>) -> Self {
@@ -93,7 +93,7 @@ impl Instance {
         &self.record.provider_id
     }
 
-    /// What is told of the instance of the target.
+    /// The record of the instance of the target.
     pub(crate) fn into_record_of(mut self, ctx: &Context) -> proto::MachineRecord {
         if self.record.machine_name.is_empty() {
             let target = ctx.target();
@@ -103,7 +103,7 @@ impl Instance {
         self.into_listed_record(ctx)
     }
 
-    /// What is told of one instance of many. The id of today is no news.
+    /// The record of one instance of many. The current cluster id is left out.
     pub(crate) fn into_listed_record(mut self, ctx: &Context) -> proto::MachineRecord {
         if !ctx.is_previous_cluster(&self.record.cluster_id) {
             self.record.cluster_id.clear();

@@ -197,7 +197,7 @@ impl Library {
     }
 
     /// Calls the core, waiting for a session if there is none. A call that was cut off is made once
-    /// more at once, since the first call on a connection that was told to go away never reaches
+    /// more without a wait, since the first call on a connection that was told to go away never reaches
     /// the core; and a call that failed because the session is over, in the next one. That one may
     /// be over as soon: cores are replaced one after another.
     async fn call<T, F>(&self, attempt: impl Fn(Session) -> F + Send + Sync) -> Result<T, Status>

@@ -35,8 +35,8 @@ pub struct DriverArgs {
     #[arg(long, env = "OSTLER_KEY_FILE", value_name = "FILE", requires = "cert_file")]
     pub key_file: Option<PathBuf>,
 
-    /// Dial http:// beyond loopback all the same, e.g. through an encrypting proxy: whoever is between reads token and
-    /// secrets
+    /// Dial http:// beyond loopback all the same, e.g. through an encrypting proxy: everything on the way can read token
+    /// and secrets
     #[arg(
         long,
         env = "OSTLER_ALLOW_PLAINTEXT",
@@ -55,8 +55,8 @@ pub struct DriverArgs {
     )]
     pub drain_timeout: Duration,
 
-    /// Name of this process, e.g. its pod; the host name, if left out. Processes that run at once need
-    /// different ones: a new one is taken for the successor of the one of its name
+    /// Name of this process, e.g. its pod; the host name, if left out. Processes that run at the same time
+    /// need different ones: a new one is taken for the successor of the one of its name
     #[arg(long, env = "OSTLER_INSTANCE_NAME", value_name = "NAME")]
     pub instance_name: Option<String>,
 
@@ -125,8 +125,8 @@ impl Options {
         self
     }
 
-    /// A name of this process. Those that run at once have different names: a new one is taken for the
-    /// successor of the one of its name. Without a name it is nobody's.
+    /// A name of this process. Those that run at the same time have different names: a new one is taken
+    /// for the successor of the one of its name. Without a name it is the successor of none.
     pub fn instance_name(mut self, name: impl Into<String>) -> Self {
         self.instance_name = name.into();
         self

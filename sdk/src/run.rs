@@ -10,6 +10,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::connect::{ConnectError, Connector};
 use crate::driver::{Driver, DriverInfo};
+use crate::error::chain;
 use crate::options::{DriverArgs, Options};
 use crate::session;
 
@@ -63,7 +64,7 @@ pub async fn run_adjusted<D: Driver>(
     match until_signalled(driver, &args, adjust).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = %session::chain(&error), "the driver cannot run");
+            tracing::error!(error = %chain(&error), "the driver cannot run");
             ExitCode::FAILURE
         }
     }
@@ -109,7 +110,7 @@ fn init_logs() {
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        // Else a log that nobody reads any more ends the driver: telling of it on stderr panics.
+        // Else the driver ends when stderr is closed: reporting that on stderr panics.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     // Fails if the program has set up logs of its own, which are then used.

@@ -232,7 +232,7 @@ const RULES: [Rule; 32] = [
         "no such container",
         (Code::NotFound, "NOT_FOUND"),
         "",
-        "nothing: somebody else removed it",
+        "nothing: it was removed by another client of the engine",
     ),
 ];
 

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 /// Label of everything that is made for a machine: name of its container.
 pub const INSTANCE: &str = "docker.ostler.dev/instance";
 /// Label of a container: what of its spec is fixed, JSON.
-pub const FIXED_SPEC: &str = "docker.ostler.dev/fixed-spec";
+pub(crate) const FIXED_SPEC: &str = "docker.ostler.dev/fixed-spec";
 
 /// Provider ids begin so.
 const SCHEME: &str = "docker:///";
@@ -35,7 +35,7 @@ pub fn provider_id(instance: &str) -> String {
 }
 
 /// The container that a provider id names; `None` if it is the id of something else.
-pub fn instance_of(provider_id: &str) -> Option<&str> {
+pub(crate) fn instance_of(provider_id: &str) -> Option<&str> {
     let name = provider_id.strip_prefix(SCHEME)?;
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     // Docker would take the beginning of an id, or a path, for something else.

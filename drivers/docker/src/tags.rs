@@ -65,7 +65,7 @@ impl TagFile {
     }
 
     /// The tags of a resource, to change them.
-    pub fn of_mut(&mut self, resource: Resource) -> &mut Map {
+    pub(crate) fn of_mut(&mut self, resource: Resource) -> &mut Map {
         match resource {
             Resource::Container => &mut self.container,
             Resource::Network => &mut self.network,

@@ -194,3 +194,12 @@ fn response_name(response: &Response) -> String {
     };
     format!("a result: {name}")
 }
+
+/// Two records are of one instance.
+pub(crate) fn same_instance(one: &MachineRecord, two: &MachineRecord) -> Outcome {
+    ensure(
+        one.provider_id == two.provider_id,
+        format_args!("the instance {}", one.provider_id),
+        format_args!("the instance {:?}", two.provider_id),
+    )
+}

@@ -9,12 +9,10 @@ use std::time::Duration;
 use ostler_proto::v1alpha1 as proto;
 use parking_lot::Mutex;
 use proto::operation::Request;
-use proto::{MachineRecord, ObjectRevision, Operation, RoleKind, Welcome};
+use proto::{MachineRecord, ObjectRevision, Operation};
 use uuid::Uuid;
 
 use crate::core::library::{ClassContent, SecretData};
-use crate::core::session::Session;
-use crate::driver::Driver;
 use crate::machine::{Machine, NAMESPACE};
 use crate::manifest::ClassManifest;
 use crate::options::Options;
@@ -24,7 +22,7 @@ use crate::stage::Stage;
 
 /// The first steps of a long check matter less than the last.
 const STEPS: usize = 400;
-/// Deletes at once: the driver's credit holds for cleaning up, too.
+/// Concurrent deletes: the driver's credit holds for cleaning up, too.
 const DELETES: u32 = 64;
 /// Tries to delete what a check made.
 const CLEAN_UP_TRIES: u32 = 5;
@@ -191,7 +189,7 @@ impl Bench {
         Ok(())
     }
 
-    /// A core that nobody has broken yet, with the same classes.
+    /// A core that no check has broken yet, with the same classes.
     pub(crate) async fn renew(&self) -> Outcome {
         self.stage.renew().await?;
         self.serve_all();
@@ -255,47 +253,10 @@ impl Bench {
     }
 
     /// Whether a listed instance is any of the suite's business. One that machine-controller-manager
-    /// made, and that has the tags of the class, belongs to whoever gave the class.
+    /// made, and that has the tags of the class, belongs to the user who gave the class.
     pub(crate) fn counts(&self, record: &MachineRecord) -> bool {
         let own = record.machine_name.starts_with(&self.options().name_prefix);
         own || !record.machine_uid.is_empty()
-    }
-
-    // The driver.
-
-    /// The driver in a session that serves.
-    pub(crate) async fn connect(&self) -> Outcome<Driver<'_>> {
-        let session = self.stage.session().await?;
-        Ok(Driver { bench: self, session })
-    }
-
-    /// The next stream of the driver, welcomed as a core in good health does.
-    pub(crate) async fn reconnected(&self) -> Outcome<Driver<'_>> {
-        self.welcomed(RoleKind::Active, |_| {}).await
-    }
-
-    /// The next stream of the driver, with a Welcome that the check changes first.
-    pub(crate) async fn welcomed(
-        &self,
-        role: RoleKind,
-        change: impl FnOnce(&mut Welcome),
-    ) -> Outcome<Driver<'_>> {
-        let session = self.stage.arrival().await?;
-        self.admit(session, role, change).await
-    }
-
-    /// Welcomes a stream.
-    pub(crate) async fn admit(
-        &self,
-        session: Arc<Session>,
-        role: RoleKind,
-        change: impl FnOnce(&mut Welcome),
-    ) -> Outcome<Driver<'_>> {
-        let mut welcome = self.stage.core().greeting(&session, role);
-        change(&mut welcome);
-        self.stage.admit(&session, welcome).await?;
-        self.step("the driver dialed in and was welcomed");
-        Ok(Driver { bench: self, session })
     }
 
     /// What looks into the cloud.

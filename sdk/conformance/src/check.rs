@@ -2,34 +2,11 @@
 
 use futures::future::BoxFuture;
 use ostler_proto::v1alpha1::{DriverCapability, Hello, OperationKind};
-use serde::Serialize;
 
 use crate::bench::Bench;
 use crate::options::{Options, Target};
 use crate::outcome::Outcome;
-
-/// How binding a rule is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum Tier {
-    /// Every driver keeps it.
-    Must,
-    /// Every driver that offers the capability keeps it.
-    Capability,
-    /// A driver that breaks it works, worse.
-    Should,
-}
-
-impl Tier {
-    /// The word for people.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Must => "MUST",
-            Self::Capability => "CAPABILITY",
-            Self::Should => "SHOULD",
-        }
-    }
-}
+pub(crate) use crate::outcome::Tier;
 
 /// What a check needs for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

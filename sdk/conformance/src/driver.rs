@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
 use proto::register_request::Frame;
-use proto::{MachineRecord, ObjectRevision, Operation};
+use proto::{MachineRecord, ObjectRevision, Operation, RoleKind, Welcome};
 use tokio::time::Instant;
 
 use crate::answer::{Answer, collect};
@@ -41,6 +41,43 @@ pub(crate) struct Asked<'a> {
     from: usize,
     pub(crate) sent: Instant,
     limit: Duration,
+}
+
+impl Bench {
+    /// The driver in a session that serves.
+    pub(crate) async fn connect(&self) -> Outcome<Driver<'_>> {
+        let session = self.stage.session().await?;
+        Ok(Driver { bench: self, session })
+    }
+
+    /// The next stream of the driver, welcomed as a core in good health does.
+    pub(crate) async fn reconnected(&self) -> Outcome<Driver<'_>> {
+        self.welcomed(RoleKind::Active, |_| {}).await
+    }
+
+    /// The next stream of the driver, with a Welcome that the check changes first.
+    pub(crate) async fn welcomed(
+        &self,
+        role: RoleKind,
+        change: impl FnOnce(&mut Welcome),
+    ) -> Outcome<Driver<'_>> {
+        let session = self.stage.arrival().await?;
+        self.admit(session, role, change).await
+    }
+
+    /// Welcomes a stream.
+    pub(crate) async fn admit(
+        &self,
+        session: Arc<Session>,
+        role: RoleKind,
+        change: impl FnOnce(&mut Welcome),
+    ) -> Outcome<Driver<'_>> {
+        let mut welcome = self.stage.core().greeting(&session, role);
+        change(&mut welcome);
+        self.stage.admit(&session, welcome).await?;
+        self.step("the driver dialed in and was welcomed");
+        Ok(Driver { bench: self, session })
+    }
 }
 
 impl<'a> Driver<'a> {

@@ -40,9 +40,9 @@ mod review;
 mod run;
 mod stage;
 
-pub use self::check::Tier;
 pub use self::manifest::{ClassManifest, ManifestError, SecretManifest};
 pub use self::options::{Factory, Invitation, Observer, Options, Target};
+pub use self::outcome::Tier;
 pub use self::registry::{Entry, catalogue, markdown};
 pub use self::report::{CheckResult, Counts, DriverName, Finding, Report, Verdict};
 pub use self::review::{ClassReview, review};

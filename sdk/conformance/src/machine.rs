@@ -41,7 +41,7 @@ impl Machine {
         Self { cluster_id, previous: vec![self.cluster_id.clone()], ..self.clone() }
     }
 
-    /// The same, of a cluster that is told of no id that it had before.
+    /// The same, of a cluster without previous ids.
     pub(crate) fn settled(&self) -> Self {
         Self { previous: Vec::new(), ..self.clone() }
     }

@@ -20,7 +20,7 @@ pub enum Target {
     /// A driver inside this process: called for every start, runs until
     /// [`Invitation::shutdown`] is cancelled and its drain is over. Dropped when it shall crash.
     InProcess(Factory),
-    /// A driver that somebody else starts, and that dials in here, with the token of this file.
+    /// A driver that the suite does not start, and that dials in here, with the token of this file.
     /// Checks that start and end the process are skipped.
     Listen {
         /// Where to listen.
@@ -77,7 +77,7 @@ pub struct Options {
     pub slow_class: Option<ClassManifest>,
     /// Credentials that the infrastructure refuses.
     pub bad_secret: Option<SecretManifest>,
-    /// So many instances are made at once to see long lists; above 500 to see pages.
+    /// So many instances are made together to see long lists; above 500 to see pages.
     pub many: usize,
     /// How often operations are repeated that may be repeated.
     pub idempotent_count: u32,
@@ -87,7 +87,7 @@ pub struct Options {
     pub skip: Option<Regex>,
     /// Skip everything that makes instances.
     pub no_create: bool,
-    /// So many checks at once.
+    /// So many checks run at the same time.
     pub parallel: usize,
     /// All limits of time are multiplied by this.
     pub timeout_scale: f64,

@@ -1,6 +1,31 @@
-//! How a check ends before its end.
+//! How a check ends before its end, and how much that matters.
 
 use std::fmt::Display;
+
+use serde::Serialize;
+
+/// How binding a rule is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Tier {
+    /// Every driver keeps it.
+    Must,
+    /// Every driver that offers the capability keeps it.
+    Capability,
+    /// A driver that breaks it works, worse.
+    Should,
+}
+
+impl Tier {
+    /// The word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Must => "MUST",
+            Self::Capability => "CAPABILITY",
+            Self::Should => "SHOULD",
+        }
+    }
+}
 
 /// What a check expected, and what came instead.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -25,7 +25,7 @@ const CHECK: Duration = Duration::from_mins(4);
 const CLEAN_UP: Duration = Duration::from_mins(4);
 const STEPS_SHOWN: usize = 8;
 const OUTPUT_SHOWN: usize = 8;
-/// The check that nobody asks for.
+/// The check that every run ends with.
 const LEFTOVERS: &str = "cleanup/nothing-left";
 
 /// Why there is no report.
@@ -247,7 +247,7 @@ impl Runner {
                 did: vec!["deleted every machine of the run, then listed".to_owned()],
                 expected: "empty lists".to_owned(),
                 came: left.join("\n"),
-                why: "what is left costs money, and nobody looks for it".to_owned(),
+                why: "what is left costs money, and no program looks for it".to_owned(),
                 manual: "operation.proto, DeleteMachineRequest and ListMachinesRequest".to_owned(),
                 output: self.shared.output.tail(OUTPUT_SHOWN),
             }))

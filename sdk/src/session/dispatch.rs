@@ -74,7 +74,7 @@ impl<D: Driver> Dispatcher<D> {
                     Err(_) => Err(DriverError::deadline_exceeded("the verb took too long")),
                 },
                 () = ctx.cancelled(), if reads => {
-                    Err(DriverError::canceled("nobody waits for the answer").not_applied())
+                    Err(DriverError::canceled("the core cancelled the read").not_applied())
                 }
             };
             let answer = answer.map_err(|error| error.map_texts(|text| ctx.scrub(text)));

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// Orders that are remembered after they were left. A new one begins when somebody deletes the
-/// record of leadership, so this is more than anybody will see.
+/// Orders that are remembered after they were left. A new one begins when the record of
+/// leadership is deleted, so this is more than any driver will see.
 const LEFT: usize = 16;
 
 /// What a core that lost its leadership says.

@@ -1,4 +1,4 @@
-//! What the driver holds: operations that run, and results that nobody has acknowledged.
+//! What the driver holds: operations that run, and results that the core has not acknowledged.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

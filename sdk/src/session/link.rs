@@ -19,6 +19,7 @@ use super::limits::MAX_FRAME_BYTES;
 use super::protocol::Dial;
 use crate::connect::{ConnectError, Connection, Connector};
 use crate::diagnosis;
+use crate::error::chain;
 use crate::library::Client;
 
 const DIAL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -30,7 +31,7 @@ const SOONEST: Duration = Duration::from_millis(100);
 const CHANNEL_FRAMES: usize = 16;
 /// Frames that wait for a core that reads slowly. One long list and all results fit.
 const QUEUE_FRAMES: usize = 2048;
-/// From here on progress is dropped: it is the only frame that nobody misses.
+/// From here on progress is dropped: it is the only frame that may be lost.
 const BUSY_FRAMES: usize = 256;
 /// So many heartbeats may be missing before the core counts as gone.
 const MISSED_HEARTBEATS: u32 = 4;
@@ -158,7 +159,7 @@ impl Link {
                 Some(Event::Dialed)
             }
             Step::Dialed(Err(error)) => {
-                tracing::warn!(error = %super::chain(&error), "cannot reach the core");
+                tracing::warn!(error = %chain(&error), "cannot reach the core");
                 self.close(Dial::Backoff);
                 None
             }
@@ -361,7 +362,7 @@ fn dial(connector: &Connector) -> BoxFuture<'static, Result<Connection, ConnectE
 /// shows as any code.
 fn after(status: &Status) -> Dial {
     // With a cause, it is not the core that speaks but the transport.
-    let cause = std::error::Error::source(status).map(super::chain);
+    let cause = std::error::Error::source(status).map(chain);
     if status.code() == Code::PermissionDenied && cause.is_none() {
         tracing::error!(message = %status.message(), "the core refuses this driver");
         return Dial::Refused;

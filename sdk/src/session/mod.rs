@@ -239,7 +239,7 @@ impl<D: Driver> Shell<D> {
         self.apply(effect);
     }
 
-    /// The time is over: ends the verbs and tells the core that nobody knows what they did.
+    /// The time is over: ends the verbs and tells the core that it is not known what they did.
     fn end_drain(&mut self) {
         if matches!(self.drain, Some(Drain::Parting { .. })) {
             return;
@@ -262,15 +262,4 @@ impl Drain {
             Self::Finishing { until } | Self::Parting { until } => until,
         }
     }
-}
-
-/// An error and all its sources, for a log line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -143,7 +143,7 @@ impl Protocol {
         let core_credit = if welcome.max_in_flight == 0 { u32::MAX } else { welcome.max_in_flight };
         let role = welcome.role();
         self.phase = Phase::Live { role, credit: core_credit.min(self.info.max_in_flight) };
-        // Whoever only looks is not whom to come back to.
+        // A core that only looks is not the one to come back to.
         if !welcome.fencing_order.is_empty() {
             self.last_session = Some(welcome.session_id.clone());
         }
@@ -214,7 +214,7 @@ impl Protocol {
         (self.ledger.running().count() >= most).then_some(Refusal::OverCredit)
     }
 
-    /// Two mutations of one target at once are never wanted, but the core may have given one up that
+    /// Two concurrent mutations of one target are never wanted, but the core may have given one up that
     /// began in the same moment, and does not know that it runs on: instances would be made twice.
     fn conflict(&self, operation: &proto::Operation) -> Option<Refusal> {
         let target = operation.target.as_ref().filter(|_| is_mutation(operation))?;

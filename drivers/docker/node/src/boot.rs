@@ -116,7 +116,7 @@ async fn own(store: &Store, identity: Identity) -> Result<Joined, NotJoined> {
 async fn bootstrap(options: &Options, store: &Store) -> Result<Bootstrap, NotJoined> {
     let left = &options.bootstrap_kubeconfig;
     let bytes = match user_data(options) {
-        // Somebody else executed the script.
+        // The script was executed by another program.
         Err(NotJoined::NoUserData(_)) if left.exists() => {
             return Ok(Bootstrap::read(&read(left)?)?);
         }

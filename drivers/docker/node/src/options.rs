@@ -63,7 +63,7 @@ pub struct Options {
 
 impl Options {
     /// The grace of pods at SIGTERM.
-    pub fn shutdown_grace(&self) -> Duration {
+    pub(crate) fn shutdown_grace(&self) -> Duration {
         Duration::from_secs(self.shutdown_grace)
     }
 }

@@ -43,7 +43,7 @@ pub(crate) enum BadUserData {
         "the user data begin with `#cloud-config`, which is not understood here: give a kubeconfig or a script (#!)"
     )]
     CloudConfig,
-    #[error("the user data still name {0}: whoever applied them was to put a value in its place")]
+    #[error("the user data still name {0}: replace it by a value before they are applied")]
     Placeholder(String),
     #[error("the user data are neither a script (#!) nor a kubeconfig in YAML")]
     NotKubeconfig,

@@ -11,7 +11,7 @@ use crate::engine::{EngineError, Part};
 use crate::errors::{Left, driver_error};
 use crate::identity::{CLUSTER, INSTANCE, Identity, MACHINE, UID, instance_name, instance_of};
 
-/// How often it is asked whether a container is gone that somebody else removes.
+/// How often it is asked whether a container is gone that another client of the engine removes.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 impl DockerDriver {

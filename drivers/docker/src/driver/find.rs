@@ -10,7 +10,7 @@ use crate::identity::{CLUSTER, Identity, MACHINE, UID, instance_of, provider_id}
 use crate::spec::{CLAIM_FILE, TAGS_FILE};
 use crate::tags::TagFile;
 
-/// Files read at once.
+/// Files that are read concurrently.
 const READS: usize = 16;
 
 /// A container and what is said of it.

@@ -67,7 +67,7 @@ impl DockerDriver {
     }
 }
 
-/// The spec is good, and whoever started the driver does not let classes have this.
+/// The spec is good, and the operator of the driver does not allow it.
 fn not_allowed(refusals: &[Refusal]) -> DriverError {
     let texts = refusals.iter().map(|Refusal { violation, .. }| {
         format!("providerSpec.{}: {}", violation.path, violation.description)

@@ -9,7 +9,7 @@ use ostler_driver_sdk::{
 use super::{DockerDriver, PROVIDER};
 use crate::spec::ProviderSpec;
 
-/// An engine takes many calls and has one disk: more at once are not faster.
+/// An engine takes many calls and has one disk: more concurrent calls are not faster.
 const MAX_IN_FLIGHT: u32 = 32;
 
 impl Driver for DockerDriver {

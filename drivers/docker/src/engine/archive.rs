@@ -49,7 +49,7 @@ impl Engine {
     }
 
     /// Whether there is a file. Much less work for an engine than to read it.
-    pub async fn has_file(&self, container: &str, path: &str) -> Result<bool, EngineError> {
+    pub(crate) async fn has_file(&self, container: &str, path: &str) -> Result<bool, EngineError> {
         let docker = self.docker().await?;
         let options = ContainerArchiveInfoOptions { path: path.to_owned() };
         let found = docker.get_container_archive_info(container, Some(options)).await;
@@ -61,7 +61,7 @@ impl Engine {
     }
 
     /// The content of a file; `None` if there is none.
-    pub async fn read_file(
+    pub(crate) async fn read_file(
         &self,
         container: &str,
         path: &str,

@@ -140,7 +140,7 @@ impl Engine {
     }
 
     /// Makes a container. 409: the name is taken.
-    pub async fn make_container(&self, new: NewContainer) -> Result<(), EngineError> {
+    pub(crate) async fn make_container(&self, new: NewContainer) -> Result<(), EngineError> {
         let docker = self.docker().await?;
         let options = CreateContainerOptions {
             name: Some(new.name.clone()),

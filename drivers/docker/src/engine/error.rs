@@ -21,7 +21,7 @@ pub enum Call {
     Hello,
     /// To list or inspect something, or to read a file.
     Look,
-    /// To pull an image. What is pulled belongs to nobody.
+    /// To pull an image. What is pulled belongs to no machine.
     Pull,
     /// To make a network.
     MakeNetwork,
@@ -70,7 +70,7 @@ impl Call {
 /// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// Nobody listens at the socket; nothing was sent.
+    /// No engine listens at the socket; nothing was sent.
     Away(String),
     /// The socket is not ours to open; nothing was sent.
     Forbidden(String),

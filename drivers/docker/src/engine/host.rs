@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// A unix socket of a Docker Engine. Engines behind TCP are not offered: whoever reaches such a port
+/// A unix socket of a Docker Engine. Engines behind TCP are not offered: a client that reaches such a port
 /// is root of the host, and a socket has an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DockerHost(PathBuf);

@@ -12,7 +12,7 @@ const SILENCE: Duration = Duration::from_mins(1);
 
 impl Engine {
     /// Whether the engine has the image.
-    pub async fn has_image(&self, image: &str) -> Result<bool, EngineError> {
+    pub(crate) async fn has_image(&self, image: &str) -> Result<bool, EngineError> {
         let docker = self.docker().await?;
         match self.checked(Call::Look, docker.inspect_image(image).await) {
             Ok(_) => Ok(true),

@@ -13,7 +13,7 @@ const READS: [&str; 4] = ["archive-path", "export", "top", "health_status"];
 impl Engine {
     /// The time of the last change that the engine remembers, in nanoseconds: it grows with every
     /// change, and only then.
-    pub async fn last_change(&self) -> Result<i64, EngineError> {
+    pub(crate) async fn last_change(&self) -> Result<i64, EngineError> {
         let docker = self.docker().await?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let options = EventsOptions {

@@ -62,7 +62,7 @@ impl Engine {
     }
 
     /// Makes a network. Docker makes a second one of the same name without a word: look before.
-    pub async fn make_network(&self, new: NewNetwork) -> Result<(), EngineError> {
+    pub(crate) async fn make_network(&self, new: NewNetwork) -> Result<(), EngineError> {
         let docker = self.docker().await?;
         let request = NetworkCreateRequest {
             name: new.name,
@@ -83,7 +83,7 @@ impl Engine {
     }
 
     /// Removes a network; one that is not there is gone.
-    pub async fn remove_network(&self, id: &str) -> Result<(), EngineError> {
+    pub(crate) async fn remove_network(&self, id: &str) -> Result<(), EngineError> {
         let docker = self.docker().await?;
         match self.checked(Call::Remove, docker.remove_network(id).await) {
             Err(error) if error.is_refusal(404) => Ok(()),

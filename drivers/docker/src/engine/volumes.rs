@@ -31,8 +31,8 @@ impl Engine {
     }
 
     /// Makes a volume, or finds the one of this name. One without any label is what an engine left that was killed
-    /// before it wrote the labels down: nobody would ever find it, so it is made anew.
-    pub async fn make_volume(&self, new: NewVolume) -> Result<(), EngineError> {
+    /// before it wrote the labels down: no list would ever show it, so it is made anew.
+    pub(crate) async fn make_volume(&self, new: NewVolume) -> Result<(), EngineError> {
         let docker = self.docker().await?;
         let (name, labelled) = (new.name.clone(), !new.labels.is_empty());
         let request = VolumeCreateRequest {
@@ -51,7 +51,7 @@ impl Engine {
     }
 
     /// Removes a volume; one that is not there is gone.
-    pub async fn remove_volume(&self, name: &str) -> Result<(), EngineError> {
+    pub(crate) async fn remove_volume(&self, name: &str) -> Result<(), EngineError> {
         let docker = self.docker().await?;
         let removed = docker.remove_volume(name, None::<RemoveVolumeOptions>).await;
         match self.checked(Call::Remove, removed) {

@@ -120,7 +120,7 @@ impl From<Memory> for String {
     }
 }
 
-/// How many processes and threads a container may have at once.
+/// How many processes and threads a container may have at the same time.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -169,7 +169,7 @@ pub enum RestartPolicy {
     /// Whenever its process ends, and when the engine starts.
     #[default]
     Always,
-    /// As `Always`, but not after somebody stopped it. An engine that was killed counts as somebody.
+    /// As `Always`, but not after it was stopped, by a user or by an engine that was killed.
     UnlessStopped,
 }
 

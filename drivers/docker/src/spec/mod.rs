@@ -20,11 +20,11 @@ pub use user_data::{Delivery, UserData};
 /// Where the mutable tags of a machine are, inside its container.
 pub const TAGS_FILE: &str = "/etc/ostler/tags.json";
 /// What an adopted machine is, inside its container.
-pub const CLAIM_FILE: &str = "/etc/ostler/claim.json";
+pub(crate) const CLAIM_FILE: &str = "/etc/ostler/claim.json";
 /// Tags that begin so are the driver's own: they carry the identity of the instance.
-pub const RESERVED_TAG_PREFIXES: [&str; 2] = ["ostler.dev/", "docker.ostler.dev/"];
+pub(crate) const RESERVED_TAG_PREFIXES: [&str; 2] = ["ostler.dev/", "docker.ostler.dev/"];
 /// Variables that the driver sets in every container: name of the Node, and provider id.
-pub const OWN_VARIABLES: [&str; 2] = ["OSTLER_NODE_NAME", "OSTLER_PROVIDER_ID"];
+pub(crate) const OWN_VARIABLES: [&str; 2] = ["OSTLER_NODE_NAME", "OSTLER_PROVIDER_ID"];
 
 /// `MachineClass.providerSpec` of provider `docker.ostler.dev`.
 ///
@@ -63,7 +63,7 @@ pub struct ProviderSpec {
     #[ostler(hot)]
     #[serde(default)]
     pub memory: Option<Memory>,
-    /// Processes and threads that the container may have at once, 16 to 32768; left out, 4096. Changes on a running machine.
+    /// Processes and threads that the container may have at the same time, 16 to 32768; left out, 4096. Changes on a running machine.
     #[ostler(hot)]
     #[serde(default)]
     pub pids: Processes,
@@ -152,7 +152,7 @@ impl Tags {
 
 impl ProviderSpec {
     /// Whether a new machine needs InitializeMachine.
-    pub fn needs_initialization(&self) -> bool {
+    pub(crate) fn needs_initialization(&self) -> bool {
         let executed = self.user_data.delivery == Delivery::Executed;
         executed || self.networks.len() > 1 || !self.initialize.is_empty()
     }

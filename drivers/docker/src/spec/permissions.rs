@@ -1,4 +1,4 @@
-//! What of the host a class may have. Nothing of it unless whoever starts the driver says so.
+//! What of the host a class may have. Nothing of it unless the operator of the driver allows it by a flag.
 
 use ostler_driver_sdk::Violation;
 
@@ -26,7 +26,7 @@ pub struct Permissions {
     )]
     pub host_network: bool,
 
-    /// Let classes mount volumes that are not made for their machine; any volume of the engine, whoever's it is
+    /// Let classes mount volumes that are not made for their machine; any volume of the engine, also those of others
     #[arg(
         long = "allow-shared-volumes",
         env = "OSTLER_DOCKER_ALLOW_SHARED_VOLUMES",

@@ -7,7 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 
 /// The taint of a node that is not ready to be used: what it gets if its user data names no taints.
-pub const NOT_READY_TAINT: &str = "node.machine.sapcloud.io/instance-not-ready";
+const NOT_READY_TAINT: &str = "node.machine.sapcloud.io/instance-not-ready";
 
 /// Longer than any taint or label of Kubernetes: 253 + 1 + 63 for a key, 63 for a value.
 const LONGEST_FLAG_ITEM: usize = 512;

@@ -79,7 +79,7 @@ pub struct TagSet {
 impl TagSet {
     /// This set, brought to what a provider spec says.
     #[must_use]
-    pub fn brought_to(&self, desired: &BTreeMap<String, String>) -> Self {
+    pub(crate) fn brought_to(&self, desired: &BTreeMap<String, String>) -> Self {
         let kept = self.tags.iter().filter(|(key, _)| !self.managed.contains(*key));
         let tags = kept.chain(desired).map(|(key, value)| (key.clone(), value.clone())).collect();
         Self { tags, managed: desired.keys().cloned().collect() }
@@ -107,7 +107,7 @@ impl Instance {
     }
 
     /// Whether neither a cluster nor a machine of ours is in its tags.
-    pub fn is_unclaimed(&self) -> bool {
+    pub(crate) fn is_unclaimed(&self) -> bool {
         self.identity.cluster_id.is_empty() && self.identity.machine_uid.is_empty()
     }
 
@@ -145,7 +145,7 @@ impl Instance {
     }
 
     /// Where `spec` asks for something that this instance can never become.
-    pub fn fixed_paths_differing(&self, spec: &ProviderSpec) -> Vec<String> {
+    pub(crate) fn fixed_paths_differing(&self, spec: &ProviderSpec) -> Vec<String> {
         let own = ProviderSpec {
             region: self.region.clone(),
             image: self.image.clone(),

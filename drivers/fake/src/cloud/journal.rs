@@ -126,7 +126,7 @@ impl Journal {
         let text = lines(records.iter()).map_err(|e| self.failed("write to it", e))?;
         let length = self.file.metadata().map_err(|e| self.failed("look at it", e))?.len();
         if length > self.replayed.bytes {
-            // Somebody died while writing: what is left over is no line.
+            // A process was killed while it wrote: what is left over is no line.
             self.file.set_len(self.replayed.bytes).map_err(|e| self.failed("mend it", e))?;
         }
         self.file.write_all(&text).map_err(|e| self.failed("write to it", e))?;
@@ -136,7 +136,7 @@ impl Journal {
     }
 
     /// Rewrites the file if it has grown far beyond its state. Call between `begin` and `end` only.
-    pub fn rewrite_if_grown(&mut self, state: &State) -> Result<(), JournalError> {
+    pub(crate) fn rewrite_if_grown(&mut self, state: &State) -> Result<(), JournalError> {
         if self.replayed.bytes > SMALLEST_REWRITE.max(self.rewritten.saturating_mul(4)) {
             self.rewrite(state)?;
         }

@@ -1,4 +1,4 @@
-//! Somebody who is told of every change of a cloud, in the moment it is made.
+//! A callback for every change of a cloud, in the moment it is made.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use super::state::{Record, State};
 
 type Hear = dyn Fn(&Record, &State) + Send + Sync;
 
-/// Told of every change: the record, and the state as it is before the record is taken in. Must not
-/// ask the cloud itself, which is held meanwhile.
+/// Called for every change with the record, and with the state before it. The callback must not use the cloud itself, which
+/// is locked meanwhile.
 #[derive(Clone)]
 pub struct Listener(Arc<Hear>);
 

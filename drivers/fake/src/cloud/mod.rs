@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use adoption::McmTags;
-pub use bootstrap::{Bootstrap, BootstrapToken, NOT_READY_TAINT, StartupTaint, UserData};
+pub use bootstrap::{Bootstrap, BootstrapToken, StartupTaint, UserData};
 pub use clock::Clock;
 pub use instance::{Instance, Power, TagSet};
 pub use journal::{Journal, JournalError};
@@ -149,7 +149,7 @@ impl Cloud {
         outcome
     }
 
-    /// Returns when every change so far is on the disk. Callers that wait at once share one sync.
+    /// Returns when every change so far is on the disk. Callers that wait at the same time share one sync.
     pub async fn durable(&self) -> Result<(), JournalError> {
         let wanted = self.inner.shared.lock().appends;
         let mut synced = self.inner.synced.lock().await;

@@ -121,7 +121,7 @@ pub enum Refusal {
         /// How many there are.
         count: usize,
     },
-    /// There is an instance, and it belongs to another machine or cluster, or to nobody.
+    /// There is an instance, and it belongs to another machine or cluster, or to none.
     #[error("instance {} has other tags than this machine's", .0.provider_id)]
     Foreign(NotOurs),
     /// The machine has an instance that its class cannot be applied to.
@@ -221,7 +221,7 @@ impl Cloud {
         })
     }
 
-    /// Sets a tag as somebody else would, whom no update may disturb.
+    /// Sets a tag as a program of the user would; no update may remove it.
     pub fn tag_as_stranger(
         &self,
         provider_id: &str,

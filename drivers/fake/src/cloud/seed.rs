@@ -1,4 +1,4 @@
-//! Instances that nobody asked for: so many that lists get long.
+//! Instances that belong to no Machine: so many that lists get long.
 
 use jiff::Timestamp;
 

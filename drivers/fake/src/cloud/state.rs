@@ -15,7 +15,7 @@ use crate::spec::{KubeletSpec, Resource};
 const MOST_COUNTERS: usize = 100_000;
 /// Leftovers that are kept; one is enough to be found out.
 const MOST_LEFTOVERS: usize = 1000;
-/// Changes that are remembered one by one. Whoever lags further behind looks at everything.
+/// Changes that are remembered one by one. A reader that lags further behind looks at everything.
 const MOST_CHANGES: usize = 4096;
 
 /// One change of the state: a line of the journal.
@@ -241,7 +241,7 @@ impl State {
     }
 
     /// Number of changes that anybody ever made to the cloud.
-    pub fn total_changes(&self) -> u64 {
+    pub(crate) fn total_changes(&self) -> u64 {
         self.total
     }
 
@@ -256,7 +256,7 @@ impl State {
     }
 
     /// Which instances changed since `revision`.
-    pub fn changes_since(&self, revision: u64) -> Changes {
+    pub(crate) fn changes_since(&self, revision: u64) -> Changes {
         let missed = usize::try_from(self.revision.saturating_sub(revision)).unwrap_or(usize::MAX);
         if missed > self.changes.len() {
             return Changes::All;

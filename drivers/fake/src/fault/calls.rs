@@ -32,7 +32,7 @@ impl Calls {
     }
 
     /// Whether all calls are, so that nothing needs to be counted.
-    pub fn is_every(self) -> bool {
+    pub(crate) fn is_every(self) -> bool {
         self == Self::default()
     }
 }

@@ -149,7 +149,7 @@ impl Fault {
 }
 
 /// What `rules` do to this call. `count` adds one to a counter and returns it.
-pub fn inject(
+pub(crate) fn inject(
     rules: &[Fault],
     (verb, source): (Verb, &str),
     subject: Subject<'_>,

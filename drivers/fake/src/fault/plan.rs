@@ -103,7 +103,7 @@ pub enum Contradiction {
          applyPartially, returnProviderId"
     )]
     Nothing,
-    /// Two things go wrong at once.
+    /// Two things go wrong in one call.
     #[error(
         "does two things at once: keep one of code, lostReply, crashBeforeEffect, \
          crashAfterEffect, applyPartially, returnProviderId"

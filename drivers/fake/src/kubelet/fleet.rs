@@ -21,7 +21,7 @@ use crate::cloud::{Changes, Cloud, Instance, JournalError};
 use crate::fault::{Control, ControlFile};
 
 /// How soon a change of the control file, or of the cloud by another process, is seen. Changes by
-/// this process are seen at once.
+/// this process are seen immediately.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Enough to keep an API server busy, and few enough not to overload it.
@@ -54,8 +54,8 @@ impl Kubelets {
         self
     }
 
-    /// How often each renews its Lease, which lasts for 40 s; every 10 s, as a real one does, if nobody
-    /// says otherwise.
+    /// How often each renews its Lease, which lasts for 40 s; by default every 10 s, as a real
+    /// one does.
     #[must_use]
     pub fn renew_every(mut self, renewal: Duration) -> Self {
         self.renewal = renewal;

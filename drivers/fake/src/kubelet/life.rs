@@ -246,8 +246,8 @@ impl Kubelet {
         Ok(changes_at.map(|at| Instant::now() + until(now, at)))
     }
 
-    /// Spread over half the interval, so that a thousand kubelets that start at once do not renew
-    /// at once.
+    /// Spread over half the interval, so that a thousand kubelets that start together do not renew
+    /// together.
     fn first_renewal(&self) -> Duration {
         let [.., last] = internal_ip(self.provider_id()).octets();
         let half = self.around.renewal / 2;

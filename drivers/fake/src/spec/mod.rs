@@ -144,7 +144,7 @@ pub struct Latency {
     pub initialize: GoDuration,
     /// Until UpdateMachine answers.
     pub update: GoDuration,
-    /// Until DeleteMachine answers; the instance stops at once and exists for so long.
+    /// Until DeleteMachine answers; the instance stops immediately and exists for so long.
     pub delete: GoDuration,
     /// From creation until the instance shows in lists, as in clouds that are eventually consistent.
     pub list: GoDuration,

@@ -1,6 +1,6 @@
 //! Instances that were there before their machine, and the tags by which they are known.
 
-use super::status::same_instance;
+use crate::answer::same_instance;
 use crate::bench::Bench;
 use crate::outcome::{Outcome, ensure, skipped};
 

@@ -3,7 +3,7 @@
 use ostler_proto::v1alpha1 as proto;
 use proto::{DriverCapability, MachineErrorCode, Operation};
 
-use super::status::same_instance;
+use crate::answer::same_instance;
 use crate::bench::Bench;
 use crate::check::{Check, Gate, Needs, Tier};
 use crate::driver::{ACCEPT, Driver, speaks_of};
@@ -30,7 +30,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: Needs::Session,
         gates: &[Gate::Creates],
         sentence: "returns the instance that is there when the same intent comes again with a new operation id",
-        why: "that is every retry after a crash; a second instance costs money and nobody knows it",
+        why: "that is every retry after a crash; a second instance costs money, and no Machine refers to it",
         manual: IDENTITY,
         run: |bench| Box::pin(same_key_new_id(bench)),
     },
@@ -49,7 +49,7 @@ pub(super) const CHECKS: &[Check] = &[
         tier: Tier::Must,
         needs: Needs::Session,
         gates: &[Gate::Creates],
-        sentence: "makes one instance when two creates of one machine arrive at once; the second gets the same result or ABORTED",
+        sentence: "makes one instance when two creates of one machine arrive together; the second gets the same result or ABORTED",
         why: "a core that restarted may ask while the operation of its predecessor still runs",
         manual: IDENTITY,
         run: |bench| Box::pin(parallel_same_target(bench)),
@@ -70,7 +70,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: Needs::Session,
         gates: &[Gate::Creates, Gate::BadClass],
         sentence: "refuses a provider spec that is wrong with INVALID_ARGUMENT, NOT_APPLIED and the path of what is wrong",
-        why: "the core shows the path to whoever wrote the class, and waits for a change instead of trying for ever",
+        why: "the core shows the path to the author of the class, and waits for a change instead of trying for ever",
         manual: MANUAL,
         run: |bench| Box::pin(bad_class(bench)),
     },
@@ -110,7 +110,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: Needs::Session,
         gates: &[Gate::Creates, Gate::Probe],
         sentence: "puts every tag of the request on the instance that it makes",
-        why: "people and programs find by them what an instance is for, and nobody adds them later",
+        why: "people and programs find by them what an instance is for, and they are not added later",
         manual: MANUAL,
         run: |bench| Box::pin(super::adopt::request_tags(bench)),
     },
@@ -170,7 +170,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: Needs::Process,
         gates: &[Gate::Creates],
         sentence: "tags an instance in the call that makes it: however early the driver dies, no instance is without identity",
-        why: "an instance without tags is found by nobody: it is made again, and the first one is paid for until somebody wonders",
+        why: "an instance without tags cannot be found: it is made again, and the first one is paid for until a person wonders",
         manual: IDENTITY,
         run: |bench| Box::pin(super::interrupted::tags_atomic(bench)),
     },

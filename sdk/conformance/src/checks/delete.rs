@@ -2,7 +2,7 @@
 
 use ostler_proto::v1alpha1::{DeletionOutcome, DriverCapability, MachineErrorCode};
 
-use super::status::same_instance;
+use crate::answer::same_instance;
 use crate::bench::Bench;
 use crate::check::{Check, Gate, Needs, Tier};
 use crate::machine::again;
@@ -17,7 +17,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: Needs::Session,
         gates: &[Gate::Creates],
         sentence: "answers with a result once the instance is gone: no status and no list knows it any more",
-        why: "the core forgets the machine then; what is still there costs money and holds names, and nobody looks for it",
+        why: "the core forgets the machine then; what is still there costs money and holds names, and no program looks for it",
         manual: MANUAL,
         run: |bench| Box::pin(basic(bench)),
     },
@@ -37,7 +37,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: Needs::Session,
         gates: &[],
         sentence: "answers the deletion of a machine that never had an instance with a result",
-        why: "that is how a create ends of which nobody knows whether it made anything",
+        why: "that is how a create ends of which it is not known whether it made anything",
         manual: MANUAL,
         run: |bench| Box::pin(unknown(bench)),
     },
@@ -77,7 +77,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: Needs::Session,
         gates: &[Gate::Creates],
         sentence: "says NOT_OURS, and which instance, where the provider id names one of another machine",
-        why: "taken for gone, the instance is left running with nobody who knows of it",
+        why: "taken for gone, the instance is left running, and no Machine refers to it",
         manual: "driver.proto, \"Not ours\"; operation.proto, DeleteMachineRequest",
         run: |bench| Box::pin(super::not_ours::delete(bench)),
     },
@@ -107,7 +107,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: Needs::Session,
         gates: &[Gate::Creates],
         sentence: "touches no instance of another cluster or machine, even when its provider id is given",
-        why: "one wrong id would delete a machine of somebody else, with all that runs on it",
+        why: "one wrong id would delete a machine of another owner, with all that runs on it",
         manual: "driver.proto, \"Identity\"; operation.proto, DeleteMachineRequest",
         run: |bench| Box::pin(foreign_cluster(bench)),
     },

@@ -14,7 +14,7 @@ pub(super) async fn duplicate_frames(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     let machine = bench.slow_machine();
     let asked = driver.start(machine.create())?;
-    bench.step("sent the same operation twice more at once");
+    bench.step("sent the same operation twice more without a wait");
     for delivery in [2, 3] {
         let operation = proto::Operation { delivery, ..asked.operation.clone() };
         bench.stage.core().dispatch(&driver.session, &operation)?;
@@ -24,9 +24,9 @@ pub(super) async fn duplicate_frames(bench: &Bench) -> Outcome {
         driver.session.send(frame.clone())?;
         driver.session.send(frame)?;
     }
-    bench.step("sent heartbeats, acknowledgements, cancels, roles and invalidations twice, some about operations that nobody knows");
+    bench.step("sent heartbeats, acknowledgements, cancels, roles and invalidations twice, some about unknown operations");
     let listed = driver.has_one(&machine).await?;
-    super::status::same_instance(&made, &listed)?;
+    crate::answer::same_instance(&made, &listed)?;
     driver.delete(&machine).await?;
     driver.has_none(&machine).await?;
     ensure(driver.session.is_live(), "a session that goes on", "it ended")

@@ -2,7 +2,7 @@
 
 use ostler_proto::v1alpha1::{MachineErrorCode, MachineRecord, OperationKind};
 
-use super::status::same_instance;
+use crate::answer::same_instance;
 use crate::bench::Bench;
 use crate::check::{Check, Gate, Needs, Tier};
 use crate::driver::Driver;

@@ -14,7 +14,7 @@ use crate::outcome::{Outcome, ensure, skipped};
 const MANUAL: &str = "operation.proto, ListMachinesRequest";
 /// A list of more goes in pages.
 const PAGE: usize = 500;
-/// Creates at once.
+/// Concurrent creates.
 const LANES: u32 = 64;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -24,7 +24,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: Needs::Session,
         gates: &[Gate::Creates],
         sentence: "lists exactly the instances of the cluster, each with name and UID, and nothing once they are deleted",
-        why: "the core finds by the list what nobody wants any more: one that is missing is never deleted, one too many is",
+        why: "the core finds by the list what is not wanted any more: one that is missing is never deleted, one too many is",
         manual: MANUAL,
         run: |bench| Box::pin(exact(bench)),
     },

@@ -2,7 +2,7 @@
 
 use ostler_proto::v1alpha1::{DeletionOutcome, MachineRecord, Operation};
 
-use super::status::same_instance;
+use crate::answer::same_instance;
 use crate::bench::Bench;
 use crate::driver::Driver;
 use crate::machine::Machine;

@@ -3,7 +3,7 @@
 use ostler_proto::v1alpha1::{DeletionOutcome, MachineErrorCode, MachineRecord};
 
 use super::not_ours::of_cluster;
-use super::status::same_instance;
+use crate::answer::same_instance;
 use crate::bench::Bench;
 use crate::driver::Driver;
 use crate::machine::{Machine, again};

@@ -12,7 +12,7 @@ use proto::{
 };
 
 use super::duplicates::duplicate_frames;
-use crate::answer::collect;
+use crate::answer::{collect, same_instance};
 use crate::bench::Bench;
 use crate::check::{Check, Gate, Needs, Tier};
 use crate::core::session::Session;
@@ -54,7 +54,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: Needs::Process,
         gates: &[Gate::Creates],
         sentence: "finds after a crash what it made before, and makes no second instance",
-        why: "this is how instances leak: the first one runs, is paid for, and belongs to nobody",
+        why: "this is how instances leak: the first one runs, is paid for, and belongs to no Machine",
         manual: "driver.proto, \"Identity\" and \"Idempotency\"",
         run: |bench| Box::pin(crash_mid_create(bench)),
     },
@@ -64,7 +64,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: Needs::Link,
         gates: &[Gate::Creates],
         sentence: "dials again within a minute when the link is dead but open, and does nothing twice",
-        why: "a switch that swallows packets shows nothing: without keepalive the driver waits for ever, and serves nobody",
+        why: "a switch that swallows packets shows nothing: without keepalive the driver waits for ever, and serves no core",
         manual: "driver.proto, \"In short\" 1; session.proto, Welcome.heartbeat_interval",
         run: |bench| Box::pin(half_open(bench)),
     },
@@ -181,7 +181,7 @@ async fn cut_mid_create(bench: &Bench) -> Outcome {
         driver.ask(again(&asked.operation)).await?.machine()?
     };
     let listed = driver.has_one(&machine).await?;
-    super::status::same_instance(&made, &listed)
+    same_instance(&made, &listed)
 }
 
 /// Waits until the process has a result to hold.
@@ -277,7 +277,7 @@ async fn crash_mid_create(bench: &Bench) -> Outcome {
     for ((machine, _, before), asked) in crashed.iter().zip(asked) {
         let made = asked.answer().await?.machine()?;
         if let Some(before) = before {
-            super::status::same_instance(before, &made)?;
+            same_instance(before, &made)?;
         }
         driver.has_one(machine).await?;
     }
@@ -385,7 +385,7 @@ async fn result_resent(bench: &Bench) -> Outcome {
     let driver = bench.admit(session, RoleKind::Active, |_| {}).await?;
     let made = resent(&driver, &asked).await?.machine()?;
     let listed = driver.has_one(&machine).await?;
-    super::status::same_instance(&made, &listed)?;
+    same_instance(&made, &listed)?;
     bench.step("sends the cancel of an operation that is over");
     driver.session.send(Frame::Cancel(proto::OperationCancel {
         operation_id: asked.operation.operation_id.clone(),

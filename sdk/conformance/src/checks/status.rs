@@ -1,8 +1,9 @@
 //! GetMachineStatus.
 
 use ostler_proto::v1alpha1 as proto;
-use proto::{DriverCapability, MachineErrorCode, MachineRecord};
+use proto::{DriverCapability, MachineErrorCode};
 
+use crate::answer::same_instance;
 use crate::bench::Bench;
 use crate::check::{Check, Gate, Needs, Tier};
 use crate::outcome::{Outcome, Trouble, ensure};
@@ -204,13 +205,4 @@ async fn wrong_provider_id(bench: &Bench) -> Outcome {
     same_instance(&made_one, &found)?;
     let found = driver.ask(one.status("conformance:///no-such-instance")).await?.machine()?;
     same_instance(&made_one, &found)
-}
-
-/// Two records are of one instance.
-pub(super) fn same_instance(one: &MachineRecord, two: &MachineRecord) -> Outcome {
-    ensure(
-        one.provider_id == two.provider_id,
-        format_args!("the instance {}", one.provider_id),
-        format_args!("the instance {:?}", two.provider_id),
-    )
 }

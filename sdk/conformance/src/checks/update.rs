@@ -7,7 +7,7 @@ use proto::operation_result::Response;
 use proto::{MachineErrorCode, MachineRecord, ObjectRevision, Operation, OperationKind};
 use serde_json::Value;
 
-use super::status::same_instance;
+use crate::answer::same_instance;
 use crate::bench::Bench;
 use crate::check::{Check, Gate, Needs, Tier};
 use crate::core::library::ClassContent;
@@ -97,7 +97,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: Needs::Session,
         gates: &[KIND, Gate::Creates, Gate::AltClass],
         sentence: "refuses a change that cannot reach a running instance with NOT_HOT_UPDATABLE and its paths, and applies no part of it",
-        why: "half a change is a state that nobody asked for, and the core would count the machine as unchanged",
+        why: "half a change is a state that was not asked for, and the core would count the machine as unchanged",
         manual: MANUAL,
         run: |bench| Box::pin(refused_whole(bench)),
     },

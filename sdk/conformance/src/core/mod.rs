@@ -234,7 +234,7 @@ impl State {
         let facts = self.facts.lock();
         let current = facts.current.as_ref().filter(|session| session.id == session_id);
         if current.is_none_or(|session| !session.is_live()) {
-            // It may have ended while the call was under way, so nobody is blamed.
+            // It may have ended while the call was under way, so the driver is not blamed.
             return Err(denied());
         }
         let class = facts.in_flight.get(operation_id).cloned();
@@ -270,7 +270,7 @@ impl State {
         if let Some(Received::Completed(completed)) = &inbound.frame.frame {
             self.facts.lock().in_flight.remove(&completed.operation_id);
             if session.acknowledges() {
-                // A stream that is over shows to whoever waits on it.
+                // The receiver sees that the stream is over.
                 drop(session.acknowledge_result(&completed.operation_id));
             }
         }

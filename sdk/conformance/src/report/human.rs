@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{CheckResult, Finding, Report, Verdict};
-use crate::check::Tier;
+use crate::outcome::Tier;
 
 /// One line; for a failure what helps to mend it.
 pub(super) fn result(result: &CheckResult) -> String {

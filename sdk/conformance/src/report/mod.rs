@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::check::Tier;
+use crate::outcome::Tier;
 
 /// The result of a run.
 #[derive(Debug, Clone, Serialize)]

@@ -36,7 +36,7 @@ pub(crate) fn inspect(chain: &str, key: &str, node: &str) -> Result<Certificate,
     }
     let name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
     if name != Some(user(node).as_str()) {
-        return Err(BadCertificate::Other(name.unwrap_or("nobody").to_owned()));
+        return Err(BadCertificate::Other(name.unwrap_or("no user").to_owned()));
     }
     let at = |time: x509_parser::time::ASN1Time| {
         Timestamp::from_second(time.timestamp()).map_err(|_| BadCertificate::Unreadable)
@@ -47,7 +47,7 @@ pub(crate) fn inspect(chain: &str, key: &str, node: &str) -> Result<Certificate,
 
 impl Certificate {
     /// When to ask for the next: after 70 to 90 % of its life, as kubelets do, so that nodes that joined
-    /// together do not all ask at once. `spread` is any number that differs between nodes.
+    /// together do not all ask at the same time. `spread` is any number that differs between nodes.
     pub(crate) fn renew_at(&self, spread: u8) -> Timestamp {
         let life = self.not_after.duration_since(self.not_before).as_secs().max(0);
         let thousandths = 700 + i64::from(spread) * 200 / 255;

@@ -15,7 +15,7 @@ use super::request::Pending;
 use super::store::{Identity, Store, StoreError};
 use super::verdict::{Verdict, judge};
 
-/// As kubelets: clusters forget requests that nobody decided on after an hour.
+/// As kubelets: clusters forget undecided requests after an hour.
 const PATIENCE: Duration = Duration::from_mins(15);
 
 /// Why there is no certificate.
@@ -77,7 +77,7 @@ pub(crate) async fn obtain(
         }
         Verdict::Foreign => {
             store.drop_pending()?;
-            Err(NoIdentity::Refused { name, why: "somebody else's".to_owned() })
+            Err(NoIdentity::Refused { name, why: "not the one that this node made".to_owned() })
         }
     }
 }

@@ -21,7 +21,7 @@ pub(crate) type Clients = watch::Receiver<Access>;
 /// A machine that slept looks at the clock again this soon.
 const LONGEST_SLEEP: Duration = Duration::from_mins(10);
 
-/// A signer that hands out certificates which are due at once is not asked more often.
+/// A signer that hands out certificates which are due immediately is not asked more often.
 const SOONEST: Duration = Duration::from_secs(10);
 
 /// Renews the certificate whenever it is due, for ever.

@@ -5,7 +5,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 /// What became of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nobody has decided yet, or the certificate is not there yet.
+    /// There is no decision yet, or the certificate is not there yet.
     Waiting,
     /// The certificate, in PEM.
     Signed(String),

@@ -39,7 +39,7 @@ pub(super) fn limits(read: &dyn Fn(&str) -> Option<String>) -> Limits {
     }
 }
 
-/// Reads use. Memory is what cannot be given back: without files that nobody has used of late.
+/// Reads use. Memory is what cannot be given back: without files that were not used of late.
 pub(super) fn usage(read: &dyn Fn(&str) -> Option<String>) -> Use {
     let used = first(read, &["memory.current", "memory/memory.usage_in_bytes"])
         .and_then(|text| number(&text));

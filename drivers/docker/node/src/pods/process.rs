@@ -70,7 +70,7 @@ fn report(outcome: Result<(), Errno>, process: ProcessId) {
 /// of ours has left in its group ends with it.
 pub(super) fn reap(is_ours: impl Fn(ProcessId) -> bool) -> Vec<(ProcessId, Exit)> {
     let mut ended = Vec::new();
-    // Looks first and waits then: as long as it is not waited for, nobody else can be in its group.
+    // Looks first and waits then: as long as it is not waited for, no other process can be in its group.
     let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     while let Ok(status) = waitid(Id::All, look) {
         let (pid, exit) = match status {

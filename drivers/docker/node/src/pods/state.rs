@@ -12,7 +12,7 @@ const CLEAN_RECORD: Duration = Duration::from_mins(10);
 const FIRST_BACKOFF: Duration = Duration::from_secs(10);
 const LONGEST_BACKOFF: Duration = Duration::from_mins(5);
 
-/// A process of ours that has not been waited for, so that its number is nobody else's.
+/// A process of ours that has not been waited for, so that no other process has its number.
 pub(super) type ProcessId = i32;
 
 /// The containers of a pod, in the order of its spec.
@@ -181,7 +181,7 @@ impl ContainerState {
             },
             None => Ended { exit: Exit::Lost, started: now.at, at: now.at, since: now.since },
         };
-        // What is started again is started at once: that the machine went was not its fault.
+        // What is started again is started without a wait: that the machine stopped was not its fault.
         if restarts(restart, &ended.exit) {
             let restarts = known.restarts.saturating_add(1);
             Self { restarts, last: Some(ended), ..fresh }
@@ -223,7 +223,7 @@ fn restarts(policy: Restart, exit: &Exit) -> bool {
     }
 }
 
-/// The first restart is at once, then waits double.
+/// The first restart has no wait, then waits double.
 fn backoff(crashes: u32) -> Duration {
     match crashes {
         0 | 1 => Duration::ZERO,

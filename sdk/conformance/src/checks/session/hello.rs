@@ -168,7 +168,7 @@ fn same(one: &Hello, two: &Hello) -> Outcome {
     )
 }
 
-/// What hurts nobody, for every kind.
+/// A harmless operation of every kind.
 fn harmless(machine: &Machine) -> Vec<(OperationKind, Operation)> {
     const NOWHERE: &str = "conformance:///no-such-instance";
     let (class, cluster) = (&machine.class, &machine.cluster_id);

@@ -15,10 +15,10 @@ use crate::driver::Asked;
 use crate::machine::title;
 use crate::outcome::{Outcome, ensure};
 
-/// Operations at once; a driver with more credit need not show it.
+/// Concurrent operations; a driver with more credit need not show it.
 const BUSY: u32 = 8;
 const MANY: u32 = 64;
-/// From here on "at once" and "at the end" can be told apart.
+/// From here on "before the work" and "after the work" can be told apart.
 const SLOW: Duration = Duration::from_secs(1);
 
 pub(super) const CHECKS: &[Check] = &[
@@ -37,7 +37,7 @@ pub(super) const CHECKS: &[Check] = &[
         tier: Tier::Must,
         needs: Needs::Session,
         gates: &[Gate::Creates],
-        sentence: "accepts every operation at once, before it works on it",
+        sentence: "accepts every operation immediately, before it works on it",
         why: "a mutation that is not accepted holds up its machine; after three times 10 s the session ends, and its outcome is unknown",
         manual: "session.proto, OperationAccepted",
         run: |bench| Box::pin(accept_fast(bench)),
@@ -106,7 +106,10 @@ async fn accept_fast(bench: &Bench) -> Outcome {
         if took >= SLOW {
             ensure(
                 accepted <= took / 2,
-                format_args!("OperationAccepted at once for {}", title(&one.operation)),
+                format_args!(
+                    "OperationAccepted for {} before the work on it",
+                    title(&one.operation)
+                ),
                 format_args!("after {accepted:?} of {took:?}"),
             )?;
         }
@@ -129,7 +132,7 @@ async fn credit(bench: &Bench) -> Outcome {
         _ => None,
     });
     let count = from_state.unwrap_or(offered).min(offered).clamp(1, MANY);
-    bench.step(format_args!("sent {count} operations at once"));
+    bench.step(format_args!("sent {count} operations together"));
     let asked: Vec<Asked<'_>> = (0..count)
         .map(|_| driver.start(crate::machine::list(&bench.class(), bench.cluster_id())))
         .collect::<Outcome<_>>()?;

@@ -38,7 +38,7 @@ pub(super) const CHECKS: &[Check] = &[
         tier: Tier::Must,
         needs: Needs::Link,
         gates: &[],
-        sentence: "dials after the time that CoreDraining names, neither at once nor much later",
+        sentence: "dials after the time that CoreDraining names, neither immediately nor much later",
         why: "the core spreads its drivers by that, and another core is not there before",
         manual: "session.proto, CoreDraining",
         run: |bench| Box::pin(after(bench)),
