@@ -39,12 +39,12 @@ struct Saved {
     secret: Option<Secret>,
     /// What else must not be seen in any text.
     user_data: Zeroizing<Vec<u8>>,
-    word: Word,
+    progress: Progress,
 }
 
-/// What the verb last said of itself.
+/// The last progress of the verb.
 #[derive(Debug, Clone, Default)]
-struct Word {
+struct Progress {
     stage: String,
     message: String,
     percent: u32,
@@ -232,10 +232,10 @@ impl Context {
         }
     }
 
-    /// Says how far the operation is. Never waits; drops the word if the core is slow to read.
+    /// Says how far the operation is. Never waits; dropped if the core is slow to read.
     ///
     /// `stage` is a stable word, e.g. `ImagePull`; `message` is for people, without secrets. The last
-    /// word is repeated by itself as often as the core wants to hear of the operation, for as long
+    /// report is repeated by itself as often as the core wants to hear of the operation, for as long
     /// as the verb does not block its thread.
     pub fn progress(&self, stage: impl Into<String>, message: impl Into<String>) {
         self.progress_percent(stage, 0, message);
@@ -248,8 +248,9 @@ impl Context {
         percent: u32,
         message: impl Into<String>,
     ) {
-        let word = Word { stage: stage.into(), message: message.into(), percent: percent.min(100) };
-        self.saved().word = word;
+        let progress =
+            Progress { stage: stage.into(), message: message.into(), percent: percent.min(100) };
+        self.saved().progress = progress;
         self.report();
     }
 
@@ -268,9 +269,9 @@ impl Context {
     /// Says again what the verb last said, or that it works.
     pub(crate) fn report(&self) {
         let Some(reports) = &self.inner.reports else { return };
-        let (Word { stage, message, percent }, checkpoint) = {
+        let (Progress { stage, message, percent }, checkpoint) = {
             let saved = self.saved();
-            (saved.word.clone(), saved.checkpoint.clone().unwrap_or_default())
+            (saved.progress.clone(), saved.checkpoint.clone().unwrap_or_default())
         };
         let stage = if stage.is_empty() { WORKING.to_owned() } else { stage };
         let message = self.scrub(&message);

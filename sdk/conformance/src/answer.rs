@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::core::session::Session;
 use crate::core::within;
 use crate::machine::title;
-use crate::outcome::{Outcome, Trouble, ensure, failed};
+use crate::outcome::{NotPassed, Outcome, ensure, failed};
 
 /// The end of an operation.
 #[derive(Debug, Clone)]
@@ -155,7 +155,7 @@ impl Answer {
         Ok(paged.chain(list.machines).collect())
     }
 
-    fn instead(&self, expected: &str, came: &str) -> Trouble {
+    fn instead(&self, expected: &str, came: &str) -> NotPassed {
         failed(format_args!("{}: {expected}", self.title), came)
     }
 }

@@ -1,4 +1,4 @@
-//! Where one check works: its stage, its cluster, its machines, and what it did.
+//! Where one check works: its harness, its cluster, its machines, and what it did.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -13,12 +13,12 @@ use proto::{MachineRecord, ObjectRevision, Operation};
 use uuid::Uuid;
 
 use crate::core::library::{ClassContent, SecretData};
+use crate::harness::Harness;
 use crate::machine::{Machine, NAMESPACE};
 use crate::manifest::ClassManifest;
 use crate::options::Options;
-use crate::outcome::{Outcome, Trouble, failed, skipped};
+use crate::outcome::{NotPassed, Outcome, failed, skipped};
 use crate::probe::Probe;
-use crate::stage::Stage;
 
 /// The first steps of a long check matter less than the last.
 const STEPS: usize = 400;
@@ -32,7 +32,7 @@ const CLEAN_UP_PAUSE: Duration = Duration::from_secs(1);
 /// The place of one check.
 #[derive(Debug)]
 pub(crate) struct Bench {
-    pub(crate) stage: Arc<Stage>,
+    pub(crate) harness: Arc<Harness>,
     cluster_id: String,
     tag: String,
     numbers: AtomicU64,
@@ -58,10 +58,10 @@ struct Published {
 }
 
 impl Bench {
-    pub(crate) fn new(stage: Arc<Stage>) -> Self {
+    pub(crate) fn new(harness: Arc<Harness>) -> Self {
         let tag: String = Uuid::new_v4().simple().to_string().chars().take(8).collect();
         Self {
-            stage,
+            harness,
             cluster_id: format!("conformance-{}", Uuid::new_v4()),
             tag,
             numbers: AtomicU64::new(0),
@@ -74,7 +74,7 @@ impl Bench {
     }
 
     pub(crate) fn options(&self) -> &Options {
-        &self.stage.theatre.options
+        &self.harness.setup.options
     }
 
     /// A limit of time for this driver.
@@ -170,7 +170,7 @@ impl Bench {
 
     fn serve(&self, published: &Published) {
         let ObjectRevision { name, revision, .. } = &published.reference;
-        let core = self.stage.core();
+        let core = self.harness.core();
         core.library().put_class(name, revision, published.content.clone());
         self.serve_secret(published);
     }
@@ -178,20 +178,20 @@ impl Bench {
     fn serve_secret(&self, published: &Published) {
         let name = &published.reference.name;
         let secret = published.secret.clone();
-        self.stage.core().library().put_secret(name, &published.secret_revision, secret);
+        self.harness.core().library().put_secret(name, &published.secret_revision, secret);
     }
 
     /// Ends the core as a crash would; another one serves the same classes.
     pub(crate) async fn restart_core(&self) -> Outcome {
         self.step("restarted the core, which forgot everything");
-        self.stage.restart_core().await?;
+        self.harness.restart_core().await?;
         self.serve_all();
         Ok(())
     }
 
     /// A core that no check has broken yet, with the same classes.
     pub(crate) async fn renew(&self) -> Outcome {
-        self.stage.renew().await?;
+        self.harness.renew().await?;
         self.serve_all();
         Ok(())
     }
@@ -277,8 +277,8 @@ impl Bench {
         if made.is_empty() {
             return Vec::new();
         }
-        self.stage.proxy.heal();
-        self.stage.proxy.refuse(false);
+        self.harness.proxy.heal();
+        self.harness.proxy.refuse(false);
         let mut last = failed("", "");
         for tried in 0..CLEAN_UP_TRIES {
             // What a check gave up may run on for a while, and no deletion begins beside it.
@@ -288,17 +288,17 @@ impl Bench {
                 Ok(left) => {
                     last = failed("an empty list after everything was deleted", left.join(", "));
                 }
-                Err(trouble) => last = trouble,
+                Err(not_passed) => last = not_passed,
             }
-            if self.stage.core().current().is_none() {
-                self.stage.forget_process();
+            if self.harness.core().current().is_none() {
+                self.harness.forget_process();
             }
         }
         let why = match last {
-            Trouble::Failed(failure) => {
+            NotPassed::Failed(failure) => {
                 format!("expected {}, came {}", failure.expected, failure.came)
             }
-            Trouble::Skipped(reason) => reason,
+            NotPassed::Skipped(reason) => reason,
         };
         let names: Vec<&str> = made.values().map(|machine| machine.name.as_str()).collect();
         vec![format!("{}: {why}", names.join(", "))]

@@ -12,7 +12,7 @@ use crate::answer::{Answer, collect};
 use crate::bench::Bench;
 use crate::core::library::CallKind;
 use crate::core::session::Session;
-use crate::core::{Reign, within};
+use crate::core::{Leadership, within};
 use crate::machine::{self, Machine, in_time, is_mutation, title};
 use crate::outcome::{Outcome, ensure, failed};
 
@@ -46,7 +46,7 @@ pub(crate) struct Asked<'a> {
 impl Bench {
     /// The driver in a session that serves.
     pub(crate) async fn connect(&self) -> Outcome<Driver<'_>> {
-        let session = self.stage.session().await?;
+        let session = self.harness.session().await?;
         Ok(Driver { bench: self, session })
     }
 
@@ -61,7 +61,7 @@ impl Bench {
         role: RoleKind,
         change: impl FnOnce(&mut Welcome),
     ) -> Outcome<Driver<'_>> {
-        let session = self.stage.arrival().await?;
+        let session = self.harness.arrival().await?;
         self.admit(session, role, change).await
     }
 
@@ -72,9 +72,9 @@ impl Bench {
         role: RoleKind,
         change: impl FnOnce(&mut Welcome),
     ) -> Outcome<Driver<'_>> {
-        let mut welcome = self.stage.core().greeting(&session, role);
+        let mut welcome = self.harness.core().greeting(&session, role);
         change(&mut welcome);
-        self.stage.admit(&session, welcome).await?;
+        self.harness.admit(&session, welcome).await?;
         self.step("the driver dialed in and was welcomed");
         Ok(Driver { bench: self, session })
     }
@@ -90,7 +90,7 @@ impl<'a> Driver<'a> {
         if operation.fencing_term > 0 {
             return operation;
         }
-        let Reign { order, term } = self.bench.stage.core().reign();
+        let Leadership { order, term } = self.bench.harness.core().leadership();
         Operation { fencing_term: term, fencing_order: order, ..operation }
     }
 
@@ -99,7 +99,7 @@ impl<'a> Driver<'a> {
         let operation = self.complete(operation);
         self.bench.step(format_args!("sent {}", title(&operation)));
         let asked = self.asked(operation);
-        self.bench.stage.core().dispatch(&self.session, &asked.operation)?;
+        self.bench.harness.core().dispatch(&self.session, &asked.operation)?;
         Ok(asked)
     }
 
@@ -231,7 +231,7 @@ impl Asked<'_> {
     }
 
     fn has_fetched(&self) -> bool {
-        let core = self.bench.stage.core();
+        let core = self.bench.harness.core();
         let library = core.library();
         let class = self.operation.machine_class.as_ref().map(|class| class.name.as_str());
         let class = class.unwrap_or_default();

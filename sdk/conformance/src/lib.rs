@@ -26,6 +26,7 @@ mod check;
 mod checks;
 mod core;
 mod driver;
+mod harness;
 mod machine;
 mod manifest;
 mod observation;
@@ -38,7 +39,6 @@ mod registry;
 mod report;
 mod review;
 mod run;
-mod stage;
 
 pub use self::manifest::{ClassManifest, ManifestError, SecretManifest};
 pub use self::options::{Factory, Invitation, Observer, Options, Target};

@@ -38,7 +38,7 @@ pub(crate) struct Failure {
 
 /// Why a check ends early.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum NotPassed {
     /// The driver broke the rule.
     Failed(Failure),
     /// The check cannot say anything about this driver.
@@ -46,16 +46,16 @@ pub(crate) enum Trouble {
 }
 
 /// What a step of a check returns.
-pub(crate) type Outcome<T = ()> = Result<T, Trouble>;
+pub(crate) type Outcome<T = ()> = Result<T, NotPassed>;
 
 /// The driver did something else than it should.
-pub(crate) fn failed(expected: impl Display, came: impl Display) -> Trouble {
-    Trouble::Failed(Failure { expected: expected.to_string(), came: came.to_string() })
+pub(crate) fn failed(expected: impl Display, came: impl Display) -> NotPassed {
+    NotPassed::Failed(Failure { expected: expected.to_string(), came: came.to_string() })
 }
 
 /// The check has nothing to say, for this reason.
-pub(crate) fn skipped(reason: impl Display) -> Trouble {
-    Trouble::Skipped(reason.to_string())
+pub(crate) fn skipped(reason: impl Display) -> NotPassed {
+    NotPassed::Skipped(reason.to_string())
 }
 
 /// Goes on only if `ok`.

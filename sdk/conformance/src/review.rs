@@ -6,10 +6,10 @@ use ostler_proto::v1alpha1::OperationKind;
 
 use crate::bench::Bench;
 use crate::checks;
+use crate::harness::Harness;
 use crate::manifest::ClassManifest;
 use crate::options::{Options, Target};
-use crate::run::{RunError, first_hello, theatre, unanswered};
-use crate::stage::Stage;
+use crate::run::{RunError, first_hello, setup, unanswered};
 
 /// What a driver says of a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,15 +26,16 @@ pub struct ClassReview {
 pub async fn review(target: Target, class: ClassManifest) -> Result<ClassReview, RunError> {
     let place = tempfile::tempdir()?;
     let options = Options::new(class);
-    let theatre = Arc::new(theatre(place.path().join("token"), target, options)?);
-    let stage = Arc::new(Stage::open(&theatre).await?);
-    let hello = first_hello(&stage).await?;
+    let setup = Arc::new(setup(place.path().join("token"), target, options)?);
+    let harness = Arc::new(Harness::open(&setup).await?);
+    let hello = first_hello(&harness).await?;
     let provider = hello.provider.clone();
     if !hello.operation_kinds.contains(&OperationKind::ValidateClass.into()) {
         return Ok(ClassReview { provider, violations: Vec::new(), fixed_digest: None });
     }
-    let bench = Bench::new(Arc::clone(&stage));
-    let answer = checks::review(&bench).await.map_err(|trouble| unanswered(&stage, trouble))?;
+    let bench = Bench::new(Arc::clone(&harness));
+    let answer =
+        checks::review(&bench).await.map_err(|not_passed| unanswered(&harness, not_passed))?;
     let violations = answer.violations.into_iter().map(|one| (one.path, one.description));
     Ok(ClassReview {
         provider,

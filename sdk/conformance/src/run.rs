@@ -13,11 +13,11 @@ use tokio::time::Instant;
 use crate::bench::Bench;
 use crate::check::{Check, Needs, Tier};
 use crate::checks;
+use crate::harness::{Harness, RunSetup};
 use crate::observation::Observations;
 use crate::options::{Options, Target};
-use crate::outcome::{Failure, Outcome, Trouble};
+use crate::outcome::{Failure, NotPassed, Outcome};
 use crate::report::{CheckResult, DriverName, Finding, Report, Verdict};
-use crate::stage::{Stage, Theatre};
 
 /// For one check, whatever it waits for.
 const CHECK: Duration = Duration::from_mins(4);
@@ -58,15 +58,15 @@ pub async fn run(target: Target, options: Options) -> Result<Report, RunError> {
     }
     let began = Instant::now();
     let place = tempfile::tempdir()?;
-    let theatre = Arc::new(theatre(place.path().join("token"), target, options)?);
-    let shared = Arc::new(Stage::open(&theatre).await?);
+    let setup = Arc::new(setup(place.path().join("token"), target, options)?);
+    let shared = Arc::new(Harness::open(&setup).await?);
     let hello = first_hello(&shared).await?;
-    let parallel = match theatre.target {
+    let parallel = match setup.target {
         // There is one process, and checks that break the link must have it alone.
         Target::Listen { .. } => 1,
-        Target::Command(_) | Target::InProcess(_) => theatre.options.parallel.max(1),
+        Target::Command(_) | Target::InProcess(_) => setup.options.parallel.max(1),
     };
-    let runner = Runner { theatre, shared, hello };
+    let runner = Runner { setup, shared, hello };
     let mut done: Vec<(usize, Done)> = futures::stream::iter(wanted.iter().enumerate())
         .map(|(place, check)| runner.check(check).map(move |done| (place, done)))
         .buffer_unordered(parallel)
@@ -89,11 +89,11 @@ pub async fn run(target: Target, options: Options) -> Result<Report, RunError> {
     Ok(Report { driver, results, took: began.elapsed() })
 }
 
-pub(crate) fn theatre(
+pub(crate) fn setup(
     token_file: PathBuf,
     target: Target,
     options: Options,
-) -> std::io::Result<Theatre> {
+) -> std::io::Result<RunSetup> {
     let (token, token_file) = match &target {
         Target::Listen { token_file, .. } => {
             (std::fs::read_to_string(token_file)?.trim().to_owned(), token_file.clone())
@@ -104,27 +104,27 @@ pub(crate) fn theatre(
             (token, token_file)
         }
     };
-    Ok(Theatre { options, target, token, token_file, observations: Observations::default() })
+    Ok(RunSetup { options, target, token, token_file, observations: Observations::default() })
 }
 
 /// Starts the driver and hears who it is.
-pub(crate) async fn first_hello(stage: &Stage) -> Result<Hello, RunError> {
-    let session = stage.session().await.map_err(|trouble| unanswered(stage, trouble))?;
+pub(crate) async fn first_hello(harness: &Harness) -> Result<Hello, RunError> {
+    let session = harness.session().await.map_err(|not_passed| unanswered(harness, not_passed))?;
     Ok(session.hello.clone())
 }
 
 /// The driver did not do what everything else needs.
-pub(crate) fn unanswered(stage: &Stage, trouble: Trouble) -> RunError {
-    let (expected, came) = match trouble {
-        Trouble::Failed(Failure { expected, came }) => (expected, came),
-        Trouble::Skipped(reason) => ("a driver".to_owned(), reason),
+pub(crate) fn unanswered(harness: &Harness, not_passed: NotPassed) -> RunError {
+    let (expected, came) = match not_passed {
+        NotPassed::Failed(Failure { expected, came }) => (expected, came),
+        NotPassed::Skipped(reason) => ("a driver".to_owned(), reason),
     };
-    RunError::Driver { expected, came, printed: stage.output.tail(20) }
+    RunError::Driver { expected, came, printed: harness.output.tail(20) }
 }
 
 struct Runner {
-    theatre: Arc<Theatre>,
-    shared: Arc<Stage>,
+    setup: Arc<RunSetup>,
+    shared: Arc<Harness>,
     hello: Hello,
 }
 
@@ -150,13 +150,13 @@ impl Runner {
     }
 
     fn tell(&self, result: &CheckResult) {
-        if let Some(observer) = &self.theatre.options.observer {
+        if let Some(observer) = &self.setup.options.observer {
             observer(result);
         }
     }
 
     async fn verdict(&self, check: &Check) -> (Verdict, Vec<String>) {
-        let Theatre { options, target, .. } = &*self.theatre;
+        let RunSetup { options, target, .. } = &*self.setup;
         if let Some(reason) = check.skip(options, target, &self.hello) {
             return (Verdict::Skipped { reason }, Vec::new());
         }
@@ -164,31 +164,31 @@ impl Runner {
             return (Verdict::Skipped { reason: "interrupted".to_owned() }, Vec::new());
         }
         let own = check.needs != Needs::Session && !matches!(target, Target::Listen { .. });
-        let stage = if own {
-            Stage::open(&self.theatre).await.map(Arc::new)
+        let harness = if own {
+            Harness::open(&self.setup).await.map(Arc::new)
         } else {
             Ok(Arc::clone(&self.shared))
         };
-        let stage = match stage {
-            Ok(stage) => stage,
+        let harness = match harness {
+            Ok(harness) => harness,
             Err(error) => {
                 let reason = format!("the suite cannot listen: {error}");
                 return (Verdict::Skipped { reason }, Vec::new());
             }
         };
-        let bench = Bench::new(stage);
+        let bench = Bench::new(harness);
         // Such a check breaks what other checks share when there is only one process.
         let breaks = !own && check.needs == Needs::Link;
-        let outcome = match if breaks { bench.stage.renew().await } else { Ok(()) } {
+        let outcome = match if breaks { bench.harness.renew().await } else { Ok(()) } {
             Ok(()) => self.act(check, &bench).await,
-            Err(trouble) => Err(trouble),
+            Err(not_passed) => Err(not_passed),
         };
         // Before the cleaning up adds to them.
         let finding = |failure: Failure| finding(check, &bench, failure);
         let verdict = match outcome {
             Ok(()) => Verdict::Passed,
-            Err(Trouble::Skipped(reason)) => Verdict::Skipped { reason },
-            Err(Trouble::Failed(failure)) => Verdict::Failed(Box::new(finding(failure))),
+            Err(NotPassed::Skipped(reason)) => Verdict::Skipped { reason },
+            Err(NotPassed::Failed(failure)) => Verdict::Failed(Box::new(finding(failure))),
         };
         let renewed = if breaks { bench.renew().await } else { Ok(()) };
         let limit = options.scaled(CLEAN_UP);
@@ -201,19 +201,19 @@ impl Runner {
     }
 
     async fn act(&self, check: &Check, bench: &Bench) -> Outcome {
-        let limit = self.theatre.options.scaled(CHECK);
+        let limit = self.setup.options.scaled(CHECK);
         let acting = AssertUnwindSafe((check.run)(bench)).catch_unwind();
         tokio::select! {
             ended = tokio::time::timeout(limit, acting) => match ended {
                 Ok(Ok(outcome)) => outcome,
-                Ok(Err(_)) => Err(Trouble::Skipped("a defect of the suite: it panicked".to_owned())),
+                Ok(Err(_)) => Err(NotPassed::Skipped("a defect of the suite: it panicked".to_owned())),
                 Err(_) => Err(crate::outcome::failed(
                     "a check that ends",
                     format_args!("it did not within {limit:?}"),
                 )),
             },
-            () = self.theatre.options.interrupt.cancelled() => {
-                Err(Trouble::Skipped("interrupted".to_owned()))
+            () = self.setup.options.interrupt.cancelled() => {
+                Err(NotPassed::Skipped("interrupted".to_owned()))
             }
         }
     }
@@ -221,7 +221,7 @@ impl Runner {
     /// Rules that hold in every session may have been broken while other checks ran.
     fn add_observations(&self, results: &mut [CheckResult]) {
         for result in results.iter_mut() {
-            let Some(came) = self.theatre.observations.of(&result.name) else { continue };
+            let Some(came) = self.setup.observations.of(&result.name) else { continue };
             if !matches!(result.verdict, Verdict::Passed) {
                 continue;
             }
@@ -271,6 +271,6 @@ fn finding(check: &Check, bench: &Bench, failure: Failure) -> Finding {
         came: failure.came,
         why: check.why.to_owned(),
         manual: check.manual.to_owned(),
-        output: bench.stage.output.tail(OUTPUT_SHOWN),
+        output: bench.harness.output.tail(OUTPUT_SHOWN),
     }
 }

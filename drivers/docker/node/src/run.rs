@@ -10,7 +10,7 @@ use crate::identity::{Store, renew};
 use crate::machine::facts;
 use crate::node::{About, beat, register, report_not_ready};
 use crate::options::Options;
-use crate::pods::{Surroundings, Work};
+use crate::pods::{Work, WorkSetup};
 
 /// Runs the agent until SIGTERM or SIGINT.
 ///
@@ -103,7 +103,7 @@ async fn serve(
     });
     let grace = options.shutdown_grace();
     let log_dir = options.log_dir;
-    Work::run(Surroundings { node, clients, log_dir, grace, shutdown, children }).await;
+    Work::run(WorkSetup { node, clients, log_dir, grace, shutdown, children }).await;
     renewal.abort();
     last_report.await.context("the node was not reported not ready")?;
     tracing::info!("ended");

@@ -14,8 +14,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{interval, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::board::Board;
-use super::life::{Behaviour, Kubelet, Surroundings};
+use super::cache::KeyedCache;
+use super::life::{Behaviour, Kubelet, Shared};
 use super::watch::{watch_pods, watch_tokens};
 use crate::cloud::{Changes, Cloud, Instance, JournalError};
 use crate::fault::{Control, ControlFile};
@@ -73,18 +73,18 @@ impl Kubelets {
 
     async fn run_alone(self) -> Result<(), JournalError> {
         let _turn = wait_for_turn(&self.cloud).await?;
-        let around = Surroundings {
+        let shared = Shared {
             cloud: self.cloud,
             api: KubeletApi::new(self.client.clone()).concurrency(CONCURRENT_REQUESTS),
-            pods: Arc::new(Board::new()),
-            tokens: Arc::new(Board::new()),
+            pods: Arc::new(KeyedCache::new()),
+            tokens: Arc::new(KeyedCache::new()),
             renewal: self.renewal,
         };
         let mut watches = JoinSet::new();
-        watches.spawn(watch_pods(self.client.clone(), Arc::clone(&around.pods)));
-        watches.spawn(watch_tokens(self.client, Arc::clone(&around.tokens)));
+        watches.spawn(watch_pods(self.client.clone(), Arc::clone(&shared.pods)));
+        watches.spawn(watch_tokens(self.client, Arc::clone(&shared.tokens)));
         let fleet = Fleet {
-            around,
+            shared,
             control: Control::default(),
             kubelets: HashMap::new(),
             tasks: JoinSet::new(),
@@ -112,7 +112,7 @@ async fn wait_for_turn(cloud: &Cloud) -> Result<Option<std::fs::File>, JournalEr
 }
 
 struct Fleet {
-    around: Surroundings,
+    shared: Shared,
     control: Control,
     kubelets: HashMap<String, Running>,
     tasks: JoinSet<()>,
@@ -134,9 +134,9 @@ impl Drop for Running {
 
 impl Fleet {
     async fn run(mut self, control: Option<ControlFile>) -> Result<(), JournalError> {
-        let mut changes = self.around.cloud.subscribe();
+        let mut changes = self.shared.cloud.subscribe();
         let mut look = interval(LOOK_INTERVAL);
-        let looks = control.is_some() || self.around.cloud.state_file().is_some();
+        let looks = control.is_some() || self.shared.cloud.state_file().is_some();
         self.take_control(control.as_ref());
         self.follow(true)?;
         loop {
@@ -155,7 +155,7 @@ impl Fleet {
     /// Begins and ends kubelets as the cloud has changed.
     fn follow(&mut self, recovered: bool) -> Result<(), JournalError> {
         let seen = self.seen;
-        let (revision, changed) = self.around.cloud.with(|state| {
+        let (revision, changed) = self.shared.cloud.with(|state| {
             let touched = |ids: Vec<String>| -> Vec<(String, Option<Instance>)> {
                 ids.into_iter().map(|id| (id.clone(), state.instance(&id).cloned())).collect()
             };
@@ -189,7 +189,7 @@ impl Fleet {
             return;
         }
         let (sender, receiver) = watch::channel(behaviour);
-        let kubelet = Kubelet::new(self.around.clone(), instance.clone(), receiver, recovered);
+        let kubelet = Kubelet::new(self.shared.clone(), instance.clone(), receiver, recovered);
         let running =
             Running { task: self.tasks.spawn(kubelet.run()), behaviour: sender, instance };
         self.kubelets.insert(running.instance.provider_id.clone(), running);

@@ -12,7 +12,7 @@ use ostler_kubelet::{KubeletApi, RequestError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::board::{Board, Subscription};
+use super::cache::{KeyedCache, Subscription};
 use super::node::{credential, node, readiness, ready_condition};
 use super::pods::{Action, PodView, PodWork};
 use super::watch::TokenView;
@@ -26,11 +26,11 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 /// What all kubelets share.
 #[derive(Clone)]
-pub(super) struct Surroundings {
+pub(super) struct Shared {
     pub(super) cloud: Cloud,
     pub(super) api: KubeletApi,
-    pub(super) pods: Arc<Board<PodView>>,
-    pub(super) tokens: Arc<Board<TokenView>>,
+    pub(super) pods: Arc<KeyedCache<PodView>>,
+    pub(super) tokens: Arc<KeyedCache<TokenView>>,
     /// Between two renewals of a Lease.
     pub(super) renewal: Duration,
 }
@@ -45,7 +45,7 @@ pub(super) struct Behaviour {
 
 /// One kubelet.
 pub(super) struct Kubelet {
-    around: Surroundings,
+    shared: Shared,
     instance: Instance,
     behaviour: watch::Receiver<Behaviour>,
     /// The driver was restarted since the instance was made.
@@ -54,12 +54,12 @@ pub(super) struct Kubelet {
 
 impl Kubelet {
     pub(super) fn new(
-        around: Surroundings,
+        shared: Shared,
         instance: Instance,
         behaviour: watch::Receiver<Behaviour>,
         recovered: bool,
     ) -> Self {
-        Self { around, instance, behaviour, recovered }
+        Self { shared, instance, behaviour, recovered }
     }
 
     /// Lives until it is dropped.
@@ -78,7 +78,7 @@ impl Kubelet {
     }
 
     fn now(&self) -> Timestamp {
-        self.around.cloud.clock().now()
+        self.shared.cloud.clock().now()
     }
 
     async fn boot(&self) {
@@ -106,7 +106,7 @@ impl Kubelet {
 
     /// Whether it had joined, and the driver ended before that was noted.
     async fn is_registered(&self) -> bool {
-        let found = self.around.api.node(self.name()).await;
+        let found = self.shared.api.node(self.name()).await;
         found.is_ok_and(|node| {
             node.is_some_and(|node| provider_id(&node) == Some(self.provider_id()))
         })
@@ -124,7 +124,7 @@ impl Kubelet {
             match token.filter(|_| join != Join::Never) {
                 None => self.behaviour_changed().await,
                 Some(token) => {
-                    let known = self.around.tokens.subscribe(&token.id);
+                    let known = self.shared.tokens.subscribe(&token.id);
                     let now = self.now();
                     if known.values().iter().any(|view| view.admits(&token.secret, now)) {
                         return;
@@ -148,12 +148,12 @@ impl Kubelet {
 
     async fn register(&self) -> anyhow::Result<Timestamp> {
         let now = self.now();
-        self.around.api.register(&node(&self.instance, now), now).await?;
-        Ok(self.around.cloud.joined(self.provider_id())?)
+        self.shared.api.register(&node(&self.instance, now), now).await?;
+        Ok(self.shared.cloud.joined(self.provider_id())?)
     }
 
     async fn serve(mut self, joined_at: Timestamp) {
-        let pods = self.around.pods.subscribe(self.name());
+        let pods = self.shared.pods.subscribe(self.name());
         let mut work = Work {
             pods: PodWork::default(),
             lease_due: Instant::now() + self.first_renewal(),
@@ -192,8 +192,8 @@ impl Kubelet {
         let behaviour = self.behaviour.borrow_and_update().clone();
         if work.lease_due <= Instant::now() {
             let id = Some(self.provider_id());
-            self.around.api.renew_lease(self.name(), id, self.now()).await?;
-            work.lease_due = Instant::now() + self.around.renewal;
+            self.shared.api.renew_lease(self.name(), id, self.now()).await?;
+            work.lease_due = Instant::now() + self.shared.renewal;
         }
         let readiness_due = self.say_readiness(work, &behaviour, joined_at).await?;
         let (actions, pods_due) = work.pods.plan(pods.values(), &behaviour.spec, Instant::now());
@@ -213,7 +213,7 @@ impl Kubelet {
     }
 
     async fn serve_pod(&self, action: &Action) -> Result<(), RequestError> {
-        let api = &self.around.api;
+        let api = &self.shared.api;
         match action {
             Action::Start(pod) => {
                 let host_ip = internal_ip(self.provider_id()).to_string();
@@ -235,12 +235,12 @@ impl Kubelet {
         let ready = behaviour.ready.unwrap_or(by_spec);
         let said = match work.said_ready {
             Some(said) => said,
-            None => self.around.api.node(self.name()).await?.is_none_or(|node| is_ready(&node)),
+            None => self.shared.api.node(self.name()).await?.is_none_or(|node| is_ready(&node)),
         };
         if said != ready {
             let conditions = Some(vec![ready_condition(ready, now)]);
             let status = NodeStatus { conditions, ..NodeStatus::default() };
-            self.around.api.patch_node_status(self.name(), &status).await?;
+            self.shared.api.patch_node_status(self.name(), &status).await?;
         }
         work.said_ready = Some(ready);
         Ok(changes_at.map(|at| Instant::now() + until(now, at)))
@@ -250,7 +250,7 @@ impl Kubelet {
     /// together.
     fn first_renewal(&self) -> Duration {
         let [.., last] = internal_ip(self.provider_id()).octets();
-        let half = self.around.renewal / 2;
+        let half = self.shared.renewal / 2;
         half + half * u32::from(last) / u32::from(u8::MAX)
     }
 }

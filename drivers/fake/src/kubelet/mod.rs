@@ -4,7 +4,7 @@
 //! pods that are bound to its Node, and vanishes with its instance. All share two watches and a
 //! bounded number of requests, so that a thousand of them are cheap.
 
-mod board;
+mod cache;
 mod fleet;
 mod life;
 mod node;

@@ -13,7 +13,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use super::board::Board;
+use super::cache::KeyedCache;
 use super::pods::PodView;
 
 const TOKEN_NAMESPACE: &str = "kube-system";
@@ -48,21 +48,21 @@ impl TokenView {
     }
 }
 
-/// Puts pods on the board, under the name of their node, for ever.
-pub(super) async fn watch_pods(client: Client, board: Arc<Board<PodView>>) {
+/// Puts pods into the cache, under the name of their node, for ever.
+pub(super) async fn watch_pods(client: Client, cache: Arc<KeyedCache<PodView>>) {
     let pods = watcher(Api::<Pod>::all(client), Config::default());
-    feed(pods, board, |pod| {
+    feed(pods, cache, |pod| {
         let view = PodView::of(pod)?;
         Some((view.node.clone(), view.uid.clone(), view))
     })
     .await;
 }
 
-/// Puts bootstrap tokens on the board, under their id, for ever.
-pub(super) async fn watch_tokens(client: Client, board: Arc<Board<TokenView>>) {
+/// Puts bootstrap tokens into the cache, under their id, for ever.
+pub(super) async fn watch_tokens(client: Client, cache: Arc<KeyedCache<TokenView>>) {
     let api = Api::<Secret>::namespaced(client, TOKEN_NAMESPACE);
     let secrets = watcher(api, Config::default().fields(&format!("type={TOKEN_TYPE}")));
-    feed(secrets, board, |secret| {
+    feed(secrets, cache, |secret| {
         let (id, view) = TokenView::of(secret)?;
         Some((id.clone(), id, view))
     })
@@ -71,7 +71,7 @@ pub(super) async fn watch_tokens(client: Client, board: Arc<Board<TokenView>>) {
 
 async fn feed<K, V: Clone>(
     events: impl futures::Stream<Item = watcher::Result<Event<K>>>,
-    board: Arc<Board<V>>,
+    cache: Arc<KeyedCache<V>>,
     view: impl Fn(&K) -> Option<(String, String, V)>,
 ) where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static,
@@ -82,15 +82,15 @@ async fn feed<K, V: Clone>(
         match event {
             Ok(Event::Init) => listed.clear(),
             Ok(Event::InitApply(object)) => listed.extend(view(&object)),
-            Ok(Event::InitDone) => board.replace(std::mem::take(&mut listed)),
+            Ok(Event::InitDone) => cache.replace(std::mem::take(&mut listed)),
             Ok(Event::Apply(object)) => {
                 if let Some((key, id, value)) = view(&object) {
-                    board.set(&key, &id, value);
+                    cache.set(&key, &id, value);
                 }
             }
             Ok(Event::Delete(object)) => {
                 if let Some((key, id, _)) = view(&object) {
-                    board.remove(&key, &id);
+                    cache.remove(&key, &id);
                 }
             }
             Err(error) => {

@@ -271,7 +271,7 @@ async fn same_id_twice(bench: &Bench) -> Outcome {
 
 fn send_again(driver: &Driver<'_>, operation: &Operation, delivery: u32) -> Outcome {
     let operation = Operation { delivery, ..operation.clone() };
-    driver.bench.stage.core().dispatch(&driver.session, &operation)
+    driver.bench.harness.core().dispatch(&driver.session, &operation)
 }
 
 async fn parallel_same_target(bench: &Bench) -> Outcome {

@@ -17,7 +17,7 @@ pub(super) async fn duplicate_frames(bench: &Bench) -> Outcome {
     bench.step("sent the same operation twice more without a wait");
     for delivery in [2, 3] {
         let operation = proto::Operation { delivery, ..asked.operation.clone() };
-        bench.stage.core().dispatch(&driver.session, &operation)?;
+        bench.harness.core().dispatch(&driver.session, &operation)?;
     }
     let made = asked.answer().await?.machine()?;
     for frame in strays(bench, &asked.operation.operation_id) {
@@ -34,7 +34,7 @@ pub(super) async fn duplicate_frames(bench: &Bench) -> Outcome {
 
 /// Frames that a driver may get at any time.
 fn strays(bench: &Bench, done: &str) -> Vec<Frame> {
-    let reign = bench.stage.core().reign();
+    let leadership = bench.harness.core().leadership();
     let stranger = Uuid::new_v4().to_string();
     let ack = |operation_id: &str| {
         Frame::ResultAck(proto::OperationResultAck { operation_id: operation_id.to_owned() })
@@ -53,8 +53,8 @@ fn strays(bench: &Bench, done: &str) -> Vec<Frame> {
     ];
     let role = proto::SessionRole {
         role: RoleKind::Active.into(),
-        fencing_term: reign.term,
-        fencing_order: reign.order,
+        fencing_term: leadership.term,
+        fencing_order: leadership.order,
     };
     vec![
         heartbeat(),

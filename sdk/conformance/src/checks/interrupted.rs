@@ -33,7 +33,7 @@ pub(super) async fn tags_atomic(bench: &Bench) -> Outcome {
         asked.accepted().await?;
         tokio::time::sleep(Duration::from_millis(wait)).await;
         bench.step(format_args!("killed the driver {wait} ms after it accepted"));
-        bench.stage.forget_process();
+        bench.harness.forget_process();
         if let Some(probe) = &probe {
             all_tagged(probe, &before).await?;
         }

@@ -159,8 +159,8 @@ async fn cut_mid_create(bench: &Bench) -> Outcome {
     let asked = driver.start(machine.create())?;
     asked.under_way().await?;
     bench.step("cut the link after it accepted");
-    bench.stage.proxy.cut();
-    let session = bench.stage.arrival().await?;
+    bench.harness.proxy.cut();
+    let session = bench.harness.arrival().await?;
     let resume = session.hello.resume.clone().unwrap_or_default();
     ensure(
         resume.session_id == driver.session.id,
@@ -207,7 +207,7 @@ async fn core_restart(bench: &Bench) -> Outcome {
     let running = driver.start(machine.create())?;
     running.under_way().await?;
     bench.restart_core().await?;
-    let session = bench.stage.arrival().await?;
+    let session = bench.harness.arrival().await?;
     must_hold(&session, &kept, OperationKind::GetMachineStatus)?;
     must_hold(&session, &forgotten, OperationKind::GetMachineStatus)?;
     must_hold(&session, &running, OperationKind::CreateMachine)?;
@@ -242,8 +242,8 @@ async fn core_restart(bench: &Bench) -> Outcome {
     let forgets = "no completion of an operation that the core told to forget";
     ensure(!completed(&driver.session, &forgotten), forgets, "it came")?;
     bench.step("cut the link");
-    bench.stage.proxy.cut();
-    let session = bench.stage.arrival().await?;
+    bench.harness.proxy.cut();
+    let session = bench.harness.arrival().await?;
     let still = [&kept, &forgotten, &running].into_iter().filter(|it| held(&session, it).is_some());
     let still = still.count();
     ensure(still == 0, "nothing held: all is acknowledged or forgotten", still)?;
@@ -259,7 +259,7 @@ async fn crash_mid_create(bench: &Bench) -> Outcome {
         asked.accepted().await?;
         tokio::time::sleep(Duration::from_millis(wait)).await;
         bench.step(format_args!("killed the driver {wait} ms after it accepted"));
-        bench.stage.forget_process();
+        bench.harness.forget_process();
         let driver = bench.reconnected().await?;
         let answer = driver.ask(machine.status("")).await?;
         let before = answer.machine().ok();
@@ -291,8 +291,8 @@ async fn half_open(bench: &Bench) -> Outcome {
     let asked = driver.start(machine.create())?;
     asked.under_way().await?;
     bench.step("swallowed everything on the link, which stays open");
-    bench.stage.proxy.black_hole();
-    let session = bench.stage.arrival_within(HALF_OPEN).await?;
+    bench.harness.proxy.black_hole();
+    let session = bench.harness.arrival_within(HALF_OPEN).await?;
     ensure(
         session.hello.instance_id == driver.session.hello.instance_id,
         "the same process",
@@ -317,19 +317,19 @@ async fn core_not_reading(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     let count = driver.session.hello.max_in_flight.clamp(1, OPERATIONS);
     bench.step(format_args!("stopped reading for {DEAF:?}, and sent {count} operations"));
-    bench.stage.proxy.deaf(true);
+    bench.harness.proxy.deaf(true);
     let asked: Vec<Asked<'_>> = (0..count)
         .map(|_| driver.start(list(&bench.class(), bench.cluster_id())))
         .collect::<Outcome<_>>()?;
     tokio::time::sleep(DEAF).await;
     bench.step("reads again");
-    bench.stage.proxy.deaf(false);
+    bench.harness.proxy.deaf(false);
     for one in &asked {
         one.answer().await?.machines()?;
     }
     let slow = Duration::from_millis(100);
     bench.step(format_args!("made the link slow: {slow:?} each way"));
-    bench.stage.proxy.delay(slow);
+    bench.harness.proxy.delay(slow);
     for _ in 0..3 {
         driver.list().await?;
     }
@@ -342,8 +342,8 @@ async fn ack_loss(bench: &Bench) -> Outcome {
     let asked = unacknowledged(&driver).await?;
     for _ in 0..2 {
         bench.step("cut the link without an acknowledgement");
-        bench.stage.proxy.cut();
-        let session = bench.stage.arrival().await?;
+        bench.harness.proxy.cut();
+        let session = bench.harness.arrival().await?;
         session.acknowledge(false);
         let held = must_hold(&session, &asked, OperationKind::GetMachineStatus)?;
         ensure(
@@ -358,8 +358,8 @@ async fn ack_loss(bench: &Bench) -> Outcome {
     driver.session.acknowledge_result(&asked.operation.operation_id)?;
     driver.list().await?;
     let last = driver.session.log.len();
-    bench.stage.proxy.cut();
-    let session = bench.stage.arrival().await?;
+    bench.harness.proxy.cut();
+    let session = bench.harness.arrival().await?;
     let gone = held(&session, &asked).is_none();
     ensure(gone, "nothing of an acknowledged result in Hello.resume", "it is held still")?;
     ensure(last > 0, "a session", "none")?;
@@ -376,11 +376,11 @@ async fn result_resent(bench: &Bench) -> Outcome {
     let asked = driver.start(machine.create())?;
     asked.under_way().await?;
     bench.step(format_args!("took the core away for {AWAY:?}"));
-    bench.stage.proxy.refuse(true);
-    bench.stage.proxy.cut();
+    bench.harness.proxy.refuse(true);
+    bench.harness.proxy.cut();
     tokio::time::sleep(AWAY).await;
-    bench.stage.proxy.refuse(false);
-    let session = bench.stage.arrival().await?;
+    bench.harness.proxy.refuse(false);
+    let session = bench.harness.arrival().await?;
     must_hold(&session, &asked, OperationKind::CreateMachine)?;
     let driver = bench.admit(session, RoleKind::Active, |_| {}).await?;
     let made = resent(&driver, &asked).await?.machine()?;

@@ -75,7 +75,7 @@ pub(super) const CHECKS: &[Check] = &[
 
 /// Who asked for a secret so far.
 fn secret_calls(bench: &Bench) -> Vec<(String, ObjectRevision)> {
-    let core = bench.stage.core();
+    let core = bench.harness.core();
     let library = core.library();
     let calls = library.calls().iter().filter_map(|call| match &call.kind {
         CallKind::Secret { operation_id } => Some((operation_id.clone(), call.wanted.clone())),
@@ -153,10 +153,10 @@ async fn not_in_output(bench: &Bench) -> Outcome {
     }
     driver.ask(machine.delete(&made.provider_id)).await?.result()?;
     bench.step("ended the driver, and read what it printed");
-    bench.stage.process()?.terminate();
-    bench.stage.process()?.exit(bench.scaled(std::time::Duration::from_secs(20))).await;
+    bench.harness.process()?.terminate();
+    bench.harness.process()?.exit(bench.scaled(std::time::Duration::from_secs(20))).await;
     for (what, canary) in canaries(&secrets, &machine.uid) {
-        if let Some(line) = bench.stage.output.find(&canary) {
+        if let Some(line) = bench.harness.output.find(&canary) {
             let line = line.replace(&canary, "<the secret>");
             return Err(failed(
                 "output without credentials and user data",
@@ -222,7 +222,7 @@ async fn class_cache(bench: &Bench) -> Outcome {
     for _ in 0..OPERATIONS {
         driver.ask(list(&class, bench.cluster_id())).await?.machines()?;
     }
-    let core = bench.stage.core();
+    let core = bench.harness.core();
     let library = core.library();
     let fetches = library.calls().iter();
     let fetches = fetches.filter(|it| it.kind == CallKind::Class && it.wanted.name == class.name);
@@ -238,7 +238,7 @@ async fn stale_revision(bench: &Bench) -> Outcome {
     let content = &bench.options().class.content;
     let secret = bench.options().secret.as_ref().map(|secret| secret.data.clone());
     let gone = bench.publish("gone", content, secret);
-    bench.stage.core().library().withdraw(&gone.name, &gone.revision);
+    bench.harness.core().library().withdraw(&gone.name, &gone.revision);
     let driver = bench.connect().await?;
     let machine = bench.machine();
     bench.step("the core does not keep the revision of the class any more");

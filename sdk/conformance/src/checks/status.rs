@@ -6,7 +6,7 @@ use proto::{DriverCapability, MachineErrorCode};
 use crate::answer::same_instance;
 use crate::bench::Bench;
 use crate::check::{Check, Gate, Needs, Tier};
-use crate::outcome::{Outcome, Trouble, ensure};
+use crate::outcome::{NotPassed, Outcome, ensure};
 
 const MANUAL: &str = "operation.proto, GetMachineStatusRequest";
 
@@ -153,7 +153,9 @@ async fn eventually<T, F: Future<Output = Outcome<T>>>(
     let mut left = bench.scaled(VISIBLE).as_secs() / PAUSE.as_secs();
     loop {
         match ask().await {
-            Err(Trouble::Failed(failure)) if left > 0 && failure.came.starts_with("NOT_FOUND") => {
+            Err(NotPassed::Failed(failure))
+                if left > 0 && failure.came.starts_with("NOT_FOUND") =>
+            {
                 left -= 1;
                 tokio::time::sleep(PAUSE).await;
             }

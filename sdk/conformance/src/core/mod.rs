@@ -62,12 +62,12 @@ struct Facts {
     current: Option<Arc<Session>>,
     /// By id: for which class.
     in_flight: HashMap<String, String>,
-    reign: Reign,
+    leadership: Leadership,
 }
 
 /// A leadership term and the order in which it counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Reign {
+pub(crate) struct Leadership {
     pub(crate) order: String,
     pub(crate) term: u64,
 }
@@ -78,7 +78,7 @@ impl Core {
         token: &str,
         hello_limit: Duration,
         observations: Observations,
-        reign: Reign,
+        leadership: Leadership,
     ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -89,7 +89,7 @@ impl Core {
             observations,
             arrivals,
             library: Mutex::default(),
-            facts: Mutex::new(Facts { reign, ..Facts::default() }),
+            facts: Mutex::new(Facts { leadership, ..Facts::default() }),
         });
         let service = SuiteService::new(&state);
         let server = tokio::spawn(async move {
@@ -147,15 +147,15 @@ impl Core {
                 verdict: Verdict::Keep.into(),
             })
             .collect();
-        let reign = self.reign();
+        let leadership = self.leadership();
         let duration = |time: Duration| prost_types::Duration::try_from(time).ok();
         Welcome {
             session_id: session.id.clone(),
             resume_outcome: proto::ResumeOutcome::Fresh.into(),
             verdicts,
             role: role.into(),
-            fencing_term: reign.term,
-            fencing_order: reign.order,
+            fencing_term: leadership.term,
+            fencing_order: leadership.order,
             capabilities: vec![
                 proto::CoreCapability::Resume.into(),
                 proto::CoreCapability::CacheInvalidation.into(),
@@ -184,13 +184,13 @@ impl Core {
     }
 
     /// Its leadership.
-    pub(crate) fn reign(&self) -> Reign {
-        self.state.facts.lock().reign.clone()
+    pub(crate) fn leadership(&self) -> Leadership {
+        self.state.facts.lock().leadership.clone()
     }
 
     /// A new leadership.
-    pub(crate) fn set_reign(&self, order: &str, term: u64) {
-        self.state.facts.lock().reign = Reign { order: order.to_owned(), term };
+    pub(crate) fn set_leadership(&self, order: &str, term: u64) {
+        self.state.facts.lock().leadership = Leadership { order: order.to_owned(), term };
     }
 }
 

@@ -88,7 +88,7 @@ impl Session {
         }
     }
 
-    fn over(&self) -> crate::outcome::Trouble {
+    fn over(&self) -> crate::outcome::NotPassed {
         let how = self.log.ended().unwrap_or_else(|| "the stream is closed".to_owned());
         failed("a session that goes on", format_args!("it ended: {how}"))
     }

@@ -24,7 +24,7 @@ pub(super) enum Step {
 
 /// What the agent is to make of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum Goal {
     /// It runs.
     Run,
     /// Its containers end within this time.
@@ -45,11 +45,11 @@ impl Plan {
 }
 
 /// Plans for one pod.
-pub(super) fn decide(spec: &PodSpec, state: &PodState, wish: Wish, now: Instant) -> Plan {
-    match wish {
-        Wish::Run if state.over.is_some() => Plan::default(),
-        Wish::Run => run(spec, state, now),
-        Wish::End(grace) => end(state, grace, now),
+pub(super) fn decide(spec: &PodSpec, state: &PodState, goal: Goal, now: Instant) -> Plan {
+    match goal {
+        Goal::Run if state.over.is_some() => Plan::default(),
+        Goal::Run => run(spec, state, now),
+        Goal::End(grace) => end(state, grace, now),
     }
 }
 
@@ -122,7 +122,7 @@ mod tests {
     fn containers_are_started_and_then_left_alone() {
         let (spec, now) = (spec(Restart::Always, &["a", "pause"]), now());
         let mut state = PodState::new(&spec, true, now);
-        let plan = |state: &PodState| decide(&spec, state, Wish::Run, now.since);
+        let plan = |state: &PodState| decide(&spec, state, Goal::Run, now.since);
         assert_eq!(plan(&state).steps, [Step::Start(0), Step::Start(1)]);
         state.started(0, Some(7), now);
         state.started(1, None, now);
@@ -138,9 +138,9 @@ mod tests {
             state.ended(0, Exit::Code(1), now);
         }
         let due = after(now, 10).since;
-        let early = decide(&spec, &state, Wish::Run, now.since);
+        let early = decide(&spec, &state, Goal::Run, now.since);
         assert_eq!(early, Plan { steps: vec![], again: Some(due) });
-        assert_eq!(decide(&spec, &state, Wish::Run, due).steps, [Step::Start(0)]);
+        assert_eq!(decide(&spec, &state, Goal::Run, due).steps, [Step::Start(0)]);
     }
 
     #[test]
@@ -150,12 +150,12 @@ mod tests {
         state.started(0, Some(7), now);
         state.started(1, Some(8), now);
         state.ended(0, Exit::Code(0), now);
-        assert_eq!(decide(&spec, &state, Wish::Run, now.since), Plan::default());
+        assert_eq!(decide(&spec, &state, Goal::Run, now.since), Plan::default());
         state.ended(1, Exit::Code(0), now);
-        assert_eq!(decide(&spec, &state, Wish::Run, now.since).steps, [Step::Finish]);
+        assert_eq!(decide(&spec, &state, Goal::Run, now.since).steps, [Step::Finish]);
         assert!(succeeded(&state));
         state.over = Some(Over::Ran);
-        assert_eq!(decide(&spec, &state, Wish::Run, now.since), Plan::default());
+        assert_eq!(decide(&spec, &state, Goal::Run, now.since), Plan::default());
     }
 
     #[test]
@@ -166,7 +166,7 @@ mod tests {
             state.started(index, Some(7), now);
             state.ended(index, exit, now);
         }
-        assert_eq!(decide(&spec, &state, Wish::Run, now.since).steps, [Step::Finish]);
+        assert_eq!(decide(&spec, &state, Goal::Run, now.since).steps, [Step::Finish]);
         assert!(!succeeded(&state));
     }
 
@@ -176,7 +176,7 @@ mod tests {
         let mut state = PodState::new(&spec, true, now);
         state.started(0, Some(7), now);
         state.started(1, None, now);
-        let end = |state: &PodState, at| decide(&spec, state, Wish::End(GRACE), at);
+        let end = |state: &PodState, at| decide(&spec, state, Goal::End(GRACE), at);
         let kill_at = after(now, 30).since;
         let first = end(&state, now.since);
         assert_eq!(first.steps, [Step::Tell(0), Step::EndPause(1)]);
@@ -198,9 +198,9 @@ mod tests {
         let mut state = PodState::new(&spec, true, now);
         state.started(0, Some(7), now);
         state.told = Some(now.since);
-        let wish = Wish::End(Duration::from_secs(1));
-        assert_eq!(decide(&spec, &state, wish, after(now, 2).since).steps, [Step::Kill(0)]);
-        let at_once = decide(&spec, &state, Wish::End(Duration::ZERO), now.since);
+        let goal = Goal::End(Duration::from_secs(1));
+        assert_eq!(decide(&spec, &state, goal, after(now, 2).since).steps, [Step::Kill(0)]);
+        let at_once = decide(&spec, &state, Goal::End(Duration::ZERO), now.since);
         assert_eq!(at_once.steps, [Step::Kill(0)]);
     }
 
@@ -219,7 +219,7 @@ mod tests {
         ] {
             let state = PodState::new(spec, room, now);
             assert_eq!(state.over, Some(over));
-            assert_eq!(decide(spec, &state, Wish::Run, now.since), Plan::default());
+            assert_eq!(decide(spec, &state, Goal::Run, now.since), Plan::default());
             assert!(!succeeded(&state));
         }
     }

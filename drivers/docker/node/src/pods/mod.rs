@@ -14,4 +14,4 @@ mod state;
 mod status;
 mod work;
 
-pub(crate) use work::{Surroundings, Work};
+pub(crate) use work::{Work, WorkSetup};

@@ -1,4 +1,4 @@
-//! Telling the API about pods, one request at a time for each.
+//! Reports about pods to the API, one request at a time for each.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use super::spec::PodSpec;
 use super::status::patch;
 use crate::client::backoff;
 
-/// One thing to tell.
+/// One update for the API.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Word {
+pub(super) enum Update {
     /// This is its status.
     Status(Value),
-    /// It ended: take it away for good.
+    /// It ended: delete it for good.
     Gone,
 }
 
-/// What the API was told about a pod.
+/// What the API knows about a pod.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct ReportState {
     status: Option<Value>,
     gone: bool,
     in_flight: bool,
@@ -32,20 +32,20 @@ pub(super) struct Told {
     waits: ExponentialBackoff,
 }
 
-impl Told {
-    /// Nothing.
-    pub(super) fn nothing() -> Self {
+impl ReportState {
+    /// Of a pod that nothing was reported of.
+    pub(super) fn new() -> Self {
         Self { status: None, gone: false, in_flight: false, retry: None, waits: waits() }
     }
 
-    /// What to tell now. `status` is `None` if there is nothing to say about it any more; `ended`: it may be taken away.
-    pub(super) fn next(&self, status: Option<Value>, ended: bool, now: Instant) -> Option<Word> {
+    /// What to send now. `status` is `None` if there is nothing to report any more; `ended`: it may be deleted.
+    pub(super) fn next(&self, status: Option<Value>, ended: bool, now: Instant) -> Option<Update> {
         if self.in_flight || self.gone || self.retry.is_some_and(|at| at > now) {
             return None;
         }
         match status {
-            Some(status) if self.status.as_ref() != Some(&status) => Some(Word::Status(status)),
-            Some(_) | None => ended.then_some(Word::Gone),
+            Some(status) if self.status.as_ref() != Some(&status) => Some(Update::Status(status)),
+            Some(_) | None => ended.then_some(Update::Gone),
         }
     }
 
@@ -54,13 +54,13 @@ impl Told {
         self.retry.filter(|_| !self.in_flight)
     }
 
-    /// Notes that it is being told.
+    /// Notes that an update is being sent.
     pub(super) fn begin(&mut self) {
         self.in_flight = true;
     }
 
     /// Notes what came of it.
-    pub(super) fn end(&mut self, word: Word, well: bool, now: Instant) {
+    pub(super) fn end(&mut self, update: Update, well: bool, now: Instant) {
         self.in_flight = false;
         if !well {
             self.retry = Some(now + self.waits.next().unwrap_or(LONGEST));
@@ -68,9 +68,9 @@ impl Told {
         }
         self.retry = None;
         self.waits = waits();
-        match word {
-            Word::Status(status) => self.status = Some(status),
-            Word::Gone => self.gone = true,
+        match update {
+            Update::Status(status) => self.status = Some(status),
+            Update::Gone => self.gone = true,
         }
     }
 }
@@ -82,32 +82,32 @@ fn waits() -> ExponentialBackoff {
     backoff(Duration::from_millis(200), LONGEST).build()
 }
 
-/// What came of telling the API something about a pod.
+/// What came of an update.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) uid: String,
-    pub(super) word: Word,
+    pub(super) update: Update,
     pub(super) well: bool,
 }
 
-/// Tells it in the background.
-pub(super) fn tell(tasks: &mut JoinSet<Answer>, api: KubeletApi, spec: &PodSpec, word: Word) {
+/// Sends an update in the background.
+pub(super) fn send(tasks: &mut JoinSet<Answer>, api: KubeletApi, spec: &PodSpec, update: Update) {
     let spec = spec.clone();
     tasks.spawn(async move {
         let (namespace, name) = (spec.namespace.as_str(), spec.name.as_str());
-        let outcome = match &word {
-            Word::Status(status) => {
+        let outcome = match &update {
+            Update::Status(status) => {
                 let patch = Patch::Strategic(patch(&spec, status));
                 api.patch_pod_status(namespace, name, &patch).await
             }
-            Word::Gone => api.delete_pod(namespace, name, &spec.uid).await,
+            Update::Gone => api.delete_pod(namespace, name, &spec.uid).await,
         };
         let well = outcome.is_ok();
         if let Err(error) = outcome.map_err(anyhow::Error::from) {
             let error = format!("{error:#}");
             tracing::warn!(namespace, name, error, "pod cannot be reported yet");
         }
-        Answer { uid: spec.uid, word, well }
+        Answer { uid: spec.uid, update, well }
     });
 }
 
@@ -119,28 +119,28 @@ mod tests {
 
     #[test]
     fn a_status_is_told_once_and_the_end_after_it() {
-        let (mut told, now) = (Told::nothing(), Instant::now());
+        let (mut state, now) = (ReportState::new(), Instant::now());
         let status = Some(json!({"phase": "Running"}));
-        let word = told.next(status.clone(), true, now).unwrap();
-        assert_eq!(word, Word::Status(status.clone().unwrap()));
-        told.begin();
-        assert_eq!(told.next(status.clone(), true, now), None, "one at a time");
-        told.end(word, true, now);
-        assert_eq!(told.next(status.clone(), false, now), None);
-        assert_eq!(told.next(status.clone(), true, now), Some(Word::Gone));
-        told.begin();
-        told.end(Word::Gone, true, now);
-        assert_eq!(told.next(Some(json!({})), true, now), None, "it is not told about any more");
+        let update = state.next(status.clone(), true, now).unwrap();
+        assert_eq!(update, Update::Status(status.clone().unwrap()));
+        state.begin();
+        assert_eq!(state.next(status.clone(), true, now), None, "one at a time");
+        state.end(update, true, now);
+        assert_eq!(state.next(status.clone(), false, now), None);
+        assert_eq!(state.next(status.clone(), true, now), Some(Update::Gone));
+        state.begin();
+        state.end(Update::Gone, true, now);
+        assert_eq!(state.next(Some(json!({})), true, now), None, "it is not told about any more");
     }
 
     #[test]
     fn what_failed_is_told_again_after_a_wait() {
-        let (mut told, now) = (Told::nothing(), Instant::now());
-        told.begin();
-        told.end(Word::Gone, false, now);
-        let again = told.retry_at().unwrap();
+        let (mut state, now) = (ReportState::new(), Instant::now());
+        state.begin();
+        state.end(Update::Gone, false, now);
+        let again = state.retry_at().unwrap();
         assert!(again > now);
-        assert_eq!(told.next(None, true, now), None);
-        assert_eq!(told.next(None, true, again), Some(Word::Gone));
+        assert_eq!(state.next(None, true, now), None);
+        assert_eq!(state.next(None, true, again), Some(Update::Gone));
     }
 }

@@ -17,10 +17,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::decide::{Step, Wish, decide, is_still};
+use super::decide::{Goal, Step, decide, is_still};
 use super::log::LogTask;
 use super::process;
-use super::report::{self, Answer, Told};
+use super::report::{self, Answer, ReportState};
 use super::spec::PodSpec;
 use super::state::{Exit, Now, Over, PodState};
 use super::status::status;
@@ -34,7 +34,7 @@ const TAKEN_AWAY: Duration = Duration::from_secs(2);
 const SLACK: Duration = Duration::from_secs(1);
 
 /// What the work needs.
-pub(crate) struct Surroundings {
+pub(crate) struct WorkSetup {
     pub(crate) node: String,
     pub(crate) clients: Clients,
     pub(crate) log_dir: PathBuf,
@@ -62,7 +62,7 @@ pub(crate) struct Work {
 struct Pod {
     spec: PodSpec,
     state: PodState,
-    told: Told,
+    report: ReportState,
     /// It is not in the API any more.
     taken: bool,
     logs: Vec<Option<LogTask>>,
@@ -70,8 +70,8 @@ struct Pod {
 
 impl Work {
     /// Runs pods until the shutdown, and then until they have ended with their grace.
-    pub(crate) async fn run(around: Surroundings) {
-        let Surroundings { node, mut clients, log_dir, grace, shutdown, mut children } = around;
+    pub(crate) async fn run(setup: WorkSetup) {
+        let WorkSetup { node, mut clients, log_dir, grace, shutdown, mut children } = setup;
         let access = clients.borrow_and_update().clone();
         let address = own_address(&access.server).await;
         let api = access.api;
@@ -157,7 +157,7 @@ impl Work {
         }
         let state = PodState::new(&spec, room, now());
         let logs = spec.containers.iter().map(|_| None).collect();
-        let pod = Pod { state, told: Told::nothing(), taken: false, logs, spec };
+        let pod = Pod { state, report: ReportState::new(), taken: false, logs, spec };
         self.pods.insert(pod.spec.uid.clone(), pod);
     }
 
@@ -171,8 +171,8 @@ impl Work {
         }
         let (node, log_dir) = (self.node.clone(), self.log_dir.clone());
         for pod in self.pods.values_mut() {
-            let wish = wish(pod, self.going.map(|_| self.grace));
-            let plan = decide(&pod.spec, &pod.state, wish, now.since);
+            let goal = goal(pod, self.going.map(|_| self.grace));
+            let plan = decide(&pod.spec, &pod.state, goal, now.since);
             for step in plan.steps {
                 let dir = log_dir
                     .join(format!("{}_{}_{}", pod.spec.namespace, pod.spec.name, pod.spec.uid));
@@ -206,11 +206,11 @@ impl Work {
             let said = (pod.state.over != Some(Over::Before))
                 .then(|| status(&pod.spec, &pod.state, self.address, now));
             let ended = pod.spec.deleted.is_some() && is_still(&pod.state);
-            if let Some(word) = pod.told.next(said, ended, now) {
-                pod.told.begin();
-                report::tell(&mut self.reports, self.api.clone(), &pod.spec, word);
+            if let Some(update) = pod.report.next(said, ended, now) {
+                pod.report.begin();
+                report::send(&mut self.reports, self.api.clone(), &pod.spec, update);
             }
-            retry = [retry, pod.told.retry_at()].into_iter().flatten().min();
+            retry = [retry, pod.report.retry_at()].into_iter().flatten().min();
         }
         retry
     }
@@ -230,9 +230,9 @@ impl Work {
     }
 
     fn answered(&mut self, answer: Option<Answer>) {
-        let Some(Answer { uid, word, well }) = answer else { return };
+        let Some(Answer { uid, update, well }) = answer else { return };
         if let Some(pod) = self.pods.get_mut(&uid) {
-            pod.told.end(word, well, Instant::now());
+            pod.report.end(update, well, Instant::now());
         }
     }
 
@@ -323,12 +323,12 @@ impl Pod {
     }
 }
 
-fn wish(pod: &Pod, going: Option<Duration>) -> Wish {
+fn goal(pod: &Pod, going: Option<Duration>) -> Goal {
     let grace = if pod.taken { Some(TAKEN_AWAY) } else { pod.spec.deleted };
     match (grace, going) {
-        (None, None) => Wish::Run,
-        (None, Some(limit)) => Wish::End(pod.spec.grace.min(limit)),
-        (Some(grace), limit) => Wish::End(limit.map_or(grace, |limit| grace.min(limit))),
+        (None, None) => Goal::Run,
+        (None, Some(limit)) => Goal::End(pod.spec.grace.min(limit)),
+        (Some(grace), limit) => Goal::End(limit.map_or(grace, |limit| grace.min(limit))),
     }
 }
 

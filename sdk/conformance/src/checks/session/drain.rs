@@ -55,7 +55,7 @@ pub(super) const CHECKS: &[Check] = &[
 async fn drain(driver: &Driver<'_>) -> Outcome<DriverState> {
     let bench = driver.bench;
     let from = driver.session.log.len();
-    let process = bench.stage.process()?;
+    let process = bench.harness.process()?;
     bench.step("sent SIGTERM");
     process.terminate();
     let state = driver
@@ -75,8 +75,8 @@ async fn drain(driver: &Driver<'_>) -> Outcome<DriverState> {
 
 async fn exits(bench: &Bench) -> Outcome {
     let limit = bench.scaled(EXIT);
-    let how = bench.stage.process()?.exit(limit).await;
-    bench.stage.forget_process();
+    let how = bench.harness.process()?.exit(limit).await;
+    bench.harness.forget_process();
     how.map(drop).ok_or_else(|| {
         failed(
             "the end of the process once all is acknowledged",
@@ -94,7 +94,7 @@ async fn drain_driver(bench: &Bench) -> Outcome {
     asked.answer().await?.machine()?;
     // It may not end before the result is acknowledged.
     let patience = Duration::from_millis(500);
-    let early = bench.stage.process()?.exit(patience).await;
+    let early = bench.harness.process()?.exit(patience).await;
     let expected = "a driver that waits for the acknowledgement of its last result";
     ensure(early.is_none(), expected, format_args!("it ended: {early:?}"))?;
     bench.step("acknowledged the result");
@@ -132,7 +132,7 @@ async fn drain_core(bench: &Bench) -> Outcome {
     }))?;
     let sent = Instant::now();
     let limit = bench.scaled(Duration::from_secs(15));
-    let next = bench.stage.arrival_within(limit).await?;
+    let next = bench.harness.arrival_within(limit).await?;
     let came = next.since.saturating_duration_since(sent);
     bench.step(format_args!("the driver dialed again after {came:?}"));
     let resume = next.hello.resume.clone().unwrap_or_default();

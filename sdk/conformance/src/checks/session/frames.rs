@@ -98,7 +98,7 @@ async fn unknown_kind(bench: &Bench) -> Outcome {
     operation.request = None;
     bench.step("sent an operation with a request of the future");
     let asked = driver.asked(operation);
-    bench.stage.core().note_dispatch(&asked.operation);
+    bench.harness.core().note_dispatch(&asked.operation);
     driver.session.send_unknown_operation(&asked.operation)?;
     let answer = asked.answer_within(bench.scaled(Duration::from_secs(10))).await?;
     answer.refusal(&[MachineErrorCode::Unimplemented])?;

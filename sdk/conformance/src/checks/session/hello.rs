@@ -127,7 +127,7 @@ async fn stable(bench: &Bench) -> Outcome {
     let first = bench.connect().await?.session.hello.clone();
     ensure(first.resume.is_none(), "no resume in the first Hello of a process", "one")?;
     bench.step("cut the link");
-    bench.stage.proxy.cut();
+    bench.harness.proxy.cut();
     let second = bench.reconnected().await?.session.hello.clone();
     same(&first, &second)?;
     let resume = second.resume.as_ref();
@@ -138,7 +138,7 @@ async fn stable(bench: &Bench) -> Outcome {
         format_args!("{} and {}", first.instance_id, second.instance_id),
     )?;
     bench.step("killed the process and started another");
-    bench.stage.forget_process();
+    bench.harness.forget_process();
     let third = bench.reconnected().await?.session.hello.clone();
     same(&first, &third)?;
     ensure(

@@ -125,7 +125,7 @@ async fn credit(bench: &Bench) -> Outcome {
     }
     let offered = driver.session.hello.max_in_flight;
     bench.step("cut the link, and welcomed without a limit");
-    bench.stage.proxy.cut();
+    bench.harness.proxy.cut();
     let driver = bench.reconnected().await?;
     let from_state = driver.session.log.since(0).iter().find_map(|entry| match &entry.frame {
         Some(Frame::State(state)) => Some(state.max_in_flight),

@@ -69,7 +69,7 @@ async fn backoff(bench: &Bench) -> Outcome {
     let mut gaps = Vec::new();
     let mut refused_at: Option<Instant> = None;
     for _ in 0..=REFUSALS {
-        let session = bench.stage.arrival().await?;
+        let session = bench.harness.arrival().await?;
         if let Some(before) = refused_at {
             gaps.push(session.since.saturating_duration_since(before));
         }
@@ -101,7 +101,7 @@ async fn after(bench: &Bench) -> Outcome {
     let sent = Instant::now();
     tokio::time::sleep(Duration::from_millis(200)).await;
     driver.session.close(Some(Status::unavailable("CORE_STOPPING")));
-    let next = bench.stage.arrival().await?;
+    let next = bench.harness.arrival().await?;
     let gap = next.since.saturating_duration_since(sent);
     let expected = format!("the next Hello about {wait:?} after CoreDraining");
     let late = bench.scaled(Duration::from_secs(8));
@@ -109,7 +109,7 @@ async fn after(bench: &Bench) -> Outcome {
 }
 
 async fn refused(bench: &Bench) -> Outcome {
-    let session = bench.stage.arrival().await?;
+    let session = bench.harness.arrival().await?;
     bench.step("answered Hello with ProtocolError, retry=false, and FAILED_PRECONDITION");
     session.send(Frame::ProtocolError(proto::ProtocolError {
         reason: "BAD_PROVIDER".to_owned(),
@@ -119,7 +119,7 @@ async fn refused(bench: &Bench) -> Outcome {
     }))?;
     session.close(Some(Status::failed_precondition("BAD_PROVIDER")));
     let began = Instant::now();
-    let core = bench.stage.core();
+    let core = bench.harness.core();
     let wait = bench.scaled(REFUSED_FOR);
     match tokio::time::timeout(wait, core.arrival()).await {
         Err(_) => Ok(()),

@@ -81,7 +81,7 @@ async fn standby_quiet(bench: &Bench) -> Outcome {
         let quiet = matches!(entry.frame, Some(Received::Heartbeat(_) | Received::State(_)));
         ensure(quiet, "heartbeats and nothing else", name(entry.frame.as_ref()))?;
     }
-    let calls = bench.stage.core().library().calls().len();
+    let calls = bench.harness.core().library().calls().len();
     ensure(
         calls == 0,
         "no GetMachineClass and no GetSecret while standing by",
@@ -117,12 +117,12 @@ async fn promoted_serves(bench: &Bench) -> Outcome {
     let driver = bench.welcomed(RoleKind::Standby, |_| {}).await?;
     bench.step("welcomed as STANDBY");
     refuses(&driver).await?;
-    let reign = bench.stage.core().reign();
-    role(&driver, RoleKind::Active, &reign.order, reign.term)?;
+    let leadership = bench.harness.core().leadership();
+    role(&driver, RoleKind::Active, &leadership.order, leadership.term)?;
     serves(&driver).await?;
-    role(&driver, RoleKind::Standby, &reign.order, reign.term)?;
+    role(&driver, RoleKind::Standby, &leadership.order, leadership.term)?;
     refuses(&driver).await?;
-    role(&driver, RoleKind::Active, &reign.order, reign.term)?;
+    role(&driver, RoleKind::Active, &leadership.order, leadership.term)?;
     serves(&driver).await
 }
 
@@ -152,7 +152,7 @@ async fn refused_for(driver: &Driver<'_>, operation: Operation, reason: &str) ->
 
 async fn stale_term(bench: &Bench) -> Outcome {
     let order = uuid::Uuid::new_v4().to_string();
-    bench.stage.core().set_reign(&order, 5);
+    bench.harness.core().set_leadership(&order, 5);
     let driver = bench.welcomed(RoleKind::Active, |_| {}).await?;
     bench.step("welcomed with term 5");
     accepted_in(&driver, &order, 5).await?;
@@ -165,22 +165,22 @@ async fn stale_term(bench: &Bench) -> Outcome {
 
 async fn new_order(bench: &Bench) -> Outcome {
     let (old, new) = (uuid::Uuid::new_v4().to_string(), uuid::Uuid::new_v4().to_string());
-    bench.stage.core().set_reign(&old, 9);
+    bench.harness.core().set_leadership(&old, 9);
     let driver = bench.welcomed(RoleKind::Active, |_| {}).await?;
     bench.step("welcomed with term 9 of the old order");
     accepted_in(&driver, &old, 9).await?;
     bench.restart_core().await?;
-    bench.stage.core().set_reign(&new, 1);
+    bench.harness.core().set_leadership(&new, 1);
     let driver = bench.welcomed(RoleKind::Active, |_| {}).await?;
     bench.step("welcomed with term 1 of the new order");
     accepted_in(&driver, &new, 1).await?;
     stale_in(&driver, &old, 9).await?;
     stale_in(&driver, &old, 10).await?;
     bench.restart_core().await?;
-    bench.stage.core().set_reign(&old, 11);
-    let session = bench.stage.arrival().await?;
+    bench.harness.core().set_leadership(&old, 11);
+    let session = bench.harness.arrival().await?;
     bench.step("welcomed with term 11 of the old order, as the core that was left");
-    let core = bench.stage.core();
+    let core = bench.harness.core();
     core.welcome(&session, core.greeting(&session, RoleKind::Active))?;
     let limit = bench.scaled(Duration::from_secs(10));
     let ended = tokio::time::timeout(limit, session.log.until_ended()).await;
@@ -191,7 +191,7 @@ async fn new_order(bench: &Bench) -> Outcome {
 
 async fn outside_fencing(bench: &Bench) -> Outcome {
     let order = uuid::Uuid::new_v4().to_string();
-    bench.stage.core().set_reign(&order, 3);
+    bench.harness.core().set_leadership(&order, 3);
     let driver = bench.welcomed(RoleKind::Active, |_| {}).await?;
     bench.step("welcomed with term 3");
     accepted_in(&driver, &order, 3).await?;
@@ -200,12 +200,12 @@ async fn outside_fencing(bench: &Bench) -> Outcome {
     refused_for(&driver, delete, "OUTSIDE_FENCING").await?;
     accepted_in(&driver, &order, 3).await?;
     bench.restart_core().await?;
-    bench.stage.core().set_reign("", 1);
+    bench.harness.core().set_leadership("", 1);
     let driver = bench.welcomed(RoleKind::Active, |_| {}).await?;
     bench.step("welcomed without an order");
     accepted_in(&driver, "", 1).await?;
     bench.restart_core().await?;
-    bench.stage.core().set_reign(&order, 3);
+    bench.harness.core().set_leadership(&order, 3);
     let driver = bench.welcomed(RoleKind::Active, |_| {}).await?;
     bench.step("welcomed with term 3 again");
     accepted_in(&driver, &order, 3).await

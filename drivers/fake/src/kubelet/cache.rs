@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 /// Values by reader and id. Holds what exists in the cluster and no more, as a watch cache does.
 #[derive(Debug)]
-pub(super) struct Board<V> {
+pub(super) struct KeyedCache<V> {
     inner: Mutex<Inner<V>>,
 }
 
@@ -18,7 +18,7 @@ struct Inner<V> {
     readers: HashMap<String, Vec<Arc<Notify>>>,
 }
 
-impl<V: Clone> Board<V> {
+impl<V: Clone> KeyedCache<V> {
     pub(super) fn new() -> Self {
         let inner = Inner { entries: HashMap::new(), readers: HashMap::new() };
         Self { inner: Mutex::new(inner) }
@@ -28,7 +28,7 @@ impl<V: Clone> Board<V> {
     pub(super) fn subscribe(self: &Arc<Self>, key: &str) -> Subscription<V> {
         let notify = Arc::new(Notify::new());
         self.inner.lock().readers.entry(key.to_owned()).or_default().push(Arc::clone(&notify));
-        Subscription { board: Arc::clone(self), key: key.to_owned(), notify }
+        Subscription { cache: Arc::clone(self), key: key.to_owned(), notify }
     }
 
     pub(super) fn set(&self, key: &str, id: &str, value: V) {
@@ -72,7 +72,7 @@ impl<V> Inner<V> {
 /// A reader of one key.
 #[derive(Debug)]
 pub(super) struct Subscription<V: Clone> {
-    board: Arc<Board<V>>,
+    cache: Arc<KeyedCache<V>>,
     key: String,
     notify: Arc<Notify>,
 }
@@ -80,7 +80,7 @@ pub(super) struct Subscription<V: Clone> {
 impl<V: Clone> Subscription<V> {
     /// What is there now.
     pub(super) fn values(&self) -> Vec<V> {
-        let inner = self.board.inner.lock();
+        let inner = self.cache.inner.lock();
         inner.entries.get(&self.key).into_iter().flat_map(BTreeMap::values).cloned().collect()
     }
 
@@ -92,7 +92,7 @@ impl<V: Clone> Subscription<V> {
 
 impl<V: Clone> Drop for Subscription<V> {
     fn drop(&mut self) {
-        let mut inner = self.board.inner.lock();
+        let mut inner = self.cache.inner.lock();
         if let Some(readers) = inner.readers.get_mut(&self.key) {
             readers.retain(|reader| !Arc::ptr_eq(reader, &self.notify));
             if readers.is_empty() {
@@ -108,37 +108,37 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_wakes_for_its_key_and_sees_what_was_there_before_it_came() {
-        let board = Arc::new(Board::new());
-        board.set("a", "1", 10);
-        let reader = board.subscribe("a");
+        let cache = Arc::new(KeyedCache::new());
+        cache.set("a", "1", 10);
+        let reader = cache.subscribe("a");
         assert_eq!(reader.values(), [10]);
-        board.set("b", "1", 30);
-        board.set("a", "2", 20);
+        cache.set("b", "1", 30);
+        cache.set("a", "2", 20);
         reader.changed().await;
         assert_eq!(reader.values(), [10, 20]);
-        board.remove("a", "1");
+        cache.remove("a", "1");
         reader.changed().await;
-        board.replace(vec![("a".into(), "3".into(), 40)]);
+        cache.replace(vec![("a".into(), "3".into(), 40)]);
         reader.changed().await;
         assert_eq!(reader.values(), [40]);
     }
 
     #[tokio::test]
     async fn all_readers_of_a_key_wake() {
-        let board = Arc::new(Board::new());
-        let (first, second) = (board.subscribe("a"), board.subscribe("a"));
-        board.set("a", "1", 10);
+        let cache = Arc::new(KeyedCache::new());
+        let (first, second) = (cache.subscribe("a"), cache.subscribe("a"));
+        cache.set("a", "1", 10);
         first.changed().await;
         second.changed().await;
     }
 
     #[test]
     fn nothing_is_kept_for_readers_that_are_gone() {
-        let board = Arc::new(Board::<u8>::new());
-        let (first, second) = (board.subscribe("a"), board.subscribe("a"));
+        let cache = Arc::new(KeyedCache::<u8>::new());
+        let (first, second) = (cache.subscribe("a"), cache.subscribe("a"));
         drop(first);
-        assert_eq!(board.inner.lock().readers["a"].len(), 1);
+        assert_eq!(cache.inner.lock().readers["a"].len(), 1);
         drop(second);
-        assert!(board.inner.lock().readers.is_empty());
+        assert!(cache.inner.lock().readers.is_empty());
     }
 }

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::session::Session;
-use crate::core::{Core, Reign, within};
+use crate::core::{Core, Leadership, within};
 use crate::observation::Observations;
 use crate::options::{Invitation, Options, Target};
 use crate::outcome::{Outcome, failed, skipped};
@@ -25,9 +25,9 @@ const READY: Duration = Duration::from_secs(10);
 /// For a Hello on a new stream.
 const HELLO: Duration = Duration::from_secs(10);
 
-/// What all stages of a run share.
+/// What all harnesses of a run share.
 #[derive(Debug)]
-pub(crate) struct Theatre {
+pub(crate) struct RunSetup {
     pub(crate) options: Options,
     pub(crate) target: Target,
     pub(crate) token: String,
@@ -37,8 +37,8 @@ pub(crate) struct Theatre {
 
 /// One core and one driver process. Both end with the value.
 #[derive(Debug)]
-pub(crate) struct Stage {
-    pub(crate) theatre: Arc<Theatre>,
+pub(crate) struct Harness {
+    pub(crate) setup: Arc<RunSetup>,
     pub(crate) proxy: Proxy,
     pub(crate) output: Output,
     core: Mutex<Arc<Core>>,
@@ -101,17 +101,17 @@ impl Drop for Running {
     }
 }
 
-impl Stage {
+impl Harness {
     /// A core and a proxy; the driver is started by the first who needs it.
-    pub(crate) async fn open(theatre: &Arc<Theatre>) -> std::io::Result<Self> {
-        let core = Arc::new(new_core(theatre, fresh_reign()).await?);
-        let listen = match &theatre.target {
+    pub(crate) async fn open(setup: &Arc<RunSetup>) -> std::io::Result<Self> {
+        let core = Arc::new(new_core(setup, fresh_reign()).await?);
+        let listen = match &setup.target {
             Target::Listen { address, .. } => *address,
             Target::Command(_) | Target::InProcess(_) => ([127, 0, 0, 1], 0).into(),
         };
         let proxy = Proxy::start(listen, core.address).await?;
         Ok(Self {
-            theatre: Arc::clone(theatre),
+            setup: Arc::clone(setup),
             proxy,
             output: Output::default(),
             core: Mutex::new(core),
@@ -127,8 +127,8 @@ impl Stage {
 
     /// Ends the core as a crash would, and starts another that remembers nothing.
     pub(crate) async fn restart_core(&self) -> Outcome {
-        let Reign { order, term } = self.core().reign();
-        self.replace_core(Reign { order, term: term + 1 }).await
+        let Leadership { order, term } = self.core().leadership();
+        self.replace_core(Leadership { order, term: term + 1 }).await
     }
 
     /// Begins anew with a driver that cannot be started anew: another core, another order of terms,
@@ -138,8 +138,8 @@ impl Stage {
         self.replace_core(fresh_reign()).await
     }
 
-    async fn replace_core(&self, reign: Reign) -> Outcome {
-        let core = new_core(&self.theatre, reign).await;
+    async fn replace_core(&self, leadership: Leadership) -> Outcome {
+        let core = new_core(&self.setup, leadership).await;
         let core = core.map_err(|error| skipped(format_args!("no core: {error}")))?;
         self.proxy.point_to(core.address);
         *self.core.lock() = Arc::new(core);
@@ -178,8 +178,8 @@ impl Stage {
 
     fn start(&self) -> Outcome<Option<Running>> {
         let url = format!("http://{}", self.proxy.address);
-        let token_file = self.theatre.token_file.clone();
-        match &self.theatre.target {
+        let token_file = self.setup.token_file.clone();
+        match &self.setup.target {
             Target::Command(command) => Process::start(command, &url, &token_file, &self.output)
                 .map(|process| Some(Running::Command(process)))
                 .map_err(|error| failed("a driver that can be started", error)),
@@ -202,7 +202,7 @@ impl Stage {
     pub(crate) async fn arrival_within(&self, limit: Duration) -> Outcome<Arc<Session>> {
         self.driver()?;
         let core = self.core();
-        let limit = self.theatre.options.scaled(limit);
+        let limit = self.setup.options.scaled(limit);
         let gone = async {
             loop {
                 if let Some(how) = self.exited() {
@@ -242,17 +242,17 @@ impl Stage {
             _ => None,
         });
         let expected = "DriverState READY with max_in_flight above 0 after Welcome";
-        let limit = self.theatre.options.scaled(READY);
+        let limit = self.setup.options.scaled(READY);
         let ready = within(limit, expected, ready).await?;
         ready.map_err(|how| failed(expected, format_args!("the session ended: {how}")))
     }
 }
 
-fn fresh_reign() -> Reign {
-    Reign { order: uuid::Uuid::new_v4().to_string(), term: 1 }
+fn fresh_reign() -> Leadership {
+    Leadership { order: uuid::Uuid::new_v4().to_string(), term: 1 }
 }
 
-async fn new_core(theatre: &Theatre, reign: Reign) -> std::io::Result<Core> {
-    let hello = theatre.options.scaled(HELLO);
-    Core::start(&theatre.token, hello, theatre.observations.clone(), reign).await
+async fn new_core(setup: &RunSetup, leadership: Leadership) -> std::io::Result<Core> {
+    let hello = setup.options.scaled(HELLO);
+    Core::start(&setup.token, hello, setup.observations.clone(), leadership).await
 }
