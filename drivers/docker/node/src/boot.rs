@@ -80,7 +80,7 @@ fn kept(options: &Options, store: &Store, node: &str) -> Result<Option<Identity>
     let Some(identity) = store.identity()? else { return Ok(None) };
     match inspect(&identity.chain, &identity.key, node) {
         Ok(certificate) if certificate.not_after > Timestamp::now() => {
-            tracing::info!(node, until = %certificate.not_after, "comes back as itself");
+            tracing::info!(node, until = %certificate.not_after, "the node starts with the identity that it kept");
             Ok(Some(identity))
         }
         Ok(certificate) if user_data(options).is_err() => {
@@ -88,7 +88,7 @@ fn kept(options: &Options, store: &Store, node: &str) -> Result<Option<Identity>
         }
         Ok(_) => Ok(None),
         Err(error) => {
-            tracing::warn!(node, %error, "what was kept is of no use; joins anew");
+            tracing::warn!(node, %error, "the identity that was kept cannot be used, the node joins anew");
             Ok(None)
         }
     }

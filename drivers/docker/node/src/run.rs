@@ -46,7 +46,7 @@ fn shutdown() -> anyhow::Result<CancellationToken> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("told to end");
+        tracing::info!("received a signal to end");
         cancel.cancel();
     });
     Ok(token)

@@ -1,5 +1,6 @@
 //! What a call to the engine may fail with.
 
+use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 
@@ -120,33 +121,35 @@ impl Failure {
             Error::SocketNotFoundError(path) => Self::Away(format!("there is no socket {path}")),
             Error::HyperLegacyError { err } if err.is_connect() => unreached(err),
             Error::IOError { err } => Self::Lost(err.to_string()),
-            Error::HyperLegacyError { err } => Self::Lost(chain(err)),
-            Error::HyperResponseError { err } => Self::Lost(chain(err)),
+            Error::HyperLegacyError { err } => Self::Lost(last_cause(err)),
+            Error::HyperResponseError { err } => Self::Lost(last_cause(err)),
             _ => Self::Garbled(error.to_string()),
         }
     }
 }
 
 /// Why there is no connection.
-fn unreached(error: &(dyn std::error::Error + 'static)) -> Failure {
-    let mut next = Some(error);
-    while let Some(cause) = next {
+fn unreached(error: &(dyn StdError + 'static)) -> Failure {
+    let is_forbidden = |cause: &&(dyn StdError + 'static)| {
         let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-        if kind == Some(io::ErrorKind::PermissionDenied) {
-            return Failure::Forbidden(cause.to_string());
-        }
-        next = cause.source();
+        kind == Some(io::ErrorKind::PermissionDenied)
+    };
+    match causes(error).find(is_forbidden) {
+        Some(cause) => Failure::Forbidden(cause.to_string()),
+        None => Failure::Away(last_cause(error)),
     }
-    Failure::Away(chain(error))
+}
+
+/// The error and all its sources.
+fn causes<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |cause| (*cause).source())
 }
 
 /// The last cause says most.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut last = error;
-    while let Some(cause) = last.source() {
-        last = cause;
-    }
-    last.to_string()
+fn last_cause(error: &(dyn StdError + 'static)) -> String {
+    causes(error).last().map(ToString::to_string).unwrap_or_default()
 }
 
 impl fmt::Display for EngineError {
@@ -167,4 +170,4 @@ impl fmt::Display for EngineError {
     }
 }
 
-impl std::error::Error for EngineError {}
+impl StdError for EngineError {}

@@ -94,7 +94,7 @@ async fn feed<K, V: Clone>(
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, kind = %K::kind(&()), "watch failed, it begins anew");
+                tracing::warn!(%error, kind = %K::kind(&()), "watch failed, it is started again");
             }
         }
     }
