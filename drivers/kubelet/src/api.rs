@@ -172,7 +172,7 @@ impl KubeletApi {
         let patch = Patch::Strategic(json!({"status": status}));
         let nodes = self.nodes();
         let patched = self.request(nodes.patch_status(name, &PatchParams::default(), &patch)).await;
-        unless(patched, &[404])
+        ignore_codes(patched, &[404])
     }
 
     /// Renews the Lease of a Node. It is made anew if it is gone and the Node is still this instance's.
@@ -201,7 +201,7 @@ impl KubeletApi {
         };
         let lease = lease(&name, uid, now);
         let created = self.request(self.leases().create(&PostParams::default(), &lease)).await;
-        unless(created, &[409])
+        ignore_codes(created, &[409])
     }
 
     /// Patches the status of a pod with this whole object, which names its UID. One that was deleted stays so.
@@ -213,7 +213,7 @@ impl KubeletApi {
     ) -> Result<(), RequestError> {
         let pods = self.pods(namespace);
         let patched = self.request(pods.patch_status(name, &PatchParams::default(), patch)).await;
-        unless(patched, &GONE)
+        ignore_codes(patched, &GONE)
     }
 
     /// Deletes a pod that has ended, unless it is another one of its name.
@@ -229,7 +229,7 @@ impl KubeletApi {
             preconditions: Some(preconditions),
             ..DeleteParams::default()
         };
-        unless(self.request(self.pods(namespace).delete(name, &params)).await, &GONE)
+        ignore_codes(self.request(self.pods(namespace).delete(name, &params)).await, &GONE)
     }
 
     fn nodes(&self) -> Api<Node> {
@@ -248,8 +248,8 @@ impl KubeletApi {
 /// The codes of a refusal because the object is gone, or is another one of the same name.
 const GONE: [u16; 2] = [404, 409];
 
-/// Success if the request was refused with one of these codes.
-fn unless<T>(outcome: Result<T, RequestError>, fine: &[u16]) -> Result<(), RequestError> {
+/// A refusal with one of these codes counts as success.
+fn ignore_codes<T>(outcome: Result<T, RequestError>, fine: &[u16]) -> Result<(), RequestError> {
     match outcome {
         Err(error) if !error.code().is_some_and(|code| fine.contains(&code)) => Err(error),
         Ok(_) | Err(_) => Ok(()),
