@@ -36,7 +36,7 @@ pub struct DriverError {
     details: Box<Details>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 struct Details {
     code: Code,
     certainty: Certainty,
@@ -152,12 +152,7 @@ impl DriverError {
             certainty: Certainty::Unknown,
             reason: code_name(code).to_owned(),
             message: message.into(),
-            retry_after: None,
-            violations: Vec::new(),
-            provider_code: String::new(),
-            provider_request_id: String::new(),
-            provider_id: String::new(),
-            cluster_id: String::new(),
+            ..Details::default()
         };
         Self { details: Box::new(details) }
     }

@@ -21,5 +21,5 @@ mod pods;
 mod run;
 mod user_data;
 
-pub use options::{Effect, Labels, Options, Taint, Taints};
+pub use options::{Labels, Options, Taints};
 pub use run::run;

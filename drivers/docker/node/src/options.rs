@@ -1,10 +1,11 @@
 //! The command line, which environment variables stand in for: a driver sets those when it creates the container.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Taint;
 
 /// The taint of a node that is not ready to be used; the core takes it away.
 const NOT_READY: &str = "node.machine.sapcloud.io/instance-not-ready=:NoSchedule";
@@ -68,40 +69,11 @@ impl Options {
     }
 }
 
-/// What a taint does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
-    /// New pods are not scheduled.
-    NoSchedule,
-    /// New pods are scheduled elsewhere if they can be.
-    PreferNoSchedule,
-    /// Pods are evicted, too.
-    NoExecute,
-}
-
-impl fmt::Display for Effect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoSchedule => "NoSchedule",
-            Self::PreferNoSchedule => "PreferNoSchedule",
-            Self::NoExecute => "NoExecute",
-        })
-    }
-}
-
-/// One taint.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taint {
-    /// Key.
-    pub key: String,
-    /// Value, may be empty.
-    pub value: String,
-    /// What it does.
-    pub effect: Effect,
-}
+/// What a taint may do.
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// A list of taints: `key=value:Effect,key:Effect`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Taints(pub Vec<Taint>);
 
 /// A list of labels: `key=value,key=value`.
@@ -148,16 +120,15 @@ fn taint(item: &str) -> Result<Taint, BadFlag> {
     let bad = || BadFlag::Taint(item.to_owned());
     let (pair, effect) = item.rsplit_once(':').ok_or_else(bad)?;
     let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-    let effect = match effect {
-        "NoSchedule" => Effect::NoSchedule,
-        "PreferNoSchedule" => Effect::PreferNoSchedule,
-        "NoExecute" => Effect::NoExecute,
-        _ => return Err(bad()),
-    };
-    if key.is_empty() {
+    if key.is_empty() || !EFFECTS.contains(&effect) {
         return Err(bad());
     }
-    Ok(Taint { key: key.to_owned(), value: value.to_owned(), effect })
+    Ok(Taint {
+        key: key.to_owned(),
+        value: Some(value.to_owned()),
+        effect: effect.to_owned(),
+        time_added: None,
+    })
 }
 
 fn label(item: &str) -> Result<(String, String), BadFlag> {
@@ -204,8 +175,9 @@ mod tests {
             Options::try_parse_from(args).map(|options| options.register_with_taints.0)
         };
         let given = taints(&["--register-with-taints", "a=b:NoExecute,c:PreferNoSchedule"]);
+        let value = |taint: &Taint| taint.value.clone().unwrap();
         let shown: Vec<_> =
-            given.unwrap().iter().map(|t| format!("{}={}:{}", t.key, t.value, t.effect)).collect();
+            given.unwrap().iter().map(|t| format!("{}={}:{}", t.key, value(t), t.effect)).collect();
         assert_eq!(shown, ["a=b:NoExecute", "c=:PreferNoSchedule"]);
         assert_eq!(taints(&["--register-with-taints="]).unwrap(), []);
         assert_eq!(taints(&[]).unwrap()[0].key, "node.machine.sapcloud.io/instance-not-ready");

@@ -394,7 +394,8 @@ fn not_ours<'a>(state: &'a State, lookup: Lookup<'_>) -> Option<&'a Instance> {
     let Lookup { provider_id, identity, .. } = lookup;
     let claimed = named(state, lookup);
     let Some(id) = provider_id else {
-        let unclaimed = state.of_nobody(&identity.machine_name).find(|it| !claimed.contains(it));
+        let unclaimed =
+            state.unclaimed_of_name(&identity.machine_name).find(|it| !claimed.contains(it));
         return unclaimed.or_else(|| of_life_before(state, lookup));
     };
     state.instance(id).filter(|found| !lookup.fits(found) && !claimed.contains(found))

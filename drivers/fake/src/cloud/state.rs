@@ -231,7 +231,7 @@ impl State {
     }
 
     /// The instances of a machine of this name that carry neither a UID nor a cluster id of ours.
-    pub(super) fn of_nobody(&self, name: &str) -> impl Iterator<Item = &Instance> {
+    pub(super) fn unclaimed_of_name(&self, name: &str) -> impl Iterator<Item = &Instance> {
         self.of_uid("").filter(move |it| it.identity.machine_name == name && it.is_unclaimed())
     }
 

@@ -117,7 +117,8 @@ impl FakeDriver {
         let spec = match class.as_deref().map(read_spec) {
             Some(Ok(spec)) => spec,
             Some(Err(error)) if need == Need::GoodSpec => return Err(error),
-            Some(Err(_)) | None => blank_spec(),
+            // Without faults and latencies.
+            Some(Err(_)) | None => ProviderSpec::default(),
         };
         self.throttled(&spec)?;
         let name = ctx.class_name().unwrap_or_default();
@@ -169,22 +170,5 @@ pub(super) fn read_spec(class: &Class) -> Result<ProviderSpec, DriverError> {
     match spec.violations() {
         found if found.is_empty() => Ok(spec),
         found => Err(bad_spec(&found)),
-    }
-}
-
-/// A spec without faults and latencies.
-fn blank_spec() -> ProviderSpec {
-    ProviderSpec {
-        region: String::new(),
-        image: String::new(),
-        machine_type: String::new(),
-        node_capacity: crate::spec::NodeCapacity::default(),
-        tags: crate::spec::Tags::default(),
-        initialize: false,
-        latency: crate::spec::Latency::default(),
-        capacity: crate::spec::Capacity::default(),
-        throttle: None,
-        kubelet: crate::spec::KubeletSpec::default(),
-        faults: Vec::new(),
     }
 }

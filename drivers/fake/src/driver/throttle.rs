@@ -22,22 +22,16 @@ struct Window {
 impl Throttle {
     /// Counts a call; when to try again if it is one too many.
     pub(super) fn admit(&self, limit: Limit, now: Timestamp) -> Option<Duration> {
+        let length = SignedDuration::try_from(limit.per.0).unwrap_or(SignedDuration::MAX);
         let mut window = self.window.lock();
-        let (next, retry_after) = judge(*window, limit, now);
-        *window = Some(next);
-        retry_after
+        let current = window.filter(|window| now.duration_since(window.began) < length);
+        let current = window.insert(current.unwrap_or(Window { began: now, calls: 0 }));
+        if current.calls < limit.calls {
+            current.calls += 1;
+            return None;
+        }
+        Some((length - now.duration_since(current.began)).unsigned_abs())
     }
-}
-
-fn judge(window: Option<Window>, limit: Limit, now: Timestamp) -> (Window, Option<Duration>) {
-    let length = SignedDuration::try_from(limit.per.0).unwrap_or(SignedDuration::MAX);
-    let current = window.filter(|window| now.duration_since(window.began) < length);
-    let Window { began, calls } = current.unwrap_or(Window { began: now, calls: 0 });
-    if calls < limit.calls {
-        return (Window { began, calls: calls + 1 }, None);
-    }
-    let left = length - now.duration_since(began);
-    (Window { began, calls }, Some(left.unsigned_abs()))
 }
 
 #[cfg(test)]

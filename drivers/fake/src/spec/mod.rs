@@ -17,7 +17,7 @@ pub const RESERVED_TAG_PREFIX: &str = "ostler.dev/";
 /// `MachineClass.providerSpec` of provider `fake.ostler.dev`.
 ///
 /// The knobs of the simulation (latency, capacity, faults, initialize) are no part of an instance.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, HotSpec)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, HotSpec)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProviderSpec {
     /// Region of the instance, part of its provider id. Cannot be changed on a running instance.

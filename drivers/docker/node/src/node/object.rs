@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_kubelet::node::{addresses, condition, keep_transitions};
@@ -22,12 +22,6 @@ pub(super) struct Now {
 
 /// The Node to register.
 pub(super) fn node(about: &About, now: &Now, at: Timestamp) -> Node {
-    let taints = about.taints.0.iter().map(|taint| Taint {
-        key: taint.key.clone(),
-        value: Some(taint.value.clone()),
-        effect: taint.effect.to_string(),
-        time_added: None,
-    });
     Node {
         metadata: ObjectMeta {
             name: Some(about.name.clone()),
@@ -36,7 +30,7 @@ pub(super) fn node(about: &About, now: &Now, at: Timestamp) -> Node {
         },
         spec: Some(NodeSpec {
             provider_id: about.provider_id.clone(),
-            taints: Some(taints.collect()),
+            taints: Some(about.taints.0.clone()),
             ..NodeSpec::default()
         }),
         status: Some(status(about, now, &[], at)),
