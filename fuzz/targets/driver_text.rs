@@ -11,7 +11,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             // Not that it stays as it is: numbers with many digits are read to within their last one.
             assert!(digest::canonical_text(&canonical).is_some(), "it cannot be read again");
         }
-        ostler_sessions::fuzz::class_text(text);
+        ostler_legacy::fuzz::class_text(text);
     }
     let kept = BTreeMap::from([("class.json".to_owned(), data.to_vec())]);
     drop(LastKnown::decode(&kept));

@@ -1,4 +1,4 @@
-//! A driver of the first proposal that answers anything at all: see `ostler_sessions::fuzz`.
+//! A driver of the first proposal that answers anything at all: see `ostler_legacy::fuzz`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| ostler_sessions::fuzz::legacy_hears(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ostler_legacy::fuzz::driver_says(data));

@@ -12,8 +12,9 @@ use kube::Client;
 use ostler_controllers::{
     Clock, Clusters, Connect, Controllers, GivenIds, Settings, StoreClassSource, Stores, Targets,
 };
+use ostler_legacy::{LegacyMetrics, LegacyOptions};
 use ostler_sessions::{
-    AdminOptions, Authenticator, LegacyOptions, Limits, OrphanDesk, Rate, Sessions, SessionsOptions,
+    AdminOptions, Authenticator, Limits, OrphanDesk, Rate, Sessions, SessionsOptions,
 };
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -120,6 +121,7 @@ const STOP: Duration = Duration::from_secs(20);
 /// A running core. Dropping it ends it where it stands, as a crash would.
 pub struct Core {
     sessions: Sessions,
+    legacy: LegacyMetrics,
     stores: Stores,
     classes: StoreClassSource,
     orphans: Arc<dyn OrphanDesk>,
@@ -197,6 +199,8 @@ impl Core {
         };
         let sessions = Sessions::new(sessions_options, Arc::new(classes.clone()), access);
         sessions.register_metrics(registry);
+        let legacy = LegacyMetrics::default();
+        legacy.register(registry);
         let controllers =
             Controllers::new(client, stores.clone(), sessions.clone(), settings, clock, registry);
 
@@ -213,7 +217,7 @@ impl Core {
         ));
         let end = stop.clone();
         tasks.spawn(async move { controllers.run(end).await.context("the controllers stopped") });
-        Ok(Self { sessions, stores, classes, orphans, leading, tasks, stop })
+        Ok(Self { sessions, legacy, stores, classes, orphans, leading, tasks, stop })
     }
 
     /// Answers people on `listener` until the core stops, whether it leads or not.
@@ -242,12 +246,13 @@ impl Core {
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
         let (sessions, mut leading) = (self.sessions.clone(), self.leading.clone());
+        let metrics = self.legacy.clone();
         self.tasks.spawn(async move {
             if leading.wait_for(|leads| *leads).await.is_err() {
                 return Ok(());
             }
             let over = async move { while leading.changed().await.is_ok() {} };
-            let served = sessions.serve_legacy(incoming, options, over).await;
+            let served = ostler_legacy::serve(&sessions, incoming, options, metrics, over).await;
             served.context("legacy drivers cannot be served")
         });
     }

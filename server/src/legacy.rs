@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail};
-use ostler_sessions::{LegacyKind, LegacyOptions, ListenAddress, Listeners};
+use ostler_legacy::{LegacyKind, LegacyOptions};
+use ostler_sessions::{ListenAddress, Listeners};
 
 /// Where drivers of the first proposal dial in, and what they are.
 #[derive(Debug, Clone, clap::Args)]

@@ -9,13 +9,13 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use ostler_legacy::{LegacyKind, LegacyOptions};
 use ostler_proto::legacy::infra::driver_side::{
     CreateResp, DeleteResp, ListResp, Machine, RegisterationResp, Response,
 };
 use ostler_proto::legacy::infra::infragrpc_client::InfragrpcClient;
 use ostler_proto::legacy::infra::mc_mside::OperationParams;
 use ostler_proto::legacy::infra::{DriverSide, MachineClassMeta, SecretMeta};
-use ostler_sessions::{LegacyKind, LegacyOptions};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;

@@ -3,12 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ostler_api::operation::{Dispatch, Lane, Request, Target as DispatchTarget};
-use ostler_proto::legacy::infra::{DriverSide, driver_side};
-use ostler_proto::v1alpha1::{
-    DeleteMachineRequest, GetMachineStatusRequest, ListMachinesRequest, Operation, RegisterRequest,
-    Target, operation,
-};
+use ostler_api::operation::{Dispatch, Lane, Request, Target};
+use ostler_proto::v1alpha1::RegisterRequest;
 use prost::Message as _;
 use tokio::time::Instant;
 
@@ -80,7 +76,7 @@ fn dispatch(number: u32, what: u8, whom: u8) -> Dispatch {
         provider: "fuzz.ostler.dev".to_owned(),
         id: format!("operation-{number}"),
         idempotency_key: format!("{whom}:f"),
-        target: DispatchTarget { uid: format!("uid-{}", whom % 8), ..<_>::default() },
+        target: Target { uid: format!("uid-{}", whom % 8), ..<_>::default() },
         class: None,
         request,
         timeout: Duration::from_mins(1),
@@ -90,36 +86,7 @@ fn dispatch(number: u32, what: u8, whom: u8) -> Dispatch {
     }
 }
 
-/// A byte that says which operation runs, and the frames of a driver of the first proposal, each behind its
-/// length. No answer breaks the core.
-pub fn legacy_hears(data: &[u8]) {
-    let Some((what, mut data)) = data.split_first() else { return };
-    let request = match what % 3 {
-        0 => operation::Request::DeleteMachine(DeleteMachineRequest::default()),
-        1 => operation::Request::GetMachineStatus(GetMachineStatusRequest::default()),
-        _ => operation::Request::ListMachines(ListMachinesRequest::default()),
-    };
-    let target = Target { name: "m".to_owned(), uid: "uid".to_owned(), ..Target::default() };
-    let operation =
-        Operation { request: Some(request), target: Some(target), ..Operation::default() };
-    let mut answers = Vec::<Option<driver_side::Response>>::new();
-    while let [low, high, rest @ ..] = data {
-        let length = usize::from(u16::from_le_bytes([*low, *high])).min(rest.len());
-        let (frame, rest) = rest.split_at(length);
-        data = rest;
-        if let Ok(frame) = DriverSide::decode(frame) {
-            answers.push(frame.response);
-        }
-    }
-    crate::legacy::fuzz(&operation, answers);
-}
-
 /// A client certificate, as DER.
 pub fn certificate(data: &[u8]) {
     crate::listen::fuzz(data);
-}
-
-/// The provider spec of a class, which anybody who may write one says, as drivers of the first proposal get it.
-pub fn class_text(text: &str) {
-    crate::legacy::fuzz_class(text);
 }

@@ -17,7 +17,7 @@
 //! | `listen` | where drivers dial in: loopback, TLS, unix sockets; who is at the other end |
 //! | `debug` | gRPC for people: sessions, operations and frames shown, one operation by hand |
 //! | `convert` | the operations of the core as those of the wire, and answers back |
-//! | `legacy` | drivers of the first proposal, each as a session of the hub |
+//! | `local` | a session without a wire, for a driver within this process |
 //! | `shelf` | revisions of classes that drivers may still ask for |
 
 mod audit;
@@ -30,8 +30,8 @@ mod event;
 pub mod fuzz;
 mod gate;
 mod hub;
-mod legacy;
 mod listen;
+mod local;
 mod metrics;
 mod operation;
 mod options;
@@ -55,11 +55,11 @@ pub use debug::{
 };
 pub use event::{ProviderState, SessionEvent};
 pub use gate::{Gate, GateLayer, GateRules, Guarded, Pass};
-pub use legacy::{LegacyKind, LegacyOptions, NotALegacyKind, legacy_reasons};
 pub use listen::{
     Connection, Incoming, ListenAddress, ListenError, Listeners, ServerTls, TlsError, TlsFiles,
     UnixError,
 };
+pub use local::LocalSession;
 pub use operation::{FramePart, SubmitError};
 pub use options::{Limits, SessionsOptions, Timing};
 pub use rate::{Rate, RateError};

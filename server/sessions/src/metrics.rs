@@ -14,7 +14,6 @@ use prometheus_client::registry::Registry;
 
 use crate::ProviderState;
 use crate::hub::Count;
-use crate::legacy::LegacyMetrics;
 use crate::shell::Shell;
 
 /// Seconds, from a fake driver to a slow cloud.
@@ -114,7 +113,6 @@ pub(crate) struct Metrics {
     unclaimed: Family<OfProvider, Counter>,
     ended: Family<OfEnd, Counter>,
     invocations: Family<OfInvocation, Counter>,
-    pub(crate) legacy: LegacyMetrics,
     lost: Family<OfProvider, Counter>,
     turned_away: Family<OfReason, Counter>,
     refused: Family<OfReason, Counter>,
@@ -137,7 +135,6 @@ impl Default for Metrics {
             unclaimed: Family::default(),
             ended: Family::default(),
             invocations: Family::default(),
-            legacy: LegacyMetrics::default(),
             lost: Family::default(),
             turned_away: Family::default(),
             refused: Family::default(),
@@ -192,7 +189,6 @@ impl Metrics {
             metrics.ended.clone(),
         );
         metrics.register_debug(shell, registry);
-        metrics.legacy.register(registry);
         registry.register(
             "lost_operations",
             "Operations that a driver accepted and did not know any more",

@@ -168,14 +168,6 @@ impl Sessions {
         self.shell.stop();
     }
 
-    pub(crate) fn shell(&self) -> &Arc<Shell> {
-        &self.shell
-    }
-
-    pub(crate) fn shutdown_time(&self) -> Duration {
-        self.shell.options.timing.shutdown
-    }
-
     fn order(&self, mut order: Order, owner: Owner) -> Result<(), SubmitError> {
         let shell = &self.shell;
         let class = order.operation.machine_class.as_ref().filter(|class| !class.name.is_empty());

@@ -58,7 +58,7 @@ impl Sessions {
             .initial_stream_window_size(WINDOW)
             .layer(GateLayer::<IO::ConnectInfo>::new(OWN, STREAM))
             .add_routes(self.service())
-            .serve_with_incoming_shutdown(self.shell().gate.guard(incoming), stop.cancelled());
+            .serve_with_incoming_shutdown(self.shell.gate.guard(incoming), stop.cancelled());
         let mut server = Box::pin(server);
         tokio::select! {
             ended = &mut server => return Ok(ended?),
@@ -67,7 +67,7 @@ impl Sessions {
         // The streams must end first: the server waits for them without a limit.
         self.stop();
         stop.cancel();
-        if let Ok(ended) = tokio::time::timeout(self.shutdown_time(), server).await {
+        if let Ok(ended) = tokio::time::timeout(self.options().timing.shutdown, server).await {
             return Ok(ended?);
         }
         tracing::warn!("some connections of drivers did not end in time");

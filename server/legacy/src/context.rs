@@ -1,4 +1,5 @@
-//! All that a driver can read: what lies on the desk of its own stream, while it works on it. INV-7.
+//! The classes and secrets that a legacy driver may read: those of the operation in flight on its
+//! own stream. INV-7.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,22 +8,22 @@ use ostler_proto::v1alpha1::ObjectRevision;
 
 /// The class of the operation that a driver works on.
 #[derive(Clone)]
-pub(super) struct Paper {
+pub(crate) struct OperationContext {
     /// The operation.
-    pub(super) operation_id: String,
+    pub(crate) operation_id: String,
     /// The name by which the driver knows the class.
-    pub(super) path: String,
+    pub(crate) path: String,
     /// Which class it is; also the name of the secret.
-    pub(super) class: ObjectRevision,
+    pub(crate) class: ObjectRevision,
     /// The class, rendered.
-    pub(super) json: String,
+    pub(crate) json: String,
     /// User data, only while the instance is being created.
-    pub(super) user_data: Option<Vec<u8>>,
+    pub(crate) user_data: Option<Vec<u8>>,
 }
 
-impl fmt::Debug for Paper {
+impl fmt::Debug for OperationContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Paper")
+        f.debug_struct("OperationContext")
             .field("operation_id", &self.operation_id)
             .field("path", &self.path)
             .field("user_data", &self.user_data.as_ref().map(Vec::len))
@@ -30,22 +31,22 @@ impl fmt::Debug for Paper {
     }
 }
 
-/// The desk of one stream.
+/// What the driver of one stream may read.
 #[derive(Debug, Default)]
-pub(super) struct Desk(Mutex<Option<Paper>>);
+pub(crate) struct StreamContext(Mutex<Option<OperationContext>>);
 
-impl Desk {
-    /// Puts the only paper there, or takes it away.
-    pub(super) fn put(&self, paper: Option<Paper>) {
-        *self.lock() = paper;
+impl StreamContext {
+    /// Replaces what the driver may read.
+    pub(crate) fn set(&self, context: Option<OperationContext>) {
+        *self.lock() = context;
     }
 
     /// What the driver may read now.
-    pub(super) fn paper(&self) -> Option<Paper> {
+    pub(crate) fn get(&self) -> Option<OperationContext> {
         self.lock().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Paper>> {
+    fn lock(&self) -> MutexGuard<'_, Option<OperationContext>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -56,14 +57,14 @@ mod tests {
 
     #[test]
     fn debug_shows_neither_class_nor_user_data() {
-        let paper = Paper {
+        let context = OperationContext {
             operation_id: "o".into(),
             path: "/p".into(),
             class: ObjectRevision::default(),
             json: "canary".into(),
             user_data: Some(b"canary".to_vec()),
         };
-        let shown = format!("{paper:?}");
+        let shown = format!("{context:?}");
         assert!(shown.contains("Some(6)") && !shown.contains("canary"), "{shown}");
     }
 }

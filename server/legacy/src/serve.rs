@@ -7,16 +7,16 @@ use std::time::Duration;
 use futures::{Stream, TryStreamExt as _};
 use ostler_proto::legacy::infra::infragrpc_server::{InfragrpcServer, SERVICE_NAME as INFRA};
 use ostler_proto::legacy::service::servicegrpc_server::SERVICE_NAME as SERVICE;
+use ostler_sessions::{ServeError, Sessions};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::http::{Request, Uri};
 use tonic::transport::Server;
 use tower::util::MapRequestLayer;
 
-use super::LegacyOptions;
-use super::connection::Connections;
-use super::service::Service;
-use crate::{ServeError, Sessions};
+use crate::connection::Connections;
+use crate::service::Service;
+use crate::{LegacyMetrics, LegacyOptions};
 
 /// Pings find a peer that is gone without a word; half-open links of these drivers are known to
 /// have blocked their successors for hours.
@@ -27,48 +27,48 @@ const MESSAGE_BYTES: usize = 4 << 20;
 /// Calls at once on a connection: the stream, a class, a secret, and what was given up meanwhile.
 const CALLS: usize = 16;
 
-impl Sessions {
-    /// Serves drivers of the first proposal on a stream of connections until `shutdown` resolves.
-    /// Who connects is trusted: give it connections from this host only.
-    pub async fn serve_legacy<I, IO, E>(
-        &self,
-        incoming: I,
-        options: LegacyOptions,
-        shutdown: impl Future<Output = ()>,
-    ) -> Result<(), ServeError>
-    where
-        I: Stream<Item = Result<IO, E>>,
-        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        let (end, stop) = (CancellationToken::new(), CancellationToken::new());
-        let connections = Arc::new(Connections::default());
-        let service = Service::new(self.shell(), options, Arc::clone(&connections), end.clone());
-        let infra = InfragrpcServer::new(service).max_decoding_message_size(MESSAGE_BYTES);
-        let server = Server::builder()
-            .http2_keepalive_interval(Some(PING))
-            .http2_keepalive_timeout(Some(PONG))
-            .concurrency_limit_per_connection(CALLS)
-            .layer(MapRequestLayer::new(by_its_first_name))
-            .add_service(infra)
-            .serve_with_incoming_shutdown(
-                incoming.map_ok(|io| connections.admit(io)),
-                stop.cancelled(),
-            );
-        let mut server = Box::pin(server);
-        tokio::select! {
-            ended = &mut server => return Ok(ended?),
-            () = shutdown => {}
-        }
-        // The streams must end first: the server waits for them without a limit.
-        end.cancel();
-        stop.cancel();
-        if let Ok(ended) = tokio::time::timeout(self.shutdown_time(), server).await {
-            return Ok(ended?);
-        }
-        tracing::warn!("some connections of legacy drivers did not end in time");
-        Ok(())
+/// Serves drivers of the first proposal on a stream of connections until `shutdown` resolves.
+/// Who connects is trusted: give it connections from this host only.
+pub async fn serve<I, IO, E>(
+    sessions: &Sessions,
+    incoming: I,
+    options: LegacyOptions,
+    metrics: LegacyMetrics,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError>
+where
+    I: Stream<Item = Result<IO, E>>,
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (end, stop) = (CancellationToken::new(), CancellationToken::new());
+    let connections = Arc::new(Connections::default());
+    let service =
+        Service::new(sessions.clone(), options, metrics, Arc::clone(&connections), end.clone());
+    let infra = InfragrpcServer::new(service).max_decoding_message_size(MESSAGE_BYTES);
+    let server = Server::builder()
+        .http2_keepalive_interval(Some(PING))
+        .http2_keepalive_timeout(Some(PONG))
+        .concurrency_limit_per_connection(CALLS)
+        .layer(MapRequestLayer::new(by_its_first_name))
+        .add_service(infra)
+        .serve_with_incoming_shutdown(
+            incoming.map_ok(|io| connections.admit(io)),
+            stop.cancelled(),
+        );
+    let mut server = Box::pin(server);
+    tokio::select! {
+        ended = &mut server => return Ok(ended?),
+        () = shutdown => {}
     }
+    // The streams must end first: the server waits for them without a limit.
+    end.cancel();
+    stop.cancel();
+    if let Ok(ended) = tokio::time::timeout(sessions.options().timing.shutdown, server).await {
+        return Ok(ended?);
+    }
+    tracing::warn!("some connections of legacy drivers did not end in time");
+    Ok(())
 }
 
 /// Both services are one: only the name in the path differs.

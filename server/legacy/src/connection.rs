@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
-use super::desk::{Desk, Paper};
+use crate::context::{OperationContext, StreamContext};
 
 /// Connections without a stream; the oldest goes when there are more.
 const IDLE: usize = 8;
@@ -24,11 +24,11 @@ const STREAMS: usize = 32;
 
 /// The number of a connection, found in each of its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ConnectionId(u64);
+pub(crate) struct ConnectionId(u64);
 
 /// All connections of a listener.
 #[derive(Debug, Default)]
-pub(super) struct Connections(Mutex<Table>);
+pub(crate) struct Connections(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
@@ -39,21 +39,21 @@ struct Table {
 #[derive(Debug)]
 struct Entry {
     end: CancellationToken,
-    /// The desk of its stream, if it has one.
-    desk: Option<Arc<Desk>>,
+    /// What its stream may read, if it has a stream.
+    readable: Option<Arc<StreamContext>>,
     /// Its stream registered as a driver that is served.
     registered: bool,
 }
 
 impl Connections {
     /// Takes a connection, at the price of the oldest ones that nobody uses.
-    pub(super) fn admit<IO>(self: &Arc<Self>, io: IO) -> Connection<IO> {
+    pub(crate) fn admit<IO>(self: &Arc<Self>, io: IO) -> Connection<IO> {
         let end = CancellationToken::new();
         let mut table = self.lock();
         let number = table.next;
         table.next += 1;
-        table.open.insert(number, Entry { end: end.clone(), desk: None, registered: false });
-        let idle = || table.open.values().filter(|entry| entry.desk.is_none());
+        table.open.insert(number, Entry { end: end.clone(), readable: None, registered: false });
+        let idle = || table.open.values().filter(|entry| entry.readable.is_none());
         let surplus = idle().count().saturating_sub(IDLE);
         idle().take(surplus).for_each(|entry| entry.end.cancel());
         drop(table);
@@ -61,37 +61,43 @@ impl Connections {
         Connection { io, id: ConnectionId(number), ended, all: Arc::clone(self) }
     }
 
-    /// Gives a desk to the stream of a connection, for as long as the answer lives. The newest
-    /// stream of a connection has it. If there are too many, the oldest one that has not registered
-    /// ends. `None`: all have.
-    pub(super) fn seat(self: &Arc<Self>, id: ConnectionId, desk: &Arc<Desk>) -> Option<Seat> {
+    /// Lets the stream of a connection read from `readable`, for as long as the answer lives. The
+    /// newest stream of a connection replaces an older one. If there are too many streams, the oldest
+    /// one that has not registered ends. `None`: all have registered.
+    pub(crate) fn claim_stream(
+        self: &Arc<Self>,
+        id: ConnectionId,
+        readable: &Arc<StreamContext>,
+    ) -> Option<StreamSlot> {
         let mut table = self.lock();
-        let taken = table.open.values().filter(|entry| entry.desk.is_some()).count();
-        if taken >= STREAMS && table.open.get(&id.0)?.desk.is_none() {
-            let strangers = |entry: &&mut Entry| entry.desk.is_some() && !entry.registered;
+        let taken = table.open.values().filter(|entry| entry.readable.is_some()).count();
+        if taken >= STREAMS && table.open.get(&id.0)?.readable.is_none() {
+            let strangers = |entry: &&mut Entry| entry.readable.is_some() && !entry.registered;
             let oldest = table.open.values_mut().find(strangers)?;
-            oldest.desk = None;
+            oldest.readable = None;
             oldest.end.cancel();
         }
         let entry = table.open.get_mut(&id.0)?;
-        entry.desk = Some(Arc::clone(desk));
+        entry.readable = Some(Arc::clone(readable));
         entry.registered = false;
-        Some(Seat { id, desk: Arc::clone(desk), all: Arc::clone(self) })
+        Some(StreamSlot { id, readable: Arc::clone(readable), all: Arc::clone(self) })
     }
 
-    /// The stream with this desk is that of a driver that is served.
-    pub(super) fn registered(&self, desk: &Arc<Desk>) {
+    /// The stream that reads from `readable` is that of a driver that is served.
+    pub(crate) fn registered(&self, readable: &Arc<StreamContext>) {
         let mut table = self.lock();
-        let has = |entry: &&mut Entry| entry.desk.as_ref().is_some_and(|it| Arc::ptr_eq(it, desk));
+        let has = |entry: &&mut Entry| {
+            entry.readable.as_ref().is_some_and(|it| Arc::ptr_eq(it, readable))
+        };
         if let Some(entry) = table.open.values_mut().find(has) {
             entry.registered = true;
         }
     }
 
     /// What the driver of a connection may read now.
-    pub(super) fn paper(&self, id: ConnectionId) -> Option<Paper> {
-        let desk = self.lock().open.get(&id.0)?.desk.clone()?;
-        desk.paper()
+    pub(crate) fn readable(&self, id: ConnectionId) -> Option<OperationContext> {
+        let readable = self.lock().open.get(&id.0)?.readable.clone()?;
+        readable.get()
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -99,29 +105,29 @@ impl Connections {
     }
 }
 
-/// The place of a stream; what lay on its desk is gone with it.
+/// The slot of a stream. When it is dropped, the stream may read nothing more.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(crate) struct StreamSlot {
     id: ConnectionId,
-    desk: Arc<Desk>,
+    readable: Arc<StreamContext>,
     all: Arc<Connections>,
 }
 
-impl Drop for Seat {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
-        self.desk.put(None);
+        self.readable.set(None);
         let mut table = self.all.lock();
         if let Some(entry) = table.open.get_mut(&self.id.0)
-            && entry.desk.as_ref().is_some_and(|desk| Arc::ptr_eq(desk, &self.desk))
+            && entry.readable.as_ref().is_some_and(|readable| Arc::ptr_eq(readable, &self.readable))
         {
-            entry.desk = None;
+            entry.readable = None;
             entry.registered = false;
         }
     }
 }
 
 /// A connection that can be ended from here.
-pub(super) struct Connection<IO> {
+pub(crate) struct Connection<IO> {
     io: IO,
     id: ConnectionId,
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -193,7 +199,7 @@ mod tests {
             (all.admit(ours), theirs)
         };
         let used = all.admit(empty());
-        let _seat = all.seat(used.id, &Arc::default()).unwrap();
+        let _seat = all.claim_stream(used.id, &Arc::default()).unwrap();
         let rest: Vec<_> = (0..IDLE).map(|_| all.admit(empty())).collect();
         // Ended: it reads as closed though the other end is open.
         assert_eq!(first.read(&mut [0; 8]).await.unwrap(), 0);
@@ -209,10 +215,10 @@ mod tests {
         let mut seats = Vec::new();
         let mut streams = Vec::new();
         for number in 0..STREAMS {
-            let (connection, desk) = (all.admit(empty()), Arc::default());
-            seats.push(all.seat(connection.id, &desk).unwrap());
+            let (connection, readable) = (all.admit(empty()), Arc::default());
+            seats.push(all.claim_stream(connection.id, &readable).unwrap());
             if number > 1 {
-                all.registered(&desk);
+                all.registered(&readable);
             }
             streams.push(connection);
         }
@@ -220,14 +226,14 @@ mod tests {
         for number in 0..2 {
             assert!(!ended(number));
             let driver = all.admit(empty());
-            let desk = Arc::default();
-            seats.push(all.seat(driver.id, &desk).unwrap());
-            all.registered(&desk);
+            let readable = Arc::default();
+            seats.push(all.claim_stream(driver.id, &readable).unwrap());
+            all.registered(&readable);
             assert!(ended(number));
             std::mem::forget(driver);
         }
         let late = all.admit(empty());
-        assert!(all.seat(late.id, &Arc::default()).is_none());
+        assert!(all.claim_stream(late.id, &Arc::default()).is_none());
         assert!((2..STREAMS).all(|number| !ended(number)));
     }
 
@@ -235,21 +241,21 @@ mod tests {
     async fn a_paper_is_read_over_its_own_connection_and_goes_with_the_stream() {
         let all = Arc::new(Connections::default());
         let (own, other) = (all.admit(empty()), all.admit(empty()));
-        let desk = Arc::new(Desk::default());
-        let seat = all.seat(own.id, &desk).unwrap();
-        desk.put(Some(Paper {
+        let readable = Arc::new(StreamContext::default());
+        let slot = all.claim_stream(own.id, &readable).unwrap();
+        readable.set(Some(OperationContext {
             operation_id: "o".into(),
             path: "/p".into(),
             class: <_>::default(),
             json: "{}".into(),
             user_data: None,
         }));
-        assert!(all.paper(own.id).is_some() && all.paper(other.id).is_none());
+        assert!(all.readable(own.id).is_some() && all.readable(other.id).is_none());
         // A second stream takes the place; the end of the first does not touch it.
-        let second = Arc::new(Desk::default());
-        let _second = all.seat(own.id, &second).unwrap();
-        assert!(all.paper(own.id).is_none());
-        drop(seat);
-        assert!(all.lock().open[&own.id.0].desk.is_some());
+        let second = Arc::new(StreamContext::default());
+        let _second = all.claim_stream(own.id, &second).unwrap();
+        assert!(all.readable(own.id).is_none());
+        drop(slot);
+        assert!(all.lock().open[&own.id.0].readable.is_some());
     }
 }

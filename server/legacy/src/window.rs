@@ -1,4 +1,4 @@
-//! Where an answer cannot be trusted yet: instances that may still show up, or only seem to be gone.
+//! The time in which a list cannot be trusted: instances may still show up, or only seem to be gone.
 //!
 //! A driver of the first proposal creates without looking, and its infrastructure lists what was
 //! made a moment later. So after a create of unknown outcome, and after the start of this core,
@@ -17,7 +17,7 @@ const ABSENCE_KEPT: u32 = 60;
 
 /// What is remembered of the targets of one provider, by UID.
 #[derive(Debug)]
-pub(super) struct Settling {
+pub(crate) struct ConsistencyWindow {
     settle: Duration,
     born: Instant,
     /// When a create was last sent, failed or was lost.
@@ -26,13 +26,13 @@ pub(super) struct Settling {
     absent: HashMap<String, Instant>,
 }
 
-impl Settling {
-    pub(super) fn new(now: Instant, settle: Duration) -> Self {
+impl ConsistencyWindow {
+    pub(crate) fn new(now: Instant, settle: Duration) -> Self {
         Self { settle, born: now, creates: HashMap::new(), absent: HashMap::new() }
     }
 
     /// Whether a create may be sent now, which is then noted; else how long it has to wait.
-    pub(super) fn may_create(&mut self, now: Instant, uid: &str) -> Result<(), Duration> {
+    pub(crate) fn may_create(&mut self, now: Instant, uid: &str) -> Result<(), Duration> {
         let settle = self.settle;
         self.creates.retain(|_, since| *since + settle > now);
         let since = self.creates.get(uid).copied().unwrap_or(self.born).max(self.born);
@@ -48,18 +48,18 @@ impl Settling {
     }
 
     /// Nobody knows whether a create did something until now.
-    pub(super) fn unsettled(&mut self, now: Instant, uid: &str) {
+    pub(crate) fn unsettled(&mut self, now: Instant, uid: &str) {
         self.creates.insert(uid.to_owned(), now);
     }
 
     /// The instance is known.
-    pub(super) fn seen(&mut self, uid: &str) {
+    pub(crate) fn seen(&mut self, uid: &str) {
         self.creates.remove(uid);
         self.absent.remove(uid);
     }
 
     /// The target is not listed: whether it is gone for sure, or when to look again.
-    pub(super) fn is_gone(&mut self, now: Instant, uid: &str) -> Result<(), Duration> {
+    pub(crate) fn is_gone(&mut self, now: Instant, uid: &str) -> Result<(), Duration> {
         let kept = self.settle * ABSENCE_KEPT;
         self.absent.retain(|_, since| *since + kept > now);
         if self.absent.len() >= TARGETS && !self.absent.contains_key(uid) {
@@ -82,53 +82,53 @@ mod tests {
 
     const SETTLE: Duration = Duration::from_mins(1);
 
-    fn at(seconds: u64) -> (Settling, impl Fn(u64) -> Instant) {
+    fn at(seconds: u64) -> (ConsistencyWindow, impl Fn(u64) -> Instant) {
         let start = Instant::now();
         let now = move |seconds| start + Duration::from_secs(seconds);
-        (Settling::new(now(seconds), SETTLE), now)
+        (ConsistencyWindow::new(now(seconds), SETTLE), now)
     }
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_created_in_the_first_minute_because_a_predecessor_may_have() {
-        let (mut settling, now) = at(0);
-        assert_eq!(settling.may_create(now(20), "a"), Err(Duration::from_secs(40)));
-        assert_eq!(settling.may_create(now(60), "a"), Ok(()));
+        let (mut window, now) = at(0);
+        assert_eq!(window.may_create(now(20), "a"), Err(Duration::from_secs(40)));
+        assert_eq!(window.may_create(now(60), "a"), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_create_of_unknown_outcome_holds_up_the_next_one_of_its_target_alone() {
-        let (mut settling, now) = at(0);
-        assert_eq!(settling.may_create(now(100), "a"), Ok(()));
-        assert_eq!(settling.may_create(now(101), "a"), Err(Duration::from_secs(59)));
-        settling.unsettled(now(130), "a");
-        assert_eq!(settling.may_create(now(170), "a"), Err(Duration::from_secs(20)));
-        assert_eq!(settling.may_create(now(170), "b"), Ok(()));
-        settling.seen("b");
-        assert_eq!(settling.may_create(now(171), "b"), Ok(()));
+        let (mut window, now) = at(0);
+        assert_eq!(window.may_create(now(100), "a"), Ok(()));
+        assert_eq!(window.may_create(now(101), "a"), Err(Duration::from_secs(59)));
+        window.unsettled(now(130), "a");
+        assert_eq!(window.may_create(now(170), "a"), Err(Duration::from_secs(20)));
+        assert_eq!(window.may_create(now(170), "b"), Ok(()));
+        window.seen("b");
+        assert_eq!(window.may_create(now(171), "b"), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_target_is_gone_when_it_is_not_listed_twice_a_minute_apart() {
-        let (mut settling, now) = at(0);
-        assert_eq!(settling.is_gone(now(100), "a"), Err(SETTLE));
-        assert_eq!(settling.is_gone(now(130), "a"), Err(Duration::from_secs(30)));
-        settling.seen("a");
-        assert_eq!(settling.is_gone(now(160), "a"), Err(SETTLE));
-        assert_eq!(settling.is_gone(now(220), "a"), Ok(()));
+        let (mut window, now) = at(0);
+        assert_eq!(window.is_gone(now(100), "a"), Err(SETTLE));
+        assert_eq!(window.is_gone(now(130), "a"), Err(Duration::from_secs(30)));
+        window.seen("a");
+        assert_eq!(window.is_gone(now(160), "a"), Err(SETTLE));
+        assert_eq!(window.is_gone(now(220), "a"), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_remembered_is_bounded_and_the_bound_is_safe() {
-        let (mut settling, now) = at(0);
+        let (mut window, now) = at(0);
         for index in 0..TARGETS {
             let uid = index.to_string();
-            assert_eq!(settling.may_create(now(100), &uid), Ok(()));
-            assert_eq!(settling.is_gone(now(100), &uid), Err(SETTLE));
+            assert_eq!(window.may_create(now(100), &uid), Ok(()));
+            assert_eq!(window.is_gone(now(100), &uid), Err(SETTLE));
         }
-        assert_eq!(settling.may_create(now(100), "one more"), Err(SETTLE));
-        assert_eq!(settling.is_gone(now(170), "one more"), Err(SETTLE));
-        assert_eq!(settling.absent.len(), 1);
-        assert_eq!(settling.may_create(now(161), "one more"), Ok(()));
-        assert_eq!(settling.creates.len(), 1);
+        assert_eq!(window.may_create(now(100), "one more"), Err(SETTLE));
+        assert_eq!(window.is_gone(now(170), "one more"), Err(SETTLE));
+        assert_eq!(window.absent.len(), 1);
+        assert_eq!(window.may_create(now(161), "one more"), Ok(()));
+        assert_eq!(window.creates.len(), 1);
     }
 }

@@ -16,20 +16,18 @@ use ostler_proto::legacy::infra::{
 use ostler_proto::v1alpha1::{
     DriverState, Heartbeat, ObjectRevision, Operation, OperationAccepted, OperationCompleted,
     OperationResult, Readiness, operation, operation_completed, register_request,
+    register_response::Frame,
 };
+use ostler_sessions::{ClassContent, ClassError, LocalSession, Sessions};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-use super::desk::{Desk, Paper};
-use super::fault::{Fault, failure, later, reasons};
-use super::job::{Ask, Job, Outcome, Turn};
-use super::link::Link;
-use super::settling::Settling;
-use super::{LegacyKind, render};
-use crate::session::Frame;
-use crate::shell::Shell;
-use crate::{ClassContent, ClassError};
+use crate::context::{OperationContext, StreamContext};
+use crate::fault::{Fault, failure, later, reasons};
+use crate::job::{Ask, Job, Next, Outcome};
+use crate::window::ConsistencyWindow;
+use crate::{LegacyKind, LegacyMetrics, render};
 
 /// When an operation does not say how long it may take.
 const TIMEOUT: Duration = Duration::from_mins(20);
@@ -41,14 +39,15 @@ const FIRST_ID: i32 = 2;
 type Step = ControlFlow<Option<Status>>;
 
 /// A driver that registered.
-pub(super) struct Session {
-    shell: Arc<Shell>,
+pub(crate) struct Session {
+    sessions: Sessions,
+    metrics: LegacyMetrics,
     kind: LegacyKind,
-    link: Link,
+    link: LocalSession,
     out: mpsc::Sender<Result<McMside, Status>>,
     answers: Streaming<DriverSide>,
-    desk: Arc<Desk>,
-    settling: Arc<Mutex<Settling>>,
+    readable: Arc<StreamContext>,
+    window: Arc<Mutex<ConsistencyWindow>>,
     provider: String,
     next_id: i32,
     work: Work,
@@ -71,7 +70,7 @@ struct Task {
     operation_id: String,
     uid: String,
     job: Job,
-    paper: Paper,
+    context: OperationContext,
     user_data: Option<Vec<u8>>,
     /// The id of what was asked last.
     id: i32,
@@ -79,28 +78,31 @@ struct Task {
 }
 
 /// What a session is made of.
-pub(super) struct Parts {
-    pub(super) shell: Arc<Shell>,
-    pub(super) kind: LegacyKind,
-    pub(super) provider: String,
-    pub(super) link: Link,
-    pub(super) out: mpsc::Sender<Result<McMside, Status>>,
-    pub(super) answers: Streaming<DriverSide>,
-    pub(super) desk: Arc<Desk>,
-    pub(super) settling: Arc<Mutex<Settling>>,
+pub(crate) struct Parts {
+    pub(crate) sessions: Sessions,
+    pub(crate) metrics: LegacyMetrics,
+    pub(crate) kind: LegacyKind,
+    pub(crate) provider: String,
+    pub(crate) link: LocalSession,
+    pub(crate) out: mpsc::Sender<Result<McMside, Status>>,
+    pub(crate) answers: Streaming<DriverSide>,
+    pub(crate) readable: Arc<StreamContext>,
+    pub(crate) window: Arc<Mutex<ConsistencyWindow>>,
 }
 
 impl Session {
-    pub(super) fn new(parts: Parts) -> Self {
-        let Parts { shell, kind, provider, link, out, answers, desk, settling } = parts;
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { sessions, metrics, kind, provider, link, out, answers, readable, window } =
+            parts;
         Self {
-            shell,
+            sessions,
+            metrics,
             kind,
             link,
             out,
             answers,
-            desk,
-            settling,
+            readable,
+            window,
             provider,
             next_id: FIRST_ID,
             work: Work::Idle,
@@ -109,18 +111,18 @@ impl Session {
     }
 
     /// Serves the driver until its stream, its session or `end` comes. What the stream ends with.
-    pub(super) async fn run(mut self, end: CancellationToken) -> Option<Status> {
+    pub(crate) async fn run(mut self, end: CancellationToken) -> Option<Status> {
         loop {
             let deadline = self.deadline();
             let step = tokio::select! {
                 biased;
                 () = end.cancelled() => Step::Break(Some(Status::unavailable("replaced, or the core stops"))),
                 frame = self.link.next() => match frame {
-                    Ok(frame) => self.told(frame),
+                    Ok(frame) => self.on_frame(frame),
                     Err(status) => Step::Break(Some(Status::unavailable(status.message()))),
                 },
                 answer = self.answers.message() => match answer {
-                    Ok(Some(answer)) => self.heard(answer),
+                    Ok(Some(answer)) => self.on_answer(answer),
                     Ok(None) => Step::Break(None),
                     Err(status) => Step::Break(Some(status)),
                 },
@@ -143,8 +145,8 @@ impl Session {
         }
     }
 
-    /// The hub said something.
-    fn told(&mut self, frame: Option<Frame>) -> Step {
+    /// A frame of the hub.
+    fn on_frame(&mut self, frame: Option<Frame>) -> Step {
         match frame {
             Some(Frame::Welcome(_)) => self.ready(Readiness::Ready, ""),
             Some(Frame::Operation(operation)) => return self.begin(operation),
@@ -202,7 +204,7 @@ impl Session {
 
     /// Looks up all that the driver may ask for, so that it is answered at once.
     fn prepare(&self, operation: Operation) -> Result<Task, Fault> {
-        let job = Job::begin(&operation, self.shell.options.limits.list_records)?;
+        let job = Job::begin(&operation, self.sessions.options().limits.list_records)?;
         let named = operation.machine_class.unwrap_or_default();
         let class = self.class(&named)?;
         let Some(spec) = render::spec(&class) else {
@@ -219,7 +221,7 @@ impl Session {
         }
         let timeout = operation.timeout.and_then(|timeout| timeout.try_into().ok());
         Ok(Task {
-            paper: Paper {
+            context: OperationContext {
                 operation_id: operation.operation_id.clone(),
                 path: render::path(&self.kind, &named),
                 json: render::class(&self.kind, &named, class.secret_revision.is_some(), spec),
@@ -242,7 +244,7 @@ impl Session {
 
     /// The class of an operation, at the revision that the core keeps for it.
     fn class(&self, named: &ObjectRevision) -> Result<Arc<ClassContent>, Fault> {
-        match self.shell.shelf.find(self.shell.classes.as_ref(), named) {
+        match self.sessions.class(named) {
             Ok(Some(class)) => Ok(class),
             Ok(None) | Err(ClassError::NotFound | ClassError::NamespaceDenied) => {
                 let message = format!("class {} is not there at that revision", named.name);
@@ -259,10 +261,10 @@ impl Session {
         task.id = self.next_id;
         let creating = *ask == Ask::Create;
         let user_data = task.user_data.clone().filter(|_| creating);
-        self.desk.put(Some(Paper { user_data, ..task.paper.clone() }));
+        self.readable.set(Some(OperationContext { user_data, ..task.context.clone() }));
         let params = OperationParams {
             machine_class_meta_data: Some(MachineClassMeta {
-                name: task.paper.path.clone(),
+                name: task.context.path.clone(),
                 revision: 1,
             }),
             credentials: String::new(),
@@ -288,8 +290,8 @@ impl Session {
         }
     }
 
-    /// The driver said something.
-    fn heard(&mut self, answer: DriverSide) -> Step {
+    /// A message of the driver.
+    fn on_answer(&mut self, answer: DriverSide) -> Step {
         if answer.operation_type == "unregister" {
             self.draining = true;
             self.ready(Readiness::Draining, "the driver unregistered");
@@ -297,12 +299,12 @@ impl Session {
         }
         match std::mem::replace(&mut self.work, Work::Idle) {
             Work::Busy(mut task) if task.id == answer.operation_id => {
-                let turn =
-                    task.job.answered(Instant::now(), &mut lock(&self.settling), answer.response);
-                match turn {
-                    Turn::Ask(ask) => self.ask(task, &ask),
-                    Turn::Done(outcome) => {
-                        self.desk.put(None);
+                let next =
+                    task.job.answered(Instant::now(), &mut lock(&self.window), answer.response);
+                match next {
+                    Next::Ask(ask) => self.ask(task, &ask),
+                    Next::Done(outcome) => {
+                        self.readable.set(None);
                         self.complete(task.operation_id, outcome);
                         self.rest()
                     }
@@ -312,7 +314,7 @@ impl Session {
                 self.dropped(&answer);
                 if let Some(uid) = creating {
                     // Whatever it made is listed from now on, or a moment later.
-                    lock(&self.settling).unsettled(Instant::now(), &uid);
+                    lock(&self.window).unsettled(Instant::now(), &uid);
                 }
                 if !self.draining {
                     self.ready(Readiness::Ready, "");
@@ -330,7 +332,7 @@ impl Session {
     fn dropped(&self, answer: &DriverSide) {
         let (provider, id) = (self.provider.as_str(), answer.operation_id);
         tracing::warn!(provider, id, "answer dropped, nobody waits for it");
-        self.shell.metrics.legacy.dropped(provider);
+        self.metrics.dropped(provider);
     }
 
     /// A driver that unregistered goes when it has nothing to do.
@@ -362,15 +364,15 @@ impl Session {
                 self.give_up(task, why, "the stream of the driver ended before it answered");
             }
             Work::Overdue { creating: Some(uid), .. } => {
-                lock(&self.settling).unsettled(Instant::now(), &uid);
+                lock(&self.window).unsettled(Instant::now(), &uid);
             }
             Work::Idle | Work::Overdue { creating: None, .. } => {}
         }
     }
 
     fn give_up(&mut self, task: Box<Task>, why: (ErrorCode, &str), message: &str) {
-        self.desk.put(None);
-        let error = task.job.broken_off(Instant::now(), &mut lock(&self.settling), why, message);
+        self.readable.set(None);
+        let error = task.job.broken_off(Instant::now(), &mut lock(&self.window), why, message);
         self.complete(task.operation_id, Err(error));
     }
 
@@ -390,8 +392,8 @@ fn refused(code: ErrorCode, reason: &str, message: String) -> Fault {
     failure(code, reason, message, Certainty::NotApplied)
 }
 
-fn lock(settling: &Mutex<Settling>) -> MutexGuard<'_, Settling> {
-    settling.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(window: &Mutex<ConsistencyWindow>) -> MutexGuard<'_, ConsistencyWindow> {
+    window.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn until(deadline: Option<Instant>) {

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ostler_api::driver::{Certainty, ErrorCode};
+use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::operation::Reason;
 use ostler_proto::legacy::infra::driver_side::{
     CreateResp, DeleteResp, ListResp, Machine, Response,
@@ -16,13 +16,12 @@ use ostler_proto::v1alpha1::{
 };
 use tokio::time::Instant;
 
-use super::fault::{Fault, failure, later, reasons, reported};
-use super::settling::Settling;
-use crate::convert::kind_of;
+use crate::fault::{Fault, failure, later, reasons, reported};
+use crate::window::ConsistencyWindow;
 
 /// What is asked of the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(crate) enum Ask {
     /// All instances.
     List,
     /// The instance of the machine.
@@ -35,11 +34,11 @@ pub(super) enum Ask {
 }
 
 /// How an operation ended.
-pub(super) type Outcome = Result<Box<operation_result::Response>, Fault>;
+pub(crate) type Outcome = Result<Box<operation_result::Response>, Fault>;
 
 /// What comes next.
 #[derive(Debug, PartialEq)]
-pub(super) enum Turn {
+pub(crate) enum Next {
     /// Ask the driver.
     Ask(Ask),
     /// The operation ended.
@@ -57,7 +56,7 @@ enum Verb {
 
 /// One operation.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(crate) struct Job {
     verb: Verb,
     machine: String,
     uid: String,
@@ -73,19 +72,19 @@ pub(super) struct Job {
 impl Job {
     /// Begins an operation; the list is to be asked for. `limit` is how many records a list may
     /// have.
-    pub(super) fn begin(operation: &Operation, limit: usize) -> Result<Self, Fault> {
+    pub(crate) fn begin(operation: &Operation, limit: usize) -> Result<Self, Fault> {
         use operation::Request;
         let (verb, provider_id) = match &operation.request {
             Some(Request::CreateMachine(create)) => (Verb::Create, create.provider_id.as_str()),
             Some(Request::DeleteMachine(delete)) => (Verb::Delete, delete.provider_id.as_str()),
             Some(Request::GetMachineStatus(read)) => (Verb::Status, read.provider_id.as_str()),
             Some(Request::ListMachines(_)) => (Verb::List, ""),
-            Some(
-                other @ (Request::InitializeMachine(_)
-                | Request::UpdateMachine(_)
-                | Request::GetVolumeIds(_)
-                | Request::ValidateClass(_)),
-            ) => return Err(not_known(kind_of(other))),
+            Some(Request::InitializeMachine(_)) => {
+                return Err(not_known(OperationKind::InitializeMachine));
+            }
+            Some(Request::UpdateMachine(_)) => return Err(not_known(OperationKind::UpdateMachine)),
+            Some(Request::GetVolumeIds(_)) => return Err(not_known(OperationKind::GetVolumeIds)),
+            Some(Request::ValidateClass(_)) => return Err(not_known(OperationKind::ValidateClass)),
             None => return Err(not_known("the operation")),
         };
         let target = operation.target.clone().unwrap_or_default();
@@ -102,56 +101,54 @@ impl Job {
     }
 
     /// The machine that it is about.
-    pub(super) fn machine(&self) -> &str {
+    pub(crate) fn machine(&self) -> &str {
         &self.machine
     }
 
     /// What was asked last.
-    pub(super) fn asked(&self) -> &Ask {
+    pub(crate) fn asked(&self) -> &Ask {
         &self.asked
     }
 
     /// The driver answered what was asked last.
-    pub(super) fn answered(
+    pub(crate) fn answered(
         &mut self,
         now: Instant,
-        settling: &mut Settling,
+        window: &mut ConsistencyWindow,
         response: Option<Response>,
-    ) -> Turn {
-        let turn = match (&self.asked, response) {
-            (Ask::List, Some(Response::Listresponse(list))) => self.listed(now, settling, list),
+    ) -> Next {
+        let next = match (&self.asked, response) {
+            (Ask::List, Some(Response::Listresponse(list))) => self.listed(now, window, list),
             (Ask::Create, Some(Response::Createresponse(made))) => {
-                Turn::Done(self.created(now, settling, made))
+                Next::Done(self.created(now, window, made))
             }
-            (Ask::Delete { .. }, Some(Response::Deleteresponse(gone))) => {
-                self.gone(settling, &gone)
-            }
+            (Ask::Delete { .. }, Some(Response::Deleteresponse(gone))) => self.gone(window, &gone),
             (Ask::Create | Ask::Delete { .. }, None) => {
-                Turn::Done(Err(not_known(format_args!("`{}`", self.asked.word()))))
+                Next::Done(Err(not_known(format_args!("`{}`", self.asked.word()))))
             }
             (Ask::List | Ask::Create | Ask::Delete { .. }, _) => {
                 let word = self.asked.word();
                 let message = format!("the answer to `{word}` is not one to it");
                 let why = (ErrorCode::Internal, reasons::WRONG_ANSWER);
-                Turn::Done(Err(self.broken_off(now, settling, why, &message)))
+                Next::Done(Err(self.broken_off(now, window, why, &message)))
             }
         };
-        if let Turn::Ask(ask) = &turn {
+        if let Next::Ask(ask) = &next {
             self.asked = ask.clone();
         }
-        turn
+        next
     }
 
     /// The driver does not answer what was asked last, or not so that it can be understood.
-    pub(super) fn broken_off(
+    pub(crate) fn broken_off(
         &self,
         now: Instant,
-        settling: &mut Settling,
+        window: &mut ConsistencyWindow,
         (code, reason): (ErrorCode, &str),
         message: &str,
     ) -> Fault {
         if self.asked == Ask::Create {
-            settling.unsettled(now, &self.uid);
+            window.unsettled(now, &self.uid);
         }
         failure(code, reason, message, self.certainty())
     }
@@ -180,15 +177,15 @@ impl Job {
         }
     }
 
-    fn listed(&mut self, now: Instant, settling: &mut Settling, answer: ListResp) -> Turn {
+    fn listed(&mut self, now: Instant, window: &mut ConsistencyWindow, answer: ListResp) -> Next {
         if !answer.error.is_empty() {
-            return Turn::Done(Err(self.reported(&answer.error)));
+            return Next::Done(Err(self.reported(&answer.error)));
         }
         let list = distinct(answer.list);
         if list.len() > self.limit {
             let message =
                 format!("{} instances are listed, at most {} are read", list.len(), self.limit);
-            return Turn::Done(Err(failure(
+            return Next::Done(Err(failure(
                 ErrorCode::ResourceExhausted,
                 Reason::CoreListTooLong.word(),
                 message,
@@ -197,17 +194,17 @@ impl Job {
         }
         let mine = self.mine(&list);
         if !mine.is_empty() {
-            settling.seen(&self.uid);
+            window.seen(&self.uid);
         }
         match self.verb {
-            Verb::Create => self.create_unless(now, settling, &mine),
-            Verb::Delete => self.delete_all(now, settling, &mine),
-            Verb::Status => Turn::Done(self.one(&mine).and_then(|found| {
+            Verb::Create => self.create_unless(now, window, &mine),
+            Verb::Delete => self.delete_all(now, window, &mine),
+            Verb::Status => Next::Done(self.one(&mine).and_then(|found| {
                 let machine = Some(record(found.ok_or_else(|| self.absent())?, ""));
                 let read = GetMachineStatusResponse { machine };
                 Ok(Box::new(operation_result::Response::GetMachineStatus(read)))
             })),
-            Verb::List => Turn::Done(every(&list)),
+            Verb::List => Next::Done(every(&list)),
         }
     }
 
@@ -244,36 +241,46 @@ impl Job {
         failure(ErrorCode::NotFound, reasons::NOT_LISTED, message, Certainty::NotApplied)
     }
 
-    fn create_unless(&self, now: Instant, settling: &mut Settling, mine: &[&Machine]) -> Turn {
+    fn create_unless(
+        &self,
+        now: Instant,
+        window: &mut ConsistencyWindow,
+        mine: &[&Machine],
+    ) -> Next {
         match self.one(mine) {
-            Err(several) => Turn::Done(Err(several)),
-            Ok(Some(found)) => Turn::Done(Ok(created(record(found, "")))),
-            Ok(None) => match settling.may_create(now, &self.uid) {
-                Ok(()) => Turn::Ask(Ask::Create),
+            Err(several) => Next::Done(Err(several)),
+            Ok(Some(found)) => Next::Done(Ok(created(record(found, "")))),
+            Ok(None) => match window.may_create(now, &self.uid) {
+                Ok(()) => Next::Ask(Ask::Create),
                 Err(wait) => {
                     let message = "an earlier create may still show up in the list";
-                    Turn::Done(Err(later(reasons::UNSETTLED, message, wait)))
+                    Next::Done(Err(later(reasons::UNSETTLED, message, wait)))
                 }
             },
         }
     }
 
     /// All that has the name: a create of unknown outcome that was sent twice is undone as well.
-    fn delete_all(&mut self, now: Instant, settling: &mut Settling, mine: &[&Machine]) -> Turn {
+    fn delete_all(
+        &mut self,
+        now: Instant,
+        window: &mut ConsistencyWindow,
+        mine: &[&Machine],
+    ) -> Next {
         self.doomed = mine.iter().map(|it| it.machine_id.clone()).collect();
         if let Some(provider_id) = self.doomed.pop() {
-            return Turn::Ask(Ask::Delete { provider_id });
+            return Next::Ask(Ask::Delete { provider_id });
         }
-        match settling.is_gone(now, &self.uid) {
+        match window.is_gone(now, &self.uid) {
             Ok(()) => {
                 let was = if self.deleted {
                     DeletionOutcome::Deleted
                 } else {
                     DeletionOutcome::WasAbsent
                 };
-                Turn::Done(Ok(deleted(was)))
+                Next::Done(Ok(deleted(was)))
             }
-            Err(wait) => Turn::Done(Err(later(
+            Err(wait) => Next::Done(Err(later(
                 reasons::NOT_LISTED,
                 format!(
                     "machine {} is not listed; it is gone if it is not listed again",
@@ -284,38 +291,38 @@ impl Job {
         }
     }
 
-    fn created(&self, now: Instant, settling: &mut Settling, made: CreateResp) -> Outcome {
+    fn created(&self, now: Instant, window: &mut ConsistencyWindow, made: CreateResp) -> Outcome {
         if !made.error.is_empty() {
-            settling.unsettled(now, &self.uid);
+            window.unsettled(now, &self.uid);
             return Err(self.reported(&made.error));
         }
         // The id of a failed create is the literal `Error`, and not every driver sets the error.
         if made.provider_id.is_empty() || made.provider_id == "Error" {
             let message = "the driver created something and does not say what";
             let why = (ErrorCode::Internal, reasons::WRONG_ANSWER);
-            return Err(self.broken_off(now, settling, why, message));
+            return Err(self.broken_off(now, window, why, message));
         }
-        settling.seen(&self.uid);
+        window.seen(&self.uid);
         let machine = Machine { machine_id: made.provider_id, machine_name: self.machine.clone() };
         Ok(created(record(&machine, &made.nodename)))
     }
 
-    fn gone(&mut self, settling: &mut Settling, answer: &DeleteResp) -> Turn {
+    fn gone(&mut self, window: &mut ConsistencyWindow, answer: &DeleteResp) -> Next {
         if !answer.error.is_empty() {
-            return Turn::Done(Err(self.reported(&answer.error)));
+            return Next::Done(Err(self.reported(&answer.error)));
         }
         self.deleted = true;
         if let Some(provider_id) = self.doomed.pop() {
-            return Turn::Ask(Ask::Delete { provider_id });
+            return Next::Ask(Ask::Delete { provider_id });
         }
-        settling.seen(&self.uid);
-        Turn::Done(Ok(deleted(DeletionOutcome::Deleted)))
+        window.seen(&self.uid);
+        Next::Done(Ok(deleted(DeletionOutcome::Deleted)))
     }
 }
 
 impl Ask {
     /// The word of the wire.
-    pub(super) fn word(&self) -> &'static str {
+    pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::List => "list",
             Self::Create => "create",

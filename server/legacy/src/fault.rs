@@ -1,43 +1,41 @@
-//! What goes wrong, in the words of the contract.
+//! What goes wrong, as the contract says it.
 
 use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_proto::v1alpha1::OperationError;
 
-use crate::session::frames;
-
 /// The reasons that stand in failures of operations of a driver of the first proposal.
-pub mod reasons {
+pub(crate) mod reasons {
     /// The driver said so; it has no reasons of its own.
-    pub const DRIVER_ERROR: &str = "LEGACY_DRIVER_ERROR";
+    pub(crate) const DRIVER_ERROR: &str = "LEGACY_DRIVER_ERROR";
     /// The driver does not know what was asked.
-    pub const NOT_KNOWN: &str = "LEGACY_NOT_KNOWN";
+    pub(crate) const NOT_KNOWN: &str = "LEGACY_NOT_KNOWN";
     /// The driver's answer does not fit what was asked.
-    pub const WRONG_ANSWER: &str = "LEGACY_WRONG_ANSWER";
+    pub(crate) const WRONG_ANSWER: &str = "LEGACY_WRONG_ANSWER";
     /// The stream ended before the driver answered.
-    pub const STREAM_LOST: &str = "LEGACY_STREAM_LOST";
+    pub(crate) const STREAM_LOST: &str = "LEGACY_STREAM_LOST";
     /// The driver did not answer in time.
-    pub const TIMEOUT: &str = "LEGACY_TIMEOUT";
+    pub(crate) const TIMEOUT: &str = "LEGACY_TIMEOUT";
     /// The driver works on another operation, and on one at a time.
-    pub const BUSY: &str = "LEGACY_BUSY";
+    pub(crate) const BUSY: &str = "LEGACY_BUSY";
     /// The class lacks the tags by which the driver finds its instances.
-    pub const CLUSTER_TAGS_MISSING: &str = "LEGACY_CLUSTER_TAGS_MISSING";
+    pub(crate) const CLUSTER_TAGS_MISSING: &str = "LEGACY_CLUSTER_TAGS_MISSING";
     /// An earlier create may still show up.
-    pub const UNSETTLED: &str = "LEGACY_UNSETTLED";
+    pub(crate) const UNSETTLED: &str = "LEGACY_UNSETTLED";
     /// The machine was not listed once; it counts as gone when it is not listed again.
-    pub const NOT_LISTED: &str = "LEGACY_NOT_LISTED";
+    pub(crate) const NOT_LISTED: &str = "LEGACY_NOT_LISTED";
     /// The driver listed nothing, which does not mean that there is nothing.
-    pub const EMPTY_LIST: &str = "LEGACY_EMPTY_LIST";
+    pub(crate) const EMPTY_LIST: &str = "LEGACY_EMPTY_LIST";
     /// Several instances have the name of the machine.
-    pub const SEVERAL: &str = "LEGACY_SEVERAL_INSTANCES";
+    pub(crate) const SEVERAL: &str = "LEGACY_SEVERAL_INSTANCES";
 }
 
 /// Why an operation failed; in a box, because it is large and rare.
-pub(super) type Fault = Box<OperationError>;
+pub(crate) type Fault = Box<OperationError>;
 
 /// A failure.
-pub(super) fn failure(
+pub(crate) fn failure(
     code: ErrorCode,
     reason: &str,
     message: impl Into<String>,
@@ -53,15 +51,15 @@ pub(super) fn failure(
 }
 
 /// Nothing was changed; try again after `wait`.
-pub(super) fn later(reason: &str, message: impl Into<String>, wait: Duration) -> Fault {
+pub(crate) fn later(reason: &str, message: impl Into<String>, wait: Duration) -> Fault {
     let mut failed = failure(ErrorCode::Unavailable, reason, message, Certainty::NotApplied);
-    failed.retry_after = Some(frames::duration(wait));
+    failed.retry_after = wait.try_into().ok();
     failed
 }
 
 /// What a driver says went wrong. Its text may have the fixed shape of later drivers, which names a
 /// code; the code never says what was left behind.
-pub(super) fn reported(text: &str, certainty: Certainty) -> Fault {
+pub(crate) fn reported(text: &str, certainty: Certainty) -> Fault {
     let coded = coded(text);
     let (code, message) = coded.unwrap_or((ErrorCode::Unknown, text));
     failure(code, reasons::DRIVER_ERROR, message, certainty)

@@ -1,31 +1,32 @@
-//! The driver protocol of the first proposal, for drivers that nobody rebuilds any more.
+//! The driver protocol of the first proposal, for drivers that are not rebuilt any more.
 //!
-//! Each of their streams becomes a session of the hub: [`session`] speaks to the hub as a driver
-//! does ([`link`]) and to the driver as the first core did. The hub knows nothing of it. What the
-//! old protocol lacks is made up for here: [`job`] turns one operation into several questions,
-//! [`settling`] waits where an answer cannot be trusted yet, and [`desk`] is all that a driver can
-//! read, which is the class and the secret of the operation it works on. `docs/legacy.md` has the
-//! rules.
+//! Each of their streams becomes a session of the hub like any other: `session` speaks to the hub as
+//! a driver does, through a [`LocalSession`](ostler_sessions::LocalSession), and to the driver as the
+//! first core did. What the old protocol lacks is made up for here: `job` turns one operation into
+//! several questions, `window` waits while an infrastructure may not list what was just made, and
+//! `context` is all that a driver can read: the class and the secret of its operation.
+//! `docs/legacy.md` has the rules.
 
 mod connection;
-mod desk;
+mod context;
 mod fault;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod job;
-mod link;
 mod metrics;
 mod render;
 mod serve;
 mod service;
 mod session;
-mod settling;
+mod window;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-pub use self::fault::reasons as legacy_reasons;
-pub(crate) use self::metrics::LegacyMetrics;
+pub use self::metrics::LegacyMetrics;
+pub use self::serve::serve;
 
 /// How drivers of the first proposal are served.
 #[derive(Debug, Clone)]
@@ -95,46 +96,6 @@ mod tests {
         assert_eq!(text.parse::<LegacyKind>().unwrap().to_string(), text);
         for broken in ["", "AWSMachineClass", "v1/AWS", "a//b", "/v1/AWS", "a/b/c/d"] {
             assert!(broken.parse::<LegacyKind>().is_err(), "{broken}");
-        }
-    }
-}
-
-/// Answers an operation until it is done; for the fuzz target.
-/// A class with this provider spec, as such a driver gets it.
-#[cfg(fuzzing)]
-pub(crate) fn fuzz_class(text: &str) {
-    let content = crate::ClassContent {
-        revision: String::new(),
-        provider: String::new(),
-        format: String::new(),
-        provider_spec_json: text.to_owned(),
-        secret_revision: None,
-        labels: BTreeMap::new(),
-        shape: None,
-    };
-    let Some(spec) = render::spec(&content) else { return };
-    render::missing_tag(&spec);
-    let Ok(kind) = "machine.sapcloud.io/v1alpha1/AWSMachineClass".parse() else { return };
-    let rendered =
-        render::class(&kind, &ostler_proto::v1alpha1::ObjectRevision::default(), true, spec);
-    assert!(
-        serde_json::from_str::<serde_json::Value>(&rendered).is_ok(),
-        "it cannot be read again"
-    );
-}
-
-#[cfg(fuzzing)]
-pub(crate) fn fuzz(
-    operation: &ostler_proto::v1alpha1::Operation,
-    answers: Vec<Option<ostler_proto::legacy::infra::driver_side::Response>>,
-) {
-    let now = tokio::time::Instant::now();
-    let mut settling = settling::Settling::new(now, Duration::from_mins(1));
-    let Ok(mut job) = job::Job::begin(operation, 100) else { return };
-    for answer in answers {
-        if let job::Turn::Done(outcome) = job.answered(now, &mut settling, answer) {
-            drop(outcome);
-            return;
         }
     }
 }

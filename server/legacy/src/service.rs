@@ -11,18 +11,16 @@ use ostler_proto::legacy::infra::{
     DriverSide, MachineClass, MachineClassMeta, McMside, Secret, SecretMeta,
 };
 use ostler_proto::v1alpha1::{DriverCapability, Hello, ObjectRevision};
+use ostler_sessions::{LocalSession, Principal, Providers, Sessions};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::connection::{ConnectionId, Connections};
-use super::desk::{Desk, Paper};
-use super::link::Link;
-use super::session::{Parts, Session};
-use super::settling::Settling;
-use super::{LegacyKind, LegacyOptions, render};
-use crate::shell::Shell;
-use crate::{Principal, Providers};
+use crate::connection::{ConnectionId, Connections};
+use crate::context::{OperationContext, StreamContext};
+use crate::session::{Parts, Session};
+use crate::window::ConsistencyWindow;
+use crate::{LegacyKind, LegacyMetrics, LegacyOptions, render};
 
 /// The id of the first thing that the core says.
 const REGISTER: i32 = 1;
@@ -40,32 +38,35 @@ const KINDS: [OperationKind; 4] = [
 
 /// Serves all drivers of one listener; clones are the same.
 #[derive(Debug, Clone)]
-pub(super) struct Service {
-    shell: Arc<Shell>,
+pub(crate) struct Service {
+    sessions: Sessions,
+    metrics: LegacyMetrics,
     options: Arc<LegacyOptions>,
     connections: Arc<Connections>,
     /// By provider.
-    settling: Arc<BTreeMap<String, Arc<Mutex<Settling>>>>,
+    window: Arc<BTreeMap<String, Arc<Mutex<ConsistencyWindow>>>>,
     /// What ends the newest stream of each kind.
     newest: Arc<Mutex<HashMap<LegacyKind, CancellationToken>>>,
     end: CancellationToken,
 }
 
 impl Service {
-    pub(super) fn new(
-        shell: &Arc<Shell>,
+    pub(crate) fn new(
+        sessions: Sessions,
         options: LegacyOptions,
+        metrics: LegacyMetrics,
         connections: Arc<Connections>,
         end: CancellationToken,
     ) -> Self {
         let now = Instant::now();
-        let settling = |provider: &String| {
-            (provider.clone(), Arc::new(Mutex::new(Settling::new(now, options.settle))))
+        let window = |provider: &String| {
+            (provider.clone(), Arc::new(Mutex::new(ConsistencyWindow::new(now, options.settle))))
         };
         Self {
-            shell: Arc::clone(shell),
+            sessions,
+            metrics,
             connections,
-            settling: Arc::new(options.drivers.values().map(settling).collect()),
+            window: Arc::new(options.drivers.values().map(window).collect()),
             options: Arc::new(options),
             newest: Arc::default(),
             end,
@@ -75,7 +76,7 @@ impl Service {
     /// Talks with one driver until its stream is to end, and with what.
     async fn serve(
         self,
-        desk: Arc<Desk>,
+        readable: Arc<StreamContext>,
         out: mpsc::Sender<Result<McMside, Status>>,
         mut answers: Streaming<DriverSide>,
     ) -> Option<Status> {
@@ -89,17 +90,17 @@ impl Service {
             Err(_elapsed) => return Some(Status::deadline_exceeded("no registration in time")),
         };
         let found = self.options.drivers.get(&kind);
-        let found = found.and_then(|it| Some((it.clone(), self.settling.get(it).cloned()?)));
-        let Some((provider, settling)) = found else {
+        let found = found.and_then(|it| Some((it.clone(), self.window.get(it).cloned()?)));
+        let Some((provider, window)) = found else {
             let message = format!(
                 "nothing says which provider {kind} serves; start the core with --legacy-driver {kind}=PROVIDER"
             );
             tracing::warn!(%kind, "legacy driver refused: {message}");
             return Some(Status::permission_denied(message));
         };
-        self.connections.registered(&desk);
+        self.connections.registered(&readable);
         let end = self.supersede(&kind);
-        let link = match self.link(&kind, &provider) {
+        let link = match self.open(&kind, &provider) {
             Ok(link) => link,
             Err(status) => return Some(status),
         };
@@ -108,9 +109,10 @@ impl Service {
             %kind,
             "this driver speaks the protocol of the first proposal, whose support will end; see docs/legacy.md"
         );
-        let _counted = self.shell.metrics.legacy.session(&provider);
-        let shell = self.shell;
-        let parts = Parts { shell, kind, provider, link, out, answers, desk, settling };
+        let _counted = self.metrics.session(&provider);
+        let Self { sessions, metrics, .. } = self;
+        let parts =
+            Parts { sessions, metrics, kind, provider, link, out, answers, readable, window };
         Session::new(parts).run(end).await
     }
 
@@ -124,7 +126,7 @@ impl Service {
         end
     }
 
-    fn link(&self, kind: &LegacyKind, provider: &str) -> Result<Link, Status> {
+    fn open(&self, kind: &LegacyKind, provider: &str) -> Result<LocalSession, Status> {
         let name = format!("legacy:{kind}");
         let principal = Principal::new(name.clone(), Providers::named([provider]));
         let hello = Hello {
@@ -142,25 +144,25 @@ impl Service {
             ],
             ..Hello::default()
         };
-        Link::open(&self.shell, principal, name, hello).map_err(|close| close.status())
+        self.sessions.open_local(principal, name, hello)
     }
 
     /// What the caller may read now, if it is what it asks for.
-    fn paper<T>(
+    fn readable<T>(
         &self,
         request: &Request<T>,
         what: &str,
-        fits: impl FnOnce(&Paper) -> bool,
-    ) -> Option<Paper> {
+        fits: impl FnOnce(&OperationContext) -> bool,
+    ) -> Option<OperationContext> {
         let connection = request.extensions().get::<ConnectionId>();
-        let paper = connection.and_then(|id| self.connections.paper(*id));
-        let paper = paper.filter(fits);
-        if paper.is_none() {
-            self.shell.metrics.legacy.refused();
+        let context = connection.and_then(|id| self.connections.readable(*id));
+        let context = context.filter(fits);
+        if context.is_none() {
+            self.metrics.refused();
             let asked = what.get(..what.floor_char_boundary(256)).unwrap_or_default();
             tracing::warn!(asked, "legacy driver asked for what it may not have");
         }
-        paper
+        context
     }
 }
 
@@ -187,10 +189,10 @@ impl Infragrpc for Service {
         &self,
         request: Request<Streaming<DriverSide>>,
     ) -> Result<Response<Self::RegisterStream>, Status> {
-        let desk = Arc::new(Desk::default());
+        let readable = Arc::new(StreamContext::default());
         let connection = request.extensions().get::<ConnectionId>().copied();
-        let seat = connection.and_then(|id| self.connections.seat(id, &desk));
-        let Some(seat) = seat else {
+        let slot = connection.and_then(|id| self.connections.claim_stream(id, &readable));
+        let Some(slot) = slot else {
             return Err(Status::resource_exhausted("too many streams"));
         };
         let (mut out, stream) = mpsc::channel(UNREAD);
@@ -202,8 +204,8 @@ impl Infragrpc for Service {
         let _there_is_room = out.try_send(Ok(register));
         let (service, mut last) = (self.clone(), out.clone());
         tokio::spawn(async move {
-            let status = service.serve(desk, out, request.into_inner()).await;
-            drop(seat);
+            let status = service.serve(readable, out, request.into_inner()).await;
+            drop(slot);
             if let Some(status) = status {
                 // The driver may be gone.
                 let _gone = last.try_send(Err(status));
@@ -218,27 +220,27 @@ impl Infragrpc for Service {
     ) -> Result<Response<MachineClass>, Status> {
         let name = request.get_ref().name.clone();
         // Nothing is taken apart: either it is the text that was sent, or it is nothing.
-        let paper = self.paper(&request, &name, |paper| paper.path == name);
-        Ok(Response::new(match paper {
-            Some(paper) => MachineClass { data: paper.json, error: String::new() },
+        let context = self.readable(&request, &name, |context| context.path == name);
+        Ok(Response::new(match context {
+            Some(context) => MachineClass { data: context.json, error: String::new() },
             None => MachineClass { data: String::new(), error: DENIED.to_owned() },
         }))
     }
 
     async fn get_secret(&self, request: Request<SecretMeta>) -> Result<Response<Secret>, Status> {
         let SecretMeta { secret_name, name_space, .. } = request.get_ref().clone();
-        let fits = |paper: &Paper| {
-            let ObjectRevision { namespace, name, .. } = &paper.class;
+        let fits = |context: &OperationContext| {
+            let ObjectRevision { namespace, name, .. } = &context.class;
             *name == secret_name && *namespace == name_space
         };
         let denied = || Secret { data: String::new(), error: DENIED.to_owned() };
-        let Some(paper) = self.paper(&request, &secret_name, fits) else {
+        let Some(context) = self.readable(&request, &secret_name, fits) else {
             return Ok(Response::new(denied()));
         };
-        let found = self.shell.classes.secret(&paper.class.namespace, &paper.class.name).await;
+        let found = self.sessions.secret(&context.class.namespace, &context.class.name).await;
         Ok(Response::new(match found {
             Ok(secret) => Secret {
-                data: render::secret(&paper.class, &secret, paper.user_data.as_deref()),
+                data: render::secret(&context.class, &secret, context.user_data.as_deref()),
                 error: String::new(),
             },
             Err(_not_there) => denied(),

@@ -6,8 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 use ostler_proto::v1alpha1::ObjectRevision;
 use serde_json::{Map, Value, json};
 
-use super::LegacyKind;
-use crate::{ClassContent, SecretContent};
+use crate::LegacyKind;
+use ostler_sessions::{ClassContent, SecretContent};
 
 /// The tags by which such a driver finds the instances of a cluster. It lists nothing, and says
 /// nothing about it, for a class that lacks one of them.
@@ -16,7 +16,7 @@ const USER_DATA: &str = "userData";
 
 /// The name of a class: the path that it would have in the API. It is sent with an operation, and
 /// nothing but the same text is ever answered.
-pub(super) fn path(kind: &LegacyKind, class: &ObjectRevision) -> String {
+pub(crate) fn path(kind: &LegacyKind, class: &ObjectRevision) -> String {
     let LegacyKind { group, version, kind } = kind;
     let plural = format!("{}es", kind.to_ascii_lowercase());
     let ObjectRevision { namespace, name, .. } = class;
@@ -24,19 +24,19 @@ pub(super) fn path(kind: &LegacyKind, class: &ObjectRevision) -> String {
 }
 
 /// The provider spec, if it is an object.
-pub(super) fn spec(class: &ClassContent) -> Option<Map<String, Value>> {
+pub(crate) fn spec(class: &ClassContent) -> Option<Map<String, Value>> {
     serde_json::from_str(&class.provider_spec_json).ok()
 }
 
 /// The first of the needed tags that a provider spec lacks.
-pub(super) fn missing_tag(spec: &Map<String, Value>) -> Option<&'static str> {
+pub(crate) fn missing_tag(spec: &Map<String, Value>) -> Option<&'static str> {
     let tags = spec.get("tags").and_then(Value::as_object);
     let has = |wanted: &str| tags.is_some_and(|tags| tags.keys().any(|key| key.contains(wanted)));
     CLUSTER_TAGS.into_iter().find(|wanted| !has(wanted))
 }
 
 /// The class as an object of the driver's own kind. The secret goes by the name of the class.
-pub(super) fn class(
+pub(crate) fn class(
     kind: &LegacyKind,
     named: &ObjectRevision,
     has_secret: bool,
@@ -57,7 +57,7 @@ pub(super) fn class(
 }
 
 /// The merged secret of a class, with the user data of the one machine that is being created.
-pub(super) fn secret(
+pub(crate) fn secret(
     named: &ObjectRevision,
     secret: &SecretContent,
     user_data: Option<&[u8]>,

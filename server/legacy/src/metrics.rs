@@ -11,9 +11,9 @@ struct OfProvider {
     provider: String,
 }
 
-/// The counters. Providers come from the configuration, so there are few.
-#[derive(Debug, Default)]
-pub(crate) struct LegacyMetrics {
+/// The counters; clones are the same. Providers come from the configuration, so there are few.
+#[derive(Debug, Clone, Default)]
+pub struct LegacyMetrics {
     sessions: Family<OfProvider, Gauge>,
     dropped: Family<OfProvider, Counter>,
     refused: Counter,
@@ -21,7 +21,8 @@ pub(crate) struct LegacyMetrics {
 
 impl LegacyMetrics {
     /// Registers everything.
-    pub(crate) fn register(&self, registry: &mut Registry) {
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("ostler_driver");
         registry.register(
             "legacy_sessions",
             "Live sessions of drivers of the first proposal; none before its support ends",
@@ -40,19 +41,19 @@ impl LegacyMetrics {
     }
 
     /// Counts a session for as long as the answer lives.
-    pub(super) fn session(&self, provider: &str) -> Counted {
+    pub(crate) fn session(&self, provider: &str) -> Counted {
         let gauge = self.sessions.get_or_create_owned(&of(provider));
         gauge.inc();
         Counted(gauge)
     }
 
     /// An answer was dropped.
-    pub(super) fn dropped(&self, provider: &str) {
+    pub(crate) fn dropped(&self, provider: &str) {
         self.dropped.get_or_create(&of(provider)).inc();
     }
 
     /// A class or a secret was refused.
-    pub(super) fn refused(&self) {
+    pub(crate) fn refused(&self) {
         self.refused.inc();
     }
 }
@@ -63,7 +64,7 @@ fn of(provider: &str) -> OfProvider {
 
 /// One live session.
 #[derive(Debug)]
-pub(super) struct Counted(Gauge);
+pub(crate) struct Counted(Gauge);
 
 impl Drop for Counted {
     fn drop(&mut self) {

@@ -14,15 +14,15 @@ const HOUR: Duration = Duration::from_hours(1);
 /// A job for machine `m`, and a core that has run for an hour.
 struct Table {
     job: Job,
-    settling: Settling,
+    window: ConsistencyWindow,
     now: Instant,
 }
 
 impl Table {
     fn of(request: Request) -> Self {
         let now = Instant::now();
-        let settling = Settling::new(now, Duration::from_mins(1));
-        Self { job: begin(request).unwrap(), settling, now: now + HOUR }
+        let window = ConsistencyWindow::new(now, Duration::from_mins(1));
+        Self { job: begin(request).unwrap(), window, now: now + HOUR }
     }
 
     fn create() -> Self {
@@ -38,12 +38,12 @@ impl Table {
         Self::of(Request::GetMachineStatus(GetMachineStatusRequest { provider_id }))
     }
 
-    fn hears(&mut self, response: impl Into<Option<Response>>) -> Turn {
-        self.job.answered(self.now, &mut self.settling, response.into())
+    fn hears(&mut self, response: impl Into<Option<Response>>) -> Next {
+        self.job.answered(self.now, &mut self.window, response.into())
     }
 
     fn fails(&mut self, response: impl Into<Option<Response>>) -> (ErrorCode, String, Certainty) {
-        let Turn::Done(Err(error)) = self.hears(response) else { panic!("{:?}", self.job) };
+        let Next::Done(Err(error)) = self.hears(response) else { panic!("{:?}", self.job) };
         let code = ErrorCode::from_number(error.code);
         (code, error.reason, Certainty::from_number(error.certainty))
     }
@@ -77,15 +77,15 @@ fn gone(error: &str) -> Response {
     Response::Deleteresponse(DeleteResp { error: error.into() })
 }
 
-fn done_with(provider_id: &str, node_name: &str) -> Turn {
+fn done_with(provider_id: &str, node_name: &str) -> Next {
     let machine = Machine { machine_id: provider_id.into(), machine_name: "m".into() };
-    Turn::Done(Ok(created(record(&machine, node_name))))
+    Next::Done(Ok(created(record(&machine, node_name))))
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_create_looks_first_and_then_asks_for_the_instance() {
     let mut table = Table::create();
-    assert_eq!(table.hears(list(&[("i-9", "other")])), Turn::Ask(Ask::Create));
+    assert_eq!(table.hears(list(&[("i-9", "other")])), Next::Ask(Ask::Create));
     assert_eq!(table.hears(made("i-1", "")), done_with("i-1", "node"));
 }
 
@@ -98,14 +98,14 @@ async fn a_create_that_finds_the_instance_adopts_it() {
 #[tokio::test(start_paused = true)]
 async fn after_a_create_of_unknown_outcome_the_next_one_waits_and_looks_again() {
     let mut table = Table::create();
-    assert_eq!(table.hears(list(&[])), Turn::Ask(Ask::Create));
+    assert_eq!(table.hears(list(&[])), Next::Ask(Ask::Create));
     let failed = table.fails(made("Error", "RequestTimeout"));
     assert_eq!(failed, (ErrorCode::Unknown, reasons::DRIVER_ERROR.into(), Certainty::Unknown));
     table.job = Table::create().job;
     let refused = table.fails(list(&[]));
     assert_eq!(refused, (ErrorCode::Unavailable, reasons::UNSETTLED.into(), Certainty::NotApplied));
     table.now += Duration::from_mins(1);
-    assert_eq!(table.hears(list(&[])), Turn::Ask(Ask::Create));
+    assert_eq!(table.hears(list(&[])), Next::Ask(Ask::Create));
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,11 +122,11 @@ async fn a_created_instance_without_an_id_is_of_unknown_outcome() {
 async fn a_delete_takes_every_instance_of_the_name_and_no_other() {
     let mut table = Table::delete();
     let listed = list(&[("i-1", "m"), ("i-2", "other"), ("i-3", "m")]);
-    let ask = |id: &str| Turn::Ask(Ask::Delete { provider_id: id.into() });
+    let ask = |id: &str| Next::Ask(Ask::Delete { provider_id: id.into() });
     assert_eq!(table.hears(listed), ask("i-3"));
     assert_eq!(table.hears(gone("")), ask("i-1"));
     let all = deleted(DeletionOutcome::Deleted);
-    assert_eq!(table.hears(gone("")), Turn::Done(Ok(all)));
+    assert_eq!(table.hears(gone("")), Next::Done(Ok(all)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,7 +146,7 @@ async fn a_delete_that_finds_nothing_looks_again_before_it_says_so() {
     );
     table.now += Duration::from_mins(1);
     let none = deleted(DeletionOutcome::WasAbsent);
-    assert_eq!(table.hears(list(&[])), Turn::Done(Ok(none)));
+    assert_eq!(table.hears(list(&[])), Next::Done(Ok(none)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,8 +167,8 @@ async fn a_text_never_says_that_an_instance_is_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_status_is_a_list_matched_by_name_and_then_by_id() {
-    let found = |turn| {
-        let Turn::Done(Ok(response)) = turn else { panic!("{turn:?}") };
+    let found = |next| {
+        let Next::Done(Ok(response)) = next else { panic!("{next:?}") };
         let operation_result::Response::GetMachineStatus(read) = *response else {
             panic!("{response:?}")
         };
@@ -191,7 +191,7 @@ async fn an_empty_list_is_no_list_and_a_long_one_neither() {
     let long = list(&[("1", ""), ("2", ""), ("3", ""), ("4", "")]);
     assert_eq!(listing().fails(long).0, ErrorCode::ResourceExhausted);
     let twice = list(&[("1", "a"), ("1", "a"), ("2", "b")]);
-    let Turn::Done(Ok(response)) = listing().hears(twice) else { panic!("a list is expected") };
+    let Next::Done(Ok(response)) = listing().hears(twice) else { panic!("a list is expected") };
     let operation_result::Response::ListMachines(all) = *response else { panic!("{response:?}") };
     assert_eq!(all.machines.len(), 2);
 }

@@ -1,0 +1,56 @@
+//! What the fuzz targets drive; built with `--cfg fuzzing` only.
+
+use std::time::Duration;
+
+use ostler_proto::legacy::infra::{DriverSide, driver_side};
+use ostler_proto::v1alpha1::{
+    DeleteMachineRequest, GetMachineStatusRequest, ListMachinesRequest, ObjectRevision, Operation,
+    Target, operation,
+};
+use ostler_sessions::ClassContent;
+use prost::Message as _;
+
+use crate::job::{Job, Next};
+use crate::render;
+use crate::window::ConsistencyWindow;
+
+/// A byte that says which operation runs, and the frames of a driver of the first proposal, each behind its
+/// length. No answer breaks the core.
+pub fn driver_says(data: &[u8]) {
+    let Some((what, mut data)) = data.split_first() else { return };
+    let request = match what % 3 {
+        0 => operation::Request::DeleteMachine(DeleteMachineRequest::default()),
+        1 => operation::Request::GetMachineStatus(GetMachineStatusRequest::default()),
+        _ => operation::Request::ListMachines(ListMachinesRequest::default()),
+    };
+    let target = Target { name: "m".to_owned(), uid: "uid".to_owned(), ..Target::default() };
+    let operation =
+        Operation { request: Some(request), target: Some(target), ..Operation::default() };
+    let now = tokio::time::Instant::now();
+    let mut window = ConsistencyWindow::new(now, Duration::from_mins(1));
+    let Ok(mut job) = Job::begin(&operation, 100) else { return };
+    while let [low, high, rest @ ..] = data {
+        let length = usize::from(u16::from_le_bytes([*low, *high])).min(rest.len());
+        let (frame, rest) = rest.split_at(length);
+        data = rest;
+        let Ok(frame) = DriverSide::decode(frame) else { continue };
+        let answer: Option<driver_side::Response> = frame.response;
+        if let Next::Done(outcome) = job.answered(now, &mut window, answer) {
+            drop(outcome);
+            return;
+        }
+    }
+}
+
+/// The provider spec of a class, which a user of the cluster wrote, as drivers of the first proposal get it.
+pub fn class_text(text: &str) {
+    let content = ClassContent { provider_spec_json: text.to_owned(), ..ClassContent::default() };
+    let Some(spec) = render::spec(&content) else { return };
+    render::missing_tag(&spec);
+    let Ok(kind) = "machine.sapcloud.io/v1alpha1/AWSMachineClass".parse() else { return };
+    let rendered = render::class(&kind, &ObjectRevision::default(), true, spec);
+    assert!(
+        serde_json::from_str::<serde_json::Value>(&rendered).is_ok(),
+        "it cannot be read again"
+    );
+}
