@@ -10,9 +10,10 @@ use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use ostler_controllers::MAX_TARGETS;
+use ostler_sessions::Rate;
 
 use crate::core::TargetCluster;
-use crate::throttle::{Rate, Throttle};
+use crate::throttle::Throttle;
 
 /// How a cluster is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,30 +1,20 @@
 //! At most so many requests a second of each client, as upstream has them: every clientset of it has a limiter of its
 //! own. Here one connection serves them all, so what is asked for says whose request it is.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::http::Request;
 use futures::future::BoxFuture;
+use ostler_sessions::{Rate, TokenBucket};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
-/// A rate and how much may come at once.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Rate {
-    /// Between two requests, on average.
-    every: Duration,
-    /// By how much a request may be early: that of a whole burst.
-    ahead: Duration,
-}
-
-impl Rate {
-    /// `qps` requests a second, `burst` at once. None if that is no rate.
-    pub(crate) fn new(qps: f64, burst: u32) -> Option<Self> {
-        let every = Duration::try_from_secs_f64(1.0 / qps).ok()?;
-        Some(Self { every, ahead: every.checked_mul(burst.max(1).saturating_sub(1))? })
-    }
+/// `qps` requests a second, `burst` at once. `None` if that is no rate.
+pub(crate) fn rate(qps: f64, burst: u32) -> Option<Rate> {
+    Duration::try_from_secs_f64(1.0 / qps).ok().map(|interval| Rate::every(interval, burst))
 }
 
 /// The clients of machine-controller.
@@ -66,30 +56,26 @@ impl Client {
 /// Holds requests up so that those of each client keep to a rate. All clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Throttle {
-    rate: Rate,
-    /// For each client, when its next request would be due if none were early.
-    due: Arc<Mutex<[Option<Instant>; 4]>>,
+    /// Of each client.
+    buckets: Arc<Mutex<[TokenBucket; 4]>>,
 }
 
 impl Throttle {
     /// Nothing was sent yet.
     pub(crate) fn new(rate: Rate) -> Self {
-        Self { rate, due: Arc::default() }
+        Self { buckets: Arc::new(Mutex::new(std::array::from_fn(|_| TokenBucket::new(rate)))) }
     }
 
-    /// Takes the next place of a client. When its turn is.
+    /// Reserves the next request of a client. When it may be sent.
     fn take(&self, client: Client, now: Instant) -> Instant {
-        let mut all = self.due.lock().unwrap_or_else(PoisonError::into_inner);
-        let [machines, control, target, events] = &mut *all;
-        let next = match client {
+        let [machines, control, target, events] = &mut *self.buckets.lock();
+        let bucket = match client {
             Client::Machines => machines,
             Client::Control => control,
             Client::Target => target,
             Client::Events => events,
         };
-        let due = next.unwrap_or(now).max(now);
-        *next = due.checked_add(self.rate.every);
-        due.checked_sub(self.rate.ahead).unwrap_or(now).max(now)
+        bucket.reserve(now)
     }
 }
 
@@ -142,7 +128,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
-        let throttle = Throttle::new(Rate::new(10.0, 3).unwrap());
+        let throttle = Throttle::new(rate(10.0, 3).unwrap());
         let began = Instant::now();
         let turns: Vec<_> = (0..5)
             .map(|_| throttle.take(Client::Machines, began).duration_since(began).as_millis())
@@ -160,7 +146,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_wait_for_their_turn() {
         let echo = tower::service_fn(|_: Request<()>| async { Ok::<_, std::io::Error>(()) });
-        let mut service = Throttle::new(Rate::new(1.0, 1).unwrap()).layer(echo);
+        let mut service = Throttle::new(rate(1.0, 1).unwrap()).layer(echo);
         let ask = |path: &str| Request::get(path).body(()).unwrap();
         let began = Instant::now();
         for _ in 0..3 {
@@ -193,6 +179,6 @@ mod tests {
 
     #[test]
     fn what_is_no_rate_is_none() {
-        assert_eq!((Rate::new(0.0, 1), Rate::new(f64::NAN, 1)), (None, None));
+        assert_eq!((rate(0.0, 1), rate(f64::NAN, 1)), (None, None));
     }
 }

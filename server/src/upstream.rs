@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{ArgAction, Args};
+use ostler_sessions::Rate;
 
 use crate::klog::{KlogArgs, LogFormat};
-use crate::throttle::Rate;
+use crate::throttle;
 
 /// Flags under upstream's names.
 #[derive(Debug, Clone, Args)]
@@ -115,7 +116,7 @@ impl UpstreamArgs {
     pub(crate) fn rate(&self) -> Option<Rate> {
         match (self.kube_api_qps, self.kube_api_burst) {
             (None, None) => None,
-            (qps, burst) => Rate::new(qps.unwrap_or(20.0), burst.unwrap_or(30)),
+            (qps, burst) => throttle::rate(qps.unwrap_or(20.0), burst.unwrap_or(30)),
         }
     }
 
@@ -200,8 +201,8 @@ mod tests {
     fn either_flag_of_the_rate_may_be_given_alone_and_none_is_no_limit() {
         let rate = |args: &[&str]| format!("{:?}", upstream(args).rate());
         assert_eq!(rate(&[]), "None");
-        assert_eq!(rate(&["--kube-api-qps=5"]), format!("{:?}", Rate::new(5.0, 30)));
-        assert_eq!(rate(&["--kube-api-burst=5"]), format!("{:?}", Rate::new(20.0, 5)));
+        assert_eq!(rate(&["--kube-api-qps=5"]), format!("{:?}", throttle::rate(5.0, 30)));
+        assert_eq!(rate(&["--kube-api-burst=5"]), format!("{:?}", throttle::rate(20.0, 5)));
     }
 
     #[test]

@@ -8,8 +8,6 @@ pub const GROUP: &str = "machine.sapcloud.io";
 pub const VERSION: &str = "v1alpha1";
 /// `apiVersion` of the machine kinds.
 pub const API_VERSION: &str = "machine.sapcloud.io/v1alpha1";
-/// API group of the kinds that upstream never had.
-pub const OWN_GROUP: &str = "ostler.dev";
 
 /// Kind of a Machine.
 pub const MACHINE: &str = "Machine";
@@ -17,10 +15,6 @@ pub const MACHINE: &str = "Machine";
 pub const MACHINE_CLASS: &str = "MachineClass";
 /// Kind of a MachineSet.
 pub const MACHINE_SET: &str = "MachineSet";
-/// Kind of a MachineDeployment.
-pub const MACHINE_DEPLOYMENT: &str = "MachineDeployment";
-/// Kind of a MachinePool, in [`OWN_GROUP`].
-pub const MACHINE_POOL: &str = "MachinePool";
 
 /// Name of the Lease that the leading core holds; upstream's, so that both never act at once.
 pub const LEADER_LEASE: &str = "machine-controller";
@@ -47,8 +41,6 @@ pub mod label {
     pub const MACHINE_NAME: &str = "node.gardener.cloud/machine-name";
     /// On a Machine: the target cluster that its Node joins, as in Cluster API.
     pub const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
-    /// On MachineSets and Machines: which template they were made from.
-    pub const TEMPLATE_HASH: &str = "machine-template-hash";
     /// On a Machine, a Go bool: drain and delete by force.
     pub const FORCE_DELETION: &str = "force-deletion";
     /// On a Machine, `True`: a drain that is none of a deletion uses force.
@@ -59,8 +51,6 @@ pub mod label {
     pub const SELECTED_FOR_UPDATE: &str = "node.machine.sapcloud.io/selected-for-update";
     /// On a Node: how its update in place went, `successful` or `failed`. Put there by who updates it.
     pub const UPDATE_RESULT: &str = "node.machine.sapcloud.io/update-result";
-    /// On a MachineSet: makes no machines.
-    pub const FREEZE: &str = "freeze";
     /// ClusterRole whose rights are added to the core's own, `"true"`: lets it at the kinds of a
     /// bootstrap provider. Ours.
     pub const AGGREGATE_TO_CORE: &str = "ostler.dev/aggregate-to-core";
@@ -77,10 +67,6 @@ pub mod annotation {
     /// On a Machine: a Go duration that wins over `spec.creationTimeout`.
     pub const EFFECTIVE_CREATION_TIMEOUT: &str =
         "node.machine.sapcloud.io/effective-creation-timeout";
-    /// On a Machine: when the autoscaler chose it for removal.
-    pub const MARKED_FOR_DELETION_TIME: &str = "machine.sapcloud.io/marked-for-deletion-time";
-    /// On a MachineDeployment: machines that the autoscaler wants removed.
-    pub const TRIGGER_DELETION: &str = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
     /// On a Node: `1` keeps all machine controllers away from it.
     pub const NOT_MANAGED: &str = "node.machine.sapcloud.io/not-managed-by-mcm";
     /// On a Machine or Node: keep it for examination.

@@ -1,16 +1,17 @@
 //! Connections of drivers of the first proposal.
 //!
 //! Such a driver dials a new connection whenever its stream ends, and never closes the old one. What
-//! it reads it reads over the connection of its stream, so that nobody else on this host reads it.
+//! it reads it reads over the connection of its stream, so that no other process on this host reads it.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
@@ -46,10 +47,10 @@ struct Entry {
 }
 
 impl Connections {
-    /// Takes a connection, at the price of the oldest ones that nobody uses.
+    /// Takes a connection, and ends the oldest ones without a stream if there are too many.
     pub(crate) fn admit<IO>(self: &Arc<Self>, io: IO) -> Connection<IO> {
         let end = CancellationToken::new();
-        let mut table = self.lock();
+        let mut table = self.0.lock();
         let number = table.next;
         table.next += 1;
         table.open.insert(number, Entry { end: end.clone(), readable: None, registered: false });
@@ -69,7 +70,7 @@ impl Connections {
         id: ConnectionId,
         readable: &Arc<StreamContext>,
     ) -> Option<StreamSlot> {
-        let mut table = self.lock();
+        let mut table = self.0.lock();
         let taken = table.open.values().filter(|entry| entry.readable.is_some()).count();
         if taken >= STREAMS && table.open.get(&id.0)?.readable.is_none() {
             let strangers = |entry: &&mut Entry| entry.readable.is_some() && !entry.registered;
@@ -85,7 +86,7 @@ impl Connections {
 
     /// The stream that reads from `readable` is that of a driver that is served.
     pub(crate) fn registered(&self, readable: &Arc<StreamContext>) {
-        let mut table = self.lock();
+        let mut table = self.0.lock();
         let has = |entry: &&mut Entry| {
             entry.readable.as_ref().is_some_and(|it| Arc::ptr_eq(it, readable))
         };
@@ -96,12 +97,8 @@ impl Connections {
 
     /// What the driver of a connection may read now.
     pub(crate) fn readable(&self, id: ConnectionId) -> Option<OperationContext> {
-        let readable = self.lock().open.get(&id.0)?.readable.clone()?;
+        let readable = self.0.lock().open.get(&id.0)?.readable.clone()?;
         readable.get()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -116,7 +113,7 @@ pub(crate) struct StreamSlot {
 impl Drop for StreamSlot {
     fn drop(&mut self) {
         self.readable.set(None);
-        let mut table = self.all.lock();
+        let mut table = self.all.0.lock();
         if let Some(entry) = table.open.get_mut(&self.id.0)
             && entry.readable.as_ref().is_some_and(|readable| Arc::ptr_eq(readable, &self.readable))
         {
@@ -181,7 +178,7 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Connection<IO> {
 
 impl<IO> Drop for Connection<IO> {
     fn drop(&mut self) {
-        self.all.lock().open.remove(&self.id.0);
+        self.all.0.lock().open.remove(&self.id.0);
     }
 }
 
@@ -203,10 +200,10 @@ mod tests {
         let rest: Vec<_> = (0..IDLE).map(|_| all.admit(empty())).collect();
         // Ended: it reads as closed though the other end is open.
         assert_eq!(first.read(&mut [0; 8]).await.unwrap(), 0);
-        let ended = |id: ConnectionId| all.lock().open.get(&id.0).unwrap().end.is_cancelled();
+        let ended = |id: ConnectionId| all.0.lock().open.get(&id.0).unwrap().end.is_cancelled();
         assert!(!ended(used.id) && !rest.iter().any(|it| ended(it.id)));
         drop(first);
-        assert_eq!(all.lock().open.len(), 1 + IDLE);
+        assert_eq!(all.0.lock().open.len(), 1 + IDLE);
     }
 
     #[tokio::test]
@@ -222,7 +219,7 @@ mod tests {
             }
             streams.push(connection);
         }
-        let ended = |number: usize| all.lock().open[&streams[number].id.0].end.is_cancelled();
+        let ended = |number: usize| all.0.lock().open[&streams[number].id.0].end.is_cancelled();
         for number in 0..2 {
             assert!(!ended(number));
             let driver = all.admit(empty());
@@ -256,6 +253,6 @@ mod tests {
         let _second = all.claim_stream(own.id, &second).unwrap();
         assert!(all.readable(own.id).is_none());
         drop(slot);
-        assert!(all.lock().open[&own.id.0].readable.is_some());
+        assert!(all.0.lock().open[&own.id.0].readable.is_some());
     }
 }

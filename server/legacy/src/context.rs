@@ -2,9 +2,9 @@
 //! own stream. INV-7.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ostler_proto::v1alpha1::ObjectRevision;
+use parking_lot::Mutex;
 
 /// The class of the operation that a driver works on.
 #[derive(Clone)]
@@ -38,16 +38,12 @@ pub(crate) struct StreamContext(Mutex<Option<OperationContext>>);
 impl StreamContext {
     /// Replaces what the driver may read.
     pub(crate) fn set(&self, context: Option<OperationContext>) {
-        *self.lock() = context;
+        *self.0.lock() = context;
     }
 
     /// What the driver may read now.
     pub(crate) fn get(&self) -> Option<OperationContext> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<OperationContext>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().clone()
     }
 }
 

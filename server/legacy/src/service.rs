@@ -1,7 +1,7 @@
 //! The service of the first proposal.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::channel::mpsc;
 use ostler_api::driver::OperationKind;
@@ -12,6 +12,7 @@ use ostler_proto::legacy::infra::{
 };
 use ostler_proto::v1alpha1::{DriverCapability, Hello, ObjectRevision};
 use ostler_sessions::{LocalSession, Principal, Providers, Sessions};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
@@ -119,7 +120,7 @@ impl Service {
     /// Ends the stream that a driver of this kind had before: it may be half open for hours.
     fn supersede(&self, kind: &LegacyKind) -> CancellationToken {
         let end = self.end.child_token();
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = self.newest.lock();
         if let Some(older) = newest.insert(kind.clone(), end.clone()) {
             older.cancel();
         }

@@ -5,7 +5,7 @@
 //! in flight when the stream ends has an unknown outcome, at once.
 
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::channel::mpsc;
@@ -19,6 +19,7 @@ use ostler_proto::v1alpha1::{
     register_response::Frame,
 };
 use ostler_sessions::{ClassContent, ClassError, LocalSession, Sessions};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
@@ -300,7 +301,7 @@ impl Session {
         match std::mem::replace(&mut self.work, Work::Idle) {
             Work::Busy(mut task) if task.id == answer.operation_id => {
                 let next =
-                    task.job.answered(Instant::now(), &mut lock(&self.window), answer.response);
+                    task.job.answered(Instant::now(), &mut self.window.lock(), answer.response);
                 match next {
                     Next::Ask(ask) => self.ask(task, &ask),
                     Next::Done(outcome) => {
@@ -314,7 +315,7 @@ impl Session {
                 self.dropped(&answer);
                 if let Some(uid) = creating {
                     // Whatever it made is listed from now on, or a moment later.
-                    lock(&self.window).unsettled(Instant::now(), &uid);
+                    self.window.lock().unsettled(Instant::now(), &uid);
                 }
                 if !self.draining {
                     self.ready(Readiness::Ready, "");
@@ -364,7 +365,7 @@ impl Session {
                 self.give_up(task, why, "the stream of the driver ended before it answered");
             }
             Work::Overdue { creating: Some(uid), .. } => {
-                lock(&self.window).unsettled(Instant::now(), &uid);
+                self.window.lock().unsettled(Instant::now(), &uid);
             }
             Work::Idle | Work::Overdue { creating: None, .. } => {}
         }
@@ -372,7 +373,7 @@ impl Session {
 
     fn give_up(&mut self, task: Box<Task>, why: (ErrorCode, &str), message: &str) {
         self.readable.set(None);
-        let error = task.job.broken_off(Instant::now(), &mut lock(&self.window), why, message);
+        let error = task.job.broken_off(Instant::now(), &mut self.window.lock(), why, message);
         self.complete(task.operation_id, Err(error));
     }
 
@@ -390,10 +391,6 @@ impl Session {
 /// The driver was not even asked.
 fn refused(code: ErrorCode, reason: &str, message: String) -> Fault {
     failure(code, reason, message, Certainty::NotApplied)
-}
-
-fn lock(window: &Mutex<ConsistencyWindow>) -> MutexGuard<'_, ConsistencyWindow> {
-    window.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn until(deadline: Option<Instant>) {

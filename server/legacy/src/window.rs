@@ -12,7 +12,7 @@ use tokio::time::Instant;
 /// Targets that are remembered, each way. A driver works on one operation at a time, so that more
 /// than these in one minute are not to be expected; what happens then is safe.
 const TARGETS: usize = 4096;
-/// How often in a row an absence may be forgotten: one that nobody asked for again is not kept.
+/// How often in a row an absence may be forgotten: one that was not asked for again is not kept.
 const ABSENCE_KEPT: u32 = 60;
 
 /// What is remembered of the targets of one provider, by UID.
@@ -47,7 +47,7 @@ impl ConsistencyWindow {
         Ok(())
     }
 
-    /// Nobody knows whether a create did something until now.
+    /// It is unknown whether a create did something until now.
     pub(crate) fn unsettled(&mut self, now: Instant, uid: &str) {
         self.creates.insert(uid.to_owned(), now);
     }

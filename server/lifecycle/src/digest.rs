@@ -1,6 +1,5 @@
 //! Canonical JSON and digests: two specs are equal when these are.
 
-use std::fmt::Write as _;
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -20,16 +19,9 @@ pub fn canonical_text(text: &str) -> Option<String> {
 
 /// The first twelve hexadecimal digits of the SHA-256 of a text.
 pub fn of_text(text: &str) -> String {
-    hex(Sha256::digest(text.as_bytes()).as_slice(), 6)
-}
-
-/// The first `bytes` bytes in hexadecimal.
-fn hex(digest: &[u8], bytes: usize) -> String {
-    let mut text = String::with_capacity(bytes * 2);
-    for byte in digest.iter().take(bytes) {
-        let _infallible = write!(text, "{byte:02x}");
-    }
-    text
+    let mut digits = hex::encode(Sha256::digest(text.as_bytes()));
+    digits.truncate(12);
+    digits
 }
 
 fn write_value(value: &Value, text: &mut String) {

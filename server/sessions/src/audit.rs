@@ -13,7 +13,7 @@ pub(crate) const TARGET: &str = "ostler::audit";
 /// Who sends operations to drivers.
 const CORE: &str = "core";
 
-/// A caller got no further than the door; `who` is empty if nobody knows.
+/// A caller got no further than the door; `who` is empty if it is unknown.
 pub(crate) fn refused(who: &str, from: &str, reason: &str) {
     tracing::info!(target: TARGET, who, from, verb = "connect", outcome = "refused", reason);
 }

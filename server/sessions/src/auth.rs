@@ -33,7 +33,7 @@ pub enum Providers {
     Any,
     /// These, by the names that drivers use.
     Named(BTreeSet<String>),
-    /// The one that is claimed first, by whoever shares this value.
+    /// The one that is claimed first, over all clones of this value.
     First(Arc<OnceLock<String>>),
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 
-/// Something happened. Whoever lags behind gets no replay: look at [`crate::Sessions::providers`]
+/// Something happened. A subscriber that lags gets no replay; it looks at [`crate::Sessions::providers`]
 /// and [`crate::Sessions::targets`] instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionEvent {

@@ -18,7 +18,7 @@
 //! | `debug` | gRPC for people: sessions, operations and frames shown, one operation by hand |
 //! | `convert` | the operations of the core as those of the wire, and answers back |
 //! | `local` | a session without a wire, for a driver within this process |
-//! | `shelf` | revisions of classes that drivers may still ask for |
+//! | `revisions` | revisions of classes that drivers may still ask for |
 
 mod audit;
 mod auth;
@@ -37,10 +37,10 @@ mod operation;
 mod options;
 mod rate;
 mod record;
+mod revisions;
 mod service;
 mod session;
 mod sessions;
-mod shelf;
 mod shell;
 mod term;
 
@@ -62,7 +62,7 @@ pub use listen::{
 pub use local::LocalSession;
 pub use operation::{FramePart, SubmitError};
 pub use options::{Limits, SessionsOptions, Timing};
-pub use rate::{Rate, RateError};
+pub use rate::{Rate, RateError, TokenBucket};
 pub use record::RecordedOperation;
 pub use service::ServeError;
 pub use sessions::Sessions;

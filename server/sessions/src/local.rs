@@ -68,7 +68,7 @@ impl Sessions {
     /// A class at the revision that an operation refers to. `Ok(None)` if the class is there, but
     /// not at that revision any more.
     pub fn class(&self, wanted: &ObjectRevision) -> Result<Option<Arc<ClassContent>>, ClassError> {
-        self.shell.shelf.find(self.shell.classes.as_ref(), wanted)
+        self.shell.revisions.find(self.shell.classes.as_ref(), wanted)
     }
 
     /// The merged secret of a class as it is now.

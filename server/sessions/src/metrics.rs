@@ -231,7 +231,7 @@ impl Metrics {
         self.refused.get_or_create(&OfReason { reason }).inc();
     }
 
-    /// Somebody had an operation done by hand.
+    /// An operation was done by hand.
     pub(crate) fn invoked(&self, provider: &str, kind: OperationKind, result: &str) {
         let of = OfInvocation {
             provider: provider.to_owned(),
@@ -284,7 +284,7 @@ fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// What is true now, looked up when somebody asks.
+/// What is true now, looked up at each scrape.
 #[derive(Debug)]
 struct Now(Weak<Shell>);
 

@@ -1,12 +1,14 @@
-//! How many operations a second the driver of a provider is sent.
+//! How many things may happen in a second, and at once after a rest.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A rate with a burst: so many operations a second on average, and so many at once after a rest.
+use tokio::time::Instant;
+
+/// A rate with a burst: so many a second on average, and so many at once after a rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Between two operations.
+    /// Between two of them.
     interval: Duration,
     /// At least 1.
     burst: u32,
@@ -30,14 +32,50 @@ impl Rate {
         Ok(Self { interval: Duration::from_secs_f64(per_second.recip()), burst })
     }
 
-    /// Between two operations on average.
-    pub(crate) fn interval(self) -> Duration {
-        self.interval
+    /// One in `interval` on average, at most `burst` at once.
+    pub fn every(interval: Duration, burst: u32) -> Self {
+        Self { interval, burst: burst.max(1) }
+    }
+}
+
+/// Keeps to a rate. The time comes in with each call.
+#[derive(Debug, Clone)]
+pub struct TokenBucket {
+    rate: Rate,
+    /// When all that was taken so far would have been taken without a burst.
+    used: Option<Instant>,
+}
+
+impl TokenBucket {
+    /// Nothing was taken yet.
+    pub const fn new(rate: Rate) -> Self {
+        Self { rate, used: None }
     }
 
-    /// How far the average may be outrun.
-    pub(crate) fn tolerance(self) -> Duration {
-        self.interval.saturating_mul(self.burst - 1)
+    /// When the next token is there; `None`: now.
+    pub fn next(&self, now: Instant) -> Option<Instant> {
+        let ahead = self.rate.interval.saturating_mul(self.rate.burst - 1);
+        let at = self.used?.checked_sub(ahead).unwrap_or(now);
+        (at > now).then_some(at)
+    }
+
+    /// Takes a token, ahead of its time if there is none. When its time is.
+    pub fn reserve(&mut self, now: Instant) -> Instant {
+        let at = self.next(now).unwrap_or(now);
+        let from = self.used.map_or(now, |used| used.max(now));
+        self.used = from.checked_add(self.rate.interval);
+        at
+    }
+
+    /// Takes a token, or says when the next one is there.
+    pub fn take(&mut self, now: Instant) -> Result<(), Instant> {
+        match self.next(now) {
+            Some(at) => Err(at),
+            None => {
+                self.reserve(now);
+                Ok(())
+            }
+        }
     }
 }
 
@@ -79,5 +117,17 @@ mod tests {
             let error = text.parse::<Rate>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("`{text}`")), "{error}");
         }
+    }
+
+    #[test]
+    fn a_burst_is_followed_by_the_steady_rate() {
+        let start = Instant::now();
+        let mut bucket = TokenBucket::new(Rate::new(10.0, 2).unwrap());
+        assert_eq!(bucket.take(start), Ok(()));
+        assert_eq!(bucket.take(start), Ok(()));
+        let next = bucket.take(start).unwrap_err();
+        assert_eq!(next.duration_since(start).as_millis(), 100);
+        assert_eq!(bucket.take(next), Ok(()));
+        assert!(bucket.take(next).is_err());
     }
 }

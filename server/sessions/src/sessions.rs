@@ -73,7 +73,7 @@ impl Sessions {
     }
 
     /// Whether drivers may still come back with operations that this core does
-    /// not know, because it began to lead only lately. Until then nobody knows what still runs for
+    /// not know, because it began to lead only lately. Until then it is unknown what still runs for
     /// a target with an intent of an earlier term, nor whom an instance belongs to.
     pub fn adoption_open(&self) -> bool {
         self.shell.with(|hub, _| hub.adoption_open())
@@ -172,7 +172,7 @@ impl Sessions {
         let shell = &self.shell;
         let class = order.operation.machine_class.as_ref().filter(|class| !class.name.is_empty());
         if let Some(class) = class {
-            (order.class, order.stale) = shell.shelf.pin(shell.classes.as_ref(), class);
+            (order.class, order.stale) = shell.revisions.pin(shell.classes.as_ref(), class);
         }
         shell.with(|hub, now| hub.submit(now, order, owner))
     }
@@ -188,7 +188,7 @@ struct Abandoned<'a> {
 impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
         if let Some(operation_id) = &self.operation_id {
-            self.sessions.cancel(operation_id, "nobody waits for it");
+            self.sessions.cancel(operation_id, "the caller is gone");
         }
     }
 }

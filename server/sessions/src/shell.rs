@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tokio::time::Instant;
 
@@ -11,9 +12,9 @@ use crate::debug::{Tail, Tap};
 use crate::hub::{Count, Effect, Hub, SessionKey};
 use crate::metrics::Metrics;
 use crate::record::Records;
+use crate::revisions::RevisionCache;
 use crate::session::Close;
 use crate::session::outbox::Outbox;
-use crate::shelf::Shelf;
 use crate::{
     Authenticator, ClassSource, Gate, GateRules, Principal, SessionEvent, SessionsOptions, Term,
 };
@@ -29,7 +30,7 @@ pub(crate) struct Shell {
     pub(crate) options: SessionsOptions,
     pub(crate) classes: Arc<dyn ClassSource>,
     pub(crate) tokens: Arc<dyn Authenticator>,
-    pub(crate) shelf: Shelf,
+    pub(crate) revisions: RevisionCache,
     pub(crate) events: broadcast::Sender<SessionEvent>,
     pub(crate) metrics: Metrics,
     pub(crate) tail: Arc<Tail>,
@@ -71,7 +72,7 @@ impl Shell {
             armed: None,
         };
         let shell = Arc::new(Self {
-            shelf: Shelf::new(options.limits.class_revisions),
+            revisions: RevisionCache::new(options.limits.class_revisions),
             classes,
             tokens,
             events: broadcast::channel(EVENTS).0,
@@ -155,7 +156,7 @@ impl Shell {
     }
 
     fn locked<R>(&self, act: impl FnOnce(&mut State, Instant) -> R) -> R {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let now = Instant::now();
         let result = act(&mut state, now);
         let mut effects = std::mem::take(&mut state.effects);
@@ -204,7 +205,7 @@ impl Shell {
                     outbox.close(&close);
                 }
             }
-            // Nobody may be listening; the views tell the same.
+            // There may be no subscriber; the views show the same.
             Effect::Publish(event) => drop(self.events.send(event)),
             // The caller may have gone away.
             Effect::Answer(answer, outcome) => drop(answer.send(*outcome)),
@@ -236,7 +237,7 @@ impl Shell {
     }
 
     fn arm(&self) -> Option<Instant> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.armed = state.hub.next_deadline();
         state.armed
     }

@@ -5,13 +5,11 @@
 //! bounded by the number of distinct keys, that is of API objects.
 
 mod backoff;
-mod bucket;
 mod metrics;
 mod schedule;
 mod worker;
 
 pub use backoff::Backoff;
-pub use bucket::RateLimit;
 pub use metrics::QueueMetrics;
 pub use schedule::{Lane, Outcome};
 pub use worker::{Queue, QueueSettings};

@@ -7,16 +7,16 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ostler_sessions::{Rate, TokenBucket};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use super::bucket::TokenBucket;
 use super::metrics::NamedMetrics;
 use super::schedule::Schedule;
-use super::{Backoff, Lane, Outcome, QueueMetrics, RateLimit};
+use super::{Backoff, Lane, Outcome, QueueMetrics};
 
 /// How a queue behaves.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +28,7 @@ pub struct QueueSettings {
     /// Backoff of a key that fails.
     pub backoff: Backoff,
     /// How many keys may be worked on in a second.
-    pub rate: RateLimit,
+    pub rate: Rate,
 }
 
 impl QueueSettings {
@@ -39,7 +39,7 @@ impl QueueSettings {
             name,
             concurrency,
             backoff: Backoff::default(),
-            rate: RateLimit { per_second: 2_000.0, burst: 4_000 },
+            rate: Rate::every(Duration::from_micros(500), 4_000),
         }
     }
 }
@@ -103,7 +103,7 @@ where
         F: Fn(K) -> W,
         W: Future<Output = Outcome> + Send + 'static,
     {
-        let mut bucket = TokenBucket::new(self.settings.rate, Instant::now());
+        let mut bucket = TokenBucket::new(self.settings.rate);
         let mut running = Running { tasks: JoinSet::new(), keys: HashMap::new() };
         loop {
             let wake_at = self.start_ready(&mut bucket, &mut running, &work);

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use futures::Stream;
@@ -11,6 +11,7 @@ use ostler_proto::v1alpha1::{
     FrameInfo, RegisterRequest, RegisterResponse, TailFramesRequest, TailFramesResponse,
     register_request, register_response,
 };
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tonic::Status;
@@ -51,7 +52,7 @@ impl Tail {
     /// Reads along from now on.
     pub(super) fn read(self: &Arc<Self>, wanted: TailFramesRequest) -> Result<Frames, Status> {
         let reader = Arc::new(Reader { wanted, state: Mutex::default() });
-        let mut readers = lock(&self.readers);
+        let mut readers = self.readers.lock();
         if readers.len() >= READERS {
             let message = format!("{READERS} read along already; end one of them");
             return Err(Status::resource_exhausted(message));
@@ -65,8 +66,8 @@ impl Tail {
 
     /// Ends every reading, since the core ends.
     pub(crate) fn end(&self) {
-        for reader in lock(&self.readers).iter() {
-            let mut state = lock(&reader.state);
+        for reader in self.readers.lock().iter() {
+            let mut state = reader.state.lock();
             state.ended = true;
             state.wake();
         }
@@ -76,7 +77,7 @@ impl Tail {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let readers = lock(&self.readers);
+        let readers = self.readers.lock();
         let wanting: Vec<_> = readers.iter().filter(|it| it.wants(heartbeat, names)).collect();
         if wanting.is_empty() {
             return;
@@ -100,7 +101,7 @@ impl Reader {
 
     /// `false` if the frame is lost.
     fn push(&self, frame: &FrameInfo) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.waiting.len() >= BEHIND {
             state.lost += 1;
             return false;
@@ -131,7 +132,7 @@ impl Stream for Frames {
     type Item = Result<TailFramesResponse, Status>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let mut state = lock(&self.reader.state);
+        let mut state = self.reader.state.lock();
         if let Some(next) = state.waiting.pop_front() {
             return Poll::Ready(Some(Ok(next)));
         }
@@ -149,7 +150,7 @@ impl Stream for Frames {
 
 impl Drop for Frames {
     fn drop(&mut self) {
-        let mut readers = lock(&self.tail.readers);
+        let mut readers = self.tail.readers.lock();
         readers.retain(|reader| !Arc::ptr_eq(reader, &self.reader));
         self.tail.count.store(readers.len(), Ordering::Relaxed);
         self.tail.reading.dec();
@@ -179,7 +180,7 @@ impl Tap {
     /// The driver sent a frame.
     pub(crate) fn received(&self, frame: &RegisterRequest) {
         use register_request::Frame;
-        let mut names = lock(&self.names);
+        let mut names = self.names.lock();
         if let Some(Frame::Hello(hello)) = &frame.frame {
             names.provider.clone_from(&hello.provider);
         }
@@ -190,7 +191,7 @@ impl Tap {
     /// The core sent a frame.
     pub(crate) fn sent(&self, frame: &RegisterResponse) {
         use register_response::Frame;
-        let mut names = lock(&self.names);
+        let mut names = self.names.lock();
         if let Some(Frame::Welcome(welcome)) = &frame.frame {
             names.session_id.clone_from(&welcome.session_id);
         }
@@ -203,10 +204,6 @@ impl Names {
     fn put_on(&self, frame: FrameInfo) -> FrameInfo {
         FrameInfo { provider: self.provider.clone(), session_id: self.session_id.clone(), ..frame }
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

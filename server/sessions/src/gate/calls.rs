@@ -104,7 +104,7 @@ where
             let answer = self.inner.call(request);
             return Box::pin(async move { Ok(answer.await?.map(Body::new)) });
         };
-        pass.called();
+        pass.note_call();
         let turn = if own && pass.is_known() { None } else { Some(pass.turn()) };
         let turn = match turn {
             None => None,

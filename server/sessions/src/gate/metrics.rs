@@ -45,7 +45,7 @@ pub(super) fn register(gate: &Arc<Inner>, registry: &mut Registry) {
     registry.register_collector(Box::new(Now(Arc::downgrade(gate))));
 }
 
-/// Who is connected when somebody asks.
+/// Who is connected at the time of a scrape.
 #[derive(Debug)]
 struct Now(Weak<Inner>);
 
@@ -59,7 +59,7 @@ impl Collector for Now {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let Some(gate) = self.0.upgrade().map(Gate) else { return Ok(()) };
         let (unknown, known) = {
-            let table = gate.lock();
+            let table = gate.0.table.lock();
             (table.unknown.len(), table.known.len())
         };
         let gauge = ConstGauge::new(0_i64);

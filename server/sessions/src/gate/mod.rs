@@ -13,12 +13,13 @@ use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::task::AtomicWaker;
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tonic::transport::server::TcpConnectInfo;
 
@@ -140,7 +141,7 @@ struct Place {
     id: u64,
     host: Host,
     state: AtomicU8,
-    /// Whoever moves the bytes, and has to learn of the end.
+    /// The task that moves the bytes, to be woken at the end.
     waker: AtomicWaker,
     /// Calls at work that are not authenticated.
     calls: AtomicUsize,
@@ -173,7 +174,7 @@ impl Place {
 }
 
 impl Gate {
-    /// A gate that nobody has passed.
+    /// A gate without connections.
     pub fn new(rules: GateRules) -> Self {
         Self(Arc::new(Inner { rules, table: Mutex::default(), metrics: Metrics::default() }))
     }
@@ -194,7 +195,7 @@ impl Gate {
     }
 
     fn enter(&self, host: Host) -> Option<Admission> {
-        let mut table = self.lock();
+        let mut table = self.0.table.lock();
         if table.open >= self.0.rules.most() {
             drop(table);
             self.0.metrics.refused(Refusal::Full);
@@ -222,7 +223,7 @@ impl Gate {
 
     /// Ends a connection that is not known.
     fn end(&self, place: &Place, why: Refusal) {
-        if self.lock().unknown.remove(&place.id).is_none() {
+        if self.0.table.lock().unknown.remove(&place.id).is_none() {
             return;
         }
         place.state.store(state::ENDED, Ordering::Release);
@@ -236,7 +237,7 @@ impl Gate {
             return true;
         }
         let rules = &self.0.rules;
-        let mut table = self.lock();
+        let mut table = self.0.table.lock();
         let has = table.of_principal.get(principal).copied().unwrap_or_default();
         // The pool, and as many that are about to end, have places of their own.
         let most = rules.most().saturating_sub(2 * rules.pool());
@@ -256,7 +257,7 @@ impl Gate {
     }
 
     fn leave(&self, place: &Place) {
-        let mut table = self.lock();
+        let mut table = self.0.table.lock();
         table.open = table.open.saturating_sub(1);
         table.unknown.remove(&place.id);
         let Some(principal) = table.known.remove(&place.id) else { return };
@@ -266,10 +267,6 @@ impl Gate {
                 table.of_principal.remove(&principal);
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -358,7 +355,7 @@ impl Pass {
         Asking(Arc::clone(&self.place))
     }
 
-    fn called(&self) {
+    fn note_call(&self) {
         let (silent, called) = (state::SILENT, state::CALLED);
         let order = (Ordering::AcqRel, Ordering::Acquire);
         // Known or ended, it does not matter any more.

@@ -105,7 +105,7 @@ fn descriptors_are_bounded_though_those_that_are_to_end_have_not_ended_yet() {
         .collect();
     let one_more = enter(&gate, HERE);
     one_more.pass().known("9").unwrap_err();
-    // Nobody moves their bytes: they do not end.
+    // No task moves their bytes: they do not end.
     let stuck: Vec<_> = (0..7).map(|_| enter(&gate, HERE)).collect();
     assert!(gate.admit_from(HERE.into()).is_none());
     assert!(known.iter().all(|it| !is_over(it)));

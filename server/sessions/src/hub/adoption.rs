@@ -28,7 +28,7 @@ impl Hub {
         self.timers.set(Timer::Adoption, now + self.options.timing.adoption);
     }
 
-    /// Whoever is not back by now is not waited for: those that waited look again.
+    /// A driver that is not back by now is not waited for; the Machines that waited are reconciled.
     pub(super) fn adoption_over(&mut self) {
         let ready = self.providers.iter().filter(|(_, record)| record.announced);
         let ready: Vec<String> = ready.map(|(provider, _)| provider.clone()).collect();

@@ -37,7 +37,7 @@ impl Hub {
         if self.sent(key, &id).is_none() {
             return;
         }
-        self.heard_of(now, &id);
+        self.note_progress(now, &id);
         let Some(operation) = self.sent(key, &id) else { return };
         if operation.kind != OperationKind::ListMachines {
             let message = format!("operation {id} is no list and has no pages");
@@ -109,7 +109,7 @@ impl Hub {
         self.count(Count::Throttled { provider: provider.to_owned() });
     }
 
-    /// A result that is here already, or that nobody waits for any more.
+    /// A result that is here already, or that is not waited for any more.
     fn repeated(&mut self, key: SessionKey, id: &str) {
         if self.looks() && !self.ended.contains(id) {
             return; // kept for the core that asked
@@ -171,7 +171,7 @@ impl Hub {
         }
     }
 
-    /// The core itself speaks of the outcome of an operation that nobody has.
+    /// The core itself makes the outcome of an operation that no driver has.
     pub(super) fn fail(&mut self, now: Instant, id: &OpId, why: Why<'_>, certainty: Certainty) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         let outcome = operation.failure(why.0, why.1, why.2, certainty);
@@ -179,7 +179,7 @@ impl Hub {
         self.finish(now, id, outcome, said.unwrap_or_default(), None);
     }
 
-    /// Stops waiting for an operation that a driver has: nobody knows what became of it.
+    /// Stops waiting for an operation that a driver has: its outcome is unknown.
     pub(super) fn give_up(&mut self, now: Instant, key: SessionKey, id: &OpId, why: Why<'_>) {
         let Some(operation) = self.operations.get(id) else { return };
         let unread = if operation.accepted() { 0 } else { operation.bytes };

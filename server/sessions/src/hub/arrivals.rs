@@ -18,7 +18,7 @@ pub(crate) struct Arrivals {
 const KEPT: usize = 1024;
 
 impl Arrivals {
-    /// Nobody came yet.
+    /// No driver came yet.
     pub(crate) fn new(interval: Duration, burst: u32) -> Self {
         Self { interval, burst: burst.max(1), spent_until: HashMap::new() }
     }

@@ -67,7 +67,7 @@ impl Hub {
             progress: None,
             interval: None,
             stalled: false,
-            told: None,
+            reported: None,
             cancelled: false,
             delivery: 0,
             missed: 0,

@@ -66,7 +66,7 @@ impl Hub {
         self.send_frame(key, draining, Room::Reserved);
         self.timers.clear(&Timer::Age(key));
         self.timers.start(Timer::Drained(key), now + close_after);
-        self.elect(now, &provider);
+        self.assign_role(now, &provider);
     }
 
     /// The driver says that it ends, and when.

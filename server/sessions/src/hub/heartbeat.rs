@@ -33,9 +33,9 @@ impl Hub {
     /// What it accepted, did not complete and does not list twice in a row is lost: a completion
     /// that was under way came before the answer, on the same stream. Twice, because a driver may
     /// take an operation off its list a moment before it sends the completion.
-    pub(super) fn heard(&mut self, now: Instant, key: SessionKey, running: &[String]) {
+    pub(super) fn on_heartbeat(&mut self, now: Instant, key: SessionKey, running: &[String]) {
         let Some(session) = self.sessions.get_mut(&key) else { return };
-        session.heard = now;
+        session.last_seen = now;
         let running: HashSet<&str> = running.iter().map(String::as_str).collect();
         let accepted = |id: &OpId| self.operations.get(id).is_some_and(|it| it.accepted());
         let silent = session.in_flight.ids().filter(|id| !running.contains(&***id));

@@ -26,7 +26,7 @@ pub(super) enum Leadership {
     Leads { term: Term },
     /// It still does, for a moment: nothing is sent any more, and what drivers look up they may answer.
     Ends { term: Term },
-    /// Nobody here does: drivers are only asked what there is.
+    /// This core does not: drivers are only asked what there is.
     Looks,
     /// It did or it will not: this core goes.
     Over,

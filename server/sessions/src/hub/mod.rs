@@ -94,9 +94,9 @@ pub(crate) enum Count {
     Stalled { provider: String, kind: OperationKind },
     /// The infrastructure throttles.
     Throttled { provider: String },
-    /// A result came for an operation that nobody waits for.
+    /// A result came for an operation that is not waited for.
     Late { provider: String },
-    /// A result was dropped because nobody acknowledged it.
+    /// A result was dropped because it was not acknowledged in time.
     Unclaimed { provider: String },
     /// A driver accepted an operation and does not know it any more.
     Lost { provider: String },
@@ -177,7 +177,7 @@ impl Hub {
                 Timer::Resume(key) => self.not_resumed(now, key),
                 Timer::Stall(id) => self.stalled(&id),
                 Timer::NotReady(provider) | Timer::Rate(provider) | Timer::Pause(provider) => {
-                    self.elect(now, &provider);
+                    self.assign_role(now, &provider);
                 }
                 Timer::Starved(provider) => self.starved(now, &provider),
                 Timer::Adoption => self.adoption_over(),

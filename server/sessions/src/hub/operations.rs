@@ -41,7 +41,7 @@ pub(crate) struct Order {
 /// Who gets the outcome.
 #[derive(Debug)]
 pub(crate) enum Owner {
-    /// Whoever looks at the target, until it is acknowledged.
+    /// The target's view, until it is acknowledged.
     Target,
     /// One who waits for it.
     Caller(oneshot::Sender<Answer>),
@@ -93,7 +93,7 @@ pub(crate) struct Op {
     /// Nothing was heard of it for too many of these.
     pub(crate) stalled: bool,
     /// The checkpoint that the controllers were told of last, and when.
-    pub(crate) told: Option<(Instant, String)>,
+    pub(crate) reported: Option<(Instant, String)>,
     pub(crate) cancelled: bool,
     /// How often it was sent.
     pub(crate) delivery: u32,
@@ -102,7 +102,7 @@ pub(crate) struct Op {
 }
 
 impl Op {
-    /// A failure of this operation that nobody but the core can speak of; `certainty` only
+    /// A failure of this operation that only the core can know of; `certainty` only
     /// matters where something may have changed.
     pub(crate) fn failure(
         &self,
@@ -115,7 +115,7 @@ impl Op {
         Err(Failure::by_core(code, reason, message, certainty))
     }
 
-    /// Whether somebody waits for the outcome, and for nothing else meanwhile.
+    /// Whether a caller waits for the outcome, and for nothing else meanwhile.
     pub(crate) fn is_call(&self) -> bool {
         matches!(self.owner, Owner::Caller(_))
     }

@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::Rate;
+use crate::{Rate, TokenBucket};
 
 /// What holds operations of one provider back though there is credit.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    rate: Option<Rate>,
-    /// When the operations sent so far would have been sent at the plain rate.
-    used: Option<Instant>,
+    bucket: Option<TokenBucket>,
     /// Creates wait until then.
     paused_until: Option<Instant>,
 }
@@ -20,22 +18,18 @@ pub(crate) struct Pace {
 impl Pace {
     /// At most `rate`, if there is one.
     pub(crate) fn new(rate: Option<Rate>) -> Self {
-        Self { rate, ..Self::default() }
+        Self { bucket: rate.map(TokenBucket::new), ..Self::default() }
     }
 
     /// When the next operation may be sent; `None`: now.
     pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
-        let (rate, used) = (self.rate?, self.used?);
-        // Without a burst, `used` itself: it is compared as if sent earlier by what may be outrun.
-        let at = used.checked_sub(rate.tolerance()).unwrap_or(now);
-        (at > now).then_some(at)
+        self.bucket.as_ref()?.next(now)
     }
 
     /// An operation is sent.
     pub(crate) fn sent(&mut self, now: Instant) {
-        if let Some(rate) = self.rate {
-            let from = self.used.map_or(now, |used| used.max(now));
-            self.used = Some(from + rate.interval());
+        if let Some(bucket) = &mut self.bucket {
+            bucket.reserve(now);
         }
     }
 

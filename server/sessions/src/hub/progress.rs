@@ -14,7 +14,7 @@ use super::timers::Timer;
 use super::{Count, Hub, OpId, SessionKey};
 use crate::SessionEvent;
 
-/// Whether an operation may take so long that somebody wants to know how far it is.
+/// Whether an operation takes long enough for its progress to be asked for.
 pub(super) fn is_long(kind: OperationKind) -> bool {
     match kind {
         OperationKind::CreateMachine
@@ -44,7 +44,7 @@ impl Hub {
         let bytes = operation.bytes;
         let id: OpId = id.into();
         self.timers.clear(&Timer::Accept(Arc::clone(&id)));
-        self.heard_of(now, &id);
+        self.note_progress(now, &id);
         let limit = self.options.limits.unaccepted_bytes;
         let Some(session) = self.sessions.get_mut(&key) else { return };
         session.not_accepted = 0;
@@ -69,11 +69,11 @@ impl Hub {
         let Some(operation) = self.sent(key, &id) else { return };
         let before = operation.progress.take().map(|before| before.checkpoint).unwrap_or_default();
         let said = checkpoint(progress.checkpoint, before);
-        let told = operation.told.as_ref();
+        let told = operation.reported.as_ref();
         let news = !said.is_empty()
             && told.is_none_or(|(at, told)| *told != said && now.duration_since(*at) >= pause);
         if news {
-            operation.told = Some((now, said.clone()));
+            operation.reported = Some((now, said.clone()));
         }
         operation.progress = Some(Progress {
             stage: cut(progress.stage, WORD_BYTES),
@@ -85,11 +85,11 @@ impl Hub {
             let operation_id = id.to_string();
             self.publish(SessionEvent::Checkpoint { target_uid, operation_id });
         }
-        self.heard_of(now, &id);
+        self.note_progress(now, &id);
     }
 
     /// The driver works on an operation: it is not stalled, or not any more.
-    pub(super) fn heard_of(&mut self, now: Instant, id: &OpId) {
+    pub(super) fn note_progress(&mut self, now: Instant, id: &OpId) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         let Some(interval) = operation.interval else { return };
         let missed = self.options.timing.progress_missed;
@@ -131,7 +131,7 @@ impl Hub {
 }
 
 impl Op {
-    /// UID of the target, if somebody looks at the target and not at a call.
+    /// UID of the target, unless a call waits for the operation.
     fn watched(&self) -> Option<String> {
         matches!(self.owner, Owner::Target).then(|| self.target.uid.clone())
     }

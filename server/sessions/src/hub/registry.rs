@@ -74,7 +74,7 @@ impl Hub {
             Step::Page(page) => self.paged(now, key, page),
             Step::Completed(completed) => self.completed(now, key, completed),
             Step::State(state) => self.state(now, key, &state),
-            Step::Alive(running) => self.heard(now, key, &running),
+            Step::Alive(running) => self.on_heartbeat(now, key, &running),
             Step::Heard => {}
             Step::Unsupported { seq } => {
                 self.send_frame(key, frames::unsupported(seq), Room::Answer);
@@ -127,7 +127,7 @@ impl Hub {
                 unready: None,
                 credit,
                 since: now,
-                heard: now,
+                last_seen: now,
                 in_flight: Work::default(),
                 unaccepted: 0,
                 retired: false,
@@ -149,7 +149,7 @@ impl Hub {
         };
         self.send_frame(key, Frame::Welcome(welcome), Room::Reserved);
         self.start_timers(now, key, max_age);
-        self.elect(now, &provider);
+        self.assign_role(now, &provider);
         Ok(())
     }
 
@@ -268,7 +268,7 @@ impl Hub {
         if readiness == Readiness::Draining {
             self.driver_drains(now, key, state);
         }
-        self.elect(now, &provider);
+        self.assign_role(now, &provider);
     }
 
     fn credit(&self, theirs: u32) -> usize {
@@ -350,17 +350,17 @@ impl Hub {
                 Lost { provider, principal, instance_id, instance_name, operations, stream_ended };
             self.lost.insert(key, lost);
         }
-        self.elect(now, &provider);
+        self.assign_role(now, &provider);
     }
 
-    /// A lost driver does not come back: nobody knows what became of its operations.
+    /// A lost driver does not come back: the outcome of its operations is unknown.
     pub(super) fn not_resumed(&mut self, now: Instant, key: SessionKey) {
         self.timers.clear(&Timer::Resume(key));
         let Some(lost) = self.lost.remove(&key) else { return };
         for id in lost.operations {
             self.fail_lost(now, &id);
         }
-        self.elect(now, &lost.provider);
+        self.assign_role(now, &lost.provider);
     }
 
     /// The session of an operation was lost.

@@ -1,4 +1,4 @@
-//! What a driver did not begin is sent again, to whoever is active then.
+//! An operation that a driver did not begin is sent again, to the session that is active then.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Hub {
             })
     }
 
-    /// A driver that drains gave an operation back. Nobody but the next driver hears of it.
+    /// A driver that drains gave an operation back. It goes to the next driver, and has no outcome.
     pub(super) fn handed_back(&mut self, now: Instant, key: SessionKey, id: &OpId) {
         let Some(session) = self.sessions.get(&key) else { return };
         let provider = session.driver.provider.clone();
@@ -40,7 +40,7 @@ impl Hub {
         // It does not end before this, and it must not take the operation for done if it stays.
         self.ack(now, id, &provider, &instance);
         self.take_back(now, key, id);
-        self.elect(now, &provider);
+        self.assign_role(now, &provider);
     }
 
     /// Takes an operation from a driver that drains, unless that has accepted it.

@@ -24,11 +24,11 @@ enum Ruling {
     Kept(Verdict),
     /// It was sent by an earlier core, which wrote it down.
     Adopted,
-    /// Nobody waits for it.
+    /// It is not waited for.
     Unwanted(Unwanted),
 }
 
-/// Why nobody waits for a held operation, as the audit log calls it.
+/// Why a held operation is not waited for, as the audit log calls it.
 type Unwanted = &'static str;
 
 impl Hub {
@@ -133,13 +133,13 @@ impl Hub {
         let known = self.sessions.get_mut(&key).zip(self.operations.get_mut(&id));
         let Some((session, operation)) = known else { return Ruling::Unwanted("unknown") };
         match &operation.place {
-            // Its lost session was taken over above: nobody but this instance can be meant.
+            // Its lost session was taken over above: only this instance can be meant.
             Place::Away(lost) if !self.lost.contains_key(lost) => {
                 operation.place = Place::Sent(key);
                 operation.request = None;
                 session.in_flight.insert(Arc::clone(&id), operation.kind);
                 let cancelled = operation.cancelled;
-                self.heard_of(now, &id);
+                self.note_progress(now, &id);
                 Ruling::Kept(if cancelled { Verdict::Cancel } else { Verdict::Keep })
             }
             Place::Finished { holder, .. }
@@ -234,7 +234,7 @@ impl Hub {
             progress: None,
             interval: None,
             stalled: false,
-            told: None,
+            reported: None,
             cancelled: false,
             delivery: 1,
             missed: 0,
@@ -247,7 +247,7 @@ impl Hub {
     }
 
     /// The driver does not have an operation that was sent to it. If it keeps what it has over a
-    /// loss, the operation never arrived and goes to whoever is active now.
+    /// loss, the operation never arrived and goes to the session that is active now.
     fn not_held(&mut self, now: Instant, key: SessionKey, id: &OpId) {
         let retains = self.sessions.get(&key).is_some_and(|session| session.driver.retains);
         let Some(operation) = self.operations.get(id) else { return };

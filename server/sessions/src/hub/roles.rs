@@ -18,7 +18,7 @@ impl Hub {
     ///
     /// The first that is ready is active, and stays while it can: another takes over when its
     /// stream ends, when it drains, and when it is not ready for a while and the other one is.
-    pub(super) fn elect(&mut self, now: Instant, provider: &str) {
+    pub(super) fn assign_role(&mut self, now: Instant, provider: &str) {
         let Some(record) = self.providers.get(provider) else { return };
         let before = record.active;
         let chosen = self.choose(now, provider, before);

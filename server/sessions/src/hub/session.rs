@@ -44,7 +44,7 @@ pub(crate) struct Session {
     pub(crate) credit: usize,
     pub(crate) since: Instant,
     /// When the driver last answered a heartbeat, or said Hello.
-    pub(crate) heard: Instant,
+    pub(crate) last_seen: Instant,
     pub(crate) in_flight: Work,
     /// Bytes of those that the driver has not accepted: it may not have read them.
     pub(crate) unaccepted: usize,

@@ -14,7 +14,7 @@ use super::timers::Timer;
 use super::{Hub, OpId, SessionKey};
 use crate::session::frames::duration;
 
-/// A session that somebody named.
+/// A session that a request names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Selected {
     pub(crate) key: SessionKey,
@@ -58,7 +58,7 @@ impl Hub {
             queued: count(queue.unwrap_or_default()),
             capabilities: driver.capabilities.clone(),
             operation_kinds: driver.kinds.iter().map(|kind| kind.number()).collect(),
-            heartbeat_age: Some(duration(now - session.heard)),
+            heartbeat_age: Some(duration(now - session.last_seen)),
             clock_skew: session.clock_ahead.map(skew),
             paused: paused.map(|until| duration(until - now)),
             slow: active && record.is_some_and(|record| self.is_slow(now, record, session)),

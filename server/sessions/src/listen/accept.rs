@@ -17,7 +17,7 @@ use super::tls::ServerTls;
 use crate::{Gate, Peer, PeerProcess};
 
 /// TLS connections whose handshake is not over, each a file descriptor. The oldest goes when a
-/// quarter of it is taken: what a crowd of strangers can take is bounded, and keeps nobody out.
+/// quarter of it is taken: what a crowd of strangers can take is bounded, and keeps no driver out.
 pub(super) const HANDSHAKES: usize = 256;
 /// For one handshake; a healthy one takes milliseconds.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ pub(super) struct Door {
     pub(super) metrics: Metrics,
 }
 
-/// Accepts on a unix socket for as long as somebody takes connections.
+/// Accepts on a unix socket for as long as the receiver takes connections.
 pub(super) async fn unix(listener: UnixListener, door: Door) {
     while let Ok(room) = door.accepted.reserve().await {
         match listener.accept().await {
@@ -92,7 +92,7 @@ pub(super) async fn tls(listener: TcpListener, tls: Arc<ServerTls>, door: Door) 
             };
             match shaken {
                 Ok(Ok(connection)) => {
-                    // Nobody takes it once the core stops.
+                    // There is no receiver once the core stops.
                     let _stopped = door.accepted.send(connection).await;
                 }
                 Ok(Err(rejection)) => door.metrics.rejected(address, &rejection),

@@ -19,7 +19,7 @@ pub enum ListenAddress {
     },
 }
 
-/// Nobody but the user of this process.
+/// Only the user of this process.
 const PRIVATE: u32 = 0o600;
 /// That user and the group of the file.
 const GROUP: u32 = 0o660;

@@ -81,7 +81,7 @@ impl Metrics {
     }
 }
 
-/// What is true of the certificate when somebody asks.
+/// What is true of the certificate at the time of a scrape.
 #[derive(Debug)]
 struct OfCertificate(Weak<ServerTls>);
 

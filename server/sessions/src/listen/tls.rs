@@ -2,9 +2,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use rustls::RootCertStore;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -168,7 +169,7 @@ impl ServerTls {
 
     fn locked<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
         // Holders only swap whole values, so a poisoned lock still guards a good state.
-        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.state.lock())
     }
 }
 
@@ -207,7 +208,7 @@ fn build(files: &TlsFiles, contents: &Contents) -> Result<(ServerConfig, i64), T
             for ca in certificates(path, content)? {
                 roots.add(ca).map_err(|error| content_error(path, &error))?;
             }
-            // Optional: a driver may show a token instead. Nobody is let in for showing nothing.
+            // Optional: a driver may show a token instead. A peer that shows nothing is refused later.
             WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(&provider))
                 .allow_unauthenticated()
                 .build()

@@ -1,4 +1,4 @@
-//! Unix sockets: made so that nobody but those meant can connect, and removed when done.
+//! Unix sockets: made so that only the users meant can connect, and removed when done.
 
 use std::fs::{self, DirBuilder, Metadata};
 use std::io::{self, ErrorKind};
@@ -24,7 +24,7 @@ pub enum UnixError {
     /// There is a file of this name that is not a socket.
     #[error("{} is there already and is no socket; remove it, or choose another path", .0.display())]
     NotASocket(PathBuf),
-    /// Somebody listens there.
+    /// Another process listens there.
     #[error("another process listens on {}; end it, or choose another path", .0.display())]
     InUse(PathBuf),
     /// The file cannot be made or looked at.
@@ -38,7 +38,7 @@ pub enum UnixError {
     },
 }
 
-/// The file of a listening socket. Removed on drop, unless somebody has put another in its place.
+/// The file of a listening socket. Removed on drop, unless another file is in its place.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -48,13 +48,13 @@ pub(super) struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if fs::symlink_metadata(&self.path).is_ok_and(|file| inode(&file) == self.inode) {
-            // Whoever starts next removes a stale one too.
+            // The next start removes a stale one too.
             let _left_behind = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Listens on `path`. A socket that nobody listens on any more is replaced.
+/// Listens on `path`. A socket without a listener is replaced.
 pub(super) async fn bind(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), UnixError> {
     make_directory(path);
     check_directory(path)?;
@@ -62,7 +62,7 @@ pub(super) async fn bind(path: &Path, mode: u32) -> Result<(UnixListener, Socket
     let listen = || -> io::Result<_> {
         let socket = UnixSocket::new_stream()?;
         socket.bind(path)?;
-        // Before it listens, nobody can connect: there is no moment with wider permissions.
+        // Before it listens, no process can connect: there is no moment with wider permissions.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         let file = SocketFile { path: path.to_owned(), inode: inode(&fs::symlink_metadata(path)?) };
         Ok((socket.listen(BACKLOG)?, file))

@@ -1,6 +1,5 @@
 //! Classes and secrets, for the drivers that need them.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use ostler_proto::v1alpha1::{
@@ -29,7 +28,7 @@ pub(super) fn machine_class(
         let message = format!("class {} is not at that revision any more", named_by(&wanted));
         status(Code::NotFound, "REVISION_GONE", message)
     };
-    let class = match shell.shelf.find(shell.classes.as_ref(), &wanted) {
+    let class = match shell.revisions.find(shell.classes.as_ref(), &wanted) {
         Ok(Some(class)) => class,
         Ok(None) | Err(ClassError::NotFound) => return Err(gone()),
         Err(ClassError::NamespaceDenied) => return Err(class_denied()),
@@ -64,7 +63,7 @@ fn response(
         provider: provider.to_owned(),
         format: class.format.clone(),
         provider_spec_json: class.provider_spec_json.clone(),
-        provider_spec_sha256: sha256_hex(&class.provider_spec_json),
+        provider_spec_sha256: hex::encode(Sha256::digest(&class.provider_spec_json)),
         labels: class.labels.clone().into_iter().collect(),
         shape: class.shape.as_ref().map(shape),
     }
@@ -74,14 +73,6 @@ fn shape(of: &MachineShape) -> v1alpha1::MachineShape {
     let MachineShape { capacity, instance_type, region, zone, architecture } = of.clone();
     let capacity = capacity.into_iter().collect();
     v1alpha1::MachineShape { capacity, instance_type, region, zone, architecture }
-}
-
-fn sha256_hex(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().fold(String::new(), |mut hex, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
 }
 
 /// The secret of the class of an operation that is in flight on the caller's own session. INV-7.

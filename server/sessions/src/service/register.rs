@@ -48,8 +48,8 @@ async fn read(
             () = outbox.closed() => return,
             next = frames.next() => next,
         };
-        let (heard, end) = together(&mut frames, next);
-        hear(&shell, key, &outbox, heard);
+        let (read, end) = together(&mut frames, next);
+        hand_over(&shell, key, &outbox, read);
         match end {
             None => {}
             Some(End::Broken(status)) if is_unreadable(&status) => {
@@ -78,33 +78,33 @@ fn together(
     frames: &mut Streaming<RegisterRequest>,
     mut next: Option<Result<RegisterRequest, Status>>,
 ) -> (Vec<RegisterRequest>, Option<End>) {
-    let mut heard = Vec::new();
+    let mut read = Vec::new();
     loop {
         match next {
-            Some(Ok(frame)) => heard.push(frame),
-            Some(Err(status)) => return (heard, Some(End::Broken(status))),
-            None => return (heard, Some(End::InOrder)),
+            Some(Ok(frame)) => read.push(frame),
+            Some(Err(status)) => return (read, Some(End::Broken(status))),
+            None => return (read, Some(End::InOrder)),
         }
-        if heard.len() >= AT_ONCE {
-            return (heard, None);
+        if read.len() >= AT_ONCE {
+            return (read, None);
         }
         match frames.next().now_or_never() {
             Some(there) => next = there,
-            None => return (heard, None),
+            None => return (read, None),
         }
     }
 }
 
 /// Hands frames that came together to the hub together: it is locked once.
-fn hear(shell: &Shell, key: SessionKey, outbox: &Outbox, mut heard: Vec<RegisterRequest>) {
-    let Some(last) = heard.last().map(|frame| frame.seq) else { return };
-    for frame in &mut heard {
+fn hand_over(shell: &Shell, key: SessionKey, outbox: &Outbox, mut read: Vec<RegisterRequest>) {
+    let Some(last) = read.last().map(|frame| frame.seq) else { return };
+    for frame in &mut read {
         scrub::frame(shell, key, frame);
         outbox.received(frame);
     }
     let clock = SystemTime::now();
     shell.with(|hub, now| {
-        for frame in heard {
+        for frame in read {
             let ahead = clock_ahead(&frame, clock);
             hub.frame(now, key, frame);
             if let Some(ahead) = ahead {

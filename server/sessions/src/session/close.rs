@@ -94,7 +94,7 @@ impl Close {
         Self::violation(if too_large { "FRAME_TOO_LARGE" } else { "UNREADABLE_FRAME" }, message)
     }
 
-    /// Somebody asked for it on the admin listener.
+    /// A request on the admin listener asked for it.
     pub(crate) fn by_hand(reason: &str) -> Self {
         let message = match reason {
             "" => "an operator ended the session; connect again".to_owned(),

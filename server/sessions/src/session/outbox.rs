@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::Stream;
 use ostler_proto::v1alpha1::{RegisterRequest, RegisterResponse};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -98,7 +99,7 @@ impl Outbox {
     /// Adds a frame; `false` if there is no room, and the driver does not read. Frames for a
     /// closed outbox are dropped.
     pub(crate) fn push(&self, frame: Frame, room: Room) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !matches!(state.end, End::Open) {
             return true;
         }
@@ -120,7 +121,7 @@ impl Outbox {
 
     /// What has waited for company goes now.
     pub(crate) fn flush(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !state.waiting.is_empty() {
             state.wake();
         }
@@ -132,7 +133,7 @@ impl Outbox {
     /// found by [`Outbox::stalled`].
     pub(crate) async fn room(&self) {
         std::future::poll_fn(|context| {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if state.answers < state.limit || !matches!(state.end, End::Open) {
                 return Poll::Ready(());
             }
@@ -144,18 +145,18 @@ impl Outbox {
 
     /// Whether a frame has waited for `limit` without being read.
     pub(crate) fn stalled(&self, limit: Duration) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         !state.waiting.is_empty() && state.since.elapsed() >= limit
     }
 
     /// The driver's frames up to `seq` are handled.
     pub(crate) fn handled(&self, seq: u64) {
-        self.lock().handled = seq;
+        self.state.lock().handled = seq;
     }
 
     /// Ends the stream with what `close` says, after the frames that wait unless it discards them.
     pub(crate) fn close(&self, close: &Close) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if matches!(state.end, End::Open) {
             if close.discard {
                 state.waiting.clear();
@@ -172,7 +173,7 @@ impl Outbox {
 
     /// The driver is gone: nothing more is written.
     pub(crate) fn end(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.waiting.clear();
         state.end = End::Closed;
         state.wake();
@@ -182,10 +183,6 @@ impl Outbox {
     /// Resolves once the outbox is closed.
     pub(crate) async fn closed(&self) {
         self.closed.cancelled().await;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -226,7 +223,7 @@ impl Stream for OutboxStream {
     type Item = Result<RegisterResponse, Status>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         if let Some(frame) = state.take() {
             drop(state);
             if let Some(tap) = &self.0.tap {

@@ -1,16 +1,17 @@
 //! Revisions of classes that drivers may still ask for.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ostler_proto::v1alpha1::ObjectRevision;
+use parking_lot::Mutex;
 
 use crate::{ClassContent, ClassError, ClassSource};
 
 /// Revisions that were dispatched or served. One that an operation refers to is held by the
 /// operation as well, and stays; of the others the latest stay.
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct RevisionCache {
     limit: usize,
     state: Mutex<State>,
 }
@@ -31,8 +32,8 @@ struct Seen {
     secret: Option<String>,
 }
 
-impl Shelf {
-    /// Keeps `limit` revisions that nobody refers to.
+impl RevisionCache {
+    /// Keeps `limit` revisions that no operation refers to.
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, state: Mutex::default() }
     }
@@ -45,7 +46,7 @@ impl Shelf {
         wanted: &ObjectRevision,
     ) -> (Option<Arc<ClassContent>>, Vec<ObjectRevision>) {
         let newest = source.class(&wanted.namespace, &wanted.name).ok();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let stale = newest.as_ref().map(|newest| state.look(wanted, newest, self.limit));
         let class = match newest.filter(|newest| fits(wanted, newest)) {
             Some(newest) => Some(state.keep(wanted, newest, self.limit)),
@@ -62,7 +63,7 @@ impl Shelf {
         wanted: &ObjectRevision,
     ) -> Result<Option<Arc<ClassContent>>, ClassError> {
         let newest = source.class(&wanted.namespace, &wanted.name);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let gone = match newest {
             Ok(newest) if fits(wanted, &newest) => {
                 return Ok(Some(state.keep(wanted, newest, self.limit)));
@@ -73,10 +74,6 @@ impl Shelf {
         };
         let kept = state.kept.get(&revision_key(wanted, &wanted.revision));
         kept.map_or(gone, |kept| Ok(Some(Arc::clone(kept))))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -122,7 +119,7 @@ impl State {
         class
     }
 
-    /// Drops the oldest that nobody else holds, until as few are left as may be.
+    /// Drops the oldest that no operation holds, until at most `limit` are left.
     fn evict(&mut self, limit: usize) {
         for _ in 0..self.order.len() {
             if self.order.len() <= limit {
@@ -183,52 +180,52 @@ mod tests {
         }
     }
 
-    fn found(shelf: &Shelf, source: &At, revision: &str) -> Option<String> {
-        shelf.find(source, &class(revision)).unwrap().map(|class| class.revision.clone())
+    fn found(revisions: &RevisionCache, source: &At, revision: &str) -> Option<String> {
+        revisions.find(source, &class(revision)).unwrap().map(|class| class.revision.clone())
     }
 
     #[test]
     fn an_empty_revision_is_the_newest() {
-        assert_eq!(found(&Shelf::new(2), &At(7, 1), ""), Some("7".into()));
+        assert_eq!(found(&RevisionCache::new(2), &At(7, 1), ""), Some("7".into()));
     }
 
     #[test]
     fn a_revision_that_was_served_is_served_again_after_an_edit() {
-        let shelf = Shelf::new(2);
-        assert_eq!(found(&shelf, &At(7, 1), "7"), Some("7".into()));
-        assert_eq!(found(&shelf, &At(8, 1), "7"), Some("7".into()));
-        assert_eq!(found(&shelf, &At(8, 1), "6"), None);
+        let revisions = RevisionCache::new(2);
+        assert_eq!(found(&revisions, &At(7, 1), "7"), Some("7".into()));
+        assert_eq!(found(&revisions, &At(8, 1), "7"), Some("7".into()));
+        assert_eq!(found(&revisions, &At(8, 1), "6"), None);
     }
 
     #[test]
     fn a_revision_that_an_operation_refers_to_stays_however_many_follow() {
-        let shelf = Shelf::new(2);
-        let (pinned, _) = shelf.pin(&At(0, 1), &class("0"));
+        let revisions = RevisionCache::new(2);
+        let (pinned, _) = revisions.pin(&At(0, 1), &class("0"));
         for revision in 1..10 {
-            shelf.find(&At(revision, 1), &class("")).unwrap();
+            revisions.find(&At(revision, 1), &class("")).unwrap();
         }
-        assert_eq!(found(&shelf, &At(9, 1), "0"), Some("0".into()));
-        assert_eq!(found(&shelf, &At(9, 1), "1"), None);
+        assert_eq!(found(&revisions, &At(9, 1), "0"), Some("0".into()));
+        assert_eq!(found(&revisions, &At(9, 1), "1"), None);
         drop(pinned);
-        shelf.find(&At(10, 1), &class("")).unwrap();
-        shelf.find(&At(11, 1), &class("")).unwrap();
-        assert_eq!(found(&shelf, &At(11, 1), "0"), None);
+        revisions.find(&At(10, 1), &class("")).unwrap();
+        revisions.find(&At(11, 1), &class("")).unwrap();
+        assert_eq!(found(&revisions, &At(11, 1), "0"), None);
     }
 
     #[test]
     fn a_new_secret_makes_the_old_one_and_its_class_stale() {
-        let shelf = Shelf::new(2);
-        assert_eq!(shelf.pin(&At(7, 1), &class("7")).1, []);
-        assert_eq!(shelf.pin(&At(7, 1), &class("7")).1, []);
-        assert_eq!(shelf.pin(&At(7, 2), &class("7")).1, [class("7"), class("1")]);
-        assert_eq!(shelf.pin(&At(8, 2), &class("8")).1, []);
+        let revisions = RevisionCache::new(2);
+        assert_eq!(revisions.pin(&At(7, 1), &class("7")).1, []);
+        assert_eq!(revisions.pin(&At(7, 1), &class("7")).1, []);
+        assert_eq!(revisions.pin(&At(7, 2), &class("7")).1, [class("7"), class("1")]);
+        assert_eq!(revisions.pin(&At(8, 2), &class("8")).1, []);
     }
 
     #[test]
     fn classes_that_are_not_there_and_foreign_namespaces_are_told_apart() {
-        let shelf = Shelf::new(2);
+        let revisions = RevisionCache::new(2);
         let of = |namespace: &str| ObjectRevision { namespace: namespace.into(), ..class("") };
-        assert_eq!(shelf.find(&At(1, 1), &of("gone")), Err(ClassError::NotFound));
-        assert_eq!(shelf.find(&At(1, 1), &of("other")), Err(ClassError::NamespaceDenied));
+        assert_eq!(revisions.find(&At(1, 1), &of("gone")), Err(ClassError::NotFound));
+        assert_eq!(revisions.find(&At(1, 1), &of("other")), Err(ClassError::NamespaceDenied));
     }
 }
