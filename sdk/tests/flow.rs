@@ -157,10 +157,13 @@ async fn a_core_that_does_not_read_loses_no_result() {
     // All these records are more than the transport holds; the driver still hears.
     tokio::time::sleep(Duration::from_mins(1)).await;
     let mut completed = 0;
-    while completed < 4 {
-        if let Some(FromDriver::Completed(_)) = session.receive().await {
-            completed += 1;
+    let all = async {
+        while completed < 4 {
+            if let Some(FromDriver::Completed(_)) = session.receive().await {
+                completed += 1;
+            }
         }
-    }
+    };
+    tokio::time::timeout(Duration::from_mins(10), all).await.unwrap();
     session.echo().await;
 }

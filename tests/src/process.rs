@@ -18,7 +18,7 @@ pub const PATIENCE: Duration = Duration::from_mins(2);
 const LINES_AHEAD: usize = 10_000;
 
 /// The directory of the built binaries, which are brought up to date once per test run: linked, and no more, as
-/// `tests/tests/tidy.rs` sees to it that cargo has all that is in them from the build of the tests. With
+/// `tests/tests/repository/tidy.rs` sees to it that cargo has all that is in them from the build of the tests. With
 /// `OSTLER_TEST_BIN=DIR` it is those of another build, as they are.
 ///
 /// # Panics

@@ -110,7 +110,7 @@ impl Comparison {
     /// The page in Markdown. Places and tests are footnotes, so that the tables stay legible.
     pub fn page(&self) -> String {
         let mut page = format!(
-            "<!-- generated from upstream.yaml: UPDATE_DOCS=1 cargo test -p ostler-tests --test tidy -->\n\n\
+            "<!-- generated from upstream.yaml: UPDATE_DOCS=1 cargo test -p ostler-tests --test repository -->\n\n\
              # Beside machine-controller-manager\n\n{}\n",
             self.about.trim()
         );

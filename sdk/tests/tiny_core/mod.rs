@@ -19,6 +19,7 @@ use proto::register_response::Frame as ToDriver;
 use proto::{RegisterRequest, RegisterResponse};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Endpoint, Server};
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -26,6 +27,9 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 
 pub(crate) const TOKEN: &str = "canary-token";
 pub(crate) const PASSWORD: &str = "canary-password";
+
+/// Longest wait for a frame or a session, on a paused clock; only a failing test waits that long.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The core's end of everything.
 pub(crate) struct TinyCore {
@@ -94,7 +98,7 @@ impl TinyCore {
 
     /// The next session that a driver opens.
     pub(crate) async fn session(&mut self) -> CoreSession {
-        self.sessions.recv().await.unwrap()
+        timeout(PATIENCE, self.sessions.recv()).await.unwrap().unwrap()
     }
 
     /// The next session, and its Hello, answered with a Welcome as ACTIVE.
@@ -160,7 +164,8 @@ impl CoreSession {
 
     /// The next frame; the driver numbers them without a gap.
     pub(crate) async fn receive(&mut self) -> Option<FromDriver> {
-        let request = self.inbound.next().await?.ok()?;
+        let next = timeout(PATIENCE, self.inbound.next()).await;
+        let request = next.expect("a frame or the end of the stream")?.ok()?;
         assert_eq!(request.seq, self.heard + 1);
         self.heard = request.seq;
         Some(request.frame.unwrap())

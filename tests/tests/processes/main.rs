@@ -1,0 +1,8 @@
+//! The built binaries as real processes, with real sockets, kubectl and signals.
+//!
+//! What is measured (memory, latency) is measured of the processes that a test starts, never of this one.
+
+mod attacks;
+mod canary;
+mod e2e;
+mod python;

@@ -1,0 +1,395 @@
+//! The rules of the repository. Each failure says what to do instead.
+
+#![expect(clippy::expect_used, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ostler_tests::repository::{Crate, SourceFile, crates, files};
+use ostler_tests::tools::root;
+use ostler_tests::upstream::Comparison;
+
+/// Longest source file. Longer ones hide more than one concern.
+const FILE_LINES: usize = 600;
+/// Half of the source files are shorter than this.
+const MEDIAN_FILE_LINES: usize = 150;
+const ARCHITECTURE_LINES: usize = 200;
+const BANNED_MODULES: [&str; 4] = ["util", "common", "helpers", "misc"];
+
+/// What each crate may depend on among ours. Arrows point inwards; what is not listed is not allowed.
+const LAYERS: [(&str, &[&str]); 20] = [
+    ("ostler-proto", &[]),
+    ("ostler-driver-sdk-derive", &[]),
+    ("ostler-driver-sdk", &["ostler-proto", "ostler-driver-sdk-derive"]),
+    ("ostler-kubelet", &[]),
+    ("ostler-driver-fake", &["ostler-driver-sdk", "ostler-kubelet"]),
+    ("ostler-driver-docker", &["ostler-driver-sdk"]),
+    ("ostler-node", &["ostler-kubelet"]),
+    ("ostler-conformance", &["ostler-proto"]),
+    ("ostler-api", &[]),
+    ("ostler-lifecycle", &["ostler-api"]),
+    ("ostler-sessions", &["ostler-api", "ostler-proto"]),
+    ("ostler-legacy", &["ostler-api", "ostler-proto", "ostler-sessions"]),
+    ("ostler-controllers", &["ostler-api", "ostler-lifecycle", "ostler-sessions"]),
+    ("ostler-apiserver", &[]),
+    (
+        "ostler-server",
+        &[
+            "ostler-api",
+            "ostler-lifecycle",
+            "ostler-sessions",
+            "ostler-legacy",
+            "ostler-controllers",
+        ],
+    ),
+    (
+        "ostler",
+        &[
+            "ostler-api",
+            "ostler-lifecycle",
+            "ostler-proto",
+            "ostler-server",
+            "ostler-controllers",
+            "ostler-sessions",
+            "ostler-apiserver",
+            "ostler-driver-fake",
+            "ostler-driver-docker",
+            "ostler-driver-sdk",
+            "ostler-conformance",
+        ],
+    ),
+    (
+        "ostler-fuzz",
+        &[
+            "ostler-apiserver",
+            "ostler-driver-sdk",
+            "ostler-legacy",
+            "ostler-lifecycle",
+            "ostler-sessions",
+        ],
+    ),
+    ("ostler-driver-broken", &["ostler-driver-fake", "ostler-driver-sdk", "ostler-proto"]),
+    ("ostler-entropy", &[]),
+    ("ostler-tests", &["*"]),
+];
+
+fn rust_sources(files: &[SourceFile]) -> impl Iterator<Item = &SourceFile> {
+    files.iter().filter(|file| file.path.extension().is_some_and(|kind| kind == "rs"))
+}
+
+fn text<'a>(files: &'a [SourceFile], path: &str) -> &'a str {
+    files
+        .iter()
+        .find(|file| file.path == Path::new(path))
+        .map(|file| file.text.as_str())
+        .expect(path)
+}
+
+#[test]
+fn no_source_file_is_too_long_and_half_of_them_are_short() {
+    let files = files().unwrap();
+    let mut lengths: Vec<usize> = Vec::new();
+    for file in rust_sources(&files) {
+        let lines = file.text.lines().count();
+        assert!(
+            lines <= FILE_LINES,
+            "{} has {lines} lines; split it by noun (limit {FILE_LINES})",
+            file.path.display()
+        );
+        lengths.push(lines);
+    }
+    lengths.sort_unstable();
+    let median = lengths[lengths.len() / 2];
+    assert!(median <= MEDIAN_FILE_LINES, "the median source file has {median} lines");
+}
+
+#[test]
+fn modules_are_named_by_what_they_do() {
+    for file in files().unwrap() {
+        for part in &file.path {
+            let name = Path::new(part).file_stem().unwrap_or(part).to_string_lossy();
+            assert!(
+                !BANNED_MODULES.contains(&name.as_ref()),
+                "{}: name it by what it does, not `{name}`",
+                file.path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn arrows_of_dependency_point_inwards() {
+    for Crate { name, dependencies, .. } in crates(&files().unwrap()) {
+        let allowed = LAYERS
+            .iter()
+            .find(|(layer, _)| *layer == name)
+            .unwrap_or_else(|| {
+                panic!("{name} has no place in the layers of tests/tests/repository/tidy.rs")
+            })
+            .1;
+        for dependency in dependencies.iter().filter(|name| name.starts_with("ostler")) {
+            assert!(
+                allowed == ["*"] || allowed.contains(&dependency.as_str()),
+                "{name} must not depend on {dependency}"
+            );
+        }
+    }
+}
+
+/// The crates that a selection of packages is built of, one a line.
+fn cargo_tree(selection: &[&str]) -> String {
+    let tree = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--prefix", "none"])
+        .args(selection)
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    String::from_utf8(tree.stdout).expect("cargo writes UTF-8")
+}
+
+#[test]
+fn decisions_stay_pure() {
+    let tree = cargo_tree(&["-p", "ostler-lifecycle", "--edges", "normal"]);
+    for banned in ["tokio", "hyper", "tonic", "kube-client", "kube-runtime", "rand", "reqwest"] {
+        assert!(
+            !tree.lines().any(|line| line.split(' ').next() == Some(banned)),
+            "ostler-lifecycle depends on {banned}; decisions get what they need in the snapshot"
+        );
+    }
+}
+
+#[test]
+fn tests_and_binaries_share_their_dependencies_whichever_of_them_are_built() {
+    let features = |selection: &[&str]| -> BTreeSet<String> {
+        let tree = cargo_tree(&[selection, &["--format", "{p} [{f}]"]].concat());
+        tree.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+    };
+    let all = features(&["--workspace", "--edges", "normal,dev"]);
+    assert!(all.len() > 100, "{all:?}");
+    // What `cargo test -p ostler-tests` builds, and the binaries that the tests start.
+    for selection in [
+        ["--package=ostler-tests", "--edges=normal,dev"],
+        ["--workspace", "--edges=normal"],
+        ["--package=ostler*", "--edges=normal"],
+    ] {
+        let others: Vec<String> = features(&selection).difference(&all).cloned().collect();
+        assert!(
+            others.is_empty(),
+            "with {selection:?} these are built once more, as their features differ; name the features in the root Cargo.toml: {others:#?}"
+        );
+    }
+}
+
+#[test]
+fn a_nested_clippy_configuration_repeats_the_root_one() {
+    let files = files().unwrap();
+    let root = text(&files, "clippy.toml");
+    for file in files.iter().filter(|file| file.path.ends_with("clippy.toml")) {
+        for line in root.lines() {
+            assert!(
+                file.text.contains(line),
+                "{} replaces the root clippy.toml and lacks `{line}`",
+                file.path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn the_architecture_page_names_every_crate_and_invariant_and_stays_short() {
+    let files = files().unwrap();
+    let page = text(&files, "ARCHITECTURE.md");
+    assert!(page.lines().count() <= ARCHITECTURE_LINES, "ARCHITECTURE.md is too long to be read");
+    for Crate { name, dir, .. } in crates(&files) {
+        assert!(page.contains(&format!("`{name}`")), "ARCHITECTURE.md lacks crate {name}");
+        let dir = dir.display().to_string();
+        assert!(
+            page.contains(&format!("`{dir}/`")),
+            "ARCHITECTURE.md lacks folder {dir}/ of {name}"
+        );
+    }
+    let sources: String = rust_sources(&files).map(|file| file.text.as_str()).collect();
+    for number in 1..=10 {
+        let invariant = format!("INV-{number}");
+        assert!(page.contains(&invariant), "ARCHITECTURE.md lacks {invariant}");
+        assert!(sources.contains(&invariant), "no source file names {invariant}");
+    }
+}
+
+#[test]
+fn nothing_is_left_for_later_without_a_place_to_look() {
+    let marks = ["TO".to_owned() + "DO", "FIX".to_owned() + "ME", "XX".to_owned() + "X"];
+    for file in rust_sources(&files().unwrap()) {
+        for (number, line) in file.text.lines().enumerate() {
+            for mark in &marks {
+                assert!(
+                    !line.split(|letter: char| !letter.is_alphanumeric()).any(|word| word == mark),
+                    "{}:{}: do it now or file an issue",
+                    file.path.display(),
+                    number + 1
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_readme_names_every_command() {
+    let files = files().unwrap();
+    let readme = text(&files, "README.md");
+    for needed in [
+        "cargo run --release -- up",
+        "cargo test --workspace",
+        "ostler reset",
+        "ostler crds",
+        "kubectl",
+    ] {
+        assert!(readme.contains(needed), "README.md lacks `{needed}`");
+    }
+    assert!(
+        text(&files, ".ci/run").contains("cargo test --workspace"),
+        ".ci/run must call the test command of the README"
+    );
+}
+
+#[test]
+fn every_mutation_applies_says_what_it_takes_away_and_is_in_the_table() {
+    let files = files().unwrap();
+    let page = text(&files, "docs/simulation.md");
+    let is_patch = |file: &&SourceFile| file.path.extension().is_some_and(|kind| kind == "patch");
+    let mut wrong = Vec::new();
+    for SourceFile { path, text } in files.iter().filter(is_patch) {
+        let mut lines = text.lines();
+        let said = lines.next().is_some_and(|measure| measure.ends_with('.'))
+            && lines.next().is_some_and(|rule| rule.starts_with("Should notice: "));
+        if !said {
+            wrong.push(format!("{}: says which measure, then which rule", path.display()));
+        }
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        if !page.contains(&format!("| `{name}` |")) {
+            wrong.push(format!("docs/simulation.md, Can it fail?, has no row for `{name}`"));
+        }
+        let mut check = Command::new("git");
+        let checked = check.args(["apply", "--check"]).arg(path).current_dir(root()).output();
+        let checked = checked.unwrap();
+        if !checked.status.success() {
+            let why = String::from_utf8_lossy(&checked.stderr);
+            wrong.push(format!("{}: make it anew: {why}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Whether this is the name of a test of a fault: `f07_…`.
+fn is_fault(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next() == Some('f')
+        && chars.by_ref().take(2).all(|it| it.is_ascii_digit())
+        && chars.next() == Some('_')
+}
+
+#[test]
+fn every_fault_names_its_tests_and_they_exist() {
+    let files = files().unwrap();
+    let page = text(&files, "docs/protocol.md");
+    let named: BTreeSet<&str> = page.split('`').filter(|word| is_fault(word)).collect();
+    let names = rust_sources(&files)
+        .flat_map(|file| file.text.lines())
+        .filter_map(|line| line.trim_start().strip_prefix("async fn "))
+        .filter_map(|line| line.split('(').next());
+    let written: BTreeSet<&str> = names.filter(|name| is_fault(name)).collect();
+    let missing: Vec<_> = named.difference(&written).collect();
+    assert!(missing.is_empty(), "docs/protocol.md names tests that do not exist: {missing:?}");
+    let forgotten: Vec<_> = written.difference(&named).collect();
+    assert!(forgotten.is_empty(), "docs/protocol.md, Faults, does not name {forgotten:?}");
+    for number in 1..=20 {
+        let row = page.lines().find(|line| line.starts_with(&format!("| F{number} ")));
+        let tests = row.is_some_and(|row| row.contains(&format!("`f{number:02}_")));
+        assert!(tests, "docs/protocol.md, Faults, has no row for F{number} with a test");
+    }
+}
+
+#[test]
+fn every_test_that_a_page_names_exists() {
+    let files = files().unwrap();
+    let lines = rust_sources(&files).flat_map(|file| file.text.lines()).map(str::trim_start);
+    let written: BTreeSet<&str> = lines.filter_map(function).collect();
+    let named = text(&files, "docs/preboot.md").split('`').filter(|word| is_test(word));
+    let named = named.filter_map(|word| word.rsplit("::").next());
+    let missing: Vec<_> = named.filter(|name| !written.contains(name)).collect();
+    assert!(missing.is_empty(), "pages name tests that do not exist: {missing:?}");
+}
+
+/// The name of the function that a line begins.
+fn function(line: &str) -> Option<&str> {
+    let line = line.strip_prefix("async ").unwrap_or(line);
+    line.strip_prefix("fn ")?.split('(').next()
+}
+
+fn comparison(files: &[SourceFile]) -> Comparison {
+    serde_saphyr::from_str(text(files, "docs/upstream.yaml")).expect("the rows beside upstream")
+}
+
+#[test]
+fn every_row_beside_upstream_says_where_and_names_tests_that_exist() {
+    let files = files().unwrap();
+    let mut wrong = Vec::new();
+    for row in comparison(&files).rows() {
+        if let Some(lack) = row.lacks() {
+            wrong.push(format!("{}: lacks {lack}", row.mcm));
+        }
+        for name in &row.tests {
+            let (path, test) = name.split_once("::").unwrap_or((name, ""));
+            if !is_rust(path) || !has_test(&files, path, test) {
+                wrong.push(format!("{}: there is no test {name}", row.mcm));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_page_beside_upstream_is_fresh() {
+    let files = files().unwrap();
+    let fresh = comparison(&files).page();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(root().join("docs/upstream.md"), fresh).unwrap();
+        return;
+    }
+    let stored = text(&files, "docs/upstream.md");
+    assert!(stored == fresh, "stale: UPDATE_DOCS=1 cargo test -p ostler-tests --test repository");
+}
+
+fn is_rust(path: &str) -> bool {
+    Path::new(path).extension().is_some_and(|extension| extension == "rs")
+}
+
+/// Whether a file has a test; one in a module of its own may be in the file of that module.
+fn has_test(files: &[SourceFile], path: &str, test: &str) -> bool {
+    let (module, name) = test.rsplit_once("::").unwrap_or(("", test));
+    let stem = path.trim_end_matches(".rs").trim_end_matches("/main");
+    let nested = PathBuf::from(format!("{stem}/{module}.rs"));
+    let inner = PathBuf::from(format!("{stem}_{module}.rs"));
+    let places = [Path::new(path), nested.as_path(), inner.as_path()];
+    let mut here = files.iter().filter(|file| places.contains(&file.path.as_path()));
+    here.any(|file| {
+        let mut is_test = false;
+        file.text.lines().map(str::trim_start).any(|line| {
+            if function(line) == Some(name) && is_test {
+                return true;
+            }
+            // From the attribute of a test to its function there are attributes only.
+            is_test = line.starts_with("#[") && (is_test || line.contains("test"));
+            false
+        })
+    })
+}
+
+/// A sentence as tests are named.
+fn is_test(word: &str) -> bool {
+    let name = word.rsplit("::").next().unwrap_or_default();
+    name.split('_').count() > 4
+        && name.chars().all(|c| c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit())
+}

@@ -1,0 +1,77 @@
+//! Deletions: without a wait where nothing has to be waited for, held by hooks, begun by hand.
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, DeleteParams};
+use ostler_api::machine::{FailureReason, MachinePhase, WaitReason};
+use ostler_api::names::hook;
+use ostler_tests::objects::{delete, get, gone, in_phase, instances, waits_for};
+use ostler_tests::world::World;
+use serde_json::json;
+
+use crate::drain::ground::{node_status, running};
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_without_pods_goes_from_step_to_step_without_waiting() {
+    let world = World::start().await;
+    running(&world, "m").await;
+    let began = world.now();
+    delete(&world, "m").await;
+    world.until("m", "gone", gone).await;
+    let took = world.now().duration_since(began);
+    assert_eq!(took.as_millis(), 0, "no timer runs between cordon and finalizer: {took}");
+    assert_eq!(instances(&world), 0);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn hooks_hold_the_drain_and_the_instance_until_they_are_taken_away() {
+    let world = World::start().await;
+    running(&world, "m").await;
+    let (drain, end) =
+        (format!("{}/backup", hook::PRE_DRAIN), format!("{}/dns", hook::PRE_TERMINATE));
+    let annotations = json!({ &drain: "backup-operator", &end: "" });
+    world.patch_machine("m", json!({ "metadata": { "annotations": annotations } })).await;
+    delete(&world, "m").await;
+    world.until("m", "held before its drain", waits_for(WaitReason::PreDrainHook)).await;
+    let waiting = get(&world, "m").await.status.unwrap().waiting_for.unwrap();
+    assert_eq!(waiting.message.as_deref(), Some("held by backup of backup-operator"));
+    tokio::time::sleep(std::time::Duration::from_mins(150)).await;
+    world.patch_machine("m", json!({ "metadata": { "annotations": { &drain: null } } })).await;
+    world.until("m", "held before its end", waits_for(WaitReason::PreTerminateHook)).await;
+    assert_eq!(instances(&world), 1);
+    let began = world.now();
+    world.patch_machine("m", json!({ "metadata": { "annotations": { &end: null } } })).await;
+    world.until("m", "gone", gone).await;
+    assert_eq!(world.now().duration_since(began).as_millis(), 0);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_deleted_by_hand_takes_its_machine_with_it() {
+    let world = World::start().await;
+    running(&world, "m").await;
+    Api::<Node>::all(world.client()).delete("m", &DeleteParams::default()).await.unwrap();
+    world.until("m", "gone", gone).await;
+    assert_eq!(instances(&world), 0);
+    assert!(Api::<Node>::all(world.client()).get_opt("m").await.unwrap().is_none());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_deleted_by_hand_fails_its_machine_when_its_node_falls_silent() {
+    let world = World::start().await;
+    running(&world, "m").await;
+    tokio::time::sleep(std::time::Duration::from_mins(5)).await;
+    let id = get(&world, "m").await.spec.provider_id.unwrap();
+    world.cloud().remove(&[id]).unwrap();
+    let silent = json!({ "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown" });
+    let began = world.now();
+    node_status(&world, "m", json!({ "conditions": [silent] })).await;
+    world.until("m", "Failed", in_phase(MachinePhase::Failed)).await;
+    assert!(world.now().duration_since(began).as_secs() < 5, "not after the health timeout");
+    let status = get(&world, "m").await.status.unwrap();
+    assert_eq!(status.failure_reason, Some(FailureReason::InstanceMissing));
+    delete(&world, "m").await;
+    world.until("m", "gone", gone).await;
+    world.stop().await;
+}

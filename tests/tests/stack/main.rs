@@ -1,0 +1,25 @@
+//! The whole stack in one process: API server, core and driver, nearly always on a paused clock.
+//!
+//! One binary for all of it, because each binary compiles and links the whole product once more. The tests share a process
+//! and nothing else: each builds a stack of its own.
+
+mod cluster_id;
+mod clusters;
+mod creation;
+mod deployment;
+mod drain;
+mod faults;
+mod health;
+mod hot_update;
+mod in_place;
+mod legacy;
+mod links;
+mod metrics;
+mod namespaces;
+mod preboot;
+mod replicas;
+mod rolling;
+mod safety;
+mod security;
+mod storm;
+mod whole_stack;
