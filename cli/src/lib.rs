@@ -66,9 +66,13 @@ enum Command {
     Crds,
 }
 
-/// Runs one command to its end. Errors are printed with their causes, one to a line.
-pub async fn run(cli: Cli) -> ExitCode {
-    let result = match cli.command {
+/// The whole program: reads the command line, and runs one command to its end. Errors are printed with their causes,
+/// one to a line.
+///
+/// It owns the runtime, since asynchronous code is compiled where it is polled: with this here, the binary compiles nothing.
+#[tokio::main]
+pub async fn main() -> ExitCode {
+    let result = match Cli::parse().command {
         Command::Up(args) => match log::start("warn", &args.audit) {
             Ok(log) => {
                 let outcome = Box::pin(up::run(args)).await;

@@ -180,8 +180,12 @@ pub struct Args {
     pub(crate) upstream: UpstreamArgs,
 }
 
-/// Runs until SIGINT or SIGTERM, or until the core fails.
-pub async fn run(args: Args) -> ExitCode {
+/// The whole program: reads the command line, and runs until SIGINT or SIGTERM, or until the core fails.
+///
+/// It owns the runtime, since asynchronous code is compiled where it is polled: with this here, the binary compiles nothing.
+#[tokio::main]
+pub async fn main() -> ExitCode {
+    let args = Args::parse_from(crate::normal(std::env::args()));
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new(args.upstream.filter()));
     let style = match args.upstream.format() {

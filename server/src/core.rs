@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::Stream;
+use futures::future::BoxFuture;
 use kube::Client;
 use ostler_controllers::{
     Clock, Clusters, Connect, Controllers, GivenIds, Settings, StoreClassSource, Stores, Targets,
 };
 use ostler_legacy::{LegacyMetrics, LegacyOptions};
 use ostler_sessions::{
-    AdminOptions, Authenticator, Limits, OrphanDesk, Rate, Sessions, SessionsOptions,
+    AdminOptions, Authenticator, Limits, OrphanDesk, Rate, ServeError, Sessions, SessionsOptions,
 };
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -136,11 +137,11 @@ impl fmt::Debug for Core {
     }
 }
 
-/// Connections of drivers over TCP.
-pub fn tcp(listener: TcpListener) -> TcpIncoming {
-    // Without this every small frame waits for the acknowledgement of the one before.
-    TcpIncoming::from(listener).with_nodelay(Some(true))
-}
+/// Serves drivers until the future that it gets is over.
+type Serve = Box<
+    dyn FnOnce(Sessions, BoxFuture<'static, ()>) -> BoxFuture<'static, Result<(), ServeError>>
+        + Send,
+>;
 
 impl Core {
     /// Starts a core that takes drivers from `incoming` while it leads. `client` must not retry by
@@ -148,17 +149,54 @@ impl Core {
     ///
     /// # Errors
     /// There is no cluster id to work with.
-    pub async fn start<I, IO, E>(
+    pub fn start<I, IO, E>(
         client: Client,
         incoming: I,
         options: CoreOptions,
         registry: &mut Registry,
-    ) -> anyhow::Result<Self>
+    ) -> BoxFuture<'_, anyhow::Result<Self>>
     where
         I: Stream<Item = Result<IO, E>> + Send + 'static,
         IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
+        // Of the core only this depends on the kind of connection. All else is compiled once, here.
+        let serve = |sessions: Sessions, over| -> BoxFuture<'static, _> {
+            Box::pin(async move { sessions.serve(incoming, over).await })
+        };
+        Self::serving(client, Box::new(serve), options, registry)
+    }
+
+    /// The same, with drivers that dial in to a TCP port.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_tcp(
+        client: Client,
+        listener: TcpListener,
+        options: CoreOptions,
+        registry: &mut Registry,
+    ) -> BoxFuture<'_, anyhow::Result<Self>> {
+        // Without this every small frame waits for the acknowledgement of the one before.
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        Self::start(client, incoming, options, registry)
+    }
+
+    fn serving(
+        client: Client,
+        serve: Serve,
+        options: CoreOptions,
+        registry: &mut Registry,
+    ) -> BoxFuture<'_, anyhow::Result<Self>> {
+        Box::pin(Self::open(client, serve, options, registry))
+    }
+
+    async fn open(
+        client: Client,
+        serve: Serve,
+        options: CoreOptions,
+        registry: &mut Registry,
+    ) -> anyhow::Result<Self> {
         let CoreOptions {
             settings,
             cluster,
@@ -208,13 +246,11 @@ impl Core {
         let stop = CancellationToken::new();
         let (told, leading) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        tasks.spawn(serve_drivers(
-            sessions.clone(),
-            incoming,
-            controllers.leadership(),
-            told,
-            stop.clone(),
-        ));
+        // Listens whether or not this process leads: a driver that dials in to the wrong one is told so, and
+        // need not find out by waiting. Ends when leadership does.
+        let over = leadership_over(controllers.leadership(), told, stop.clone());
+        let drivers = serve(sessions.clone(), Box::pin(over));
+        tasks.spawn(async move { drivers.await.context("drivers cannot be served") });
         let end = stop.clone();
         tasks.spawn(async move { controllers.run(end).await.context("the controllers stopped") });
         Ok(Self { sessions, legacy, stores, classes, orphans, leading, tasks, stop })
@@ -342,29 +378,18 @@ async fn join_all(tasks: &mut JoinSet<anyhow::Result<()>>) {
     }
 }
 
-/// Listens whether or not this process leads: a driver that comes to the wrong one is told so, and need
-/// not find out by waiting. Ends when leadership does.
-async fn serve_drivers<I, IO, E, T>(
-    sessions: Sessions,
-    incoming: I,
+/// Waits until this process leads, which `told` hears, and then until it leads no more; or until `stop`.
+async fn leadership_over<T>(
     mut leadership: watch::Receiver<Option<T>>,
     told: watch::Sender<bool>,
     stop: CancellationToken,
-) -> anyhow::Result<()>
-where
-    I: Stream<Item = Result<IO, E>> + Send + 'static,
-    IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
-    E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
-{
-    let over = async move {
-        let leads = tokio::select! {
-            leads = leadership.wait_for(Option::is_some) => leads.is_ok(),
-            () = stop.cancelled() => false,
-        };
-        if leads {
-            told.send_replace(true);
-            let _gone = leadership.wait_for(Option::is_none).await;
-        }
+) {
+    let leads = tokio::select! {
+        leads = leadership.wait_for(Option::is_some) => leads.is_ok(),
+        () = stop.cancelled() => false,
     };
-    sessions.serve(incoming, over).await.context("drivers cannot be served")
+    if leads {
+        told.send_replace(true);
+        let _gone = leadership.wait_for(Option::is_none).await;
+    }
 }

@@ -24,7 +24,7 @@ pub use self::log::{AuditArgs, Log, LogStyle};
 pub use access::{DriverToken, TOKEN_AUDIENCE};
 pub use admin::AdminListener;
 pub use command::{AdoptByName, alias};
-pub use core::{Core, CoreOptions, TargetCluster, tcp};
+pub use core::{Core, CoreOptions, TargetCluster};
 pub use descriptors::{Shares, raise as raise_descriptors, shares};
 pub use flags::{Becomes, CommandLine, Flag, command_line};
 pub use listen::listen_for_drivers;

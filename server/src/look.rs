@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::runtime::watcher::Event;
@@ -49,7 +50,15 @@ impl Look {
     ///
     /// # Errors
     /// The access file cannot be used.
-    pub async fn start(
+    pub fn start(
+        client: Client,
+        listeners: Listeners,
+        options: LookOptions,
+    ) -> BoxFuture<'static, anyhow::Result<Self>> {
+        Box::pin(Self::open(client, listeners, options))
+    }
+
+    async fn open(
         client: Client,
         listeners: Listeners,
         options: LookOptions,

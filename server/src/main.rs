@@ -2,10 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
-#[tokio::main]
-async fn main() -> ExitCode {
-    let line = ostler_server::normal(std::env::args());
-    ostler_server::command::run(ostler_server::command::Args::parse_from(line)).await
+fn main() -> ExitCode {
+    ostler_server::command::main()
 }

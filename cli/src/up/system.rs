@@ -17,7 +17,7 @@ use ostler_apiserver::serving::{
 };
 use ostler_apiserver::store::OpenError as StoreOpenError;
 use ostler_server::{
-    AdminListener, Core, CoreOptions, DriverToken, ListenAddress, Settings, Shares, tcp,
+    AdminListener, Core, CoreOptions, DriverToken, ListenAddress, Settings, Shares,
 };
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -138,8 +138,8 @@ impl System {
             let options =
                 CoreOptions { driver_connections: shares.drivers, ..core_options(data, &drivers)? };
             let mut registry = Registry::default();
-            let started = Core::start(client.clone(), tcp(listener), options, &mut registry);
-            let mut started = Box::pin(started).await?;
+            let mut started =
+                Core::start_tcp(client.clone(), listener, options, &mut registry).await?;
             story.tell(format_args!("the core takes drivers at {drivers_address}"));
             open_admin(&mut started, data, shares.people, story).await;
             core = Some(started);

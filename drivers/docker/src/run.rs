@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand};
+use futures::future::BoxFuture;
 use ostler_driver_sdk::{DriverArgs, run_adjusted};
 
 use crate::driver::DockerDriver;
@@ -50,15 +51,19 @@ enum Command {
 }
 
 /// Does what the command line says.
-pub async fn start(cli: Cli) -> anyhow::Result<()> {
+pub fn start(cli: Cli) -> BoxFuture<'static, anyhow::Result<()>> {
     match cli.command {
-        Some(Command::Probe(args)) => probe(args).await,
-        None => run(cli.docker).await,
+        Some(Command::Probe(args)) => Box::pin(probe(args)),
+        None => run(cli.docker),
     }
 }
 
 /// Runs the docker driver until it is told to end.
-pub async fn run(args: DockerArgs) -> anyhow::Result<()> {
+pub fn run(args: DockerArgs) -> BoxFuture<'static, anyhow::Result<()>> {
+    Box::pin(drive(args))
+}
+
+async fn drive(args: DockerArgs) -> anyhow::Result<()> {
     if args.print_schema {
         return std::io::stdout().write_all(schema().as_bytes()).context("cannot print");
     }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use futures::future::BoxFuture;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use ostler_driver_sdk::{Cutter, DriverArgs, run_adjusted};
@@ -48,11 +49,10 @@ pub struct FakeArgs {
 }
 
 /// Runs the fake driver until it is told to end.
-pub async fn run(args: FakeArgs) -> anyhow::Result<()> {
-    run_served(args, async |driver, args, cutter| {
+pub fn run(args: FakeArgs) -> BoxFuture<'static, anyhow::Result<()>> {
+    Box::pin(run_served(args, async |driver, args, cutter| {
         run_adjusted(driver, args, |options| options.cutter(cutter)).await
-    })
-    .await
+    }))
 }
 
 /// As [`run`], with the driver served by `serve`, whose sessions the [`Cutter`] cuts.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::LocalBoxFuture;
 use futures::{FutureExt, StreamExt};
 use ostler_proto::v1alpha1::Hello;
 use thiserror::Error;
@@ -50,7 +51,11 @@ pub enum RunError {
 }
 
 /// Checks a driver.
-pub async fn run(target: Target, options: Options) -> Result<Report, RunError> {
+pub fn run(target: Target, options: Options) -> LocalBoxFuture<'static, Result<Report, RunError>> {
+    Box::pin(check(target, options))
+}
+
+async fn check(target: Target, options: Options) -> Result<Report, RunError> {
     let wanted: Vec<Check> =
         checks::all().into_iter().filter(|check| options.wants(check.name)).collect();
     if wanted.is_empty() {

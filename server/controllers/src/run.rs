@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
@@ -166,7 +167,11 @@ impl Controllers {
 
     /// Runs until `stop`, then ends in order: no new work, the work in hand, the sessions, the
     /// lease, the events. An error means that leadership was lost: the process must end at once.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), ElectionError> {
+    pub fn run(self, stop: CancellationToken) -> BoxFuture<'static, Result<(), ElectionError>> {
+        Box::pin(self.run_until(stop))
+    }
+
+    async fn run_until(self, stop: CancellationToken) -> Result<(), ElectionError> {
         let Self { core, events } = self;
         // Every process watches, so that the next leader starts from warm mirrors.
         let watches = core.start_watches();

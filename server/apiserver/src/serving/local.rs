@@ -16,6 +16,8 @@ use crate::auth::Identity;
 
 use super::pipeline::{Origin, Pipeline};
 
+type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
 /// A tower service that answers as the API server does, for callers in this process:
 /// every request acts as [`Identity::admin`].
 #[derive(Clone, Debug)]
@@ -36,16 +38,19 @@ where
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Future = Answer;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let pipeline = self.pipeline.clone();
-        let request = request.map(Body::new);
-        let origin = Origin::Process(Identity::admin());
-        Box::pin(async move { Ok(pipeline.handle(origin, request).await) })
+        answer(self.pipeline.clone(), request.map(Body::new))
     }
+}
+
+/// Not generic, so that it is compiled here and not once more in each crate that has a client.
+fn answer(pipeline: Pipeline, request: Request<Body>) -> Answer {
+    let origin = Origin::Process(Identity::admin());
+    Box::pin(async move { Ok(pipeline.handle(origin, request).await) })
 }

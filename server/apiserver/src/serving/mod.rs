@@ -50,6 +50,7 @@ use std::{
     sync::Arc,
 };
 
+use futures::future::BoxFuture;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::{
@@ -167,7 +168,11 @@ struct Inner {
 
 impl ApiServer {
     /// Opens a server and starts its controllers. Must be called inside a tokio runtime.
-    pub async fn open(options: Options) -> Result<Self, OpenError> {
+    pub fn open(options: Options) -> BoxFuture<'static, Result<Self, OpenError>> {
+        Box::pin(Self::start(options))
+    }
+
+    async fn start(options: Options) -> Result<Self, OpenError> {
         let directory = match &options.storage {
             Storage::Memory => None,
             Storage::Directory(path) => Some(path.clone()),
@@ -250,24 +255,25 @@ impl ApiServer {
 
     /// Serves HTTPS until `shutdown`, then ends the watches, lets other requests finish (10 s at
     /// most) and returns.
-    pub async fn serve(
+    pub fn serve(
         &self,
         listener: TcpListener,
         tls: TlsMaterial,
         shutdown: CancellationToken,
-    ) -> io::Result<()> {
-        self.serve_with(listener, tls, ServeOptions::default(), shutdown).await
+    ) -> BoxFuture<'static, io::Result<()>> {
+        self.serve_with(listener, tls, ServeOptions::default(), shutdown)
     }
 
     /// The same with other limits.
-    pub async fn serve_with(
+    pub fn serve_with(
         &self,
         listener: TcpListener,
         tls: TlsMaterial,
         options: ServeOptions,
         shutdown: CancellationToken,
-    ) -> io::Result<()> {
-        listener::serve(self.inner.pipeline.clone(), listener, tls, options, shutdown).await
+    ) -> BoxFuture<'static, io::Result<()>> {
+        let pipeline = self.inner.pipeline.clone();
+        Box::pin(listener::serve(pipeline, listener, tls, options, shutdown))
     }
 
     /// Waits until the server can store nothing any more, and never will: the text says why, and the
@@ -291,10 +297,12 @@ impl ApiServer {
 
     /// Stops the controllers and closes the store: all watches end, later writes are refused, and
     /// the data directory is free for the next one.
-    pub async fn close(self) {
-        self.inner.stop.cancel();
-        self.inner.controllers.wait().await;
-        self.inner.context.store.clone().close().await;
+    pub fn close(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            self.inner.stop.cancel();
+            self.inner.controllers.wait().await;
+            self.inner.context.store.clone().close().await;
+        })
     }
 }
 
