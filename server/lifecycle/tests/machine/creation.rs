@@ -9,11 +9,11 @@ use ostler_api::{
     names,
 };
 use ostler_lifecycle::{
-    machine::{Move, rule},
     operation::{Failure, InstanceRecord, OperationView, Request, Success},
     plan::EventReason,
 };
 
+use crate::retry::{Then, expected};
 use crate::world::{Instance, PROVIDER_ID, UID, World, looks_again, minutes};
 
 /// A world in which a create is in flight.
@@ -50,23 +50,18 @@ fn every_code_of_a_failed_create_shows_itself_and_follows_the_table() {
         assert_eq!(last.state, Some(MachineState::Failed));
         assert_eq!(status.operation, None, "{code}: nothing was applied, nothing is in doubt");
         let wait = looks_again(&world, &plan);
-        match rule(Kind::CreateMachine, code, "", Certainty::NotApplied).then {
-            Move::GiveUp(reason) => {
+        match expected(Kind::CreateMachine, code, "") {
+            Then::Fails(reason) => {
                 assert_eq!(world.phase(), MachinePhase::Failed);
-                assert_eq!(status.failure_reason, Some(reason));
+                assert_eq!(status.failure_reason.unwrap().as_str(), reason);
             }
-            Move::OnClassChange => assert_eq!(wait, None, "{code}"),
-            Move::WhenThereIsRoom => assert_eq!(wait, Some(600), "{code}"),
-            Move::Backoff { first, .. } | Move::OnSecretChange { first, .. } => {
-                assert_eq!(wait, i64::try_from(first.as_secs()).ok(), "{code}");
+            Then::NewClass(_) => assert_eq!(wait, None, "{code}"),
+            Then::Room(_) => assert_eq!(wait, Some(600), "{code}"),
+            Then::Retry(first, ..) | Then::NewSecret(first, ..) => {
+                assert_eq!(wait, i64::try_from(first).ok(), "{code}");
                 assert_eq!(world.phase(), MachinePhase::CrashLoopBackOff);
             }
-            Move::Accept
-            | Move::Refuse(_)
-            | Move::LookAgain { .. }
-            | Move::Absent
-            | Move::NotInitialized
-            | Move::GoOn => panic!("{code}"),
+            other => panic!("{code}: {other:?}"),
         }
     }
 }

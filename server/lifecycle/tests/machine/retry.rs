@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind as Kind};
-use ostler_api::machine::{MachinePhase, MachineStep};
+use ostler_api::machine::{FailureReason, HotUpdateState, MachinePhase, MachineStep, WaitReason};
 use ostler_api::operation::Reason;
 use ostler_lifecycle::machine::{First, Move, rule};
 use ostler_lifecycle::operation::{Failure, OperationView};
@@ -18,6 +18,114 @@ const VERBS: [Kind; 5] = [
     Kind::GetMachineStatus,
 ];
 const CERTAINTIES: [Certainty; 3] = [Certainty::NotApplied, Certainty::Partial, Certainty::Unknown];
+
+/// What a Machine does after a failure, and what the wait is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// The same again after so many seconds, then twice as long each time, up to so many.
+    Retry(u64, u64, &'static str),
+    /// As `Retry`, but only another secret helps.
+    NewSecret(u64, u64, &'static str),
+    /// As `Retry`, and the instance is looked for first.
+    LookAgain(u64, u64, &'static str),
+    /// Nothing until the class changes.
+    NewClass(&'static str),
+    /// After the time that is set for exhausted resources.
+    Room(&'static str),
+    /// The Machine fails.
+    Fails(&'static str),
+    /// The hot update ends in this state.
+    Refused(&'static str),
+    /// As good as success.
+    Success,
+    /// The read says: there is no instance.
+    Absent,
+    /// The read says: there is one, not initialized.
+    NotInitialized,
+    /// The driver cannot say.
+    GoOn,
+}
+
+const fn soon(wait: &'static str) -> Then {
+    Then::Retry(5, 180, wait)
+}
+
+const fn later(wait: &'static str) -> Then {
+    Then::Retry(60, 600, wait)
+}
+
+const INIT: Then = soon("InstanceNotInitialized");
+const SOON: Then = soon("DriverRetry");
+const LATER: Then = later("DriverRetry");
+const LACKS: Then = later("DriverLacksVerb");
+const BAD_SPEC: Then = Then::NewClass("InvalidSpec");
+const WAITS_SPEC: Then = later("InvalidSpec");
+const ROOM: Then = Then::Room("CapacityExhausted");
+const SECRET: Then = Then::NewSecret(180, 1800, "CredentialsRefused");
+const ACTION: Then = Then::Retry(30, 600, "ActionNeeded");
+const AWAY: Then = Then::Retry(5, 120, "DriverRetry");
+const AGAIN: Then = Then::Retry(5, 15, "DriverRetry");
+const LOST: Then = Then::Fails("DataLoss");
+const FOREIGN: Then = Then::Fails("InstanceConflict");
+const LOOK: Then = Then::LookAgain(5, 180, "InstanceNotInitialized");
+const NO_VERB: Then = Then::Refused("Unsupported");
+const SEVERAL: Then = later("SeveralInstances");
+const MISSING: Then = later("InstanceMissing");
+
+/// What each code means to each of [`VERBS`]. Written by hand, so that the product's table is not what it is held against.
+#[rustfmt::skip]
+const BY_HAND: [(ErrorCode, [Then; 5]); 17] = [
+    //                               create    initialize     update    delete         read
+    (ErrorCode::Canceled,           [SOON,     INIT,          SOON,     SOON,          SOON]),
+    (ErrorCode::Unknown,            [SOON,     INIT,          SOON,     SOON,          SOON]),
+    (ErrorCode::InvalidArgument,    [BAD_SPEC, INIT,          BAD_SPEC, WAITS_SPEC,    WAITS_SPEC]),
+    (ErrorCode::DeadlineExceeded,   [SOON,     INIT,          SOON,     SOON,          SOON]),
+    (ErrorCode::NotFound,           [LATER,    LOOK,          MISSING,  Then::Success, Then::Absent]),
+    (ErrorCode::AlreadyExists,      [FOREIGN,  INIT,          LATER,    LATER,         LATER]),
+    (ErrorCode::PermissionDenied,   [SECRET,   INIT,          SECRET,   SECRET,        SECRET]),
+    (ErrorCode::ResourceExhausted,  [ROOM,     ROOM,          ROOM,     ROOM,          ROOM]),
+    (ErrorCode::FailedPrecondition, [ACTION,   INIT,          ACTION,   ACTION,        ACTION]),
+    (ErrorCode::Aborted,            [AGAIN,    INIT,          AGAIN,    AGAIN,         AGAIN]),
+    (ErrorCode::OutOfRange,         [BAD_SPEC, INIT,          LATER,    LATER,         SEVERAL]),
+    (ErrorCode::Unimplemented,      [LACKS,    Then::Success, NO_VERB,  LACKS,         Then::GoOn]),
+    (ErrorCode::Internal,           [LATER,    INIT,          LATER,    LATER,         LATER]),
+    (ErrorCode::Unavailable,        [AWAY,     INIT,          AWAY,     AWAY,          AWAY]),
+    (ErrorCode::DataLoss,           [LOST,     LOST,          LATER,    LATER,         LATER]),
+    (ErrorCode::Unauthenticated,    [SECRET,   INIT,          SECRET,   SECRET,        SECRET]),
+    (ErrorCode::Uninitialized,      [SOON,     INIT,          SOON,     SOON,          Then::NotInitialized]),
+];
+
+/// The reasons that decide something, with the one code that each comes with, and what they mean to every verb.
+const REASONS: [(&str, ErrorCode, Then); 4] = [
+    ("CORE_NO_SESSION", ErrorCode::Unavailable, Then::Retry(1, 60, "DriverRetry")),
+    ("CORE_SESSION_LOST", ErrorCode::Unavailable, Then::Retry(1, 60, "DriverRetry")),
+    ("NOT_OURS", ErrorCode::FailedPrecondition, later("InstanceNotOurs")),
+    ("CORE_CLUSTER_ID_CHANGED", ErrorCode::FailedPrecondition, later("ClusterIdChanged")),
+];
+
+/// What follows from a failure, by hand.
+pub(crate) fn expected(kind: Kind, code: ErrorCode, reason: &str) -> Then {
+    let decides = |row: &&(&str, ErrorCode, Then)| (row.0, row.1) == (reason, code);
+    if let Some((_, _, then)) = REASONS.iter().find(decides) {
+        return *then;
+    }
+    if (kind, code, reason)
+        == (Kind::UpdateMachine, ErrorCode::FailedPrecondition, "NOT_HOT_UPDATABLE")
+    {
+        return Then::Refused("Refused");
+    }
+    let verb = VERBS.iter().position(|verb| *verb == kind).unwrap();
+    BY_HAND.iter().find(|(of, _)| *of == code).unwrap().1[verb]
+}
+
+/// What comes before the next attempt of a mutation that failed like this, by hand.
+fn expected_first(kind: Kind, certainty: Certainty) -> First {
+    match (kind, certainty) {
+        (Kind::GetMachineStatus, _) | (_, Certainty::NotApplied) => First::Nothing,
+        (_, Certainty::Partial) => First::Checkpoint,
+        (_, Certainty::Unknown) => First::Read,
+    }
+}
 
 /// A world in which `kind` is in flight.
 fn in_flight(kind: Kind) -> World {
@@ -70,53 +178,98 @@ fn waits(world: &mut World, kind: Kind, first: Duration, then: First, case: &str
 
 fn follow(kind: Kind, failure: &Failure) {
     let case = format!("{kind} {failure:?}");
-    let rule = rule(kind, failure.code, &failure.reason, failure.certainty);
+    let then = expected(kind, failure.code, &failure.reason);
+    let first = expected_first(kind, failure.certainty);
     let mut world = in_flight(kind);
     world.reply(Err(failure.clone()));
     world.pass();
     let status = world.machine.as_ref().map(|_| world.status()).unwrap_or_default();
     if let Some(retry) = &status.retry {
-        assert_eq!(
-            (&retry.reason, retry.code.as_str()),
-            (&rule.reason, failure.code.name()),
-            "{case}"
-        );
+        assert_eq!(Some(retry.reason.as_str()), wait_of(then), "{case}");
+        assert_eq!(retry.code, failure.code.name(), "{case}");
     }
-    match rule.then {
-        Move::Backoff { first, .. } | Move::OnSecretChange { first, .. } => {
-            waits(&mut world, kind, first, rule.first, &case);
+    match then {
+        Then::Retry(wait, ..) | Then::NewSecret(wait, ..) => {
+            waits(&mut world, kind, Duration::from_secs(wait), first, &case);
         }
-        Move::WhenThereIsRoom => {
-            waits(&mut world, kind, Duration::from_mins(10), rule.first, &case);
-        }
-        Move::OnClassChange => {
+        Then::Room(_) => waits(&mut world, kind, Duration::from_mins(10), first, &case),
+        Then::NewClass(_) => {
             assert_eq!(sent_after(&mut world, Duration::from_mins(15)), None, "{case}");
             world.edit_class(serde_json::json!({ "size": 2 }));
             assert!(sent_after(&mut world, Duration::ZERO).is_some(), "{case}");
         }
-        Move::GiveUp(reason) => {
-            assert_eq!(
-                (world.phase(), status.failure_reason),
-                (MachinePhase::Failed, Some(reason))
-            );
+        Then::Fails(reason) => {
+            assert_eq!(world.phase(), MachinePhase::Failed, "{case}");
+            assert_eq!(status.failure_reason.unwrap().as_str(), reason, "{case}");
             assert_eq!(sent_after(&mut world, Duration::from_hours(1)), None, "{case}");
         }
-        Move::Accept if kind == Kind::DeleteMachine => assert!(world.machine.is_none(), "{case}"),
-        Move::Accept => assert_eq!(status.step, Some(MachineStep::JoinNode), "{case}"),
-        Move::Refuse(state) => {
-            assert_eq!(status.hot_update.map(|update| update.state), Some(state), "{case}");
+        Then::Success if kind == Kind::DeleteMachine => assert!(world.machine.is_none(), "{case}"),
+        Then::Success => assert_eq!(status.step, Some(MachineStep::JoinNode), "{case}"),
+        Then::Refused(state) => {
+            assert_eq!(format!("{:?}", status.hot_update.unwrap().state), state, "{case}");
             assert_eq!(world.phase(), MachinePhase::Running, "{case}");
             assert_eq!(sent_after(&mut world, Duration::from_hours(1)), None, "{case}");
         }
-        Move::LookAgain { first, .. } => {
-            assert_eq!(sent_after(&mut world, first / 2), None, "{case}");
-            assert_eq!(sent_after(&mut world, first), Some(Kind::GetMachineStatus), "{case}");
+        Then::LookAgain(wait, ..) => {
+            let wait = Duration::from_secs(wait);
+            assert_eq!(sent_after(&mut world, wait / 2), None, "{case}");
+            assert_eq!(sent_after(&mut world, wait), Some(Kind::GetMachineStatus), "{case}");
         }
-        Move::Absent | Move::GoOn => {
+        Then::Absent | Then::GoOn => {
             assert_eq!(flying(&world), Some(Kind::CreateMachine), "{case}");
         }
-        Move::NotInitialized => {
+        Then::NotInitialized => {
             assert_eq!(flying(&world), Some(Kind::InitializeMachine), "{case}");
+        }
+    }
+}
+
+/// What the wait is called, if there is one.
+fn wait_of(then: Then) -> Option<&'static str> {
+    match then {
+        Then::Retry(_, _, wait)
+        | Then::NewSecret(_, _, wait)
+        | Then::LookAgain(_, _, wait)
+        | Then::NewClass(wait)
+        | Then::Room(wait) => Some(wait),
+        _ => None,
+    }
+}
+
+/// The product's table as the hand-written one says it.
+fn said(kind: Kind, code: ErrorCode, reason: &str) -> Then {
+    let rule = rule(kind, code, reason, Certainty::NotApplied);
+    let words = WaitReason::WORDS.iter();
+    let wait = words.copied().find(|word| *word == rule.reason.as_str()).unwrap();
+    match rule.then {
+        Move::Backoff { first, max } => Then::Retry(first.as_secs(), max.as_secs(), wait),
+        Move::OnSecretChange { first, max } => {
+            Then::NewSecret(first.as_secs(), max.as_secs(), wait)
+        }
+        Move::LookAgain { first, max } => Then::LookAgain(first.as_secs(), max.as_secs(), wait),
+        Move::OnClassChange => Then::NewClass(wait),
+        Move::WhenThereIsRoom => Then::Room(wait),
+        Move::GiveUp(FailureReason::DataLoss) => LOST,
+        Move::GiveUp(FailureReason::InstanceConflict) => FOREIGN,
+        Move::Refuse(HotUpdateState::Unsupported) => NO_VERB,
+        Move::Refuse(HotUpdateState::Refused) => Then::Refused("Refused"),
+        Move::Accept => Then::Success,
+        Move::Absent => Then::Absent,
+        Move::NotInitialized => Then::NotInitialized,
+        Move::GoOn => Then::GoOn,
+        other => panic!("{kind} {code}: {other:?}"),
+    }
+}
+
+#[test]
+fn the_table_is_the_one_written_by_hand_up_to_its_longest_waits() {
+    let words = REASONS.iter().map(|row| row.0).chain(["", "NOT_HOT_UPDATABLE", "ANYTHING"]);
+    for word in words {
+        for kind in VERBS {
+            for code in ErrorCode::ALL {
+                let expected = expected(kind, code, word);
+                assert_eq!(said(kind, code, word), expected, "{kind} {code} {word}");
+            }
         }
     }
 }
