@@ -21,11 +21,11 @@ const FAKE: &str = "fake.ostler.dev";
 /// What to do with a class.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Args {
-    /// Print the name that a class should have: another one exactly when machines have to be replaced
+    /// Print the name that a class should have; it changes exactly when machines have to be replaced
     ///
     /// The name is the one in the manifest and a hash of the provider and of what cannot be changed on a
-    /// running instance. What can be is known by the driver alone, so it is asked: it is started, says, and
-    /// is ended. Nothing is made, and no cluster is needed.
+    /// running instance. Only the driver knows what can be changed, so this command starts the driver, asks it,
+    /// and ends it. It creates nothing and needs no cluster.
     Name(NameArgs),
 }
 

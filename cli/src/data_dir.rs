@@ -26,23 +26,23 @@ use anyhow::{Context as _, bail};
 use rand::RngExt as _;
 use rand::distr::Alphanumeric;
 
-use crate::up::DriverChoice;
+use crate::driver_choice::DriverChoice;
 
 /// Length of a minted token: 256 bits take 43 characters of this alphabet.
 const TOKEN_LENGTH: usize = 43;
 
 /// Who holds the leader Lease.
 #[derive(Debug, PartialEq, Eq)]
-pub struct CoreIdentity {
+pub(crate) struct CoreIdentity {
     /// This process.
-    pub identity: String,
+    pub(crate) identity: String,
     /// The last process on this directory, which is dead.
-    pub predecessor: Option<String>,
+    pub(crate) predecessor: Option<String>,
 }
 
 /// An opened data directory. Nobody else works in it while this value lives.
 #[derive(Debug)]
-pub struct DataDir {
+pub(crate) struct DataDir {
     path: PathBuf,
     _lock: File,
 }
@@ -52,7 +52,7 @@ impl DataDir {
     ///
     /// # Errors
     /// The directory cannot be created, others own it or may write to it, or another process works in it.
-    pub fn open(path: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         Self::try_open(path)?.with_context(|| {
             format!(
                 "data directory {} is in use by another `ostler up` or `ostler reset`; end it, or choose another with --data-dir",
@@ -96,27 +96,27 @@ impl DataDir {
     }
 
     /// The absolute path of the directory.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// The kubeconfig for kubectl.
-    pub fn kubeconfig(&self) -> PathBuf {
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.path.join("kubeconfig")
     }
 
     /// Where the core answers people.
-    pub fn admin_socket(&self) -> PathBuf {
+    pub(crate) fn admin_socket(&self) -> PathBuf {
         self.path.join("admin.sock")
     }
 
     /// The API server's own directory.
-    pub fn api(&self) -> PathBuf {
+    pub(crate) fn api(&self) -> PathBuf {
         self.path.join("api")
     }
 
     /// The directory of one driver.
-    pub fn driver(&self, name: &str) -> anyhow::Result<PathBuf> {
+    pub(crate) fn driver(&self, name: &str) -> anyhow::Result<PathBuf> {
         let drivers = self.path.join("drivers");
         let dir = drivers.join(name);
         make_dir(&dir)?;
@@ -126,7 +126,7 @@ impl DataDir {
     }
 
     /// The token file of one driver, minted if it is not there yet.
-    pub fn driver_token(&self, name: &str) -> anyhow::Result<PathBuf> {
+    pub(crate) fn driver_token(&self, name: &str) -> anyhow::Result<PathBuf> {
         let file = self.driver(name)?.join("token");
         if read_private(&file)?.is_none() {
             let token: String =
@@ -137,7 +137,7 @@ impl DataDir {
     }
 
     /// A new name for the core, and the name of the last one here. Whoever holds the lock knows that the last one is dead.
-    pub fn core_identity(&self) -> anyhow::Result<CoreIdentity> {
+    pub(crate) fn core_identity(&self) -> anyhow::Result<CoreIdentity> {
         let file = self.path.join("core-identity");
         let predecessor = read_private(&file)?.map(|identity| identity.trim().to_owned());
         let predecessor = predecessor.filter(|identity| !identity.is_empty());
@@ -147,7 +147,7 @@ impl DataDir {
     }
 
     /// The drivers that were ever started here: machines of each may be left.
-    pub fn known_drivers(&self) -> anyhow::Result<Vec<DriverChoice>> {
+    pub(crate) fn known_drivers(&self) -> anyhow::Result<Vec<DriverChoice>> {
         let file = self.drivers_file();
         let Some(text) = read_private(&file)? else { return Ok(Vec::new()) };
         serde_json::from_str(&text)
@@ -155,7 +155,7 @@ impl DataDir {
     }
 
     /// Remembers drivers for [`Self::known_drivers`].
-    pub fn remember_drivers(&self, drivers: &[DriverChoice]) -> anyhow::Result<()> {
+    pub(crate) fn remember_drivers(&self, drivers: &[DriverChoice]) -> anyhow::Result<()> {
         let mut known = self.known_drivers()?;
         known.extend_from_slice(drivers);
         known.retain(|driver| *driver != DriverChoice::None);
@@ -169,7 +169,7 @@ impl DataDir {
     }
 
     /// Removes the directory and all that is in it.
-    pub fn remove(self) -> anyhow::Result<()> {
+    pub(crate) fn remove(self) -> anyhow::Result<()> {
         fs::remove_dir_all(&self.path)
             .with_context(|| format!("{} cannot be removed", self.path.display()))
     }

@@ -13,18 +13,17 @@ mod crds;
 mod data_dir;
 mod describe;
 mod driver;
+mod driver_choice;
 mod drivers;
 mod log;
 mod manifests;
 mod migrate;
-pub mod reset;
+mod reset;
 mod sanity;
 mod screen;
 mod table;
 mod terminal;
-pub mod up;
-
-pub use data_dir::DataDir;
+mod up;
 
 /// Runs the life of Kubernetes machines.
 ///
@@ -32,7 +31,7 @@ pub use data_dir::DataDir;
 /// Use plain kubectl with the kubeconfig that it writes.
 #[derive(Debug, Parser)]
 #[command(name = "ostler", version, max_term_width = 110)]
-pub struct Cli {
+struct Cli {
     #[command(subcommand)]
     command: Command,
 }
@@ -45,21 +44,21 @@ enum Command {
     Reset(reset::Args),
     /// Write all objects and keys of an `ostler up`, running or not, to a file
     Backup(backup::Args),
-    /// Verify a backup, and make a data directory of it
+    /// Verify a backup, and restore it to a data directory
     Restore(backup::RestoreArgs),
     /// Run one of the built-in drivers
     #[command(subcommand)]
     Driver(driver::Args),
-    /// Look at connected drivers, and have one do something by hand
+    /// List connected drivers, and run one operation by hand
     Drivers(drivers::Args),
-    /// Tell what a machine is doing, what it waits for, and how it got there
+    /// Show what a machine is doing, what it waits for, and how it got there
     Describe(describe::Args),
     /// Check that a driver keeps the contract: the suite plays the core against it
     Sanity(Box<sanity::Args>),
     /// Ask a driver about a class: the name that it should have
     #[command(subcommand)]
     Class(class::Args),
-    /// Look at what machine-controller-manager left, before Ostler takes its place
+    /// Check what machine-controller-manager left, before Ostler replaces it
     #[command(subcommand)]
     Migrate(migrate::Args),
     /// Print the CustomResourceDefinitions, for `kubectl apply -f -`

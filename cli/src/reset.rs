@@ -20,23 +20,23 @@ use crate::up::{CoreMode, GatewayFile, Options, Story, System};
 
 /// What `ostler reset` deletes.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The data directory of an `ostler up` that has ended
     #[arg(long, value_name = "DIR", default_value = "./.ostler")]
-    pub data_dir: PathBuf,
-    /// How long to wait for the machines, in seconds; drains keep the grace of their pods
+    pub(crate) data_dir: PathBuf,
+    /// How long to wait for the machines, in seconds; pods keep their grace period
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
-    pub timeout: u64,
-    /// One more variable of this environment that drivers get, as `ostler up` has it; repeatable
+    pub(crate) timeout: u64,
+    /// Pass one more variable of this environment to drivers, as with `ostler up`; repeatable
     #[arg(long, value_name = "NAME")]
-    pub driver_env: Vec<String>,
+    pub(crate) driver_env: Vec<String>,
 }
 
 /// Deletes all machines, waits, then removes the directory.
 ///
 /// # Errors
 /// The directory is in use, or machines are left: each is named with what it waits for, and the directory stays.
-pub async fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     if !args.data_dir.exists() {
         log::say(format_args!("nothing to do: {} does not exist", args.data_dir.display()));
         return Ok(());

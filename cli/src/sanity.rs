@@ -66,19 +66,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COMMAND")]
     probe_cmd: Option<String>,
 
-    /// Make so many instances at once to see a long list; above 500 to see its pages
+    /// Create this many instances together to check a long list; above 500 to check its pages
     #[arg(long, value_name = "N", default_value_t = 0)]
     many: usize,
 
-    /// How often operations are repeated that may be repeated
+    /// How often to repeat each idempotent operation
     #[arg(long, value_name = "N", default_value_t = 10)]
     idempotent_count: u32,
 
-    /// Only checks whose name matches
+    /// Run only checks whose name matches
     #[arg(long, value_name = "REGEX")]
     focus: Option<Regex>,
 
-    /// No checks whose name matches
+    /// Skip checks whose name matches
     #[arg(long, value_name = "REGEX")]
     skip: Option<Regex>,
 
@@ -86,11 +86,11 @@ pub(crate) struct Args {
     #[arg(long)]
     no_create: bool,
 
-    /// So many checks at once; more than 1 starts several processes of the driver
+    /// How many checks to run in parallel; more than 1 starts several processes of the driver
     #[arg(long, value_name = "N", default_value_t = 1)]
     parallel: usize,
 
-    /// Multiplies all limits of time, for slow infrastructures
+    /// Multiply all time limits by this, for slow infrastructures
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     timeout_scale: f64,
 
@@ -98,7 +98,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PREFIX", default_value = "conformance")]
     name_prefix: String,
 
-    /// Print the checks and what they are about, and end
+    /// Print the checks with a description, and exit
     #[arg(long)]
     list: bool,
 

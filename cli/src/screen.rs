@@ -1,9 +1,10 @@
 //! A terminal with lines that go up and a table that stays at the bottom.
 
 use std::io::{self, Write};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use console::Term;
+use parking_lot::Mutex;
 
 /// Set once there is something to keep at the bottom.
 static SCREEN: OnceLock<Mutex<Screen>> = OnceLock::new();
@@ -30,7 +31,7 @@ pub(crate) fn size() -> (usize, usize) {
 /// Puts lines at the bottom, in the place of those that are there. A closed stdout is no reason to
 /// stop.
 pub(crate) fn keep_at_bottom(lines: Vec<String>) {
-    let mut screen = lock(SCREEN.get_or_init(Mutex::default));
+    let mut screen = SCREEN.get_or_init(Mutex::default).lock();
     screen.bottom = lines;
     let _closed = screen.draw(&mut io::stdout().lock(), |_| Ok(()));
 }
@@ -38,11 +39,7 @@ pub(crate) fn keep_at_bottom(lines: Vec<String>) {
 /// Writes to stdout or stderr, above what stands at the bottom.
 pub(crate) fn above(write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let Some(screen) = SCREEN.get() else { return write() };
-    lock(screen).draw(&mut io::stdout(), |_| write())
-}
-
-fn lock(screen: &Mutex<Screen>) -> std::sync::MutexGuard<'_, Screen> {
-    screen.lock().unwrap_or_else(PoisonError::into_inner)
+    screen.lock().draw(&mut io::stdout(), |_| write())
 }
 
 impl Screen {

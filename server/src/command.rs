@@ -47,7 +47,7 @@ pub struct Args {
     /// The namespace of the Lease and of ConfigMap ostler-cluster-id; the first of --namespace by default
     #[arg(long, value_name = "NAME")]
     leader_elect_resource_namespace: Option<String>,
-    /// Tags every instance, and decides what may be deleted; the UID of kube-system and the namespace by default
+    /// The id that every instance is tagged with; the core deletes only instances that carry it. By default the UID of kube-system and the namespace
     #[arg(long, value_name = "ID")]
     cluster_id: Option<String>,
     /// Ids that this cluster had before, at most 8: after a restore or a migration of the control plane; repeatable
@@ -59,7 +59,7 @@ pub struct Args {
     previous_cluster_ids: Vec<String>,
     #[command(flatten)]
     drivers: DriverListenArgs,
-    /// Where people look into the core (gRPC: DriverDebugService), unix:PATH or an address on loopback; nowhere by default
+    /// Serve the debug API for people (gRPC: DriverDebugService) at unix:PATH or an address on loopback; off by default
     #[arg(long, value_name = "unix:PATH|ADDR")]
     admin_listen: Option<ListenAddress>,
     /// The token that callers of an admin listener on loopback must show
@@ -94,19 +94,19 @@ pub struct Args {
     provider_aliases: Vec<(String, String)>,
     #[command(flatten)]
     legacy: LegacyArgs,
-    /// At most so many operations a second for a provider, e.g. aws.example.com=20:50; no limit by default; repeatable
+    /// Limit the operations per second of a provider, e.g. aws.example.com=20:50; no limit by default; repeatable
     #[arg(long = "provider-rate", value_name = "PROVIDER=QPS[:BURST]", value_parser = rate)]
     provider_rates: Vec<(String, Rate)>,
-    /// Reconciles that run at once
+    /// How many machines to reconcile in parallel
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
     concurrent_syncs: u16,
-    /// From the first operation to a healthy Node
+    /// How long creating a machine may take, from the first operation to a healthy Node
     #[arg(long, value_name = "DURATION", default_value = "20m", value_parser = duration)]
     machine_creation_timeout: Duration,
-    /// From an unhealthy Node to a Failed machine
+    /// How long a Node may be unhealthy before its machine becomes Failed
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     machine_health_timeout: Duration,
-    /// From the deletion of a machine to force
+    /// How long to drain a Node gracefully before pods are deleted without grace
     #[arg(long, value_name = "DURATION", default_value = "2h", value_parser = duration)]
     machine_drain_timeout: Duration,
     /// How long a deletion waits for volumes to be detached
@@ -115,34 +115,34 @@ pub struct Args {
     /// How long a drain waits for a volume to be attached where another pod waits for it
     #[arg(long, value_name = "DURATION", default_value = "90s", value_parser = duration)]
     machine_pv_reattach_timeout: Duration,
-    /// How often the eviction of a pod is tried before it is deleted; at most once in 20 s of the drain timeout
+    /// How many evictions of a pod may fail before the pod is deleted; at most one for each 20 s of the drain timeout
     #[arg(long, default_value_t = 360, value_parser = clap::value_parser!(i32).range(0..))]
     machine_max_evict_retries: i32,
-    /// A pod that has been terminating for longer is not waited for; 0s: it always is
+    /// Stop waiting for pods that have been terminating longer than this; 0s: wait for ever
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     machine_skip_wait_for_delete_timeout: Duration,
-    /// An API server that is silent for this long freezes health timeouts, as machine-controller-manager does
+    /// Freeze health timeouts when an API server has not answered for this long, as machine-controller-manager does
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     machine_safety_apiserver_statuscheck_timeout: Duration,
-    /// Between two checks of API servers that answer
+    /// How often to check API servers that answer
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     machine_safety_apiserver_statuscheck_period: Duration,
-    /// From a Node that is ready for its update in place to an update that failed
+    /// How long an update in place may take once the Node is ready for it
     #[arg(long, value_name = "DURATION", default_value = "20m", value_parser = duration)]
     machine_inplace_update_timeout: Duration,
-    /// How long a machine with the annotation node.machine.sapcloud.io/preserve is kept
+    /// How long to keep a machine with the annotation node.machine.sapcloud.io/preserve
     #[arg(long, value_name = "DURATION", default_value = "96h", value_parser = duration)]
     machine_preserve_timeout: Duration,
-    /// How often instances without a machine are looked for
+    /// How often to look for instances without a machine (orphans)
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
     machine_safety_orphan_vms_period: Duration,
-    /// How long nobody may have claimed an instance before it counts as an orphan
+    /// How long an instance must have had no machine before it counts as an orphan
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     machine_safety_orphan_vms_grace: Duration,
-    /// What is done about an orphan: delete it, or only report it by event and metric
+    /// Delete orphans, or only report them by event and metric
     #[arg(long, value_name = "delete|report", default_value_t = orphans::Mode::Delete)]
     machine_safety_orphan_vms_mode: orphans::Mode,
-    /// Delete also orphans that have no tags of ours, only those that machine-controller-manager gives
+    /// Also delete orphans that carry only machine-controller-manager's tags
     ///
     /// Such tags name no namespace, so the core needs the right to list machines in all namespaces, and keeps what has
     /// the name or the provider id of any of them. Without this flag they are only reported.
@@ -158,20 +158,20 @@ pub struct Args {
     /// Groups of the bootstrap tokens, separated by commas
     #[arg(long, default_value = "")]
     bootstrap_token_auth_extra_groups: String,
-    /// Retry after the driver said that quota or capacity is short; 0s means 10m, as upstream
+    /// How long to wait after a driver reports that quota or capacity is exhausted; 0s means 10m, as upstream
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     resource_exhausted_retry: Duration,
     /// Whether machines take over instances that have their name and no UID, as machine-controller-manager made
     /// them: where the class is annotated ostler.dev/adopt-by-name "true", or as said here for all classes
     #[arg(long, value_enum, default_value_t)]
     adopt_by_name: AdoptByName,
-    /// For how long a lease counts that is not renewed
+    /// How long a Lease is valid without being renewed
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
     leader_elect_lease_duration: Duration,
-    /// The leader gives up when it could not renew for this long
+    /// How long the leader tries to renew the Lease before it gives up
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     leader_elect_renew_deadline: Duration,
-    /// Between two attempts to lead
+    /// How long to wait between two attempts to acquire or renew the Lease
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     leader_elect_retry_period: Duration,
     #[command(flatten)]

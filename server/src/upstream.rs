@@ -36,7 +36,7 @@ pub(crate) struct UpstreamArgs {
     /// How much is logged: up to 3 what happens, 4 why, 5 and more everything. RUST_LOG wins
     #[arg(long, short, value_name = "LEVEL")]
     v: Option<u8>,
-    /// Whether to wait for the Lease. With false it is taken from whoever holds it, who ends
+    /// Whether to wait for the Lease. With false the core takes it from its holder, and that holder ends
     ///
     /// The Lease is kept all the same: drivers tell an old core from a new one by it.
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
@@ -53,7 +53,7 @@ pub(crate) struct UpstreamArgs {
     /// Has no effect, as upstream
     #[arg(long, value_name = "NAME")]
     cloud_provider: Option<String>,
-    /// Has no effect: mirrors need no resync
+    /// Has no effect: caches need no resync
     #[arg(long, value_name = "DURATION", value_parser = crate::command::duration)]
     min_resync_period: Option<Duration>,
     /// Has no effect, as upstream: requests are JSON

@@ -43,17 +43,17 @@ Examples:
 
 A running `up` goes on meanwhile: the backup shows all objects as they are at one moment. It has every object,
 the authority that signs certificates, the key of ServiceAccount tokens and the admin token, so that nodes
-and clients are still known after a restore. Whoever can read it can do everything: it is made with mode 0600.
+and clients are still known after a restore. Anyone who can read it has full access: it is created with mode 0600.
 
 It has no instances and nothing that drivers keep: those are the infrastructure. `ostler restore --check FILE`
 verifies a backup at any time; docs/backup.md says what to do after a damaged disk.")]
 pub(crate) struct Args {
     /// The file to write
     file: PathBuf,
-    /// The data directory of an `ostler up`, which may run or not
+    /// The data directory of an `ostler up`, running or not
     #[arg(long, value_name = "DIR", default_value = "./.ostler")]
     data_dir: PathBuf,
-    /// Put it in the place of a file that is there already
+    /// Replace an existing file
     #[arg(long)]
     replace: bool,
 }

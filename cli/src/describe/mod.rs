@@ -44,7 +44,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Tell a machine's story: steps with their durations, what it waits for, what comes next
+    /// Show the steps of a machine with their durations, what it waits for, and what comes next
     #[command(visible_alias = "mc")]
     Machine {
         /// Its name

@@ -34,7 +34,7 @@ Examples:
 
 Without --admin they ask the `ostler up` of this folder.")]
 pub(crate) struct Args {
-    /// Where the core answers people: unix:PATH or an address on loopback
+    /// The admin listener of the core: unix:PATH or an address on loopback
     #[arg(
         long,
         global = true,
@@ -64,7 +64,7 @@ enum Output {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the sessions: which drivers are connected, and how they are
+    /// List the sessions: which drivers are connected, and their state
     ///
     /// Example: ostler drivers ls
     Ls {
@@ -84,17 +84,17 @@ enum Command {
         #[arg(long)]
         session: Option<String>,
     },
-    /// Have a driver do one operation, and print what it answers
+    /// Send one operation to a driver, and print the answer
     Invoke(invoke::Args),
     /// List instances that no machine stands for; after a restore, accept that they are deleted
     Orphans(orphans::Args),
     /// Show the frames between core and drivers as they pass, without user data and secrets
     Tail(tail::Args),
-    /// Ask the driver of a session to dial again; a ready standby takes over at once
+    /// Ask the driver of a session to reconnect; a ready standby takes over immediately
     ///
     /// Example: ostler drivers drain fake.ostler.dev
     Drain(Which),
-    /// End a session at once; its driver dials again and resumes
+    /// End a session immediately; its driver reconnects and resumes
     ///
     /// Example: ostler drivers close fake.ostler.dev
     Close(Which),

@@ -40,8 +40,8 @@ ValidateClass and nothing else, leaves to drivers what they hold for another cor
 there are questions that are stored nowhere: SelfSubjectAccessReviews, which are about the account of the kubeconfig, so take
 the one that the core will have; and with --driver-access TokenReviews.
 
-A line with a ! stands in the way. Exit code: 0 if there is none, 1 if there are some or the check failed, 2 if it was
-called wrongly.")]
+A line with a ! prevents the migration. Exit code: 0 if there is none, 1 if there are some or the check failed, 2 for
+a wrong command line.")]
 pub(crate) struct Args {
     /// The kubeconfig of the cluster with the machines
     #[arg(long, value_name = "FILE")]

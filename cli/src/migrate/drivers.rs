@@ -15,8 +15,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::data_dir::DataDir;
+use crate::driver_choice::DriverChoice;
 use crate::log;
-use crate::up::{DriverChoice, DriverProcess, Story};
+use crate::up::{DriverProcess, Story};
 
 /// Where drivers come from.
 #[derive(Debug, Clone, clap::Args)]

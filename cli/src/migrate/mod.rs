@@ -17,7 +17,7 @@ use clap::Subcommand;
 /// What to do about a migration.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Args {
-    /// Tell what would become of every machine, class and flag, and what stands in the way; changes nothing
+    /// Show what would become of every machine, class and flag, and what prevents the migration; changes nothing
     Check(Box<check::Args>),
 }
 

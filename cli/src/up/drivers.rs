@@ -5,13 +5,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
-use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde::{Deserialize, Serialize};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -19,13 +18,18 @@ use tokio_util::sync::CancellationToken;
 use super::narrate::Story;
 use super::stderr::relay;
 use crate::data_dir::DataDir;
+use crate::driver_choice::DriverChoice;
 use crate::log;
 
-/// First pause before a crashed driver is started again; doubles each time.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// Longest pause: a driver that never starts costs next to nothing, and a mended one is back within this.
+/// Longest pause before a crashed driver is started again: a driver that never starts costs next to nothing, and one that
+/// was fixed is back within this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A driver that lived this long counts as well: its next crash pauses shortly again.
+/// The pauses, each twice as long as the one before.
+const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(500))
+    .with_max_delay(LONGEST_PAUSE)
+    .without_max_times();
+/// After a driver ran for this long, its next crash starts with the shortest pause again.
 const WELL_AFTER: Duration = Duration::from_mins(1);
 /// How long a driver may finish its work after SIGTERM; the SDK's own drain is shorter (25 s).
 const END_WITHIN: Duration = Duration::from_secs(30);
@@ -46,71 +50,6 @@ const FOR_DRIVERS: [&str; 9] = [
 ];
 const FOR_DRIVERS_PREFIXES: [&str; 4] = ["LC_", "DOCKER_", "SSL_CERT_", "OSTLER_"];
 const PROXIES: [&str; 4] = ["http_proxy", "https_proxy", "no_proxy", "all_proxy"];
-
-/// A value of `--driver`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum DriverChoice {
-    /// `none`: start no driver.
-    None,
-    /// `fake`: the built-in fake cloud.
-    Fake,
-    /// `docker`: the built-in driver that makes containers on a Docker Engine.
-    Docker,
-    /// `PATH` or `PROVIDER=PATH`: any executable that dials in.
-    Path {
-        /// The only provider it may claim; any, if not said.
-        provider: Option<String>,
-        /// The executable.
-        path: PathBuf,
-    },
-}
-
-impl FromStr for DriverChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "none" => Ok(Self::None),
-            "fake" => Ok(Self::Fake),
-            "docker" => Ok(Self::Docker),
-            other => {
-                let (provider, path) = other
-                    .split_once('=')
-                    .map_or((None, other), |(provider, path)| (Some(provider.to_owned()), path));
-                if Path::new(path).is_file() {
-                    return Ok(Self::Path { provider, path: PathBuf::from(path) });
-                }
-                Err(format!(
-                    "`{other}` is neither a built-in driver (fake, docker), nor `none`, nor the path of an executable ([PROVIDER=]PATH)"
-                ))
-            }
-        }
-    }
-}
-
-impl DriverChoice {
-    /// What the driver is called in messages and in the data directory.
-    pub fn name(&self) -> String {
-        match self {
-            Self::None => "none".to_owned(),
-            Self::Fake => "fake".to_owned(),
-            Self::Docker => "docker".to_owned(),
-            Self::Path { path, .. } => path
-                .file_stem()
-                .map_or_else(|| "driver".to_owned(), |stem| stem.to_string_lossy().into_owned()),
-        }
-    }
-
-    /// The only provider that the driver may claim; `None`: any.
-    pub fn provider(&self) -> Option<&str> {
-        match self {
-            Self::Fake => Some(ostler_driver_fake::PROVIDER),
-            Self::Docker => Some(ostler_driver_docker::PROVIDER),
-            Self::Path { provider, .. } => provider.as_deref(),
-            Self::None => None,
-        }
-    }
-}
 
 /// How to start one driver.
 #[derive(Debug)]
@@ -156,7 +95,7 @@ impl DriverProcess {
 
     /// Keeps the driver running until `end`, then ends it.
     pub(crate) async fn supervise(self, story: Story, end: CancellationToken) {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = PAUSES.build();
         while !end.is_cancelled() {
             let started = Instant::now();
             match self.start() {
@@ -179,14 +118,14 @@ impl DriverProcess {
                 }
             }
             if started.elapsed() >= WELL_AFTER {
-                pause = FIRST_PAUSE;
+                pauses = PAUSES.build();
             }
+            let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
             story.tell(format_args!("driver {} starts again in {pause:?}", self.name));
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = end.cancelled() => break,
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
         story.tell(format_args!("driver {} stopped", self.name));
     }
@@ -315,9 +254,7 @@ fn fake_args(directory: &Path, kubeconfig: &Path) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
-    use super::{DriverChoice, is_for_drivers};
+    use super::is_for_drivers;
 
     #[test]
     fn drivers_get_what_they_need_and_no_credentials() {
@@ -329,21 +266,5 @@ mod tests {
         for name in ["AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "KUBECONFIG", "PATHS", "XPATH"] {
             assert!(!gets(name), "{name}");
         }
-    }
-
-    #[test]
-    fn a_driver_is_a_name_we_know_or_an_executable_that_exists() {
-        assert_eq!("fake".parse(), Ok(DriverChoice::Fake));
-        assert_eq!("docker".parse(), Ok(DriverChoice::Docker));
-        assert_eq!("none".parse(), Ok(DriverChoice::None));
-        let path = PathBuf::from("/bin/sh");
-        assert_eq!(
-            "/bin/sh".parse(),
-            Ok(DriverChoice::Path { provider: None, path: path.clone() })
-        );
-        let provider = Some("sh.example.com".to_owned());
-        assert_eq!("sh.example.com=/bin/sh".parse(), Ok(DriverChoice::Path { provider, path }));
-        let refused = "dokcer".parse::<DriverChoice>().unwrap_err();
-        assert!(refused.contains("`dokcer`") && refused.contains("fake"), "{refused}");
     }
 }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use ostler_apiserver::serving::{ApiServer, ServeOptions};
 use ostler_driver_docker::{DockerHost, bridge_gateway};
 use tokio::net::TcpListener;
@@ -14,9 +15,12 @@ use tokio_util::sync::CancellationToken;
 use super::narrate::Story;
 use crate::data_dir::DataDir;
 
-/// First pause before an engine that did not answer is asked again; doubles each time.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Longest pause, and how often an engine that answered is asked again: its bridge may move.
+/// The pauses before an engine that did not answer is asked again, each twice as long as the one before.
+const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_secs(1))
+    .with_max_delay(LONGEST_PAUSE)
+    .without_max_times();
+/// The longest of them, and how often an engine that answered is asked again: its bridge may move.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Where machines find the API server.
@@ -66,27 +70,26 @@ impl Gateway {
         end: CancellationToken,
     ) {
         let mut listening = None;
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = PAUSES.build();
         loop {
             let looked = tokio::select! {
                 looked = self.look(&mut listening, &data) => looked,
                 () = end.cancelled() => break,
             };
-            match looked {
+            let pause = match looked {
                 Ok(address) => {
-                    pause = LONGEST_PAUSE;
                     self.tell(&reach, Reach::At(format!("https://{address}")));
+                    LONGEST_PAUSE
                 }
                 Err(error) => {
-                    let why = format!("{error:#}");
-                    self.tell(&reach, Reach::NotYet(why));
+                    self.tell(&reach, Reach::NotYet(format!("{error:#}")));
+                    pauses.next().unwrap_or(LONGEST_PAUSE)
                 }
-            }
+            };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = end.cancelled() => break,
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
         stop(listening).await;
     }

@@ -10,19 +10,18 @@ mod system;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::ValueEnum;
 use ostler_server::{AuditArgs, on_signal, raise_descriptors};
 use tokio_util::sync::CancellationToken;
 
 use crate::data_dir::DataDir;
+use crate::driver_choice::DriverChoice;
 use crate::manifests::{self, ManifestFile};
 use crate::screen;
 
-pub use drivers::DriverChoice;
 pub(crate) use drivers::DriverProcess;
 pub(crate) use gateway::GatewayFile;
 pub(crate) use narrate::Story;
-pub(crate) use system::{Options, System};
+pub(crate) use system::{CoreMode, Options, System};
 
 /// What `ostler up` starts, and where.
 #[derive(Debug, clap::Args)]
@@ -37,62 +36,53 @@ Examples:
 In files of --apply, `<<API_SERVER>>` becomes the URL at which machines reach the API server, and
 `<<CA_DATA>>` the certificate of its authority (base64 of the PEM). With `--driver docker` the API server
 listens at the gateway of Docker's bridge as well, which is the address that containers have for this
-computer: with TLS, and for nobody without credentials. DOCKER_HOST says which engine it is, and
+computer: with TLS, and only for clients with credentials. DOCKER_HOST says which engine it is, and
 OSTLER_DOCKER_ALLOW_HOST_PORTS=true and the like what classes may have of this computer beyond
 containers (`ostler driver docker --help`).
 
 Then, in another terminal:
   export KUBECONFIG=$PWD/.ostler/kubeconfig
   kubectl get machines --watch")]
-pub struct Args {
-    /// Where everything is kept; started again on it, `up` goes on where it was
+pub(crate) struct Args {
+    /// Where `up` keeps everything; started again with it, `up` continues where it stopped
     #[arg(long, value_name = "DIR", default_value = "./.ostler")]
-    pub data_dir: PathBuf,
+    pub(crate) data_dir: PathBuf,
     /// Where kubectl finds the API server (HTTPS)
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:16440")]
-    pub api_listen: SocketAddr,
+    pub(crate) api_listen: SocketAddr,
     /// Where drivers dial in (gRPC, loopback only)
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:5000")]
-    pub drivers_listen: SocketAddr,
+    pub(crate) drivers_listen: SocketAddr,
     /// A driver to start: `fake`, `docker`, `none`, or an executable as [PROVIDER=]PATH; repeatable
     ///
-    /// An executable serves PROVIDER and no other; without one, the provider that it claims first after the start.
+    /// An executable serves PROVIDER only; without PROVIDER, the first provider that it claims after the start.
     #[arg(long = "driver", value_name = "DRIVER", default_value = "fake")]
-    pub drivers: Vec<DriverChoice>,
-    /// One more variable of this environment that drivers get, e.g. AWS_PROFILE; repeatable
+    pub(crate) drivers: Vec<DriverChoice>,
+    /// Pass one more variable of this environment to drivers, e.g. AWS_PROFILE; repeatable
     ///
     /// They get PATH, HOME, USER, TMPDIR, LANG, LC_*, TZ, RUST_LOG, RUST_BACKTRACE, DOCKER_*, XDG_RUNTIME_DIR, SSL_CERT_*,
     /// the variables of proxies, and OSTLER_* anyhow, and nothing else.
     #[arg(long, value_name = "NAME")]
-    pub driver_env: Vec<String>,
-    /// A manifest or a directory of manifests to apply once the API is up; repeatable
+    pub(crate) driver_env: Vec<String>,
+    /// Apply a manifest or a directory of manifests once the API is up; repeatable
     #[arg(long, value_name = "FILE|DIR")]
-    pub apply: Vec<PathBuf>,
+    pub(crate) apply: Vec<PathBuf>,
     /// Where the core runs: in this process, or `none` (start `ostler-server` yourself)
     #[arg(long, value_enum, default_value_t = CoreMode::Embedded)]
-    pub core: CoreMode,
-    /// Whether it is written down who did what, and where.
+    pub(crate) core: CoreMode,
+    /// The audit log.
     #[command(flatten)]
-    pub audit: AuditArgs,
-    /// No table of the machines at the bottom of the terminal
+    pub(crate) audit: AuditArgs,
+    /// Do not show a table of the machines at the bottom of the terminal
     #[arg(long)]
-    pub no_live: bool,
-}
-
-/// Whether `up` runs the core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CoreMode {
-    /// In this process.
-    Embedded,
-    /// Not at all: an API server and drivers only.
-    None,
+    pub(crate) no_live: bool,
 }
 
 /// Runs until SIGINT or SIGTERM, or until a part of it fails for good.
 ///
 /// # Errors
 /// Bad input, a port or a data directory in use, or a part that failed.
-pub async fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let end = on_signal()?;
     let manifests = read_manifests(&args.apply)?;
     let data = DataDir::open(&args.data_dir)?;

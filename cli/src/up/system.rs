@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use clap::ValueEnum;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -26,17 +27,26 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::CoreMode;
-use super::drivers::{DriverChoice, DriverProcess};
+use super::drivers::DriverProcess;
 use super::gateway::{Gateway, GatewayFile, Reach};
 use super::narrate::Story;
 use crate::data_dir::{DataDir, write_private};
+use crate::driver_choice::DriverChoice;
 use crate::manifests::{API_SERVER, CA_DATA, ManifestFile};
 
 /// A CRD is established in milliseconds; longer than this means that it never will be.
 const CRD_PATIENCE: Duration = Duration::from_secs(30);
 /// After this, a driver that has not connected is mentioned.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whether `up` runs the core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CoreMode {
+    /// In this process.
+    Embedded,
+    /// Not at all: an API server and drivers only.
+    None,
+}
 
 /// What to start.
 #[derive(Debug)]

@@ -1,9 +1,10 @@
 //! The access file: read again when it changes, and kept as it was when it is broken.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 
 use super::bindings::Bindings;
 
@@ -38,7 +39,7 @@ impl AccessFile {
     /// What it says now; what it said before, if it cannot be used now.
     pub(super) async fn bindings(&self) -> Arc<Bindings> {
         let read = tokio::fs::read_to_string(&self.path).await;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let news = match read {
             Ok(text) => state.take(text),
             // Said once, until it can be read again.

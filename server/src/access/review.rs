@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -11,6 +10,7 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenRe
 use kube::api::{Api, PostParams};
 use kube::{Client, Error};
 use ostler_sessions::AuthError;
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -115,7 +115,7 @@ impl Reviewer {
     }
 
     fn remembered(&self, key: &[u8; 32]) -> Option<Verdict> {
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let answers = self.answers.lock();
         let (verdict, until) = answers.get(key)?;
         (Instant::now() < *until).then(|| verdict.clone())
     }
@@ -123,7 +123,7 @@ impl Reviewer {
     fn remember(&self, key: [u8; 32], verdict: Verdict) {
         let now = Instant::now();
         let life = if verdict == Verdict::Refused { NO } else { YES };
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = self.answers.lock();
         if answers.len() >= ANSWERS {
             answers.retain(|_, (_, until)| now < *until);
         }

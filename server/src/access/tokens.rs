@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use ostler_sessions::{Principal, Providers, StaticTokens};
+use parking_lot::Mutex;
 
 /// The token of one driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub(super) struct FirstClaims(Mutex<BTreeMap<String, Arc<OnceLock<String>>>>);
 
 impl FirstClaims {
     fn of(&self, name: &str) -> Providers {
-        let mut claims = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut claims = self.0.lock();
         Providers::First(Arc::clone(claims.entry(name.to_owned()).or_default()))
     }
 }

@@ -7,10 +7,11 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context as _, bail};
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -153,7 +154,7 @@ impl Denied {
     }
 
     fn allows(&self, who: &str) -> bool {
-        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut callers = self.callers.lock();
         let apart = callers.len() < CALLERS || callers.contains_key(who);
         let refusals = callers.entry(if apart { who } else { "(others)" }.to_owned()).or_default();
         *refusals = refusals.saturating_add(1);
@@ -162,8 +163,7 @@ impl Denied {
 
     /// Writes how many refusals were left out, and begins anew.
     pub(super) fn settle(&self) {
-        let callers =
-            std::mem::take(&mut *self.callers.lock().unwrap_or_else(PoisonError::into_inner));
+        let callers = std::mem::take(&mut *self.callers.lock());
         for (who, refusals) in callers {
             let left_out = refusals.saturating_sub(REFUSALS);
             if left_out > 0 {

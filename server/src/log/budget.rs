@@ -2,8 +2,9 @@
 //! whoever it is, the log tells the first times and then how often.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tracing::callsite::Identifier;
@@ -39,7 +40,7 @@ impl Budget {
         if *at.level() > Level::INFO {
             return true;
         }
-        let mut places = self.places();
+        let mut places = self.0.lock();
         let spent = places.entry(at.callsite()).or_insert_with(|| {
             let place = format!("{}:{}", at.target(), at.line().unwrap_or_default());
             Spent { place, lines: 0, withheld: 0 }
@@ -55,14 +56,10 @@ impl Budget {
 
     /// Says what was held back, and begins anew.
     pub(super) fn settle(&self) {
-        let places = std::mem::take(&mut *self.places());
+        let places = std::mem::take(&mut *self.0.lock());
         for Spent { place, withheld, .. } in places.into_values().filter(|it| it.withheld > 0) {
             tracing::warn!(withheld, place, "more lines like those were not written");
         }
-    }
-
-    fn places(&self) -> MutexGuard<'_, HashMap<Identifier, Spent>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

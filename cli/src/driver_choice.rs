@@ -1,0 +1,92 @@
+//! Which drivers `ostler up` starts.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A value of `--driver`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum DriverChoice {
+    /// `none`: start no driver.
+    None,
+    /// `fake`: the built-in fake cloud.
+    Fake,
+    /// `docker`: the built-in driver that makes containers on a Docker Engine.
+    Docker,
+    /// `PATH` or `PROVIDER=PATH`: any executable that dials in.
+    Path {
+        /// The only provider it may claim; any, if not said.
+        provider: Option<String>,
+        /// The executable.
+        path: PathBuf,
+    },
+}
+
+impl FromStr for DriverChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "none" => Ok(Self::None),
+            "fake" => Ok(Self::Fake),
+            "docker" => Ok(Self::Docker),
+            other => {
+                let (provider, path) = other
+                    .split_once('=')
+                    .map_or((None, other), |(provider, path)| (Some(provider.to_owned()), path));
+                if Path::new(path).is_file() {
+                    return Ok(Self::Path { provider, path: PathBuf::from(path) });
+                }
+                Err(format!(
+                    "`{other}` is neither a built-in driver (fake, docker), nor `none`, nor the path of an executable ([PROVIDER=]PATH)"
+                ))
+            }
+        }
+    }
+}
+
+impl DriverChoice {
+    /// What the driver is called in messages and in the data directory.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::None => "none".to_owned(),
+            Self::Fake => "fake".to_owned(),
+            Self::Docker => "docker".to_owned(),
+            Self::Path { path, .. } => path
+                .file_stem()
+                .map_or_else(|| "driver".to_owned(), |stem| stem.to_string_lossy().into_owned()),
+        }
+    }
+
+    /// The only provider that the driver may claim; `None`: any.
+    pub(crate) fn provider(&self) -> Option<&str> {
+        match self {
+            Self::Fake => Some(ostler_driver_fake::PROVIDER),
+            Self::Docker => Some(ostler_driver_docker::PROVIDER),
+            Self::Path { provider, .. } => provider.as_deref(),
+            Self::None => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_is_a_name_we_know_or_an_executable_that_exists() {
+        assert_eq!("fake".parse(), Ok(DriverChoice::Fake));
+        assert_eq!("docker".parse(), Ok(DriverChoice::Docker));
+        assert_eq!("none".parse(), Ok(DriverChoice::None));
+        let path = PathBuf::from("/bin/sh");
+        assert_eq!(
+            "/bin/sh".parse(),
+            Ok(DriverChoice::Path { provider: None, path: path.clone() })
+        );
+        let provider = Some("sh.example.com".to_owned());
+        assert_eq!("sh.example.com=/bin/sh".parse(), Ok(DriverChoice::Path { provider, path }));
+        let refused = "dokcer".parse::<DriverChoice>().unwrap_err();
+        assert!(refused.contains("`dokcer`") && refused.contains("fake"), "{refused}");
+    }
+}
