@@ -84,6 +84,13 @@ async fn leader(server: &Shared, identity: &str) -> Leadership {
     elector(server, identity).acquire(&CancellationToken::new()).await.unwrap()
 }
 
+/// Leads until the leadership ends. An hour on a paused clock is more than any end takes.
+async fn end_of(leadership: Leadership) -> Result<(), ElectionError> {
+    let stop = CancellationToken::new();
+    let ended = timeout(Duration::from_hours(1), leadership.hold(&stop, |_| {})).await;
+    ended.expect("leadership ends")
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_released_lease_is_taken_over_as_a_later_term() {
     let server = Shared::default();
@@ -122,7 +129,7 @@ async fn whoever_is_told_not_to_wait_takes_a_lease_that_is_held_and_its_holder_e
     let second = impatient.acquire(&CancellationToken::new()).await.unwrap();
     assert_eq!(before.elapsed(), Duration::ZERO);
     assert_eq!(second.term(), Term { number: term.number + 1, ..term }, "drivers tell them apart");
-    let ended = first.hold(&CancellationToken::new(), |_| {}).await;
+    let ended = end_of(first).await;
     let why = ended.unwrap_err().to_string();
     assert_eq!(
         why,
@@ -153,7 +160,7 @@ async fn a_leader_that_cannot_renew_gives_up_before_another_may_take_over() {
     let first = leader(&server, "a").await;
     let before = Instant::now();
     server.lock().unwrap().down = true;
-    let ended = first.hold(&CancellationToken::new(), |_| {}).await;
+    let ended = end_of(first).await;
     assert!(matches!(ended, Err(ElectionError::Lost(_))), "{ended:?}");
     assert!(before.elapsed() < Duration::from_secs(15), "{:?}", before.elapsed());
 }
@@ -168,7 +175,7 @@ async fn a_leader_whose_lease_was_taken_gives_up_at_once() {
         lease.spec.as_mut().unwrap().holder_identity = Some("b".to_owned());
         server.store(lease);
     }
-    let ended = first.hold(&CancellationToken::new(), |_| {}).await;
+    let ended = end_of(first).await;
     assert!(matches!(ended, Err(ElectionError::Taken { holder, .. }) if holder == "b"));
 }
 
@@ -182,7 +189,7 @@ async fn a_leader_that_was_taken_out_of_its_lease_says_so_and_gives_up() {
         lease.spec.as_mut().unwrap().holder_identity = Some(String::new());
         server.store(lease);
     }
-    let ended = first.hold(&CancellationToken::new(), |_| {}).await;
+    let ended = end_of(first).await;
     assert!(matches!(ended, Err(ElectionError::Freed)), "{ended:?}");
 }
 
@@ -192,7 +199,7 @@ async fn a_deleted_lease_ends_leadership_and_the_next_one_starts_a_new_order() {
     let first = leader(&server, "a").await;
     let term = first.term();
     server.lock().unwrap().lease = None;
-    let ended = first.hold(&CancellationToken::new(), |_| {}).await;
+    let ended = end_of(first).await;
     assert!(matches!(ended, Err(ElectionError::Freed)), "{ended:?}");
     let second = leader(&server, "b").await;
     assert_ne!(second.term().order, term.order);
