@@ -13,7 +13,7 @@
 //! ```
 //!
 //! It and every directory in it is this user's alone. Tokens, keys and the drivers that are started come from here, so what
-//! somebody else could have put here is refused rather than used.
+//! another user could have put here is refused rather than used.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -40,7 +40,7 @@ pub(crate) struct CoreIdentity {
     pub(crate) predecessor: Option<String>,
 }
 
-/// An opened data directory. Nobody else works in it while this value lives.
+/// An opened data directory. No other process works in it while this value lives.
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
@@ -136,7 +136,7 @@ impl DataDir {
         Ok(file)
     }
 
-    /// A new name for the core, and the name of the last one here. Whoever holds the lock knows that the last one is dead.
+    /// A new name for the core, and the name of the last one here. The holder of the lock knows that the last one is dead.
     pub(crate) fn core_identity(&self) -> anyhow::Result<CoreIdentity> {
         let file = self.path.join("core-identity");
         let predecessor = read_private(&file)?.map(|identity| identity.trim().to_owned());
@@ -188,7 +188,7 @@ fn make_dir(path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("directory {} cannot be created", path.display()))
 }
 
-/// Checks that a directory is this user's and that nobody else may write to it; then nobody else may read it either.
+/// Checks that a directory is this user's and that no other user may write to it; then makes it unreadable for other users.
 ///
 /// Earlier versions took directories that others may read. What others may have written is not mended by other rights.
 fn private_dir(path: &Path) -> anyhow::Result<()> {
@@ -223,13 +223,13 @@ fn private_dir(path: &Path) -> anyhow::Result<()> {
 /// What [`write_private`] wrote; `None` if there is no such file.
 ///
 /// # Errors
-/// The file cannot be read, is none, is somebody else's, or is open to others.
+/// The file cannot be read, is not a file, belongs to another user, or is open to other users.
 pub(crate) fn read_private(path: &Path) -> anyhow::Result<Option<String>> {
     let shown = path.display();
     let unreadable = || format!("{shown} cannot be read");
     let opened = OpenOptions::new()
         .read(true)
-        // Nobody's link is followed, and nobody's pipe waited for.
+        // Follows no link and waits for no pipe.
         .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
         .open(path);
     let mut file = match opened {

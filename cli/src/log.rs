@@ -57,7 +57,7 @@ pub(crate) fn say(line: impl std::fmt::Display) {
     out(&terminal::line(&line.to_string()));
 }
 
-/// Prints several lines. Whoever calls it has escaped what others wrote into them (`terminal::line`), so that it begins none.
+/// Prints several lines. The caller has escaped foreign text in them (`terminal::line`), so that it starts no line.
 pub(crate) fn page(lines: impl std::fmt::Display) {
     out(&terminal::lines(&lines.to_string()));
 }

@@ -43,7 +43,7 @@ pub(crate) fn above(write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
 }
 
 impl Screen {
-    /// Takes the bottom away, lets somebody write, and puts the bottom back.
+    /// Removes the bottom, calls `write`, and draws the bottom again.
     fn draw<W: Write>(
         &mut self,
         out: &mut W,

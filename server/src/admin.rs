@@ -96,7 +96,7 @@ impl AdminListener {
             ended = &mut server => return ended.context("the admin listener failed"),
             () = end.cancelled() => {}
         }
-        // Whoever reads frames along would go on for ever.
+        // A client that tails frames would go on for ever.
         sessions.end_admin();
         let _late = tokio::time::timeout(END_WITHIN, server).await;
         Ok(())
@@ -108,7 +108,7 @@ impl AdminListener {
 enum Access {
     /// The user with this id, and root.
     User(u32),
-    /// Whoever shows the token in this file.
+    /// Callers that show the token in this file.
     Token(PathBuf),
 }
 

@@ -265,7 +265,7 @@ impl Core {
         let end = self.stop.clone();
         self.tasks.spawn(async move {
             if let Err(error) = listener.serve(routes, sessions, end.clone()).await {
-                tracing::warn!(%error, "nobody can look into this core any more");
+                tracing::warn!(%error, "the admin listener of this core has failed");
             }
             // The core works without.
             end.cancelled().await;

@@ -7,7 +7,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 /// For everything that is no accepted connection: the store, logs, connections to API servers and
 /// to a Docker Engine, the pipes of drivers, TLS handshakes and drivers of the first proposal.
 const RESERVE: u64 = 512;
-/// Most connections of one listener. More cost memory, and nobody has so many nodes and drivers.
+/// Most connections of one listener. More cost memory, and no cluster has so many nodes and drivers.
 const MOST: u64 = 4096;
 /// Most connections of each listener that a few people and programs use: admin, metrics.
 const MOST_PEOPLE: u64 = 64;
@@ -53,7 +53,7 @@ pub fn raise() -> Shares {
     if descriptors < 2 * RESERVE {
         tracing::warn!(
             descriptors,
-            "few files may be open at once, so few can connect; raise the hard limit (`ulimit -Hn`)"
+            "the limit of open files is low, so few clients can connect; raise the hard limit (`ulimit -Hn`)"
         );
     }
     shares

@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// How long a connection lives: nobody says who they are here. Whoever scrapes connects again.
+/// How long a connection lives: clients do not authenticate here. Scrapers connect again.
 const CONNECTION_LIFE: Duration = Duration::from_mins(5);
 
 /// What the listener shows.
@@ -63,7 +63,7 @@ pub(crate) async fn serve(
         .context("the metrics listener failed")
 }
 
-/// A listener whose connections keep nobody out: the oldest goes when there are too many.
+/// A listener that always accepts: the oldest connection is closed when there are too many.
 struct Gated {
     listener: TcpListener,
     gate: Gate,

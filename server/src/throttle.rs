@@ -31,7 +31,7 @@ enum Client {
 }
 
 impl Client {
-    /// Whose request that is; `None`: that of leader election, which waits for nobody.
+    /// Whose request that is; `None`: that of leader election, which never waits.
     fn of(path: &str) -> Option<Self> {
         let mut parts = path.trim_start_matches('/').split('/');
         let group = match parts.next() {

@@ -120,7 +120,7 @@ fn kept_files(data_dir: &Path) -> anyhow::Result<Vec<KeptFile>> {
     Ok(files)
 }
 
-/// Nobody works in the directory: reads the objects themselves.
+/// No process works in the directory: reads the objects themselves.
 async fn of_the_disk(
     data: &DataDir,
     files: &[KeptFile],

@@ -113,12 +113,12 @@ fn tell(file: &Path, found: &Survey) {
     ));
     if *leases > 0 {
         log::say(format_args!(
-            "not restored: {leases} leases; whoever holds one makes it anew, so that no term comes twice"
+            "not restored: {leases} leases; their holders create them again, so that no term is used twice"
         ));
     }
 }
 
-/// A directory that is not there, or that nobody has put anything into.
+/// A directory that does not exist, or is empty.
 fn is_empty(path: &Path) -> anyhow::Result<bool> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,

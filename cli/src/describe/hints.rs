@@ -1,4 +1,4 @@
-//! What somebody can do about a wait.
+//! What the reader can do about a wait.
 
 use ostler_api::machine::WaitReason;
 
@@ -21,7 +21,7 @@ const HINTS: [(WaitReason, &str); 28] = [
     (WaitReason::CapacityExhausted, "raise the quota, or wait for capacity"),
     (WaitReason::CrdsOutdated, "run `ostler crds | kubectl apply -f -`"),
     (WaitReason::ActionNeeded, "do what the driver asks for"),
-    (WaitReason::SeveralInstances, "remove the instances that are too many by hand"),
+    (WaitReason::SeveralInstances, "delete the surplus instances manually"),
     (
         WaitReason::InstanceNotOurs,
         "annotate the class ostler.dev/adopt-by-name=true if another controller made it; delete it by \

@@ -60,7 +60,7 @@ pub(super) async fn run(mut client: Client, args: Args, output: Output) -> anyho
             log::say("accepted: orphans are deleted again; there are none now");
         }
         Output::Table => log::say(format_args!(
-            "accepted: {} are looked at once more and then deleted",
+            "accepted: {} are checked once more and then deleted",
             accepted.orphans
         )),
     }

@@ -49,7 +49,7 @@ pub(super) async fn run(mut client: Client, args: Args, output: Output) -> anyho
             log::say(json::to_json(&next));
         } else {
             if next.lost > 0 {
-                log::note(format_args!("{} frames were lost here: too many at once", next.lost));
+                log::note(format_args!("{} frames were lost here: they came too fast", next.lost));
             }
             if let Some(frame) = &next.frame {
                 log::say(line(frame, args.text));

@@ -63,7 +63,9 @@ fn started_here(text: &str) -> Result<DriverChoice, String> {
         DriverChoice::Fake => {
             Err("the fake cloud of a new process is empty: there is nothing to look at".to_owned())
         }
-        DriverChoice::None => Err("without a driver nobody can be asked".to_owned()),
+        DriverChoice::None => {
+            Err("`none` is not possible here: the check needs a driver to ask".to_owned())
+        }
         choice @ (DriverChoice::Docker | DriverChoice::Path { .. }) => Ok(choice),
     }
 }
@@ -128,7 +130,7 @@ impl Drivers {
         let (mut processes, end) = (JoinSet::new(), CancellationToken::new());
         for driver in &args.drivers {
             let address =
-                address.context("nobody listens for the drivers that are started here")?;
+                address.context("there is no listener for the drivers that are started here")?;
             let process = DriverProcess::new(driver, &data, address, &args.driver_env)?;
             processes.spawn(process.supervise(Story::quiet(), end.clone()));
         }
@@ -173,7 +175,7 @@ fn tcp(addresses: &[ListenAddress]) -> Option<SocketAddr> {
     })
 }
 
-/// Whether nobody else is waited for: all that were started are ready and, where others dial in, all that classes
+/// Whether the wait for drivers is over: all that were started are ready and, where others dial in, all that classes
 /// want.
 fn are_there(
     sessions: &Sessions,

@@ -21,7 +21,7 @@ const ROLES: [&str; 4] = [
 /// Questions at once.
 const AT_ONCE: usize = 8;
 
-/// The rights that the core needs in this namespace and whoever asks has not, in words.
+/// The rights that the core needs in this namespace and the account of the kubeconfig lacks, in words.
 ///
 /// # Errors
 /// The API server cannot be asked.

@@ -36,7 +36,7 @@ pub(super) enum Verdict {
     Adoptable,
     /// Its instance is there, and the core would take it over if the class allowed it.
     AdoptableIfAllowed,
-    /// An instance is there, and it is somebody else's.
+    /// There is an instance, and it belongs to something else.
     NotOurs,
     /// It has the instance that it had, under this cluster id.
     OtherClusterId(String),
@@ -47,7 +47,7 @@ pub(super) enum Verdict {
     /// The driver finds none; another controller began to make one, and the class does not say whether it may
     /// be found by name.
     AbsentUndecided,
-    /// Nobody can tell.
+    /// It cannot be known.
     Unknown(String),
 }
 

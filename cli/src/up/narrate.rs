@@ -21,7 +21,7 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    /// A story that nobody reads.
+    /// A story that is not printed.
     pub(crate) fn quiet() -> Self {
         Self { quiet: true }
     }

@@ -5,7 +5,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 /// Longest piece that is shown in one line, and all that is held of it; a longer one goes on in the next.
 const LONGEST_LINE: u64 = 16 * 1024;
 
-/// Tells each line with the name of the driver before it, so that it looks like nobody else's, until the other end is closed.
+/// Prints each line with the name of the driver before it, so that readers know whose it is, until the other end is closed.
 pub(super) async fn relay(driver: &str, stderr: impl AsyncRead + Unpin, tell: impl Fn(String)) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();

@@ -188,7 +188,10 @@ impl System {
                     file.path().display()
                 )),
             }
-            reach.changed().await.context("nobody looks for the address of the API server")?;
+            reach
+                .changed()
+                .await
+                .context("the search for the address of the API server has ended")?;
         }
     }
 
@@ -388,7 +391,7 @@ mod tests {
         assert!(said.starts_with("--drivers-listen 0.0.0.0:0 is not a loopback address"), "{said}");
         let said = refused(beyond, here, DriverChoice::Docker, CoreMode::Embedded).unwrap();
         assert!(said.starts_with("--api-listen 0.0.0.0:0 takes every address"), "{said}");
-        // The API server has TLS, and without a core nobody listens for drivers.
+        // The API server has TLS, and without a core there is no listener for drivers.
         assert_eq!(refused(beyond, "[::1]:0", DriverChoice::Fake, CoreMode::Embedded), None);
         assert_eq!(refused(here, beyond, DriverChoice::Fake, CoreMode::None), None);
     }

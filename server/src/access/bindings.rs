@@ -13,7 +13,7 @@ use super::tokens::DriverToken;
 /// Longest list of bindings. Far above any use, so a wrong file is noticed.
 const BINDINGS: usize = 10_000;
 
-/// Somebody who was recognised by something else than a known token. Displays as its principal.
+/// A caller recognised by something other than a known token. Displays as its principal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Who {
     /// `system:serviceaccount:NAMESPACE:NAME`.

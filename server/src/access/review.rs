@@ -36,7 +36,7 @@ pub(super) enum Verdict {
         /// When it ends, in seconds since 1970, if it says so.
         expires: Option<i64>,
     },
-    /// It is not valid, or for another audience, or of somebody else.
+    /// It is not valid, or for another audience, or of another account.
     Refused,
 }
 

@@ -291,7 +291,7 @@ impl AuditFile {
         Ok(Self { bytes: metadata.len(), path, file, most, torn: metadata.len() > 0 })
     }
 
-    /// Until nobody can send any more.
+    /// Until all senders are gone.
     fn write_all(mut self, messages: &Receiver<Message>) {
         while let Ok(message) = messages.recv() {
             match message {
@@ -303,7 +303,7 @@ impl AuditFile {
                         tracing::error!(%path, %error, "a record of the audit log was not written");
                     }
                 },
-                // Whoever asked may have gone.
+                // The asker may have gone.
                 Message::Finish(done) => drop(done.send(())),
             }
         }
@@ -438,7 +438,7 @@ mod tests {
             for n in 0..1000 {
                 tracing::info!(target: AUDIT, who = "", verb = "connect", outcome = "refused");
                 tracing::info!(target: AUDIT, who = "node", verb = "get", code = 403, n);
-                // Bounded, too, though each says that it is somebody else.
+                // Bounded, too, though each claims another name.
                 let who = n.to_string();
                 tracing::info!(target: AUDIT, who, verb = "connect", outcome = "refused");
             }
