@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::tools::root;
 
 /// One text file of the repository.
@@ -22,7 +24,7 @@ pub struct Crate {
     pub name: String,
     /// Directory, relative to the root.
     pub dir: PathBuf,
-    /// Names under `[dependencies]` (not dev-dependencies).
+    /// What it is built with, tests and build scripts aside.
     pub dependencies: Vec<String>,
 }
 
@@ -45,29 +47,45 @@ pub fn files() -> std::io::Result<Vec<SourceFile>> {
         .collect())
 }
 
-/// The crates of the workspace, read from their manifests.
-pub fn crates(files: &[SourceFile]) -> Vec<Crate> {
-    files.iter().filter_map(manifest).collect()
+/// What cargo says of a workspace, as JSON, without asking the network.
+///
+/// # Errors
+/// If cargo does not answer.
+pub fn metadata(arguments: &[&str]) -> std::io::Result<Value> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .args(arguments)
+        .current_dir(root())
+        .output()?;
+    if !output.status.success() {
+        return Err(std::io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-fn manifest(file: &SourceFile) -> Option<Crate> {
-    if file.path.file_name()? != "Cargo.toml" || file.path == Path::new("Cargo.toml") {
-        return None;
+/// Our crates, those of fuzzing included.
+///
+/// # Errors
+/// If cargo does not answer.
+pub fn crates() -> std::io::Result<Vec<Crate>> {
+    let mut all = Vec::new();
+    for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
+        let told = metadata(&["--no-deps", "--manifest-path", manifest])?;
+        all.extend(told["packages"].as_array().into_iter().flatten().filter_map(package));
     }
-    let name = file.text.lines().find_map(|line| line.strip_prefix("name = "))?;
-    let dependencies = file
-        .text
-        .lines()
-        .skip_while(|line| *line != "[dependencies]")
-        .skip(1)
-        .take_while(|line| !line.starts_with('['))
-        .filter_map(|line| line.split(['.', ' ', '=']).next())
-        .filter(|name| !name.is_empty() && !name.starts_with('#'))
-        .map(str::to_owned)
-        .collect();
+    Ok(all)
+}
+
+fn package(told: &Value) -> Option<Crate> {
+    let manifest = Path::new(told["manifest_path"].as_str()?);
+    let dependencies = told["dependencies"].as_array()?.iter();
     Some(Crate {
-        name: name.trim_matches('"').to_owned(),
-        dir: file.path.parent()?.to_owned(),
-        dependencies,
+        name: told["name"].as_str()?.to_owned(),
+        dir: manifest.parent()?.strip_prefix(root()).ok()?.to_owned(),
+        dependencies: dependencies
+            // Neither those of tests nor those of build scripts.
+            .filter(|it| it["kind"].is_null())
+            .filter_map(|it| it["name"].as_str().map(str::to_owned))
+            .collect(),
     })
 }

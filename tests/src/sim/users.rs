@@ -82,7 +82,7 @@ pub fn spec(class: u8, version: u8) -> Value {
         }
         // Of the second provider.
         2 => ("latency", json!({ "create": "2s", "boot": "2s", "delete": "1s" })),
-        // Its kubelets lose heart for a while, and their pods are slow.
+        // Its kubelets stop posting status for a while, and their pods are slow.
         3 => (
             "kubelet",
             json!({ "notReadyAfter": "50s", "readyAgainAfter": "70s", "podShutdown": "15s" }),

@@ -1,11 +1,8 @@
 //! What nobody can take away in passing: who gets the core's token, what reaches a terminal, and where crates come from.
 
-#![expect(clippy::expect_used, reason = "tests")]
-
-use std::path::Path;
 use std::process::Command;
 
-use ostler_tests::repository::files;
+use ostler_tests::repository::{self, files};
 use ostler_tests::tools::{self, root};
 use serde_json::{Value, json};
 
@@ -193,21 +190,7 @@ fn metadata() -> Value {
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("a host");
     // Crates for other platforms need not be here.
-    let output = Command::new(env!("CARGO"))
-        .args([
-            "metadata",
-            "--offline",
-            "--locked",
-            "--format-version",
-            "1",
-            "--filter-platform",
-            host,
-        ])
-        .current_dir(Path::new(root()))
-        .output()
-        .expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("cargo writes JSON")
+    repository::metadata(&["--filter-platform", host]).expect("cargo answers")
 }
 
 #[test]

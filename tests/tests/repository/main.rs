@@ -1,4 +1,9 @@
 //! What the repository must look like: sizes, names, layers, licences, fresh pages, words.
 
+#![expect(clippy::expect_used, reason = "tests")]
+
 mod hardening;
+mod mutations;
+mod named;
 mod tidy;
+mod words;

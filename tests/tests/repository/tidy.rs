@@ -1,14 +1,14 @@
 //! The rules of the repository. Each failure says what to do instead.
 
-#![expect(clippy::expect_used, reason = "tests")]
-
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use ostler_tests::repository::{Crate, SourceFile, crates, files};
 use ostler_tests::tools::root;
 use ostler_tests::upstream::Comparison;
+
+use crate::named::{function, has_test, is_rust, rust_sources, text};
 
 /// Longest source file. Longer ones hide more than one concern.
 const FILE_LINES: usize = 600;
@@ -74,18 +74,6 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("ostler-tests", &["*"]),
 ];
 
-fn rust_sources(files: &[SourceFile]) -> impl Iterator<Item = &SourceFile> {
-    files.iter().filter(|file| file.path.extension().is_some_and(|kind| kind == "rs"))
-}
-
-fn text<'a>(files: &'a [SourceFile], path: &str) -> &'a str {
-    files
-        .iter()
-        .find(|file| file.path == Path::new(path))
-        .map(|file| file.text.as_str())
-        .expect(path)
-}
-
 #[test]
 fn no_source_file_is_too_long_and_half_of_them_are_short() {
     let files = files().unwrap();
@@ -120,7 +108,7 @@ fn modules_are_named_by_what_they_do() {
 
 #[test]
 fn arrows_of_dependency_point_inwards() {
-    for Crate { name, dependencies, .. } in crates(&files().unwrap()) {
+    for Crate { name, dependencies, .. } in crates().unwrap() {
         let allowed = LAYERS
             .iter()
             .find(|(layer, _)| *layer == name)
@@ -202,7 +190,7 @@ fn the_architecture_page_names_every_crate_and_invariant_and_stays_short() {
     let files = files().unwrap();
     let page = text(&files, "ARCHITECTURE.md");
     assert!(page.lines().count() <= ARCHITECTURE_LINES, "ARCHITECTURE.md is too long to be read");
-    for Crate { name, dir, .. } in crates(&files) {
+    for Crate { name, dir, .. } in crates().unwrap() {
         assert!(page.contains(&format!("`{name}`")), "ARCHITECTURE.md lacks crate {name}");
         let dir = dir.display().to_string();
         assert!(
@@ -255,31 +243,12 @@ fn the_readme_names_every_command() {
 }
 
 #[test]
-fn every_mutation_applies_says_what_it_takes_away_and_is_in_the_table() {
+fn every_recipe_for_what_ci_checks_is_what_ci_runs() {
     let files = files().unwrap();
-    let page = text(&files, "docs/simulation.md");
-    let is_patch = |file: &&SourceFile| file.path.extension().is_some_and(|kind| kind == "patch");
-    let mut wrong = Vec::new();
-    for SourceFile { path, text } in files.iter().filter(is_patch) {
-        let mut lines = text.lines();
-        let said = lines.next().is_some_and(|measure| measure.ends_with('.'))
-            && lines.next().is_some_and(|rule| rule.starts_with("Should notice: "));
-        if !said {
-            wrong.push(format!("{}: says which measure, then which rule", path.display()));
-        }
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        if !page.contains(&format!("| `{name}` |")) {
-            wrong.push(format!("docs/simulation.md, Can it fail?, has no row for `{name}`"));
-        }
-        let mut check = Command::new("git");
-        let checked = check.args(["apply", "--check"]).arg(path).current_dir(root()).output();
-        let checked = checked.unwrap();
-        if !checked.status.success() {
-            let why = String::from_utf8_lossy(&checked.stderr);
-            wrong.push(format!("{}: make it anew: {why}", path.display()));
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    let recipes = text(&files, "justfile");
+    let steps = text(&files, ".ci/run").lines().filter(|line| line.contains("cargo "));
+    let missing: Vec<_> = steps.filter(|step| !recipes.contains(step.trim())).collect();
+    assert!(missing.is_empty(), "justfile lacks what .ci/run runs: {missing:#?}");
 }
 
 /// Whether this is the name of a test of a fault: `f07_…`.
@@ -322,12 +291,6 @@ fn every_test_that_a_page_names_exists() {
     assert!(missing.is_empty(), "pages name tests that do not exist: {missing:?}");
 }
 
-/// The name of the function that a line begins.
-fn function(line: &str) -> Option<&str> {
-    let line = line.strip_prefix("async ").unwrap_or(line);
-    line.strip_prefix("fn ")?.split('(').next()
-}
-
 fn comparison(files: &[SourceFile]) -> Comparison {
     serde_saphyr::from_str(text(files, "docs/upstream.yaml")).expect("the rows beside upstream")
 }
@@ -360,31 +323,6 @@ fn the_page_beside_upstream_is_fresh() {
     }
     let stored = text(&files, "docs/upstream.md");
     assert!(stored == fresh, "stale: UPDATE_DOCS=1 cargo test -p ostler-tests --test repository");
-}
-
-fn is_rust(path: &str) -> bool {
-    Path::new(path).extension().is_some_and(|extension| extension == "rs")
-}
-
-/// Whether a file has a test; one in a module of its own may be in the file of that module.
-fn has_test(files: &[SourceFile], path: &str, test: &str) -> bool {
-    let (module, name) = test.rsplit_once("::").unwrap_or(("", test));
-    let stem = path.trim_end_matches(".rs").trim_end_matches("/main");
-    let nested = PathBuf::from(format!("{stem}/{module}.rs"));
-    let inner = PathBuf::from(format!("{stem}_{module}.rs"));
-    let places = [Path::new(path), nested.as_path(), inner.as_path()];
-    let mut here = files.iter().filter(|file| places.contains(&file.path.as_path()));
-    here.any(|file| {
-        let mut is_test = false;
-        file.text.lines().map(str::trim_start).any(|line| {
-            if function(line) == Some(name) && is_test {
-                return true;
-            }
-            // From the attribute of a test to its function there are attributes only.
-            is_test = line.starts_with("#[") && (is_test || line.contains("test"));
-            false
-        })
-    })
 }
 
 /// A sentence as tests are named.

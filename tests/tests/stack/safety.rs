@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -15,7 +16,8 @@ use ostler_api::machine::{Machine, MachinePhase, WaitReason};
 use ostler_driver_fake::cloud::{Identity, Instance, Power};
 use ostler_driver_fake::fault::Verb;
 use ostler_server::CoreOptions;
-use ostler_tests::objects::{class, delete, gone, in_phase, instances, machine, waits_for};
+use ostler_tests::objects::{class, delete, get, gone, in_phase, instances, machine, waits_for};
+use ostler_tests::rights::Request;
 use ostler_tests::world::{Setup, World};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
@@ -284,6 +286,35 @@ async fn an_instance_whose_machine_cannot_take_it_over_is_no_orphan() {
     assert_eq!(uids, [&before.identity.machine_uid], "it has the UID of its former life");
     assert_eq!(deletions(&world), 0);
     assert!(events(&world, "OrphanFound").await.is_empty());
+    world.stop().await;
+}
+
+/// Whether the watch of Machines has ended for the core of the test below, and cannot be taken up again.
+static WATCH_IS_OVER: AtomicBool = AtomicBool::new(false);
+
+#[tokio::test(start_paused = true)]
+async fn inv_2_a_machine_that_only_the_api_server_knows_of_keeps_its_instance() {
+    let forbids: fn(&Request) -> bool = |asked| {
+        let watches = asked.resource == "machines" && ["list", "watch"].contains(&asked.verb);
+        watches && WATCH_IS_OVER.load(Ordering::SeqCst)
+    };
+    let world = World::start_with(Setup { forbids, ..Setup::default() }).await;
+    lose(&world, "m", "fake").await;
+    let before = world.cloud().instances().unwrap().remove(0);
+    WATCH_IS_OVER.store(true, Ordering::SeqCst);
+    // Each watch ends by itself after some minutes, sooner than a look can confirm an orphan.
+    sleep(Duration::from_mins(8)).await;
+    assert_eq!(instances(&world), 1);
+    let mut restored = machine("m", "fake");
+    restored["spec"]["providerID"] = json!(before.provider_id);
+    world.apply::<Machine>(restored).await;
+    sleep(Duration::from_hours(2)).await;
+    let machine = get(&world, "m").await;
+    assert!(machine.status.is_none(), "the core does not see it: {:?}", machine.status);
+    assert_eq!((instances(&world), deletions(&world)), (1, 0));
+    // Nothing else kept it.
+    delete(&world, "m").await;
+    until_instances(&world, 0).await;
     world.stop().await;
 }
 
