@@ -15,7 +15,7 @@ use ostler_api::{
 
 use crate::{
     digest,
-    machine::{abandoning, absence, answer::is_own_create},
+    machine::{abandoning, absence, instance::is_own_create},
     node,
     operation::{Dispatch, Finished, InstanceRecord, OperationView, Request, Success},
     plan::{Action, Plan},

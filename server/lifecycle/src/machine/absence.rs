@@ -4,16 +4,16 @@
 
 use ostler_api::{
     driver::{ErrorCode, OperationKind},
-    machine::{Machine, MachineConditionType, MachinePhase, MachineStatus, Retry, WaitReason},
+    machine::{Machine, MachinePhase, MachineStatus, WaitReason},
 };
 
 use super::{
-    conditions,
+    instance,
     pass::{Pass, after},
+    retry,
 };
 use crate::{
     cluster::ClusterIds,
-    node,
     snapshot::{AdoptByName, ClassFacts},
 };
 
@@ -25,11 +25,9 @@ const SECOND_LOOK: std::time::Duration = std::time::Duration::from_mins(1);
 /// adopted, and of one that nobody has done anything for. Not under another cluster id than it was
 /// made with: what has that is a stranger's to the driver.
 pub fn is_proof(machine: &Machine, status: &MachineStatus, cluster: &ClusterIds) -> bool {
-    let made =
-        conditions::reason(status, &MachineConditionType::InstanceCreated) == Some(node::MADE);
     let ours = status.instance_uid.as_deref() == Some(machine.uid())
         || status.creation_started_at.is_some()
-        || made;
+        || instance::was_made(status);
     (ours || is_fresh(machine, status)) && !has_moved(status, cluster)
 }
 
@@ -85,16 +83,8 @@ pub(crate) fn accept(pass: &mut Pass<'_>) -> bool {
     }
     let text = "the driver finds no instance, and did not make this machine's: it is asked once more, \
                 by the name of the machine";
-    pass.status.retry = Some(Retry {
-        kind: OperationKind::DeleteMachine.into(),
-        code: ErrorCode::NotFound.name().to_owned(),
-        reason: WaitReason::AbsenceUnconfirmed,
-        message: Some(text.to_owned()),
-        failures: 1,
-        not_before: Some(after(pass.snap.now, SECOND_LOOK).into()),
-        class_revision: None,
-        secret_revision: None,
-        provider_id: None,
-    });
+    let until = after(pass.snap.now, SECOND_LOOK);
+    let (kind, reason) = (OperationKind::DeleteMachine, WaitReason::AbsenceUnconfirmed);
+    retry::wait_until(pass, kind, ErrorCode::NotFound, reason, text, until);
     false
 }

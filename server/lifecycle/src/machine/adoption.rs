@@ -8,21 +8,20 @@ use ostler_api::{
 };
 
 use super::{
-    conditions,
-    pass::{Pass, Reading, Turn},
+    conditions, instance,
+    pass::{Pass, Turn},
     preconditions,
+    reading::Reading,
     retry::{self, Move, rule},
     standing::Standing,
 };
 use crate::{
-    node,
     operation::{Failure, InstanceRecord, Request},
     plan::{EventReason, Next},
     snapshot::ClassFacts,
 };
 
-/// Reason of condition `InstanceCreated` for an instance that was there before.
-const ADOPTED: &str = "Adopted";
+const ADOPTED: MachineConditionType = MachineConditionType::InstanceAdopted;
 /// The instance has other tags than this cluster's and machine's.
 const NOT_OURS: &str = "NotOurs";
 /// The driver does not know the instance by its name either.
@@ -63,16 +62,12 @@ pub(crate) fn note(pass: &mut Pass<'_>) {
         pass.status.instance_uid = Some(pass.machine.uid().to_owned());
         pass.status.instance_cluster_id = Some(pass.snap.cluster.own.clone());
     }
-    conditions::remove(&mut pass.status, &MachineConditionType::InstanceAdopted);
+    conditions::remove(&mut pass.status, &ADOPTED);
 }
 
 /// Writes down that a create found the instance that the Machine had before.
 pub(crate) fn done(pass: &mut Pass<'_>, record: &InstanceRecord) {
-    let type_ = MachineConditionType::InstanceCreated;
-    let now = pass.now();
-    if conditions::held_since(&pass.status, &type_).is_none() {
-        conditions::set(&mut pass.status, &now, &type_, true, ADOPTED, "");
-    }
+    instance::set_adopted(pass);
     pass.event(false, EventReason::InstanceAdopted, record.provider_id.clone());
 }
 
@@ -80,12 +75,6 @@ pub(crate) fn done(pass: &mut Pass<'_>, record: &InstanceRecord) {
 pub(crate) fn was_known(intent: Option<&OperationIntent>, record: &InstanceRecord) -> bool {
     let named = intent.and_then(|intent| intent.provider_id.as_deref());
     named == Some(record.provider_id.as_str())
-}
-
-/// Whether the instance was made for this Machine.
-pub(crate) fn was_made(pass: &Pass<'_>) -> bool {
-    let type_ = MachineConditionType::InstanceCreated;
-    conditions::reason(&pass.status, &type_) == Some(node::MADE)
 }
 
 /// Adopts the instance of a Machine that runs already. `None`: there is nothing to adopt, or it has
@@ -167,23 +156,26 @@ pub(crate) fn stranger(failure: &Failure) -> Option<EventReason> {
     }
 }
 
-/// The driver did not adopt it. Shown beside a Machine that goes on as it is.
+/// The driver did not adopt the instance of a Machine that runs, and goes on running. Shown beside.
 pub(crate) fn failed(pass: &mut Pass<'_>, failure: &Failure) {
+    let rule = retry::remember_mutation(pass, OperationKind::CreateMachine, failure);
     show(pass, EventReason::InstanceAdoptFailed, failure.code.name(), &failure.text());
+    if matches!(rule.then, Move::GiveUp(_)) {
+        retry::clear(pass);
+    }
 }
 
 fn show(pass: &mut Pass<'_>, event: EventReason, code: &str, text: &str) {
-    let (now, type_) = (pass.now(), MachineConditionType::InstanceAdopted);
-    if conditions::reason(&pass.status, &type_) != Some(code) {
+    if conditions::reason(&pass.status, &ADOPTED) != Some(code) {
         pass.event(true, event, format!("{code}: {text}"));
     }
-    conditions::set(&mut pass.status, &now, &type_, false, code, text);
+    conditions::set(pass, &ADOPTED, false, code, text);
 }
 
 /// Whether adoption was tried in vain. A class that says more since is a reason to try again, and so is
 /// a core that knows more ids since.
 fn given_up(pass: &Pass<'_>) -> bool {
-    let shown = conditions::reason(&pass.status, &MachineConditionType::InstanceAdopted);
+    let shown = conditions::reason(&pass.status, &ADOPTED);
     let (cluster, carried) = (&pass.snap.cluster, pass.status.instance_cluster_id.as_deref());
     if shown == Some(EventReason::ClusterIdChanged.as_str()) {
         return carried.is_some_and(|id| !cluster.has(id));

@@ -3,8 +3,40 @@
 use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
 use ostler_api::machine::{MachineConditionType, MachineStatus};
 
-/// Sets one of ours. The transition time is kept while the status stays the same.
+use super::pass::Pass;
+use crate::plan::EventReason;
+
+/// Sets one of ours.
 pub(crate) fn set(
+    pass: &mut Pass<'_>,
+    type_: &MachineConditionType,
+    holds: bool,
+    reason: &str,
+    message: &str,
+) {
+    let now = pass.now();
+    set_at(&mut pass.status, &now, type_, holds, reason, message);
+}
+
+/// Sets one of ours that says what is wrong with an input, and records an event when that begins;
+/// `None`: nothing is wrong, and the condition goes.
+pub(crate) fn set_complaint(
+    pass: &mut Pass<'_>,
+    type_: &MachineConditionType,
+    reason: &str,
+    event: EventReason,
+    complaint: Option<String>,
+) {
+    let Some(text) = complaint else { return remove(&mut pass.status, type_) };
+    let known = held_since(&pass.status, type_).is_some();
+    set(pass, type_, true, reason, &text);
+    if !known {
+        pass.event(true, event, text);
+    }
+}
+
+/// The transition time is kept while the status stays the same.
+fn set_at(
     status: &mut MachineStatus,
     now: &Time,
     type_: &MachineConditionType,
@@ -96,7 +128,7 @@ mod tests {
     fn the_conditions_of_the_node_never_push_ours_out() {
         let now = Time(jiff::Timestamp::UNIX_EPOCH);
         let mut status = MachineStatus::default();
-        set(&mut status, &now, &MachineConditionType::Drained, true, "Done", "");
+        set_at(&mut status, &now, &MachineConditionType::Drained, true, "Done", "");
         copy_from_node(&mut status, &node("True", 1));
         let types: Vec<_> = status.conditions.iter().map(|one| one.type_.as_str()).collect();
         assert_eq!(types, ["Ready", "Drained"]);
@@ -121,10 +153,37 @@ mod tests {
         let late = Time(jiff::Timestamp::from_second(60).unwrap());
         let mut status = MachineStatus::default();
         let type_ = MachineConditionType::InstanceCreated;
-        set(&mut status, &early, &type_, false, "Unavailable", "one");
-        set(&mut status, &late, &type_, false, "Internal", "two");
+        set_at(&mut status, &early, &type_, false, "Unavailable", "one");
+        set_at(&mut status, &late, &type_, false, "Internal", "two");
         assert_eq!(status.conditions[0].last_transition_time, Some(early));
-        set(&mut status, &late, &type_, true, "Created", "");
+        set_at(&mut status, &late, &type_, true, "Created", "");
         assert_eq!(status.conditions[0].last_transition_time, Some(late));
+    }
+
+    #[test]
+    fn each_condition_is_set_in_one_file() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/machine");
+        let mut files = vec![folder];
+        let mut owners = std::collections::BTreeMap::new();
+        while let Some(path) = files.pop() {
+            if path.is_dir() {
+                files.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            if !["set(", "set_complaint(", "remove("]
+                .iter()
+                .any(|it| text.contains(&format!("conditions::{it}")))
+            {
+                continue;
+            }
+            for word in text.split("MachineConditionType::").skip(1) {
+                let type_ =
+                    word.split(|letter: char| !letter.is_alphanumeric()).next().unwrap().to_owned();
+                let owner = owners.entry(type_).or_insert_with(|| path.clone());
+                assert_eq!(*owner, path, "{word:.30}");
+            }
+        }
+        assert_eq!(owners.len(), 9, "{owners:?}");
     }
 }

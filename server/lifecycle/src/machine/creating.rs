@@ -5,23 +5,24 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use ostler_api::{
-    driver::{ErrorCode, OperationKind},
+    driver::{Certainty, ErrorCode, OperationKind},
     machine::{
-        FailureReason, LastOperation, MachineConditionType, MachineOperationType, MachinePhase,
-        MachineState, MachineStep, Retry, WaitReason,
+        FailureReason, LastOperation, MachineOperationType, MachinePhase, MachineState,
+        MachineStep, WaitReason,
     },
 };
 
 use super::{
-    State, absence, adoption, bootstrapping, conditions,
-    pass::{Pass, Reading, Turn, after},
-    preconditions, retry,
+    State, absence, adoption, bootstrapping, initializing, instance, joining,
+    pass::{Pass, Turn, after},
+    preconditions,
+    reading::Reading,
+    retry::{self, Move},
     standing::Standing,
-    token,
+    token, updating,
 };
 use crate::{
-    node,
-    operation::{Failure, Request, UserData},
+    operation::{Failure, InstanceRecord, Request, UserData},
     plan::EventReason,
     snapshot::{ClassFacts, TargetView},
     user_data::{self, MAX_USER_DATA},
@@ -87,10 +88,8 @@ fn note_half_recorded(pass: &mut Pass<'_>) {
     let creates = intent.filter(|it| it.operation_kind() == Some(OperationKind::CreateMachine));
     // The one that a create was to adopt was there before it.
     let made = creates.is_some_and(|intent| intent.provider_id.as_deref() != Some(id));
-    let type_ = MachineConditionType::InstanceCreated;
-    if made && conditions::held_since(&pass.status, &type_).is_none() {
-        let now = pass.now();
-        conditions::set(&mut pass.status, &now, &type_, true, node::MADE, "");
+    if made && instance::created_at(pass).is_none() {
+        instance::set_made(pass);
     }
 }
 
@@ -98,25 +97,16 @@ fn note_half_recorded(pass: &mut Pass<'_>) {
 /// is not made before.
 pub(crate) fn catching_up(pass: &Pass<'_>) -> Option<Timestamp> {
     pass.provider_id()?;
-    let made = conditions::held_since(&pass.status, &MachineConditionType::InstanceCreated);
-    let until = after(made?, CATCHING_UP);
+    let until = after(instance::created_at(pass)?, CATCHING_UP);
     (pass.snap.now < until).then_some(until)
 }
 
 /// Makes no instance, and asks for the one that may be there again.
 fn look_again(pass: &mut Pass<'_>, reason: WaitReason, what: &str, next: Timestamp) -> Turn {
     let failures = pass.status.retry.as_ref().map_or(1, |retry| retry.failures);
-    pass.status.retry = Some(Retry {
-        kind: OperationKind::GetMachineStatus.into(),
-        code: ErrorCode::NotFound.name().to_owned(),
-        reason: reason.clone(),
-        message: Some(what.to_owned()),
-        failures,
-        not_before: Some(next.into()),
-        class_revision: None,
-        secret_revision: None,
-        provider_id: None,
-    });
+    let kind = OperationKind::GetMachineStatus;
+    retry::wait_until(pass, kind, ErrorCode::NotFound, reason.clone(), what, next).failures =
+        failures;
     pass.wait(reason, Some(what.to_owned()), Some(next))
 }
 
@@ -181,17 +171,87 @@ fn read_failed(pass: &mut Pass<'_>, failure: &Failure) -> Turn {
             note_start(pass);
         }
         pass.step(Some(MachineStep::CreateInstance));
-        failed(pass, failure);
+        show_failure(pass, failure);
     }
     retry::gate(pass).unwrap_or(Turn::Rest(crate::plan::Next::OnChange))
 }
 
+/// A read found the instance. `was_create`: it settles a create whose outcome was unknown.
+pub(crate) fn found(pass: &mut Pass<'_>, record: &InstanceRecord, was_create: bool) -> State {
+    // An instance that was there before has been initialized unless the driver says otherwise.
+    let initialized = record.initialized;
+    if initialized.unwrap_or_else(|| !was_create && !initializing::is_owed(pass)) {
+        joining::enter(pass);
+        return State::Joining;
+    }
+    State::Initializing
+}
+
+/// The driver made the instance, or could not.
+pub(crate) fn answered(
+    pass: &mut Pass<'_>,
+    result: Result<&InstanceRecord, &Failure>,
+    state: State,
+) -> Turn {
+    let failure = match result {
+        Ok(record) => return Turn::To(created(pass, record, state)),
+        Err(failure) if state == State::Running => {
+            adoption::failed(pass, failure);
+            return Turn::To(state);
+        }
+        Err(failure) => failure,
+    };
+    let first = pass.status.operation.as_ref().is_some_and(|intent| intent.attempt == 1);
+    if first && failure.certainty == Certainty::NotApplied {
+        pass.status.creation_spec_digest = None;
+    }
+    let rule = retry::remember_mutation(pass, OperationKind::CreateMachine, failure);
+    if pass.is_over() {
+        return Turn::To(state);
+    }
+    show_failure(pass, failure);
+    if let Move::GiveUp(reason) = rule.then {
+        return pass.fail(reason, MachineOperationType::Create, &failure.text());
+    }
+    Turn::To(state)
+}
+
+fn created(pass: &mut Pass<'_>, record: &InstanceRecord, state: State) -> State {
+    let intent = pass.status.operation.take();
+    let digest = intent.as_ref().and_then(|intent| intent.spec_digest.clone());
+    let known = adoption::was_known(intent.as_ref(), record);
+    let owed = !known || initializing::is_owed(pass);
+    if !instance::adopt(pass, record, intent) {
+        return state;
+    }
+    adoption::note(pass);
+    // An earlier create with another spec may be the one that made it.
+    let one_spec = pass.status.creation_spec_digest.take() == digest;
+    if known {
+        adoption::done(pass, record);
+    } else {
+        pass.event(false, EventReason::InstanceCreated, record.provider_id.clone());
+        if one_spec {
+            updating::note_applied(pass, digest.as_deref());
+        }
+    }
+    if pass.is_over() || state == State::Running {
+        return state;
+    }
+    if !known {
+        instance::set_made(pass);
+    }
+    if record.initialized.unwrap_or(!owed) {
+        joining::enter(pass);
+        return State::Joining;
+    }
+    State::Initializing
+}
+
 /// Shows that the instance could not be made, or not be looked up before.
-pub(crate) fn failed(pass: &mut Pass<'_>, failure: &Failure) {
-    let (now, text) = (pass.now(), failure.text());
-    let code = failure.code.name();
-    let type_ = MachineConditionType::InstanceCreated;
-    conditions::set(&mut pass.status, &now, &type_, false, code, &text);
+fn show_failure(pass: &mut Pass<'_>, failure: &Failure) {
+    instance::set_not_made(pass, failure);
+    let (code, text) = (failure.code.name(), failure.text());
     let description = format!("creating the instance failed: {text}");
     pass.last_operation(
         MachineOperationType::Create,

@@ -2,18 +2,25 @@
 
 use ostler_api::{
     driver::OperationKind,
-    machine::{MachineState, MachineStep},
+    machine::{MachineConditionType, MachineState, MachineStep},
 };
 
 use super::{
-    State, abandoning, absence, draining,
+    State, abandoning, absence, adoption, conditions, draining,
     hooks::{self, Hook},
-    pass::{Pass, Reading, Turn},
-    preconditions, retry,
+    pass::{End, Pass, Turn},
+    preconditions,
+    reading::Reading,
+    retry::{self, Move},
     standing::Standing,
     takeover::{self, Upstream},
 };
-use crate::operation::Request;
+use crate::{
+    operation::{Failure, Request},
+    plan::EventReason,
+};
+
+const DELETED: MachineConditionType = MachineConditionType::InstanceDeleted;
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     if pass.end.is_some() {
@@ -65,4 +72,42 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     let unnamed = pass.snap.provider_id_holder.is_some() || absence::is_asked_again(&pass.status);
     let provider_id = pass.provider_id().filter(|_| !unnamed).unwrap_or_default().to_owned();
     pass.send(class, Request::Delete { provider_id })
+}
+
+/// The driver deleted the instance, found none, or could not delete it.
+pub(crate) fn answered(pass: &mut Pass<'_>, result: Result<bool, &Failure>, state: State) -> Turn {
+    let gone = match result {
+        Ok(was_absent) => {
+            pass.status.operation = None;
+            !was_absent || absence::accept(pass)
+        }
+        Err(failure) => {
+            let rule = retry::remember_mutation(pass, OperationKind::DeleteMachine, failure);
+            let accepted = rule.then == Move::Accept;
+            if !accepted {
+                show_failure(pass, failure);
+            }
+            accepted && absence::accept(pass)
+        }
+    };
+    pass.end = gone.then_some(End::Deleted);
+    Turn::To(state)
+}
+
+fn show_failure(pass: &mut Pass<'_>, failure: &Failure) {
+    let (code, text) = (failure.code.name(), failure.text());
+    let (event, reason) = match adoption::stranger(failure) {
+        Some(event) => (event, event.as_str()),
+        None => (EventReason::InstanceDeleteFailed, code),
+    };
+    conditions::set(pass, &DELETED, false, reason, &text);
+    let description = format!("deleting the instance failed: {text}");
+    takeover::describe(pass, MachineState::Failed, &description, Upstream::DeleteVm, Some(code));
+    pass.event(true, event, format!("{}: {text}", failure.code));
+}
+
+/// Shows that the instance is gone.
+pub(crate) fn show_deleted(pass: &mut Pass<'_>) {
+    conditions::set(pass, &DELETED, true, "Deleted", "");
+    pass.event(false, EventReason::InstanceDeleted, pass.name().to_owned());
 }

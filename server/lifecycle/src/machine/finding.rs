@@ -9,8 +9,10 @@ use super::{
     State, abandoning,
     draining::{self, emptying},
     hooks::{self, Hook},
-    pass::{Pass, Reading, Turn},
-    preconditions, retry,
+    pass::{Pass, Turn},
+    preconditions,
+    reading::Reading,
+    retry,
     standing::Standing,
     takeover::{self, Upstream},
     token,
@@ -38,7 +40,7 @@ pub(crate) fn begin(pass: &mut Pass<'_>) {
     let step = takeover::step(pass).unwrap_or(MachineStep::FindInstance);
     pass.machine_phase(&MachinePhase::Terminating);
     pass.step(Some(step));
-    pass.status.retry = None;
+    retry::clear(pass);
     pass.status.hot_update = None;
     // A drain for something else proves nothing: pods may have come since.
     for purpose in [DrainPurpose::Preservation, DrainPurpose::InPlaceUpdate] {

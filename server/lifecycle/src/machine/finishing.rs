@@ -1,17 +1,17 @@
 //! Deletion ends: the Node, the bootstrap token, and the Machine itself.
 
 use k8s_openapi::api::core::v1::Node;
-use ostler_api::machine::{MachineConditionType, MachineState, MachineStep};
+use ostler_api::machine::{MachineState, MachineStep};
 
 use super::{
-    conditions, draining,
+    deleting, draining,
     pass::{End, Pass, Turn},
-    preconditions,
+    preconditions, retry,
     takeover::{self, Upstream},
 };
 use crate::{
     node,
-    plan::{Action, EventReason, Next},
+    plan::{Action, Next},
     snapshot::{NodeView, Observed, Snapshot},
     user_data,
 };
@@ -36,17 +36,14 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     pass.act_last(Action::RemoveFinalizer);
     pass.step(Some(MachineStep::RemoveFinalizer));
     pass.status.operation = None;
-    pass.status.retry = None;
+    retry::clear(pass);
     let (text, next) = if abandoned {
         ("the instance is abandoned", Upstream::RemoveFinalizer)
     } else {
         ("the instance is gone", Upstream::DeleteNode)
     };
     if pass.end == Some(End::Deleted) {
-        let now = pass.now();
-        let type_ = MachineConditionType::InstanceDeleted;
-        conditions::set(&mut pass.status, &now, &type_, true, "Deleted", "");
-        pass.event(false, EventReason::InstanceDeleted, pass.name().to_owned());
+        deleting::show_deleted(pass);
     }
     takeover::describe(pass, MachineState::Successful, text, next, None);
     Turn::Rest(Next::Done)

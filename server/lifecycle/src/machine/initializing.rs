@@ -1,7 +1,7 @@
 //! The instance exists; what is to be done once after that is not done yet.
 
 use ostler_api::{
-    driver::{ErrorCode, OperationKind},
+    driver::{Certainty, ErrorCode, OperationKind},
     machine::{
         FailureReason, MachineConditionType, MachineOperationType, MachinePhase, MachineState,
         MachineStatus, MachineStep,
@@ -9,16 +9,20 @@ use ostler_api::{
 };
 
 use super::{
-    State, adoption, conditions, joining,
-    pass::{Pass, Reading, Turn},
-    preconditions, retry,
+    State, conditions, instance, joining,
+    pass::{Pass, Turn},
+    preconditions,
+    reading::Reading,
+    retry::{self, Move},
     standing::Standing,
     token,
 };
 use crate::{
-    operation::{Failure, Request},
+    operation::{Failure, InstanceRecord, Request},
     plan::EventReason,
 };
+
+const INITIALIZED: MachineConditionType = MachineConditionType::InstanceInitialized;
 
 /// What `lastOperation.description` says, word for word, while initialization fails: other programs
 /// look for it.
@@ -81,8 +85,8 @@ fn initialize(pass: &mut Pass<'_>, looked: bool) -> Turn {
 /// that succeeds proves nothing.
 pub(crate) fn is_owed(pass: &Pass<'_>) -> bool {
     let status = &pass.status;
-    let done = conditions::held_since(status, &MachineConditionType::InstanceInitialized).is_some();
-    let asked_for = adoption::was_made(pass) || status.creation_spec_digest.is_some();
+    let done = conditions::held_since(status, &INITIALIZED).is_some();
+    let asked_for = instance::was_made(status) || status.creation_spec_digest.is_some();
     !done && (asked_for || is_shown_as_failed(status))
 }
 
@@ -94,12 +98,65 @@ pub(crate) fn is_shown_as_failed(status: &MachineStatus) -> bool {
         && status.machine_phase() == MachinePhase::CrashLoopBackOff
 }
 
+/// The driver initialized the instance, or could not. It may describe the instance again.
+pub(crate) fn answered(
+    pass: &mut Pass<'_>,
+    result: Result<Option<&InstanceRecord>, &Failure>,
+    state: State,
+) -> Turn {
+    match result {
+        Err(failure) => failed(pass, failure, state),
+        Ok(Some(InstanceRecord { initialized: Some(false), .. })) if !pass.is_over() => {
+            let text = "the driver reported success, and the instance as not initialized";
+            let failure = Failure::new(ErrorCode::Uninitialized, Certainty::NotApplied, text);
+            pass.status.operation = None;
+            failed(pass, &failure, state)
+        }
+        Ok(record) => {
+            pass.status.operation = None;
+            if pass.is_over() {
+                return Turn::To(state);
+            }
+            // One that another Machine has is not this one's for having been initialized.
+            let shared = pass.snap.provider_id_holder.is_some();
+            if let Some(record) = record.filter(|it| !it.provider_id.is_empty() && !shared) {
+                instance::learn(pass, record);
+            }
+            retry::clear(pass);
+            conditions::set(pass, &INITIALIZED, true, "Initialized", "");
+            pass.event(false, EventReason::InstanceInitialized, pass.name().to_owned());
+            joining::enter(pass);
+            Turn::To(State::Joining)
+        }
+    }
+}
+
+fn failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -> Turn {
+    let rule = retry::remember_mutation(pass, OperationKind::InitializeMachine, failure);
+    if pass.is_over() {
+        return Turn::To(state);
+    }
+    if rule.then == Move::Accept {
+        joining::enter(pass);
+        return Turn::To(State::Joining);
+    }
+    if let Move::GiveUp(reason) = rule.then {
+        return pass.fail(reason, MachineOperationType::Create, &failure.text());
+    }
+    show_failure(pass, failure);
+    if matches!(rule.then, Move::LookAgain { .. }) {
+        // The lookup by identity finds the instance again, or makes it.
+        pass.status.operation = None;
+        pass.step(Some(MachineStep::CreateInstance));
+        return Turn::To(State::Creating);
+    }
+    Turn::To(State::Initializing)
+}
+
 /// Shows that initialization failed, in the words that upstream's consumers know.
-pub(crate) fn failed(pass: &mut Pass<'_>, failure: &Failure) {
-    let (now, text) = (pass.now(), failure.text());
-    let code = failure.code.name();
-    let type_ = MachineConditionType::InstanceInitialized;
-    conditions::set(&mut pass.status, &now, &type_, false, code, &text);
+fn show_failure(pass: &mut Pass<'_>, failure: &Failure) {
+    let (code, text) = (failure.code.name(), failure.text());
+    conditions::set(pass, &INITIALIZED, false, code, &text);
     pass.last_operation(
         MachineOperationType::Create,
         MachineState::Failed,

@@ -7,8 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
     driver::OperationKind,
     machine::{
-        FailureReason, MachineConditionType, MachineOperationType, MachinePhase, MachineState,
-        MachineStep, WaitReason,
+        FailureReason, MachineOperationType, MachinePhase, MachineState, MachineStep, WaitReason,
     },
     names,
 };
@@ -16,9 +15,11 @@ use ostler_api::{
 use super::{
     State, conditions, creating,
     draining::emptying,
-    finishing, health, missing,
-    pass::{Pass, Reading, Turn, after},
-    preconditions, preserving, running,
+    finishing, health, instance, missing,
+    pass::{Pass, Turn, after},
+    preconditions, preserving,
+    reading::Reading,
+    running,
     standing::Standing,
     token,
 };
@@ -39,6 +40,11 @@ pub(crate) fn enter(pass: &mut Pass<'_>) {
         "the instance exists, its node has to join",
         None,
     );
+}
+
+/// A read found the instance.
+pub(crate) fn found(record: &InstanceRecord) -> State {
+    if record.initialized == Some(false) { State::Initializing } else { State::Joining }
 }
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
@@ -98,8 +104,7 @@ fn made_and_gone(pass: &Pass<'_>) -> bool {
     if matches!(pass.snap.node, NodeView::Unknown | NodeView::Ambiguous(_)) {
         return false;
     }
-    let type_ = MachineConditionType::InstanceCreated;
-    let made = conditions::held_since(&pass.status, &type_).is_some();
+    let made = instance::created_at(pass).is_some();
     made && creating::catching_up(pass).is_none() && !pass.creation_overdue()
 }
 

@@ -9,8 +9,9 @@ use ostler_api::{
 
 use super::{
     absence, creating,
-    pass::{Pass, Reading, Turn, after},
+    pass::{Pass, Turn, after},
     preconditions,
+    reading::Reading,
     standing::Standing,
 };
 

@@ -3,11 +3,29 @@
 //! A pass first settles what the driver answered, then walks from state to state until one of them
 //! rests: because something was sent, because something has to be waited for, or because there is
 //! nothing to do.
+//!
+//! Each condition and each part of the status that several states need has one owner, whose
+//! functions the others call:
+//!
+//! | part of the status | set in |
+//! |---|---|
+//! | condition `InstanceCreated`, `addresses` | `instance.rs` |
+//! | condition `InstanceInitialized` | `initializing.rs` |
+//! | condition `InstanceAdopted`, `instanceUID` | `adoption.rs` |
+//! | condition `InstanceDeleted` | `deleting.rs` |
+//! | condition `Drained`, `drain` | `draining/` |
+//! | conditions `HotUpdated` and `HotUpdateRefused`, `hotUpdate` | `updating.rs` |
+//! | condition `NodeTemplateRefused` | `node_template.rs` |
+//! | condition `PreserveValueInvalid` | `preserving.rs` |
+//! | conditions of the Node | `conditions.rs` |
+//! | `retry` | `retry/` |
+//! | `operation`, `step`, `waitingFor`, `currentStatus`, `failureReason` | `pass.rs` |
+//! | `phase`, `bootstrap…`, `infrastructure…`, `nodeRef` | `preboot.rs` |
 
 pub(crate) mod abandoning;
 pub(crate) mod absence;
 mod adoption;
-pub(crate) mod answer;
+mod answer;
 mod bootstrapping;
 mod cluster_id;
 mod conditions;
@@ -23,6 +41,7 @@ mod health;
 mod hooks;
 mod in_place;
 mod initializing;
+pub(crate) mod instance;
 mod joining;
 mod missing;
 mod node_notes;
@@ -33,6 +52,7 @@ mod phase;
 mod preboot;
 mod preconditions;
 mod preserving;
+mod reading;
 mod retry;
 mod running;
 mod standing;
@@ -160,7 +180,9 @@ fn walk(pass: &mut Pass<'_>) -> Next {
         state = State::of_deletion(pass.status.step.as_ref());
     }
     let before = state;
-    answer::settle(pass, &mut state);
+    if let Turn::To(next) = answer::settle(pass, state) {
+        state = next;
+    }
     debug_assert!(diagram::leads_to(before, state), "{before:?} to {state:?} is not in the table");
     if let Some(next) = paused::hold(pass, state) {
         return next;

@@ -120,7 +120,12 @@ fn note<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
 pub(crate) fn keep(pass: &mut Pass<'_>, node: &Node) {
     let mut wanted = pass.machine.spec.node_template.as_ref().map(Wanted::of).unwrap_or_default();
     let refused = wanted.refuse_malformed();
-    tell(pass, &refused);
+    let complaint = (!refused.is_empty()).then(|| {
+        format!("not put on the node, as no API server takes them: {}", refused.join(", "))
+    });
+    let (type_, event) =
+        (MachineConditionType::NodeTemplateRefused, EventReason::NodeTemplateRefused);
+    conditions::set_complaint(pass, &type_, "Malformed", event, complaint);
     let noted = note(node, annotation::LAST_APPLIED_NODE_TEMPLATE);
     // A note that nobody can read says nothing of what was put there; it is written anew.
     let read = noted.and_then(|text| serde_json::from_str::<NodeTemplate>(text).ok());
@@ -135,21 +140,6 @@ pub(crate) fn keep(pass: &mut Pass<'_>, node: &Node) {
         pass.node_patch.annotations.insert(key, Some(wanted.to_json()));
     }
     keep_capacity(pass, node);
-}
-
-fn tell(pass: &mut Pass<'_>, refused: &[String]) {
-    let type_ = MachineConditionType::NodeTemplateRefused;
-    if refused.is_empty() {
-        conditions::remove(&mut pass.status, &type_);
-        return;
-    }
-    let text = format!("not put on the node, as no API server takes them: {}", refused.join(", "));
-    let known = conditions::held_since(&pass.status, &type_).is_some();
-    let now = pass.now();
-    conditions::set(&mut pass.status, &now, &type_, true, "Malformed", &text);
-    if !known {
-        pass.event(true, EventReason::NodeTemplateRefused, text);
-    }
 }
 
 fn sync(patch: &mut NodePatch, node: &Node, last: &Wanted, wanted: &Wanted) {

@@ -18,12 +18,14 @@ use super::{
     State, preboot,
     preconditions::Lack,
     preserving,
+    reading::Reading,
+    retry,
     standing::{Standing, standing},
 };
 use crate::{
     hot_update::SlotUse,
     node,
-    operation::{Dispatch, Failure, InstanceRecord, Lane, OperationView, Request, Target},
+    operation::{Dispatch, Lane, OperationView, Request, Target},
     plan::{Action, Event, EventReason, MachinePatch, Next, NodePatch, NodeStatusPatch, Plan},
     snapshot::{ClassFacts, NodeView, Snapshot},
 };
@@ -35,21 +37,6 @@ pub(crate) enum Turn {
     To(State),
     /// The pass is over.
     Rest(Next),
-}
-
-/// What a read of this pass found.
-#[derive(Debug, Clone)]
-pub(crate) enum Reading {
-    /// The instance.
-    Found(InstanceRecord),
-    /// An instance that is not initialized and that the driver did not describe.
-    Uninitialized,
-    /// No instance.
-    NotFound,
-    /// The driver cannot read.
-    CannotRead,
-    /// The read failed.
-    Failed(Failure),
 }
 
 /// Why a Machine may go.
@@ -401,7 +388,7 @@ impl<'a> Pass<'a> {
         self.event(true, EventReason::MachineFailed, format!("{reason}: {description}"));
         self.status.failure_reason = Some(reason);
         self.status.failure_message = Some(description.to_owned());
-        self.status.retry = None;
+        retry::clear(self);
         self.step(None);
         Turn::To(State::Failed)
     }

@@ -123,22 +123,14 @@ fn wish_of_node(pass: &mut Pass<'_>, node: &Node) -> Option<Wish> {
     Some(wish)
 }
 
+/// `what`: whose value is none that has a meaning.
 fn complain(pass: &mut Pass<'_>, what: Option<String>) {
-    let type_ = MachineConditionType::PreserveValueInvalid;
-    let Some(what) = what else {
-        conditions::remove(&mut pass.status, &type_);
-        return;
-    };
-    let text = format!(
-        "{what} of {} is none of now, when-failed, auto-preserved, false",
-        annotation::PRESERVE
-    );
-    let known = conditions::held_since(&pass.status, &type_).is_some();
-    let now = pass.now();
-    conditions::set(&mut pass.status, &now, &type_, true, "Invalid", &text);
-    if !known {
-        pass.event(true, EventReason::PreserveValueInvalid, text);
-    }
+    let key = annotation::PRESERVE;
+    let words = "none of now, when-failed, auto-preserved, false";
+    let complaint = what.map(|what| format!("{what} of {key} is {words}"));
+    let (type_, event) =
+        (MachineConditionType::PreserveValueInvalid, EventReason::PreserveValueInvalid);
+    conditions::set_complaint(pass, &type_, "Invalid", event, complaint);
 }
 
 fn note<'a>(node: &'a Node, key: &str) -> Option<&'a str> {

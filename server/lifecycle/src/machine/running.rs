@@ -7,9 +7,9 @@ use ostler_api::{
 };
 
 use super::{
-    State, adoption, conditions, health, in_place, missing, node_template,
+    State, adoption, conditions, health, in_place, instance, missing, node_template,
     pass::{Pass, Turn},
-    preserving, token, unhealthy, updating,
+    preserving, retry, token, unhealthy, updating,
 };
 use crate::{
     plan::{Action, EventReason, Next},
@@ -30,7 +30,7 @@ pub(crate) fn enter(pass: &mut Pass<'_>) {
     pass.event(false, EventReason::NodeJoined, text);
     pass.machine_phase(&MachinePhase::Running);
     pass.step(None);
-    pass.status.retry = None;
+    retry::clear(pass);
     pass.status.failure_reason = None;
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn enter_without_node(pass: &mut Pass<'_>) {
     pass.event(false, EventReason::Available, text.to_owned());
     pass.machine_phase(&MachinePhase::Available);
     pass.step(None);
-    pass.status.retry = None;
+    retry::clear(pass);
 }
 
 /// Everything that the Node of a Machine carries, as one write.
@@ -71,10 +71,7 @@ pub(crate) fn keep_node(pass: &mut Pass<'_>, node: &Node) {
     if node.metadata.deletion_timestamp.is_none() {
         node_template::keep(pass, node);
     }
-    if pass.machine.annotation(names::annotation::PRIORITY).is_none() {
-        let value = names::annotation::DEFAULT_PRIORITY.to_owned();
-        pass.patch.annotations.insert(names::annotation::PRIORITY.to_owned(), Some(value));
-    }
+    instance::set_default_priority(pass);
 }
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {

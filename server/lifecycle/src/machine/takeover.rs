@@ -4,11 +4,9 @@
 //! what comes next. That text is read here once, when a deletion is taken over, and nowhere else (INV-9 is about
 //! our own); and every description of ours ends in it, so that machine-controller goes on where we were.
 
-use ostler_api::machine::{
-    DrainProgress, MachineOperationType, MachineState, MachineStatus, MachineStep,
-};
+use ostler_api::machine::{MachineOperationType, MachineState, MachineStatus, MachineStep};
 
-use super::pass::Pass;
+use super::{draining::emptying, pass::Pass};
 
 /// What machine-controller does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,11 +76,7 @@ pub(crate) fn describe(
 pub(crate) fn step(pass: &mut Pass<'_>) -> Option<MachineStep> {
     let next = next(&pass.status).filter(|_| pass.status.step.is_none())?;
     if !matches!(next, Upstream::FindNode | Upstream::Drain) {
-        pass.status.drain = Some(DrainProgress {
-            forced: next == Upstream::Detach,
-            finished: true,
-            ..DrainProgress::default()
-        });
+        emptying::take_over(pass, next == Upstream::Detach);
     }
     Some(next.step())
 }

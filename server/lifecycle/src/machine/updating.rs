@@ -7,16 +7,17 @@ use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind},
     machine::{
         HotUpdate, HotUpdateState, MachineConditionType, MachineOperationType, MachineState,
-        MachineStep, OperationIntent, WaitReason,
+        MachineStep, WaitReason,
     },
     names,
 };
 
 use super::{
-    answer, conditions,
-    pass::{Pass, Reading, Turn},
+    State, conditions,
+    pass::{Pass, Turn},
     preconditions,
-    retry::{self, Move, Rule},
+    reading::Reading,
+    retry::{self, Move},
     standing::Standing,
 };
 use crate::{
@@ -24,7 +25,7 @@ use crate::{
     hot_update::{Question, ReviewView},
     operation::{Failure, Request},
     plan::{Action, EventReason, Next},
-    snapshot::{ClassFacts, DriverFacts, DriverView},
+    snapshot::{ClassFacts, ClassView, DriverFacts, DriverView},
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
@@ -193,11 +194,20 @@ fn update(pass: &mut Pass<'_>, class: &ClassFacts) -> Turn {
     pass.send(class, request)
 }
 
-/// The driver applied the spec that the intent was about.
-pub(crate) fn succeeded(pass: &mut Pass<'_>, intent: Option<&OperationIntent>) {
-    pass.status.retry = None;
-    let digest = intent.and_then(|intent| intent.spec_digest.as_deref());
-    if !answer::note_applied(pass, digest) {
+/// The driver applied the spec that the intent was about, or could not.
+pub(crate) fn answered(pass: &mut Pass<'_>, result: Result<(), &Failure>, state: State) -> Turn {
+    match result {
+        Ok(()) => succeeded(pass),
+        Err(failure) => failed(pass, failure),
+    }
+    Turn::To(state)
+}
+
+fn succeeded(pass: &mut Pass<'_>) {
+    let intent = pass.status.operation.take();
+    retry::clear(pass);
+    let digest = intent.as_ref().and_then(|intent| intent.spec_digest.as_deref());
+    if !note_applied(pass, digest) {
         // The class is another one by now, or gone. What was applied is not what is wanted.
         if let Some(update) = &mut pass.status.hot_update {
             update.dirty = true;
@@ -205,10 +215,8 @@ pub(crate) fn succeeded(pass: &mut Pass<'_>, intent: Option<&OperationIntent>) {
         return;
     }
     pass.status.hot_update = None;
-    let now = pass.now();
     conditions::remove(&mut pass.status, &MachineConditionType::HotUpdateRefused);
-    let type_ = MachineConditionType::HotUpdated;
-    conditions::set(&mut pass.status, &now, &type_, true, "Updated", "");
+    conditions::set(pass, &MachineConditionType::HotUpdated, true, "Updated", "");
     pass.event(false, EventReason::HotUpdated, pass.name().to_owned());
     if pass.is_over() {
         return;
@@ -218,24 +226,35 @@ pub(crate) fn succeeded(pass: &mut Pass<'_>, intent: Option<&OperationIntent>) {
     pass.last_operation(MachineOperationType::Update, MachineState::Successful, text, None);
 }
 
-/// The driver could not, or would not.
-pub(crate) fn failed(pass: &mut Pass<'_>, failure: &Failure, rule: &Rule) {
+/// INV-6: the annotation names a spec only when a driver reported just that one as applied. If the
+/// class changed while the driver worked, the text of what was applied is not known any more.
+pub(crate) fn note_applied(pass: &mut Pass<'_>, digest: Option<&str>) -> bool {
+    let ClassView::Known(class) = &pass.snap.class else { return false };
+    if digest != Some(class.spec_digest.as_str()) {
+        return false;
+    }
+    let key = names::annotation::LAST_APPLIED_PROVIDER_SPEC.to_owned();
+    pass.patch.annotations.insert(key, Some(class.provider_spec.clone()));
+    true
+}
+
+fn failed(pass: &mut Pass<'_>, failure: &Failure) {
+    let rule = retry::remember_mutation(pass, OperationKind::UpdateMachine, failure);
     if pass.is_over() {
         return;
     }
     let text = failure.text();
-    if let Move::Refuse(state) = &rule.then {
+    if let Move::Refuse(state) = rule.then {
         // What was refused is what was sent; the class may be another one by now.
         let sent = pass.status.hot_update.as_ref().map(|update| update.spec_digest.clone());
-        return refuse(pass, state.clone(), &sent.unwrap_or_default(), &text);
+        return refuse(pass, state, &sent.unwrap_or_default(), &text);
     }
     if let Some(update) = &mut pass.status.hot_update {
         update.state = HotUpdateState::Failed;
         update.dirty |= failure.certainty != Certainty::NotApplied;
     }
-    let (now, code) = (pass.now(), failure.code.name());
-    let type_ = MachineConditionType::HotUpdated;
-    conditions::set(&mut pass.status, &now, &type_, false, code, &text);
+    let code = failure.code.name();
+    conditions::set(pass, &MachineConditionType::HotUpdated, false, code, &text);
     let description = format!("updating the running instance failed: {text}");
     let type_ = MachineOperationType::Update;
     pass.last_operation(type_, MachineState::Failed, &description, Some(code));
@@ -246,7 +265,7 @@ pub(crate) fn failed(pass: &mut Pass<'_>, failure: &Failure, rule: &Rule) {
 fn refuse(pass: &mut Pass<'_>, state: HotUpdateState, spec_digest: &str, text: &str) {
     let word = state.as_str().to_owned();
     pass.status.operation = None;
-    pass.status.retry = None;
+    retry::clear(pass);
     pass.step(None);
     let dirty = pass.status.hot_update.take().is_some_and(|update| update.dirty);
     let driver = match &pass.snap.driver {
@@ -259,9 +278,7 @@ fn refuse(pass: &mut Pass<'_>, state: HotUpdateState, spec_digest: &str, text: &
         || text.to_owned(),
         |class| format!("class {} revision {}: {text}", class.name, class.revision),
     );
-    let now = pass.now();
-    let type_ = MachineConditionType::HotUpdateRefused;
-    conditions::set(&mut pass.status, &now, &type_, true, &word, &message);
+    conditions::set(pass, &MachineConditionType::HotUpdateRefused, true, &word, &message);
     let description = format!("Machine {} runs; its class cannot be applied to it", pass.name());
     let type_ = MachineOperationType::HealthCheck;
     pass.last_operation(type_, MachineState::Successful, &description, None);

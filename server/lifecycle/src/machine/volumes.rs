@@ -4,10 +4,11 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
-use ostler_api::machine::{MachineConditionType, MachineState, MachineStep, WaitReason};
+use ostler_api::machine::{MachineState, MachineStep, WaitReason};
 
 use super::{
-    State, conditions, draining,
+    State,
+    draining::{self, emptying},
     pass::{Pass, Turn, after},
     takeover::{self, Upstream},
 };
@@ -110,14 +111,9 @@ fn staying<'a>(pass: &Pass<'_>, view: &'a VolumesView) -> BTreeSet<&'a str> {
 }
 
 fn say_forced(pass: &mut Pass<'_>, what: &str) {
-    if let Some(drain) = &mut pass.status.drain {
-        drain.forced = true;
-    }
     let text = format!("going on by force: {what}");
-    let (now, drained) = (pass.now(), &MachineConditionType::Drained);
-    conditions::set(&mut pass.status, &now, drained, false, "VolumesNotDetached", &text);
     takeover::describe(pass, MachineState::Processing, &text, Upstream::Detach, None);
-    pass.event_on_node(true, EventReason::VolumesForced, text);
+    emptying::finish_with_volumes(pass, &text);
 }
 
 /// Takes the volumes from the Node by deleting their VolumeAttachments, and does not wait for it.

@@ -29,6 +29,8 @@ use crate::{
     snapshot::{Observed, Settings},
 };
 
+const DRAINED: MachineConditionType = MachineConditionType::Drained;
+
 /// A drain for this purpose begins, unless it runs. `counts_from`: from when its timeout counts, if
 /// that is neither the deletion of the Machine nor now.
 pub(crate) fn begin(pass: &mut Pass<'_>, purpose: DrainPurpose, counts_from: Option<Time>) {
@@ -66,7 +68,7 @@ pub(crate) fn forget(pass: &mut Pass<'_>, purpose: &DrainPurpose) {
         return;
     }
     pass.status.drain = None;
-    conditions::remove(&mut pass.status, &MachineConditionType::Drained);
+    conditions::remove(&mut pass.status, &DRAINED);
     if matches!(
         pass.status.step,
         Some(MachineStep::CordonNode | MachineStep::DrainNode | MachineStep::DetachVolumes)
@@ -137,10 +139,23 @@ pub(crate) fn finish(pass: &mut Pass<'_>, forced: bool) -> &'static str {
     } else {
         (EventReason::Drained, "Drained", "no pod is left that has to leave")
     };
-    let (now, drained) = (pass.now(), &MachineConditionType::Drained);
-    conditions::set(&mut pass.status, &now, drained, !forced, reason, text);
+    conditions::set(pass, &DRAINED, !forced, reason, text);
     pass.event_on_node(forced, event, text.to_owned());
     text
+}
+
+/// Writes down that volumes were still attached at the deadline, and that nothing waits for them.
+pub(crate) fn finish_with_volumes(pass: &mut Pass<'_>, text: &str) {
+    if let Some(drain) = &mut pass.status.drain {
+        drain.forced = true;
+    }
+    conditions::set(pass, &DRAINED, false, "VolumesNotDetached", text);
+    pass.event_on_node(true, EventReason::VolumesForced, text.to_owned());
+}
+
+/// Takes over the drain that another controller finished.
+pub(crate) fn take_over(pass: &mut Pass<'_>, forced: bool) {
+    pass.status.drain = Some(DrainProgress { forced, finished: true, ..DrainProgress::default() });
 }
 
 /// When the drain ends by force; `None`: there is none.

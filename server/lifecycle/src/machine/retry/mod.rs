@@ -7,9 +7,10 @@ mod table;
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use ostler_api::{
-    driver::OperationKind,
-    machine::{Retry, WaitReason},
+    driver::{ErrorCode, OperationKind},
+    machine::{OperationIntent, Retry, WaitReason},
 };
 
 use super::{
@@ -58,6 +59,52 @@ pub(crate) fn remember(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failu
     rule
 }
 
+/// A mutation failed. If it is unknown what it left behind, the intent stays: a read decides.
+pub(crate) fn remember_mutation(
+    pass: &mut Pass<'_>,
+    kind: OperationKind,
+    failure: &Failure,
+) -> Rule {
+    let intent = pass.status.operation.take();
+    let rule = if pass.is_over() && kind != OperationKind::DeleteMachine {
+        rule_for(kind, failure)
+    } else {
+        remember(pass, kind, failure)
+    };
+    if rule.first == First::Read {
+        pass.status.operation =
+            intent.map(|intent| OperationIntent { outcome_unknown: true, ..intent });
+    }
+    rule
+}
+
+/// Nothing is tried again.
+pub(crate) fn clear(pass: &mut Pass<'_>) {
+    pass.status.retry = None;
+}
+
+/// Writes down that a verb is tried again at this time, whatever changes before.
+pub(crate) fn wait_until<'p>(
+    pass: &'p mut Pass<'_>,
+    kind: OperationKind,
+    code: ErrorCode,
+    reason: WaitReason,
+    message: &str,
+    until: Timestamp,
+) -> &'p mut Retry {
+    pass.status.retry.insert(Retry {
+        kind: kind.into(),
+        code: code.name().to_owned(),
+        reason,
+        message: Some(message.to_owned()),
+        failures: 1,
+        not_before: Some(until.into()),
+        class_revision: None,
+        secret_revision: None,
+        provider_id: None,
+    })
+}
+
 /// The instance that is not ours. A driver that does not name it speaks of the one it was asked for.
 fn not_ours(pass: &Pass<'_>, failure: &Failure) -> Option<String> {
     let said = failure.stranger.as_ref().map(|it| it.provider_id.as_str());
@@ -80,7 +127,7 @@ fn not_before(
     then: &Move,
     failure: &Failure,
     failures: i32,
-) -> Option<Option<jiff::Timestamp>> {
+) -> Option<Option<Timestamp>> {
     let wait = match then {
         Move::GiveUp(_)
         | Move::Accept
@@ -121,7 +168,7 @@ pub(crate) fn gate(pass: &mut Pass<'_>) -> Option<Turn> {
         || changed(&retry.class_revision, class_revision(pass))
         || changed(&retry.secret_revision, secret_revision(pass))
     {
-        pass.status.retry = None;
+        clear(pass);
         return None;
     }
     let until = retry.not_before.as_ref().map(|time| time.0);

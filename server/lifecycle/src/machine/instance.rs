@@ -1,0 +1,127 @@
+//! What the core knows of the instance: its provider id, its addresses, and condition
+//! `InstanceCreated`, which only this file sets.
+
+use std::time::Duration;
+
+use ostler_api::{
+    driver::{ErrorCode, OperationKind},
+    machine::{
+        Machine, MachineAddress, MachineConditionType, MachineStatus, OperationIntent, WaitReason,
+    },
+    names,
+};
+
+use super::{
+    conditions,
+    pass::{Pass, after, key_of},
+    retry,
+};
+use crate::{
+    node,
+    operation::{Failure, Finished, InstanceRecord},
+    plan::EventReason,
+    snapshot::TargetView,
+};
+
+/// How soon an instance is read again that was reported in a way that cannot be right.
+const ODD_RECORD_RETRY: Duration = Duration::from_mins(1);
+const CREATED: MachineConditionType = MachineConditionType::InstanceCreated;
+/// Reason of condition `InstanceCreated` for an instance that was there before.
+const ADOPTED: &str = "Adopted";
+
+/// Sets condition `InstanceCreated`: a driver made the instance for this Machine.
+pub(crate) fn set_made(pass: &mut Pass<'_>) {
+    conditions::set(pass, &CREATED, true, node::MADE, "");
+}
+
+/// Sets condition `InstanceCreated`: the instance was there before. One that was made for this
+/// Machine stays so.
+pub(crate) fn set_adopted(pass: &mut Pass<'_>) {
+    if created_at(pass).is_none() {
+        conditions::set(pass, &CREATED, true, ADOPTED, "");
+    }
+}
+
+/// Clears condition `InstanceCreated`: the instance could not be made, or not be looked up before.
+pub(crate) fn set_not_made(pass: &mut Pass<'_>, failure: &Failure) {
+    conditions::set(pass, &CREATED, false, failure.code.name(), &failure.text());
+}
+
+/// Since when the instance is known to be there.
+pub(crate) fn created_at(pass: &Pass<'_>) -> Option<jiff::Timestamp> {
+    conditions::held_since(&pass.status, &CREATED)
+}
+
+/// Whether the instance was made for this Machine.
+pub(crate) fn was_made(status: &MachineStatus) -> bool {
+    conditions::reason(status, &CREATED) == Some(node::MADE)
+}
+
+/// Whether an instance was made by a create of this very Machine.
+pub(crate) fn is_own_create(
+    machine: &Machine,
+    finished: &Finished,
+    record: &InstanceRecord,
+) -> bool {
+    let tagged = record.machine_uid.as_str();
+    finished.idempotency_key == key_of(machine.uid(), OperationKind::CreateMachine)
+        && (tagged.is_empty() || tagged == machine.uid())
+}
+
+/// Makes an instance the Machine's own. False: the record cannot be right; it is read again later,
+/// and the intent stays unresolved until then.
+pub(crate) fn adopt(
+    pass: &mut Pass<'_>,
+    record: &InstanceRecord,
+    intent: Option<OperationIntent>,
+) -> bool {
+    let id = &record.provider_id;
+    let (reason, message) = match &pass.snap.provider_id_holder {
+        _ if id.is_empty() => {
+            (WaitReason::EmptyProviderId, "the driver reported an empty provider id".to_owned())
+        }
+        Some(other) => {
+            (WaitReason::DuplicateProviderId, format!("machine {other} has provider id {id}"))
+        }
+        None => {
+            retry::clear(pass);
+            learn(pass, record);
+            return true;
+        }
+    };
+    pass.status.operation =
+        intent.map(|intent| OperationIntent { outcome_unknown: true, ..intent });
+    pass.event(true, EventReason::InstanceCreateFailed, format!("{reason}: {message}"));
+    let until = after(pass.snap.now, ODD_RECORD_RETRY);
+    let kind = OperationKind::GetMachineStatus;
+    retry::wait_until(pass, kind, ErrorCode::Internal, reason, &message, until);
+    false
+}
+
+/// Takes over what the driver knows of the instance.
+pub(crate) fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
+    if pass.machine.provider_id() != Some(record.provider_id.as_str()) {
+        pass.patch.provider_id = Some(record.provider_id.clone());
+    }
+    let joins = pass.snap.target != TargetView::None;
+    if joins && pass.machine.node_name().is_none() && !record.node_name.is_empty() {
+        pass.patch.labels.insert(names::label::NODE.to_owned(), record.node_name.clone());
+    }
+    set_default_priority(pass);
+    // The addresses of an instance that is gone are no longer the Machine's.
+    let same = pass.machine.provider_id().is_none_or(|id| id == record.provider_id);
+    let known = if same { std::mem::take(&mut pass.status.addresses) } else { Vec::new() };
+    let mut addresses: Vec<MachineAddress> = known;
+    addresses.extend(record.addresses.iter().cloned());
+    addresses.sort();
+    addresses.dedup();
+    pass.status.addresses = addresses;
+}
+
+/// Gives the Machine the priority that it has by default in a scale-down, unless it has one.
+pub(crate) fn set_default_priority(pass: &mut Pass<'_>) {
+    if pass.machine.annotation(names::annotation::PRIORITY).is_none() {
+        let value = names::annotation::DEFAULT_PRIORITY.to_owned();
+        pass.patch.annotations.insert(names::annotation::PRIORITY.to_owned(), Some(value));
+    }
+}

@@ -1,0 +1,104 @@
+//! The answer to a read of the instance. It resolves an intent whose outcome was unknown; what it
+//! means for the Machine is for the state that asked.
+
+use ostler_api::{driver::OperationKind, machine::OperationIntent};
+
+use super::{
+    State, adoption, creating, instance, joining,
+    pass::{Pass, Turn},
+    retry::{self, Move},
+};
+use crate::operation::{Failure, InstanceRecord};
+
+/// What a read of this pass found.
+#[derive(Debug, Clone)]
+pub(crate) enum Reading {
+    /// The instance.
+    Found(InstanceRecord),
+    /// An instance that is not initialized and that the driver did not describe.
+    Uninitialized,
+    /// No instance.
+    NotFound,
+    /// The driver cannot read.
+    CannotRead,
+    /// The read failed.
+    Failed(Failure),
+}
+
+impl Reading {
+    fn of_failure(failure: &Failure) -> Self {
+        let then = retry::rule_for(OperationKind::GetMachineStatus, failure).then;
+        if then == Move::Absent {
+            Self::NotFound
+        } else if then == Move::NotInitialized {
+            Self::Uninitialized
+        } else if then == Move::GoOn {
+            Self::CannotRead
+        } else {
+            Self::Failed(failure.clone())
+        }
+    }
+}
+
+/// Keeps what the driver said for the state that goes on with it.
+pub(crate) fn answered(
+    pass: &mut Pass<'_>,
+    result: Result<&InstanceRecord, &Failure>,
+    state: State,
+) -> Turn {
+    let reading = match result {
+        Ok(record) => Reading::Found(record.clone()),
+        Err(failure) => Reading::of_failure(failure),
+    };
+    let next = match &reading {
+        Reading::Failed(_) => state,
+        Reading::Found(record) => {
+            let intent = pass.status.operation.take();
+            found(pass, record, intent, state)
+        }
+        Reading::Uninitialized | Reading::NotFound | Reading::CannotRead => {
+            pass.status.operation = None;
+            let creates = matches!(state, State::Creating | State::Joining);
+            if creates && matches!(reading, Reading::Uninitialized) {
+                creating::note_start(pass);
+                State::Initializing
+            } else {
+                state
+            }
+        }
+    };
+    pass.reading = Some(reading);
+    Turn::To(next)
+}
+
+fn found(
+    pass: &mut Pass<'_>,
+    record: &InstanceRecord,
+    intent: Option<OperationIntent>,
+    state: State,
+) -> State {
+    let was_create = intent
+        .as_ref()
+        .is_some_and(|intent| intent.operation_kind() == Some(OperationKind::CreateMachine));
+    if !instance::adopt(pass, record, intent) {
+        return state;
+    }
+    if adoption::is_needed(pass, record) {
+        let creation = matches!(state, State::Creating | State::Initializing | State::Joining);
+        return if creation { State::Creating } else { state };
+    }
+    adoption::note(pass);
+    match state {
+        State::Creating => creating::found(pass, record, was_create),
+        State::Joining => joining::found(record),
+        State::Initializing
+        | State::Running
+        | State::InPlace
+        | State::Failed
+        | State::Finding
+        | State::Draining
+        | State::Detaching
+        | State::Deleting
+        | State::Finishing => state,
+    }
+}
