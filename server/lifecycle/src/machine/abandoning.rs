@@ -10,7 +10,8 @@ use ostler_api::{
 
 use super::{
     State,
-    pass::{End, Pass, Turn},
+    pass::{End, Pass},
+    transition::{Outcome, Transition},
 };
 use crate::plan::EventReason;
 
@@ -24,9 +25,10 @@ pub fn named<'a>(machine: &'a Machine, status: &MachineStatus) -> Option<&'a str
 }
 
 /// Ends the deletion if the operator abandoned this very instance. Its Node stays with it.
-pub(crate) fn plan(pass: &mut Pass<'_>) -> Option<Turn> {
-    let provider_id = named(pass.machine, &pass.status)?.to_owned();
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
+    let Some(provider_id) = named(pass.machine, &pass.status) else { return Ok(()) };
+    let provider_id = provider_id.to_owned();
     pass.end = Some(End::Abandoned);
     pass.event(true, EventReason::InstanceAbandoned, provider_id);
-    Some(Turn::To(State::Finishing))
+    Err(Transition::To(State::Finishing))
 }

@@ -9,15 +9,16 @@ use ostler_api::{
 
 use super::{
     conditions, instance,
-    pass::{Pass, Turn},
+    pass::Pass,
     preconditions,
     reading::Reading,
     retry::{self, Move, rule},
     standing::Standing,
+    transition::Outcome,
 };
 use crate::{
     operation::{Failure, InstanceRecord, Request},
-    plan::{EventReason, Next},
+    plan::EventReason,
     snapshot::ClassFacts,
 };
 
@@ -77,62 +78,56 @@ pub(crate) fn was_known(intent: Option<&OperationIntent>, record: &InstanceRecor
     named == Some(record.provider_id.as_str())
 }
 
-/// Adopts the instance of a Machine that runs already. `None`: there is nothing to adopt, or it has
+/// Adopts the instance of a Machine that runs already, unless there is nothing to adopt, or it has
 /// to wait for something else.
-pub(crate) fn plan(pass: &mut Pass<'_>) -> Option<Turn> {
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
     let standing = pass.standing();
     let ours_in_doubt = standing == Standing::Unresolved && is_intended(pass);
-    if pass.provider_id().is_none() || is_own(pass) || given_up(pass) {
-        return None;
+    let may_send = standing == Standing::Free || ours_in_doubt;
+    if !may_send || pass.provider_id().is_none() || is_own(pass) || given_up(pass) {
+        return Ok(());
     }
-    if standing != Standing::Free && !ours_in_doubt {
-        return None;
-    }
-    let snap = pass.snap;
-    let (class, driver) = preconditions::check(snap).ok()?;
+    let Ok((class, driver)) = preconditions::check(pass.snap) else { return Ok(()) };
     if !driver.has(OperationKind::GetMachineStatus) {
-        return None;
+        return Ok(());
     }
-    match pass.reading.take() {
+    let failure = match pass.reading.take() {
+        None => {
+            retry::gate(pass)?;
+            return Err(pass.send_read(class));
+        }
         Some(Reading::Found(record)) => {
-            let (needed, id) = (is_needed(pass, &record), record.provider_id.clone());
+            let (needed, provider_id) = (is_needed(pass, &record), record.provider_id.clone());
             pass.reading = Some(Reading::Found(record));
-            needed.then(|| adopt(pass, class, id))
-        }
-        Some(Reading::Failed(failure)) if failure.is_cluster_id_changed() => {
-            let reason = EventReason::ClusterIdChanged;
-            pass.status.instance_cluster_id = failure.stranger.map(|it| it.cluster_id);
-            show(pass, reason, reason.as_str(), &failure.message);
-            None
-        }
-        Some(Reading::Failed(failure)) if failure.is_not_ours() => {
-            refuse(pass, class, NOT_OURS);
-            None
-        }
-        Some(Reading::Failed(failure)) => {
-            retry::remember(pass, OperationKind::GetMachineStatus, &failure);
-            Some(retry::gate(pass).unwrap_or(Turn::Rest(Next::OnChange)))
+            // It joined long ago: its user data, with a token in it, would be of no use.
+            let request = Request::Create { user_data: None, provider_id };
+            return if needed { Err(pass.send(class, request)) } else { Ok(()) };
         }
         Some(Reading::NotFound) => {
             refuse(pass, class, ErrorCode::NotFound.name());
-            None
+            return Ok(());
         }
         Some(other @ (Reading::Uninitialized | Reading::CannotRead)) => {
             pass.reading = Some(other);
-            None
+            return Ok(());
         }
-        None => Some(retry::gate(pass).unwrap_or_else(|| pass.send_read(class))),
+        Some(Reading::Failed(failure)) => failure,
+    };
+    if failure.is_cluster_id_changed() {
+        let reason = EventReason::ClusterIdChanged;
+        pass.status.instance_cluster_id = failure.stranger.map(|it| it.cluster_id);
+        show(pass, reason, reason.as_str(), &failure.message);
+    } else if failure.is_not_ours() {
+        refuse(pass, class, NOT_OURS);
+    } else {
+        return Err(retry::after_read(pass, &failure));
     }
+    Ok(())
 }
 
 fn is_intended(pass: &Pass<'_>) -> bool {
     let intent = pass.status.operation.as_ref();
     intent.is_some_and(|it| it.operation_kind() == Some(OperationKind::CreateMachine))
-}
-
-/// It joined long ago: its user data is of no use any more, and a token in it would be for nobody.
-fn adopt(pass: &mut Pass<'_>, class: &ClassFacts, provider_id: String) -> Turn {
-    pass.send(class, Request::Create { user_data: None, provider_id })
 }
 
 /// The driver knows of no instance that could be this Machine's. Nothing is done to the Machine for

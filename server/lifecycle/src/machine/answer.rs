@@ -7,25 +7,22 @@ use std::collections::BTreeMap;
 use ostler_api::driver::OperationKind;
 
 use super::{
-    State, cluster_id, creating, deleting, initializing, instance,
-    pass::{Pass, Turn},
-    reading,
-    standing::Standing,
-    updating,
+    State, cluster_id, creating, deleting, initializing, instance, pass::Pass, reading,
+    standing::Standing, transition::Transition, updating,
 };
 use crate::operation::{Finished, OperationView, Success};
 
 /// Takes the result in the snapshot, if there is one, and says where the pass goes on.
-pub(crate) fn settle(pass: &mut Pass<'_>, state: State) -> Turn {
+pub(crate) fn settle(pass: &mut Pass<'_>, state: State) -> Transition {
     let finished = match pass.standing() {
         Standing::Working => {
             keep_early_checkpoint(pass);
-            return Turn::To(state);
+            return Transition::To(state);
         }
-        Standing::Free | Standing::Unresolved => return Turn::To(state),
+        Standing::Free | Standing::Unresolved => return Transition::To(state),
         Standing::Stale(finished) => {
             settle_stale(pass, finished);
-            return Turn::To(state);
+            return Transition::To(state);
         }
         Standing::Answer(finished) => finished,
     };
@@ -47,13 +44,13 @@ pub(crate) fn settle(pass: &mut Pass<'_>, state: State) -> Turn {
         OperationKind::GetVolumeIds => {
             // A drain does not wait for a driver: it goes by what the API server knows.
             pass.volume_ids = Some(BTreeMap::new());
-            Turn::To(state)
+            Transition::To(state)
         }
-        OperationKind::ListMachines | OperationKind::ValidateClass => Turn::To(state),
+        OperationKind::ListMachines | OperationKind::ValidateClass => Transition::To(state),
     }
 }
 
-fn succeeded(pass: &mut Pass<'_>, success: &Success, state: State) -> Turn {
+fn succeeded(pass: &mut Pass<'_>, success: &Success, state: State) -> Transition {
     match success {
         Success::Read(record) => reading::answered(pass, Ok(record), state),
         Success::Created(record) => creating::answered(pass, Ok(record), state),
@@ -62,10 +59,10 @@ fn succeeded(pass: &mut Pass<'_>, success: &Success, state: State) -> Turn {
         Success::Deleted { was_absent } => deleting::answered(pass, Ok(*was_absent), state),
         Success::VolumeIds(ids) => {
             pass.volume_ids = Some(ids.clone());
-            Turn::To(state)
+            Transition::To(state)
         }
         // Never asked on behalf of a Machine.
-        Success::Listed(_) | Success::Reviewed(_) => Turn::To(state),
+        Success::Listed(_) | Success::Reviewed(_) => Transition::To(state),
     }
 }
 

@@ -15,8 +15,9 @@ use ostler_api::{
 use serde_json::json;
 
 use super::{
-    pass::{Pass, Turn},
+    pass::Pass,
     preconditions::Lack,
+    transition::{Outcome, Transition, fail},
 };
 use crate::{
     bootstrap::{self, ConfigFacts, ConfigView, DataSecretView},
@@ -191,38 +192,34 @@ fn too_large(what: &str, length: usize) -> String {
     format!("{what} has {length} bytes, at most {MAX_USER_DATA} can be sent")
 }
 
-/// Follows the bootstrap of the Machine. `None`: nothing is in the way of asking a driver, who may
+/// Follows the bootstrap of the Machine. Goes on if nothing is in the way of asking a driver, who may
 /// have been asked already; then only a create has to wait for the data.
-pub(crate) fn gate(pass: &mut Pass<'_>) -> Option<Turn> {
+pub(crate) fn gate(pass: &mut Pass<'_>) -> Outcome<()> {
     own(pass);
     let standing = standing(pass.snap);
     if let Standing::Copy(patch) = standing {
         pass.patch.bootstrap = Some(patch);
-        return Some(Turn::Rest(Next::OnChange));
+        return Err(Transition::Rest(Next::OnChange));
     }
-    if pass.ever_asked() { None } else { obstacle(pass, standing) }
+    if pass.ever_asked() { Ok(()) } else { obstacle(standing) }
 }
 
 /// The user data, with their placeholders. Else how the pass ends.
-pub(crate) fn template<'a>(pass: &mut Pass<'a>) -> Result<Option<Cow<'a, UserData>>, Turn> {
+pub(crate) fn template<'a>(pass: &Pass<'a>) -> Outcome<Option<Cow<'a, UserData>>> {
     let snap: &'a Snapshot = pass.snap;
-    if let Some(turn) = obstacle(pass, standing(snap)) {
-        return Err(turn);
-    }
+    obstacle(standing(snap))?;
     Ok(bootstrap::template(&snap.machine, &snap.secret, &snap.bootstrap))
 }
 
-fn obstacle(pass: &mut Pass<'_>, standing: Standing) -> Option<Turn> {
+fn obstacle(standing: Standing) -> Outcome<()> {
     match standing {
-        Standing::OfClass | Standing::NotNeeded | Standing::Ready | Standing::Copy(_) => None,
+        Standing::OfClass | Standing::NotNeeded | Standing::Ready | Standing::Copy(_) => Ok(()),
         // The usual course of things, and nobody has to do anything about it.
         Standing::Lacking(lack) if lack.reason == WaitReason::BootstrapNotReady => {
-            Some(pass.wait(lack.reason, Some(lack.message), None))
+            Err(lack.until(None))
         }
-        Standing::Lacking(lack) => Some(pass.lack(lack)),
-        Standing::Failed(reason, text) => {
-            Some(pass.fail(reason, MachineOperationType::Create, &text))
-        }
+        Standing::Lacking(lack) => Err(lack.into()),
+        Standing::Failed(reason, text) => Err(fail(reason, MachineOperationType::Create, text)),
     }
 }
 

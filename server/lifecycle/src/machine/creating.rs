@@ -14,12 +14,14 @@ use ostler_api::{
 
 use super::{
     State, absence, adoption, bootstrapping, initializing, instance, joining,
-    pass::{Pass, Turn, after},
-    preconditions,
+    pass::{Pass, after},
+    preconditions::{self, Lack},
     reading::Reading,
     retry::{self, Move},
     standing::Standing,
-    token, updating,
+    token,
+    transition::{Outcome, Transition, fail, wait},
+    updating,
 };
 use crate::{
     operation::{Failure, InstanceRecord, Request, UserData},
@@ -28,30 +30,21 @@ use crate::{
     user_data::{self, MAX_USER_DATA},
 };
 
-pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if pass.standing() == Standing::Working {
         token::keep_alive(pass);
-        return pass.wait_for_driver();
+        return Ok(pass.wait_for_driver());
     }
-    if let Some(turn) = bootstrapping::gate(pass) {
-        return turn;
-    }
-    let (class, driver) = match preconditions::check(pass.snap) {
-        Ok(both) => both,
-        Err(lack) => return pass.lack(lack),
-    };
-    if let Err(lack) = preconditions::target(pass.snap) {
-        return pass.lack(lack);
-    }
+    bootstrapping::gate(pass)?;
+    let (class, driver) = preconditions::check(pass.snap)?;
+    preconditions::target(pass.snap)?;
     if pass.creation_overdue() {
         let text = "no instance within the creation timeout";
-        return pass.fail(FailureReason::CreationTimeout, MachineOperationType::Create, text);
+        return Ok(fail(FailureReason::CreationTimeout, MachineOperationType::Create, text));
     }
-    if let Some(turn) = retry::gate(pass) {
-        return turn;
-    }
+    retry::gate(pass)?;
     note_half_recorded(pass);
-    match pass.reading.take() {
+    Ok(match pass.reading.take() {
         None if driver.has(OperationKind::GetMachineStatus) => pass.send_read(class),
         Some(Reading::NotFound) if let Some(until) = catching_up(pass) => {
             let next = after(pass.snap.now, LOOK_AGAIN).min(until);
@@ -61,15 +54,14 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         None | Some(Reading::NotFound | Reading::CannotRead)
             if let Some((reason, what)) = absence::doubt(pass, class) =>
         {
-            pass.warn_of_wait(&reason, what);
             let next = after(pass.snap.now, LOOK_AGAIN_IN_DOUBT);
-            look_again(pass, reason, what, next)
+            look_again(pass, reason, what, next).with_event(EventReason::Waiting)
         }
-        None | Some(Reading::NotFound | Reading::CannotRead) => create(pass, class),
+        None | Some(Reading::NotFound | Reading::CannotRead) => create(pass, class)?,
         Some(Reading::Failed(failure)) => read_failed(pass, &failure),
-        Some(Reading::Found(record)) if adoption::is_needed(pass, &record) => create(pass, class),
-        Some(Reading::Found(_) | Reading::Uninitialized) => Turn::To(State::Initializing),
-    }
+        Some(Reading::Found(record)) if adoption::is_needed(pass, &record) => create(pass, class)?,
+        Some(Reading::Found(_) | Reading::Uninitialized) => Transition::To(State::Initializing),
+    })
 }
 
 /// How soon an instance is looked for again that the infrastructure does not show yet.
@@ -102,19 +94,16 @@ pub(crate) fn catching_up(pass: &Pass<'_>) -> Option<Timestamp> {
 }
 
 /// Makes no instance, and asks for the one that may be there again.
-fn look_again(pass: &mut Pass<'_>, reason: WaitReason, what: &str, next: Timestamp) -> Turn {
+fn look_again(pass: &mut Pass<'_>, reason: WaitReason, what: &str, next: Timestamp) -> Transition {
     let failures = pass.status.retry.as_ref().map_or(1, |retry| retry.failures);
     let kind = OperationKind::GetMachineStatus;
     retry::wait_until(pass, kind, ErrorCode::NotFound, reason.clone(), what, next).failures =
         failures;
-    pass.wait(reason, Some(what.to_owned()), Some(next))
+    wait(reason, Some(what.to_owned()), Some(next))
 }
 
-fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Turn {
-    let user_data = match user_data(pass) {
-        Ok(user_data) => user_data,
-        Err(turn) => return turn,
-    };
+fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Outcome {
+    let user_data = user_data(pass)?;
     note_start(pass);
     let digest = &class.spec_digest;
     let before = pass.status.creation_spec_digest.take();
@@ -128,7 +117,7 @@ fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Turn {
         pass.last_operation(MachineOperationType::Create, MachineState::Processing, text, None);
     }
     let provider_id = pass.provider_id().unwrap_or_default().to_owned();
-    pass.send(class, Request::Create { user_data, provider_id })
+    Ok(pass.send(class, Request::Create { user_data, provider_id }))
 }
 
 /// From now on the creation timeout counts, and an instance of this Machine can only be ours.
@@ -148,7 +137,7 @@ fn is_failed_create(last: Option<&LastOperation>) -> bool {
 }
 
 /// The user data with its placeholders replaced. Makes the bootstrap token if it asks for one.
-fn user_data(pass: &mut Pass<'_>) -> Result<Option<UserData>, Turn> {
+fn user_data(pass: &mut Pass<'_>) -> Outcome<Option<UserData>> {
     let Some(template) = bootstrapping::template(pass)? else { return Ok(None) };
     // Without a target cluster there is nothing to join, and no place for a token.
     let joins = pass.snap.target != TargetView::None;
@@ -158,14 +147,12 @@ fn user_data(pass: &mut Pass<'_>) -> Result<Option<UserData>, Turn> {
     if filled.len() > MAX_USER_DATA {
         let message =
             format!("user data has {} bytes, at most {MAX_USER_DATA} can be sent", filled.len());
-        let lack = preconditions::Lack { reason: WaitReason::UserDataTooLarge, message };
-        return Err(pass.lack(lack));
+        return Err(Lack { reason: WaitReason::UserDataTooLarge, message }.into());
     }
     Ok(Some(filled))
 }
 
-fn read_failed(pass: &mut Pass<'_>, failure: &Failure) -> Turn {
-    retry::remember(pass, OperationKind::GetMachineStatus, failure);
+fn read_failed(pass: &mut Pass<'_>, failure: &Failure) -> Transition {
     if !retry::is_loss_of_session(failure) {
         if absence::is_proof(pass.machine, &pass.status, &pass.snap.cluster) {
             note_start(pass);
@@ -173,7 +160,7 @@ fn read_failed(pass: &mut Pass<'_>, failure: &Failure) -> Turn {
         pass.step(Some(MachineStep::CreateInstance));
         show_failure(pass, failure);
     }
-    retry::gate(pass).unwrap_or(Turn::Rest(crate::plan::Next::OnChange))
+    retry::after_read(pass, failure)
 }
 
 /// A read found the instance. `was_create`: it settles a create whose outcome was unknown.
@@ -192,12 +179,12 @@ pub(crate) fn answered(
     pass: &mut Pass<'_>,
     result: Result<&InstanceRecord, &Failure>,
     state: State,
-) -> Turn {
+) -> Transition {
     let failure = match result {
-        Ok(record) => return Turn::To(created(pass, record, state)),
+        Ok(record) => return Transition::To(created(pass, record, state)),
         Err(failure) if state == State::Running => {
             adoption::failed(pass, failure);
-            return Turn::To(state);
+            return Transition::To(state);
         }
         Err(failure) => failure,
     };
@@ -207,13 +194,13 @@ pub(crate) fn answered(
     }
     let rule = retry::remember_mutation(pass, OperationKind::CreateMachine, failure);
     if pass.is_over() {
-        return Turn::To(state);
+        return Transition::To(state);
     }
     show_failure(pass, failure);
     if let Move::GiveUp(reason) = rule.then {
-        return pass.fail(reason, MachineOperationType::Create, &failure.text());
+        return fail(reason, MachineOperationType::Create, failure.text());
     }
-    Turn::To(state)
+    Transition::To(state)
 }
 
 fn created(pass: &mut Pass<'_>, record: &InstanceRecord, state: State) -> State {

@@ -8,12 +8,13 @@ use ostler_api::{
 use super::{
     State, abandoning, absence, adoption, conditions, draining,
     hooks::{self, Hook},
-    pass::{End, Pass, Turn},
+    pass::{End, Pass},
     preconditions,
     reading::Reading,
     retry::{self, Move},
     standing::Standing,
     takeover::{self, Upstream},
+    transition::{Outcome, Transition},
 };
 use crate::{
     operation::{Failure, Request},
@@ -22,47 +23,34 @@ use crate::{
 
 const DELETED: MachineConditionType = MachineConditionType::InstanceDeleted;
 
-pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if pass.end.is_some() {
-        return Turn::To(State::Finishing);
+        return Ok(Transition::To(State::Finishing));
     }
     if pass.status.step != Some(MachineStep::PreTerminateHook) {
         pass.step(Some(MachineStep::DeleteInstance));
     }
     let standing = pass.standing();
-    if standing == Standing::Working {
-        return pass.wait_for_driver();
-    }
-    if let Some(turn) = abandoning::plan(pass) {
-        return turn;
-    }
+    pass.unless_working()?;
+    abandoning::plan(pass)?;
     let drained = pass.status.drain.as_ref().is_some_and(|drain| drain.finished);
     if pass.node().is_some() && !drained {
         // The Node came after all.
-        return Turn::To(State::Draining);
+        return Ok(Transition::To(State::Draining));
     }
     // Whoever asked the driver already has no say any more.
-    if standing != Standing::Unresolved
-        && let Some(turn) = draining::again(pass)
-    {
-        return turn;
+    if standing != Standing::Unresolved {
+        draining::again(pass)?;
     }
-    if let Some(turn) = hooks::hold(pass, Hook::PreTerminate) {
-        return turn;
-    }
+    hooks::hold(pass, Hook::PreTerminate)?;
     pass.step(Some(MachineStep::DeleteInstance));
-    let (class, driver) = match preconditions::check(pass.snap) {
-        Ok(both) => both,
-        Err(lack) => return pass.lack(lack),
-    };
+    let (class, driver) = preconditions::check(pass.snap)?;
     if let Some(Reading::Failed(failure)) = pass.reading.take() {
         retry::remember(pass, OperationKind::GetMachineStatus, &failure);
     }
-    if let Some(turn) = retry::gate(pass) {
-        return turn;
-    }
+    retry::gate(pass)?;
     if standing == Standing::Unresolved && driver.has(OperationKind::GetMachineStatus) {
-        return pass.send_read(class);
+        return Ok(pass.send_read(class));
     }
     let (state, text) = (MachineState::Processing, "deleting the instance");
     takeover::describe(pass, state, text, Upstream::DeleteVm, None);
@@ -71,11 +59,15 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     // it by identity.
     let unnamed = pass.snap.provider_id_holder.is_some() || absence::is_asked_again(&pass.status);
     let provider_id = pass.provider_id().filter(|_| !unnamed).unwrap_or_default().to_owned();
-    pass.send(class, Request::Delete { provider_id })
+    Ok(pass.send(class, Request::Delete { provider_id }))
 }
 
 /// The driver deleted the instance, found none, or could not delete it.
-pub(crate) fn answered(pass: &mut Pass<'_>, result: Result<bool, &Failure>, state: State) -> Turn {
+pub(crate) fn answered(
+    pass: &mut Pass<'_>,
+    result: Result<bool, &Failure>,
+    state: State,
+) -> Transition {
     let gone = match result {
         Ok(was_absent) => {
             pass.status.operation = None;
@@ -91,7 +83,7 @@ pub(crate) fn answered(pass: &mut Pass<'_>, result: Result<bool, &Failure>, stat
         }
     };
     pass.end = gone.then_some(End::Deleted);
-    Turn::To(state)
+    Transition::To(state)
 }
 
 fn show_failure(pass: &mut Pass<'_>, failure: &Failure) {

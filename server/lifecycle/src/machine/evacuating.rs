@@ -4,11 +4,7 @@
 
 use ostler_api::machine::{DrainProgress, DrainPurpose};
 
-use super::{
-    draining::emptying,
-    pass::{Pass, Turn},
-    volumes,
-};
+use super::{draining::emptying, pass::Pass, transition::Outcome, volumes};
 
 /// Whether the pods have left.
 pub(crate) fn is_done(pass: &Pass<'_>) -> bool {
@@ -27,24 +23,18 @@ pub(crate) fn forget(pass: &mut Pass<'_>) {
     emptying::forget(pass, &DrainPurpose::Preservation);
 }
 
-/// Asks the pods to leave. `None`: none is left, or nothing can be done about them.
-pub(crate) fn plan(pass: &mut Pass<'_>) -> Option<Turn> {
-    let node = pass.node()?;
-    if is_done(pass) {
-        return None;
-    }
+/// Asks the pods to leave. Goes on if none is left, or if nothing can be done about them.
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
+    let Some(node) = pass.node().filter(|_| !is_done(pass)) else { return Ok(()) };
     let current = pass.status.current_status.as_ref();
     let failed_at = current.and_then(|current| current.last_update_time.clone());
     emptying::begin(pass, DrainPurpose::Preservation, failed_at);
     let force = emptying::must_force(pass, node);
-    let forced = match emptying::empty(pass, force) {
-        Ok(forced) => forced,
-        Err(turn) => return Some(turn),
-    };
-    if !force && let Some(turn) = volumes::depart(pass) {
-        return Some(turn);
+    let forced = emptying::empty(pass, force)?;
+    if !force {
+        volumes::depart(pass)?;
     }
     emptying::finish(pass, forced);
     pass.step(None);
-    None
+    Ok(())
 }

@@ -6,27 +6,29 @@ use ostler_api::machine::WaitReason;
 
 use super::{
     State, conditions, evacuating, health,
-    pass::{Pass, Turn},
-    preserving, running, token, unhealthy,
+    pass::Pass,
+    preserving, running, token,
+    transition::{Outcome, Transition, wait},
+    unhealthy,
 };
 
-pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if let Some(node) = pass.node() {
         if node.metadata.deletion_timestamp.is_some() {
-            return running::follow_node(pass, node);
+            return Ok(running::follow_node(pass, node));
         }
         conditions::copy_from_node(&mut pass.status, health::conditions(node));
         if unhealthy::has_recovered(pass, node) {
             running::enter(pass);
-            return Turn::To(State::Running);
+            return Ok(Transition::To(State::Running));
         }
     }
     token::delete(pass);
     preserving::keep(pass);
     let why = pass.status.failure_reason.as_ref().map(ToString::to_string);
-    match preserving::until(pass) {
-        Some(until) => evacuating::plan(pass)
-            .unwrap_or_else(|| pass.wait(WaitReason::Preserved, why, Some(until))),
-        None => pass.wait(WaitReason::Failed, why, None),
-    }
+    let Some(until) = preserving::until(pass) else {
+        return Ok(wait(WaitReason::Failed, why, None));
+    };
+    evacuating::plan(pass)?;
+    Ok(wait(WaitReason::Preserved, why, Some(until)))
 }

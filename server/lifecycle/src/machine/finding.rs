@@ -9,18 +9,18 @@ use super::{
     State, abandoning,
     draining::{self, emptying},
     hooks::{self, Hook},
-    pass::{Pass, Turn},
+    pass::Pass,
     preconditions,
     reading::Reading,
     retry,
     standing::Standing,
     takeover::{self, Upstream},
     token,
+    transition::{Outcome, Transition},
 };
 use crate::{
     operation::OperationView,
     plan::{EventReason, Next},
-    snapshot::NodeView,
 };
 
 /// Writes down that the Machine is being deleted. What is left of its creation does not hold the
@@ -71,39 +71,36 @@ const fn is_of_deletion(step: &MachineStep) -> bool {
     }
 }
 
-pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     pass.step(Some(MachineStep::FindInstance));
     if pass.end.is_some() {
-        return Turn::To(State::Finishing);
+        return Ok(Transition::To(State::Finishing));
     }
     let standing = pass.standing();
     if standing == Standing::Working {
         cancel(pass);
-        return pass.wait_for_driver();
+        return Ok(pass.wait_for_driver());
     }
-    if let Some(turn) = abandoning::plan(pass) {
-        return turn;
-    }
+    abandoning::plan(pass)?;
     if !pass.ever_asked() {
         return never_asked(pass);
     }
     let unresolved = standing == Standing::Unresolved;
     if !unresolved && pass.node().is_some() {
-        return Turn::To(State::Draining);
+        return Ok(Transition::To(State::Draining));
     }
-    match pass.reading.take() {
+    Ok(match pass.reading.take() {
         // Found: the Node may have been looked for under a name that is known only now.
-        Some(Reading::Found(_)) if !pass.patch.is_empty() => Turn::Rest(Next::OnChange),
+        Some(Reading::Found(_)) if !pass.patch.is_empty() => Transition::Rest(Next::OnChange),
         Some(
             Reading::Found(_) | Reading::Uninitialized | Reading::NotFound | Reading::CannotRead,
-        ) => Turn::To(State::Draining),
-        Some(Reading::Failed(failure)) => {
-            retry::remember(pass, OperationKind::GetMachineStatus, &failure);
-            retry::gate(pass).unwrap_or(Turn::Rest(Next::OnChange))
+        ) => Transition::To(State::Draining),
+        Some(Reading::Failed(failure)) => retry::after_read(pass, &failure),
+        None if !unresolved && pass.machine.node_name().is_some() => {
+            Transition::To(State::Draining)
         }
-        None if !unresolved && pass.machine.node_name().is_some() => Turn::To(State::Draining),
-        None => look(pass),
-    }
+        None => return look(pass),
+    })
 }
 
 /// Stops what is not wanted any more. The driver says truthfully what became of it.
@@ -117,34 +114,26 @@ fn cancel(pass: &mut Pass<'_>) {
 
 /// Nothing was ever asked of a driver for this Machine. A driver that is there is asked all the
 /// same; one that cannot be asked is no reason to keep the object for ever.
-fn never_asked(pass: &mut Pass<'_>) -> Turn {
+fn never_asked(pass: &mut Pass<'_>) -> Outcome {
     match preconditions::check(pass.snap) {
-        Ok(_) => Turn::To(State::Deleting),
+        Ok(_) => Ok(Transition::To(State::Deleting)),
         Err(lack) if matches!(lack.reason, WaitReason::NotObserved | WaitReason::CrdsOutdated) => {
-            pass.lack(lack)
+            Err(lack.into())
         }
         Err(lack) => {
-            if let Some(turn) = hooks::hold(pass, Hook::PreTerminate) {
-                return turn;
-            }
+            hooks::hold(pass, Hook::PreTerminate)?;
             pass.event(false, EventReason::InstanceNeverRequested, lack.reason.to_string());
-            Turn::To(State::Finishing)
+            Ok(Transition::To(State::Finishing))
         }
     }
 }
 
-fn look(pass: &mut Pass<'_>) -> Turn {
-    let (class, driver) = match preconditions::check(pass.snap) {
-        Ok(both) => both,
-        Err(lack) => return pass.lack(lack),
-    };
+fn look(pass: &mut Pass<'_>) -> Outcome {
+    let (class, driver) = preconditions::check(pass.snap)?;
     if !driver.has(OperationKind::GetMachineStatus) {
-        return Turn::To(State::Draining);
+        return Ok(Transition::To(State::Draining));
     }
-    if let (NodeView::Unknown, false) = (&pass.snap.node, draining::is_unseen_for_good(pass)) {
-        let lack = preconditions::unseen(pass.snap, "nodes");
-        let until = draining::deadline(pass);
-        return pass.wait(lack.reason, Some(lack.message), until);
-    }
-    retry::gate(pass).unwrap_or_else(|| pass.send_read(class))
+    draining::unless_unseen(pass)?;
+    retry::gate(pass)?;
+    Ok(pass.send_read(class))
 }

@@ -5,9 +5,10 @@ use ostler_api::machine::{MachineState, MachineStep};
 
 use super::{
     deleting, draining,
-    pass::{End, Pass, Turn},
-    preconditions, retry,
+    pass::{End, Pass},
+    retry,
     takeover::{self, Upstream},
+    transition::{Outcome, Transition},
 };
 use crate::{
     node,
@@ -16,12 +17,8 @@ use crate::{
     user_data,
 };
 
-pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
-    let blind = draining::is_unseen_for_good(pass);
-    if let (NodeView::Unknown, false) = (&pass.snap.node, blind) {
-        let lack = preconditions::unseen(pass.snap, "nodes");
-        return pass.wait(lack.reason, Some(lack.message), draining::deadline(pass));
-    }
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
+    draining::unless_unseen(pass)?;
     // An instance that is abandoned keeps its Node.
     let abandoned = pass.end == Some(End::Abandoned);
     pass.node_patch.remove_finalizer |= abandoned && pass.node().is_some();
@@ -29,7 +26,8 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     if let (false, Some(node)) = (abandoned, pass.node().or_else(|| remnant(pass))) {
         delete_node(pass, node);
     }
-    if !blind && !matches!(pass.snap.bootstrap_token, Observed::Absent) {
+    if !draining::is_unseen_for_good(pass) && !matches!(pass.snap.bootstrap_token, Observed::Absent)
+    {
         let id = user_data::token_id_of(pass.machine);
         pass.act_last(Action::DeleteBootstrapToken { id });
     }
@@ -46,7 +44,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         deleting::show_deleted(pass);
     }
     takeover::describe(pass, MachineState::Successful, text, next, None);
-    Turn::Rest(Next::Done)
+    Ok(Transition::Rest(Next::Done))
 }
 
 /// The Node that an earlier instance of the Machine left behind, if there is one.

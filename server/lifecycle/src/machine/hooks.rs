@@ -7,7 +7,10 @@ use ostler_api::{
     names,
 };
 
-use super::pass::{Pass, Turn};
+use super::{
+    pass::Pass,
+    transition::{Outcome, wait},
+};
 use crate::plan::EventReason;
 
 /// What is held.
@@ -42,20 +45,16 @@ impl Hook {
     }
 }
 
-/// A wait for the hooks that hold this; `None`: there are none.
-pub(crate) fn hold(pass: &mut Pass<'_>, hook: Hook) -> Option<Turn> {
+/// Goes on unless there are hooks that hold this.
+pub(crate) fn hold(pass: &mut Pass<'_>, hook: Hook) -> Outcome<()> {
     let hooks = pass.machine.hooks(hook.prefix());
     if hooks.is_empty() {
-        return None;
+        return Ok(());
     }
     let names: Vec<String> = hooks.into_iter().map(|(name, owner)| describe(name, owner)).collect();
     let text = format!("held by {}", names.join(", "));
     pass.step(Some(hook.step()));
-    let old = pass.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
-    if old.is_none_or(|old| old.reason != hook.reason()) {
-        pass.event(false, EventReason::HookWaiting, format!("{}: {text}", hook.reason()));
-    }
-    Some(pass.wait(hook.reason(), Some(text), None))
+    Err(wait(hook.reason(), Some(text), None).with_event(EventReason::HookWaiting))
 }
 
 fn describe(name: &str, owner: &str) -> String {

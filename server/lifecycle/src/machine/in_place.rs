@@ -21,8 +21,10 @@ use ostler_api::{
 use super::{
     draining::emptying,
     health, missing, node_notes,
-    pass::{Pass, Turn, after},
-    running, unhealthy, volumes,
+    pass::{Pass, after},
+    running,
+    transition::{Outcome, Transition, wait},
+    unhealthy, volumes,
 };
 use crate::plan::EventReason;
 
@@ -155,14 +157,10 @@ pub(crate) fn is_chosen(pass: &mut Pass<'_>, node: &Node) -> bool {
     chosen && pass.status.operation.is_none()
 }
 
-pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     let phase = pass.status.machine_phase();
     // A Running Machine was looked at before it was its turn.
-    let looked = if phase == MachinePhase::Running { Ok(pass.node()) } else { running::look(pass) };
-    let node = match looked {
-        Ok(node) => node,
-        Err(turn) => return turn,
-    };
+    let node = if phase == MachinePhase::Running { pass.node() } else { running::look(pass)? };
     match (phase, node) {
         (MachinePhase::InPlaceUpdating, node) => updating(pass, node),
         (_, None) => unhealthy::plan(pass, WaitReason::NodeMissing, "the node is gone"),
@@ -177,7 +175,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
                     begin(pass);
                     updating(pass, Some(node))
                 }
-                (_, labels) => stands(pass, node, labels),
+                (_, labels) => Ok(stands(pass, node, labels)),
             }
         }
     }
@@ -185,7 +183,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
 
 /// The pods leave, as in a deletion, and the volumes after them; nothing is taken by force that the
 /// Node still needs.
-fn empty(pass: &mut Pass<'_>, node: &Node) -> Turn {
+fn empty(pass: &mut Pass<'_>, node: &Node) -> Outcome {
     let said = node_notes::condition(node, node_condition::IN_PLACE_UPDATE);
     let selected_at = said.and_then(|said| said.last_transition_time.clone());
     emptying::begin(pass, DrainPurpose::InPlaceUpdate, selected_at);
@@ -193,15 +191,10 @@ fn empty(pass: &mut Pass<'_>, node: &Node) -> Turn {
     let type_ = MachineOperationType::DrainNode;
     pass.last_operation(type_, MachineState::Processing, text, None);
     let force = emptying::must_force(pass, node);
-    if let Some(turn) = emptying::cordon(pass, node, force) {
-        return turn;
-    }
-    let forced = match emptying::empty(pass, force) {
-        Ok(forced) => forced,
-        Err(turn) => return turn,
-    };
-    if !force && let Some(turn) = volumes::depart(pass) {
-        return turn;
+    emptying::cordon(pass, node, force)?;
+    let forced = emptying::empty(pass, force)?;
+    if !force {
+        volumes::depart(pass)?;
     }
     emptying::finish(pass, forced);
     begin(pass);
@@ -220,17 +213,17 @@ fn begin(pass: &mut Pass<'_>) {
 }
 
 /// Somebody updates the Node, which may be gone or not ready meanwhile.
-fn updating(pass: &mut Pass<'_>, node: Option<&Node>) -> Turn {
+fn updating(pass: &mut Pass<'_>, node: Option<&Node>) -> Outcome {
     pass.step(Some(MachineStep::UpdateNode));
     if let Some(node) = node {
         keep(pass, node);
     }
     match node.map(Labels::of).and_then(|labels| labels.result) {
-        Some(true) => return succeed(pass),
+        Some(true) => return Ok(succeed(pass)),
         Some(false) => {
             let why = node.map(failure).unwrap_or_default();
             let text = format!("Machine {} failed to update dependencies: {why}", pass.name());
-            return fail(pass, &text);
+            return Ok(fail(pass, &text));
         }
         None => {}
     }
@@ -238,23 +231,19 @@ fn updating(pass: &mut Pass<'_>, node: Option<&Node>) -> Turn {
         Some(node) => health::complaint(node, pass.machine, &pass.snap.settings),
         None => Some("the node is gone".to_owned()),
     };
-    let look = match complaint.as_ref().map(|_| missing::look(pass)) {
-        Some(Err(lost)) => return lost,
-        Some(Ok(look)) => look,
-        None => None,
-    };
+    let look = if complaint.is_some() { missing::look(pass)? } else { None };
     let (due, limit) = due(pass);
     if pass.snap.now >= due {
         let minutes = limit.as_secs() / 60;
         let text =
             format!("Machine {} failed to in-place update in {minutes} minutes", pass.name());
-        return fail(pass, &text);
+        return Ok(fail(pass, &text));
     }
     let state = complaint.map(|it| format!("; now {it}")).unwrap_or_default();
     let text =
         format!("whoever updates the node says so by its label {}{state}", label::UPDATE_RESULT);
     let until = look.map_or(due, |look| look.min(due));
-    pass.wait(WaitReason::NodeUpdating, Some(text), Some(until))
+    Ok(wait(WaitReason::NodeUpdating, Some(text), Some(until)))
 }
 
 /// When an update that nobody speaks of counts as failed, with the time that was lost to outages.
@@ -267,7 +256,7 @@ fn due(pass: &Pass<'_>) -> (Timestamp, Duration) {
     (after(after(since, limit), pass.snap.api.lost(since, pass.snap.now)), limit)
 }
 
-fn succeed(pass: &mut Pass<'_>) -> Turn {
+fn succeed(pass: &mut Pass<'_>) -> Transition {
     let text = format!("Machine {} successfully updated dependencies", pass.name());
     let type_ = MachineOperationType::InPlaceUpdate;
     pass.last_operation(type_, MachineState::Successful, &text, None);
@@ -277,7 +266,7 @@ fn succeed(pass: &mut Pass<'_>) -> Turn {
     soon(pass)
 }
 
-fn fail(pass: &mut Pass<'_>, text: &str) -> Turn {
+fn fail(pass: &mut Pass<'_>, text: &str) -> Transition {
     if pass.status.machine_phase() != MachinePhase::InPlaceUpdateFailed {
         pass.machine_phase(&MachinePhase::InPlaceUpdateFailed);
         pass.event_on_node(true, EventReason::InPlaceUpdateFailed, text.to_owned());
@@ -285,19 +274,19 @@ fn fail(pass: &mut Pass<'_>, text: &str) -> Turn {
     let type_ = MachineOperationType::InPlaceUpdate;
     pass.last_operation(type_, MachineState::Failed, text, None);
     pass.step(None);
-    pass.wait(WaitReason::InPlaceUpdateFailed, Some(text.to_owned()), None)
+    wait(WaitReason::InPlaceUpdateFailed, Some(text.to_owned()), None)
 }
 
 /// What was written to the Node is looked at before anything follows from it.
-fn soon(pass: &mut Pass<'_>) -> Turn {
+fn soon(pass: &Pass<'_>) -> Transition {
     const SOON: Duration = Duration::from_secs(1);
     let until = after(pass.snap.now, SOON);
     let what = "the node does not show yet what became of its update".to_owned();
-    pass.wait(WaitReason::NodeUpdating, Some(what), Some(until))
+    wait(WaitReason::NodeUpdating, Some(what), Some(until))
 }
 
 /// The update failed, by word or by time: it stays so until somebody says otherwise.
-fn stands(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Turn {
+fn stands(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Transition {
     match labels.result {
         Some(true) => succeed(pass),
         Some(false) => {
@@ -328,16 +317,16 @@ fn give_back(pass: &mut Pass<'_>) {
 
 /// The Node was updated and is healthy. For a Machine that no MachineSet looks after, the Node gets
 /// back what it had: it takes pods once its critical components run. A wait: not yet.
-pub(crate) fn conclude(pass: &mut Pass<'_>, node: &Node) -> Option<Turn> {
+pub(crate) fn conclude(pass: &mut Pass<'_>, node: &Node) -> Outcome<()> {
     let labels = Labels::of(node);
     let says_so = Stage::of(node) == Some(Stage::Successful);
     if labels.candidate && labels.result == Some(true) && !says_so {
         keep(pass, node);
-        return Some(soon(pass));
+        return Err(soon(pass));
     }
     if pass.machine.has_machine_set() {
         emptying::forget(pass, &DrainPurpose::InPlaceUpdate);
-        return None;
+        return Ok(());
     }
     for key in [label::CANDIDATE_FOR_UPDATE, label::SELECTED_FOR_UPDATE, label::UPDATE_RESULT] {
         pass.node_patch.labels.insert(key.to_owned(), None);
@@ -353,5 +342,5 @@ pub(crate) fn conclude(pass: &mut Pass<'_>, node: &Node) -> Option<Turn> {
         });
     }
     give_back(pass);
-    None
+    Ok(())
 }

@@ -10,12 +10,13 @@ use ostler_api::{
 
 use super::{
     State, conditions, instance, joining,
-    pass::{Pass, Turn},
+    pass::Pass,
     preconditions,
     reading::Reading,
     retry::{self, Move},
     standing::Standing,
     token,
+    transition::{Outcome, Transition, fail},
 };
 use crate::{
     operation::{Failure, InstanceRecord, Request},
@@ -28,20 +29,18 @@ const INITIALIZED: MachineConditionType = MachineConditionType::InstanceInitiali
 /// look for it.
 pub(crate) const DESCRIPTION: &str = "InstanceInitialization";
 
-pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     pass.step(Some(MachineStep::InitializeInstance));
     token::keep_alive(pass);
-    if pass.standing() == Standing::Working {
-        return pass.wait_for_driver();
-    }
+    pass.unless_working()?;
     match pass.reading.take() {
         Some(Reading::Found(record)) if record.initialized == Some(true) => {
             joining::enter(pass);
-            return Turn::To(State::Joining);
+            return Ok(Transition::To(State::Joining));
         }
         Some(Reading::NotFound) => {
             pass.reading = Some(Reading::NotFound);
-            return Turn::To(State::Creating);
+            return Ok(Transition::To(State::Creating));
         }
         Some(Reading::Failed(failure)) => {
             retry::remember(pass, OperationKind::GetMachineStatus, &failure);
@@ -55,29 +54,24 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
 }
 
 /// `looked`: a read of this pass said that the instance is there and not initialized.
-fn initialize(pass: &mut Pass<'_>, looked: bool) -> Turn {
-    let (class, driver) = match preconditions::check(pass.snap) {
-        Ok(both) => both,
-        Err(lack) => return pass.lack(lack),
-    };
+fn initialize(pass: &mut Pass<'_>, looked: bool) -> Outcome {
+    let (class, driver) = preconditions::check(pass.snap)?;
     if !driver.has(OperationKind::InitializeMachine) {
         joining::enter(pass);
-        return Turn::To(State::Joining);
+        return Ok(Transition::To(State::Joining));
     }
     if pass.creation_overdue() {
         let text = "the instance was not initialized within the creation timeout";
         let reason = FailureReason::InitializationTimeout;
-        return pass.fail(reason, MachineOperationType::Create, text);
+        return Ok(fail(reason, MachineOperationType::Create, text));
     }
-    if let Some(turn) = retry::gate(pass) {
-        return turn;
-    }
+    retry::gate(pass)?;
     let unresolved = pass.standing() == Standing::Unresolved;
     if unresolved && !looked && driver.has(OperationKind::GetMachineStatus) {
-        return pass.send_read(class);
+        return Ok(pass.send_read(class));
     }
     let provider_id = pass.provider_id().unwrap_or_default().to_owned();
-    pass.send(class, Request::Initialize { provider_id })
+    Ok(pass.send(class, Request::Initialize { provider_id }))
 }
 
 /// Whether the instance, if there is one, was made for this Machine and never initialized. A driver
@@ -103,7 +97,7 @@ pub(crate) fn answered(
     pass: &mut Pass<'_>,
     result: Result<Option<&InstanceRecord>, &Failure>,
     state: State,
-) -> Turn {
+) -> Transition {
     match result {
         Err(failure) => failed(pass, failure, state),
         Ok(Some(InstanceRecord { initialized: Some(false), .. })) if !pass.is_over() => {
@@ -115,7 +109,7 @@ pub(crate) fn answered(
         Ok(record) => {
             pass.status.operation = None;
             if pass.is_over() {
-                return Turn::To(state);
+                return Transition::To(state);
             }
             // One that another Machine has is not this one's for having been initialized.
             let shared = pass.snap.provider_id_holder.is_some();
@@ -126,31 +120,31 @@ pub(crate) fn answered(
             conditions::set(pass, &INITIALIZED, true, "Initialized", "");
             pass.event(false, EventReason::InstanceInitialized, pass.name().to_owned());
             joining::enter(pass);
-            Turn::To(State::Joining)
+            Transition::To(State::Joining)
         }
     }
 }
 
-fn failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -> Turn {
+fn failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -> Transition {
     let rule = retry::remember_mutation(pass, OperationKind::InitializeMachine, failure);
     if pass.is_over() {
-        return Turn::To(state);
+        return Transition::To(state);
     }
     if rule.then == Move::Accept {
         joining::enter(pass);
-        return Turn::To(State::Joining);
+        return Transition::To(State::Joining);
     }
     if let Move::GiveUp(reason) = rule.then {
-        return pass.fail(reason, MachineOperationType::Create, &failure.text());
+        return fail(reason, MachineOperationType::Create, failure.text());
     }
     show_failure(pass, failure);
     if matches!(rule.then, Move::LookAgain { .. }) {
         // The lookup by identity finds the instance again, or makes it.
         pass.status.operation = None;
         pass.step(Some(MachineStep::CreateInstance));
-        return Turn::To(State::Creating);
+        return Transition::To(State::Creating);
     }
-    Turn::To(State::Initializing)
+    Transition::To(State::Initializing)
 }
 
 /// Shows that initialization failed, in the words that upstream's consumers know.

@@ -13,7 +13,8 @@ use ostler_api::{
 
 use super::{
     conditions,
-    pass::{Pass, after, key_of},
+    dispatch::key_of,
+    pass::{Pass, after},
     retry,
 };
 use crate::{

@@ -16,12 +16,13 @@ use super::{
     State, conditions, creating,
     draining::emptying,
     finishing, health, instance, missing,
-    pass::{Pass, Turn, after},
+    pass::{Pass, after},
     preconditions, preserving,
     reading::Reading,
     running,
     standing::Standing,
     token,
+    transition::{Outcome, Transition, fail, wait},
 };
 use crate::{
     node,
@@ -47,24 +48,19 @@ pub(crate) fn found(record: &InstanceRecord) -> State {
     if record.initialized == Some(false) { State::Initializing } else { State::Joining }
 }
 
-pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     token::keep_alive(pass);
-    if matches!(pass.reading, Some(Reading::NotFound)) && pass.machine.provider_id().is_none() {
-        // The driver spoke of an instance that it never named, and takes it back.
-        return Turn::To(State::Creating);
+    if matches!(pass.reading, Some(Reading::NotFound)) {
+        // Without an id, the driver spoke of an instance that it never named, and takes it back.
+        let unnamed = pass.machine.provider_id().is_none();
+        if unnamed || (pass.node().is_none() && made_and_gone(pass)) {
+            return Ok(Transition::To(State::Creating));
+        }
     }
-    if matches!(pass.reading, Some(Reading::NotFound))
-        && pass.node().is_none()
-        && made_and_gone(pass)
-    {
-        return Turn::To(State::Creating);
-    }
-    if let Some(turn) = missing::look_for_id(pass) {
-        return turn;
-    }
+    missing::look_for_id(pass)?;
     if pass.snap.target == TargetView::None {
         running::enter_without_node(pass);
-        return Turn::To(State::Running);
+        return Ok(Transition::To(State::Running));
     }
     let snap = pass.snap;
     let (reason, message) = match &snap.node {
@@ -79,7 +75,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         NodeView::Known(node) => match joined(pass, node) {
             None => {
                 running::enter(pass);
-                return Turn::To(State::Running);
+                return Ok(Transition::To(State::Running));
             }
             Some(complaint) => complaint,
         },
@@ -87,16 +83,16 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
     if let Some(node) = finishing::remnant(pass).filter(|node| emptying::is_lost(pass, node)) {
         // Nothing is behind it, and while it is there the new instance cannot register.
         finishing::delete_node(pass, node);
-        return wait(pass, reason, message);
+        return wait_for_node(pass, reason, message);
     }
     if reason == WaitReason::NodeStale && stale_for_long(pass) {
-        return pass.fail(FailureReason::StaleNode, MachineOperationType::Create, &message);
+        return Ok(fail(FailureReason::StaleNode, MachineOperationType::Create, message));
     }
     if pass.creation_overdue() && pass.standing() != Standing::Working {
         let text = format!("no healthy node within the creation timeout: {message}");
-        return pass.fail(FailureReason::JoinTimeout, MachineOperationType::Create, &text);
+        return Ok(fail(FailureReason::JoinTimeout, MachineOperationType::Create, text));
     }
-    wait(pass, reason, message)
+    wait_for_node(pass, reason, message)
 }
 
 /// The driver made the instance, does not find it, and had time enough to.
@@ -146,10 +142,8 @@ fn joined(pass: &mut Pass<'_>, there: &Node) -> Option<(WaitReason, String)> {
 }
 
 /// Waits for the Node, and from time to time looks whether the instance is still what it was.
-fn wait(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Turn {
-    if pass.standing() == Standing::Working {
-        return pass.wait_for_driver();
-    }
+fn wait_for_node(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Outcome {
+    pass.unless_working()?;
     let deadline = pass.creation_deadline();
     let every = pass.snap.settings.join_check;
     if pass.reading.is_some() && was_waiting(pass) {
@@ -172,15 +166,17 @@ fn wait(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Turn {
                 (pass.snap.now >= check, preconditions::check(pass.snap))
                 && driver.has(OperationKind::GetMachineStatus)
             {
-                return pass.send_read(class);
+                return Ok(pass.send_read(class));
             }
             said_before(pass).unwrap_or((reason, message))
         }
     };
-    say_once(pass, &reason, &message);
     let check = if check > pass.snap.now { check } else { after(pass.snap.now, every) };
     let until = deadline.map_or(check, |deadline| deadline.min(check));
-    pass.wait(reason, Some(message), Some(until))
+    // A Node that is in the way is for a person to see to.
+    let event = reason == WaitReason::NodeStale;
+    let wait = wait(reason, Some(message), Some(until));
+    Ok(if event { wait.with_event(EventReason::Waiting) } else { wait })
 }
 
 /// Whether the pass began in the wait for the Node.
@@ -203,12 +199,4 @@ fn said_before(pass: &Pass<'_>) -> Option<(WaitReason, String)> {
         matches!(said.reason, WaitReason::InstanceMissing | WaitReason::InstanceFaulty);
     let there = pass.node().is_some();
     (of_instance && !there).then(|| (said.reason.clone(), said.message.clone().unwrap_or_default()))
-}
-
-/// A Node that is in the way is a matter for somebody: they are told when it begins.
-fn say_once(pass: &mut Pass<'_>, reason: &WaitReason, message: &str) {
-    let before = pass.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
-    if *reason == WaitReason::NodeStale && before.is_none_or(|before| before.reason != *reason) {
-        pass.event(true, EventReason::Waiting, format!("{reason}: {message}"));
-    }
 }

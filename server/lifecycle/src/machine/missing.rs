@@ -9,10 +9,11 @@ use ostler_api::{
 
 use super::{
     absence, creating,
-    pass::{Pass, Turn, after},
+    pass::{Pass, after},
     preconditions,
     reading::Reading,
     standing::Standing,
+    transition::{Outcome, fail},
 };
 
 /// Asks the driver once when the Node becomes unhealthy, then from time to time, beside everything
@@ -21,7 +22,7 @@ use super::{
 /// # Errors
 /// The instance does not exist: the Machine is given up. Otherwise when to look again, if an answer
 /// or a driver that comes does not say so first.
-pub(crate) fn look(pass: &mut Pass<'_>) -> Result<Option<Timestamp>, Turn> {
+pub(crate) fn look(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
     match pass.reading.take() {
         Some(Reading::NotFound)
             if creating::catching_up(pass).is_none()
@@ -30,7 +31,7 @@ pub(crate) fn look(pass: &mut Pass<'_>) -> Result<Option<Timestamp>, Turn> {
             let text = "the driver says that the instance does not exist any more";
             let type_ = MachineOperationType::HealthCheck;
             pass.status.instance_checked_at = None;
-            return Err(pass.fail(FailureReason::InstanceMissing, type_, text));
+            return Err(fail(FailureReason::InstanceMissing, type_, text));
         }
         Some(_) => pass.status.instance_checked_at = Some(pass.now()),
         None => {}
@@ -50,13 +51,17 @@ pub(crate) fn look(pass: &mut Pass<'_>) -> Result<Option<Timestamp>, Turn> {
 }
 
 /// Looks an instance up by identity whose provider id somebody erased: without the id, its Node is no Machine's.
-pub(crate) fn look_for_id(pass: &mut Pass<'_>) -> Option<Turn> {
+pub(crate) fn look_for_id(pass: &Pass<'_>) -> Outcome<()> {
     let erased = pass.provider_id().is_none() && pass.status.instance_uid.is_some();
     if !erased || pass.reading.is_some() || pass.standing() != Standing::Free {
-        return None;
+        return Ok(());
     }
-    let (class, driver) = preconditions::check(pass.snap).ok()?;
-    driver.has(OperationKind::GetMachineStatus).then(|| pass.send_read(class))
+    match preconditions::check(pass.snap) {
+        Ok((class, driver)) if driver.has(OperationKind::GetMachineStatus) => {
+            Err(pass.send_read(class))
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// When the driver is asked again.

@@ -32,6 +32,7 @@ mod conditions;
 mod creating;
 mod deleting;
 mod diagram;
+mod dispatch;
 pub(crate) mod draining;
 mod evacuating;
 mod failed;
@@ -58,6 +59,7 @@ mod running;
 mod standing;
 mod takeover;
 mod token;
+mod transition;
 mod unhealthy;
 mod updating;
 mod volumes;
@@ -70,11 +72,13 @@ pub use draining::is_last_look;
 pub use phase::{Life, lifecycle_phase};
 pub use retry::{First, Move, Rule, review_failed, rule};
 
+use std::ops::ControlFlow;
+
 use ostler_api::machine::{Machine, MachinePhase, MachineStep};
 
 use crate::{
     invariants,
-    machine::pass::{Pass, Turn},
+    machine::{pass::Pass, transition::Transition},
     plan::{Next, Plan},
     snapshot::Snapshot,
 };
@@ -161,35 +165,32 @@ impl State {
 /// Decides what to do next for a Machine.
 pub fn plan(snapshot: &Snapshot) -> Plan {
     let mut pass = Pass::new(snapshot);
-    let next = walk(&mut pass);
+    let next = walk(&mut pass).break_value().unwrap_or(Next::OnChange);
     let plan = pass.finish(next);
     debug_assert_eq!(invariants::check(snapshot, &plan), Ok(()), "in {plan:#?}");
     plan
 }
 
 /// The most states that one pass can walk through: each at most twice.
-const MAX_TURNS: usize = 20;
+const MAX_TRANSITIONS: usize = 20;
 
-fn walk(pass: &mut Pass<'_>) -> Next {
+fn walk(pass: &mut Pass<'_>) -> ControlFlow<Next, State> {
     let mut state = State::of(pass.machine);
     if pass.machine.is_deleting() {
         if !pass.machine.has_finalizer() {
-            return Next::Done;
+            return ControlFlow::Break(Next::Done);
         }
         finding::begin(pass);
         state = State::of_deletion(pass.status.step.as_ref());
     }
-    let before = state;
-    if let Turn::To(next) = answer::settle(pass, state) {
-        state = next;
-    }
-    debug_assert!(diagram::leads_to(before, state), "{before:?} to {state:?} is not in the table");
-    if let Some(next) = paused::hold(pass, state) {
-        return next;
+    let answered = answer::settle(pass, state);
+    state = follow(pass, state, answered)?;
+    if let Err(wait) = paused::hold(pass, state) {
+        pass.apply(wait)?;
     }
     pass.holds = !pass.machine.is_deleting();
-    for _ in 0..MAX_TURNS {
-        let turn = match state {
+    for _ in 0..MAX_TRANSITIONS {
+        let (Ok(wanted) | Err(wanted)) = match state {
             State::Creating => creating::plan(pass),
             State::Initializing => initializing::plan(pass),
             State::Joining => joining::plan(pass),
@@ -198,18 +199,18 @@ fn walk(pass: &mut Pass<'_>) -> Next {
             State::Failed => failed::plan(pass),
             State::Finding => finding::plan(pass),
             State::Draining => draining::plan(pass),
-            State::Detaching => volumes::plan(pass),
+            State::Detaching => Ok(volumes::plan(pass)),
             State::Deleting => deleting::plan(pass),
             State::Finishing => finishing::plan(pass),
         };
-        match turn {
-            Turn::To(next) => {
-                debug_assert!(diagram::leads_to(state, next), "{state:?} to {next:?}");
-                state = next;
-            }
-            Turn::Rest(next) => return next,
-        }
+        state = follow(pass, state, wanted)?;
     }
     debug_assert!(false, "states go round in a circle: {state:?}");
-    Next::OnChange
+    ControlFlow::Continue(state)
+}
+
+fn follow(pass: &mut Pass<'_>, from: State, wanted: Transition) -> ControlFlow<Next, State> {
+    let to = pass.apply(wanted)?;
+    debug_assert!(diagram::leads_to(from, to), "{from:?} to {to:?} is not in the table");
+    ControlFlow::Continue(to)
 }

@@ -1,6 +1,6 @@
 //! One pass: what was observed, what was learned on the way, and the plan that grows from it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, ops::ControlFlow, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
@@ -15,29 +15,19 @@ use ostler_api::{
 };
 
 use super::{
-    State, preboot,
-    preconditions::Lack,
-    preserving,
+    State, preboot, preserving,
     reading::Reading,
     retry,
     standing::{Standing, standing},
+    transition::{Outcome, Transition, Wait, wait},
 };
 use crate::{
     hot_update::SlotUse,
     node,
-    operation::{Dispatch, Lane, OperationView, Request, Target},
+    operation::{Dispatch, OperationView},
     plan::{Action, Event, EventReason, MachinePatch, Next, NodePatch, NodeStatusPatch, Plan},
-    snapshot::{ClassFacts, NodeView, Snapshot},
+    snapshot::{NodeView, Snapshot},
 };
-
-/// What a state says.
-#[derive(Debug)]
-pub(crate) enum Turn {
-    /// Go on in another state, in the same pass.
-    To(State),
-    /// The pass is over.
-    Rest(Next),
-}
 
 /// Why a Machine may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +58,7 @@ pub(crate) struct Pass<'a> {
     settled: bool,
     before: Vec<Action>,
     after: Vec<Action>,
-    dispatch: Option<Dispatch>,
+    pub(super) dispatch: Option<Dispatch>,
     pub(crate) cancel: Option<String>,
     pub(crate) acknowledge: Option<String>,
     events: Vec<Event>,
@@ -248,149 +238,83 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Sends a read. It changes nothing, so nothing is written before.
-    pub(crate) fn send_read(&mut self, class: &ClassFacts) -> Turn {
-        self.ask_status(class);
-        Turn::Rest(Next::OnChange)
-    }
-
-    /// Asks for the instance, beside everything else that the pass does.
-    pub(crate) fn ask_status(&mut self, class: &ClassFacts) {
-        let provider_id = self.provider_id().unwrap_or_default().to_owned();
-        self.dispatch = Some(self.dispatch_of(class, Request::Status { provider_id }));
-    }
-
-    /// Asks what the infrastructure calls these volumes, beside everything else that the pass does.
-    pub(crate) fn ask_volume_ids(&mut self, class: &ClassFacts, specs: BTreeMap<String, String>) {
-        self.dispatch = Some(self.dispatch_of(class, Request::VolumeIds { specs }));
-    }
-
-    /// Sends a mutation, and writes down before that it will be sent.
-    pub(crate) fn send(&mut self, class: &ClassFacts, request: Request) -> Turn {
-        let kind = request.kind();
-        debug_assert!(kind.is_mutation(), "{kind} needs no intent");
-        let attempt = self.status.retry.as_ref().map_or(0, |retry| retry.failures) + 1;
-        let named = match &request {
-            Request::Create { provider_id, .. } if !provider_id.is_empty() => {
-                Some(provider_id.clone())
-            }
-            Request::Create { .. }
-            | Request::Initialize { .. }
-            | Request::Update { .. }
-            | Request::Delete { .. }
-            | Request::Status { .. }
-            | Request::VolumeIds { .. }
-            | Request::List
-            | Request::Validate { .. } => None,
-        };
-        let dispatch = self.dispatch_of(class, request);
-        self.status.operation = Some(OperationIntent {
-            id: dispatch.id.clone(),
-            kind: kind.into(),
-            idempotency_key: dispatch.idempotency_key.clone(),
-            class_revision: Some(class.revision.clone()),
-            spec_digest: Some(class.spec_digest.clone()),
-            term: self.snap.term,
-            order: Some(self.snap.order.clone()).filter(|order| !order.is_empty()),
-            attempt,
-            started_at: Some(self.now()),
-            provider_id: named,
-            outcome_unknown: false,
-        });
-        self.dispatch = Some(dispatch);
-        Turn::Rest(Next::OnChange)
-    }
-
-    fn dispatch_of(&self, class: &ClassFacts, request: Request) -> Dispatch {
-        let (id, kind) = (self.snap.fresh.operation_id.clone(), request.kind());
-        Dispatch {
-            idempotency_key: idempotency_key(self.machine.uid(), kind, class),
-            adopt_by_name: self.snap.settings.adopts_by_name(class),
-            checkpoint: self.status.last_known_state.clone().unwrap_or_default(),
-            lane: Lane::User,
-            ..class.dispatch(id, Target::of_machine(self.machine), request, timeout(kind))
-        }
-    }
-
     // --- how it ends ---
 
-    /// Rests, and says what for. `until`: when to look again even if nothing changes.
-    pub(crate) fn wait(
-        &mut self,
-        reason: WaitReason,
-        message: Option<String>,
-        until: Option<Timestamp>,
-    ) -> Turn {
-        self.waits = true;
-        let old = self.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
-        let since = old
-            .filter(|old| old.reason == reason)
-            .and_then(|old| old.since.clone())
-            .unwrap_or_else(|| self.now());
-        self.status.waiting_for =
-            Some(WaitingFor { reason: reason.clone(), message, since: Some(since) });
-        Turn::Rest(until.map_or(Next::OnChange, |until| Next::Wait { reason, until }))
-    }
-
-    /// Rests for something that must be there before a driver can be asked.
-    pub(crate) fn lack(&mut self, lack: Lack) -> Turn {
-        if lack.reason != WaitReason::NotObserved {
-            self.warn_of_wait(&lack.reason, &lack.message);
-        }
-        self.wait(lack.reason, Some(lack.message), None)
-    }
-
-    /// An event for a wait that begins and that somebody may have to end.
-    pub(crate) fn warn_of_wait(&mut self, reason: &WaitReason, message: &str) {
-        let old = self.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
-        if old.is_none_or(|old| old.reason != *reason) {
-            self.event(true, EventReason::Waiting, format!("{reason}: {message}"));
-        }
-    }
-
-    /// Rests while a driver works. Only a wait that lasts is worth a write.
-    pub(crate) fn wait_for_driver(&mut self) -> Turn {
+    /// A wait while a driver works. Only one that lasts is worth a write.
+    pub(crate) fn wait_for_driver(&self) -> Transition {
         const WORTH_SAYING: Duration = Duration::from_secs(5);
         let flight = match &self.snap.operation {
             OperationView::InFlight(flight) => flight,
             OperationView::Expected => {
                 let what = "a driver may still work for the core that led before".to_owned();
-                return self.wait(WaitReason::DriverWorking, Some(what), None);
+                return wait(WaitReason::DriverWorking, Some(what), None);
             }
             OperationView::Idle | OperationView::Finished(_) => {
-                return Turn::Rest(Next::OnChange);
+                return Transition::Rest(Next::OnChange);
             }
         };
         let until = after(self.snap.now, WORTH_SAYING.saturating_sub(flight.age));
         if self.snap.now < until {
-            return Turn::Rest(Next::Wait { reason: WaitReason::DriverWorking, until });
+            return Transition::Rest(Next::Wait { reason: WaitReason::DriverWorking, until });
         }
         let verb = flight.kind.name();
         if flight.stalled {
             let last = flight.progress.as_ref().map(ToString::to_string);
             let last = last.as_deref().unwrap_or("nothing");
             let message = format!("{verb}: the driver last said {last}");
-            return self.wait(WaitReason::DriverStalled, Some(message), None);
+            return wait(WaitReason::DriverStalled, Some(message), None);
         }
-        self.wait(WaitReason::DriverWorking, Some(verb.to_owned()), None)
+        wait(WaitReason::DriverWorking, Some(verb.to_owned()), None)
     }
 
-    /// Gives the Machine up.
-    pub(crate) fn fail(
-        &mut self,
-        reason: FailureReason,
-        type_: MachineOperationType,
-        description: &str,
-    ) -> Turn {
+    /// Goes on unless a driver works.
+    pub(crate) fn unless_working(&self) -> Outcome<()> {
+        if self.standing() == Standing::Working { Err(self.wait_for_driver()) } else { Ok(()) }
+    }
+
+    /// Does what a state wants. `Continue`: the state in which the pass goes on.
+    pub(crate) fn apply(&mut self, transition: Transition) -> ControlFlow<Next, State> {
+        match transition {
+            Transition::To(state) => return ControlFlow::Continue(state),
+            Transition::Fail { reason, type_, description } => {
+                self.give_up(reason, type_, description);
+                return ControlFlow::Continue(State::Failed);
+            }
+            Transition::Rest(next) => return ControlFlow::Break(next),
+            Transition::Wait(wait) => return ControlFlow::Break(self.begin_wait(wait)),
+            Transition::Send(dispatch, intent) => {
+                self.status.operation = Some(*intent);
+                self.dispatch = Some(*dispatch);
+            }
+            Transition::Read(dispatch) => self.dispatch = Some(*dispatch),
+        }
+        ControlFlow::Break(Next::OnChange)
+    }
+
+    fn begin_wait(&mut self, wait: Wait) -> Next {
+        let Wait { reason, message, until, event } = wait;
+        self.waits = true;
+        let old = self.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
+        let old = old.filter(|old| old.reason == reason);
+        if let (None, Some(event)) = (old, event) {
+            let text = message.as_deref().unwrap_or_default();
+            self.event(event == EventReason::Waiting, event, format!("{reason}: {text}"));
+        }
+        let since = old.and_then(|old| old.since.clone()).unwrap_or_else(|| self.now());
+        self.status.waiting_for =
+            Some(WaitingFor { reason: reason.clone(), message, since: Some(since) });
+        until.map_or(Next::OnChange, |until| Next::Wait { reason, until })
+    }
+
+    fn give_up(&mut self, reason: FailureReason, type_: MachineOperationType, description: String) {
         self.machine_phase(&MachinePhase::Failed);
         let code = self.status.last_operation.as_ref().and_then(|last| last.error_code.clone());
-        self.last_operation(type_, MachineState::Failed, description, code.as_deref());
+        self.last_operation(type_, MachineState::Failed, &description, code.as_deref());
         self.event(true, EventReason::MachineFailed, format!("{reason}: {description}"));
         self.status.failure_reason = Some(reason);
-        self.status.failure_message = Some(description.to_owned());
+        self.status.failure_message = Some(description);
         retry::clear(self);
         self.step(None);
-        Turn::To(State::Failed)
     }
 
     /// The finalizer and the record of the first create go into one patch, before the create is sent: a Machine
@@ -492,28 +416,6 @@ fn differs_only_in_frills(before: &MachineStatus, now: &MachineStatus) -> bool {
     bare.step_since.clone_from(&before.step_since);
     bare.history.clone_from(&before.history);
     bare == *before
-}
-
-/// `<uid>:<verb>`, and for an update the digest of the spec: another spec is another intent.
-fn idempotency_key(uid: &str, kind: OperationKind, class: &ClassFacts) -> String {
-    let key = key_of(uid, kind);
-    if kind == OperationKind::UpdateMachine { format!("{key}:{}", class.spec_digest) } else { key }
-}
-
-/// `<uid>:<verb>`.
-pub(crate) fn key_of(uid: &str, kind: OperationKind) -> String {
-    format!("{uid}:{}", kind.letter())
-}
-
-/// How long a driver may take for a verb.
-fn timeout(kind: OperationKind) -> Duration {
-    match kind {
-        OperationKind::CreateMachine | OperationKind::DeleteMachine => Duration::from_mins(20),
-        OperationKind::UpdateMachine => Duration::from_mins(10),
-        OperationKind::InitializeMachine | OperationKind::ListMachines => Duration::from_mins(5),
-        OperationKind::GetMachineStatus | OperationKind::GetVolumeIds => Duration::from_mins(1),
-        OperationKind::ValidateClass => Duration::from_secs(15),
-    }
 }
 
 /// A time after another; never overflows.

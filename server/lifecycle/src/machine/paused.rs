@@ -9,23 +9,21 @@ use ostler_api::{
 
 use super::{
     State,
-    pass::{Pass, Turn},
+    pass::Pass,
+    transition::{Outcome, wait},
 };
-use crate::plan::{Next, NodePatch};
+use crate::plan::NodePatch;
 
-/// Ends the pass if the Machine is paused. `state`: where the answer of a driver, if there was one,
+/// Goes on unless the Machine is paused. `state`: where the answer of a driver, if there was one,
 /// has moved it.
-pub(crate) fn hold(pass: &mut Pass<'_>, state: State) -> Option<Next> {
-    let message = by_whom(pass)?;
+pub(crate) fn hold(pass: &mut Pass<'_>, state: State) -> Outcome<()> {
+    let Some(message) = by_whom(pass) else { return Ok(()) };
     if state == State::Initializing {
         // Else nobody would know later that the instance of this create was never initialized.
         pass.step(Some(MachineStep::InitializeInstance));
     }
     pass.node_patch = NodePatch::default();
-    match pass.wait(WaitReason::Paused, Some(message), None) {
-        Turn::Rest(next) => Some(next),
-        Turn::To(_) => None,
-    }
+    Err(wait(WaitReason::Paused, Some(message), None))
 }
 
 fn by_whom(pass: &Pass<'_>) -> Option<String> {

@@ -1,7 +1,9 @@
 //! What must be there before a driver can be asked anything, each lack with its own reason.
 
+use jiff::Timestamp;
 use ostler_api::{machine::WaitReason, names};
 
+use super::transition::{Transition, wait};
 use crate::{
     snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView, Snapshot, TargetView},
     user_data::MAX_PROVIDER_SPEC,
@@ -12,6 +14,13 @@ use crate::{
 pub(crate) struct Lack {
     pub(crate) reason: WaitReason,
     pub(crate) message: String,
+}
+
+impl Lack {
+    /// A wait that ends by itself, and needs no event.
+    pub(crate) fn until(self, until: Option<Timestamp>) -> Transition {
+        wait(self.reason, Some(self.message), until)
+    }
 }
 
 fn lack<T>(reason: WaitReason, message: String) -> Result<T, Lack> {

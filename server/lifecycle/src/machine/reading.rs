@@ -5,8 +5,9 @@ use ostler_api::{driver::OperationKind, machine::OperationIntent};
 
 use super::{
     State, adoption, creating, instance, joining,
-    pass::{Pass, Turn},
+    pass::Pass,
     retry::{self, Move},
+    transition::Transition,
 };
 use crate::operation::{Failure, InstanceRecord};
 
@@ -45,7 +46,7 @@ pub(crate) fn answered(
     pass: &mut Pass<'_>,
     result: Result<&InstanceRecord, &Failure>,
     state: State,
-) -> Turn {
+) -> Transition {
     let reading = match result {
         Ok(record) => Reading::Found(record.clone()),
         Err(failure) => Reading::of_failure(failure),
@@ -68,7 +69,7 @@ pub(crate) fn answered(
         }
     };
     pass.reading = Some(reading);
-    Turn::To(next)
+    Transition::To(next)
 }
 
 fn found(

@@ -8,8 +8,10 @@ use ostler_api::{
 
 use super::{
     State, adoption, conditions, health, in_place, instance, missing, node_template,
-    pass::{Pass, Turn},
-    preserving, retry, token, unhealthy, updating,
+    pass::Pass,
+    preserving, retry, token,
+    transition::{Outcome, Transition, wait},
+    unhealthy, updating,
 };
 use crate::{
     plan::{Action, EventReason, Next},
@@ -74,15 +76,9 @@ pub(crate) fn keep_node(pass: &mut Pass<'_>, node: &Node) {
     instance::set_default_priority(pass);
 }
 
-pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
-    if let Some(turn) = missing::look_for_id(pass) {
-        return turn;
-    }
-    let node = match look(pass) {
-        Ok(node) => node,
-        Err(turn) => return turn,
-    };
-    let Some(node) = node else {
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
+    missing::look_for_id(pass)?;
+    let Some(node) = look(pass)? else {
         return unhealthy::plan(pass, WaitReason::NodeMissing, "the node is gone");
     };
     match health::complaint(node, pass.machine, &pass.snap.settings) {
@@ -95,19 +91,19 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
 ///
 /// # Errors
 /// There is none, it is not known which one it is, or it is being deleted: the pass is over.
-pub(crate) fn look<'a>(pass: &mut Pass<'a>) -> Result<Option<&'a Node>, Turn> {
+pub(crate) fn look<'a>(pass: &mut Pass<'a>) -> Outcome<Option<&'a Node>> {
     match &pass.snap.target {
-        TargetView::None => return Err(without_node(pass)),
+        TargetView::None => return Err(without_node(pass)?),
         TargetView::Lacking { reason, message } => {
-            return Err(pass.wait(reason.clone(), Some(message.clone()), None));
+            return Err(wait(reason.clone(), Some(message.clone()), None));
         }
         TargetView::Watched => {}
     }
     match &pass.snap.node {
-        NodeView::Unknown => return Err(Turn::Rest(Next::OnChange)),
+        NodeView::Unknown => return Err(Transition::Rest(Next::OnChange)),
         NodeView::Ambiguous(nodes) => {
             let text = format!("nodes {} claim to be it", nodes.join(", "));
-            return Err(pass.wait(WaitReason::NodeAmbiguous, Some(text), None));
+            return Err(wait(WaitReason::NodeAmbiguous, Some(text), None));
         }
         NodeView::Absent | NodeView::Known(_) => {}
     }
@@ -122,15 +118,15 @@ pub(crate) fn look<'a>(pass: &mut Pass<'a>) -> Result<Option<&'a Node>, Turn> {
 }
 
 /// Whoever deletes the Node wants the Machine gone.
-pub(crate) fn follow_node(pass: &mut Pass<'_>, node: &Node) -> Turn {
+pub(crate) fn follow_node(pass: &mut Pass<'_>, node: &Node) -> Transition {
     let name = node.metadata.name.as_deref().unwrap_or_default();
     pass.event(false, EventReason::NodeDeleted, format!("node {name} was deleted"));
     pass.act_last(Action::DeleteMachine);
-    Turn::Rest(Next::OnChange)
+    Transition::Rest(Next::OnChange)
 }
 
 /// Nobody can say more about the machine than its driver.
-fn without_node(pass: &mut Pass<'_>) -> Turn {
+fn without_node(pass: &mut Pass<'_>) -> Outcome {
     match pass.status.machine_phase() {
         MachinePhase::Available => {}
         // It had a target cluster before.
@@ -143,23 +139,19 @@ fn without_node(pass: &mut Pass<'_>) -> Turn {
         | MachinePhase::InPlaceUpdating
         | MachinePhase::InPlaceUpdateSuccessful
         | MachinePhase::InPlaceUpdateFailed
-        | MachinePhase::Other(_) => return Turn::Rest(Next::OnChange),
+        | MachinePhase::Other(_) => return Ok(Transition::Rest(Next::OnChange)),
     }
     token::delete(pass);
-    if let Some(turn) = adoption::plan(pass) {
-        return turn;
-    }
+    adoption::plan(pass)?;
     updating::plan(pass)
 }
 
-fn healthy(pass: &mut Pass<'_>, node: &Node) -> Turn {
+fn healthy(pass: &mut Pass<'_>, node: &Node) -> Outcome {
     match pass.status.machine_phase() {
         MachinePhase::Running => {}
         MachinePhase::Unknown | MachinePhase::Available => enter(pass),
         MachinePhase::InPlaceUpdateSuccessful => {
-            if let Some(turn) = in_place::conclude(pass, node) {
-                return turn;
-            }
+            in_place::conclude(pass, node)?;
             enter(pass);
         }
         MachinePhase::New
@@ -169,17 +161,15 @@ fn healthy(pass: &mut Pass<'_>, node: &Node) -> Turn {
         | MachinePhase::CrashLoopBackOff
         | MachinePhase::InPlaceUpdating
         | MachinePhase::InPlaceUpdateFailed
-        | MachinePhase::Other(_) => return Turn::Rest(Next::OnChange),
+        | MachinePhase::Other(_) => return Ok(Transition::Rest(Next::OnChange)),
     }
     if health::has_taint(node, names::taint::INSTANCE_NOT_READY) {
         pass.node_patch.remove_not_ready_taint = true;
     }
     token::delete(pass);
     if in_place::is_chosen(pass, node) {
-        return Turn::To(State::InPlace);
+        return Ok(Transition::To(State::InPlace));
     }
-    if let Some(turn) = adoption::plan(pass) {
-        return turn;
-    }
+    adoption::plan(pass)?;
     updating::plan(pass)
 }

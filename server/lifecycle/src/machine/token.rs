@@ -5,7 +5,10 @@
 use jiff::{SignedDuration, Timestamp};
 use ostler_api::{machine::WaitReason, names};
 
-use super::pass::{Pass, Turn, after};
+use super::{
+    pass::{Pass, after},
+    transition::{Outcome, Transition, wait},
+};
 use crate::{
     operation::SecretText,
     plan::{Action, TokenRequest},
@@ -19,13 +22,13 @@ const SLACK: SignedDuration = SignedDuration::from_mins(5);
 
 /// The token for the user data of a create, `<id>.<secret>`. One that is there is used again, with
 /// more time if it needs that: an instance that the driver does not see yet may have it.
-pub(crate) fn for_create(pass: &mut Pass<'_>) -> Result<SecretText, Turn> {
+pub(crate) fn for_create(pass: &mut Pass<'_>) -> Outcome<SecretText> {
     let id = user_data::token_id_of(pass.machine);
     let snap = pass.snap;
     let secret = match &snap.bootstrap_token {
         Observed::Unknown => {
             let what = "the bootstrap token was not looked up yet".to_owned();
-            return Err(pass.wait(WaitReason::NotObserved, Some(what), None));
+            return Err(wait(WaitReason::NotObserved, Some(what), None));
         }
         Observed::Known(token) if !is_ours(pass, token) => return Err(take_next(pass, &id)),
         Observed::Known(token) => {
@@ -43,11 +46,11 @@ pub(crate) fn for_create(pass: &mut Pass<'_>) -> Result<SecretText, Turn> {
 }
 
 /// Somebody else has the id. The next one is written down and looked up before it is used.
-fn take_next(pass: &mut Pass<'_>, taken: &str) -> Turn {
+fn take_next(pass: &mut Pass<'_>, taken: &str) -> Transition {
     let next = user_data::token_id_after(pass.machine.uid(), taken);
     pass.status.bootstrap_token_id = Some(next);
     let what = format!("bootstrap token {taken} is somebody else's; another id is looked up");
-    pass.wait(WaitReason::NotObserved, Some(what), None)
+    wait(WaitReason::NotObserved, Some(what), None)
 }
 
 /// Sees to it that the token lasts for as long as the instance may still join: the time for that may

@@ -12,8 +12,9 @@ use ostler_api::{
 
 use super::{
     health, missing,
-    pass::{Pass, Turn, after},
+    pass::{Pass, after},
     running,
+    transition::{Outcome, Transition, fail, wait},
 };
 use crate::{
     plan::{Action, EventReason, Next},
@@ -21,7 +22,7 @@ use crate::{
     snapshot::NodeView,
 };
 
-pub(crate) fn plan(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> Turn {
+pub(crate) fn plan(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> Outcome {
     match pass.status.machine_phase() {
         MachinePhase::Running
         | MachinePhase::InPlaceUpdateSuccessful
@@ -34,36 +35,31 @@ pub(crate) fn plan(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> 
         | MachinePhase::Failed
         | MachinePhase::CrashLoopBackOff
         | MachinePhase::InPlaceUpdating
-        | MachinePhase::Other(_) => return Turn::Rest(Next::OnChange),
+        | MachinePhase::Other(_) => return Ok(Transition::Rest(Next::OnChange)),
     }
-    if let Some(turn) = frozen(pass, complaint) {
-        return turn;
-    }
-    let look = match missing::look(pass) {
-        Ok(next) => next,
-        Err(lost) => return lost,
-    };
+    frozen(pass, complaint)?;
+    let look = missing::look(pass)?;
     if pass.machine.spec.disable_health_timeout == Some(true) {
-        return pass.wait(reason, Some(complaint.to_owned()), look);
+        return Ok(wait(reason, Some(complaint.to_owned()), look));
     }
     let due = due(pass);
     if pass.snap.now < due {
         let until = look.map_or(due, |look| look.min(due));
-        return pass.wait(reason, Some(complaint.to_owned()), Some(until));
+        return Ok(wait(reason, Some(complaint.to_owned()), Some(until)));
     }
     if pass.snap.api.down_since.is_some() {
         // Not for long enough to speak of it; the next check wakes this Machine.
-        return pass.wait(reason, Some(complaint.to_owned()), None);
+        return Ok(wait(reason, Some(complaint.to_owned()), None));
     }
     if let Some(until) = pass.snap.api.settles_at(pass.snap.now) {
-        return pass.wait(reason, Some(complaint.to_owned()), Some(until));
+        return Ok(wait(reason, Some(complaint.to_owned()), Some(until)));
     }
     let (siblings, patience) = (&pass.snap.siblings, pass.snap.settings.creation_timeout);
     if let Some(held) = replacement::held(siblings, due, pass.snap.now, patience) {
         let text = format!("{complaint}; it fails when its turn comes: {}", held.message);
-        return pass.wait(WaitReason::ReplacementBudget, Some(text), Some(held.until));
+        return Ok(wait(WaitReason::ReplacementBudget, Some(text), Some(held.until)));
     }
-    give_up(pass, complaint)
+    Ok(give_up(pass, complaint))
 }
 
 fn enter(pass: &mut Pass<'_>, complaint: &str) {
@@ -74,13 +70,13 @@ fn enter(pass: &mut Pass<'_>, complaint: &str) {
     pass.event(true, EventReason::NodeUnhealthy, text);
 }
 
-fn frozen(pass: &mut Pass<'_>, complaint: &str) -> Option<Turn> {
+fn frozen(pass: &Pass<'_>, complaint: &str) -> Outcome<()> {
     if !pass.snap.api.frozen {
-        return None;
+        return Ok(());
     }
     let text = format!("{complaint}; nobody is given up while an API server does not answer");
     let until = pass.snap.api.settles_at(pass.snap.now);
-    Some(pass.wait(WaitReason::ApiServerUnreachable, Some(text), until))
+    Err(wait(WaitReason::ApiServerUnreachable, Some(text), until))
 }
 
 /// When the health timeout ends, with the time that was lost to outages.
@@ -94,7 +90,7 @@ fn due(pass: &Pass<'_>) -> Timestamp {
 }
 
 /// The last look is at the API itself: a watch that hangs shows a Node as it was.
-fn give_up(pass: &mut Pass<'_>, complaint: &str) -> Turn {
+fn give_up(pass: &mut Pass<'_>, complaint: &str) -> Transition {
     if let Some((name, version)) = last_look(pass) {
         pass.act(Action::ConfirmNode { name, version });
     }
@@ -103,7 +99,7 @@ fn give_up(pass: &mut Pass<'_>, complaint: &str) -> Turn {
         pass.act_last(Action::ClaimReplacement { deployment, seen });
     }
     let text = format!("unhealthy for longer than the health timeout: {complaint}");
-    pass.fail(FailureReason::HealthTimeout, MachineOperationType::HealthCheck, &text)
+    fail(FailureReason::HealthTimeout, MachineOperationType::HealthCheck, text)
 }
 
 /// Name of the Node and the version that was seen, `None` for none.

@@ -14,11 +14,12 @@ use ostler_api::{
 
 use super::{
     State, conditions,
-    pass::{Pass, Turn},
+    pass::Pass,
     preconditions,
     reading::Reading,
     retry::{self, Move},
     standing::Standing,
+    transition::{Outcome, Transition, wait},
 };
 use crate::{
     digest,
@@ -28,35 +29,25 @@ use crate::{
     snapshot::{ClassFacts, ClassView, DriverFacts, DriverView},
 };
 
-pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
-    if pass.standing() == Standing::Working {
-        return pass.wait_for_driver();
-    }
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
+    pass.unless_working()?;
     let Ok(class) = preconditions::class(pass.snap) else {
-        return Turn::Rest(Next::OnChange);
+        return Ok(Transition::Rest(Next::OnChange));
     };
     if !is_pending(pass) && applied_digest(pass).as_deref() == Some(class.spec_digest.as_str()) {
-        return settle_down(pass);
+        return Ok(settle_down(pass));
     }
-    let (class, driver) = match preconditions::check(pass.snap) {
-        Ok(both) => both,
-        Err(lack) => return pass.lack(lack),
-    };
-    if let Some(turn) = refused(pass, class, driver) {
-        return turn;
-    }
+    let (class, driver) = preconditions::check(pass.snap)?;
+    refused(pass, class, driver)?;
     if !driver.has(OperationKind::UpdateMachine) {
         let text = "the driver cannot change running instances";
         refuse(pass, HotUpdateState::Unsupported, &class.spec_digest, text);
-        return pass.wait(WaitReason::HotUpdateRefused, None, None);
+        return Ok(wait(WaitReason::HotUpdateRefused, None, None));
     }
-    if let Some(turn) = look_first(pass, class, driver) {
-        return turn;
-    }
-    if let Some(turn) = review(pass, class, driver).or_else(|| slot(pass, class)) {
-        return turn;
-    }
-    update(pass, class)
+    look_first(pass, class, driver)?;
+    review(pass, class, driver)?;
+    slot(pass, class)?;
+    Ok(update(pass, class))
 }
 
 /// Whether an earlier update has begun and not succeeded. The last operation is asked too: it is
@@ -87,30 +78,30 @@ fn applied_spec(pass: &Pass<'_>) -> Option<String> {
 }
 
 /// The instance has the spec of its class.
-fn settle_down(pass: &mut Pass<'_>) -> Turn {
+fn settle_down(pass: &mut Pass<'_>) -> Transition {
     if pass.status.hot_update.take().is_some() {
         conditions::remove(&mut pass.status, &MachineConditionType::HotUpdateRefused);
     }
     if pass.status.step == Some(MachineStep::UpdateInstance) {
         pass.step(None);
     }
-    Turn::Rest(Next::OnChange)
+    Transition::Rest(Next::OnChange)
 }
 
 /// A refusal holds until the class or the driver is another one.
-fn refused(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Option<Turn> {
-    let update = pass.status.hot_update.as_ref()?;
+fn refused(pass: &Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Outcome<()> {
+    let Some(update) = &pass.status.hot_update else { return Ok(()) };
     let same_driver = update.driver.as_deref() == Some(driver.identity.as_str());
     let holds = match update.state {
         HotUpdateState::Refused => same_driver && update.spec_digest == class.spec_digest,
         HotUpdateState::Unsupported => same_driver,
         HotUpdateState::Processing | HotUpdateState::Failed | HotUpdateState::Other(_) => false,
     };
-    holds.then(|| pass.wait(WaitReason::HotUpdateRefused, None, None))
+    if holds { Err(wait(WaitReason::HotUpdateRefused, None, None)) } else { Ok(()) }
 }
 
 /// Waits out a retry, and reads before an update whose forerunner's outcome is unknown.
-fn look_first(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Option<Turn> {
+fn look_first(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Outcome<()> {
     match pass.reading.take() {
         Some(Reading::Failed(failure)) => {
             retry::remember(pass, OperationKind::GetMachineStatus, &failure);
@@ -122,60 +113,60 @@ fn look_first(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> 
         }
         Some(Reading::Found(_) | Reading::Uninitialized | Reading::CannotRead) | None => {}
     }
-    if let Some(turn) = retry::gate(pass) {
-        return Some(turn);
-    }
+    retry::gate(pass)?;
     let unresolved = pass.standing() == Standing::Unresolved;
-    (unresolved && driver.has(OperationKind::GetMachineStatus)).then(|| pass.send_read(class))
+    let reads = unresolved && driver.has(OperationKind::GetMachineStatus);
+    if reads { Err(pass.send_read(class)) } else { Ok(()) }
 }
 
 /// What the driver says of the change as a whole, before any part of it is tried.
-fn review(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Option<Turn> {
+fn review(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Outcome<()> {
     let observed = Question::of(pass.machine, class, driver);
-    let question = Question::about(applied_spec(pass).unwrap_or_default(), class, driver)?;
+    let old_spec = applied_spec(pass).unwrap_or_default();
+    let Some(question) = Question::about(old_spec, class, driver) else { return Ok(()) };
     let review = match &pass.snap.review {
         ReviewView::Known(review) if observed.as_ref() == Some(&question) => review.clone(),
-        ReviewView::NoAnswer => return None,
+        ReviewView::NoAnswer => return Ok(()),
         ReviewView::Failed { reason, message } => {
-            return Some(pass.wait(reason.clone(), Some(message.clone()), None));
+            return Err(wait(reason.clone(), Some(message.clone()), None));
         }
-        ReviewView::Asked => return Some(wait_for_review(pass, class)),
+        ReviewView::Asked => return Err(wait_for_review(class)),
         ReviewView::NotAsked | ReviewView::Known(_) => {
             pass.act(Action::AskReview(question));
-            return Some(wait_for_review(pass, class));
+            return Err(wait_for_review(class));
         }
     };
     if !review.violations.is_empty() {
         let text =
             format!("class {} revision {}: {}", class.name, class.revision, review.complaint());
-        return Some(pass.wait(WaitReason::InvalidSpec, Some(text), None));
+        return Err(wait(WaitReason::InvalidSpec, Some(text), None));
     }
     if !question.old_spec.is_empty() && !review.hot {
         refuse(pass, HotUpdateState::Refused, &class.spec_digest, &review.refusal());
-        return Some(pass.wait(WaitReason::HotUpdateRefused, None, None));
+        return Err(wait(WaitReason::HotUpdateRefused, None, None));
     }
-    None
+    Ok(())
 }
 
-fn wait_for_review(pass: &mut Pass<'_>, class: &ClassFacts) -> Turn {
+fn wait_for_review(class: &ClassFacts) -> Transition {
     let text = format!("the driver is asked about class {}", class.name);
-    pass.wait(WaitReason::ClassReview, Some(text), None)
+    wait(WaitReason::ClassReview, Some(text), None)
 }
 
 /// An edit of a class with thousands of Machines must not storm a cloud.
-fn slot(pass: &mut Pass<'_>, class: &ClassFacts) -> Option<Turn> {
+fn slot(pass: &Pass<'_>, class: &ClassFacts) -> Outcome<()> {
     let slot = &pass.snap.slot;
     if slot.is_granted() {
-        return None;
+        return Ok(());
     }
     let text = format!(
         "{} of class {} are updated at once, {} wait before this one",
         slot.limit, class.name, slot.ahead
     );
-    Some(pass.wait(WaitReason::HotUpdateBudget, Some(text), None))
+    Err(wait(WaitReason::HotUpdateBudget, Some(text), None))
 }
 
-fn update(pass: &mut Pass<'_>, class: &ClassFacts) -> Turn {
+fn update(pass: &mut Pass<'_>, class: &ClassFacts) -> Transition {
     let dirty = is_pending(pass);
     pass.status.hot_update = Some(HotUpdate {
         state: HotUpdateState::Processing,
@@ -195,12 +186,16 @@ fn update(pass: &mut Pass<'_>, class: &ClassFacts) -> Turn {
 }
 
 /// The driver applied the spec that the intent was about, or could not.
-pub(crate) fn answered(pass: &mut Pass<'_>, result: Result<(), &Failure>, state: State) -> Turn {
+pub(crate) fn answered(
+    pass: &mut Pass<'_>,
+    result: Result<(), &Failure>,
+    state: State,
+) -> Transition {
     match result {
         Ok(()) => succeeded(pass),
         Err(failure) => failed(pass, failure),
     }
-    Turn::To(state)
+    Transition::To(state)
 }
 
 fn succeeded(pass: &mut Pass<'_>) {

@@ -9,8 +9,9 @@ use ostler_api::machine::{MachineState, MachineStep, WaitReason};
 use super::{
     State,
     draining::{self, emptying},
-    pass::{Pass, Turn, after},
+    pass::{Pass, after},
     takeover::{self, Upstream},
+    transition::{Outcome, Transition, wait},
 };
 use crate::{
     plan::{Action, EventReason},
@@ -23,16 +24,12 @@ const FORCED_PATIENCE: Duration = Duration::from_secs(30);
 /// How many volumes a message names.
 const MOST_NAMES: usize = 3;
 
-pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
-    let Some(node) = pass.node() else { return Turn::To(State::Deleting) };
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Transition {
+    let Some(node) = pass.node() else { return Transition::To(State::Deleting) };
     let forced = pass.status.drain.as_ref().is_some_and(|drain| drain.forced);
     let force = forced || draining::must_force(pass, node);
     let late = !forced && draining::overdue(pass) && !pass.machine.wants_force();
-    let what = match left(pass) {
-        Some(left) if left.is_empty() => return Turn::To(State::Deleting),
-        Some(left) => names(&left),
-        None => "the volumes of the node were not looked up yet".to_owned(),
-    };
+    let Some(what) = describe_attached(pass) else { return Transition::To(State::Deleting) };
     pass.step(Some(MachineStep::DetachVolumes));
     if late {
         say_forced(pass, &what);
@@ -41,34 +38,35 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
         return take(pass);
     }
     let until = draining::deadline(pass);
-    pass.wait(WaitReason::VolumesAttached, Some(what), until)
+    wait(WaitReason::VolumesAttached, Some(what), until)
 }
 
 /// Before a Node is updated in place, or kept for examination: as long as volumes of pods that left
 /// it are attached, nobody else can use them. Nothing is taken from a Node that lives on.
-pub(crate) fn depart(pass: &mut Pass<'_>) -> Option<Turn> {
-    let what = match left(pass) {
-        Some(left) if left.is_empty() => return None,
-        Some(left) => names(&left),
-        None => "the volumes of the node were not looked up yet".to_owned(),
-    };
+pub(crate) fn depart(pass: &mut Pass<'_>) -> Outcome<()> {
+    let Some(what) = describe_attached(pass) else { return Ok(()) };
     pass.step(Some(MachineStep::DetachVolumes));
     let until = after(since(pass), pass.snap.settings.detach_timeout);
     if pass.snap.now >= until {
         pass.event_on_node(true, EventReason::VolumesNotDetached, format!("going on: {what}"));
-        return None;
+        return Ok(());
     }
-    Some(pass.wait(WaitReason::VolumesAttached, Some(what), Some(until)))
+    Err(wait(WaitReason::VolumesAttached, Some(what), Some(until)))
 }
 
 fn since(pass: &Pass<'_>) -> Timestamp {
     pass.status.step_since.as_ref().map_or(pass.snap.now, |time| time.0)
 }
 
-fn names(left: &BTreeSet<String>) -> String {
+/// Which volumes are waited for, for people; `None`: no one is attached any more.
+fn describe_attached(pass: &Pass<'_>) -> Option<String> {
+    let Some(left) = left(pass) else {
+        return Some("the volumes of the node were not looked up yet".to_owned());
+    };
     let some: Vec<&str> = left.iter().take(MOST_NAMES).map(String::as_str).collect();
     let more = if left.len() > MOST_NAMES { ", …" } else { "" };
-    format!("{} volumes are attached: {}{more}", left.len(), some.join(", "))
+    let text = format!("{} volumes are attached: {}{more}", left.len(), some.join(", "));
+    (!left.is_empty()).then_some(text)
 }
 
 /// Volumes that are attached to the Node and not used by pods that stay there; `None`: nobody
@@ -117,19 +115,19 @@ fn say_forced(pass: &mut Pass<'_>, what: &str) {
 }
 
 /// Takes the volumes from the Node by deleting their VolumeAttachments, and does not wait for it.
-fn take(pass: &mut Pass<'_>) -> Turn {
+fn take(pass: &mut Pass<'_>) -> Transition {
     let snap = pass.snap;
     let Observed::Known(view) = &snap.volumes else {
         let until = after(since(pass), FORCED_PATIENCE);
         if snap.now >= until {
-            return Turn::To(State::Deleting);
+            return Transition::To(State::Deleting);
         }
         let what = "volume attachments were not looked up yet".to_owned();
-        return pass.wait(WaitReason::NotObserved, Some(what), Some(until));
+        return wait(WaitReason::NotObserved, Some(what), Some(until));
     };
     for one in view.attachments.iter().filter(|one| !one.deleting) {
         let (name, uid) = (one.name.clone(), one.uid.clone());
         pass.act(Action::DeleteAttachment { name, uid });
     }
-    Turn::To(State::Deleting)
+    Transition::To(State::Deleting)
 }

@@ -17,7 +17,8 @@ use ostler_api::{
 use super::{
     super::{
         conditions, health,
-        pass::{Pass, Turn, after},
+        pass::{Pass, after},
+        transition::{Outcome, Transition, wait},
     },
     progress, selection,
     selection::leaving,
@@ -77,28 +78,28 @@ pub(crate) fn forget(pass: &mut Pass<'_>, purpose: &DrainPurpose) {
     }
 }
 
-/// No new pods on the Node; a wait if pods may still be on their way to it.
-pub(crate) fn cordon(pass: &mut Pass<'_>, node: &Node, force: bool) -> Option<Turn> {
+/// No new pods on the Node. A wait if pods may still be on their way to it.
+pub(crate) fn cordon(pass: &mut Pass<'_>, node: &Node, force: bool) -> Outcome<()> {
     if selection::is_cordoned(node) {
-        return None;
+        return Ok(());
     }
     pass.node_patch.cordon = true;
     if let Some(drain) = &mut pass.status.drain {
         drain.cordoned = true;
     }
     if force {
-        return None;
+        return Ok(());
     }
     pass.step(Some(MachineStep::CordonNode));
     // Pods that were bound before the cordon are seen after it only.
-    Some(pass.wait(WaitReason::NodeNotCordoned, None, None))
+    Err(wait(WaitReason::NodeNotCordoned, None, None))
 }
 
 /// Asks the pods to leave. `Ok`: none is waited for any more; whether force was needed for that.
 ///
 /// # Errors
 /// Pods are left: the wait for them.
-pub(crate) fn empty(pass: &mut Pass<'_>, force: bool) -> Result<bool, Turn> {
+pub(crate) fn empty(pass: &mut Pass<'_>, force: bool) -> Outcome<bool> {
     let Observed::Known(pods) = &pass.snap.pods else {
         // Whoever deletes by force does not wait for a look.
         if force && pass.machine.is_deleting() {
@@ -123,10 +124,10 @@ pub(crate) fn empty(pass: &mut Pass<'_>, force: bool) -> Result<bool, Turn> {
 }
 
 /// The wait for somebody to look which pods there are.
-pub(crate) fn not_looked_up(pass: &mut Pass<'_>) -> Turn {
+pub(crate) fn not_looked_up(pass: &Pass<'_>) -> Transition {
     let until = after(pass.snap.now, pass.snap.settings.eviction_retry);
     let what = "the pods of the node were not looked up yet".to_owned();
-    pass.wait(WaitReason::NotObserved, Some(what), Some(until))
+    wait(WaitReason::NotObserved, Some(what), Some(until))
 }
 
 /// Writes down that nothing is waited for any more.
@@ -209,7 +210,7 @@ fn ask(pass: &mut Pass<'_>, pod: &PodView) {
 
 /// Asks every pod whose time it is, and says what is left. What comes of the requests is added by
 /// [`record`](crate::record::record).
-fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Turn {
+fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Transition {
     let turns = Turns::of(pass, leaving);
     let tries = tries(pass);
     let mut soonest = [deadline(pass), turns.until()].into_iter().flatten().min();
@@ -242,7 +243,7 @@ fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Turn {
     }
     let reason = turns.reason().unwrap_or_else(|| progress::reason(pass.status.drain.as_ref()));
     let text = turns.message().or_else(|| pass.status.drain.as_ref().map(progress::describe));
-    pass.wait(reason, text, soonest)
+    wait(reason, text, soonest)
 }
 
 /// When an eviction that was tried in vain is tried again.

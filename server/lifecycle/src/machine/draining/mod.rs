@@ -14,9 +14,10 @@ use ostler_api::{
 use super::{
     State, conditions, health,
     hooks::{self, Hook},
-    pass::{Pass, Turn},
+    pass::Pass,
     preconditions,
     takeover::{self, Upstream},
+    transition::{Outcome, Transition, wait},
 };
 use crate::{
     plan::Action,
@@ -27,66 +28,56 @@ pub(crate) use emptying::{deadline, must_force, overdue};
 pub use selection::is_last_look;
 pub(crate) use selection::leaving;
 
-pub(crate) fn plan(pass: &mut Pass<'_>) -> Turn {
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if is_finished(pass, &DrainPurpose::Deletion) {
-        return Turn::To(State::Detaching);
+        return Ok(Transition::To(State::Detaching));
     }
     match &pass.snap.node {
-        NodeView::Unknown if is_unseen_for_good(pass) => return Turn::To(State::Deleting),
-        NodeView::Unknown => {
-            let lack = preconditions::unseen(pass.snap, "nodes");
-            return pass.wait(lack.reason, Some(lack.message), deadline(pass));
+        NodeView::Unknown if is_unseen_for_good(pass) => {
+            return Ok(Transition::To(State::Deleting));
         }
+        NodeView::Unknown => unless_unseen(pass)?,
         NodeView::Ambiguous(nodes) if !overdue(pass) && !pass.machine.wants_force() => {
             let text = format!("nodes {} claim to be it", nodes.join(", "));
-            let until = deadline(pass);
-            return pass.wait(WaitReason::NodeAmbiguous, Some(text), until);
+            return Ok(wait(WaitReason::NodeAmbiguous, Some(text), deadline(pass)));
         }
         NodeView::Ambiguous(_) | NodeView::Absent | NodeView::Known(_) => {}
     }
-    let Some(node) = pass.node() else { return Turn::To(State::Deleting) };
-    if let Some(turn) = hooks::hold(pass, Hook::PreDrain) {
-        return turn;
-    }
+    let Some(node) = pass.node() else { return Ok(Transition::To(State::Deleting)) };
+    hooks::hold(pass, Hook::PreDrain)?;
     begin(pass);
     let force = must_force(pass, node);
     mark(pass, node);
-    if let Some(turn) = emptying::cordon(pass, node, force) {
-        return turn;
-    }
-    match emptying::empty(pass, force) {
-        Err(turn) => turn,
-        Ok(forced) => {
-            let text = emptying::finish(pass, forced);
-            let next = if forced { Upstream::Detach } else { Upstream::DeleteVm };
-            takeover::describe(pass, MachineState::Processing, text, next, None);
-            Turn::To(State::Detaching)
-        }
-    }
+    emptying::cordon(pass, node, force)?;
+    let forced = emptying::empty(pass, force)?;
+    let text = emptying::finish(pass, forced);
+    let next = if forced { Upstream::Detach } else { Upstream::DeleteVm };
+    takeover::describe(pass, MachineState::Processing, text, next, None);
+    Ok(Transition::To(State::Detaching))
 }
 
 /// What comes before the instance goes after all: a drain that ended begins again if somebody uncordoned
 /// the Node, or if pods are there again that have to leave. Its deadline stays what it was. Of a drain that
 /// another controller did, its word counts: the instance may be gone by now.
-pub(crate) fn again(pass: &mut Pass<'_>) -> Option<Turn> {
-    let node = pass.node()?;
-    let drain = pass.status.drain.as_ref().filter(|drain| drain.started_at.is_some())?;
+pub(crate) fn again(pass: &mut Pass<'_>) -> Outcome<()> {
+    let drain = pass.status.drain.as_ref().filter(|drain| drain.started_at.is_some());
+    let (Some(node), Some(drain)) = (pass.node(), drain) else { return Ok(()) };
     let counts_from = drain.counts_from.clone();
     if must_force(pass, node) {
-        return None;
+        return Ok(());
     }
     if selection::is_cordoned(node) {
         if !matches!(pass.snap.pods, Observed::Known(_)) {
-            return Some(emptying::not_looked_up(pass));
+            return Err(emptying::not_looked_up(pass));
         }
         if leaving(pass.snap).is_empty() {
-            return None;
+            return Ok(());
         }
     }
     emptying::begin(pass, DrainPurpose::Deletion, counts_from);
     let (state, text) = (MachineState::Processing, "pods came after the drain");
     takeover::describe(pass, state, text, Upstream::Drain, None);
-    Some(Turn::To(State::Draining))
+    Err(Transition::To(State::Draining))
 }
 
 /// The time of a pre-drain hook costs the drain timeout nothing.
@@ -107,6 +98,14 @@ pub(crate) fn is_unseen_for_good(pass: &Pass<'_>) -> bool {
     let gone = matches!(reason, WaitReason::TargetUnnamed | WaitReason::TargetSecretMissing);
     let node_seen = pass.machine.status.as_ref().is_some_and(conditions::has_any_of_a_node);
     overdue(pass) || pass.machine.wants_force() || (gone && !node_seen)
+}
+
+/// Goes on unless the Node was not looked up yet and is still waited for.
+pub(crate) fn unless_unseen(pass: &Pass<'_>) -> Outcome<()> {
+    if !matches!(pass.snap.node, NodeView::Unknown) || is_unseen_for_good(pass) {
+        return Ok(());
+    }
+    Err(preconditions::unseen(pass.snap, "nodes").until(deadline(pass)))
 }
 
 /// Says on the Node what happens to it. Nothing waits for that.

@@ -15,10 +15,12 @@ use ostler_api::{
 
 use super::{
     bootstrapping,
-    pass::{Pass, Turn, after},
+    pass::{Pass, after},
+    transition::{Outcome, Transition, wait},
 };
 use crate::{
     operation::{Failure, Reason},
+    plan::Next,
     snapshot::{ClassView, SecretView},
 };
 
@@ -154,10 +156,16 @@ fn backoff(first: Duration, max: Duration, failures: i32) -> Duration {
     first.saturating_mul(1_u32 << doublings).min(max)
 }
 
-/// A wait that is not over yet, as a turn; `None`: go on. A wait ends by its time, and at once when
+/// A read failed: writes that down, and waits for the next attempt.
+pub(crate) fn after_read(pass: &mut Pass<'_>, failure: &Failure) -> Transition {
+    remember(pass, OperationKind::GetMachineStatus, failure);
+    gate(pass).err().unwrap_or(Transition::Rest(Next::OnChange))
+}
+
+/// Goes on unless a wait is not over yet. It ends by its time, and immediately when
 /// the class or the secret is another one than it failed with, or the core was told of the cluster id.
-pub(crate) fn gate(pass: &mut Pass<'_>) -> Option<Turn> {
-    let retry = pass.status.retry.clone()?;
+pub(crate) fn gate(pass: &mut Pass<'_>) -> Outcome<()> {
+    let Some(retry) = pass.status.retry.clone() else { return Ok(()) };
     let changed = |then: &Option<String>, now: Option<String>| {
         then.is_some() && now.is_some() && *then != now
     };
@@ -169,14 +177,14 @@ pub(crate) fn gate(pass: &mut Pass<'_>) -> Option<Turn> {
         || changed(&retry.secret_revision, secret_revision(pass))
     {
         clear(pass);
-        return None;
+        return Ok(());
     }
     let until = retry.not_before.as_ref().map(|time| time.0);
     if until.is_some_and(|until| pass.snap.now >= until) {
-        return None;
+        return Ok(());
     }
     let message = with_advice(pass, &retry);
-    Some(pass.wait(retry.reason, message, until))
+    Err(wait(retry.reason, message, until))
 }
 
 /// What the driver said and, where only somebody else can help, what to do.

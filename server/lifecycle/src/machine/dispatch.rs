@@ -1,0 +1,93 @@
+//! What is sent to a driver, and the intent that is written down before a mutation.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use ostler_api::{driver::OperationKind, machine::OperationIntent};
+
+use super::{pass::Pass, transition::Transition};
+use crate::{
+    operation::{Dispatch, Lane, Request, Target},
+    snapshot::ClassFacts,
+};
+
+impl Pass<'_> {
+    /// A read of the instance.
+    pub(crate) fn send_read(&self, class: &ClassFacts) -> Transition {
+        Transition::Read(Box::new(self.status_request(class)))
+    }
+
+    /// Asks for the instance, beside everything else that the pass does.
+    pub(crate) fn ask_status(&mut self, class: &ClassFacts) {
+        self.dispatch = Some(self.status_request(class));
+    }
+
+    /// Asks what the infrastructure calls these volumes, beside everything else that the pass does.
+    pub(crate) fn ask_volume_ids(&mut self, class: &ClassFacts, specs: BTreeMap<String, String>) {
+        self.dispatch = Some(self.dispatch_of(class, Request::VolumeIds { specs }));
+    }
+
+    fn status_request(&self, class: &ClassFacts) -> Dispatch {
+        let provider_id = self.provider_id().unwrap_or_default().to_owned();
+        self.dispatch_of(class, Request::Status { provider_id })
+    }
+
+    /// A mutation, with the intent that is written down before it is sent.
+    pub(crate) fn send(&self, class: &ClassFacts, request: Request) -> Transition {
+        let kind = request.kind();
+        debug_assert!(kind.is_mutation(), "{kind} needs no intent");
+        let attempt = self.status.retry.as_ref().map_or(0, |retry| retry.failures) + 1;
+        let provider_id = if let Request::Create { provider_id, .. } = &request {
+            Some(provider_id.clone()).filter(|id| !id.is_empty())
+        } else {
+            None
+        };
+        let dispatch = self.dispatch_of(class, request);
+        let intent = OperationIntent {
+            id: dispatch.id.clone(),
+            kind: kind.into(),
+            idempotency_key: dispatch.idempotency_key.clone(),
+            class_revision: Some(class.revision.clone()),
+            spec_digest: Some(class.spec_digest.clone()),
+            term: self.snap.term,
+            order: Some(self.snap.order.clone()).filter(|order| !order.is_empty()),
+            attempt,
+            started_at: Some(self.now()),
+            provider_id,
+            outcome_unknown: false,
+        };
+        Transition::Send(Box::new(dispatch), Box::new(intent))
+    }
+
+    fn dispatch_of(&self, class: &ClassFacts, request: Request) -> Dispatch {
+        let (id, kind) = (self.snap.fresh.operation_id.clone(), request.kind());
+        Dispatch {
+            idempotency_key: idempotency_key(self.machine.uid(), kind, class),
+            adopt_by_name: self.snap.settings.adopts_by_name(class),
+            checkpoint: self.status.last_known_state.clone().unwrap_or_default(),
+            lane: Lane::User,
+            ..class.dispatch(id, Target::of_machine(self.machine), request, timeout(kind))
+        }
+    }
+}
+
+/// `<uid>:<verb>`, and for an update the digest of the spec: another spec is another intent.
+fn idempotency_key(uid: &str, kind: OperationKind, class: &ClassFacts) -> String {
+    let key = key_of(uid, kind);
+    if kind == OperationKind::UpdateMachine { format!("{key}:{}", class.spec_digest) } else { key }
+}
+
+/// `<uid>:<verb>`.
+pub(crate) fn key_of(uid: &str, kind: OperationKind) -> String {
+    format!("{uid}:{}", kind.letter())
+}
+
+/// How long a driver may take for a verb.
+fn timeout(kind: OperationKind) -> Duration {
+    match kind {
+        OperationKind::CreateMachine | OperationKind::DeleteMachine => Duration::from_mins(20),
+        OperationKind::UpdateMachine => Duration::from_mins(10),
+        OperationKind::InitializeMachine | OperationKind::ListMachines => Duration::from_mins(5),
+        OperationKind::GetMachineStatus | OperationKind::GetVolumeIds => Duration::from_mins(1),
+        OperationKind::ValidateClass => Duration::from_secs(15),
+    }
+}

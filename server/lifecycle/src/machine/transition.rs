@@ -1,0 +1,86 @@
+//! What a state wants: to go on in another state, or to end the pass with a wait or a request. It
+//! is a value; the walk applies it.
+
+use jiff::Timestamp;
+use ostler_api::machine::{FailureReason, MachineOperationType, OperationIntent, WaitReason};
+
+use super::{State, preconditions::Lack};
+use crate::{
+    operation::Dispatch,
+    plan::{EventReason, Next},
+};
+
+/// What a state wants.
+#[derive(Debug)]
+pub(crate) enum Transition {
+    /// To go on in another state, in the same pass.
+    To(State),
+    /// To end the pass.
+    Rest(Next),
+    /// To end the pass, and to say in the status what for.
+    Wait(Wait),
+    /// To send a mutation, which is written down before.
+    Send(Box<Dispatch>, Box<OperationIntent>),
+    /// To send a read. It changes nothing, so nothing is written before.
+    Read(Box<Dispatch>),
+    /// To give the Machine up.
+    Fail {
+        /// Why.
+        reason: FailureReason,
+        /// What failed.
+        type_: MachineOperationType,
+        /// The same for people.
+        description: String,
+    },
+}
+
+/// What a part of a state finds. `Err`: the state ends here, with this transition.
+pub(crate) type Outcome<T = Transition> = Result<T, Transition>;
+
+/// A wait.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    pub(crate) reason: WaitReason,
+    pub(crate) message: Option<String>,
+    /// When to look again even if nothing changes.
+    pub(crate) until: Option<Timestamp>,
+    /// The event to record when the wait begins.
+    pub(crate) event: Option<EventReason>,
+}
+
+impl Transition {
+    /// As a wait that may need a person to end it: an event says so when it begins.
+    pub(crate) fn with_event(mut self, event: EventReason) -> Self {
+        if let Self::Wait(wait) = &mut self {
+            wait.event = Some(event);
+        }
+        self
+    }
+}
+
+/// A wait. `until`: when to look again even if nothing changes.
+pub(crate) const fn wait(
+    reason: WaitReason,
+    message: Option<String>,
+    until: Option<Timestamp>,
+) -> Transition {
+    Transition::Wait(Wait { reason, message, until, event: None })
+}
+
+/// The end of the creation, or of the life, of the Machine.
+pub(crate) fn fail(
+    reason: FailureReason,
+    type_: MachineOperationType,
+    description: impl Into<String>,
+) -> Transition {
+    Transition::Fail { reason, type_, description: description.into() }
+}
+
+/// A precondition is missing: a person may have to see to it.
+impl From<Lack> for Transition {
+    fn from(lack: Lack) -> Self {
+        let observed = lack.reason != WaitReason::NotObserved;
+        let event = observed.then_some(EventReason::Waiting);
+        Self::Wait(Wait { reason: lack.reason, message: Some(lack.message), until: None, event })
+    }
+}
