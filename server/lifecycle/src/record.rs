@@ -1,25 +1,18 @@
 //! What to write after the actions were tried: a status that says what was really done.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ostler_api::{
-    machine::{MachineStatus, MachineStep, WaitReason, WaitingFor},
+    machine::{MachineStatus, WaitReason, WaitingFor},
     names,
 };
 use serde_json::Value;
 
 use crate::{
-    machine::{
-        draining::{
-            self,
-            progress::{self, Asked},
-        },
-        pass::after,
-    },
-    plan::{Action, Event, EventReason, Next, Performed, Plan},
-    pod::PodView,
+    machine::{draining, pass::after},
+    plan::{Action, Event, Next, Performed, Plan},
     snapshot::Snapshot,
 };
 
@@ -54,12 +47,12 @@ pub fn record(snapshot: &Snapshot, plan: &Plan, performed: &[Performed]) -> Reco
         return stopped(snapshot, action, &obstacle);
     }
     let mut status = plan.status.clone();
-    let told = add_evictions(snapshot, plan, performed, &mut status);
+    let blocked = draining::record_evictions(snapshot, results(), &mut status);
     let gone = plan.next == Next::Done && !has_other_finalizers(snapshot);
     Recorded {
         status: if gone { None } else { status_patch(&old, &status) },
         proceed: true,
-        events: plan.events.iter().cloned().chain(told).collect(),
+        events: plan.events.iter().cloned().chain(blocked).collect(),
         next: if results().any(|(action, result)| is_owed(action, result)) {
             soon(&plan.next, after(snapshot.now, WRITE_RETRY))
         } else {
@@ -128,64 +121,6 @@ fn stopped(snapshot: &Snapshot, action: &Action, obstacle: &Obstacle) -> Recorde
         events: Vec::new(),
         next: Next::Wait { reason: WaitReason::ApiWriteFailed, until },
     }
-}
-
-/// Says in the progress of the drain what came of what was asked of the pods; events that follow
-/// from it.
-fn add_evictions(
-    snapshot: &Snapshot,
-    plan: &Plan,
-    performed: &[Performed],
-    status: &mut MachineStatus,
-) -> Vec<Event> {
-    let drains = status.step == Some(MachineStep::DrainNode) && snapshot.pods.known().is_some();
-    let Some(drain) = status.drain.as_mut().filter(|drain| drains && !drain.finished) else {
-        return Vec::new();
-    };
-    let missing = std::iter::repeat(&Performed::Skipped);
-    let results = plan.actions.iter().zip(performed.iter().chain(missing));
-    let by_uid: BTreeMap<&str, Asked<'_>> =
-        results.filter_map(|(action, result)| asked(action, result)).collect();
-    let of = |pod: &PodView| by_uid.get(pod.uid.as_str()).copied();
-    progress::tally(drain, &draining::leaving(snapshot), of, snapshot.now);
-    let (reason, text) = (progress::reason(Some(drain)), progress::describe(drain));
-    let Some(waiting) = status.waiting_for.as_mut().filter(|wait| is_of_pods(&wait.reason)) else {
-        return Vec::new();
-    };
-    let old = snapshot.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
-    let before = old.filter(|before| before.reason == reason);
-    let news = before.is_none() && progress::needs_somebody(&reason);
-    if waiting.reason != reason {
-        waiting.since = before.and_then(|one| one.since.clone()).or_else(|| waiting.since.take());
-        waiting.reason = reason.clone();
-    }
-    waiting.message = Some(text.clone());
-    let message = format!("{reason}: {text}");
-    let event = Event { warning: true, reason: EventReason::DrainBlocked, message, on_node: true };
-    news.then_some(event).into_iter().collect()
-}
-
-/// What an action asks of a pod, and how it went.
-fn asked<'a>(action: &'a Action, result: &'a Performed) -> Option<(&'a str, Asked<'a>)> {
-    let uid = action.pod()?.uid.as_str();
-    let asked = if matches!(action, Action::DeletePod(_)) {
-        Asked::ToVanish(result)
-    } else {
-        Asked::ToLeave(result)
-    };
-    Some((uid, asked))
-}
-
-/// Whether a wait is for pods, so that what came of the requests may be another reason for it.
-const fn is_of_pods(reason: &WaitReason) -> bool {
-    matches!(
-        reason,
-        WaitReason::PodsTerminating
-            | WaitReason::PodDisruptionBudget
-            | WaitReason::MisconfiguredBudget
-            | WaitReason::SeveralBudgets
-            | WaitReason::EvictionFailing
-    )
 }
 
 fn has_other_finalizers(snapshot: &Snapshot) -> bool {

@@ -1,7 +1,8 @@
 //! Deletion: no new pods on the Node, then the pods leave.
 
 pub(crate) mod emptying;
-pub(crate) mod progress;
+mod progress;
+mod recorded;
 mod selection;
 mod turns;
 
@@ -25,6 +26,7 @@ use crate::{
 };
 use emptying::is_finished;
 pub(crate) use emptying::{deadline, must_force, overdue};
+pub(crate) use recorded::record_evictions;
 pub use selection::is_last_look;
 pub(crate) use selection::leaving;
 
