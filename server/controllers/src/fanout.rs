@@ -9,7 +9,7 @@ use kube::Resource;
 use ostler_api::machine::{MachinePhase, WaitReason};
 use ostler_api::names::{LEADER_LEASE, label};
 use ostler_api::{Machine, MachineClass};
-use ostler_lifecycle::strays;
+use ostler_lifecycle::unmanaged_nodes;
 use ostler_sessions::SessionEvent;
 use tracing::debug;
 
@@ -172,7 +172,7 @@ impl Fanout {
             self.queues.nodes.add(ObjectName::of(node.as_ref()), lane(change));
         }
         for node in [&change.old, &change.new].into_iter().flatten() {
-            if !strays::is_not_managed(node) {
+            if !unmanaged_nodes::is_not_managed(node) {
                 self.add_all(self.machines_of(target, node), lane(change));
             }
         }

@@ -1,5 +1,5 @@
 //! Nodes that no Machine stands for are let go of and marked. Decisions are made by
-//! [`ostler_lifecycle::strays`].
+//! [`ostler_lifecycle::unmanaged_nodes`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Resource};
 use ostler_api::names::annotation::NOT_MANAGED;
 use ostler_api::names::{finalizer, label};
-use ostler_lifecycle::strays::{NodeTask, plan};
+use ostler_lifecycle::unmanaged_nodes::{NodeTask, plan};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 

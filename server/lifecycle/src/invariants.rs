@@ -76,10 +76,7 @@ fn sends(plan: &Plan, kind: OperationKind) -> bool {
 }
 
 const fn finished(snapshot: &Snapshot) -> Option<&Finished> {
-    match &snapshot.operation {
-        OperationView::Finished(finished) => Some(finished),
-        OperationView::Idle | OperationView::Expected | OperationView::InFlight(_) => None,
-    }
+    if let OperationView::Finished(finished) = &snapshot.operation { Some(finished) } else { None }
 }
 
 fn status(snapshot: &Snapshot) -> MachineStatus {
@@ -150,25 +147,8 @@ fn is_odd(snapshot: &Snapshot) -> bool {
 }
 
 fn patches(plan: &Plan) -> impl Iterator<Item = &crate::plan::MachinePatch> {
-    plan.actions.iter().filter_map(|action| match action {
-        Action::PatchMachine(patch) => Some(patch),
-        Action::ConfirmNode { .. }
-        | Action::ClaimReplacement { .. }
-        | Action::UpdateSlot { .. }
-        | Action::AskReview(_)
-        | Action::OwnConfig(_)
-        | Action::EnsureBootstrapToken(_)
-        | Action::DeleteBootstrapToken { .. }
-        | Action::PatchNode(_)
-        | Action::PatchNodeStatus(_)
-        | Action::Evict(_)
-        | Action::EndPod(_)
-        | Action::DeletePod(_)
-        | Action::MarkNode { .. }
-        | Action::DeleteAttachment { .. }
-        | Action::DeleteNode { .. }
-        | Action::DeleteMachine
-        | Action::RemoveFinalizer => None,
+    plan.actions.iter().filter_map(|action| {
+        if let Action::PatchMachine(patch) = action { Some(patch) } else { None }
     })
 }
 

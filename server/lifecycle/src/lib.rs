@@ -25,6 +25,6 @@ mod quantity;
 pub mod record;
 pub mod replacement;
 pub mod snapshot;
-pub mod strays;
+pub mod unmanaged_nodes;
 pub mod user_data;
 pub mod volume;

@@ -75,7 +75,7 @@ pub(crate) fn is_ours(machine: &Machine, instance: Option<&str>, node: &Node) ->
 /// Whether a Node is what an earlier instance of this Machine left behind, one that nobody knew: its
 /// creation was answered by nobody, and it went before it was found. The Node has the name that this
 /// Machine's is to have, and came during its life. Both times are the API server's.
-pub(crate) fn is_remnant(machine: &Machine, instance: Option<&str>, node: &Node) -> bool {
+pub(crate) fn is_stale(machine: &Machine, instance: Option<&str>, node: &Node) -> bool {
     let (born, came) = (&machine.metadata.creation_timestamp, &node.metadata.creation_timestamp);
     let during = born.is_some() && came >= born;
     let named = node.metadata.name.as_deref() == expected_name(machine);

@@ -10,7 +10,7 @@ use ostler_api::{
 
 use super::{
     State,
-    pass::{End, Pass},
+    pass::{Pass, Release},
     transition::{Outcome, Transition},
 };
 use crate::plan::EventReason;
@@ -28,7 +28,7 @@ pub fn named<'a>(machine: &'a Machine, status: &MachineStatus) -> Option<&'a str
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
     let Some(provider_id) = named(pass.machine, &pass.status) else { return Ok(()) };
     let provider_id = provider_id.to_owned();
-    pass.end = Some(End::Abandoned);
+    pass.release = Some(Release::Abandoned);
     pass.event(true, EventReason::InstanceAbandoned, provider_id);
     Err(Transition::To(State::Finishing))
 }

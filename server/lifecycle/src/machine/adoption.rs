@@ -9,11 +9,11 @@ use ostler_api::{
 
 use super::{
     conditions, instance,
+    operation_state::OperationState,
     pass::Pass,
     preconditions,
     reading::Reading,
-    retry::{self, Move, rule},
-    standing::Standing,
+    retry::{self, RetryAction, rule},
     transition::Outcome,
 };
 use crate::{
@@ -81,9 +81,9 @@ pub(crate) fn was_known(intent: Option<&OperationIntent>, record: &InstanceRecor
 /// Adopts the instance of a Machine that runs already, unless there is nothing to adopt, or it has
 /// to wait for something else.
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
-    let standing = pass.standing();
-    let ours_in_doubt = standing == Standing::Unresolved && is_intended(pass);
-    let may_send = standing == Standing::Free || ours_in_doubt;
+    let operation = pass.operation_state();
+    let ours_in_doubt = operation == OperationState::Unresolved && is_intended(pass);
+    let may_send = operation == OperationState::Free || ours_in_doubt;
     if !may_send || pass.provider_id().is_none() || is_own(pass) || given_up(pass) {
         return Ok(());
     }
@@ -155,7 +155,7 @@ pub(crate) fn stranger(failure: &Failure) -> Option<EventReason> {
 pub(crate) fn failed(pass: &mut Pass<'_>, failure: &Failure) {
     let rule = retry::remember_mutation(pass, OperationKind::CreateMachine, failure);
     show(pass, EventReason::InstanceAdoptFailed, failure.code.name(), &failure.text());
-    if matches!(rule.then, Move::GiveUp(_)) {
+    if matches!(rule.then, RetryAction::GiveUp(_)) {
         retry::clear(pass);
     }
 }
@@ -186,7 +186,7 @@ fn given_up(pass: &Pass<'_>) -> bool {
         Some(Some(ErrorCode::NotFound)) => !by_name(pass),
         Some(Some(code)) => {
             let rule = rule(OperationKind::CreateMachine, code, "", Certainty::NotApplied);
-            matches!(rule.then, Move::GiveUp(_))
+            matches!(rule.then, RetryAction::GiveUp(_))
         }
         // Not found by its name either.
         Some(None) => true,

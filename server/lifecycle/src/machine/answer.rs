@@ -7,24 +7,24 @@ use std::collections::BTreeMap;
 use ostler_api::driver::OperationKind;
 
 use super::{
-    State, cluster_id, creating, deleting, initializing, instance, pass::Pass, reading,
-    standing::Standing, transition::Transition, updating,
+    State, cluster_id, creating, deleting, initializing, instance, operation_state::OperationState,
+    pass::Pass, reading, transition::Transition, updating,
 };
 use crate::operation::{Finished, OperationView, Success};
 
 /// Takes the result in the snapshot, if there is one, and says where the pass goes on.
 pub(crate) fn settle(pass: &mut Pass<'_>, state: State) -> Transition {
-    let finished = match pass.standing() {
-        Standing::Working => {
+    let finished = match pass.operation_state() {
+        OperationState::Working => {
             keep_early_checkpoint(pass);
             return Transition::To(state);
         }
-        Standing::Free | Standing::Unresolved => return Transition::To(state),
-        Standing::Stale(finished) => {
+        OperationState::Free | OperationState::Unresolved => return Transition::To(state),
+        OperationState::Stale(finished) => {
             settle_stale(pass, finished);
             return Transition::To(state);
         }
-        Standing::Answer(finished) => finished,
+        OperationState::Answer(finished) => finished,
     };
     pass.settle(&finished.id);
     keep_in_history(pass, finished);

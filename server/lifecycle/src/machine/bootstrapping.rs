@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::{
     pass::Pass,
-    preconditions::Lack,
+    preconditions::MissingPrecondition,
     transition::{Outcome, Transition, fail},
 };
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
 
 /// Where the bootstrap of a Machine stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum BootstrapState {
     /// The Machine says nothing: the user data of its class are taken.
     OfClass,
     /// No data are needed.
@@ -39,18 +39,18 @@ pub(crate) enum Standing {
     /// The data are there and have to be taken over into the Machine first.
     Copy(BootstrapPatch),
     /// Something is missing.
-    Lacking(Lack),
+    Missing(MissingPrecondition),
     /// Whoever makes the data gave up.
     Failed(FailureReason, String),
 }
 
-fn lacking(reason: WaitReason, message: String) -> Standing {
-    Standing::Lacking(Lack { reason, message })
+fn missing(reason: WaitReason, message: String) -> BootstrapState {
+    BootstrapState::Missing(MissingPrecondition { reason, message })
 }
 
 /// Where the bootstrap of a Machine stands.
-pub(crate) fn standing(snap: &Snapshot) -> Standing {
-    let Some(bootstrap) = &snap.machine.spec.bootstrap else { return Standing::OfClass };
+pub(crate) fn state(snap: &Snapshot) -> BootstrapState {
+    let Some(bootstrap) = &snap.machine.spec.bootstrap else { return BootstrapState::OfClass };
     let of_config = if was_ready(&snap.machine) { None } else { of_config(snap, bootstrap) };
     of_config.unwrap_or_else(|| of_data(snap, bootstrap))
 }
@@ -61,40 +61,34 @@ pub(crate) fn was_ready(machine: &Machine) -> bool {
 }
 
 /// What the object that the Machine names has to say; `None`: nothing against going on.
-fn of_config(snap: &Snapshot, bootstrap: &Bootstrap) -> Option<Standing> {
+fn of_config(snap: &Snapshot, bootstrap: &Bootstrap) -> Option<BootstrapState> {
     let wanted = bootstrap.config_ref.as_ref()?;
     let kind = match bootstrap::config_of(&snap.machine) {
         Ok(name) => name?.kind,
-        Err(fault) => return Some(lacking(fault.reason, fault.message)),
+        Err(fault) => return Some(missing(fault.reason, fault.message)),
     };
-    let facts = match &snap.bootstrap.config {
-        ConfigView::Known(facts) => facts,
-        ConfigView::Unknown => {
-            let message = format!("{wanted} was not looked up yet");
-            return Some(lacking(WaitReason::NotObserved, message));
-        }
+    let (reason, message) = match &snap.bootstrap.config {
+        ConfigView::Known(facts) => return of_facts(&snap.machine, bootstrap, wanted, facts),
+        ConfigView::Unknown => (WaitReason::NotObserved, format!("{wanted} was not looked up yet")),
         ConfigView::KindMissing => {
-            let message = format!("the API server does not serve {kind}");
-            return Some(lacking(WaitReason::BootstrapKindMissing, message));
+            (WaitReason::BootstrapKindMissing, format!("the API server does not serve {kind}"))
         }
-        ConfigView::KindWithoutNamespace => {
-            let message = format!("{kind} has no namespace, so no machine can own {wanted}");
-            return Some(lacking(WaitReason::BootstrapConfigInvalid, message));
-        }
+        ConfigView::KindWithoutNamespace => (
+            WaitReason::BootstrapConfigInvalid,
+            format!("{kind} has no namespace, so no machine can own {wanted}"),
+        ),
         ConfigView::Unreadable(why) => {
-            let message = format!("{kind} cannot be watched: {why}");
-            return Some(lacking(WaitReason::BootstrapKindUnreadable, message));
+            (WaitReason::BootstrapKindUnreadable, format!("{kind} cannot be watched: {why}"))
         }
-        ConfigView::TooManyKinds => {
-            let message = format!("{kind} is one kind too many to be watched");
-            return Some(lacking(WaitReason::BootstrapKindUnreadable, message));
-        }
+        ConfigView::TooManyKinds => (
+            WaitReason::BootstrapKindUnreadable,
+            format!("{kind} is one kind too many to be watched"),
+        ),
         ConfigView::Absent => {
-            let message = format!("{wanted} does not exist");
-            return Some(lacking(WaitReason::BootstrapConfigMissing, message));
+            (WaitReason::BootstrapConfigMissing, format!("{wanted} does not exist"))
         }
     };
-    of_facts(&snap.machine, bootstrap, wanted, facts)
+    Some(missing(reason, message))
 }
 
 fn of_facts(
@@ -102,23 +96,23 @@ fn of_facts(
     bootstrap: &Bootstrap,
     wanted: &BootstrapConfigRef,
     facts: &ConfigFacts,
-) -> Option<Standing> {
+) -> Option<BootstrapState> {
     if let Some(other) = other_owner(machine, facts) {
         let message = format!(
             "{wanted} belongs to {} {}; every machine needs one of its own",
             other.kind, other.name
         );
-        return Some(lacking(WaitReason::BootstrapConfigOwned, message));
+        return Some(missing(WaitReason::BootstrapConfigOwned, message));
     }
     if facts.failure_reason.is_some() || facts.failure_message.is_some() {
         let reason = facts.failure_reason.as_deref();
         let reason = reason.map_or(FailureReason::BootstrapFailed, FailureReason::from);
         let text = facts.failure_message.as_deref().unwrap_or("it gives no message");
-        return Some(Standing::Failed(reason, format!("{wanted} failed: {text}")));
+        return Some(BootstrapState::Failed(reason, format!("{wanted} failed: {text}")));
     }
     if !facts.ready {
         let message = format!("{wanted} is not ready");
-        return Some(lacking(WaitReason::BootstrapNotReady, message));
+        return Some(missing(WaitReason::BootstrapNotReady, message));
     }
     if bootstrap.data.is_some() || bootstrap.data_secret_name.is_some() {
         return None;
@@ -126,9 +120,9 @@ fn of_facts(
     Some(copy(wanted, facts))
 }
 
-fn copy(wanted: &BootstrapConfigRef, facts: &ConfigFacts) -> Standing {
+fn copy(wanted: &BootstrapConfigRef, facts: &ConfigFacts) -> BootstrapState {
     if let Some(name) = &facts.data_secret_name {
-        return Standing::Copy(BootstrapPatch::DataSecretName(name.clone()));
+        return BootstrapState::Copy(BootstrapPatch::DataSecretName(name.clone()));
     }
     match &facts.data {
         Some(text) if text.expose().len() > MAX_USER_DATA => {
@@ -136,55 +130,55 @@ fn copy(wanted: &BootstrapConfigRef, facts: &ConfigFacts) -> Standing {
                 "status.bootstrapData of {wanted} has more than {MAX_USER_DATA} bytes, which is \
                  the most that can be sent"
             );
-            lacking(WaitReason::UserDataTooLarge, message)
+            missing(WaitReason::UserDataTooLarge, message)
         }
-        Some(text) => Standing::Copy(BootstrapPatch::Data(text.clone())),
+        Some(text) => BootstrapState::Copy(BootstrapPatch::Data(text.clone())),
         None => {
             let message = format!(
                 "{wanted} is ready, and has neither status.dataSecretName nor status.bootstrapData"
             );
-            lacking(WaitReason::BootstrapDataMissing, message)
+            missing(WaitReason::BootstrapDataMissing, message)
         }
     }
 }
 
-fn of_data(snap: &Snapshot, bootstrap: &Bootstrap) -> Standing {
+fn of_data(snap: &Snapshot, bootstrap: &Bootstrap) -> BootstrapState {
     if let Some(text) = &bootstrap.data {
         return of_text(text);
     }
     let Some(name) = &bootstrap.data_secret_name else {
         let message = "spec.bootstrap has neither data nor dataSecretName".to_owned();
-        return lacking(WaitReason::BootstrapDataMissing, message);
+        return missing(WaitReason::BootstrapDataMissing, message);
     };
     if name.is_empty() {
-        return Standing::NotNeeded;
+        return BootstrapState::NotNeeded;
     }
     let what = format!("secret {name:?}, which spec.bootstrap.dataSecretName names,");
     match &snap.bootstrap.secret {
         DataSecretView::Unknown => {
-            lacking(WaitReason::NotObserved, format!("{what} was not looked up yet"))
+            missing(WaitReason::NotObserved, format!("{what} was not looked up yet"))
         }
         DataSecretView::Missing => {
-            lacking(WaitReason::BootstrapSecretMissing, format!("{what} does not exist"))
+            missing(WaitReason::BootstrapSecretMissing, format!("{what} does not exist"))
         }
         DataSecretView::WithoutValue => {
-            lacking(WaitReason::BootstrapSecretInvalid, format!("{what} has no key value"))
+            missing(WaitReason::BootstrapSecretInvalid, format!("{what} has no key value"))
         }
         DataSecretView::Known { data, .. } if data.len() > MAX_USER_DATA => {
             let (what, length) = (format!("key value of secret {name:?}"), data.len());
-            lacking(WaitReason::UserDataTooLarge, too_large(&what, length))
+            missing(WaitReason::UserDataTooLarge, too_large(&what, length))
         }
-        DataSecretView::Known { .. } => Standing::Ready,
+        DataSecretView::Known { .. } => BootstrapState::Ready,
     }
 }
 
-fn of_text(text: &BootstrapText) -> Standing {
+fn of_text(text: &BootstrapText) -> BootstrapState {
     match text.expose().len() {
-        0 => Standing::NotNeeded,
+        0 => BootstrapState::NotNeeded,
         length if length > MAX_USER_DATA => {
-            lacking(WaitReason::UserDataTooLarge, too_large("spec.bootstrap.data", length))
+            missing(WaitReason::UserDataTooLarge, too_large("spec.bootstrap.data", length))
         }
-        _ => Standing::Ready,
+        _ => BootstrapState::Ready,
     }
 }
 
@@ -196,30 +190,35 @@ fn too_large(what: &str, length: usize) -> String {
 /// have been asked already; then only a create has to wait for the data.
 pub(crate) fn gate(pass: &mut Pass<'_>) -> Outcome<()> {
     own(pass);
-    let standing = standing(pass.snap);
-    if let Standing::Copy(patch) = standing {
+    let state = state(pass.snap);
+    if let BootstrapState::Copy(patch) = state {
         pass.patch.bootstrap = Some(patch);
         return Err(Transition::Rest(Next::OnChange));
     }
-    if pass.ever_asked() { Ok(()) } else { obstacle(standing) }
+    if pass.ever_asked() { Ok(()) } else { obstacle(state) }
 }
 
 /// The user data, with their placeholders. Else how the pass ends.
 pub(crate) fn template<'a>(pass: &Pass<'a>) -> Outcome<Option<Cow<'a, UserData>>> {
     let snap: &'a Snapshot = pass.snap;
-    obstacle(standing(snap))?;
+    obstacle(state(snap))?;
     Ok(bootstrap::template(&snap.machine, &snap.secret, &snap.bootstrap))
 }
 
-fn obstacle(standing: Standing) -> Outcome<()> {
-    match standing {
-        Standing::OfClass | Standing::NotNeeded | Standing::Ready | Standing::Copy(_) => Ok(()),
+fn obstacle(state: BootstrapState) -> Outcome<()> {
+    match state {
+        BootstrapState::OfClass
+        | BootstrapState::NotNeeded
+        | BootstrapState::Ready
+        | BootstrapState::Copy(_) => Ok(()),
         // The usual course of things, and nobody has to do anything about it.
-        Standing::Lacking(lack) if lack.reason == WaitReason::BootstrapNotReady => {
+        BootstrapState::Missing(lack) if lack.reason == WaitReason::BootstrapNotReady => {
             Err(lack.until(None))
         }
-        Standing::Lacking(lack) => Err(lack.into()),
-        Standing::Failed(reason, text) => Err(fail(reason, MachineOperationType::Create, text)),
+        BootstrapState::Missing(lack) => Err(lack.into()),
+        BootstrapState::Failed(reason, text) => {
+            Err(fail(reason, MachineOperationType::Create, text))
+        }
     }
 }
 

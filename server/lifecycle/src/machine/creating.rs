@@ -14,11 +14,11 @@ use ostler_api::{
 
 use super::{
     State, absence, adoption, bootstrapping, initializing, instance, joining,
+    operation_state::OperationState,
     pass::{Pass, after},
-    preconditions::{self, Lack},
+    preconditions::{self, MissingPrecondition},
     reading::Reading,
-    retry::{self, Move},
-    standing::Standing,
+    retry::{self, RetryAction},
     token,
     transition::{Outcome, Transition, fail, wait},
     updating,
@@ -31,7 +31,7 @@ use crate::{
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
-    if pass.standing() == Standing::Working {
+    if pass.operation_state() == OperationState::Working {
         token::keep_alive(pass);
         return Ok(pass.wait_for_driver());
     }
@@ -75,7 +75,10 @@ const CATCHING_UP: Duration = Duration::from_mins(2);
 /// A core that died between the two writes of an answer left the id of the instance behind, and no word of
 /// it in the status. Since when it was there nobody knows: at the latest from now on.
 fn note_half_recorded(pass: &mut Pass<'_>) {
-    let (Standing::Unresolved, Some(id)) = (pass.standing(), pass.provider_id()) else { return };
+    let (OperationState::Unresolved, Some(id)) = (pass.operation_state(), pass.provider_id())
+    else {
+        return;
+    };
     let intent = pass.status.operation.as_ref();
     let creates = intent.filter(|it| it.operation_kind() == Some(OperationKind::CreateMachine));
     // The one that a create was to adopt was there before it.
@@ -147,7 +150,7 @@ fn user_data(pass: &mut Pass<'_>) -> Outcome<Option<UserData>> {
     if filled.len() > MAX_USER_DATA {
         let message =
             format!("user data has {} bytes, at most {MAX_USER_DATA} can be sent", filled.len());
-        return Err(Lack { reason: WaitReason::UserDataTooLarge, message }.into());
+        return Err(MissingPrecondition { reason: WaitReason::UserDataTooLarge, message }.into());
     }
     Ok(Some(filled))
 }
@@ -197,7 +200,7 @@ pub(crate) fn answered(
         return Transition::To(state);
     }
     show_failure(pass, failure);
-    if let Move::GiveUp(reason) = rule.then {
+    if let RetryAction::GiveUp(reason) = rule.then {
         return fail(reason, MachineOperationType::Create, failure.text());
     }
     Transition::To(state)

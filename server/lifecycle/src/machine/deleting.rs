@@ -8,11 +8,11 @@ use ostler_api::{
 use super::{
     State, abandoning, absence, adoption, conditions, draining,
     hooks::{self, Hook},
-    pass::{End, Pass},
+    operation_state::OperationState,
+    pass::{Pass, Release},
     preconditions,
     reading::Reading,
-    retry::{self, Move},
-    standing::Standing,
+    retry::{self, RetryAction},
     takeover::{self, Upstream},
     transition::{Outcome, Transition},
 };
@@ -24,13 +24,13 @@ use crate::{
 const DELETED: MachineConditionType = MachineConditionType::InstanceDeleted;
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
-    if pass.end.is_some() {
+    if pass.release.is_some() {
         return Ok(Transition::To(State::Finishing));
     }
     if pass.status.step != Some(MachineStep::PreTerminateHook) {
         pass.step(Some(MachineStep::DeleteInstance));
     }
-    let standing = pass.standing();
+    let operation = pass.operation_state();
     pass.unless_working()?;
     abandoning::plan(pass)?;
     let drained = pass.status.drain.as_ref().is_some_and(|drain| drain.finished);
@@ -39,7 +39,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         return Ok(Transition::To(State::Draining));
     }
     // Whoever asked the driver already has no say any more.
-    if standing != Standing::Unresolved {
+    if operation != OperationState::Unresolved {
         draining::again(pass)?;
     }
     hooks::hold(pass, Hook::PreTerminate)?;
@@ -49,7 +49,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         retry::remember(pass, OperationKind::GetMachineStatus, &failure);
     }
     retry::gate(pass)?;
-    if standing == Standing::Unresolved && driver.has(OperationKind::GetMachineStatus) {
+    if operation == OperationState::Unresolved && driver.has(OperationKind::GetMachineStatus) {
         return Ok(pass.send_read(class));
     }
     let (state, text) = (MachineState::Processing, "deleting the instance");
@@ -75,14 +75,14 @@ pub(crate) fn answered(
         }
         Err(failure) => {
             let rule = retry::remember_mutation(pass, OperationKind::DeleteMachine, failure);
-            let accepted = rule.then == Move::Accept;
+            let accepted = rule.then == RetryAction::Accept;
             if !accepted {
                 show_failure(pass, failure);
             }
             accepted && absence::accept(pass)
         }
     };
-    pass.end = gone.then_some(End::Deleted);
+    pass.release = gone.then_some(Release::Deleted);
     Transition::To(state)
 }
 

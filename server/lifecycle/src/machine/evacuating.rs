@@ -4,11 +4,11 @@
 
 use ostler_api::machine::{DrainProgress, DrainPurpose};
 
-use super::{draining::emptying, pass::Pass, transition::Outcome, volumes};
+use super::{draining::drain, pass::Pass, transition::Outcome, volumes};
 
 /// Whether the pods have left.
 pub(crate) fn is_done(pass: &Pass<'_>) -> bool {
-    emptying::is_finished(pass, &DrainPurpose::Preservation)
+    drain::is_finished(pass, &DrainPurpose::Preservation)
 }
 
 /// Whether pods refuse to leave.
@@ -20,7 +20,7 @@ pub(crate) fn is_stuck(pass: &Pass<'_>) -> bool {
 
 /// The Node is not preserved any more, or not Failed: the next time, its pods leave again.
 pub(crate) fn forget(pass: &mut Pass<'_>) {
-    emptying::forget(pass, &DrainPurpose::Preservation);
+    drain::forget(pass, &DrainPurpose::Preservation);
 }
 
 /// Asks the pods to leave. Goes on if none is left, or if nothing can be done about them.
@@ -28,13 +28,13 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
     let Some(node) = pass.node().filter(|_| !is_done(pass)) else { return Ok(()) };
     let current = pass.status.current_status.as_ref();
     let failed_at = current.and_then(|current| current.last_update_time.clone());
-    emptying::begin(pass, DrainPurpose::Preservation, failed_at);
-    let force = emptying::must_force(pass, node);
-    let forced = emptying::empty(pass, force)?;
+    drain::begin(pass, DrainPurpose::Preservation, failed_at);
+    let force = drain::must_force(pass, node);
+    let forced = drain::evict_pods(pass, force)?;
     if !force {
         volumes::depart(pass)?;
     }
-    emptying::finish(pass, forced);
+    drain::finish(pass, forced);
     pass.step(None);
     Ok(())
 }

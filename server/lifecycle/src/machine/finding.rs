@@ -7,13 +7,13 @@ use ostler_api::{
 
 use super::{
     State, abandoning,
-    draining::{self, emptying},
+    draining::{self, drain},
     hooks::{self, Hook},
+    operation_state::OperationState,
     pass::Pass,
     preconditions,
     reading::Reading,
     retry,
-    standing::Standing,
     takeover::{self, Upstream},
     token,
     transition::{Outcome, Transition},
@@ -44,7 +44,7 @@ pub(crate) fn begin(pass: &mut Pass<'_>) {
     pass.status.hot_update = None;
     // A drain for something else proves nothing: pods may have come since.
     for purpose in [DrainPurpose::Preservation, DrainPurpose::InPlaceUpdate] {
-        emptying::forget(pass, &purpose);
+        drain::forget(pass, &purpose);
     }
     token::delete(pass);
     let (state, text) = (MachineState::Processing, "the machine is being deleted");
@@ -52,32 +52,28 @@ pub(crate) fn begin(pass: &mut Pass<'_>) {
 }
 
 const fn is_of_deletion(step: &MachineStep) -> bool {
-    match step {
-        MachineStep::FindInstance
-        | MachineStep::PreDrainHook
-        | MachineStep::CordonNode
-        | MachineStep::DrainNode
-        | MachineStep::DetachVolumes
-        | MachineStep::PreTerminateHook
-        | MachineStep::DeleteInstance
-        | MachineStep::DeleteNode
-        | MachineStep::RemoveFinalizer => true,
-        MachineStep::CreateInstance
-        | MachineStep::InitializeInstance
-        | MachineStep::JoinNode
-        | MachineStep::UpdateInstance
-        | MachineStep::UpdateNode
-        | MachineStep::Other(_) => false,
-    }
+    use MachineStep as Step;
+    matches!(
+        step,
+        Step::FindInstance
+            | Step::PreDrainHook
+            | Step::CordonNode
+            | Step::DrainNode
+            | Step::DetachVolumes
+            | Step::PreTerminateHook
+            | Step::DeleteInstance
+            | Step::DeleteNode
+            | Step::RemoveFinalizer
+    )
 }
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     pass.step(Some(MachineStep::FindInstance));
-    if pass.end.is_some() {
+    if pass.release.is_some() {
         return Ok(Transition::To(State::Finishing));
     }
-    let standing = pass.standing();
-    if standing == Standing::Working {
+    let operation = pass.operation_state();
+    if operation == OperationState::Working {
         cancel(pass);
         return Ok(pass.wait_for_driver());
     }
@@ -85,7 +81,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if !pass.ever_asked() {
         return never_asked(pass);
     }
-    let unresolved = standing == Standing::Unresolved;
+    let unresolved = operation == OperationState::Unresolved;
     if !unresolved && pass.node().is_some() {
         return Ok(Transition::To(State::Draining));
     }

@@ -5,7 +5,7 @@ use ostler_api::machine::{MachineState, MachineStep};
 
 use super::{
     deleting, draining,
-    pass::{End, Pass},
+    pass::{Pass, Release},
     retry,
     takeover::{self, Upstream},
     transition::{Outcome, Transition},
@@ -20,10 +20,10 @@ use crate::{
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     draining::unless_unseen(pass)?;
     // An instance that is abandoned keeps its Node.
-    let abandoned = pass.end == Some(End::Abandoned);
+    let abandoned = pass.release == Some(Release::Abandoned);
     pass.node_patch.remove_finalizer |= abandoned && pass.node().is_some();
-    // Nobody else would know of a remnant once the Machine is gone.
-    if let (false, Some(node)) = (abandoned, pass.node().or_else(|| remnant(pass))) {
+    // Nobody else would know of a stale Node once the Machine is gone.
+    if let (false, Some(node)) = (abandoned, pass.node().or_else(|| stale_node(pass))) {
         delete_node(pass, node);
     }
     if !draining::is_unseen_for_good(pass) && !matches!(pass.snap.bootstrap_token, Observed::Absent)
@@ -40,7 +40,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     } else {
         ("the instance is gone", Upstream::DeleteNode)
     };
-    if pass.end == Some(End::Deleted) {
+    if pass.release == Some(Release::Deleted) {
         deleting::show_deleted(pass);
     }
     takeover::describe(pass, MachineState::Successful, text, next, None);
@@ -48,10 +48,10 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
 }
 
 /// The Node that an earlier instance of the Machine left behind, if there is one.
-pub(crate) fn remnant<'a>(pass: &Pass<'a>) -> Option<&'a Node> {
+pub(crate) fn stale_node<'a>(pass: &Pass<'a>) -> Option<&'a Node> {
     let snap: &'a Snapshot = pass.snap;
     let NodeView::Known(node) = &snap.node else { return None };
-    node::is_remnant(pass.machine, pass.provider_id(), node).then_some(node)
+    node::is_stale(pass.machine, pass.provider_id(), node).then_some(node)
 }
 
 /// This very Node goes, at the end of the pass.

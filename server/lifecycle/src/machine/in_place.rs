@@ -19,8 +19,8 @@ use ostler_api::{
 };
 
 use super::{
-    draining::emptying,
-    health, missing, node_notes,
+    draining::drain,
+    health, instance_check, node_notes,
     pass::{Pass, after},
     running,
     transition::{Outcome, Transition, wait},
@@ -186,17 +186,17 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
 fn empty(pass: &mut Pass<'_>, node: &Node) -> Outcome {
     let said = node_notes::condition(node, node_condition::IN_PLACE_UPDATE);
     let selected_at = said.and_then(|said| said.last_transition_time.clone());
-    emptying::begin(pass, DrainPurpose::InPlaceUpdate, selected_at);
+    drain::begin(pass, DrainPurpose::InPlaceUpdate, selected_at);
     let text = "draining the node for an in-place update";
     let type_ = MachineOperationType::DrainNode;
     pass.last_operation(type_, MachineState::Processing, text, None);
-    let force = emptying::must_force(pass, node);
-    emptying::cordon(pass, node, force)?;
-    let forced = emptying::empty(pass, force)?;
+    let force = drain::must_force(pass, node);
+    drain::cordon(pass, node, force)?;
+    let forced = drain::evict_pods(pass, force)?;
     if !force {
         volumes::depart(pass)?;
     }
-    emptying::finish(pass, forced);
+    drain::finish(pass, forced);
     begin(pass);
     keep(pass, node);
     updating(pass, Some(node))
@@ -231,7 +231,7 @@ fn updating(pass: &mut Pass<'_>, node: Option<&Node>) -> Outcome {
         Some(node) => health::complaint(node, pass.machine, &pass.snap.settings),
         None => Some("the node is gone".to_owned()),
     };
-    let look = if complaint.is_some() { missing::look(pass)? } else { None };
+    let look = if complaint.is_some() { instance_check::look(pass)? } else { None };
     let (due, limit) = due(pass);
     if pass.snap.now >= due {
         let minutes = limit.as_secs() / 60;
@@ -312,7 +312,7 @@ fn give_back(pass: &mut Pass<'_>) {
     let drain = pass.status.drain.as_ref();
     let ours = drain.is_some_and(|it| it.cordoned && it.purpose() == DrainPurpose::InPlaceUpdate);
     pass.node_patch.uncordon |= ours;
-    emptying::forget(pass, &DrainPurpose::InPlaceUpdate);
+    drain::forget(pass, &DrainPurpose::InPlaceUpdate);
 }
 
 /// The Node was updated and is healthy. For a Machine that no MachineSet looks after, the Node gets
@@ -325,7 +325,7 @@ pub(crate) fn conclude(pass: &mut Pass<'_>, node: &Node) -> Outcome<()> {
         return Err(soon(pass));
     }
     if pass.machine.has_machine_set() {
-        emptying::forget(pass, &DrainPurpose::InPlaceUpdate);
+        drain::forget(pass, &DrainPurpose::InPlaceUpdate);
         return Ok(());
     }
     for key in [label::CANDIDATE_FOR_UPDATE, label::SELECTED_FOR_UPDATE, label::UPDATE_RESULT] {

@@ -10,11 +10,11 @@ use ostler_api::{
 
 use super::{
     State, conditions, instance, joining,
+    operation_state::OperationState,
     pass::Pass,
     preconditions,
     reading::Reading,
-    retry::{self, Move},
-    standing::Standing,
+    retry::{self, RetryAction},
     token,
     transition::{Outcome, Transition, fail},
 };
@@ -66,7 +66,7 @@ fn initialize(pass: &mut Pass<'_>, looked: bool) -> Outcome {
         return Ok(fail(reason, MachineOperationType::Create, text));
     }
     retry::gate(pass)?;
-    let unresolved = pass.standing() == Standing::Unresolved;
+    let unresolved = pass.operation_state() == OperationState::Unresolved;
     if unresolved && !looked && driver.has(OperationKind::GetMachineStatus) {
         return Ok(pass.send_read(class));
     }
@@ -130,15 +130,15 @@ fn failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -> Transition {
     if pass.is_over() {
         return Transition::To(state);
     }
-    if rule.then == Move::Accept {
+    if rule.then == RetryAction::Accept {
         joining::enter(pass);
         return Transition::To(State::Joining);
     }
-    if let Move::GiveUp(reason) = rule.then {
+    if let RetryAction::GiveUp(reason) = rule.then {
         return fail(reason, MachineOperationType::Create, failure.text());
     }
     show_failure(pass, failure);
-    if matches!(rule.then, Move::LookAgain { .. }) {
+    if matches!(rule.then, RetryAction::LookAgain { .. }) {
         // The lookup by identity finds the instance again, or makes it.
         pass.status.operation = None;
         pass.step(Some(MachineStep::CreateInstance));

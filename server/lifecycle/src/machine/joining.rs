@@ -14,14 +14,13 @@ use ostler_api::{
 
 use super::{
     State, conditions, creating,
-    draining::emptying,
-    finishing, health, instance, missing,
+    draining::drain,
+    finishing, health, instance, instance_check,
+    operation_state::OperationState,
     pass::{Pass, after},
     preconditions, preserving,
     reading::Reading,
-    running,
-    standing::Standing,
-    token,
+    running, token,
     transition::{Outcome, Transition, fail, wait},
 };
 use crate::{
@@ -57,7 +56,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             return Ok(Transition::To(State::Creating));
         }
     }
-    missing::look_for_id(pass)?;
+    instance_check::look_for_id(pass)?;
     if pass.snap.target == TargetView::None {
         running::enter_without_node(pass);
         return Ok(Transition::To(State::Running));
@@ -80,7 +79,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             Some(complaint) => complaint,
         },
     };
-    if let Some(node) = finishing::remnant(pass).filter(|node| emptying::is_lost(pass, node)) {
+    if let Some(node) = finishing::stale_node(pass).filter(|node| drain::is_lost(pass, node)) {
         // Nothing is behind it, and while it is there the new instance cannot register.
         finishing::delete_node(pass, node);
         return wait_for_node(pass, reason, message);
@@ -88,7 +87,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if reason == WaitReason::NodeStale && stale_for_long(pass) {
         return Ok(fail(FailureReason::StaleNode, MachineOperationType::Create, message));
     }
-    if pass.creation_overdue() && pass.standing() != Standing::Working {
+    if pass.creation_overdue() && pass.operation_state() != OperationState::Working {
         let text = format!("no healthy node within the creation timeout: {message}");
         return Ok(fail(FailureReason::JoinTimeout, MachineOperationType::Create, text));
     }
@@ -124,7 +123,7 @@ fn stale_for_long(pass: &Pass<'_>) -> bool {
     let since = waiting.filter(|waiting| waiting.reason == WaitReason::NodeStale);
     let since = since.and_then(|waiting| waiting.since.as_ref());
     since.is_some_and(|since| pass.snap.now >= after(since.0, STALE_NODE))
-        && pass.standing() != Standing::Working
+        && pass.operation_state() != OperationState::Working
 }
 
 /// `None`: the Node is there and healthy.

@@ -15,10 +15,11 @@ use ostler_api::{
 };
 
 use super::{
-    State, preboot, preserving,
+    State,
+    operation_state::{self, OperationState},
+    preboot, preserving,
     reading::Reading,
     retry,
-    standing::{Standing, standing},
     transition::{Outcome, Transition, Wait, wait},
 };
 use crate::{
@@ -31,7 +32,7 @@ use crate::{
 
 /// Why a Machine may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum Release {
     /// The driver said that the instance is gone.
     Deleted,
     /// The operator lets the instance be.
@@ -53,7 +54,7 @@ pub(crate) struct Pass<'a> {
     /// What the driver said of volumes in this pass; empty if it could not say.
     pub(crate) volume_ids: Option<BTreeMap<String, String>>,
     /// Why the Machine may go, if this pass learned that it may.
-    pub(crate) end: Option<End>,
+    pub(crate) release: Option<Release>,
     /// Whether the result in the snapshot was settled.
     settled: bool,
     before: Vec<Action>,
@@ -78,7 +79,7 @@ impl<'a> Pass<'a> {
             node_status: NodeStatusPatch::default(),
             reading: None,
             volume_ids: None,
-            end: None,
+            release: None,
             settled: false,
             before: Vec::new(),
             after: Vec::new(),
@@ -113,13 +114,13 @@ impl<'a> Pass<'a> {
     }
 
     /// Where the operation stands, with everything that this pass settled.
-    pub(crate) fn standing(&self) -> Standing<'a> {
+    pub(crate) fn operation_state(&self) -> OperationState<'a> {
         let snap: &'a Snapshot = self.snap;
         if self.settled {
             const IDLE: &OperationView = &OperationView::Idle;
-            return standing(self.status.operation.as_ref(), IDLE);
+            return operation_state::compare(self.status.operation.as_ref(), IDLE);
         }
-        standing(self.status.operation.as_ref(), &snap.operation)
+        operation_state::compare(self.status.operation.as_ref(), &snap.operation)
     }
 
     /// From now on the result in the snapshot counts as taken.
@@ -269,7 +270,11 @@ impl<'a> Pass<'a> {
 
     /// Goes on unless a driver works.
     pub(crate) fn unless_working(&self) -> Outcome<()> {
-        if self.standing() == Standing::Working { Err(self.wait_for_driver()) } else { Ok(()) }
+        if self.operation_state() == OperationState::Working {
+            Err(self.wait_for_driver())
+        } else {
+            Ok(())
+        }
     }
 
     /// Does what a state wants. `Continue`: the state in which the pass goes on.

@@ -50,20 +50,15 @@ fn has_failed(status: &MachineStatus) -> bool {
 
 /// The Node was ready once; that it is not now is told by its conditions.
 fn has_joined(status: &MachineStatus) -> bool {
-    match status.machine_phase() {
-        MachinePhase::Running
-        | MachinePhase::Unknown
-        | MachinePhase::InPlaceUpdating
-        | MachinePhase::InPlaceUpdateSuccessful
-        | MachinePhase::InPlaceUpdateFailed => true,
-        MachinePhase::New
-        | MachinePhase::Pending
-        | MachinePhase::Available
-        | MachinePhase::Terminating
-        | MachinePhase::Failed
-        | MachinePhase::CrashLoopBackOff
-        | MachinePhase::Other(_) => false,
-    }
+    use MachinePhase as Phase;
+    matches!(
+        status.machine_phase(),
+        Phase::Running
+            | Phase::Unknown
+            | Phase::InPlaceUpdating
+            | Phase::InPlaceUpdateSuccessful
+            | Phase::InPlaceUpdateFailed
+    )
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use ostler_api::{
 };
 
 use super::{
-    bootstrapping::{self, Standing},
+    bootstrapping::{self, BootstrapState},
     conditions, health,
     pass::Pass,
     phase::{Life, lifecycle_phase},
@@ -36,42 +36,34 @@ fn derive_bootstrap(status: &mut MachineStatus, snap: &Snapshot) {
         (status.bootstrap_ready, status.bootstrap_phase) = (None, None);
         return;
     }
-    let standing = bootstrapping::standing(snap);
+    let state = bootstrapping::state(snap);
     let ready = bootstrapping::was_ready(&snap.machine)
-        || matches!(standing, Standing::NotNeeded | Standing::Ready | Standing::Copy(_));
-    let theirs = match &snap.bootstrap.config {
-        ConfigView::Known(facts) => facts.phase.as_deref().map(BootstrapPhase::from),
-        ConfigView::Unknown
-        | ConfigView::KindMissing
-        | ConfigView::KindWithoutNamespace
-        | ConfigView::Unreadable(_)
-        | ConfigView::TooManyKinds
-        | ConfigView::Absent => None,
+        || matches!(
+            state,
+            BootstrapState::NotNeeded | BootstrapState::Ready | BootstrapState::Copy(_)
+        );
+    let theirs = if let ConfigView::Known(facts) = &snap.bootstrap.config {
+        facts.phase.as_deref().map(BootstrapPhase::from)
+    } else {
+        None
     };
     status.bootstrap_ready = Some(ready);
-    status.bootstrap_phase = Some(theirs.unwrap_or(match standing {
-        Standing::Failed(..) => BootstrapPhase::Failed,
-        Standing::NotNeeded => BootstrapPhase::NotNeeded,
+    status.bootstrap_phase = Some(theirs.unwrap_or(match state {
+        BootstrapState::Failed(..) => BootstrapPhase::Failed,
+        BootstrapState::NotNeeded => BootstrapPhase::NotNeeded,
         _ if ready => BootstrapPhase::Ready,
-        Standing::OfClass | Standing::Ready | Standing::Copy(_) | Standing::Lacking(_) => {
-            BootstrapPhase::Pending
-        }
+        BootstrapState::OfClass
+        | BootstrapState::Ready
+        | BootstrapState::Copy(_)
+        | BootstrapState::Missing(_) => BootstrapPhase::Pending,
     }));
 }
 
 fn derive_infrastructure(status: &mut MachineStatus, life: Life, has_provider_id: bool) {
     let was_ready = status.infrastructure_ready == Some(true);
     let phase = infrastructure_phase(status, life, has_provider_id, was_ready);
-    let ready = match phase {
-        InfrastructurePhase::Ready => true,
-        InfrastructurePhase::Deleting => was_ready,
-        InfrastructurePhase::Pending
-        | InfrastructurePhase::Creating
-        | InfrastructurePhase::Initializing
-        | InfrastructurePhase::Failing
-        | InfrastructurePhase::Deleted
-        | InfrastructurePhase::Other(_) => false,
-    };
+    let ready = phase == InfrastructurePhase::Ready
+        || (phase == InfrastructurePhase::Deleting && was_ready);
     status.infrastructure_ready = Some(ready);
     status.infrastructure_phase = Some(phase);
 }

@@ -11,24 +11,24 @@ use crate::{
 
 /// Why no driver can be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Lack {
+pub(crate) struct MissingPrecondition {
     pub(crate) reason: WaitReason,
     pub(crate) message: String,
 }
 
-impl Lack {
+impl MissingPrecondition {
     /// A wait that ends by itself, and needs no event.
     pub(crate) fn until(self, until: Option<Timestamp>) -> Transition {
         wait(self.reason, Some(self.message), until)
     }
 }
 
-fn lack<T>(reason: WaitReason, message: String) -> Result<T, Lack> {
-    Err(Lack { reason, message })
+fn lack<T>(reason: WaitReason, message: String) -> Result<T, MissingPrecondition> {
+    Err(MissingPrecondition { reason, message })
 }
 
 /// The class and the driver, or the first thing that is missing.
-pub(crate) fn check(snap: &Snapshot) -> Result<(&ClassFacts, &DriverFacts), Lack> {
+pub(crate) fn check(snap: &Snapshot) -> Result<(&ClassFacts, &DriverFacts), MissingPrecondition> {
     if let Some(outdated) = &snap.outdated {
         return lack(WaitReason::CrdsOutdated, outdated.clone());
     }
@@ -50,7 +50,7 @@ pub(crate) fn check(snap: &Snapshot) -> Result<(&ClassFacts, &DriverFacts), Lack
 
 /// The target cluster, or why it cannot be looked into. An instance is made only for a cluster that
 /// its Node can join.
-pub(crate) fn target(snap: &Snapshot) -> Result<(), Lack> {
+pub(crate) fn target(snap: &Snapshot) -> Result<(), MissingPrecondition> {
     match &snap.target {
         TargetView::Watched | TargetView::None => Ok(()),
         TargetView::Lacking { reason, message } => lack(reason.clone(), message.clone()),
@@ -58,15 +58,15 @@ pub(crate) fn target(snap: &Snapshot) -> Result<(), Lack> {
 }
 
 /// What a wait is for that has to see the Node, or `what` else of the target cluster.
-pub(crate) fn unseen(snap: &Snapshot, what: &str) -> Lack {
-    target(snap).err().unwrap_or_else(|| Lack {
+pub(crate) fn unseen(snap: &Snapshot, what: &str) -> MissingPrecondition {
+    target(snap).err().unwrap_or_else(|| MissingPrecondition {
         reason: WaitReason::NotObserved,
         message: format!("{what} were not looked up yet"),
     })
 }
 
 /// The class, if it exists and can be sent.
-pub(crate) fn class(snap: &Snapshot) -> Result<&ClassFacts, Lack> {
+pub(crate) fn class(snap: &Snapshot) -> Result<&ClassFacts, MissingPrecondition> {
     let wanted = &snap.machine.spec.class;
     if wanted.kind != names::MACHINE_CLASS || wanted.name.is_empty() {
         return lack(
@@ -103,7 +103,7 @@ pub(crate) fn class(snap: &Snapshot) -> Result<&ClassFacts, Lack> {
 }
 
 /// A class that breaks a rule makes nothing new. It is good enough to delete what was made with it.
-fn rules(snap: &Snapshot, class: &ClassFacts) -> Result<(), Lack> {
+fn rules(snap: &Snapshot, class: &ClassFacts) -> Result<(), MissingPrecondition> {
     if snap.machine.is_deleting() || class.broken_rules.is_empty() {
         return Ok(());
     }
@@ -111,7 +111,7 @@ fn rules(snap: &Snapshot, class: &ClassFacts) -> Result<(), Lack> {
     lack(WaitReason::ClassInvalid, text)
 }
 
-fn secret(snap: &Snapshot) -> Result<(), Lack> {
+fn secret(snap: &Snapshot) -> Result<(), MissingPrecondition> {
     match &snap.secret {
         SecretView::Unknown => {
             lack(WaitReason::NotObserved, "the secrets of the class were not looked up yet".into())

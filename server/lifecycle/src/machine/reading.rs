@@ -6,7 +6,7 @@ use ostler_api::{driver::OperationKind, machine::OperationIntent};
 use super::{
     State, adoption, creating, instance, joining,
     pass::Pass,
-    retry::{self, Move},
+    retry::{self, RetryAction},
     transition::Transition,
 };
 use crate::operation::{Failure, InstanceRecord};
@@ -29,11 +29,11 @@ pub(crate) enum Reading {
 impl Reading {
     fn of_failure(failure: &Failure) -> Self {
         let then = retry::rule_for(OperationKind::GetMachineStatus, failure).then;
-        if then == Move::Absent {
+        if then == RetryAction::Absent {
             Self::NotFound
-        } else if then == Move::NotInitialized {
+        } else if then == RetryAction::NotInitialized {
             Self::Uninitialized
-        } else if then == Move::GoOn {
+        } else if then == RetryAction::GoOn {
             Self::CannotRead
         } else {
             Self::Failed(failure.clone())

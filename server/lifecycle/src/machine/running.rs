@@ -7,7 +7,7 @@ use ostler_api::{
 };
 
 use super::{
-    State, adoption, conditions, health, in_place, instance, missing, node_template,
+    State, adoption, conditions, health, in_place, instance, instance_check, node_template,
     pass::Pass,
     preserving, retry, token,
     transition::{Outcome, Transition, wait},
@@ -77,7 +77,7 @@ pub(crate) fn keep_node(pass: &mut Pass<'_>, node: &Node) {
 }
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
-    missing::look_for_id(pass)?;
+    instance_check::look_for_id(pass)?;
     let Some(node) = look(pass)? else {
         return unhealthy::plan(pass, WaitReason::NodeMissing, "the node is gone");
     };
@@ -127,19 +127,12 @@ pub(crate) fn follow_node(pass: &mut Pass<'_>, node: &Node) -> Transition {
 
 /// Nobody can say more about the machine than its driver.
 fn without_node(pass: &mut Pass<'_>) -> Outcome {
-    match pass.status.machine_phase() {
-        MachinePhase::Available => {}
+    let phase = pass.status.machine_phase();
+    if matches!(phase, MachinePhase::Running | MachinePhase::Unknown) {
         // It had a target cluster before.
-        MachinePhase::Running | MachinePhase::Unknown => enter_without_node(pass),
-        MachinePhase::New
-        | MachinePhase::Pending
-        | MachinePhase::Terminating
-        | MachinePhase::Failed
-        | MachinePhase::CrashLoopBackOff
-        | MachinePhase::InPlaceUpdating
-        | MachinePhase::InPlaceUpdateSuccessful
-        | MachinePhase::InPlaceUpdateFailed
-        | MachinePhase::Other(_) => return Ok(Transition::Rest(Next::OnChange)),
+        enter_without_node(pass);
+    } else if phase != MachinePhase::Available {
+        return Ok(Transition::Rest(Next::OnChange));
     }
     token::delete(pass);
     adoption::plan(pass)?;
@@ -147,21 +140,16 @@ fn without_node(pass: &mut Pass<'_>) -> Outcome {
 }
 
 fn healthy(pass: &mut Pass<'_>, node: &Node) -> Outcome {
-    match pass.status.machine_phase() {
-        MachinePhase::Running => {}
-        MachinePhase::Unknown | MachinePhase::Available => enter(pass),
-        MachinePhase::InPlaceUpdateSuccessful => {
-            in_place::conclude(pass, node)?;
-            enter(pass);
-        }
-        MachinePhase::New
-        | MachinePhase::Pending
-        | MachinePhase::Terminating
-        | MachinePhase::Failed
-        | MachinePhase::CrashLoopBackOff
-        | MachinePhase::InPlaceUpdating
-        | MachinePhase::InPlaceUpdateFailed
-        | MachinePhase::Other(_) => return Ok(Transition::Rest(Next::OnChange)),
+    use MachinePhase::{Available, InPlaceUpdateSuccessful, Running, Unknown};
+    let phase = pass.status.machine_phase();
+    if !matches!(phase, Running | Unknown | Available | InPlaceUpdateSuccessful) {
+        return Ok(Transition::Rest(Next::OnChange));
+    }
+    if phase == InPlaceUpdateSuccessful {
+        in_place::conclude(pass, node)?;
+    }
+    if phase != Running {
+        enter(pass);
     }
     if health::has_taint(node, names::taint::INSTANCE_NOT_READY) {
         pass.node_patch.remove_not_ready_taint = true;

@@ -6,7 +6,7 @@
 
 use ostler_api::machine::{MachineOperationType, MachineState, MachineStatus, MachineStep};
 
-use super::{draining::emptying, pass::Pass};
+use super::{draining::drain, pass::Pass};
 
 /// What machine-controller does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub(crate) fn describe(
 pub(crate) fn step(pass: &mut Pass<'_>) -> Option<MachineStep> {
     let next = next(&pass.status).filter(|_| pass.status.step.is_none())?;
     if !matches!(next, Upstream::FindNode | Upstream::Drain) {
-        emptying::take_over(pass, next == Upstream::Detach);
+        drain::take_over(pass, next == Upstream::Detach);
     }
     Some(next.step())
 }

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use ostler_api::machine::{FailureReason, MachineOperationType, OperationIntent, WaitReason};
 
-use super::{State, preconditions::Lack};
+use super::{State, preconditions::MissingPrecondition};
 use crate::{
     operation::Dispatch,
     plan::{EventReason, Next},
@@ -77,8 +77,8 @@ pub(crate) fn fail(
 }
 
 /// A precondition is missing: a person may have to see to it.
-impl From<Lack> for Transition {
-    fn from(lack: Lack) -> Self {
+impl From<MissingPrecondition> for Transition {
+    fn from(lack: MissingPrecondition) -> Self {
         let observed = lack.reason != WaitReason::NotObserved;
         let event = observed.then_some(EventReason::Waiting);
         Self::Wait(Wait { reason: lack.reason, message: Some(lack.message), until: None, event })

@@ -11,7 +11,7 @@ use ostler_api::{
 };
 
 use super::{
-    health, missing,
+    health, instance_check,
     pass::{Pass, after},
     running,
     transition::{Outcome, Transition, fail, wait},
@@ -23,22 +23,15 @@ use crate::{
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> Outcome {
-    match pass.status.machine_phase() {
-        MachinePhase::Running
-        | MachinePhase::InPlaceUpdateSuccessful
-        | MachinePhase::InPlaceUpdateFailed => enter(pass, complaint),
-        MachinePhase::Unknown => {}
-        MachinePhase::New
-        | MachinePhase::Pending
-        | MachinePhase::Available
-        | MachinePhase::Terminating
-        | MachinePhase::Failed
-        | MachinePhase::CrashLoopBackOff
-        | MachinePhase::InPlaceUpdating
-        | MachinePhase::Other(_) => return Ok(Transition::Rest(Next::OnChange)),
+    use MachinePhase::{InPlaceUpdateFailed, InPlaceUpdateSuccessful, Running, Unknown};
+    let phase = pass.status.machine_phase();
+    if matches!(phase, Running | InPlaceUpdateSuccessful | InPlaceUpdateFailed) {
+        enter(pass, complaint);
+    } else if phase != Unknown {
+        return Ok(Transition::Rest(Next::OnChange));
     }
-    frozen(pass, complaint)?;
-    let look = missing::look(pass)?;
+    unless_frozen(pass, complaint)?;
+    let look = instance_check::look(pass)?;
     if pass.machine.spec.disable_health_timeout == Some(true) {
         return Ok(wait(reason, Some(complaint.to_owned()), look));
     }
@@ -70,7 +63,7 @@ fn enter(pass: &mut Pass<'_>, complaint: &str) {
     pass.event(true, EventReason::NodeUnhealthy, text);
 }
 
-fn frozen(pass: &Pass<'_>, complaint: &str) -> Outcome<()> {
+fn unless_frozen(pass: &Pass<'_>, complaint: &str) -> Outcome<()> {
     if !pass.snap.api.frozen {
         return Ok(());
     }

@@ -14,11 +14,11 @@ use ostler_api::{
 
 use super::{
     State, conditions,
+    operation_state::OperationState,
     pass::Pass,
     preconditions,
     reading::Reading,
-    retry::{self, Move},
-    standing::Standing,
+    retry::{self, RetryAction},
     transition::{Outcome, Transition, wait},
 };
 use crate::{
@@ -114,7 +114,7 @@ fn look_first(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> 
         Some(Reading::Found(_) | Reading::Uninitialized | Reading::CannotRead) | None => {}
     }
     retry::gate(pass)?;
-    let unresolved = pass.standing() == Standing::Unresolved;
+    let unresolved = pass.operation_state() == OperationState::Unresolved;
     let reads = unresolved && driver.has(OperationKind::GetMachineStatus);
     if reads { Err(pass.send_read(class)) } else { Ok(()) }
 }
@@ -239,7 +239,7 @@ fn failed(pass: &mut Pass<'_>, failure: &Failure) {
         return;
     }
     let text = failure.text();
-    if let Move::Refuse(state) = rule.then {
+    if let RetryAction::Refuse(state) = rule.then {
         // What was refused is what was sent; the class may be another one by now.
         let sent = pass.status.hot_update.as_ref().map(|update| update.spec_digest.clone());
         return refuse(pass, state, &sent.unwrap_or_default(), &text);

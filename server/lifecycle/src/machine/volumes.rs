@@ -8,7 +8,7 @@ use ostler_api::machine::{MachineState, MachineStep, WaitReason};
 
 use super::{
     State,
-    draining::{self, emptying},
+    draining::{self, drain},
     pass::{Pass, after},
     takeover::{self, Upstream},
     transition::{Outcome, Transition, wait},
@@ -28,7 +28,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Transition {
     let Some(node) = pass.node() else { return Transition::To(State::Deleting) };
     let forced = pass.status.drain.as_ref().is_some_and(|drain| drain.forced);
     let force = forced || draining::must_force(pass, node);
-    let late = !forced && draining::overdue(pass) && !pass.machine.wants_force();
+    let late = !forced && draining::is_overdue(pass) && !pass.machine.wants_force();
     let Some(what) = describe_attached(pass) else { return Transition::To(State::Deleting) };
     pass.step(Some(MachineStep::DetachVolumes));
     if late {
@@ -111,7 +111,7 @@ fn staying<'a>(pass: &Pass<'_>, view: &'a VolumesView) -> BTreeSet<&'a str> {
 fn say_forced(pass: &mut Pass<'_>, what: &str) {
     let text = format!("going on by force: {what}");
     takeover::describe(pass, MachineState::Processing, &text, Upstream::Detach, None);
-    emptying::finish_with_volumes(pass, &text);
+    drain::finish_with_volumes(pass, &text);
 }
 
 /// Takes the volumes from the Node by deleting their VolumeAttachments, and does not wait for it.

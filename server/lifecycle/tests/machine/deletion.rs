@@ -3,7 +3,7 @@ use ostler_api::{
     machine::{MachineConditionType, MachinePhase, MachineStep, WaitReason},
 };
 use ostler_lifecycle::{
-    machine::{Move, rule},
+    machine::{RetryAction, rule},
     operation::{OperationView, Request},
     plan::{Action, NodePatch},
     snapshot::{NodeView, Observed},
@@ -105,7 +105,7 @@ fn every_code_of_a_failed_delete_keeps_the_finalizer_but_not_found() {
         let shown = status.conditions.iter().find(|one| one.type_ == type_.as_str()).unwrap();
         assert_eq!(shown.reason.as_deref(), Some(code.name()));
         let rule = rule(Kind::DeleteMachine, code, "", Certainty::NotApplied);
-        assert!(!matches!(rule.then, Move::OnClassChange), "{code}");
+        assert!(!matches!(rule.then, RetryAction::OnClassChange), "{code}");
         let wait = looks_again(&world, &plan).unwrap();
         world.later(wait);
         world.settle();

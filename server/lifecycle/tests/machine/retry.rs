@@ -5,7 +5,7 @@ use std::time::Duration;
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind as Kind};
 use ostler_api::machine::{FailureReason, HotUpdateState, MachinePhase, MachineStep, WaitReason};
 use ostler_api::operation::Reason;
-use ostler_lifecycle::machine::{First, Move, rule};
+use ostler_lifecycle::machine::{Precondition, RetryAction, rule};
 use ostler_lifecycle::operation::{Failure, OperationView};
 
 use crate::world::World;
@@ -119,11 +119,11 @@ pub(crate) fn expected(kind: Kind, code: ErrorCode, reason: &str) -> Then {
 }
 
 /// What comes before the next attempt of a mutation that failed like this, by hand.
-fn expected_first(kind: Kind, certainty: Certainty) -> First {
+fn expected_first(kind: Kind, certainty: Certainty) -> Precondition {
     match (kind, certainty) {
-        (Kind::GetMachineStatus, _) | (_, Certainty::NotApplied) => First::Nothing,
-        (_, Certainty::Partial) => First::Checkpoint,
-        (_, Certainty::Unknown) => First::Read,
+        (Kind::GetMachineStatus, _) | (_, Certainty::NotApplied) => Precondition::Nothing,
+        (_, Certainty::Partial) => Precondition::Checkpoint,
+        (_, Certainty::Unknown) => Precondition::Read,
     }
 }
 
@@ -167,11 +167,11 @@ fn sent_after(world: &mut World, wait: Duration) -> Option<Kind> {
 }
 
 /// Nothing is sent before `first` has passed; then a read, or the same again.
-fn waits(world: &mut World, kind: Kind, first: Duration, then: First, case: &str) {
+fn waits(world: &mut World, kind: Kind, first: Duration, then: Precondition, case: &str) {
     assert_eq!(sent_after(world, Duration::ZERO), None, "{case}");
     assert_eq!(sent_after(world, first.saturating_sub(Duration::from_secs(1))), None, "{case}");
     // A create is never sent without a look at what is there.
-    let looks = then == First::Read || kind == Kind::CreateMachine;
+    let looks = then == Precondition::Read || kind == Kind::CreateMachine;
     let next = if looks { Kind::GetMachineStatus } else { kind };
     assert_eq!(sent_after(world, Duration::from_secs(1)), Some(next), "{case}");
 }
@@ -242,21 +242,21 @@ fn said(kind: Kind, code: ErrorCode, reason: &str) -> Then {
     let words = WaitReason::WORDS.iter();
     let wait = words.copied().find(|word| *word == rule.reason.as_str()).unwrap();
     match rule.then {
-        Move::Backoff { first, max } => Then::Retry(first.as_secs(), max.as_secs(), wait),
-        Move::OnSecretChange { first, max } => {
+        RetryAction::Backoff { first, max } => Then::Retry(first.as_secs(), max.as_secs(), wait),
+        RetryAction::OnSecretChange { first, max } => {
             Then::NewSecret(first.as_secs(), max.as_secs(), wait)
         }
-        Move::LookAgain { first, max } => Then::LookAgain(first.as_secs(), max.as_secs(), wait),
-        Move::OnClassChange => Then::NewClass(wait),
-        Move::WhenThereIsRoom => Then::Room(wait),
-        Move::GiveUp(FailureReason::DataLoss) => LOST,
-        Move::GiveUp(FailureReason::InstanceConflict) => FOREIGN,
-        Move::Refuse(HotUpdateState::Unsupported) => NO_VERB,
-        Move::Refuse(HotUpdateState::Refused) => Then::Refused("Refused"),
-        Move::Accept => Then::Success,
-        Move::Absent => Then::Absent,
-        Move::NotInitialized => Then::NotInitialized,
-        Move::GoOn => Then::GoOn,
+        RetryAction::LookAgain { first, max } => Then::LookAgain(first.as_secs(), max.as_secs(), wait),
+        RetryAction::OnClassChange => Then::NewClass(wait),
+        RetryAction::WhenThereIsRoom => Then::Room(wait),
+        RetryAction::GiveUp(FailureReason::DataLoss) => LOST,
+        RetryAction::GiveUp(FailureReason::InstanceConflict) => FOREIGN,
+        RetryAction::Refuse(HotUpdateState::Unsupported) => NO_VERB,
+        RetryAction::Refuse(HotUpdateState::Refused) => Then::Refused("Refused"),
+        RetryAction::Accept => Then::Success,
+        RetryAction::Absent => Then::Absent,
+        RetryAction::NotInitialized => Then::NotInitialized,
+        RetryAction::GoOn => Then::GoOn,
         other => panic!("{kind} {code}: {other:?}"),
     }
 }
@@ -308,7 +308,7 @@ fn the_time_that_a_driver_names_replaces_the_table_s() {
         let failure = Failure::new(code, Certainty::NotApplied, "full");
         world.reply(Err(Failure { retry_after: Some(hour), ..failure }));
         world.pass();
-        waits(&mut world, Kind::DeleteMachine, hour, First::Nothing, code.name());
+        waits(&mut world, Kind::DeleteMachine, hour, Precondition::Nothing, code.name());
     }
 }
 
@@ -317,24 +317,24 @@ fn the_time_that_a_driver_names_replaces_the_table_s() {
 fn the_table_keeps_its_promises() {
     let then = |kind, code| rule(kind, code, "", Certainty::NotApplied).then;
     for code in ErrorCode::ALL {
-        let accepted = then(Kind::DeleteMachine, code) == Move::Accept;
+        let accepted = then(Kind::DeleteMachine, code) == RetryAction::Accept;
         assert_eq!(accepted, code == ErrorCode::NotFound, "{code}");
         for kind in VERBS {
-            if matches!(then(kind, code), Move::GiveUp(_)) {
+            if matches!(then(kind, code), RetryAction::GiveUp(_)) {
                 assert!(
                     matches!(kind, Kind::CreateMachine | Kind::InitializeMachine),
                     "{kind} {code}"
                 );
             }
-            if kind.is_mutation() && matches!(then(kind, code), Move::Backoff { .. }) {
+            if kind.is_mutation() && matches!(then(kind, code), RetryAction::Backoff { .. }) {
                 let unknown = rule(kind, code, "", Certainty::Unknown);
-                assert_eq!(unknown.first, First::Read, "{kind} {code}");
+                assert_eq!(unknown.first, Precondition::Read, "{kind} {code}");
             }
         }
     }
-    assert_eq!(then(Kind::InitializeMachine, ErrorCode::Unimplemented), Move::Accept);
-    assert_eq!(then(Kind::CreateMachine, ErrorCode::InvalidArgument), Move::OnClassChange);
-    assert_eq!(then(Kind::GetMachineStatus, ErrorCode::NotFound), Move::Absent);
+    assert_eq!(then(Kind::InitializeMachine, ErrorCode::Unimplemented), RetryAction::Accept);
+    assert_eq!(then(Kind::CreateMachine, ErrorCode::InvalidArgument), RetryAction::OnClassChange);
+    assert_eq!(then(Kind::GetMachineStatus, ErrorCode::NotFound), RetryAction::Absent);
     let internal = then(Kind::GetMachineStatus, ErrorCode::Internal);
-    assert!(matches!(internal, Move::Backoff { .. }), "a failure to look is not an absence");
+    assert!(matches!(internal, RetryAction::Backoff { .. }), "a failure to look is not an absence");
 }

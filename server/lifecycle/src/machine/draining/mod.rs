@@ -1,10 +1,10 @@
 //! Deletion: no new pods on the Node, then the pods leave.
 
-pub(crate) mod emptying;
+pub(crate) mod drain;
+mod eviction_order;
 mod progress;
 mod recorded;
 mod selection;
-mod turns;
 
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
@@ -24,8 +24,8 @@ use crate::{
     plan::Action,
     snapshot::{NodeView, Observed, TargetView},
 };
-use emptying::is_finished;
-pub(crate) use emptying::{deadline, must_force, overdue};
+use drain::is_finished;
+pub(crate) use drain::{deadline, is_overdue, must_force};
 pub(crate) use recorded::record_evictions;
 pub use selection::is_last_look;
 pub(crate) use selection::leaving;
@@ -39,7 +39,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             return Ok(Transition::To(State::Deleting));
         }
         NodeView::Unknown => unless_unseen(pass)?,
-        NodeView::Ambiguous(nodes) if !overdue(pass) && !pass.machine.wants_force() => {
+        NodeView::Ambiguous(nodes) if !is_overdue(pass) && !pass.machine.wants_force() => {
             let text = format!("nodes {} claim to be it", nodes.join(", "));
             return Ok(wait(WaitReason::NodeAmbiguous, Some(text), deadline(pass)));
         }
@@ -50,9 +50,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     begin(pass);
     let force = must_force(pass, node);
     mark(pass, node);
-    emptying::cordon(pass, node, force)?;
-    let forced = emptying::empty(pass, force)?;
-    let text = emptying::finish(pass, forced);
+    drain::cordon(pass, node, force)?;
+    let forced = drain::evict_pods(pass, force)?;
+    let text = drain::finish(pass, forced);
     let next = if forced { Upstream::Detach } else { Upstream::DeleteVm };
     takeover::describe(pass, MachineState::Processing, text, next, None);
     Ok(Transition::To(State::Detaching))
@@ -70,13 +70,13 @@ pub(crate) fn again(pass: &mut Pass<'_>) -> Outcome<()> {
     }
     if selection::is_cordoned(node) {
         if !matches!(pass.snap.pods, Observed::Known(_)) {
-            return Err(emptying::not_looked_up(pass));
+            return Err(drain::not_looked_up(pass));
         }
         if leaving(pass.snap).is_empty() {
             return Ok(());
         }
     }
-    emptying::begin(pass, DrainPurpose::Deletion, counts_from);
+    drain::begin(pass, DrainPurpose::Deletion, counts_from);
     let (state, text) = (MachineState::Processing, "pods came after the drain");
     takeover::describe(pass, state, text, Upstream::Drain, None);
     Err(Transition::To(State::Draining))
@@ -89,7 +89,7 @@ fn begin(pass: &mut Pass<'_>) {
     if let (true, Some(drain)) = (held, &mut pass.status.drain) {
         drain.counts_from = Some(now.clone());
     }
-    emptying::begin(pass, DrainPurpose::Deletion, held.then_some(now));
+    drain::begin(pass, DrainPurpose::Deletion, held.then_some(now));
 }
 
 /// Whether the target cluster cannot be looked into and is not waited for any longer: a cluster
@@ -99,7 +99,7 @@ pub(crate) fn is_unseen_for_good(pass: &Pass<'_>) -> bool {
     let TargetView::Lacking { reason, .. } = &pass.snap.target else { return false };
     let gone = matches!(reason, WaitReason::TargetUnnamed | WaitReason::TargetSecretMissing);
     let node_seen = pass.machine.status.as_ref().is_some_and(conditions::has_any_of_a_node);
-    overdue(pass) || pass.machine.wants_force() || (gone && !node_seen)
+    is_overdue(pass) || pass.machine.wants_force() || (gone && !node_seen)
 }
 
 /// Goes on unless the Node was not looked up yet and is still waited for.

@@ -75,7 +75,7 @@ fn count_untouched(drain: &mut DrainProgress, pod: &PodView, now: Timestamp) {
 
 fn count_failing(drain: &mut DrainProgress, pod: &PodView) {
     drain.failing += 1;
-    name(&mut drain.examples, pod.full_name());
+    add_example(&mut drain.examples, pod.full_name());
 }
 
 fn count_blocked(drain: &mut DrainProgress, pod: &PodView, budgets: &[BudgetFacts]) {
@@ -85,13 +85,13 @@ fn count_blocked(drain: &mut DrainProgress, pod: &PodView, budgets: &[BudgetFact
         Verdict::Never => drain.misconfigured += 1,
         Verdict::Several => drain.several_budgets += 1,
     }
-    name(&mut drain.examples, pod.full_name());
+    add_example(&mut drain.examples, pod.full_name());
     for budget in budgets {
-        name(&mut drain.budgets, budget.name.clone());
+        add_example(&mut drain.budgets, budget.name.clone());
     }
 }
 
-fn name(names: &mut Vec<String>, one: String) {
+fn add_example(names: &mut Vec<String>, one: String) {
     if names.len() < MOST_EXAMPLES && !names.contains(&one) {
         names.push(one);
     }

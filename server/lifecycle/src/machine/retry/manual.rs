@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 
-use super::table::{First, Move, Rule, reasons, rule};
+use super::table::{Precondition, RetryAction, Rule, reasons, rule};
 
 const CONTRACT: &str = "../../proto/ostler/driver/v1alpha1/operation.proto";
 const PAGE: &str = "../../docs/retry-policy.md";
@@ -29,32 +29,35 @@ fn between(first: Duration, max: Duration) -> String {
 }
 
 /// What the core does next, in the words that the tables at the operations use as well.
-fn phrase(then: &Move) -> String {
+fn phrase(then: &RetryAction) -> String {
     match then {
-        Move::Backoff { first, max } => format!("tries again in {}", between(*first, *max)),
-        Move::OnClassChange => "waits until class or secret change".to_owned(),
-        Move::OnSecretChange { first, max } => {
+        RetryAction::Backoff { first, max } => format!("tries again in {}", between(*first, *max)),
+        RetryAction::OnClassChange => "waits until class or secret change".to_owned(),
+        RetryAction::OnSecretChange { first, max } => {
             format!("tries again in {}, and at once when the secret changes", between(*first, *max))
         }
-        Move::WhenThereIsRoom => {
+        RetryAction::WhenThereIsRoom => {
             "tries again after `retry_after`, or the time it is set to".to_owned()
         }
-        Move::GiveUp(_) => "the machine has failed".to_owned(),
-        Move::Accept => "as good as a result".to_owned(),
-        Move::Refuse(_) => {
+        RetryAction::GiveUp(_) => "the machine has failed".to_owned(),
+        RetryAction::Accept => "as good as a result".to_owned(),
+        RetryAction::Refuse(_) => {
             "leaves the running instance as it is until class or driver change".to_owned()
         }
-        Move::LookAgain { first, max } => {
+        RetryAction::LookAgain { first, max } => {
             format!("finds or makes the instance, in {}", between(*first, *max))
         }
-        Move::Absent => "takes it as absent: creates, or goes on with a deletion".to_owned(),
-        Move::NotInitialized => "InitializeMachine".to_owned(),
-        Move::GoOn => "goes on without".to_owned(),
+        RetryAction::Absent => "takes it as absent: creates, or goes on with a deletion".to_owned(),
+        RetryAction::NotInitialized => "InitializeMachine".to_owned(),
+        RetryAction::GoOn => "goes on without".to_owned(),
     }
 }
 
-fn waits(then: &Move) -> bool {
-    !matches!(then, Move::Accept | Move::Absent | Move::NotInitialized | Move::GoOn)
+fn waits(then: &RetryAction) -> bool {
+    !matches!(
+        then,
+        RetryAction::Accept | RetryAction::Absent | RetryAction::NotInitialized | RetryAction::GoOn
+    )
 }
 
 fn name(code: ErrorCode) -> String {
@@ -126,11 +129,13 @@ fn certainties() -> String {
     ] {
         let first = rule(OperationKind::CreateMachine, ErrorCode::Internal, "", certainty).first;
         let what = match first {
-            First::Nothing => "nothing: the same request is safe",
-            First::Checkpoint => {
+            Precondition::Nothing => "nothing: the same request is safe",
+            Precondition::Checkpoint => {
                 "nothing: the same request finishes what was begun, and brings the checkpoint"
             }
-            First::Read => "GetMachineStatus, whatever the code: nothing is repeated blindly",
+            Precondition::Read => {
+                "GetMachineStatus, whatever the code: nothing is repeated blindly"
+            }
         };
         let _infallible = writeln!(text, "| {name} | {what} |");
     }

@@ -25,7 +25,7 @@ use crate::{
 };
 
 pub use review::review_failed;
-pub use table::{First, Move, Rule, rule};
+pub use table::{Precondition, RetryAction, Rule, rule};
 
 /// What follows from this failure.
 pub(crate) fn rule_for(kind: OperationKind, failure: &Failure) -> Rule {
@@ -73,7 +73,7 @@ pub(crate) fn remember_mutation(
     } else {
         remember(pass, kind, failure)
     };
-    if rule.first == First::Read {
+    if rule.first == Precondition::Read {
         pass.status.operation =
             intent.map(|intent| OperationIntent { outcome_unknown: true, ..intent });
     }
@@ -126,24 +126,24 @@ pub(crate) fn is_loss_of_session(failure: &Failure) -> bool {
 #[expect(clippy::option_option, reason = "no retry and a retry without a time are two things")]
 fn not_before(
     pass: &Pass<'_>,
-    then: &Move,
+    then: &RetryAction,
     failure: &Failure,
     failures: i32,
 ) -> Option<Option<Timestamp>> {
     let wait = match then {
-        Move::GiveUp(_)
-        | Move::Accept
-        | Move::Refuse(_)
-        | Move::Absent
-        | Move::NotInitialized
-        | Move::GoOn => return None,
-        Move::OnClassChange => return Some(None),
-        Move::WhenThereIsRoom => {
+        RetryAction::GiveUp(_)
+        | RetryAction::Accept
+        | RetryAction::Refuse(_)
+        | RetryAction::Absent
+        | RetryAction::NotInitialized
+        | RetryAction::GoOn => return None,
+        RetryAction::OnClassChange => return Some(None),
+        RetryAction::WhenThereIsRoom => {
             failure.retry_after.unwrap_or(pass.snap.settings.resource_exhausted_retry)
         }
-        Move::Backoff { first, max }
-        | Move::OnSecretChange { first, max }
-        | Move::LookAgain { first, max } => {
+        RetryAction::Backoff { first, max }
+        | RetryAction::OnSecretChange { first, max }
+        | RetryAction::LookAgain { first, max } => {
             failure.retry_after.unwrap_or_else(|| backoff(*first, *max, failures))
         }
     };
@@ -212,13 +212,10 @@ fn with_advice(pass: &Pass<'_>, retry: &Retry) -> Option<String> {
 }
 
 fn class_revision(pass: &Pass<'_>) -> Option<String> {
-    match &pass.snap.class {
-        ClassView::Known(class) | ClassView::LastKnown(class) => Some(class.revision.clone()),
-        ClassView::Unknown
-        | ClassView::Missing
-        | ClassView::NamespaceDenied
-        | ClassView::NotHeld(_) => None,
-    }
+    let (ClassView::Known(class) | ClassView::LastKnown(class)) = &pass.snap.class else {
+        return None;
+    };
+    Some(class.revision.clone())
 }
 
 /// Of the secrets of the class, and of the data that the Machine has instead of theirs.
@@ -229,15 +226,10 @@ fn secret_revision(pass: &Pass<'_>) -> Option<String> {
 }
 
 fn class_secret_revision(pass: &Pass<'_>) -> Option<String> {
-    match &pass.snap.secret {
-        SecretView::Known(secret) | SecretView::LastKnown(secret, _) => {
-            Some(secret.revision.clone())
-        }
-        SecretView::Unknown
-        | SecretView::NotReferenced
-        | SecretView::Missing(_)
-        | SecretView::NamespaceDenied(_) => None,
-    }
+    let (SecretView::Known(secret) | SecretView::LastKnown(secret, _)) = &pass.snap.secret else {
+        return None;
+    };
+    Some(secret.revision.clone())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 
-use super::{Move, backoff, rule_for};
+use super::{RetryAction, backoff, rule_for};
 use crate::{hot_update::ReviewView, operation::Failure};
 
 /// What Machines are told, and when the driver is asked again; `None`: not before class or driver
@@ -12,17 +12,17 @@ use crate::{hot_update::ReviewView, operation::Failure};
 pub fn review_failed(failure: &Failure, failures: i32) -> (ReviewView, Option<Duration>) {
     let rule = rule_for(OperationKind::ValidateClass, failure);
     let again = match rule.then {
-        Move::Backoff { first, max }
-        | Move::OnSecretChange { first, max }
-        | Move::LookAgain { first, max } => backoff(first, max, failures.saturating_add(1)),
-        Move::WhenThereIsRoom => LATER,
-        Move::GoOn
-        | Move::OnClassChange
-        | Move::GiveUp(_)
-        | Move::Accept
-        | Move::Refuse(_)
-        | Move::Absent
-        | Move::NotInitialized => return (ReviewView::NoAnswer, None),
+        RetryAction::Backoff { first, max }
+        | RetryAction::OnSecretChange { first, max }
+        | RetryAction::LookAgain { first, max } => backoff(first, max, failures.saturating_add(1)),
+        RetryAction::WhenThereIsRoom => LATER,
+        RetryAction::GoOn
+        | RetryAction::OnClassChange
+        | RetryAction::GiveUp(_)
+        | RetryAction::Accept
+        | RetryAction::Refuse(_)
+        | RetryAction::Absent
+        | RetryAction::NotInitialized => return (ReviewView::NoAnswer, None),
     };
     let message = format!("ValidateClass: {}: {}", failure.code.name(), failure.text());
     (

@@ -24,7 +24,7 @@ use ostler_api::{
 
 /// What to do after a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Move {
+pub enum RetryAction {
     /// Try again after `first`, then twice as long each time, at most `max`; at once when class or
     /// secret change.
     Backoff {
@@ -67,7 +67,7 @@ pub enum Move {
 
 /// What stands between a failure and the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum First {
+pub enum Precondition {
     /// Nothing: the same request is safe.
     Nothing,
     /// The same request finishes what was begun, and brings the checkpoint.
@@ -80,9 +80,9 @@ pub enum First {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// What to do.
-    pub then: Move,
+    pub then: RetryAction,
     /// What is done before it.
-    pub first: First,
+    pub first: Precondition,
     /// What the wait is called.
     pub reason: WaitReason,
 }
@@ -92,25 +92,25 @@ struct Row {
     kinds: &'static [OperationKind],
     codes: &'static [ErrorCode],
     reasons: &'static [Reason],
-    then: Move,
+    then: RetryAction,
     wait: WaitReason,
 }
 
 const fn row(
     kinds: &'static [OperationKind],
     codes: &'static [ErrorCode],
-    then: Move,
+    then: RetryAction,
     wait: WaitReason,
 ) -> Row {
     Row { kinds, codes, reasons: &[], then, wait }
 }
 
-const fn seconds(first: u64, max: u64) -> Move {
-    Move::Backoff { first: Duration::from_secs(first), max: Duration::from_secs(max) }
+const fn seconds(first: u64, max: u64) -> RetryAction {
+    RetryAction::Backoff { first: Duration::from_secs(first), max: Duration::from_secs(max) }
 }
 
-const SOON: Move = seconds(5, 180);
-const LATER: Move = seconds(60, 600);
+const SOON: RetryAction = seconds(5, 180);
+const LATER: RetryAction = seconds(60, 600);
 
 /// The first row that fits decides.
 const TABLE: &[Row] = &[
@@ -140,47 +140,57 @@ const TABLE: &[Row] = &[
         kinds: &[UpdateMachine],
         codes: &[FailedPrecondition],
         reasons: &[Reason::NotHotUpdatable],
-        then: Move::Refuse(HotUpdateState::Refused),
+        then: RetryAction::Refuse(HotUpdateState::Refused),
         wait: WaitReason::HotUpdateRefused,
     },
     row(
         &[UpdateMachine],
         &[Unimplemented],
-        Move::Refuse(HotUpdateState::Unsupported),
+        RetryAction::Refuse(HotUpdateState::Unsupported),
         WaitReason::HotUpdateRefused,
     ),
-    row(&[DeleteMachine], &[NotFound], Move::Accept, WaitReason::DriverRetry),
-    row(&[InitializeMachine], &[Unimplemented], Move::Accept, WaitReason::DriverRetry),
+    row(&[DeleteMachine], &[NotFound], RetryAction::Accept, WaitReason::DriverRetry),
+    row(&[InitializeMachine], &[Unimplemented], RetryAction::Accept, WaitReason::DriverRetry),
     row(
         &[InitializeMachine],
         &[NotFound],
-        Move::LookAgain { first: Duration::from_secs(5), max: Duration::from_mins(3) },
+        RetryAction::LookAgain { first: Duration::from_secs(5), max: Duration::from_mins(3) },
         WaitReason::InstanceNotInitialized,
     ),
-    row(&[GetMachineStatus], &[NotFound], Move::Absent, WaitReason::DriverRetry),
-    row(&[GetMachineStatus], &[Uninitialized], Move::NotInitialized, WaitReason::DriverRetry),
-    row(&[GetMachineStatus], &[Unimplemented], Move::GoOn, WaitReason::DriverRetry),
-    row(&[GetVolumeIds, ValidateClass], &[Unimplemented], Move::GoOn, WaitReason::DriverRetry),
+    row(&[GetMachineStatus], &[NotFound], RetryAction::Absent, WaitReason::DriverRetry),
+    row(
+        &[GetMachineStatus],
+        &[Uninitialized],
+        RetryAction::NotInitialized,
+        WaitReason::DriverRetry,
+    ),
+    row(&[GetMachineStatus], &[Unimplemented], RetryAction::GoOn, WaitReason::DriverRetry),
+    row(
+        &[GetVolumeIds, ValidateClass],
+        &[Unimplemented],
+        RetryAction::GoOn,
+        WaitReason::DriverRetry,
+    ),
     row(
         &[CreateMachine],
         &[AlreadyExists],
-        Move::GiveUp(FailureReason::InstanceConflict),
+        RetryAction::GiveUp(FailureReason::InstanceConflict),
         WaitReason::Failed,
     ),
     row(
         &[CreateMachine, InitializeMachine],
         &[DataLoss],
-        Move::GiveUp(FailureReason::DataLoss),
+        RetryAction::GiveUp(FailureReason::DataLoss),
         WaitReason::Failed,
     ),
     row(
         &[CreateMachine, UpdateMachine],
         &[InvalidArgument],
-        Move::OnClassChange,
+        RetryAction::OnClassChange,
         WaitReason::InvalidSpec,
     ),
-    row(&[CreateMachine], &[OutOfRange], Move::OnClassChange, WaitReason::InvalidSpec),
-    row(&[], &[ResourceExhausted], Move::WhenThereIsRoom, WaitReason::CapacityExhausted),
+    row(&[CreateMachine], &[OutOfRange], RetryAction::OnClassChange, WaitReason::InvalidSpec),
+    row(&[], &[ResourceExhausted], RetryAction::WhenThereIsRoom, WaitReason::CapacityExhausted),
     row(&[InitializeMachine], &[], SOON, WaitReason::InstanceNotInitialized),
     row(&[], &[Unknown, Canceled, DeadlineExceeded, Uninitialized], SOON, WaitReason::DriverRetry),
     row(&[], &[Unavailable], seconds(5, 120), WaitReason::DriverRetry),
@@ -188,7 +198,7 @@ const TABLE: &[Row] = &[
     row(
         &[],
         &[PermissionDenied, Unauthenticated],
-        Move::OnSecretChange { first: Duration::from_mins(3), max: Duration::from_mins(30) },
+        RetryAction::OnSecretChange { first: Duration::from_mins(3), max: Duration::from_mins(30) },
         WaitReason::CredentialsRefused,
     ),
     row(&[], &[FailedPrecondition], seconds(30, 600), WaitReason::ActionNeeded),
@@ -214,16 +224,19 @@ pub fn rule(kind: OperationKind, code: ErrorCode, reason: &str, certainty: Certa
 }
 
 /// Certainty counts for what changes things, unless what follows looks at the instance anyway.
-fn first(kind: OperationKind, certainty: Certainty, then: &Move) -> First {
+fn first(kind: OperationKind, certainty: Certainty, then: &RetryAction) -> Precondition {
     if !kind.is_mutation()
-        || matches!(then, Move::Accept | Move::Refuse(_) | Move::LookAgain { .. })
+        || matches!(
+            then,
+            RetryAction::Accept | RetryAction::Refuse(_) | RetryAction::LookAgain { .. }
+        )
     {
-        return First::Nothing;
+        return Precondition::Nothing;
     }
     match certainty {
-        Certainty::NotApplied => First::Nothing,
-        Certainty::Partial => First::Checkpoint,
-        Certainty::Unknown => First::Read,
+        Certainty::NotApplied => Precondition::Nothing,
+        Certainty::Partial => Precondition::Checkpoint,
+        Certainty::Unknown => Precondition::Read,
     }
 }
 

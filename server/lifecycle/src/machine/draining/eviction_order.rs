@@ -9,9 +9,9 @@ use ostler_api::{
 };
 
 use super::super::{
+    operation_state::OperationState,
     pass::{Pass, after},
     preconditions,
-    standing::Standing,
 };
 use crate::{
     pod::PodView,
@@ -25,9 +25,10 @@ const MOST_VOLUMES: usize = 256;
 
 /// Whose turn it is.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct EvictionOrder {
     open: Open,
-    hold: Option<Hold>,
+    /// What pods with volumes wait for.
+    pub(super) hold: Option<Hold>,
 }
 
 #[derive(Debug)]
@@ -41,13 +42,13 @@ enum Open {
 }
 
 #[derive(Debug)]
-struct Hold {
-    reason: WaitReason,
-    message: String,
-    until: Option<Timestamp>,
+pub(super) struct Hold {
+    pub(super) reason: WaitReason,
+    pub(super) message: String,
+    pub(super) until: Option<Timestamp>,
 }
 
-impl Turns {
+impl EvictionOrder {
     /// Takes down how the volumes stand, and says whose turn it is.
     pub(super) fn of(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Self {
         let snap = pass.snap;
@@ -57,10 +58,10 @@ impl Turns {
             return if queue.is_empty() { Self::all() } else { Self::not_observed(pass) };
         };
         follow(pass, view, &queue);
-        if let Some(hold) = ask(pass, view) {
+        if let Some(hold) = resolve_volume_ids(pass, view) {
             return Self { open: Open::None, hold: Some(hold) };
         }
-        note(pass, view);
+        update_volumes(pass, view);
         let next = queue.iter().filter(|pod| pod.refused.is_none()).map(|pod| pod.priority).max();
         let Some(next) = next else { return Self::all() };
         match pending(pass, view, next) {
@@ -98,21 +99,6 @@ impl Turns {
             Open::None => false,
         }
     }
-
-    /// When to look again.
-    pub(super) fn until(&self) -> Option<Timestamp> {
-        self.hold.as_ref()?.until
-    }
-
-    /// What the queue waits for.
-    pub(super) fn reason(&self) -> Option<WaitReason> {
-        self.hold.as_ref().map(|hold| hold.reason.clone())
-    }
-
-    /// The same for people.
-    pub(super) fn message(&self) -> Option<String> {
-        self.hold.as_ref().map(|hold| hold.message.clone())
-    }
 }
 
 /// Begins to follow the volumes of pods that have to leave, while the pods can still be asked.
@@ -136,14 +122,14 @@ fn follow(pass: &mut Pass<'_>, view: &VolumesView, queue: &[&PodView]) {
 
 /// Finds out what the infrastructure calls the volumes: from the driver if it can say, else, and
 /// for volumes that are none of its own, by their CSI handles.
-fn ask(pass: &mut Pass<'_>, view: &VolumesView) -> Option<Hold> {
+fn resolve_volume_ids(pass: &mut Pass<'_>, view: &VolumesView) -> Option<Hold> {
     let handle = |name: &str| {
         let facts = view.claims.values().find(|facts| facts.name == name);
         facts.and_then(|facts| facts.csi_handle.clone()).unwrap_or_default()
     };
     let answer = pass.volume_ids.take();
-    let can_ask = able(pass).cloned();
-    let working = pass.standing() == Standing::Working;
+    let can_ask = class_to_ask(pass).cloned();
+    let working = pass.operation_state() == OperationState::Working;
     let mut specs = std::collections::BTreeMap::new();
     let drain = pass.status.drain.as_mut()?;
     for volume in drain.volumes.iter_mut().filter(|volume| volume.id.is_none()) {
@@ -172,14 +158,14 @@ fn ask(pass: &mut Pass<'_>, view: &VolumesView) -> Option<Hold> {
 }
 
 /// The class whose driver can be asked now.
-fn able<'a>(pass: &Pass<'a>) -> Option<&'a ClassFacts> {
+fn class_to_ask<'a>(pass: &Pass<'a>) -> Option<&'a ClassFacts> {
     let snap: &'a crate::snapshot::Snapshot = pass.snap;
     let (class, driver) = preconditions::check(snap).ok()?;
     driver.has(OperationKind::GetVolumeIds).then_some(class)
 }
 
 /// Takes down which volumes no pod uses any more, and which are detached.
-fn note(pass: &mut Pass<'_>, view: &VolumesView) {
+fn update_volumes(pass: &mut Pass<'_>, view: &VolumesView) {
     let now = pass.now();
     let snap = pass.snap;
     let Observed::Known(pods) = &snap.pods else { return };

@@ -20,9 +20,9 @@ use super::{
         pass::{Pass, after},
         transition::{Outcome, Transition, wait},
     },
+    eviction_order::EvictionOrder,
     progress, selection,
     selection::leaving,
-    turns::Turns,
 };
 use crate::{
     plan::{Action, EventReason, PodRef},
@@ -35,7 +35,7 @@ const DRAINED: MachineConditionType = MachineConditionType::Drained;
 /// A drain for this purpose begins, unless it runs. `counts_from`: from when its timeout counts, if
 /// that is neither the deletion of the Machine nor now.
 pub(crate) fn begin(pass: &mut Pass<'_>, purpose: DrainPurpose, counts_from: Option<Time>) {
-    if !is_of(pass, &purpose) || is_finished(pass, &purpose) {
+    if !is_for(pass, &purpose) || is_finished(pass, &purpose) {
         // The second round of what the first one did not get done.
         let before = pass.status.drain.take().filter(|before| before.purpose() == purpose);
         let for_another = (purpose != DrainPurpose::Deletion).then_some(purpose);
@@ -54,18 +54,18 @@ pub(crate) fn begin(pass: &mut Pass<'_>, purpose: DrainPurpose, counts_from: Opt
     }
 }
 
-fn is_of(pass: &Pass<'_>, purpose: &DrainPurpose) -> bool {
+fn is_for(pass: &Pass<'_>, purpose: &DrainPurpose) -> bool {
     pass.status.drain.as_ref().is_some_and(|drain| drain.purpose() == *purpose)
 }
 
 /// Whether a drain for this purpose has ended.
 pub(crate) fn is_finished(pass: &Pass<'_>, purpose: &DrainPurpose) -> bool {
-    is_of(pass, purpose) && pass.status.drain.as_ref().is_some_and(|drain| drain.finished)
+    is_for(pass, purpose) && pass.status.drain.as_ref().is_some_and(|drain| drain.finished)
 }
 
 /// A drain for this purpose is not wanted any more, or done with: the next one begins anew.
 pub(crate) fn forget(pass: &mut Pass<'_>, purpose: &DrainPurpose) {
-    if !is_of(pass, purpose) {
+    if !is_for(pass, purpose) {
         return;
     }
     pass.status.drain = None;
@@ -99,7 +99,7 @@ pub(crate) fn cordon(pass: &mut Pass<'_>, node: &Node, force: bool) -> Outcome<(
 ///
 /// # Errors
 /// Pods are left: the wait for them.
-pub(crate) fn empty(pass: &mut Pass<'_>, force: bool) -> Outcome<bool> {
+pub(crate) fn evict_pods(pass: &mut Pass<'_>, force: bool) -> Outcome<bool> {
     let Observed::Known(pods) = &pass.snap.pods else {
         // Whoever deletes by force does not wait for a look.
         if force && pass.machine.is_deleting() {
@@ -108,7 +108,7 @@ pub(crate) fn empty(pass: &mut Pass<'_>, force: bool) -> Outcome<bool> {
         return Err(not_looked_up(pass));
     };
     for pod in pods.iter().filter(|pod| selection::is_left_over(pod)) {
-        ask(pass, pod);
+        request_eviction(pass, pod);
     }
     let leaving = leaving(pass.snap);
     if !leaving.is_empty() || pass.status.step != Some(MachineStep::DetachVolumes) {
@@ -175,7 +175,7 @@ fn limit(pass: &Pass<'_>) -> Duration {
 }
 
 /// Whether the deadline has passed.
-pub(crate) fn overdue(pass: &Pass<'_>) -> bool {
+pub(crate) fn is_overdue(pass: &Pass<'_>) -> bool {
     deadline(pass).is_some_and(|deadline| pass.snap.now >= deadline)
 }
 
@@ -187,7 +187,7 @@ pub(crate) fn must_force(pass: &Pass<'_>, node: &Node) -> bool {
     } else {
         pass.machine.label(label::FORCE_DRAIN) == Some("True")
     };
-    asked || overdue(pass) || is_lost(pass, node)
+    asked || is_overdue(pass) || is_lost(pass, node)
 }
 
 /// Whether nobody has heard of the Node for longer than somebody has patience.
@@ -203,24 +203,27 @@ fn reference(pod: &PodView) -> PodRef {
 }
 
 /// Asks a pod to leave, with its own grace.
-fn ask(pass: &mut Pass<'_>, pod: &PodView) {
+fn request_eviction(pass: &mut Pass<'_>, pod: &PodView) {
     let pod = reference(pod);
     pass.act(if pass.snap.can_evict { Action::Evict(pod) } else { Action::EndPod(pod) });
 }
 
 /// Asks every pod whose time it is, and says what is left. What comes of the requests is added by
-/// [`record`](crate::record::record).
+/// [`record_evictions`](super::record_evictions).
 fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Transition {
-    let turns = Turns::of(pass, leaving);
-    let tries = tries(pass);
-    let mut soonest = [deadline(pass), turns.until()].into_iter().flatten().min();
+    let order = EvictionOrder::of(pass, leaving);
+    let tries = most_tries(pass);
+    let mut soonest = [deadline(pass), order.hold.as_ref().and_then(|hold| hold.until)]
+        .into_iter()
+        .flatten()
+        .min();
     let mut again = |at: Timestamp| soonest = Some(soonest.map_or(at, |other| other.min(at)));
     for pod in leaving {
         if pod.terminating {
             progress::changes_at(pass, pod).into_iter().for_each(&mut again);
             continue;
         }
-        if !turns.may_go(pod) {
+        if !order.may_go(pod) {
             continue;
         }
         match &pod.refused {
@@ -233,7 +236,7 @@ fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Transition {
             None if tries == 0 => pass.act(Action::DeletePod(reference(pod))),
             Some(_) | None => {
                 again(after(pass.snap.now, pass.snap.settings.eviction_retry));
-                ask(pass, pod);
+                request_eviction(pass, pod);
             }
         }
     }
@@ -241,8 +244,10 @@ fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Transition {
     if let Some(drain) = &mut pass.status.drain {
         progress::tally(drain, leaving, |_| None, now);
     }
-    let reason = turns.reason().unwrap_or_else(|| progress::reason(pass.status.drain.as_ref()));
-    let text = turns.message().or_else(|| pass.status.drain.as_ref().map(progress::describe));
+    let (reason, text) = match (order.hold, &pass.status.drain) {
+        (Some(hold), _) => (hold.reason, Some(hold.message)),
+        (None, drain) => (progress::reason(drain.as_ref()), drain.as_ref().map(progress::describe)),
+    };
     wait(reason, text, soonest)
 }
 
@@ -262,7 +267,7 @@ fn next_try(refusal: &Refusal, settings: &Settings) -> Timestamp {
 
 /// How many evictions of one pod are tried before it is deleted without grace. As many as the
 /// drain timeout has room for, or more, is no limit of its own: the deadline comes first.
-fn tries(pass: &Pass<'_>) -> i32 {
+fn most_tries(pass: &Pass<'_>) -> i32 {
     let own = pass.machine.spec.max_evict_retries.unwrap_or(pass.snap.settings.max_evict_retries);
     let every = pass.snap.settings.eviction_retry_max.as_secs().max(1);
     let fit = i32::try_from(limit(pass).as_secs() / every).unwrap_or(i32::MAX);

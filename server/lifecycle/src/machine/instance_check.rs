@@ -9,10 +9,10 @@ use ostler_api::{
 
 use super::{
     absence, creating,
+    operation_state::OperationState,
     pass::{Pass, after},
     preconditions,
     reading::Reading,
-    standing::Standing,
     transition::{Outcome, fail},
 };
 
@@ -39,7 +39,7 @@ pub(crate) fn look(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
     let snap = pass.snap;
     let Ok((class, driver)) = preconditions::check(snap) else { return Ok(None) };
     let can_ask = pass.provider_id().is_some() && driver.has(OperationKind::GetMachineStatus);
-    if !can_ask || pass.standing() != Standing::Free {
+    if !can_ask || pass.operation_state() != OperationState::Free {
         return Ok(None);
     }
     let next = next_look(pass);
@@ -53,7 +53,7 @@ pub(crate) fn look(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
 /// Looks an instance up by identity whose provider id somebody erased: without the id, its Node is no Machine's.
 pub(crate) fn look_for_id(pass: &Pass<'_>) -> Outcome<()> {
     let erased = pass.provider_id().is_none() && pass.status.instance_uid.is_some();
-    if !erased || pass.reading.is_some() || pass.standing() != Standing::Free {
+    if !erased || pass.reading.is_some() || pass.operation_state() != OperationState::Free {
         return Ok(());
     }
     match preconditions::check(pass.snap) {

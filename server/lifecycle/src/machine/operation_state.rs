@@ -7,7 +7,7 @@ use crate::operation::{Finished, OperationView};
 
 /// Where the operation of a Machine stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Standing<'a> {
+pub(crate) enum OperationState<'a> {
     /// No mutation is intended, nothing is in flight.
     Free,
     /// A driver works on something, or will: nothing else may be sent.
@@ -22,21 +22,21 @@ pub(crate) enum Standing<'a> {
 }
 
 /// Compares the two.
-pub(crate) fn standing<'a>(
+pub(crate) fn compare<'a>(
     intent: Option<&OperationIntent>,
     view: &'a OperationView,
-) -> Standing<'a> {
+) -> OperationState<'a> {
     match view {
-        OperationView::InFlight(_) => Standing::Working,
+        OperationView::InFlight(_) => OperationState::Working,
         // Without an intent nothing was ever sent that could come back.
-        OperationView::Expected if intent.is_some() => Standing::Working,
-        OperationView::Idle if intent.is_some() => Standing::Unresolved,
-        OperationView::Idle | OperationView::Expected => Standing::Free,
+        OperationView::Expected if intent.is_some() => OperationState::Working,
+        OperationView::Idle if intent.is_some() => OperationState::Unresolved,
+        OperationView::Idle | OperationView::Expected => OperationState::Free,
         OperationView::Finished(finished) => {
             if !finished.kind.is_mutation() || intent.is_some_and(|intent| fits(intent, finished)) {
-                Standing::Answer(finished)
+                OperationState::Answer(finished)
             } else {
-                Standing::Stale(finished)
+                OperationState::Stale(finished)
             }
         }
     }
@@ -98,41 +98,44 @@ mod tests {
 
     #[test]
     fn only_an_intent_waits_for_drivers_that_may_come_back() {
-        assert_eq!(standing(Some(&intent()), &OperationView::Expected), Standing::Working);
-        assert_eq!(standing(None, &OperationView::Expected), Standing::Free);
+        assert_eq!(compare(Some(&intent()), &OperationView::Expected), OperationState::Working);
+        assert_eq!(compare(None, &OperationView::Expected), OperationState::Free);
     }
 
     #[test]
     fn an_intent_that_nobody_works_on_is_unresolved() {
-        assert_eq!(standing(Some(&intent()), &OperationView::Idle), Standing::Unresolved);
-        assert_eq!(standing(None, &OperationView::Idle), Standing::Free);
+        assert_eq!(compare(Some(&intent()), &OperationView::Idle), OperationState::Unresolved);
+        assert_eq!(compare(None, &OperationView::Idle), OperationState::Free);
     }
 
     #[test]
     fn whatever_is_in_flight_is_waited_for() {
-        assert_eq!(standing(Some(&intent()), &in_flight()), Standing::Working);
-        assert_eq!(standing(None, &in_flight()), Standing::Working);
+        assert_eq!(compare(Some(&intent()), &in_flight()), OperationState::Working);
+        assert_eq!(compare(None, &in_flight()), OperationState::Working);
     }
 
     #[test]
     fn a_result_of_the_intent_or_of_another_delivery_of_it_is_an_answer() {
         for (id, key) in [("1", "u:d"), ("2", "u:d"), ("1", "other")] {
             let view = finished(id, key, OperationKind::DeleteMachine);
-            assert!(matches!(standing(Some(&intent()), &view), Standing::Answer(_)), "{id} {key}");
+            assert!(
+                matches!(compare(Some(&intent()), &view), OperationState::Answer(_)),
+                "{id} {key}"
+            );
         }
     }
 
     #[test]
     fn a_result_of_another_intent_is_stale() {
         let view = finished("7", "u:c", OperationKind::CreateMachine);
-        assert!(matches!(standing(Some(&intent()), &view), Standing::Stale(_)));
-        assert!(matches!(standing(None, &view), Standing::Stale(_)));
+        assert!(matches!(compare(Some(&intent()), &view), OperationState::Stale(_)));
+        assert!(matches!(compare(None, &view), OperationState::Stale(_)));
     }
 
     #[test]
     fn the_result_of_a_read_is_always_an_answer() {
         let view = finished("7", "u:s", OperationKind::GetMachineStatus);
-        assert!(matches!(standing(Some(&intent()), &view), Standing::Answer(_)));
-        assert!(matches!(standing(None, &view), Standing::Answer(_)));
+        assert!(matches!(compare(Some(&intent()), &view), OperationState::Answer(_)));
+        assert!(matches!(compare(None, &view), OperationState::Answer(_)));
     }
 }
