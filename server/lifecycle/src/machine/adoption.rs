@@ -134,8 +134,8 @@ fn is_intended(pass: &Pass<'_>) -> bool {
 /// that: its Node is there.
 fn refuse(pass: &mut Pass<'_>, class: &ClassFacts, unnamed: &'static str) {
     let code = if pass.snap.settings.adopts_by_name(class) { NOT_FOUND_BY_NAME } else { unnamed };
-    let text = "the driver finds no instance of this cluster and machine by that id; was it made by \
-                another controller, set annotation ostler.dev/adopt-by-name on the class";
+    let text = "the driver finds no instance of this cluster and machine by that id; if another controller \
+                made it, set annotation ostler.dev/adopt-by-name on the class";
     if !pass.snap.cluster.previous.is_empty() {
         pass.status.instance_cluster_id.get_or_insert_default();
     }

@@ -82,7 +82,7 @@ fn of_config(snap: &Snapshot, bootstrap: &Bootstrap) -> Option<BootstrapState> {
         }
         ConfigView::TooManyKinds => (
             WaitReason::BootstrapKindUnreadable,
-            format!("{kind} is one kind too many to be watched"),
+            format!("{kind} is not watched: there are too many kinds of bootstrap objects"),
         ),
         ConfigView::Absent => {
             (WaitReason::BootstrapConfigMissing, format!("{wanted} does not exist"))

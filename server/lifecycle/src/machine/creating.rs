@@ -48,7 +48,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         None if driver.has(OperationKind::GetMachineStatus) => pass.send_read(class),
         Some(Reading::NotFound) if let Some(until) = catching_up(pass) => {
             let next = after(pass.snap.now, LOOK_AGAIN).min(until);
-            let what = "the driver does not see yet what it made";
+            let what = "the instance was created but the driver does not list it yet";
             look_again(pass, WaitReason::InstanceMissing, what, next)
         }
         None | Some(Reading::NotFound | Reading::CannotRead)

@@ -240,8 +240,10 @@ fn updating(pass: &mut Pass<'_>, node: Option<&Node>) -> Outcome {
         return Ok(fail(pass, &text));
     }
     let state = complaint.map(|it| format!("; now {it}")).unwrap_or_default();
-    let text =
-        format!("whoever updates the node says so by its label {}{state}", label::UPDATE_RESULT);
+    let text = format!(
+        "the agent that updates the node reports its result in label {}{state}",
+        label::UPDATE_RESULT
+    );
     let until = look.map_or(due, |look| look.min(due));
     Ok(wait(WaitReason::NodeUpdating, Some(text), Some(until)))
 }
@@ -281,7 +283,7 @@ fn fail(pass: &mut Pass<'_>, text: &str) -> Transition {
 fn soon(pass: &Pass<'_>) -> Transition {
     const SOON: Duration = Duration::from_secs(1);
     let until = after(pass.snap.now, SOON);
-    let what = "the node does not show yet what became of its update".to_owned();
+    let what = "the result of the update is not visible on the node yet".to_owned();
     wait(WaitReason::NodeUpdating, Some(what), Some(until))
 }
 

@@ -101,7 +101,7 @@ pub(crate) fn answered(
     match result {
         Err(failure) => failed(pass, failure, state),
         Ok(Some(InstanceRecord { initialized: Some(false), .. })) if !pass.is_over() => {
-            let text = "the driver reported success, and the instance as not initialized";
+            let text = "the driver reported success but the instance as not initialized";
             let failure = Failure::new(ErrorCode::Uninitialized, Certainty::NotApplied, text);
             pass.status.operation = None;
             failed(pass, &failure, state)

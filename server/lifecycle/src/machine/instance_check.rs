@@ -28,7 +28,7 @@ pub(crate) fn look(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
             if creating::catching_up(pass).is_none()
                 && absence::is_proof(pass.machine, &pass.status, &pass.snap.cluster) =>
         {
-            let text = "the driver says that the instance does not exist any more";
+            let text = "the driver reports that the instance does not exist any more";
             let type_ = MachineOperationType::HealthCheck;
             pass.status.instance_checked_at = None;
             return Err(fail(FailureReason::InstanceMissing, type_, text));

@@ -67,9 +67,10 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             let lack = preconditions::unseen(pass.snap, "nodes");
             (lack.reason, lack.message)
         }
-        NodeView::Ambiguous(nodes) => {
-            (WaitReason::NodeAmbiguous, format!("nodes {} claim to be it", nodes.join(", ")))
-        }
+        NodeView::Ambiguous(nodes) => (
+            WaitReason::NodeAmbiguous,
+            format!("several nodes match this machine: {}", nodes.join(", ")),
+        ),
         NodeView::Absent => (WaitReason::NodeNotJoined, "no node has joined".to_owned()),
         NodeView::Known(node) => match joined(pass, node) {
             None => {
@@ -111,10 +112,10 @@ const STALE_NODE: Duration = Duration::from_mins(5);
 fn stale(node: &Node) -> (WaitReason, String) {
     let name = node.metadata.name.as_deref().unwrap_or_default();
     let whose = match node::provider_id(node) {
-        Some(id) => format!("is of instance {id}"),
-        None => "was there before this machine".to_owned(),
+        Some(id) => format!("belongs to instance {id}"),
+        None => "is older than this machine".to_owned(),
     };
-    let message = format!("node {name} {whose} and is not taken; delete it if nobody needs it");
+    let message = format!("node {name} {whose} and is not used; delete it if it is not needed");
     (WaitReason::NodeStale, message)
 }
 
@@ -152,7 +153,7 @@ fn wait_for_node(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Ou
     let (reason, message) = match pass.reading.take() {
         Some(Reading::NotFound) => (
             WaitReason::InstanceMissing,
-            "the driver does not know the instance any more".to_owned(),
+            "the driver does not find the instance any more".to_owned(),
         ),
         Some(Reading::Found(InstanceRecord { fault: Some(fault), .. })) => {
             (WaitReason::InstanceFaulty, format!("{}: {}", fault.code, fault.text()))

@@ -247,7 +247,8 @@ impl<'a> Pass<'a> {
         let flight = match &self.snap.operation {
             OperationView::InFlight(flight) => flight,
             OperationView::Expected => {
-                let what = "a driver may still work for the core that led before".to_owned();
+                let what = "a driver may still be working on an operation of the previous leader"
+                    .to_owned();
                 return wait(WaitReason::DriverWorking, Some(what), None);
             }
             OperationView::Idle | OperationView::Finished(_) => {
@@ -262,7 +263,7 @@ impl<'a> Pass<'a> {
         if flight.stalled {
             let last = flight.progress.as_ref().map(ToString::to_string);
             let last = last.as_deref().unwrap_or("nothing");
-            let message = format!("{verb}: the driver last said {last}");
+            let message = format!("{verb}: last progress reported by the driver: {last}");
             return wait(WaitReason::DriverStalled, Some(message), None);
         }
         wait(WaitReason::DriverWorking, Some(verb.to_owned()), None)

@@ -89,7 +89,7 @@ pub(crate) fn class(snap: &Snapshot) -> Result<&ClassFacts, MissingPrecondition>
         ),
         ClassView::NamespaceDenied => lack(
             WaitReason::ClassNamespaceDenied,
-            format!("machine class {name} is of another namespace"),
+            format!("machine class {name} is in another namespace"),
         ),
         ClassView::Known(class) if class.provider_spec.len() > MAX_PROVIDER_SPEC => lack(
             WaitReason::ProviderSpecTooLarge,
@@ -122,7 +122,7 @@ fn secret(snap: &Snapshot) -> Result<(), MissingPrecondition> {
         }
         SecretView::NamespaceDenied(names) => lack(
             WaitReason::SecretNamespaceDenied,
-            format!("secret {} is of another namespace", names.join(", ")),
+            format!("secret {} is in another namespace", names.join(", ")),
         ),
         SecretView::NotReferenced | SecretView::Known(_) => Ok(()),
     }

@@ -194,7 +194,11 @@ fn stop(pass: &mut Pass<'_>, expired: bool) {
     let current = pass.status.current_status.as_mut();
     if current.and_then(|current| current.preserve_expiry_time.take()).is_some() {
         evacuating::forget(pass);
-        let text = if expired { "its time is over" } else { "nobody asks for it any more" };
+        let text = if expired {
+            "the preservation timeout has expired"
+        } else {
+            "preservation is not requested any more"
+        };
         pass.event(false, EventReason::PreservationEnded, text.to_owned());
     }
     let Some(node) = pass.node() else { return };

@@ -102,7 +102,7 @@ pub(crate) fn look<'a>(pass: &mut Pass<'a>) -> Outcome<Option<&'a Node>> {
     match &pass.snap.node {
         NodeView::Unknown => return Err(Transition::Rest(Next::OnChange)),
         NodeView::Ambiguous(nodes) => {
-            let text = format!("nodes {} claim to be it", nodes.join(", "));
+            let text = format!("several nodes match this machine: {}", nodes.join(", "));
             return Err(wait(WaitReason::NodeAmbiguous, Some(text), None));
         }
         NodeView::Absent | NodeView::Known(_) => {}

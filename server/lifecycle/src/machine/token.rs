@@ -49,7 +49,8 @@ pub(crate) fn for_create(pass: &mut Pass<'_>) -> Outcome<SecretText> {
 fn take_next(pass: &mut Pass<'_>, taken: &str) -> Transition {
     let next = user_data::token_id_after(pass.machine.uid(), taken);
     pass.status.bootstrap_token_id = Some(next);
-    let what = format!("bootstrap token {taken} is somebody else's; another id is looked up");
+    let what =
+        format!("bootstrap token {taken} does not belong to this machine; the next id is tried");
     wait(WaitReason::NotObserved, Some(what), None)
 }
 

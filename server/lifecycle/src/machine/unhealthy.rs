@@ -49,7 +49,10 @@ pub(crate) fn plan(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> 
     }
     let (siblings, patience) = (&pass.snap.siblings, pass.snap.settings.creation_timeout);
     if let Some(held) = replacement::held(siblings, due, pass.snap.now, patience) {
-        let text = format!("{complaint}; it fails when its turn comes: {}", held.message);
+        let text = format!(
+            "{complaint}; it fails as soon as the replacement budget allows: {}",
+            held.message
+        );
         return Ok(wait(WaitReason::ReplacementBudget, Some(text), Some(held.until)));
     }
     Ok(give_up(pass, complaint))
@@ -67,7 +70,7 @@ fn unless_frozen(pass: &Pass<'_>, complaint: &str) -> Outcome<()> {
     if !pass.snap.api.frozen {
         return Ok(());
     }
-    let text = format!("{complaint}; nobody is given up while an API server does not answer");
+    let text = format!("{complaint}; no machine fails while an API server does not answer");
     let until = pass.snap.api.settles_at(pass.snap.now);
     Err(wait(WaitReason::ApiServerUnreachable, Some(text), until))
 }

@@ -107,7 +107,7 @@ fn look_first(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> 
             retry::remember(pass, OperationKind::GetMachineStatus, &failure);
         }
         Some(Reading::NotFound) => {
-            let text = "the driver does not know the instance any more";
+            let text = "the driver does not find the instance any more";
             let failure = Failure::new(ErrorCode::NotFound, Certainty::NotApplied, text);
             retry::remember(pass, OperationKind::UpdateMachine, &failure);
         }

@@ -48,7 +48,11 @@ pub(crate) fn depart(pass: &mut Pass<'_>) -> Outcome<()> {
     pass.step(Some(MachineStep::DetachVolumes));
     let until = after(since(pass), pass.snap.settings.detach_timeout);
     if pass.snap.now >= until {
-        pass.event_on_node(true, EventReason::VolumesNotDetached, format!("going on: {what}"));
+        pass.event_on_node(
+            true,
+            EventReason::VolumesNotDetached,
+            format!("going on without waiting any longer: {what}"),
+        );
         return Ok(());
     }
     Err(wait(WaitReason::VolumesAttached, Some(what), Some(until)))
@@ -109,7 +113,7 @@ fn staying<'a>(pass: &Pass<'_>, view: &'a VolumesView) -> BTreeSet<&'a str> {
 }
 
 fn say_forced(pass: &mut Pass<'_>, what: &str) {
-    let text = format!("going on by force: {what}");
+    let text = format!("volumes are detached by force: {what}");
     takeover::describe(pass, MachineState::Processing, &text, Upstream::Detach, None);
     drain::finish_with_volumes(pass, &text);
 }

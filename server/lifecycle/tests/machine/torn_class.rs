@@ -74,7 +74,10 @@ fn stale_credentials_say_what_to_mend_and_a_mended_secret_is_tried_at_once() {
     world.class.as_mut().unwrap().spec.secret_ref =
         serde_json::from_value(serde_json::json!({ "name": "s" })).unwrap();
     let message = refused(&mut world);
-    assert_eq!(message, "401; mend secret default/s, it is tried again at once");
+    assert_eq!(
+        message,
+        "401; fix secret default/s; the operation is retried as soon as it changes"
+    );
     let SecretView::Known(old) = world.secret.clone() else { panic!() };
     world.secret = SecretView::Known(SecretFacts { revision: "s2".to_owned(), ..old });
     world.settle();
@@ -86,9 +89,9 @@ fn stale_credentials_that_were_kept_say_what_to_make_again() {
     let mut world = World::running();
     tear_secret(&mut world);
     let message = refused(&mut world);
-    assert!(message.contains("secret default/s is gone: make it again"), "{message}");
+    assert!(message.contains("secret default/s was deleted: create it again"), "{message}");
     let mut world = World::running();
     tear_class(&mut world);
     let message = refused(&mut world);
-    assert!(message.contains("machine class small is gone: make it again"), "{message}");
+    assert!(message.contains("machine class small was deleted: create it again"), "{message}");
 }

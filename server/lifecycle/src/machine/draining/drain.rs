@@ -138,7 +138,7 @@ pub(crate) fn finish(pass: &mut Pass<'_>, forced: bool) -> &'static str {
     let (event, reason, text) = if forced {
         (EventReason::DrainForced, "Forced", "pods were deleted without grace")
     } else {
-        (EventReason::Drained, "Drained", "no pod is left that has to leave")
+        (EventReason::Drained, "Drained", "all pods that had to leave the node are gone")
     };
     conditions::set(pass, &DRAINED, !forced, reason, text);
     pass.event_on_node(forced, event, text.to_owned());

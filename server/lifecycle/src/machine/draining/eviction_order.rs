@@ -153,7 +153,7 @@ fn resolve_volume_ids(pass: &mut Pass<'_>, view: &VolumesView) -> Option<Hold> {
     if let (false, Some(class)) = (working, &can_ask) {
         pass.ask_volume_ids(class, specs);
     }
-    let message = format!("asking the driver what it calls {count} volumes");
+    let message = format!("asking the driver for the ids of {count} volumes");
     Some(Hold { reason: WaitReason::DriverWorking, message, until: None })
 }
 
@@ -219,7 +219,7 @@ fn pending(pass: &Pass<'_>, view: &VolumesView, priority: i32) -> Option<Hold> {
     }
     let (reason, names, what) = match (attached.is_empty(), moving.is_empty()) {
         (false, _) => (WaitReason::VolumesAttached, attached, "still attached"),
-        (true, false) => (WaitReason::VolumesMoving, moving, "not attached where they are wanted"),
+        (true, false) => (WaitReason::VolumesMoving, moving, "not attached to their new nodes yet"),
         (true, true) => return None,
     };
     let message = format!("volumes {what}: {}", names.join(", "));

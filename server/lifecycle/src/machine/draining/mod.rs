@@ -40,7 +40,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         }
         NodeView::Unknown => unless_unseen(pass)?,
         NodeView::Ambiguous(nodes) if !is_overdue(pass) && !pass.machine.wants_force() => {
-            let text = format!("nodes {} claim to be it", nodes.join(", "));
+            let text = format!("several nodes match this machine: {}", nodes.join(", "));
             return Ok(wait(WaitReason::NodeAmbiguous, Some(text), deadline(pass)));
         }
         NodeView::Ambiguous(_) | NodeView::Absent | NodeView::Known(_) => {}

@@ -194,16 +194,22 @@ fn with_advice(pass: &Pass<'_>, retry: &Retry) -> Option<String> {
     }
     let advice = match (&pass.snap.class, &pass.snap.secret) {
         (ClassView::LastKnown(class), _) => {
-            format!("machine class {} is gone: make it again, with a secret that works", class.name)
+            format!(
+                "machine class {} was deleted: create it again, with a secret that works",
+                class.name
+            )
         }
         (ClassView::Known(_), SecretView::LastKnown(_, missing)) => {
             format!(
-                "secret {} is gone: make it again, with credentials that work",
+                "secret {} was deleted: create it again, with credentials that work",
                 missing.join(", ")
             )
         }
         (ClassView::Known(class), _) if !class.secrets.is_empty() => {
-            format!("mend secret {}, it is tried again at once", class.secrets.join(" or "))
+            format!(
+                "fix secret {}; the operation is retried as soon as it changes",
+                class.secrets.join(" or ")
+            )
         }
         _ => return retry.message.clone(),
     };
