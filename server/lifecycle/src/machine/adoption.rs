@@ -9,7 +9,6 @@ use ostler_api::{
 
 use super::{
     conditions, instance,
-    operation_state::OperationState,
     pass::Pass,
     preconditions,
     reading::Reading,
@@ -81,16 +80,11 @@ pub(crate) fn was_known(intent: Option<&OperationIntent>, record: &InstanceRecor
 /// Adopts the instance of a Machine that runs already, unless there is nothing to adopt, or it has
 /// to wait for something else.
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
-    let operation = pass.operation_state();
-    let ours_in_doubt = operation == OperationState::Unresolved && is_intended(pass);
-    let may_send = operation == OperationState::Free || ours_in_doubt;
+    let may_send = pass.is_free() || (pass.is_unresolved() && is_intended(pass));
     if !may_send || pass.provider_id().is_none() || is_own(pass) || given_up(pass) {
         return Ok(());
     }
-    let Ok((class, driver)) = preconditions::check(pass.snap) else { return Ok(()) };
-    if !driver.has(OperationKind::GetMachineStatus) {
-        return Ok(());
-    }
+    let Some(class) = preconditions::class_to_read(pass.snap) else { return Ok(()) };
     let failure = match pass.reading.take() {
         None => {
             retry::gate(pass)?;

@@ -14,7 +14,6 @@ use ostler_api::{
 
 use super::{
     State, absence, adoption, bootstrapping, initializing, instance, joining,
-    operation_state::OperationState,
     pass::{Pass, after},
     preconditions::{self, MissingPrecondition},
     reading::Reading,
@@ -31,7 +30,7 @@ use crate::{
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
-    if pass.operation_state() == OperationState::Working {
+    if pass.is_working() {
         token::keep_alive(pass);
         return Ok(pass.wait_for_driver());
     }
@@ -75,10 +74,7 @@ const CATCHING_UP: Duration = Duration::from_mins(2);
 /// A core that died between the two writes of an answer left the id of the instance behind, and no word of
 /// it in the status. Since when it was there nobody knows: at the latest from now on.
 fn note_half_recorded(pass: &mut Pass<'_>) {
-    let (OperationState::Unresolved, Some(id)) = (pass.operation_state(), pass.provider_id())
-    else {
-        return;
-    };
+    let Some(id) = pass.provider_id().filter(|_| pass.is_unresolved()) else { return };
     let intent = pass.status.operation.as_ref();
     let creates = intent.filter(|it| it.operation_kind() == Some(OperationKind::CreateMachine));
     // The one that a create was to adopt was there before it.

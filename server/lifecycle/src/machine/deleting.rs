@@ -6,9 +6,7 @@ use ostler_api::{
 };
 
 use super::{
-    State, abandoning, absence, adoption, conditions, draining,
-    hooks::{self, Hook},
-    operation_state::OperationState,
+    State, abandoning, absence, adoption, conditions, draining, hooks,
     pass::{Pass, Release},
     preconditions,
     reading::Reading,
@@ -30,7 +28,6 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if pass.status.step != Some(MachineStep::PreTerminateHook) {
         pass.step(Some(MachineStep::DeleteInstance));
     }
-    let operation = pass.operation_state();
     pass.unless_working()?;
     abandoning::plan(pass)?;
     let drained = pass.status.drain.as_ref().is_some_and(|drain| drain.finished);
@@ -39,17 +36,17 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         return Ok(Transition::To(State::Draining));
     }
     // Whoever asked the driver already has no say any more.
-    if operation != OperationState::Unresolved {
+    if !pass.is_unresolved() {
         draining::again(pass)?;
     }
-    hooks::hold(pass, Hook::PreTerminate)?;
+    hooks::hold(pass, hooks::PRE_TERMINATE)?;
     pass.step(Some(MachineStep::DeleteInstance));
     let (class, driver) = preconditions::check(pass.snap)?;
     if let Some(Reading::Failed(failure)) = pass.reading.take() {
         retry::remember(pass, OperationKind::GetMachineStatus, &failure);
     }
     retry::gate(pass)?;
-    if operation == OperationState::Unresolved && driver.has(OperationKind::GetMachineStatus) {
+    if pass.is_unresolved() && driver.has(OperationKind::GetMachineStatus) {
         return Ok(pass.send_read(class));
     }
     let (state, text) = (MachineState::Processing, "deleting the instance");

@@ -8,8 +8,7 @@ use ostler_api::{
 use super::{
     State, abandoning,
     draining::{self, drain},
-    hooks::{self, Hook},
-    operation_state::OperationState,
+    hooks,
     pass::Pass,
     preconditions,
     reading::Reading,
@@ -72,8 +71,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if pass.release.is_some() {
         return Ok(Transition::To(State::Finishing));
     }
-    let operation = pass.operation_state();
-    if operation == OperationState::Working {
+    if pass.is_working() {
         cancel(pass);
         return Ok(pass.wait_for_driver());
     }
@@ -81,7 +79,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if !pass.ever_asked() {
         return never_asked(pass);
     }
-    let unresolved = operation == OperationState::Unresolved;
+    let unresolved = pass.is_unresolved();
     if !unresolved && pass.node().is_some() {
         return Ok(Transition::To(State::Draining));
     }
@@ -117,7 +115,7 @@ fn never_asked(pass: &mut Pass<'_>) -> Outcome {
             Err(lack.into())
         }
         Err(lack) => {
-            hooks::hold(pass, Hook::PreTerminate)?;
+            hooks::hold(pass, hooks::PRE_TERMINATE)?;
             pass.event(false, EventReason::InstanceNeverRequested, lack.reason.to_string());
             Ok(Transition::To(State::Finishing))
         }

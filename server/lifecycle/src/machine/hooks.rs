@@ -13,48 +13,37 @@ use super::{
 };
 use crate::plan::EventReason;
 
-/// What is held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hook {
-    /// The drain.
-    PreDrain,
-    /// The end of the instance.
-    PreTerminate,
+/// What is held, by annotations with this prefix.
+#[derive(Debug)]
+pub(crate) struct Hook {
+    prefix: &'static str,
+    step: MachineStep,
+    reason: WaitReason,
 }
 
-impl Hook {
-    const fn prefix(self) -> &'static str {
-        match self {
-            Self::PreDrain => names::hook::PRE_DRAIN,
-            Self::PreTerminate => names::hook::PRE_TERMINATE,
-        }
-    }
-
-    const fn step(self) -> MachineStep {
-        match self {
-            Self::PreDrain => MachineStep::PreDrainHook,
-            Self::PreTerminate => MachineStep::PreTerminateHook,
-        }
-    }
-
-    const fn reason(self) -> WaitReason {
-        match self {
-            Self::PreDrain => WaitReason::PreDrainHook,
-            Self::PreTerminate => WaitReason::PreTerminateHook,
-        }
-    }
-}
+/// The drain.
+pub(crate) const PRE_DRAIN: Hook = Hook {
+    prefix: names::hook::PRE_DRAIN,
+    step: MachineStep::PreDrainHook,
+    reason: WaitReason::PreDrainHook,
+};
+/// The end of the instance.
+pub(crate) const PRE_TERMINATE: Hook = Hook {
+    prefix: names::hook::PRE_TERMINATE,
+    step: MachineStep::PreTerminateHook,
+    reason: WaitReason::PreTerminateHook,
+};
 
 /// Goes on unless there are hooks that hold this.
 pub(crate) fn hold(pass: &mut Pass<'_>, hook: Hook) -> Outcome<()> {
-    let hooks = pass.machine.hooks(hook.prefix());
+    let hooks = pass.machine.hooks(hook.prefix);
     if hooks.is_empty() {
         return Ok(());
     }
     let names: Vec<String> = hooks.into_iter().map(|(name, owner)| describe(name, owner)).collect();
     let text = format!("held by {}", names.join(", "));
-    pass.step(Some(hook.step()));
-    Err(wait(hook.reason(), Some(text), None).with_event(EventReason::HookWaiting))
+    pass.step(Some(hook.step));
+    Err(wait(hook.reason, Some(text), None).with_event(EventReason::HookWaiting))
 }
 
 fn describe(name: &str, owner: &str) -> String {

@@ -220,11 +220,7 @@ fn updating(pass: &mut Pass<'_>, node: Option<&Node>) -> Outcome {
     }
     match node.map(Labels::of).and_then(|labels| labels.result) {
         Some(true) => return Ok(succeed(pass)),
-        Some(false) => {
-            let why = node.map(failure).unwrap_or_default();
-            let text = format!("Machine {} failed to update dependencies: {why}", pass.name());
-            return Ok(fail(pass, &text));
-        }
+        Some(false) => return Ok(fail_as_reported(pass, node)),
         None => {}
     }
     let complaint = match node {
@@ -268,6 +264,13 @@ fn succeed(pass: &mut Pass<'_>) -> Transition {
     soon(pass)
 }
 
+/// The agent on the Node reports that the update failed.
+fn fail_as_reported(pass: &mut Pass<'_>, node: Option<&Node>) -> Transition {
+    let why = node.map(failure).unwrap_or_default();
+    let text = format!("Machine {} failed to update dependencies: {why}", pass.name());
+    fail(pass, &text)
+}
+
 fn fail(pass: &mut Pass<'_>, text: &str) -> Transition {
     if pass.status.machine_phase() != MachinePhase::InPlaceUpdateFailed {
         pass.machine_phase(&MachinePhase::InPlaceUpdateFailed);
@@ -291,11 +294,7 @@ fn soon(pass: &Pass<'_>) -> Transition {
 fn stands(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Transition {
     match labels.result {
         Some(true) => succeed(pass),
-        Some(false) => {
-            let text =
-                format!("Machine {} failed to update dependencies: {}", pass.name(), failure(node));
-            fail(pass, &text)
-        }
+        Some(false) => fail_as_reported(pass, Some(node)),
         None if !labels.selected => {
             give_back(pass);
             pass.machine_phase(&MachinePhase::Running);

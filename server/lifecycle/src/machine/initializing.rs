@@ -10,7 +10,6 @@ use ostler_api::{
 
 use super::{
     State, conditions, instance, joining,
-    operation_state::OperationState,
     pass::Pass,
     preconditions,
     reading::Reading,
@@ -66,8 +65,7 @@ fn initialize(pass: &mut Pass<'_>, looked: bool) -> Outcome {
         return Ok(fail(reason, MachineOperationType::Create, text));
     }
     retry::gate(pass)?;
-    let unresolved = pass.operation_state() == OperationState::Unresolved;
-    if unresolved && !looked && driver.has(OperationKind::GetMachineStatus) {
+    if pass.is_unresolved() && !looked && driver.has(OperationKind::GetMachineStatus) {
         return Ok(pass.send_read(class));
     }
     let provider_id = pass.provider_id().unwrap_or_default().to_owned();

@@ -2,14 +2,10 @@
 //! then nothing is gained by waiting for the health timeout.
 
 use jiff::Timestamp;
-use ostler_api::{
-    driver::OperationKind,
-    machine::{FailureReason, MachineOperationType},
-};
+use ostler_api::machine::{FailureReason, MachineOperationType};
 
 use super::{
     absence, creating,
-    operation_state::OperationState,
     pass::{Pass, after},
     preconditions,
     reading::Reading,
@@ -36,14 +32,11 @@ pub(crate) fn look(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
         Some(_) => pass.status.instance_checked_at = Some(pass.now()),
         None => {}
     }
-    let snap = pass.snap;
-    let Ok((class, driver)) = preconditions::check(snap) else { return Ok(None) };
-    let can_ask = pass.provider_id().is_some() && driver.has(OperationKind::GetMachineStatus);
-    if !can_ask || pass.operation_state() != OperationState::Free {
-        return Ok(None);
-    }
+    let known = pass.provider_id().is_some() && pass.is_free();
+    let class = preconditions::class_to_read(pass.snap).filter(|_| known);
+    let Some(class) = class else { return Ok(None) };
     let next = next_look(pass);
-    if snap.now < next {
+    if pass.snap.now < next {
         return Ok(Some(next));
     }
     pass.ask_status(class);
@@ -53,14 +46,10 @@ pub(crate) fn look(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
 /// Looks an instance up by identity whose provider id somebody erased: without the id, its Node is no Machine's.
 pub(crate) fn look_for_id(pass: &Pass<'_>) -> Outcome<()> {
     let erased = pass.provider_id().is_none() && pass.status.instance_uid.is_some();
-    if !erased || pass.reading.is_some() || pass.operation_state() != OperationState::Free {
-        return Ok(());
-    }
-    match preconditions::check(pass.snap) {
-        Ok((class, driver)) if driver.has(OperationKind::GetMachineStatus) => {
-            Err(pass.send_read(class))
-        }
-        Ok(_) | Err(_) => Ok(()),
+    let may_ask = erased && pass.reading.is_none() && pass.is_free();
+    match preconditions::class_to_read(pass.snap) {
+        Some(class) if may_ask => Err(pass.send_read(class)),
+        Some(_) | None => Ok(()),
     }
 }
 

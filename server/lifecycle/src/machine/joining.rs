@@ -5,7 +5,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
-    driver::OperationKind,
     machine::{
         FailureReason, MachineOperationType, MachinePhase, MachineState, MachineStep, WaitReason,
     },
@@ -16,7 +15,6 @@ use super::{
     State, conditions, creating,
     draining::drain,
     finishing, health, instance, instance_check,
-    operation_state::OperationState,
     pass::{Pass, after},
     preconditions, preserving,
     reading::Reading,
@@ -88,7 +86,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if reason == WaitReason::NodeStale && stale_for_long(pass) {
         return Ok(fail(FailureReason::StaleNode, MachineOperationType::Create, message));
     }
-    if pass.creation_overdue() && pass.operation_state() != OperationState::Working {
+    if pass.creation_overdue() && !pass.is_working() {
         let text = format!("no healthy node within the creation timeout: {message}");
         return Ok(fail(FailureReason::JoinTimeout, MachineOperationType::Create, text));
     }
@@ -123,8 +121,7 @@ fn stale_for_long(pass: &Pass<'_>) -> bool {
     let waiting = pass.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
     let since = waiting.filter(|waiting| waiting.reason == WaitReason::NodeStale);
     let since = since.and_then(|waiting| waiting.since.as_ref());
-    since.is_some_and(|since| pass.snap.now >= after(since.0, STALE_NODE))
-        && pass.operation_state() != OperationState::Working
+    since.is_some_and(|since| pass.snap.now >= after(since.0, STALE_NODE)) && !pass.is_working()
 }
 
 /// `None`: the Node is there and healthy.
@@ -162,10 +159,8 @@ fn wait_for_node(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Ou
             Reading::Found(_) | Reading::Uninitialized | Reading::CannotRead | Reading::Failed(_),
         ) => (reason, message),
         None => {
-            if let (true, Ok((class, driver))) =
-                (pass.snap.now >= check, preconditions::check(pass.snap))
-                && driver.has(OperationKind::GetMachineStatus)
-            {
+            let due = pass.snap.now >= check;
+            if let (true, Some(class)) = (due, preconditions::class_to_read(pass.snap)) {
                 return Ok(pass.send_read(class));
             }
             said_before(pass).unwrap_or((reason, message))

@@ -113,22 +113,20 @@ pub(crate) enum State {
 impl State {
     /// Where a Machine stands when a pass begins.
     fn of(machine: &Machine) -> Self {
+        use MachinePhase as Is;
         let step = machine.status.as_ref().and_then(|status| status.step.clone());
         if machine.is_deleting() {
             return Self::of_deletion(step.as_ref());
         }
         match machine.phase() {
-            MachinePhase::Failed => Self::Failed,
-            MachinePhase::Running
-            | MachinePhase::Unknown
-            | MachinePhase::Available
-            | MachinePhase::InPlaceUpdateSuccessful => Self::Running,
-            MachinePhase::InPlaceUpdating | MachinePhase::InPlaceUpdateFailed => Self::InPlace,
-            MachinePhase::New
-            | MachinePhase::Pending
-            | MachinePhase::Terminating
-            | MachinePhase::CrashLoopBackOff
-            | MachinePhase::Other(_) => Self::of_creation(machine, step.as_ref()),
+            Is::Failed => Self::Failed,
+            Is::Running | Is::Unknown | Is::Available | Is::InPlaceUpdateSuccessful => {
+                Self::Running
+            }
+            Is::InPlaceUpdating | Is::InPlaceUpdateFailed => Self::InPlace,
+            Is::New | Is::Pending | Is::Terminating | Is::CrashLoopBackOff | Is::Other(_) => {
+                Self::of_creation(machine, step.as_ref())
+            }
         }
     }
 

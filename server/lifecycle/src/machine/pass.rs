@@ -222,20 +222,17 @@ impl<'a> Pass<'a> {
         description: &str,
         error_code: Option<&str>,
     ) {
-        let same = self.status.last_operation.as_ref().is_some_and(|last| {
-            last.type_.as_ref() == Some(&type_)
-                && last.state.as_ref() == Some(&state)
-                && last.description.as_deref() == Some(description)
-                && last.error_code.as_deref() == error_code
-        });
-        if !same {
-            self.status.last_operation = Some(LastOperation {
-                description: Some(description.to_owned()),
-                error_code: error_code.map(str::to_owned),
-                last_update_time: Some(self.now()),
-                state: Some(state),
-                type_: Some(type_),
-            });
+        let old = self.status.last_operation.as_ref();
+        let mut new = LastOperation {
+            description: Some(description.to_owned()),
+            error_code: error_code.map(str::to_owned),
+            last_update_time: old.and_then(|old| old.last_update_time.clone()),
+            state: Some(state),
+            type_: Some(type_),
+        };
+        if old != Some(&new) {
+            new.last_update_time = Some(self.now());
+            self.status.last_operation = Some(new);
         }
     }
 
@@ -269,13 +266,24 @@ impl<'a> Pass<'a> {
         wait(WaitReason::DriverWorking, Some(verb.to_owned()), None)
     }
 
+    /// Whether a driver works for the Machine, or will.
+    pub(crate) fn is_working(&self) -> bool {
+        self.operation_state() == OperationState::Working
+    }
+
+    /// Whether nobody can tell what became of the last mutation.
+    pub(crate) fn is_unresolved(&self) -> bool {
+        self.operation_state() == OperationState::Unresolved
+    }
+
+    /// Whether no mutation is intended, and nothing is in flight.
+    pub(crate) fn is_free(&self) -> bool {
+        self.operation_state() == OperationState::Free
+    }
+
     /// Goes on unless a driver works.
     pub(crate) fn unless_working(&self) -> Outcome<()> {
-        if self.operation_state() == OperationState::Working {
-            Err(self.wait_for_driver())
-        } else {
-            Ok(())
-        }
+        if self.is_working() { Err(self.wait_for_driver()) } else { Ok(()) }
     }
 
     /// Does what a state wants. `Continue`: the state in which the pass goes on.

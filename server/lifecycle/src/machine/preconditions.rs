@@ -1,7 +1,7 @@
 //! What must be there before a driver can be asked anything, each lack with its own reason.
 
 use jiff::Timestamp;
-use ostler_api::{machine::WaitReason, names};
+use ostler_api::{driver::OperationKind, machine::WaitReason, names};
 
 use super::transition::{Transition, wait};
 use crate::{
@@ -46,6 +46,12 @@ pub(crate) fn check(snap: &Snapshot) -> Result<(&ClassFacts, &DriverFacts), Miss
         }
     };
     lack(WaitReason::DriverUnavailable, message)
+}
+
+/// The class, if its driver can be asked for the instance now.
+pub(crate) fn class_to_read(snap: &Snapshot) -> Option<&ClassFacts> {
+    let (class, driver) = check(snap).ok()?;
+    driver.has(OperationKind::GetMachineStatus).then_some(class)
 }
 
 /// The target cluster, or why it cannot be looked into. An instance is made only for a cluster that

@@ -89,17 +89,11 @@ fn found(
         return if creation { State::Creating } else { state };
     }
     adoption::note(pass);
-    match state {
-        State::Creating => creating::found(pass, record, was_create),
-        State::Joining => joining::found(record),
-        State::Initializing
-        | State::Running
-        | State::InPlace
-        | State::Failed
-        | State::Finding
-        | State::Draining
-        | State::Detaching
-        | State::Deleting
-        | State::Finishing => state,
+    if state == State::Creating {
+        creating::found(pass, record, was_create)
+    } else if state == State::Joining {
+        joining::found(record)
+    } else {
+        state
     }
 }

@@ -14,7 +14,6 @@ use ostler_api::{
 
 use super::{
     State, conditions,
-    operation_state::OperationState,
     pass::Pass,
     preconditions,
     reading::Reading,
@@ -114,8 +113,7 @@ fn look_first(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> 
         Some(Reading::Found(_) | Reading::Uninitialized | Reading::CannotRead) | None => {}
     }
     retry::gate(pass)?;
-    let unresolved = pass.operation_state() == OperationState::Unresolved;
-    let reads = unresolved && driver.has(OperationKind::GetMachineStatus);
+    let reads = pass.is_unresolved() && driver.has(OperationKind::GetMachineStatus);
     if reads { Err(pass.send_read(class)) } else { Ok(()) }
 }
 

@@ -9,7 +9,6 @@ use ostler_api::{
 };
 
 use super::super::{
-    operation_state::OperationState,
     pass::{Pass, after},
     preconditions,
 };
@@ -129,7 +128,7 @@ fn resolve_volume_ids(pass: &mut Pass<'_>, view: &VolumesView) -> Option<Hold> {
     };
     let answer = pass.volume_ids.take();
     let can_ask = class_to_ask(pass).cloned();
-    let working = pass.operation_state() == OperationState::Working;
+    let working = pass.is_working();
     let mut specs = std::collections::BTreeMap::new();
     let drain = pass.status.drain.as_mut()?;
     for volume in drain.volumes.iter_mut().filter(|volume| volume.id.is_none()) {

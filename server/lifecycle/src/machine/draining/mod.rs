@@ -13,8 +13,7 @@ use ostler_api::{
 };
 
 use super::{
-    State, conditions, health,
-    hooks::{self, Hook},
+    State, conditions, health, hooks,
     pass::Pass,
     preconditions,
     takeover::{self, Upstream},
@@ -46,7 +45,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         NodeView::Ambiguous(_) | NodeView::Absent | NodeView::Known(_) => {}
     }
     let Some(node) = pass.node() else { return Ok(Transition::To(State::Deleting)) };
-    hooks::hold(pass, Hook::PreDrain)?;
+    hooks::hold(pass, hooks::PRE_DRAIN)?;
     begin(pass);
     let force = must_force(pass, node);
     mark(pass, node);

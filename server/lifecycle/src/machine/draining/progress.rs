@@ -47,15 +47,7 @@ pub(crate) fn tally<'a>(
             Some(Asked::ToLeave(Performed::Refused(budgets))) => {
                 count_blocked(drain, pod, budgets);
             }
-            Some(
-                Asked::ToLeave(Performed::Conflict | Performed::Failed(_) | Performed::Skipped)
-                | Asked::ToVanish(
-                    Performed::Conflict
-                    | Performed::Failed(_)
-                    | Performed::Skipped
-                    | Performed::Refused(_),
-                ),
-            ) => count_failing(drain, pod),
+            Some(Asked::ToLeave(_) | Asked::ToVanish(_)) => count_failing(drain, pod),
         }
     }
 }
