@@ -57,7 +57,7 @@ fn is_own(pass: &Pass<'_>) -> bool {
 
 /// From now on the instance carries the identity of this Machine. The cluster id alone is not worth a
 /// write as long as there was never another one.
-pub(crate) fn note(pass: &mut Pass<'_>) {
+pub(crate) fn record_identity(pass: &mut Pass<'_>) {
     if !is_own(pass) {
         pass.status.instance_uid = Some(pass.machine.uid().to_owned());
         pass.status.instance_cluster_id = Some(pass.snap.cluster.own.clone());
@@ -66,7 +66,7 @@ pub(crate) fn note(pass: &mut Pass<'_>) {
 }
 
 /// Writes down that a create found the instance that the Machine had before.
-pub(crate) fn done(pass: &mut Pass<'_>, record: &InstanceRecord) {
+pub(crate) fn record_adoption(pass: &mut Pass<'_>, record: &InstanceRecord) {
     instance::set_adopted(pass);
     pass.event(false, EventReason::InstanceAdopted, record.provider_id.clone());
 }
@@ -110,7 +110,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
     if failure.is_cluster_id_changed() {
         let reason = EventReason::ClusterIdChanged;
         pass.status.instance_cluster_id = failure.stranger.map(|it| it.cluster_id);
-        show(pass, reason, reason.as_str(), &failure.message);
+        set_refused(pass, reason, reason.as_str(), &failure.message);
     } else if failure.is_not_ours() {
         refuse(pass, class, NOT_OURS);
     } else {
@@ -133,7 +133,7 @@ fn refuse(pass: &mut Pass<'_>, class: &ClassFacts, unnamed: &'static str) {
     if !pass.snap.cluster.previous.is_empty() {
         pass.status.instance_cluster_id.get_or_insert_default();
     }
-    show(pass, EventReason::InstanceAdoptFailed, code, text);
+    set_refused(pass, EventReason::InstanceAdoptFailed, code, text);
 }
 
 /// What is told of an instance that is not the Machine's; `None`: the failure is another one.
@@ -148,13 +148,13 @@ pub(crate) fn stranger(failure: &Failure) -> Option<EventReason> {
 /// The driver did not adopt the instance of a Machine that runs, and goes on running. Shown beside.
 pub(crate) fn failed(pass: &mut Pass<'_>, failure: &Failure) {
     let rule = retry::remember_mutation(pass, OperationKind::CreateMachine, failure);
-    show(pass, EventReason::InstanceAdoptFailed, failure.code.name(), &failure.text());
+    set_refused(pass, EventReason::InstanceAdoptFailed, failure.code.name(), &failure.text());
     if matches!(rule.then, RetryAction::GiveUp(_)) {
         retry::clear(pass);
     }
 }
 
-fn show(pass: &mut Pass<'_>, event: EventReason, code: &str, text: &str) {
+fn set_refused(pass: &mut Pass<'_>, event: EventReason, code: &str, text: &str) {
     if conditions::reason(&pass.status, &ADOPTED) != Some(code) {
         pass.event(true, event, format!("{code}: {text}"));
     }

@@ -16,7 +16,7 @@ use crate::operation::{Finished, OperationView, Success};
 pub(crate) fn settle(pass: &mut Pass<'_>, state: State) -> Transition {
     let finished = match pass.operation_state() {
         OperationState::Working => {
-            keep_early_checkpoint(pass);
+            store_early_checkpoint(pass);
             return Transition::To(state);
         }
         OperationState::Free | OperationState::Unresolved => return Transition::To(state),
@@ -27,8 +27,8 @@ pub(crate) fn settle(pass: &mut Pass<'_>, state: State) -> Transition {
         OperationState::Answer(finished) => finished,
     };
     pass.settle(&finished.id);
-    keep_in_history(pass, finished);
-    keep_checkpoint(pass, finished);
+    record_history(pass, finished);
+    store_checkpoint(pass, finished);
     let failure = match &finished.outcome {
         Ok(success) => return succeeded(pass, success, state),
         Err(failure) => failure,
@@ -67,7 +67,7 @@ fn succeeded(pass: &mut Pass<'_>, success: &Success, state: State) -> Transition
 }
 
 /// For people who ask later what the driver said.
-fn keep_in_history(pass: &mut Pass<'_>, finished: &Finished) {
+fn record_history(pass: &mut Pass<'_>, finished: &Finished) {
     let (code, message) = match &finished.outcome {
         Ok(_) => ("OK", None),
         Err(failure) => (failure.code.name(), Some(failure.text())),
@@ -91,7 +91,7 @@ fn settle_stale(pass: &mut Pass<'_>, finished: &Finished) {
 
 /// What a driver wants handed back should this attempt come to nothing: core and driver may both be
 /// gone before there is an answer.
-fn keep_early_checkpoint(pass: &mut Pass<'_>) {
+fn store_early_checkpoint(pass: &mut Pass<'_>) {
     let OperationView::InFlight(flight) = &pass.snap.operation else { return };
     let said = flight.progress.as_ref().map(|progress| &progress.checkpoint);
     if let Some(checkpoint) = said.filter(|it| flight.kind.is_mutation() && !it.is_empty()) {
@@ -101,7 +101,7 @@ fn keep_early_checkpoint(pass: &mut Pass<'_>) {
 
 /// What a driver wants handed back. Only a mutation that is done needs nothing handed back: a
 /// failure, a lost session or a read that brings nothing takes nothing away.
-fn keep_checkpoint(pass: &mut Pass<'_>, finished: &Finished) {
+fn store_checkpoint(pass: &mut Pass<'_>, finished: &Finished) {
     match finished.checkpoint.as_deref() {
         Some(checkpoint) if !checkpoint.is_empty() => {
             pass.status.last_known_state = Some(checkpoint.to_owned());

@@ -45,9 +45,9 @@ fn set_at(
     message: &str,
 ) {
     let value = if holds { "True" } else { "False" };
-    let old = status.conditions.iter().position(|condition| condition.type_ == type_.as_str());
+    let old = status.conditions.iter_mut().find(|condition| condition.type_ == type_.as_str());
     let transition = old
-        .and_then(|at| status.conditions.get(at))
+        .as_ref()
         .filter(|condition| condition.status == value)
         .and_then(|condition| condition.last_transition_time.clone())
         .unwrap_or_else(|| now.clone());
@@ -59,7 +59,7 @@ fn set_at(
         last_transition_time: Some(transition),
         last_heartbeat_time: None,
     };
-    match old.and_then(|at| status.conditions.get_mut(at)) {
+    match old {
         Some(slot) => *slot = new,
         None => status.conditions.push(new),
     }

@@ -42,7 +42,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         return Ok(fail(FailureReason::CreationTimeout, MachineOperationType::Create, text));
     }
     retry::gate(pass)?;
-    note_half_recorded(pass);
+    restore_created_condition(pass);
     Ok(match pass.reading.take() {
         None if driver.has(OperationKind::GetMachineStatus) => pass.send_read(class),
         Some(Reading::NotFound) if let Some(until) = catching_up(pass) => {
@@ -73,7 +73,7 @@ const CATCHING_UP: Duration = Duration::from_mins(2);
 
 /// A core that died between the two writes of an answer left the id of the instance behind, and no word of
 /// it in the status. Since when it was there nobody knows: at the latest from now on.
-fn note_half_recorded(pass: &mut Pass<'_>) {
+fn restore_created_condition(pass: &mut Pass<'_>) {
     let Some(id) = pass.provider_id().filter(|_| pass.is_unresolved()) else { return };
     let intent = pass.status.operation.as_ref();
     let creates = intent.filter(|it| it.operation_kind() == Some(OperationKind::CreateMachine));
@@ -103,7 +103,7 @@ fn look_again(pass: &mut Pass<'_>, reason: WaitReason, what: &str, next: Timesta
 
 fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Outcome {
     let user_data = user_data(pass)?;
-    note_start(pass);
+    start_creation(pass);
     let digest = &class.spec_digest;
     let before = pass.status.creation_spec_digest.take();
     pass.status.creation_spec_digest = Some(match before {
@@ -120,7 +120,7 @@ fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Outcome {
 }
 
 /// From now on the creation timeout counts, and an instance of this Machine can only be ours.
-pub(crate) fn note_start(pass: &mut Pass<'_>) {
+pub(crate) fn start_creation(pass: &mut Pass<'_>) {
     if pass.status.creation_started_at.is_none() {
         pass.status.creation_started_at = Some(pass.now());
     }
@@ -154,7 +154,7 @@ fn user_data(pass: &mut Pass<'_>) -> Outcome<Option<UserData>> {
 fn read_failed(pass: &mut Pass<'_>, failure: &Failure) -> Transition {
     if !retry::is_loss_of_session(failure) {
         if absence::is_proof(pass.machine, &pass.status, &pass.snap.cluster) {
-            note_start(pass);
+            start_creation(pass);
         }
         pass.step(Some(MachineStep::CreateInstance));
         show_failure(pass, failure);
@@ -210,11 +210,11 @@ fn created(pass: &mut Pass<'_>, record: &InstanceRecord, state: State) -> State 
     if !instance::adopt(pass, record, intent) {
         return state;
     }
-    adoption::note(pass);
+    adoption::record_identity(pass);
     // An earlier create with another spec may be the one that made it.
     let one_spec = pass.status.creation_spec_digest.take() == digest;
     if known {
-        adoption::done(pass, record);
+        adoption::record_adoption(pass, record);
     } else {
         pass.event(false, EventReason::InstanceCreated, record.provider_id.clone());
         if one_spec {

@@ -37,7 +37,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     }
     // Whoever asked the driver already has no say any more.
     if !pass.is_unresolved() {
-        draining::again(pass)?;
+        draining::repeat_if_needed(pass)?;
     }
     hooks::hold(pass, hooks::PRE_TERMINATE)?;
     pass.step(Some(MachineStep::DeleteInstance));

@@ -32,7 +32,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
     let force = drain::must_force(pass, node);
     let forced = drain::evict_pods(pass, force)?;
     if !force {
-        volumes::depart(pass)?;
+        volumes::wait_for_detach(pass)?;
     }
     drain::finish(pass, forced);
     pass.step(None);

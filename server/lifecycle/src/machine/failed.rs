@@ -24,7 +24,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         }
     }
     token::delete(pass);
-    preserving::keep(pass);
+    preserving::follow_wish(pass);
     let why = pass.status.failure_reason.as_ref().map(ToString::to_string);
     let Some(until) = preserving::until(pass) else {
         return Ok(wait(WaitReason::Failed, why, None));

@@ -36,7 +36,7 @@ pub(crate) fn begin(pass: &mut Pass<'_>) {
         let cause = if failed { DeletionCause::Unhealthy } else { DeletionCause::ScaleDown };
         pass.status.deletion_cause = Some(cause);
     }
-    let step = takeover::step(pass).unwrap_or(MachineStep::FindInstance);
+    let step = takeover::step_to_resume(pass).unwrap_or(MachineStep::FindInstance);
     pass.machine_phase(&MachinePhase::Terminating);
     pass.step(Some(step));
     retry::clear(pass);
@@ -93,7 +93,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         None if !unresolved && pass.machine.node_name().is_some() => {
             Transition::To(State::Draining)
         }
-        None => return look(pass),
+        None => return read_instance(pass),
     })
 }
 
@@ -122,7 +122,7 @@ fn never_asked(pass: &mut Pass<'_>) -> Outcome {
     }
 }
 
-fn look(pass: &mut Pass<'_>) -> Outcome {
+fn read_instance(pass: &mut Pass<'_>) -> Outcome {
     let (class, driver) = preconditions::check(pass.snap)?;
     if !driver.has(OperationKind::GetMachineStatus) {
         return Ok(Transition::To(State::Draining));

@@ -92,7 +92,7 @@ impl Labels {
 
 /// What the condition is to say next; `None`: it stays. `drained`: the pods have left for this
 /// update.
-fn next(stage: Option<Stage>, labels: Labels, drained: bool) -> Option<Stage> {
+fn next_stage(stage: Option<Stage>, labels: Labels, drained: bool) -> Option<Stage> {
     use Stage::{Candidate, Drained, Failed, Ready, Selected, Successful};
     let result = labels.result.map(|well| if well { Successful } else { Failed });
     let next = match stage {
@@ -111,13 +111,13 @@ fn next(stage: Option<Stage>, labels: Labels, drained: bool) -> Option<Stage> {
 }
 
 /// Says on the Node how far it is.
-fn keep(pass: &mut Pass<'_>, node: &Node) {
+fn show_stage(pass: &mut Pass<'_>, node: &Node) {
     let (stage, labels) = (Stage::of(node), Labels::of(node));
     let phase = pass.status.machine_phase();
     let drained =
         matches!(phase, MachinePhase::InPlaceUpdating | MachinePhase::InPlaceUpdateSuccessful);
     let given_back = phase == MachinePhase::Running && stage == Some(Stage::Ready);
-    let next = match next(stage, labels, drained) {
+    let next = match next_stage(stage, labels, drained) {
         None if given_back && labels.candidate && !labels.selected => Some(Stage::Candidate),
         next => next,
     };
@@ -130,20 +130,26 @@ fn keep(pass: &mut Pass<'_>, node: &Node) {
         Stage::Successful => "Node is successfully updated".to_owned(),
         Stage::Failed => failure(node),
     };
-    node_notes::say(pass, node, node_condition::IN_PLACE_UPDATE, true, next.word(), &message);
+    node_notes::set_condition(
+        pass,
+        node,
+        node_condition::IN_PLACE_UPDATE,
+        true,
+        next.word(),
+        &message,
+    );
 }
 
 /// What whoever updated it says.
 fn failure(node: &Node) -> String {
-    let notes = node.metadata.annotations.as_ref();
-    let reason = notes.and_then(|notes| notes.get(annotation::UPDATE_FAILED_REASON));
-    reason.cloned().unwrap_or_else(|| "no reason given".to_owned())
+    let reason = node_notes::annotation_of(node, annotation::UPDATE_FAILED_REASON);
+    reason.unwrap_or("no reason given").to_owned()
 }
 
 /// Whether it is the turn of a Node that is healthy. Says on it how far it is. What a driver does
 /// to the instance is finished first.
 pub(crate) fn is_chosen(pass: &mut Pass<'_>, node: &Node) -> bool {
-    keep(pass, node);
+    show_stage(pass, node);
     let labels = Labels::of(node);
     let chosen = labels.selected
         && match Stage::of(node) {
@@ -160,7 +166,8 @@ pub(crate) fn is_chosen(pass: &mut Pass<'_>, node: &Node) -> bool {
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     let phase = pass.status.machine_phase();
     // A Running Machine was looked at before it was its turn.
-    let node = if phase == MachinePhase::Running { pass.node() } else { running::look(pass)? };
+    let node =
+        if phase == MachinePhase::Running { pass.node() } else { running::observe_node(pass)? };
     match (phase, node) {
         (MachinePhase::InPlaceUpdating, node) => updating(pass, node),
         (_, None) => unhealthy::plan(pass, WaitReason::NodeMissing, "the node is gone"),
@@ -168,14 +175,14 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             if let Some(complaint) = health::complaint(node, pass.machine, &pass.snap.settings) {
                 return unhealthy::plan(pass, WaitReason::NodeUnhealthy, &complaint);
             }
-            keep(pass, node);
+            show_stage(pass, node);
             match (Stage::of(node), Labels::of(node)) {
                 (Some(Stage::Selected), Labels { selected: true, .. }) => empty(pass, node),
                 (Some(Stage::Drained | Stage::Ready), _) if phase == MachinePhase::Running => {
                     begin(pass);
                     updating(pass, Some(node))
                 }
-                (_, labels) => Ok(stands(pass, node, labels)),
+                (_, labels) => Ok(after_failure(pass, node, labels)),
             }
         }
     }
@@ -194,11 +201,11 @@ fn empty(pass: &mut Pass<'_>, node: &Node) -> Outcome {
     drain::cordon(pass, node, force)?;
     let forced = drain::evict_pods(pass, force)?;
     if !force {
-        volumes::depart(pass)?;
+        volumes::wait_for_detach(pass)?;
     }
     drain::finish(pass, forced);
     begin(pass);
-    keep(pass, node);
+    show_stage(pass, node);
     updating(pass, Some(node))
 }
 
@@ -216,7 +223,7 @@ fn begin(pass: &mut Pass<'_>) {
 fn updating(pass: &mut Pass<'_>, node: Option<&Node>) -> Outcome {
     pass.step(Some(MachineStep::UpdateNode));
     if let Some(node) = node {
-        keep(pass, node);
+        show_stage(pass, node);
     }
     match node.map(Labels::of).and_then(|labels| labels.result) {
         Some(true) => return Ok(succeed(pass)),
@@ -227,7 +234,7 @@ fn updating(pass: &mut Pass<'_>, node: Option<&Node>) -> Outcome {
         Some(node) => health::complaint(node, pass.machine, &pass.snap.settings),
         None => Some("the node is gone".to_owned()),
     };
-    let look = if complaint.is_some() { instance_check::look(pass)? } else { None };
+    let look = if complaint.is_some() { instance_check::check(pass)? } else { None };
     let (due, limit) = due(pass);
     if pass.snap.now >= due {
         let minutes = limit.as_secs() / 60;
@@ -261,7 +268,7 @@ fn succeed(pass: &mut Pass<'_>) -> Transition {
     pass.event_on_node(false, EventReason::InPlaceUpdated, text);
     pass.machine_phase(&MachinePhase::InPlaceUpdateSuccessful);
     pass.step(None);
-    soon(pass)
+    wait_for_node(pass)
 }
 
 /// The agent on the Node reports that the update failed.
@@ -283,7 +290,7 @@ fn fail(pass: &mut Pass<'_>, text: &str) -> Transition {
 }
 
 /// What was written to the Node is looked at before anything follows from it.
-fn soon(pass: &Pass<'_>) -> Transition {
+fn wait_for_node(pass: &Pass<'_>) -> Transition {
     const SOON: Duration = Duration::from_secs(1);
     let until = after(pass.snap.now, SOON);
     let what = "the result of the update is not visible on the node yet".to_owned();
@@ -291,14 +298,14 @@ fn soon(pass: &Pass<'_>) -> Transition {
 }
 
 /// The update failed, by word or by time: it stays so until somebody says otherwise.
-fn stands(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Transition {
+fn after_failure(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Transition {
     match labels.result {
         Some(true) => succeed(pass),
         Some(false) => fail_as_reported(pass, Some(node)),
         None if !labels.selected => {
             give_back(pass);
             pass.machine_phase(&MachinePhase::Running);
-            soon(pass)
+            wait_for_node(pass)
         }
         None => {
             let last = pass.status.last_operation.as_ref();
@@ -322,8 +329,8 @@ pub(crate) fn conclude(pass: &mut Pass<'_>, node: &Node) -> Outcome<()> {
     let labels = Labels::of(node);
     let says_so = Stage::of(node) == Some(Stage::Successful);
     if labels.candidate && labels.result == Some(true) && !says_so {
-        keep(pass, node);
-        return Err(soon(pass));
+        show_stage(pass, node);
+        return Err(wait_for_node(pass));
     }
     if pass.machine.has_machine_set() {
         drain::forget(pass, &DrainPurpose::InPlaceUpdate);

@@ -18,7 +18,7 @@ use super::{
 /// # Errors
 /// The instance does not exist: the Machine is given up. Otherwise when to look again, if an answer
 /// or a driver that comes does not say so first.
-pub(crate) fn look(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
+pub(crate) fn check(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
     match pass.reading.take() {
         Some(Reading::NotFound)
             if creating::catching_up(pass).is_none()
@@ -35,7 +35,7 @@ pub(crate) fn look(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
     let known = pass.provider_id().is_some() && pass.is_free();
     let class = preconditions::class_to_read(pass.snap).filter(|_| known);
     let Some(class) = class else { return Ok(None) };
-    let next = next_look(pass);
+    let next = next_check(pass);
     if pass.snap.now < next {
         return Ok(Some(next));
     }
@@ -44,7 +44,7 @@ pub(crate) fn look(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
 }
 
 /// Looks an instance up by identity whose provider id somebody erased: without the id, its Node is no Machine's.
-pub(crate) fn look_for_id(pass: &Pass<'_>) -> Outcome<()> {
+pub(crate) fn find_id(pass: &Pass<'_>) -> Outcome<()> {
     let erased = pass.provider_id().is_none() && pass.status.instance_uid.is_some();
     let may_ask = erased && pass.reading.is_none() && pass.is_free();
     match preconditions::class_to_read(pass.snap) {
@@ -54,7 +54,7 @@ pub(crate) fn look_for_id(pass: &Pass<'_>) -> Outcome<()> {
 }
 
 /// When the driver is asked again.
-fn next_look(pass: &Pass<'_>) -> Timestamp {
+fn next_check(pass: &Pass<'_>) -> Timestamp {
     let current = pass.status.current_status.as_ref();
     let unhealthy_since = current.and_then(|current| current.last_update_time.as_ref());
     let asked = pass.status.instance_checked_at.as_ref();

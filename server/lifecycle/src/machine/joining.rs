@@ -54,7 +54,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             return Ok(Transition::To(State::Creating));
         }
     }
-    instance_check::look_for_id(pass)?;
+    instance_check::find_id(pass)?;
     if pass.snap.target == TargetView::None {
         running::enter_without_node(pass);
         return Ok(Transition::To(State::Running));
@@ -107,7 +107,7 @@ fn made_and_gone(pass: &Pass<'_>) -> bool {
 const STALE_NODE: Duration = Duration::from_mins(5);
 
 /// What stands against a Node of the right name.
-fn stale(node: &Node) -> (WaitReason, String) {
+fn describe_stale(node: &Node) -> (WaitReason, String) {
     let name = node.metadata.name.as_deref().unwrap_or_default();
     let whose = match node::provider_id(node) {
         Some(id) => format!("belongs to instance {id}"),
@@ -126,9 +126,9 @@ fn stale_for_long(pass: &Pass<'_>) -> bool {
 
 /// `None`: the Node is there and healthy.
 fn joined(pass: &mut Pass<'_>, there: &Node) -> Option<(WaitReason, String)> {
-    let Some(node) = pass.node() else { return Some(stale(there)) };
-    running::keep_node(pass, node);
-    preserving::keep(pass);
+    let Some(node) = pass.node() else { return Some(describe_stale(there)) };
+    running::update_node(pass, node);
+    preserving::follow_wish(pass);
     conditions::copy_from_node(&mut pass.status, health::conditions(node));
     if let Some(complaint) = health::complaint(node, pass.machine, &pass.snap.settings) {
         return Some((WaitReason::NodeNotReady, complaint));
@@ -146,7 +146,7 @@ fn wait_for_node(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Ou
     if pass.reading.is_some() && was_waiting(pass) {
         pass.status.instance_checked_at = Some(pass.now());
     }
-    let check = after(last_look(pass), every);
+    let check = after(last_check(pass), every);
     let (reason, message) = match pass.reading.take() {
         Some(Reading::NotFound) => (
             WaitReason::InstanceMissing,
@@ -163,7 +163,7 @@ fn wait_for_node(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Ou
             if let (true, Some(class)) = (due, preconditions::class_to_read(pass.snap)) {
                 return Ok(pass.send_read(class));
             }
-            said_before(pass).unwrap_or((reason, message))
+            last_reported(pass).unwrap_or((reason, message))
         }
     };
     let check = if check > pass.snap.now { check } else { after(pass.snap.now, every) };
@@ -182,13 +182,13 @@ fn was_waiting(pass: &Pass<'_>) -> bool {
 
 /// When the driver was last asked, or else the wait began: however often something wakes the
 /// Machine, the driver is asked once in a while.
-fn last_look(pass: &Pass<'_>) -> Timestamp {
+fn last_check(pass: &Pass<'_>) -> Timestamp {
     let since = pass.status.step_since.as_ref().map_or(pass.snap.now, |time| time.0);
     pass.status.instance_checked_at.as_ref().map_or(since, |asked| asked.0.max(since))
 }
 
 /// What the driver said of the instance, as long as it was not asked again and no Node is there.
-fn said_before(pass: &Pass<'_>) -> Option<(WaitReason, String)> {
+fn last_reported(pass: &Pass<'_>) -> Option<(WaitReason, String)> {
     let said = pass.machine.status.as_ref()?.waiting_for.as_ref()?;
     let of_instance =
         matches!(said.reason, WaitReason::InstanceMissing | WaitReason::InstanceFaulty);

@@ -19,13 +19,18 @@ pub(crate) fn no_schedule(key: &str) -> Taint {
     Taint { key: key.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() }
 }
 
+/// An annotation of the Node.
+pub(crate) fn annotation_of<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+    node.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
 /// A condition of the Node.
 pub(crate) fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondition> {
     health::conditions(node).iter().find(|one| one.type_ == type_)
 }
 
 /// Sets a condition of the Node, unless it is so. Its transition time moves with status or reason.
-pub(crate) fn say(
+pub(crate) fn set_condition(
     pass: &mut Pass<'_>,
     node: &Node,
     type_: &str,

@@ -15,7 +15,7 @@ use ostler_api::{
 };
 use serde_json::{Value, json};
 
-use super::{conditions, pass::Pass, well_formed};
+use super::{conditions, node_notes, pass::Pass, well_formed};
 use crate::{
     plan::{EventReason, NodePatch},
     quantity,
@@ -112,12 +112,8 @@ fn same_taint(one: &Taint, other: &Taint) -> bool {
     same_place(one, other) && value(one) == value(other)
 }
 
-fn note<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
-    node.metadata.annotations.as_ref()?.get(key).map(String::as_str)
-}
-
 /// Brings the Node to what is wanted, as far as the write of this pass goes.
-pub(crate) fn keep(pass: &mut Pass<'_>, node: &Node) {
+pub(crate) fn apply(pass: &mut Pass<'_>, node: &Node) {
     let mut wanted = pass.machine.spec.node_template.as_ref().map(Wanted::of).unwrap_or_default();
     let refused = wanted.refuse_malformed();
     let complaint = (!refused.is_empty()).then(|| {
@@ -126,7 +122,7 @@ pub(crate) fn keep(pass: &mut Pass<'_>, node: &Node) {
     let (type_, event) =
         (MachineConditionType::NodeTemplateRefused, EventReason::NodeTemplateRefused);
     conditions::set_complaint(pass, &type_, "Malformed", event, complaint);
-    let noted = note(node, annotation::LAST_APPLIED_NODE_TEMPLATE);
+    let noted = node_notes::annotation_of(node, annotation::LAST_APPLIED_NODE_TEMPLATE);
     // A note that nobody can read says nothing of what was put there; it is written anew.
     let read = noted.and_then(|text| serde_json::from_str::<NodeTemplate>(text).ok());
     let last = read.as_ref().map(Wanted::of);
@@ -139,7 +135,7 @@ pub(crate) fn keep(pass: &mut Pass<'_>, node: &Node) {
     } else if last.as_ref() != Some(&wanted) {
         pass.node_patch.annotations.insert(key, Some(wanted.to_json()));
     }
-    keep_capacity(pass, node);
+    apply_capacity(pass, node);
 }
 
 fn sync(patch: &mut NodePatch, node: &Node, last: &Wanted, wanted: &Wanted) {
@@ -184,10 +180,10 @@ fn taints(mut there: Vec<Taint>, last: &Wanted, wanted: &Wanted) -> Vec<Taint> {
 
 /// Capacity that no kubelet reports, such as of a licence, from the class of the Machine. The
 /// status is written first and the note of it in the next pass: between the two, nothing is lost.
-fn keep_capacity(pass: &mut Pass<'_>, node: &Node) {
+fn apply_capacity(pass: &mut Pass<'_>, node: &Node) {
     let crate::snapshot::ClassView::Known(class) = &pass.snap.class else { return };
     let key = annotation::LAST_APPLIED_VIRTUAL_CAPACITY;
-    let noted = note(node, key);
+    let noted = node_notes::annotation_of(node, key);
     let last: BTreeMap<String, Value> =
         noted.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let wanted: Map = class

@@ -378,7 +378,7 @@ impl<'a> Pass<'a> {
 
     pub(crate) fn finish(mut self, next: Next) -> Plan {
         self.keep_record();
-        let next = preserving::look_again(self.status.current_status.as_ref(), next);
+        let next = preserving::wake_at_expiry(self.status.current_status.as_ref(), next);
         let before = self.snap.machine.status.clone().unwrap_or_default();
         let reads_only = self.dispatch.as_ref().is_some_and(|one| !one.kind().is_mutation());
         let works = matches!(self.snap.operation, OperationView::InFlight(_));

@@ -17,7 +17,7 @@ use crate::plan::NodePatch;
 /// Goes on unless the Machine is paused. `state`: where the answer of a driver, if there was one,
 /// has moved it.
 pub(crate) fn hold(pass: &mut Pass<'_>, state: State) -> Outcome<()> {
-    let Some(message) = by_whom(pass) else { return Ok(()) };
+    let Some(message) = pause_message(pass) else { return Ok(()) };
     if state == State::Initializing {
         // Else nobody would know later that the instance of this create was never initialized.
         pass.step(Some(MachineStep::InitializeInstance));
@@ -26,7 +26,7 @@ pub(crate) fn hold(pass: &mut Pass<'_>, state: State) -> Outcome<()> {
     Err(wait(WaitReason::Paused, Some(message), None))
 }
 
-fn by_whom(pass: &Pass<'_>) -> Option<String> {
+fn pause_message(pass: &Pass<'_>) -> Option<String> {
     if pass.machine.is_paused() {
         return Some(format!("by annotation {PAUSED} on the machine; remove it to go on"));
     }

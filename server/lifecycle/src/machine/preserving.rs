@@ -49,7 +49,7 @@ impl Wish {
 }
 
 /// Preserves, or ends it, as it is asked for.
-pub(crate) fn keep(pass: &mut Pass<'_>) {
+pub(crate) fn follow_wish(pass: &mut Pass<'_>) {
     let wish = match &pass.snap.node {
         NodeView::Unknown | NodeView::Ambiguous(_) => return,
         NodeView::Absent => own_wish(pass),
@@ -74,7 +74,7 @@ pub(crate) fn keep(pass: &mut Pass<'_>) {
     if expired || (wish == Wish::Auto && !failed) {
         forget(pass);
     }
-    stop(pass, expired);
+    end(pass, expired);
 }
 
 /// Until when the Machine is preserved.
@@ -84,7 +84,7 @@ pub(crate) fn until(pass: &Pass<'_>) -> Option<Timestamp> {
 }
 
 /// When to look again, so that preservation ends in time.
-pub(crate) fn look_again(current: Option<&CurrentStatus>, next: Next) -> Next {
+pub(crate) fn wake_at_expiry(current: Option<&CurrentStatus>, next: Next) -> Next {
     use ostler_api::machine::WaitReason;
     let expiry = current.and_then(|current| current.preserve_expiry_time.as_ref());
     let Some(expiry) = expiry.map(|time| time.0) else { return next };
@@ -104,7 +104,7 @@ fn own_wish(pass: &mut Pass<'_>) -> Wish {
 
 /// `None`: the Node says something that has no meaning.
 fn wish_of_node(pass: &mut Pass<'_>, node: &Node) -> Option<Wish> {
-    let value = note(node, annotation::PRESERVE).unwrap_or_default();
+    let value = node_notes::annotation_of(node, annotation::PRESERVE).unwrap_or_default();
     let last = pass.machine.annotation(annotation::LAST_NODE_PRESERVE).unwrap_or_default();
     if value.is_empty() && last.is_empty() {
         return Some(own_wish(pass));
@@ -133,17 +133,13 @@ fn complain(pass: &mut Pass<'_>, what: Option<String>) {
     conditions::set_complaint(pass, &type_, "Invalid", event, complaint);
 }
 
-fn note<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
-    node.metadata.annotations.as_ref()?.get(key).map(String::as_str)
-}
-
 fn preserve(pass: &mut Pass<'_>, wish: Wish, failed: bool) {
     let until = until(pass).unwrap_or_else(|| begin(pass));
     if !failed {
         evacuating::forget(pass);
     }
     let Some(node) = pass.node() else { return };
-    if note(node, annotation::SCALE_DOWN_DISABLED) != Some("true") {
+    if node_notes::annotation_of(node, annotation::SCALE_DOWN_DISABLED) != Some("true") {
         for key in [annotation::SCALE_DOWN_DISABLED, annotation::SCALE_DOWN_DISABLED_BY_US] {
             pass.node_patch.annotations.insert(key.to_owned(), Some("true".to_owned()));
         }
@@ -184,13 +180,13 @@ fn forget(pass: &mut Pass<'_>) {
         }
     }
     let Some(node) = pass.node() else { return };
-    if note(node, annotation::PRESERVE).is_some() {
+    if node_notes::annotation_of(node, annotation::PRESERVE).is_some() {
         pass.node_patch.annotations.insert(annotation::PRESERVE.to_owned(), None);
     }
 }
 
 /// Takes back what preservation put there, as far as any of it is still there.
-fn stop(pass: &mut Pass<'_>, expired: bool) {
+fn end(pass: &mut Pass<'_>, expired: bool) {
     let current = pass.status.current_status.as_mut();
     if current.and_then(|current| current.preserve_expiry_time.take()).is_some() {
         evacuating::forget(pass);
@@ -202,7 +198,9 @@ fn stop(pass: &mut Pass<'_>, expired: bool) {
         pass.event(false, EventReason::PreservationEnded, text.to_owned());
     }
     let Some(node) = pass.node() else { return };
-    if note(node, annotation::SCALE_DOWN_DISABLED_BY_US) == Some("true") && is_marked(node) {
+    if node_notes::annotation_of(node, annotation::SCALE_DOWN_DISABLED_BY_US) == Some("true")
+        && is_marked(node)
+    {
         for key in [annotation::SCALE_DOWN_DISABLED, annotation::SCALE_DOWN_DISABLED_BY_US] {
             pass.node_patch.annotations.insert(key.to_owned(), None);
         }
@@ -227,5 +225,5 @@ fn is_marked(node: &Node) -> bool {
 
 /// Says on the Node what happens to it.
 fn mark(pass: &mut Pass<'_>, node: &Node, holds: bool, reason: &str, message: &str) {
-    node_notes::say(pass, node, node_condition::PRESERVED, holds, reason, message);
+    node_notes::set_condition(pass, node, node_condition::PRESERVED, holds, reason, message);
 }

@@ -61,7 +61,7 @@ pub(crate) fn answered(
             pass.status.operation = None;
             let creates = matches!(state, State::Creating | State::Joining);
             if creates && matches!(reading, Reading::Uninitialized) {
-                creating::note_start(pass);
+                creating::start_creation(pass);
                 State::Initializing
             } else {
                 state
@@ -88,7 +88,7 @@ fn found(
         let creation = matches!(state, State::Creating | State::Initializing | State::Joining);
         return if creation { State::Creating } else { state };
     }
-    adoption::note(pass);
+    adoption::record_identity(pass);
     if state == State::Creating {
         creating::found(pass, record, was_create)
     } else if state == State::Joining {

@@ -55,7 +55,7 @@ pub(crate) fn enter_without_node(pass: &mut Pass<'_>) {
 }
 
 /// Everything that the Node of a Machine carries, as one write.
-pub(crate) fn keep_node(pass: &mut Pass<'_>, node: &Node) {
+pub(crate) fn update_node(pass: &mut Pass<'_>, node: &Node) {
     let name = node.metadata.name.as_deref().unwrap_or_default();
     if pass.machine.node_name() != Some(name) {
         pass.patch.labels.insert(names::label::NODE.to_owned(), name.to_owned());
@@ -71,14 +71,14 @@ pub(crate) fn keep_node(pass: &mut Pass<'_>, node: &Node) {
     pass.status.critical_components |=
         health::has_taint(node, names::taint::CRITICAL_COMPONENTS_NOT_READY);
     if node.metadata.deletion_timestamp.is_none() {
-        node_template::keep(pass, node);
+        node_template::apply(pass, node);
     }
     instance::set_default_priority(pass);
 }
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
-    instance_check::look_for_id(pass)?;
-    let Some(node) = look(pass)? else {
+    instance_check::find_id(pass)?;
+    let Some(node) = observe_node(pass)? else {
         return unhealthy::plan(pass, WaitReason::NodeMissing, "the node is gone");
     };
     match health::complaint(node, pass.machine, &pass.snap.settings) {
@@ -91,7 +91,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
 ///
 /// # Errors
 /// There is none, it is not known which one it is, or it is being deleted: the pass is over.
-pub(crate) fn look<'a>(pass: &mut Pass<'a>) -> Outcome<Option<&'a Node>> {
+pub(crate) fn observe_node<'a>(pass: &mut Pass<'a>) -> Outcome<Option<&'a Node>> {
     match &pass.snap.target {
         TargetView::None => return Err(without_node(pass)?),
         TargetView::Lacking { reason, message } => {
@@ -107,12 +107,12 @@ pub(crate) fn look<'a>(pass: &mut Pass<'a>) -> Outcome<Option<&'a Node>> {
         }
         NodeView::Absent | NodeView::Known(_) => {}
     }
-    preserving::keep(pass);
+    preserving::follow_wish(pass);
     let Some(node) = pass.node() else { return Ok(None) };
     if node.metadata.deletion_timestamp.is_some() {
         return Err(follow_node(pass, node));
     }
-    keep_node(pass, node);
+    update_node(pass, node);
     conditions::copy_from_node(&mut pass.status, health::conditions(node));
     Ok(Some(node))
 }

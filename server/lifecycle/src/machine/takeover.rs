@@ -48,7 +48,7 @@ impl Upstream {
 
     /// Where we go on. Once the instance is said to be gone the driver is asked again: nobody but a driver can say
     /// so (INV-3).
-    const fn step(self) -> MachineStep {
+    const fn step_to_resume(self) -> MachineStep {
         match self {
             Self::FindNode | Self::Drain => MachineStep::FindInstance,
             Self::Detach => MachineStep::DetachVolumes,
@@ -73,15 +73,15 @@ pub(crate) fn describe(
 
 /// The step at which a deletion goes on that another controller began; `None`: from the start.
 /// Only the end of the text counts: what a provider said may stand before it.
-pub(crate) fn step(pass: &mut Pass<'_>) -> Option<MachineStep> {
-    let next = next(&pass.status).filter(|_| pass.status.step.is_none())?;
+pub(crate) fn step_to_resume(pass: &mut Pass<'_>) -> Option<MachineStep> {
+    let next = upstream_next(&pass.status).filter(|_| pass.status.step.is_none())?;
     if !matches!(next, Upstream::FindNode | Upstream::Drain) {
         drain::take_over(pass, next == Upstream::Detach);
     }
-    Some(next.step())
+    Some(next.step_to_resume())
 }
 
-fn next(status: &MachineStatus) -> Option<Upstream> {
+fn upstream_next(status: &MachineStatus) -> Option<Upstream> {
     let last = status.last_operation.as_ref()?;
     let text = last.description.as_deref()?.trim_end();
     let deletes = last.type_ == Some(MachineOperationType::Delete);

@@ -31,7 +31,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> 
         return Ok(Transition::Rest(Next::OnChange));
     }
     unless_frozen(pass, complaint)?;
-    let look = instance_check::look(pass)?;
+    let look = instance_check::check(pass)?;
     if pass.machine.spec.disable_health_timeout == Some(true) {
         return Ok(wait(reason, Some(complaint.to_owned()), look));
     }
@@ -87,7 +87,7 @@ fn due(pass: &Pass<'_>) -> Timestamp {
 
 /// The last look is at the API itself: a watch that hangs shows a Node as it was.
 fn give_up(pass: &mut Pass<'_>, complaint: &str) -> Transition {
-    if let Some((name, version)) = last_look(pass) {
+    if let Some((name, version)) = node_to_confirm(pass) {
         pass.act(Action::ConfirmNode { name, version });
     }
     if let Some(deployment) = pass.machine.label(names::label::DEPLOYMENT_NAME) {
@@ -99,7 +99,7 @@ fn give_up(pass: &mut Pass<'_>, complaint: &str) -> Transition {
 }
 
 /// Name of the Node and the version that was seen, `None` for none.
-fn last_look(pass: &Pass<'_>) -> Option<(String, Option<String>)> {
+fn node_to_confirm(pass: &Pass<'_>) -> Option<(String, Option<String>)> {
     match &pass.snap.node {
         NodeView::Known(node) => {
             let meta = &node.metadata;

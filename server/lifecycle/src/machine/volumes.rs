@@ -32,10 +32,10 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Transition {
     let Some(what) = describe_attached(pass) else { return Transition::To(State::Deleting) };
     pass.step(Some(MachineStep::DetachVolumes));
     if late {
-        say_forced(pass, &what);
+        record_force(pass, &what);
     }
     if force {
-        return take(pass);
+        return force_detach(pass);
     }
     let until = draining::deadline(pass);
     wait(WaitReason::VolumesAttached, Some(what), until)
@@ -43,7 +43,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Transition {
 
 /// Before a Node is updated in place, or kept for examination: as long as volumes of pods that left
 /// it are attached, nobody else can use them. Nothing is taken from a Node that lives on.
-pub(crate) fn depart(pass: &mut Pass<'_>) -> Outcome<()> {
+pub(crate) fn wait_for_detach(pass: &mut Pass<'_>) -> Outcome<()> {
     let Some(what) = describe_attached(pass) else { return Ok(()) };
     pass.step(Some(MachineStep::DetachVolumes));
     let until = after(since(pass), pass.snap.settings.detach_timeout);
@@ -64,7 +64,7 @@ fn since(pass: &Pass<'_>) -> Timestamp {
 
 /// Which volumes are waited for, for people; `None`: no one is attached any more.
 fn describe_attached(pass: &Pass<'_>) -> Option<String> {
-    let Some(left) = left(pass) else {
+    let Some(left) = attached(pass) else {
         return Some("the volumes of the node were not looked up yet".to_owned());
     };
     let some: Vec<&str> = left.iter().take(MOST_NAMES).map(String::as_str).collect();
@@ -75,7 +75,7 @@ fn describe_attached(pass: &Pass<'_>) -> Option<String> {
 
 /// Volumes that are attached to the Node and not used by pods that stay there; `None`: nobody
 /// looked yet.
-fn left(pass: &Pass<'_>) -> Option<BTreeSet<String>> {
+fn attached(pass: &Pass<'_>) -> Option<BTreeSet<String>> {
     let snap = pass.snap;
     let none = VolumesView::default();
     let view = snap.volumes.known().unwrap_or(&none);
@@ -87,13 +87,13 @@ fn left(pass: &Pass<'_>) -> Option<BTreeSet<String>> {
     let attachments = view.attachments.iter();
     let by_attachment =
         attachments.map(|one| one.volume.clone().unwrap_or_else(|| one.name.clone()));
-    let all = attached.iter().map(|one| called(pass, view, one)).chain(by_attachment);
-    let staying = staying(pass, view);
+    let all = attached.iter().map(|one| volume_name(pass, view, one)).chain(by_attachment);
+    let staying = volumes_that_stay(pass, view);
     Some(all.filter(|name| !staying.contains(name.as_str())).collect())
 }
 
 /// The PersistentVolume of an entry of `node.status.volumesAttached`, or else the entry itself.
-fn called(pass: &Pass<'_>, view: &VolumesView, attached: &str) -> String {
+fn volume_name(pass: &Pass<'_>, view: &VolumesView, attached: &str) -> String {
     let followed = pass.status.drain.iter().flat_map(|drain| &drain.volumes);
     let followed = followed.map(|one| (one.name.as_str(), one.id.as_deref()));
     let claimed = view.claims.values().map(|one| (one.name.as_str(), one.csi_handle.as_deref()));
@@ -105,21 +105,21 @@ fn called(pass: &Pass<'_>, view: &VolumesView, attached: &str) -> String {
 }
 
 /// Volumes of pods that a drain leaves alone: they are detached with the instance and no earlier.
-fn staying<'a>(pass: &Pass<'_>, view: &'a VolumesView) -> BTreeSet<&'a str> {
+fn volumes_that_stay<'a>(pass: &Pass<'_>, view: &'a VolumesView) -> BTreeSet<&'a str> {
     let pods = pass.snap.pods.known().map(Vec::as_slice).unwrap_or_default();
     let stay = pods.iter().filter(|pod| pod.mirror || pod.daemon);
     let claims = stay.flat_map(|pod| &pod.claims);
     claims.filter_map(|claim| view.claims.get(claim)).map(|facts| facts.name.as_str()).collect()
 }
 
-fn say_forced(pass: &mut Pass<'_>, what: &str) {
+fn record_force(pass: &mut Pass<'_>, what: &str) {
     let text = format!("volumes are detached by force: {what}");
     takeover::describe(pass, MachineState::Processing, &text, Upstream::Detach, None);
     drain::finish_with_volumes(pass, &text);
 }
 
 /// Takes the volumes from the Node by deleting their VolumeAttachments, and does not wait for it.
-fn take(pass: &mut Pass<'_>) -> Transition {
+fn force_detach(pass: &mut Pass<'_>) -> Transition {
     let snap = pass.snap;
     let Observed::Known(view) = &snap.volumes else {
         let until = after(since(pass), FORCED_PATIENCE);

@@ -48,7 +48,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     hooks::hold(pass, hooks::PRE_DRAIN)?;
     begin(pass);
     let force = must_force(pass, node);
-    mark(pass, node);
+    mark_terminating(pass, node);
     drain::cordon(pass, node, force)?;
     let forced = drain::evict_pods(pass, force)?;
     let text = drain::finish(pass, forced);
@@ -60,7 +60,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
 /// What comes before the instance goes after all: a drain that ended begins again if somebody uncordoned
 /// the Node, or if pods are there again that have to leave. Its deadline stays what it was. Of a drain that
 /// another controller did, its word counts: the instance may be gone by now.
-pub(crate) fn again(pass: &mut Pass<'_>) -> Outcome<()> {
+pub(crate) fn repeat_if_needed(pass: &mut Pass<'_>) -> Outcome<()> {
     let drain = pass.status.drain.as_ref().filter(|drain| drain.started_at.is_some());
     let (Some(node), Some(drain)) = (pass.node(), drain) else { return Ok(()) };
     let counts_from = drain.counts_from.clone();
@@ -110,7 +110,7 @@ pub(crate) fn unless_unseen(pass: &Pass<'_>) -> Outcome<()> {
 }
 
 /// Says on the Node what happens to it. Nothing waits for that.
-fn mark(pass: &mut Pass<'_>, node: &Node) {
+fn mark_terminating(pass: &mut Pass<'_>, node: &Node) {
     let marked = health::conditions(node)
         .iter()
         .any(|one| one.type_ == names::node_condition::TERMINATING && one.status == "True");

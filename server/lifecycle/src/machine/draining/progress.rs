@@ -101,7 +101,7 @@ pub(crate) fn reason(drain: Option<&DrainProgress>) -> WaitReason {
 }
 
 /// Whether nobody but a person can end the wait before its deadline.
-pub(crate) const fn needs_somebody(reason: &WaitReason) -> bool {
+pub(crate) const fn needs_person(reason: &WaitReason) -> bool {
     matches!(reason, WaitReason::SeveralBudgets | WaitReason::MisconfiguredBudget)
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn record_evictions<'a>(
     let waiting = status.waiting_for.as_mut().filter(|wait| is_for_pods(&wait.reason))?;
     let old = snapshot.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
     let before = old.filter(|before| before.reason == reason);
-    let begins = before.is_none() && progress::needs_somebody(&reason);
+    let begins = before.is_none() && progress::needs_person(&reason);
     if waiting.reason != reason {
         waiting.since = before.and_then(|one| one.since.clone()).or_else(|| waiting.since.take());
         waiting.reason = reason.clone();
