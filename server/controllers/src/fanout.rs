@@ -13,13 +13,13 @@ use ostler_lifecycle::unmanaged_nodes;
 use ostler_sessions::SessionEvent;
 use tracing::debug;
 
+use crate::api_health::ApiTransition;
 use crate::bootstrap::Configs;
-use crate::events::{Occurrence, Recorder, Severity};
+use crate::events::{EventRecord, Recorder, Severity};
 use crate::hot_update::ReviewKey;
 use crate::machine::State;
-use crate::orphans::Looks;
-use crate::queue::{Lane, Queue};
-use crate::reachability::Turn;
+use crate::orphans::OrphanScans;
+use crate::queue::{Priority, Queue};
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, NodeIndex, Stores, differs, kept_in};
 use crate::target::{SECRET_SUFFIX, Target, cluster_of};
@@ -32,7 +32,7 @@ pub(crate) struct Queues {
     pub(crate) classes: Arc<Queue<ObjectName>>,
     pub(crate) secrets: Arc<Queue<ObjectName>>,
     pub(crate) reviews: Arc<Queue<ReviewKey>>,
-    pub(crate) looks: Looks,
+    pub(crate) scans: OrphanScans,
     pub(crate) nodes: Arc<Queue<ObjectName>>,
 }
 
@@ -47,37 +47,37 @@ pub(crate) struct Fanout {
     pub(crate) recorder: Recorder,
 }
 
-fn lane<K>(change: &Change<K>) -> Lane {
-    if change.listed { Lane::Background } else { Lane::Change }
+fn priority<K>(change: &Change<K>) -> Priority {
+    if change.listed { Priority::Background } else { Priority::Change }
 }
 
 impl Fanout {
     /// A machine changed: look at it, at its class when it came, went or changed class, and at
     /// machines that had to share its provider id.
     pub(crate) fn machine(&self, change: &Change<Machine>) {
-        let lane = lane(change);
+        let priority = priority(change);
         self.configs.machine(change);
         let key = |machine: &Arc<Machine>| ObjectName::of(machine.as_ref());
         if let Some(machine) = &change.new {
-            self.queues.machines.add(key(machine), lane);
+            self.queues.machines.add(key(machine), priority);
         } else if let Some(gone) = &change.old {
-            self.ask_for_a_look(gone);
+            self.request_orphan_scan(gone);
             for uid in self.state.forget(gone.uid()) {
-                self.add_all(self.stores.machines.find_names(MachineIndex::Uid, &uid), lane);
+                self.add_all(self.stores.machines.find_names(MachineIndex::Uid, &uid), priority);
             }
         }
         if let Some(old) = &change.old {
             let next =
                 self.stores.next_in_line(old, change.new.as_deref(), &self.settings.lifecycle);
-            self.add_all(next, lane);
+            self.add_all(next, priority);
         }
-        self.nodes_between(change, lane);
+        self.nodes_between(change, priority);
         let class = |machine: &Arc<Machine>| {
             ObjectName::new(key(machine).namespace, &machine.spec.class.name)
         };
         let (old, new) = (change.old.as_ref().map(class), change.new.as_ref().map(class));
         if old != new {
-            old.into_iter().chain(new).for_each(|class| self.queues.classes.add(class, lane));
+            old.into_iter().chain(new).for_each(|class| self.queues.classes.add(class, priority));
         }
         let cluster = |machine: &Arc<Machine>| cluster_of(machine);
         if change.old.as_ref().map(cluster) != change.new.as_ref().map(cluster) {
@@ -86,12 +86,15 @@ impl Fanout {
         let id = |machine: &Arc<Machine>| machine.provider_id().map(str::to_owned);
         let (old, new) = (change.old.as_ref().and_then(id), change.new.as_ref().and_then(id));
         if let Some(freed) = old.filter(|old| Some(old) != new.as_ref()) {
-            self.add_all(self.stores.machines.find_names(MachineIndex::ProviderId, &freed), lane);
+            self.add_all(
+                self.stores.machines.find_names(MachineIndex::ProviderId, &freed),
+                priority,
+            );
         }
     }
 
     /// Nodes that get a machine by a change, or lose it.
-    fn nodes_between(&self, change: &Change<Machine>, lane: Lane) {
+    fn nodes_between(&self, change: &Change<Machine>, priority: Priority) {
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
         let link = |machine: &Machine| {
             (machine.node_name().map(str::to_owned), machine.provider_id().map(str::to_owned))
@@ -107,58 +110,58 @@ impl Fanout {
                 let by_label = nodes.find_names(NodeIndex::MachineName, machine.name());
                 let by_name = machine.node_name().map(ObjectName::cluster);
                 let names = by_id.into_iter().flatten().chain(by_label).chain(by_name);
-                names.for_each(|name| self.queues.nodes.add(name, lane));
+                names.for_each(|name| self.queues.nodes.add(name, priority));
             }
         }
     }
 
     /// A machine that is gone without our doing may have left its instance behind.
-    fn ask_for_a_look(&self, gone: &Machine) {
+    fn request_orphan_scan(&self, gone: &Machine) {
         if self.state.has_ended(gone.uid()) {
             return;
         }
         let namespace = gone.metadata.namespace.clone().unwrap_or_default();
         let class = self.stores.classes.get(&ObjectName::new(namespace, &gone.spec.class.name));
         if let Some(class) = class {
-            self.queues.looks.ask(self.settings.driver_name(class.provider()));
+            self.queues.scans.ask(self.settings.driver_name(class.provider()));
         }
     }
 
     /// A class changed: look at it, its secrets and its machines.
     pub(crate) fn class(&self, change: &Change<MachineClass>) {
-        let lane = lane(change);
+        let priority = priority(change);
         let Some(class) = change.latest() else { return };
         let name = ObjectName::of(class.as_ref());
         for (namespace, secret) in
             [&change.old, &change.new].into_iter().flatten().flat_map(|class| class.secret_refs())
         {
-            self.queues.secrets.add(ObjectName::new(namespace, secret), lane);
+            self.queues.secrets.add(ObjectName::new(namespace, secret), priority);
         }
-        self.add_all(self.stores.users(&name), lane);
-        self.queues.classes.add(name, lane);
-        self.queues.looks.note(self.settings.driver_name(class.provider()));
+        self.add_all(self.stores.users(&name), priority);
+        self.queues.classes.add(name, priority);
+        self.queues.scans.note(self.settings.driver_name(class.provider()));
     }
 
     /// A secret changed: look at it, at the machines of the classes that name it, and at those that
     /// take their user data from it.
     pub(crate) fn secret(&self, change: &Change<Secret>) {
-        let lane = lane(change);
+        let priority = priority(change);
         let Some(secret) = change.latest() else { return };
         let name = ObjectName::of(secret.as_ref());
         for class in self.stores.namers(&name) {
-            self.add_all(self.stores.users(&class), lane);
-            self.queues.classes.add(class, lane);
+            self.add_all(self.stores.users(&class), priority);
+            self.queues.classes.add(class, priority);
         }
         if let Some(kept) = kept_in(secret) {
-            self.queues.classes.add(ObjectName::of(&kept.class), lane);
+            self.queues.classes.add(ObjectName::of(&kept.class), priority);
         }
         let booting =
             self.stores.machines.find_names(MachineIndex::BootstrapSecret, &name.to_string());
-        self.add_all(booting, lane);
+        self.add_all(booting, priority);
         if name.name.ends_with(SECRET_SUFFIX) {
             self.stores.targets.look_again();
         }
-        self.queues.secrets.add(name, lane);
+        self.queues.secrets.add(name, priority);
     }
 
     /// A Node changed in more than its heartbeat: look at the machines that it may be of.
@@ -169,11 +172,11 @@ impl Fanout {
             return;
         }
         if let Some(node) = &change.new {
-            self.queues.nodes.add(ObjectName::of(node.as_ref()), lane(change));
+            self.queues.nodes.add(ObjectName::of(node.as_ref()), priority(change));
         }
         for node in [&change.old, &change.new].into_iter().flatten() {
             if !unmanaged_nodes::is_not_managed(node) {
-                self.add_all(self.machines_of(target, node), lane(change));
+                self.add_all(self.machines_of(target, node), priority(change));
             }
         }
     }
@@ -195,7 +198,7 @@ impl Fanout {
             machine.is_some_and(|machine| machine.is_drained())
         };
         let names = by_label.into_iter().chain(by_node.unwrap_or_default());
-        self.add_all(names.filter(drained), lane(change));
+        self.add_all(names.filter(drained), priority(change));
     }
 
     /// A budget changed: as many pods as it lets go now are tried again.
@@ -208,7 +211,7 @@ impl Fanout {
         let pods = change.new.as_ref().map_or(usize::MAX, allows);
         let freed =
             self.state.evictions.retry_held_by(&ObjectName::of(budget.as_ref()).to_string(), pods);
-        self.add_all(freed, lane(change));
+        self.add_all(freed, priority(change));
     }
 
     /// A VolumeAttachment changed: look at the machine whose Node is being drained of it, and at
@@ -217,16 +220,16 @@ impl Fanout {
         let Some(attachment) = change.latest() else { return };
         let node = ObjectName::cluster(&attachment.spec.node_name);
         if let Some(node) = target.nodes.get(&node) {
-            self.add_all(self.drained(self.machines_of(target, &node)), lane(change));
+            self.add_all(self.drained(self.machines_of(target, &node)), priority(change));
         }
         if attachment.status.as_ref().is_some_and(|status| status.attached) {
-            self.add_all(self.following(), lane(change));
+            self.add_all(self.following(), priority(change));
         }
     }
 
     /// Something that drains need was listed for the first time.
     pub(crate) fn drains(&self) {
-        self.add_all(self.drained(self.stores.machines.names()), Lane::Change);
+        self.add_all(self.drained(self.stores.machines.names()), Priority::Change);
     }
 
     fn drained(&self, mut names: Vec<ObjectName>) -> Vec<ObjectName> {
@@ -267,7 +270,7 @@ impl Fanout {
     /// A target cluster came into sight, or went out of it.
     pub(crate) fn cluster(&self, cluster: &ObjectName) {
         let machines = self.stores.machines.find_names(MachineIndex::Cluster, &cluster.to_string());
-        self.add_all(machines, Lane::Background);
+        self.add_all(machines, Priority::Background);
     }
 
     /// Something happened in the sessions.
@@ -278,45 +281,45 @@ impl Fanout {
             | SessionEvent::Stalled { target_uid, .. }
             | SessionEvent::Checkpoint { target_uid, .. } => {
                 let names = self.stores.machines.find_names(MachineIndex::Uid, &target_uid);
-                self.add_all(names, Lane::Change);
+                self.add_all(names, Priority::Change);
             }
             SessionEvent::ProviderReady { provider } => {
                 debug!(provider, "driver ready");
-                self.queues.looks.note(&provider);
-                self.served_by(&provider, Lane::Change);
+                self.queues.scans.note(&provider);
+                self.served_by(&provider, Priority::Change);
             }
             SessionEvent::ProviderGone { provider } => {
                 debug!(provider, "driver gone");
-                self.served_by(&provider, Lane::Background);
+                self.served_by(&provider, Priority::Background);
             }
             SessionEvent::ForeignProvider { principal, provider } => {
-                self.warn_of_impostor(&principal, &provider);
+                self.warn_of_foreign_provider(&principal, &provider);
             }
         }
     }
 
     /// Everything may have changed.
-    pub(crate) fn everything(&self, lane: Lane) {
-        self.add_all(self.stores.machines.names(), lane);
+    pub(crate) fn everything(&self, priority: Priority) {
+        self.add_all(self.stores.machines.names(), priority);
     }
 
     /// The API servers went silent, or are back: every machine with an unhealthy Node waits for
     /// that, and it is told once, of the Lease that this core leads by.
-    pub(crate) fn reach(&self, turn: Turn) {
-        let (severity, reason, note) = match turn {
-            Turn::Back => return self.unhealthy(),
-            Turn::Frozen => (
+    pub(crate) fn api_health(&self, transition: ApiTransition) {
+        let (severity, reason, note) = match transition {
+            ApiTransition::Back => return self.unhealthy(),
+            ApiTransition::Frozen => (
                 Severity::Warning,
                 "MachineHealthFrozen",
                 "an API server does not answer; no machine is given up meanwhile",
             ),
-            Turn::Thawed => (
+            ApiTransition::Unfrozen => (
                 Severity::Normal,
                 "MachineHealthThawed",
                 "the API servers answer; the outage is added to every health timeout",
             ),
         };
-        self.tell_of_lease(severity, reason, note.to_owned());
+        self.record_on_lease(severity, reason, note.to_owned());
         self.unhealthy();
     }
 
@@ -326,12 +329,12 @@ impl Fanout {
             Some(what) => (Severity::Warning, "CRDsOutdated", what),
             None => (Severity::Normal, "CRDsCurrent", "every field is kept; machines go on"),
         };
-        self.tell_of_lease(severity, reason, note.to_owned());
-        self.everything(Lane::Background);
+        self.record_on_lease(severity, reason, note.to_owned());
+        self.everything(Priority::Background);
     }
 
     /// What concerns every machine is told once, of the Lease that this core leads by.
-    fn tell_of_lease(&self, severity: Severity, reason: &'static str, note: String) {
+    fn record_on_lease(&self, severity: Severity, reason: &'static str, note: String) {
         let regarding = ObjectReference {
             api_version: Some("coordination.k8s.io/v1".to_owned()),
             kind: Some("Lease".to_owned()),
@@ -339,7 +342,7 @@ impl Fanout {
             namespace: Some(self.settings.home.clone()),
             ..ObjectReference::default()
         };
-        self.recorder.record(Occurrence { regarding, severity, reason, action: "Check", note });
+        self.recorder.record(EventRecord { regarding, severity, reason, action: "Check", note });
     }
 
     /// The API server of one of several target clusters went silent, or is back.
@@ -350,20 +353,20 @@ impl Fanout {
         names.retain(|name| {
             machines.get(name).is_some_and(|one| one.phase() == MachinePhase::Unknown)
         });
-        self.add_all(names, Lane::Background);
+        self.add_all(names, Priority::Background);
     }
 
     fn unhealthy(&self) {
         let machines = self.stores.machines.all();
         let unhealthy = machines.iter().filter(|one| one.phase() == MachinePhase::Unknown);
-        self.add_all(unhealthy.map(|one| ObjectName::of(one.as_ref())), Lane::Background);
+        self.add_all(unhealthy.map(|one| ObjectName::of(one.as_ref())), Priority::Background);
     }
 
-    fn served_by(&self, provider: &str, lane: Lane) {
+    fn served_by(&self, provider: &str, priority: Priority) {
         for class in self.classes_of(provider) {
             let name = ObjectName::of(class.as_ref());
-            self.add_all(self.stores.users(&name), lane);
-            self.queues.classes.add(name, lane);
+            self.add_all(self.stores.users(&name), priority);
+            self.queues.classes.add(name, priority);
         }
     }
 
@@ -373,10 +376,10 @@ impl Fanout {
         classes
     }
 
-    fn warn_of_impostor(&self, principal: &str, provider: &str) {
+    fn warn_of_foreign_provider(&self, principal: &str, provider: &str) {
         for class in self.classes_of(provider) {
             let regarding: ObjectReference = class.object_ref(&());
-            self.recorder.record(Occurrence {
+            self.recorder.record(EventRecord {
                 regarding,
                 severity: Severity::Warning,
                 reason: "ForeignProvider",
@@ -386,8 +389,8 @@ impl Fanout {
         }
     }
 
-    fn add_all(&self, names: impl IntoIterator<Item = ObjectName>, lane: Lane) {
-        names.into_iter().for_each(|name| self.queues.machines.add(name, lane));
+    fn add_all(&self, names: impl IntoIterator<Item = ObjectName>, priority: Priority) {
+        names.into_iter().for_each(|name| self.queues.machines.add(name, priority));
     }
 }
 

@@ -14,7 +14,7 @@ use super::*;
 use crate::events::EventMetrics;
 use crate::queue::{Outcome, QueueMetrics, QueueSettings};
 use crate::target::Targets;
-use crate::watch::{Mirror, WatchMetrics};
+use crate::watch::{Cache, WatchMetrics};
 
 fn fanout() -> Fanout {
     let metrics = QueueMetrics::register(&mut Registry::default());
@@ -25,7 +25,7 @@ fn fanout() -> Fanout {
         secrets: queue("secret"),
         reviews: Queue::new(QueueSettings::new("review", 1), &metrics),
         nodes: queue("node"),
-        looks: Looks::new(Queue::new(QueueSettings::new("orphans", 1), &metrics)),
+        scans: OrphanScans::new(Queue::new(QueueSettings::new("orphans", 1), &metrics)),
     };
     let nobody = tower::service_fn(|_: http::Request<Body>| async {
         Err::<http::Response<Body>, _>(std::io::Error::other("nobody is asked"))
@@ -75,12 +75,12 @@ async fn machines(fanout: &Fanout) -> Vec<String> {
     waiting(&fanout.queues.machines).await.into_iter().collect()
 }
 
-fn put<K: crate::watch::Mirrored + serde::de::DeserializeOwned>(
-    mirror: &Mirror<K>,
+fn put<K: crate::watch::Cached + serde::de::DeserializeOwned>(
+    cache: &Cache<K>,
     object: Value,
 ) -> Change<K> {
     let object = serde_json::from_value(object).unwrap();
-    mirror.apply(Event::Apply(object)).into_iter().next().unwrap()
+    cache.apply(Event::Apply(object)).into_iter().next().unwrap()
 }
 
 fn machine(name: &str, class: &str, labels: &Value) -> Value {

@@ -1,10 +1,11 @@
 //! The effect shell: observe, execute and record over the Kubernetes API and driver sessions.
 //!
-//! [`Controllers`] is the whole of it. Inside, [`watch`] keeps mirrors of what the API server holds,
+//! [`Controllers`] is the whole of it. Inside, [`watch`] keeps caches of what the API server holds,
 //! a fan-out turns every change into keys of a work [`queue`], and the workers of the process that
 //! [leads](election) take them: the Machine controller (observe, plan, execute, record), and a
 //! smaller one that holds classes and secrets in use. Decisions are made by `ostler-lifecycle`.
 
+mod api_health;
 mod audit;
 mod bootstrap;
 mod by_machine;
@@ -20,23 +21,22 @@ mod metrics;
 mod namespaces;
 mod orphans;
 pub mod queue;
-mod reachability;
 mod reconcile;
 mod run;
 mod schema_check;
 mod schemas;
 mod settings;
 mod stores;
-mod strays;
 mod target;
+mod unmanaged_nodes;
 pub mod watch;
 mod watching;
 mod writes;
 
+pub use api_health::ApiCheck;
 pub use clock::{Clock, system as system_clock};
 pub use cluster_id::{ClusterIdError, GivenIds, cluster_ids, known_cluster_ids};
 pub use namespaces::{Namespaces, NamespacesError};
-pub use reachability::ApiCheck;
 pub use run::Controllers;
 pub use schema_check::{PrunedField, SchemaError, check_schemas};
 pub use settings::Settings;

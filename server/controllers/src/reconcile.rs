@@ -24,7 +24,7 @@ const NEXT_TURN: Duration = Duration::from_secs(1);
 
 /// Why a pass ended early. What was not recorded was not sent.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Broken {
+pub(crate) enum PassError {
     /// The plan was made from an object that has changed since; the next pass plans anew.
     #[error("the object changed meanwhile")]
     Outdated,
@@ -74,7 +74,7 @@ pub(crate) trait Kind: Send + Sync + 'static {
     fn observe(
         &self,
         key: &Self::Key,
-    ) -> impl Future<Output = Result<Option<Self::Snapshot>, Broken>> + Send;
+    ) -> impl Future<Output = Result<Option<Self::Snapshot>, PassError>> + Send;
 
     /// Decides. A pure function of the snapshot, called once in a pass.
     fn plan(snapshot: &Self::Snapshot) -> Self::Plan;
@@ -87,7 +87,7 @@ pub(crate) trait Kind: Send + Sync + 'static {
         &self,
         snapshot: &Self::Snapshot,
         plan: &Self::Plan,
-    ) -> impl Future<Output = Result<Self::Done, Broken>> + Send;
+    ) -> impl Future<Output = Result<Self::Done, PassError>> + Send;
 
     /// Writes down what was done, and does what must not happen before it is written down.
     fn record(
@@ -95,10 +95,10 @@ pub(crate) trait Kind: Send + Sync + 'static {
         snapshot: Self::Snapshot,
         plan: Self::Plan,
         done: Self::Done,
-    ) -> impl Future<Output = Result<Passed, Broken>> + Send;
+    ) -> impl Future<Output = Result<Passed, PassError>> + Send;
 
     /// A pass ended early. What that says about the API server concerns more than this key.
-    fn broken(&self, _error: &Broken) {}
+    fn broken(&self, _error: &PassError) {}
 }
 
 /// Reconciles one key.
@@ -121,7 +121,7 @@ pub(crate) async fn reconcile<K: Kind>(
     metrics.settled(K::NAME, Outcome::Again(NEXT_TURN))
 }
 
-async fn pass<K: Kind>(kind: &K, key: &K::Key) -> Result<Passed, Broken> {
+async fn pass<K: Kind>(kind: &K, key: &K::Key) -> Result<Passed, PassError> {
     let Some(snapshot) = kind.observe(key).await? else {
         return Ok(Passed::Settled(Outcome::Done));
     };
@@ -131,13 +131,13 @@ async fn pass<K: Kind>(kind: &K, key: &K::Key) -> Result<Passed, Broken> {
     kind.record(snapshot, plan, done).await
 }
 
-fn broken_off<K: Kind>(key: &K::Key, error: &Broken, metrics: &ReconcileMetrics) -> Outcome {
+fn broken_off<K: Kind>(key: &K::Key, error: &PassError, metrics: &ReconcileMetrics) -> Outcome {
     match error {
-        Broken::Gone => metrics.settled(K::NAME, Outcome::Done),
-        Broken::NotYet(wait) => metrics.settled(K::NAME, Outcome::Again(*wait)),
-        Broken::Outdated => metrics.broken(K::NAME, "outdated"),
-        Broken::Pruned => metrics.broken(K::NAME, "pruned"),
-        Broken::Api { what, source } => {
+        PassError::Gone => metrics.settled(K::NAME, Outcome::Done),
+        PassError::NotYet(wait) => metrics.settled(K::NAME, Outcome::Again(*wait)),
+        PassError::Outdated => metrics.broken(K::NAME, "outdated"),
+        PassError::Pruned => metrics.broken(K::NAME, "pruned"),
+        PassError::Api { what, source } => {
             warn!(kind = K::NAME, %key, error = %source, "{what}");
             metrics.broken(K::NAME, "api")
         }
@@ -178,10 +178,10 @@ mod tests {
         type Plan = bool;
         type Done = ();
 
-        async fn observe(&self, key: &usize) -> Result<Option<(usize, usize)>, Broken> {
+        async fn observe(&self, key: &usize) -> Result<Option<(usize, usize)>, PassError> {
             match key {
                 0 => Ok(None),
-                100.. => Err(Broken::Outdated),
+                100.. => Err(PassError::Outdated),
                 _ => Ok(Some((self.0.load(Ordering::SeqCst), *key))),
             }
         }
@@ -194,12 +194,17 @@ mod tests {
             counts.to_string()
         }
 
-        async fn execute(&self, _: &(usize, usize), counts: &bool) -> Result<(), Broken> {
+        async fn execute(&self, _: &(usize, usize), counts: &bool) -> Result<(), PassError> {
             self.0.fetch_add(usize::from(*counts), Ordering::SeqCst);
             Ok(())
         }
 
-        async fn record(&self, _: (usize, usize), counts: bool, (): ()) -> Result<Passed, Broken> {
+        async fn record(
+            &self,
+            _: (usize, usize),
+            counts: bool,
+            (): (),
+        ) -> Result<Passed, PassError> {
             Ok(if counts { Passed::Changed } else { Passed::Settled(Outcome::Done) })
         }
     }

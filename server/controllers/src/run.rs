@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::api_health::{ApiHealth, Probes};
 use crate::bootstrap::Configs;
 use crate::class::{Classes, Secrets};
 use crate::clock::{Clock, DebugClock};
@@ -27,20 +28,19 @@ use crate::fanout::{Fanout, Queues};
 use crate::hot_update::Reviewer;
 use crate::machine::{Machines, State};
 use crate::metrics::{AnswerMetrics, ReconcileMetrics, StepMetrics, register_machines};
-use crate::orphans::{Desk, DeskParts, Looks, OrphanMetrics, Orphans};
-use crate::queue::{Lane, Queue, QueueMetrics, QueueSettings};
-use crate::reachability::{Probes, Reach};
+use crate::orphans::{OrphanAdmin, OrphanAdminParts, OrphanMetrics, OrphanScans, Orphans};
+use crate::queue::{Priority, Queue, QueueMetrics, QueueSettings};
 use crate::reconcile;
 use crate::schemas::Schemas;
 use crate::settings::Settings;
 use crate::stores::Stores;
-use crate::strays::Strays;
 use crate::target::{Keeper as TargetKeeper, Targets};
+use crate::unmanaged_nodes::UnmanagedNodes;
 use crate::watch::WatchMetrics;
 use crate::watching::Watches;
 use crate::writes::{WriteMetrics, Writer};
 
-/// How long a core that begins to lead may read what is under way; its mirror has nearly all of it.
+/// How long a core that begins to lead may read what is under way; its cache has nearly all of it.
 const INHERIT: Duration = Duration::from_secs(10);
 /// Machines that are read at once then, so that the API server never encodes all of them.
 const PAGE: u32 = 500;
@@ -67,13 +67,13 @@ struct Core {
     writer: Writer,
     fanout: Arc<Fanout>,
     state: Arc<State>,
-    reach: Arc<Reach>,
+    api_health: Arc<ApiHealth>,
     schemas: Arc<Schemas>,
     watch_metrics: WatchMetrics,
     reconcile_metrics: ReconcileMetrics,
     answer_metrics: AnswerMetrics,
     orphan_metrics: OrphanMetrics,
-    desk: Desk,
+    admin: OrphanAdmin,
     step_metrics: StepMetrics,
     leading: channel::Sender<Option<Term>>,
 }
@@ -123,18 +123,18 @@ impl Controllers {
             recorder,
         };
         let writer = Writer::new(client.clone(), WriteMetrics::register(registry));
-        let desk = DeskParts {
+        let admin = OrphanAdminParts {
             client: client.clone(),
             writer: writer.clone(),
             stores: stores.clone(),
             settings: Arc::clone(&settings),
             clock: Arc::clone(&clock),
             recorder: fanout.recorder.clone(),
-            looks: fanout.queues.looks.clone(),
+            scans: fanout.queues.scans.clone(),
         };
         let core = Core {
             writer,
-            desk: Desk::new(desk, registry),
+            admin: OrphanAdmin::new(admin, registry),
             watch_metrics,
             reconcile_metrics: ReconcileMetrics::register(registry),
             answer_metrics: AnswerMetrics::register(registry),
@@ -146,7 +146,7 @@ impl Controllers {
             stores,
             sessions,
             schemas: Schemas::register(registry),
-            reach: Arc::new(Reach::new(settings.api_check, Arc::clone(&clock), registry)),
+            api_health: Arc::new(ApiHealth::new(settings.api_check, Arc::clone(&clock), registry)),
             settings,
             clock,
             state,
@@ -156,7 +156,7 @@ impl Controllers {
 
     /// What people ask about orphans.
     pub fn orphans(&self) -> Arc<dyn OrphanDesk> {
-        Arc::new(self.core.desk.clone())
+        Arc::new(self.core.admin.clone())
     }
 
     /// In which term this process leads; none while it does not. Drivers are to be served only
@@ -173,7 +173,7 @@ impl Controllers {
 
     async fn run_until(self, stop: CancellationToken) -> Result<(), ElectionError> {
         let Self { core, events } = self;
-        // Every process watches, so that the next leader starts from warm mirrors.
+        // Every process watches, so that the next leader starts from warm caches.
         let watches = core.start_watches();
         let all_told = CancellationToken::new();
         let events = tokio::spawn(events.run(all_told.clone()));
@@ -189,13 +189,13 @@ impl Controllers {
 
 fn queues(settings: &Settings, metrics: &QueueMetrics) -> Queues {
     let queue = |name, workers| Queue::new(QueueSettings::new(name, workers), metrics);
-    let looks = Queue::new(QueueSettings::new("orphans", FEW_WORKERS), metrics);
+    let scans = Queue::new(QueueSettings::new("orphans", FEW_WORKERS), metrics);
     Queues {
         machines: queue("machine", settings.concurrent_syncs),
         classes: queue("machineclass", FEW_WORKERS),
         secrets: queue("secret", FEW_WORKERS),
         reviews: Queue::new(QueueSettings::new("classreview", FEW_WORKERS), metrics),
-        looks: Looks::new(looks),
+        scans: OrphanScans::new(scans),
         nodes: queue("node", FEW_WORKERS),
     }
 }
@@ -243,9 +243,9 @@ impl Core {
         ended
     }
 
-    /// Reads what the core before this one wrote down last, before any driver is heard: a mirror may
+    /// Reads what the core before this one wrote down last, before any driver is heard: a cache may
     /// lag, and what a driver holds without a record of it is cancelled. Whoever cannot read it goes
-    /// on by the mirror: then work is lost that was under way, and a read comes before it is done anew.
+    /// on by the cache: then work is lost that was under way, and a read comes before it is done anew.
     async fn inherit(&self) {
         match timeout(INHERIT, self.keep_intents()).await {
             Ok(Ok(())) => {}
@@ -325,10 +325,10 @@ impl Core {
             state: Arc::clone(&self.state),
             configs: Arc::clone(&self.fanout.configs),
             answers: self.answer_metrics.clone(),
-            looks: self.fanout.queues.looks.clone(),
+            scans: self.fanout.queues.scans.clone(),
             steps: self.step_metrics.clone(),
             term,
-            reach: Arc::clone(&self.reach),
+            api_health: Arc::clone(&self.api_health),
             schemas: Arc::clone(&self.schemas),
             reviewer: Arc::clone(&reviewer),
             queue: Arc::clone(&queues.machines),
@@ -353,7 +353,7 @@ impl Core {
             async move { reviewer.reconcile(key).await }
         }));
         self.collect_orphans(lease, &mut workers, stop);
-        self.let_go_of_strays(&mut workers, stop);
+        self.release_unmanaged_nodes(&mut workers, stop);
         let heard = follow_sessions(Arc::clone(&self.fanout), self.sessions.subscribe());
         let stop = stop.clone();
         workers.spawn(async move {
@@ -383,7 +383,8 @@ impl Core {
                 .collect(),
         };
         let fanout = Arc::clone(&self.fanout);
-        let asked = Arc::clone(&self.reach).run(probes, before, move |turn| fanout.reach(turn));
+        let asked = Arc::clone(&self.api_health)
+            .run(probes, before, move |transition| fanout.api_health(transition));
         let stop = stop.clone();
         async move {
             tokio::select! {
@@ -405,8 +406,8 @@ impl Core {
         }
     }
 
-    fn let_go_of_strays(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
-        let strays = Arc::new(Strays {
+    fn release_unmanaged_nodes(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
+        let nodes = Arc::new(UnmanagedNodes {
             writer: self.writer.clone(),
             stores: self.stores.clone(),
             settings: Arc::clone(&self.settings),
@@ -415,14 +416,14 @@ impl Core {
         });
         let queue = Arc::clone(&self.fanout.queues.nodes);
         workers.spawn(queue.run(stop.clone(), move |name| {
-            let strays = Arc::clone(&strays);
-            async move { strays.reconcile(name).await }
+            let nodes = Arc::clone(&nodes);
+            async move { nodes.reconcile(name).await }
         }));
     }
 
     fn collect_orphans(&self, lease: String, workers: &mut JoinSet<()>, stop: &CancellationToken) {
-        let looks = self.fanout.queues.looks.clone();
-        let queue = Arc::clone(&looks.queue);
+        let scans = self.fanout.queues.scans.clone();
+        let queue = Arc::clone(&scans.queue);
         let orphans = Arc::new(Orphans {
             writer: self.writer.clone(),
             stores: self.stores.clone(),
@@ -430,8 +431,8 @@ impl Core {
             settings: Arc::clone(&self.settings),
             recorder: self.fanout.recorder.clone(),
             metrics: self.orphan_metrics.clone(),
-            looks,
-            desk: self.desk.clone(),
+            scans,
+            admin: self.admin.clone(),
             lease,
             ledgers: Mutex::default(),
         });
@@ -441,8 +442,12 @@ impl Core {
     fn start_watches(&self) -> JoinSet<()> {
         let fanout = Arc::clone(&self.fanout);
         let (metrics, clock) = (self.watch_metrics.clone(), Arc::clone(&self.clock));
-        let watches =
-            Watches { fanout: Arc::clone(&fanout), metrics, clock, reach: Arc::clone(&self.reach) };
+        let watches = Watches {
+            fanout: Arc::clone(&fanout),
+            metrics,
+            clock,
+            api_health: Arc::clone(&self.api_health),
+        };
         let mut tasks = JoinSet::new();
         watches.control(&mut tasks, &self.client);
         match &self.stores.targets {
@@ -463,13 +468,13 @@ async fn all_ended(workers: &mut JoinSet<()>) {
 
 /// Turns what happens in the sessions into work. Having lagged behind, looks at everything.
 async fn follow_sessions(fanout: Arc<Fanout>, mut events: broadcast::Receiver<SessionEvent>) {
-    fanout.everything(Lane::Background);
+    fanout.everything(Priority::Background);
     loop {
         match events.recv().await {
             Ok(event) => fanout.session(event),
             Err(broadcast::error::RecvError::Lagged(missed)) => {
                 warn!(missed, "session events came too fast; looking at everything");
-                fanout.everything(Lane::Change);
+                fanout.everything(Priority::Change);
             }
             Err(broadcast::error::RecvError::Closed) => return,
         }

@@ -1,8 +1,9 @@
 //! Whether the API server still keeps every field of ours. Somebody may apply older definitions while the core
 //! runs, those of machine-controller-manager for one: then nothing is sent, since nobody could say later what was.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::Client;
@@ -39,17 +40,17 @@ impl Schemas {
 
     /// What is dropped, and what to do about it.
     pub(crate) fn outdated(&self) -> Option<String> {
-        self.outdated.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.outdated.lock().clone()
     }
 
     /// A write came back without what was written.
-    pub(crate) fn doubt(&self) {
-        let mut outdated = self.outdated.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn check_again(&self) {
+        let mut outdated = self.outdated.lock();
         outdated.get_or_insert_with(|| "the API server drops status.operation".to_owned());
         self.doubt.notify_one();
     }
 
-    /// Looks again and again, and says what changed.
+    /// OrphanScans again and again, and says what changed.
     pub(crate) async fn run(self: Arc<Self>, client: Client, told: impl Fn(Option<&str>)) {
         loop {
             let period = if self.outdated().is_some() { PERIOD_OUTDATED } else { PERIOD };
@@ -77,7 +78,7 @@ impl Schemas {
     /// Whether it is news: machines that were told of a doubt have to hear that it was none.
     fn note(&self, dropped: usize, outdated: Option<String>) -> bool {
         self.dropped.set(i64::try_from(dropped).unwrap_or(i64::MAX));
-        let mut known = self.outdated.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.outdated.lock();
         let changed = *known != outdated;
         *known = outdated;
         changed
@@ -92,7 +93,7 @@ mod tests {
     fn a_doubt_that_was_none_is_news_and_the_same_twice_is_not() {
         let schemas = Schemas::default();
         assert!(!schemas.note(0, None));
-        schemas.doubt();
+        schemas.check_again();
         assert!(schemas.outdated().is_some());
         assert!(schemas.note(0, None), "machines wait for it");
         assert!(schemas.note(1, Some("a field".to_owned())));

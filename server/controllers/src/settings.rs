@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use ostler_lifecycle::{orphans, snapshot};
 
+use crate::api_health::ApiCheck;
 use crate::election::ElectionSettings;
 use crate::namespaces::Namespaces;
-use crate::reachability::ApiCheck;
 
 /// How the controllers behave. `Default` is what production uses.
 #[derive(Debug, Clone)]

@@ -9,11 +9,11 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
+use crate::api_health::ApiHealth;
 use crate::clock::Clock;
 use crate::fanout::Fanout;
-use crate::reachability::Reach;
 use crate::target::Target;
-use crate::watch::{self, Change, Feed, Lenient, Mirror, Mirrored, OnDemand, WatchMetrics};
+use crate::watch::{self, Cache, Cached, Change, Lenient, OnDemand, Reflector, WatchMetrics};
 
 /// Starts watches. Each is a task of its own.
 #[derive(Clone)]
@@ -21,7 +21,7 @@ pub(crate) struct Watches {
     pub(crate) fanout: Arc<Fanout>,
     pub(crate) metrics: WatchMetrics,
     pub(crate) clock: Clock,
-    pub(crate) reach: Arc<Reach>,
+    pub(crate) api_health: Arc<ApiHealth>,
 }
 
 impl Watches {
@@ -37,11 +37,13 @@ impl Watches {
     pub(crate) fn target(&self, to: &mut JoinSet<()>, target: &Arc<Target>) {
         let all = || Api::all(target.client.clone());
         let of = Arc::clone(target);
-        let nodes = self.feed(all(), &target.nodes, move |fanout, change| fanout.node(&of, change));
+        let nodes =
+            self.reflector(all(), &target.nodes, move |fanout, change| fanout.node(&of, change));
         self.start(to, nodes);
         let of = Arc::clone(target);
         let pods = Api::all(target.client.clone());
-        let pods = self.feed(pods, &target.pods, move |fanout, change| fanout.pod(&of, change));
+        let pods =
+            self.reflector(pods, &target.pods, move |fanout, change| fanout.pod(&of, change));
         self.start(to, pods);
         let of = Arc::clone(target);
         let attachment = move |fanout: &Fanout, change: &Change<_>| fanout.attachment(&of, change);
@@ -59,20 +61,20 @@ impl Watches {
         objects: &Arc<OnDemand<K>>,
         on_change: impl Fn(&Fanout, &Change<K>) + Send + Sync + 'static,
     ) where
-        K: Mirrored + fmt::Debug + DeserializeOwned,
+        K: Cached + fmt::Debug + DeserializeOwned,
     {
         let (watches, objects) = (self.clone(), Arc::clone(objects));
         let (api, on_change) = (Api::all(target.client.clone()), Arc::new(on_change));
         to.spawn(async move {
-            let watch = |mirror| {
+            let watch = |cache| {
                 let on_change = Arc::clone(&on_change);
                 let on_change =
                     move |fanout: &Fanout, change: &Change<K>| on_change(fanout, change);
                 // It may only lack the right; the other watches tell of an API server that is away.
                 let on_failure = Box::new(|| {});
-                let feed = watches.feed(api.clone(), &mirror, on_change);
-                let feed = Feed { on_failure, ..feed };
-                watch::run(feed, &watches.metrics, Arc::clone(&watches.clock))
+                let reflector = watches.reflector(api.clone(), &cache, on_change);
+                let reflector = Reflector { on_failure, ..reflector };
+                watch::run(reflector, &watches.metrics, Arc::clone(&watches.clock))
             };
             objects.run(watch, || watches.fanout.drains()).await;
         });
@@ -82,47 +84,47 @@ impl Watches {
         &self,
         to: &mut JoinSet<()>,
         client: &Client,
-        mirror: &Arc<Mirror<K>>,
+        cache: &Arc<Cache<K>>,
         on_change: fn(&Fanout, &Change<K>),
     ) where
-        K: Mirrored + fmt::Debug + DeserializeOwned + Resource<Scope = NamespaceResourceScope>,
+        K: Cached + fmt::Debug + DeserializeOwned + Resource<Scope = NamespaceResourceScope>,
     {
         let served = &self.fanout.settings.namespaces;
         let parts = served.parts();
-        mirror.consists_of(parts.len());
+        cache.consists_of(parts.len());
         for part in parts {
             let api = match &part {
                 Some(namespace) => Api::namespaced(client.clone(), namespace),
                 None => Api::all(client.clone()),
             };
-            let feed = self.feed(api, mirror, on_change);
-            self.start(to, Feed { part, only: Some(served.clone()), ..feed });
+            let reflector = self.reflector(api, cache, on_change);
+            self.start(to, Reflector { part, only: Some(served.clone()), ..reflector });
         }
     }
 
-    fn feed<K: Mirrored>(
+    fn reflector<K: Cached>(
         &self,
         api: Api<Lenient<K>>,
-        mirror: &Arc<Mirror<K>>,
+        cache: &Arc<Cache<K>>,
         on_change: impl Fn(&Fanout, &Change<K>) + Send + Sync + 'static,
-    ) -> Feed<K> {
-        let (fanout, reach) = (Arc::clone(&self.fanout), Arc::clone(&self.reach));
-        Feed {
+    ) -> Reflector<K> {
+        let (fanout, health) = (Arc::clone(&self.fanout), Arc::clone(&self.api_health));
+        Reflector {
             api,
             config: watcher::Config::default(),
             part: None,
             only: None,
-            mirror: Arc::clone(mirror),
+            cache: Arc::clone(cache),
             on_change: Box::new(move |change| on_change(&fanout, change)),
-            on_failure: Box::new(move || reach.doubt()),
+            on_failure: Box::new(move || health.check_again()),
         }
     }
 
-    fn start<K>(&self, to: &mut JoinSet<()>, feed: Feed<K>)
+    fn start<K>(&self, to: &mut JoinSet<()>, reflector: Reflector<K>)
     where
-        K: Mirrored + fmt::Debug + DeserializeOwned,
+        K: Cached + fmt::Debug + DeserializeOwned,
     {
         let (metrics, clock) = (self.metrics.clone(), Arc::clone(&self.clock));
-        to.spawn(async move { watch::run(feed, &metrics, clock).await });
+        to.spawn(async move { watch::run(reflector, &metrics, clock).await });
     }
 }

@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::target::Target;
-use crate::watch::{Mirrored, ObjectName};
+use crate::watch::{Cached, ObjectName};
 
 /// Longest wait for an answer. A worker that waits longer is worth less than a second try.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -173,7 +173,7 @@ impl Writer {
     }
 
     /// Merge-patches an object. `patch` holds `metadata.resourceVersion`, so that the answer may be
-    /// absorbed by a mirror and lists are never overwritten.
+    /// put into the cache by a cache and lists are never overwritten.
     pub(crate) async fn patch<K>(
         &self,
         api: &Api<K>,
@@ -181,21 +181,21 @@ impl Writer {
         patch: &Value,
     ) -> Result<K, WriteError>
     where
-        K: Mirrored + Debug + DeserializeOwned,
+        K: Cached + Debug + DeserializeOwned,
     {
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
         self.run(K::KIND, "patch", api.patch(name, &params, &patch)).await
     }
 
     /// The same for the status.
-    pub(crate) async fn patch_status<K>(
+    pub(crate) async fn merge_patch_status<K>(
         &self,
         api: &Api<K>,
         name: &str,
         patch: &Value,
     ) -> Result<K, WriteError>
     where
-        K: Mirrored + Debug + DeserializeOwned,
+        K: Cached + Debug + DeserializeOwned,
     {
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
         self.run(K::KIND, "patch_status", api.patch_status(name, &params, &patch)).await
@@ -215,14 +215,14 @@ impl Writer {
     }
 
     /// The same for the status of a kind of Kubernetes' own, in whose lists entries have keys.
-    pub(crate) async fn merge_status<K>(
+    pub(crate) async fn strategic_patch_status<K>(
         &self,
         api: &Api<K>,
         name: &str,
         patch: &Value,
     ) -> Result<K, WriteError>
     where
-        K: Mirrored + Debug + DeserializeOwned,
+        K: Cached + Debug + DeserializeOwned,
     {
         let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
         self.run(K::KIND, "patch_status", api.patch_status(name, &params, &patch)).await
@@ -231,7 +231,7 @@ impl Writer {
     /// Creates an object.
     pub(crate) async fn create<K>(&self, api: &Api<K>, object: &K) -> Result<K, WriteError>
     where
-        K: Mirrored + Debug + DeserializeOwned + Serialize,
+        K: Cached + Debug + DeserializeOwned + Serialize,
     {
         self.run(K::KIND, "create", api.create(&PostParams::default(), object)).await
     }
@@ -244,12 +244,12 @@ impl Writer {
         object: &K,
     ) -> Result<K, WriteError>
     where
-        K: Mirrored + Debug + DeserializeOwned + Serialize,
+        K: Cached + Debug + DeserializeOwned + Serialize,
     {
         self.run(K::KIND, "update", api.replace(name, &PostParams::default(), object)).await
     }
 
-    /// Replaces the ConfigMap with the cluster id, which has no mirror.
+    /// Replaces the ConfigMap with the cluster id, which has no cache.
     pub(crate) async fn replace_map(
         &self,
         api: &Api<ConfigMap>,
@@ -311,7 +311,7 @@ impl Writer {
         options: Deletion<'_>,
     ) -> Result<(), WriteError>
     where
-        K: Mirrored + Debug + DeserializeOwned,
+        K: Cached + Debug + DeserializeOwned,
     {
         let preconditions = options.uid.map(|uid| kube::api::Preconditions {
             uid: Some(uid.to_owned()),

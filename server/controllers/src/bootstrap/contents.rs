@@ -1,7 +1,8 @@
 //! What is known of one kind and its objects.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::Event;
@@ -44,12 +45,8 @@ struct Inner {
 }
 
 impl Contents {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn view(&self, name: &str) -> ConfigView {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         match &inner.standing {
             Standing::Looking => ConfigView::Unknown,
             Standing::Missing => ConfigView::KindMissing,
@@ -63,16 +60,16 @@ impl Contents {
     }
 
     pub(super) fn resource(&self) -> Option<ApiResource> {
-        self.lock().resource.clone()
+        self.inner.lock().resource.clone()
     }
 
     pub(super) fn found(&self, resource: ApiResource) {
-        self.lock().resource = Some(resource);
+        self.inner.lock().resource = Some(resource);
     }
 
     /// The objects cannot be looked up any more, or not yet. True: that is new.
     pub(super) fn stand(&self, standing: Standing) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.objects.clear();
         inner.listing = None;
         let new = inner.standing != standing;
@@ -81,13 +78,13 @@ impl Contents {
     }
 
     pub(super) fn is_synced(&self) -> bool {
-        self.lock().standing == Standing::Synced
+        self.inner.lock().standing == Standing::Synced
     }
 
     /// Takes in the answer to a write of our own.
-    pub(super) fn absorb(&self, object: &DynamicObject) {
+    pub(super) fn update(&self, object: &DynamicObject) {
         let (name, facts) = read(object);
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.objects.contains_key(&name) {
             inner.put(name, facts);
         }
@@ -96,7 +93,7 @@ impl Contents {
     /// Takes in an event of the watch: the names of the objects that changed by it, and whether it
     /// is the end of the first list.
     pub(super) fn apply(&self, event: Event<DynamicObject>) -> (Vec<String>, bool) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         match event {
             Event::Apply(object) => {
                 let (name, facts) = read(&object);
@@ -209,11 +206,11 @@ mod tests {
     #[test]
     fn an_event_older_than_our_own_write_changes_nothing() {
         let contents = listed(vec![object("a", "5", &json!({}))]);
-        contents.absorb(&object("a", "7", &json!({ "ready": true })));
+        contents.update(&object("a", "7", &json!({ "ready": true })));
         let old = Event::Apply(object("a", "6", &json!({})));
         assert_eq!(contents.apply(old), (Vec::new(), false));
         assert!(matches!(contents.view("a"), ConfigView::Known(facts) if facts.ready));
-        contents.absorb(&object("z", "9", &json!({})));
+        contents.update(&object("z", "9", &json!({})));
         assert_eq!(contents.view("z"), ConfigView::Absent, "what is gone is not brought back");
     }
 

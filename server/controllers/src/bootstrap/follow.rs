@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use super::contents::{Contents, Standing};
-use crate::queue::{Backoff, Lane, Queue};
+use crate::queue::{Backoff, Priority, Queue};
 use crate::stores::{MachineIndex, Stores};
 use crate::watch::{ObjectName, WatchMetrics};
 
@@ -137,7 +137,7 @@ impl Follower {
 
     fn add(&self, machines: Vec<ObjectName>) {
         for name in machines {
-            self.machines.add(name, Lane::Change);
+            self.machines.add(name, Priority::Change);
         }
     }
 }

@@ -6,8 +6,9 @@
 mod contents;
 mod follow;
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
@@ -25,7 +26,7 @@ use tracing::{info, warn};
 
 use self::contents::Contents;
 use self::follow::Follower;
-use crate::queue::{Lane, Queue};
+use crate::queue::{Priority, Queue};
 use crate::stores::{MachineIndex, Stores};
 use crate::watch::{Change, ObjectName, WatchMetrics};
 
@@ -83,10 +84,6 @@ impl Configs {
         Self { client, stores, machines, metrics, kinds, watched }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ConfigKind, Watched>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A machine changed: begins to watch the kind that it names now, and ends the watch of a kind
     /// that no machine names any more.
     pub(crate) fn machine(&self, change: &Change<Machine>) {
@@ -108,7 +105,7 @@ impl Configs {
 
     /// False: there is no room.
     fn begin(&self, kind: &ConfigKind) -> bool {
-        let mut watched = self.lock();
+        let mut watched = self.watched.lock();
         if watched.contains_key(kind) {
             return true;
         }
@@ -138,7 +135,7 @@ impl Configs {
             return;
         }
         let was_full = {
-            let mut watched = self.lock();
+            let mut watched = self.watched.lock();
             let was_full = watched.len() >= MAX_KINDS;
             if watched.remove(kind).is_none() {
                 return;
@@ -150,7 +147,7 @@ impl Configs {
         if was_full {
             // Somebody may have waited for the room.
             for name in self.stores.machines.names() {
-                self.machines.add(name, Lane::Background);
+                self.machines.add(name, Priority::Background);
             }
         }
     }
@@ -175,7 +172,7 @@ impl Configs {
         if !self.begin(&config.kind) {
             return ConfigView::TooManyKinds;
         }
-        let watched = self.lock();
+        let watched = self.watched.lock();
         let contents = watched.get(&config.kind).map(|watched| Arc::clone(&watched.contents));
         drop(watched);
         contents.map_or(ConfigView::Unknown, |contents| contents.view(&config.name))
@@ -193,13 +190,13 @@ impl Configs {
 
     /// The resource of a kind, once it is known.
     pub(crate) fn resource(&self, kind: &ConfigKind) -> Option<ApiResource> {
-        self.lock().get(kind)?.contents.resource()
+        self.watched.lock().get(kind)?.contents.resource()
     }
 
     /// Takes in the answer to a write of our own.
-    pub(crate) fn absorb(&self, kind: &ConfigKind, object: &DynamicObject) {
-        if let Some(watched) = self.lock().get(kind) {
-            watched.contents.absorb(object);
+    pub(crate) fn update(&self, kind: &ConfigKind, object: &DynamicObject) {
+        if let Some(watched) = self.watched.lock().get(kind) {
+            watched.contents.update(object);
         }
     }
 }

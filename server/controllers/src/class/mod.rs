@@ -23,12 +23,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::{debug, warn};
 
-use crate::events::{Occurrence, Recorder, Severity};
+use crate::events::{EventRecord, Recorder, Severity};
 use crate::hot_update::Reviewer;
 use crate::queue::Outcome;
-use crate::reconcile::{Broken, Kind, Passed};
+use crate::reconcile::{Kind, PassError, Passed};
 use crate::stores::Stores;
-use crate::watch::{Mirrored, ObjectName};
+use crate::watch::{Cached, ObjectName};
 use crate::writes::{WriteError, Writer};
 
 /// How soon to look again whether something is used, while what may use it cannot be read.
@@ -40,7 +40,7 @@ pub(crate) struct Classes {
     pub(crate) stores: Stores,
     pub(crate) reviewer: Arc<Reviewer>,
     pub(crate) recorder: Recorder,
-    /// Broken rules that an event was recorded for, by class; bounded by the classes.
+    /// PassError rules that an event was recorded for, by class; bounded by the classes.
     pub(crate) reported: Mutex<HashMap<ObjectName, String>>,
 }
 
@@ -64,7 +64,7 @@ impl Kind for Classes {
     type Plan = Plan;
     type Done = Done;
 
-    async fn observe(&self, name: &ObjectName) -> Result<Option<Observed>, Broken> {
+    async fn observe(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {
         let class = self.stores.classes.get(name);
         let users = self.stores.users(name);
         let mut used = users.iter().filter_map(|user| self.stores.machines.get(user));
@@ -72,7 +72,9 @@ impl Kind for Classes {
         let used = match used {
             true => Use::Used,
             // It may be the class of a machine that cannot be read.
-            false if self.stores.machines.has_unreadable() => return Err(Broken::NotYet(UNSURE)),
+            false if self.stores.machines.has_unreadable() => {
+                return Err(PassError::NotYet(UNSURE));
+            }
             false => Use::Unused,
         };
         let kept = self.stores.secrets.get(&last_known::place(name));
@@ -94,7 +96,7 @@ impl Kind for Classes {
         format!("{:?}, last known {}", plan.hold, plan.keep.name())
     }
 
-    async fn execute(&self, observed: &Observed, plan: &Plan) -> Result<Done, Broken> {
+    async fn execute(&self, observed: &Observed, plan: &Plan) -> Result<Done, PassError> {
         let Observed { name, facts, kept } = observed;
         if let Some(class) = facts.class.as_deref().filter(|_| plan.review) {
             self.reviewer.check(class);
@@ -108,7 +110,12 @@ impl Kind for Classes {
         Ok(Done { finalizer, last_known: self.keep(name, &plan.keep, kept.as_deref()).await })
     }
 
-    async fn record(&self, observed: Observed, plan: Plan, done: Done) -> Result<Passed, Broken> {
+    async fn record(
+        &self,
+        observed: Observed,
+        plan: Plan,
+        done: Done,
+    ) -> Result<Passed, PassError> {
         let Observed { name, facts, .. } = observed;
         self.report(&name, facts.class.as_deref(), &plan, &facts.reported);
         let failure =
@@ -144,7 +151,7 @@ impl Classes {
             return;
         };
         reported.insert(name.clone(), plan.broken.clone());
-        self.recorder.record(Occurrence {
+        self.recorder.record(EventRecord {
             regarding: class.object_ref(&()),
             severity: Severity::Warning,
             reason: "ClassInvalid",
@@ -163,7 +170,7 @@ async fn change<K>(
     hold: Hold,
 ) -> Result<(), WriteError>
 where
-    K: Mirrored + Debug + DeserializeOwned + Resource<Scope = NamespaceResourceScope>,
+    K: Cached + Debug + DeserializeOwned + Resource<Scope = NamespaceResourceScope>,
 {
     let Some(patch) = patch(object, finalizer, hold) else { return Ok(()) };
     let api = writer.api(&name.namespace);

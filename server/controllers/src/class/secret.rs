@@ -8,7 +8,7 @@ use ostler_lifecycle::class::{Hold, hold_secret};
 
 use super::{UNSURE, change};
 use crate::queue::Outcome;
-use crate::reconcile::{Broken, Kind, Passed};
+use crate::reconcile::{Kind, PassError, Passed};
 use crate::stores::Stores;
 use crate::watch::ObjectName;
 use crate::writes::{WriteError, Writer};
@@ -33,12 +33,12 @@ impl Kind for Secrets {
     type Plan = Hold;
     type Done = Result<(), WriteError>;
 
-    async fn observe(&self, name: &ObjectName) -> Result<Option<Observed>, Broken> {
+    async fn observe(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {
         let Some(secret) = self.stores.secrets.get(name) else { return Ok(None) };
         let used = !self.stores.namers(name).is_empty();
         // A class that cannot be read may name it.
         if !used && self.stores.classes.has_unreadable() {
-            return Err(Broken::NotYet(UNSURE));
+            return Err(PassError::NotYet(UNSURE));
         }
         Ok(Some(Observed { name: name.clone(), secret, used }))
     }
@@ -51,12 +51,12 @@ impl Kind for Secrets {
         format!("{hold:?}")
     }
 
-    async fn execute(&self, observed: &Observed, hold: &Hold) -> Result<Self::Done, Broken> {
+    async fn execute(&self, observed: &Observed, hold: &Hold) -> Result<Self::Done, PassError> {
         let Observed { name, secret, .. } = observed;
         Ok(change(&self.writer, secret.as_ref(), name, finalizer::SECRET, *hold).await)
     }
 
-    async fn record(&self, _: Observed, _: Hold, done: Self::Done) -> Result<Passed, Broken> {
+    async fn record(&self, _: Observed, _: Hold, done: Self::Done) -> Result<Passed, PassError> {
         Ok(Passed::Settled(if done.is_ok() { Outcome::Done } else { Outcome::Failed }))
     }
 }

@@ -47,7 +47,7 @@ pub(super) enum Move {
 }
 
 impl Observed {
-    /// Looks at the Lease as it is now.
+    /// OrphanScans at the Lease as it is now.
     pub(super) fn decide(
         &mut self,
         lease: Lease,

@@ -30,7 +30,7 @@ impl Severity {
 
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Occurrence {
+pub struct EventRecord {
     /// The object it happened to.
     pub regarding: ObjectReference,
     /// How bad it is.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Occurrence, Severity};
+use super::{EventRecord, Severity};
 
 /// A series ends when nothing repeated it for this long, as in client-go.
 const SERIES_ENDS_AFTER: Duration = Duration::from_mins(6);
@@ -75,7 +75,7 @@ impl SeriesBook {
     /// Takes in an event, which is to be written under `event_name` if it is new.
     pub(super) fn take(
         &mut self,
-        event: &Occurrence,
+        event: &EventRecord,
         namespace: &str,
         event_name: &str,
         now: Instant,
@@ -162,9 +162,9 @@ mod tests {
 
     use super::*;
 
-    fn event(uid: usize, note: &str) -> Occurrence {
+    fn event(uid: usize, note: &str) -> EventRecord {
         let uid = Some(uid.to_string());
-        Occurrence {
+        EventRecord {
             regarding: ObjectReference { uid, ..ObjectReference::default() },
             severity: Severity::Warning,
             reason: "CreateFailed",

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use uuid::Uuid;
 
-use super::Occurrence;
+use super::EventRecord;
 use super::series::{Repeated, SeriesBook, Sort, WRITE_EVERY};
 use crate::clock::{self, Clock, DebugClock};
 
@@ -46,7 +46,7 @@ impl EventMetrics {
 /// Where events are handed in. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Recorder {
-    waiting: mpsc::Sender<Occurrence>,
+    waiting: mpsc::Sender<EventRecord>,
     metrics: EventMetrics,
 }
 
@@ -72,7 +72,7 @@ impl Recorder {
     }
 
     /// Hands in an event. Never waits: with too many waiting, it is dropped and counted.
-    pub fn record(&self, event: Occurrence) {
+    pub fn record(&self, event: EventRecord) {
         if self.waiting.try_send(event).is_err() {
             self.metrics.dropped.inc();
         }
@@ -85,7 +85,7 @@ pub struct EventWriter {
     instance: String,
     clock: DebugClock,
     metrics: EventMetrics,
-    events: mpsc::Receiver<Occurrence>,
+    events: mpsc::Receiver<EventRecord>,
     book: SeriesBook,
     requests: JoinSet<()>,
 }
@@ -123,7 +123,7 @@ impl EventWriter {
         while self.requests.join_next().await.is_some() {}
     }
 
-    fn take(&mut self, event: Occurrence) {
+    fn take(&mut self, event: EventRecord) {
         let namespace = event.regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let name = event_name(event.regarding.name.as_deref().unwrap_or_default());
         match self.book.take(&event, &namespace, &name, Instant::now()) {
@@ -148,7 +148,7 @@ impl EventWriter {
         });
     }
 
-    fn object(&self, event: Occurrence, namespace: &str, name: String) -> Event {
+    fn object(&self, event: EventRecord, namespace: &str, name: String) -> Event {
         Event {
             metadata: ObjectMeta {
                 name: Some(name),

@@ -1,7 +1,8 @@
 //! Asks drivers about classes: whether they are right, and whether a change of them can reach
 //! running instances. Once for all machines of a class with the same last applied spec.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -17,8 +18,8 @@ use ostler_sessions::Sessions;
 use tracing::{info, warn};
 
 use super::answers::{Answers, Asked};
-use crate::events::{Occurrence, Recorder, Severity};
-use crate::queue::{Lane, Outcome, Queue};
+use crate::events::{EventRecord, Recorder, Severity};
+use crate::queue::{Outcome, Priority, Queue};
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::watch::ObjectName;
@@ -71,20 +72,16 @@ impl Reviewer {
         Self { stores, sessions, settings, recorder, reviews, machines, answers }
     }
 
-    fn answers(&self) -> MutexGuard<'_, Answers> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What the driver said.
     pub(crate) fn answer(&self, class: &ObjectName, question: &Question) -> ReviewView {
-        self.answers().of(&key(class, question), question)
+        self.answers.lock().of(&key(class, question), question)
     }
 
     /// Asks the driver, unless it was asked. The machines of the class are reconciled when it has answered.
     pub(crate) fn ask(&self, class: &ObjectName, question: &Question) {
         let key = key(class, question);
-        if self.answers().ask(&key, question) {
-            self.reviews.add(key, Lane::Change);
+        if self.answers.lock().ask(&key, question) {
+            self.reviews.add(key, Priority::Change);
         }
     }
 
@@ -105,7 +102,7 @@ impl Reviewer {
 
     /// Asks the driver what is noted as asked.
     pub(crate) async fn reconcile(&self, key: ReviewKey) -> Outcome {
-        let Some(asked) = self.answers().get(&key) else { return Outcome::Done };
+        let Some(asked) = self.answers.lock().get(&key) else { return Outcome::Done };
         if !matches!(asked.view, ReviewView::Asked | ReviewView::Failed { .. }) {
             return Outcome::Done;
         }
@@ -114,7 +111,7 @@ impl Reviewer {
             class.filter(|it| ClassFacts::of(it).revision == asked.question.class_revision);
         let Some(class) = current else {
             // Whoever needs an answer asks about the class as it is now.
-            self.answers().forget(&key);
+            self.answers.lock().forget(&key);
             self.wake(&key.class);
             return Outcome::Done;
         };
@@ -123,11 +120,11 @@ impl Reviewer {
         let failures = if again.is_some() { asked.failures.saturating_add(1) } else { 0 };
         let said = asked.view != view && key.old_digest.is_empty();
         let kept = Asked { question: asked.question, view: view.clone(), failures };
-        if !self.answers().keep(&key, kept) {
+        if !self.answers.lock().keep(&key, kept) {
             return Outcome::Again(Duration::ZERO);
         }
         if said {
-            self.tell(&class, &view);
+            self.record_event(&class, &view);
         }
         self.wake(&key.class);
         again.map_or(Outcome::Done, Outcome::Again)
@@ -135,12 +132,12 @@ impl Reviewer {
 
     fn wake(&self, class: &ObjectName) {
         for machine in self.stores.users(class) {
-            self.machines.add(machine, Lane::Change);
+            self.machines.add(machine, Priority::Change);
         }
     }
 
     /// What is wrong with a class is said at the class itself, before a machine is made with it.
-    fn tell(&self, class: &MachineClass, view: &ReviewView) {
+    fn record_event(&self, class: &MachineClass, view: &ReviewView) {
         let ReviewView::Known(review) = view else { return };
         let name = class.metadata.name.as_deref().unwrap_or_default();
         let complaint = review.complaint();
@@ -155,7 +152,7 @@ impl Reviewer {
             return;
         };
         let regarding: ObjectReference = class.object_ref(&());
-        self.recorder.record(Occurrence {
+        self.recorder.record(EventRecord {
             regarding,
             severity,
             reason,

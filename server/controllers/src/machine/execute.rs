@@ -18,9 +18,9 @@ use ostler_lifecycle::snapshot::{NodeView, Snapshot};
 use serde_json::{Map, Value, json};
 use tracing::info;
 
-use super::{Broken, Machines, namespace_of};
+use super::{Machines, PassError, namespace_of};
 use crate::audit;
-use crate::queue::Lane;
+use crate::queue::Priority;
 use crate::stores::{MachineIndex, deployment};
 use crate::target::{Target, TargetOf};
 use crate::watch::ObjectName;
@@ -46,7 +46,7 @@ impl Machines {
         &self,
         snapshot: &Snapshot,
         plan: &Plan,
-    ) -> Result<Executed, Broken> {
+    ) -> Result<Executed, PassError> {
         let mut done = Executed {
             performed: Vec::with_capacity(plan.actions.len()),
             machine: Arc::clone(&snapshot.machine),
@@ -85,7 +85,7 @@ impl Machines {
         snapshot: &Snapshot,
         done: &mut Executed,
         action: &Action,
-    ) -> Result<Performed, Broken> {
+    ) -> Result<Performed, PassError> {
         let result = match action {
             Action::ConfirmNode { name, version } => {
                 self.confirm_node(snapshot, name, version.as_deref()).await
@@ -128,9 +128,9 @@ impl Machines {
         };
         match (result, action) {
             (Ok(()), _) => Ok(Performed::Done),
-            (Err(WriteError::NotFound), Action::PatchMachine(_)) => Err(Broken::Gone),
+            (Err(WriteError::NotFound), Action::PatchMachine(_)) => Err(PassError::Gone),
             (Err(WriteError::NotFound), _) => Ok(Performed::Gone),
-            (Err(WriteError::Conflict), _) => action.on_conflict().ok_or(Broken::Outdated),
+            (Err(WriteError::Conflict), _) => action.on_conflict().ok_or(PassError::Outdated),
             (Err(failure), _) => Ok(Performed::Failed(failure.to_string())),
         }
     }
@@ -145,7 +145,7 @@ impl Machines {
         let patch = change(&done.machine).on_condition(version);
         let api = self.writer.api(namespace_of(&done.machine));
         let written: Machine = self.writer.patch(&api, done.machine.name(), &patch).await?;
-        self.stores.machines.absorb(written.clone());
+        self.stores.machines.update(written.clone());
         done.machine = Arc::new(written);
         done.changed = true;
         Ok(())
@@ -159,7 +159,7 @@ impl Machines {
             "ownerReferences": own.owner_references,
         } });
         let written = self.writer.patch_config(&resource, &own.config, &patch).await?;
-        self.configs.absorb(kind, &written);
+        self.configs.update(kind, &written);
         done.changed = true;
         Ok(())
     }
@@ -198,7 +198,7 @@ impl Machines {
         let api: Api<Node> = writer.cluster_api();
         let written = writer.patch(&api, &patch.name, &change).await?;
         done.node_version.clone_from(&written.metadata.resource_version);
-        target.nodes.absorb(written);
+        target.nodes.update(written);
         done.changed = true;
         Ok(())
     }
@@ -214,13 +214,13 @@ impl Machines {
         let target = self.target(snapshot)?;
         let writer = self.writer.to(&target);
         let api: Api<Node> = writer.cluster_api();
-        let written = writer.merge_status(&api, &patch.name, &change).await?;
-        target.nodes.absorb(written);
+        let written = writer.strategic_patch_status(&api, &patch.name, &change).await?;
+        target.nodes.update(written);
         done.changed = true;
         Ok(())
     }
 
-    /// The one read that no mirror can answer.
+    /// The one read that no cache can answer.
     async fn confirm_node(
         &self,
         snapshot: &Snapshot,
@@ -258,7 +258,7 @@ impl Machines {
             SlotUse::None | SlotUse::OfOtherClass => {
                 for uid in slots.leave(machine.uid()) {
                     for name in self.stores.machines.find_names(MachineIndex::Uid, &uid) {
-                        self.queue.add(name, Lane::Change);
+                        self.queue.add(name, Priority::Change);
                     }
                 }
                 Ok(())
@@ -323,8 +323,8 @@ impl Machines {
         let writer = self.writer.to(&target);
         let api: Api<Node> = writer.cluster_api();
         let patch = termination(cause, snapshot.now, version.as_deref());
-        let written = writer.merge_status(&api, name, &patch).await?;
-        target.nodes.absorb(written);
+        let written = writer.strategic_patch_status(&api, name, &patch).await?;
+        target.nodes.update(written);
         Ok(())
     }
 

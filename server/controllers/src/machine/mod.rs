@@ -23,16 +23,16 @@ use ostler_lifecycle::snapshot::Snapshot;
 use ostler_sessions::Sessions;
 
 use self::execute::Executed;
+use crate::api_health::ApiHealth;
 use crate::bootstrap::Configs;
 use crate::clock::DebugClock;
 use crate::election::Term;
 use crate::events::Recorder;
 use crate::hot_update::Reviewer;
 use crate::metrics::{AnswerMetrics, StepMetrics};
-use crate::orphans::Looks;
+use crate::orphans::OrphanScans;
 use crate::queue::Queue;
-use crate::reachability::Reach;
-use crate::reconcile::{Broken, Kind, Passed};
+use crate::reconcile::{Kind, PassError, Passed};
 use crate::schemas::Schemas;
 use crate::settings::Settings;
 use crate::stores::Stores;
@@ -50,10 +50,10 @@ pub(crate) struct Machines {
     pub(crate) state: Arc<State>,
     pub(crate) configs: Arc<Configs>,
     pub(crate) answers: AnswerMetrics,
-    pub(crate) looks: Looks,
+    pub(crate) scans: OrphanScans,
     pub(crate) steps: StepMetrics,
     pub(crate) term: Term,
-    pub(crate) reach: Arc<Reach>,
+    pub(crate) api_health: Arc<ApiHealth>,
     pub(crate) schemas: Arc<Schemas>,
     pub(crate) reviewer: Arc<Reviewer>,
     /// For machines that may go on because of what this one did.
@@ -67,7 +67,7 @@ impl Kind for Machines {
     type Plan = Plan;
     type Done = Executed;
 
-    async fn observe(&self, name: &ObjectName) -> Result<Option<Snapshot>, Broken> {
+    async fn observe(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
         self.snapshot(name).await
     }
 
@@ -80,7 +80,7 @@ impl Kind for Machines {
         format!("{}, then {:?}", actions.join(" "), plan.next)
     }
 
-    async fn execute(&self, snapshot: &Snapshot, plan: &Plan) -> Result<Executed, Broken> {
+    async fn execute(&self, snapshot: &Snapshot, plan: &Plan) -> Result<Executed, PassError> {
         self.perform_all(snapshot, plan).await
     }
 
@@ -89,15 +89,15 @@ impl Kind for Machines {
         snapshot: Snapshot,
         plan: Plan,
         done: Executed,
-    ) -> Result<Passed, Broken> {
+    ) -> Result<Passed, PassError> {
         self.write_down(&snapshot, &plan, done).await
     }
 
-    fn broken(&self, error: &Broken) {
+    fn broken(&self, error: &PassError) {
         match error {
-            Broken::Pruned => self.schemas.doubt(),
-            Broken::Api { .. } => self.reach.doubt(),
-            Broken::Outdated | Broken::Gone | Broken::NotYet(_) => {}
+            PassError::Pruned => self.schemas.check_again(),
+            PassError::Api { .. } => self.api_health.check_again(),
+            PassError::Outdated | PassError::Gone | PassError::NotYet(_) => {}
         }
     }
 }

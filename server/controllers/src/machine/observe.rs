@@ -1,4 +1,4 @@
-//! Gathers what a decision is made from. Reads mirrors and sessions; the bootstrap token, the pods of a
+//! Gathers what a decision is made from. Reads caches and sessions; the bootstrap token, the pods of a
 //! drain that would end, and the Node of a Machine that would go need a request.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use rand::RngExt;
 use tracing::{debug, warn};
 
 use super::volumes::volumes_of;
-use super::{Broken, Machines, namespace_of, operation, token};
+use super::{Machines, PassError, namespace_of, operation, token};
 use crate::hot_update::driver_of;
 use crate::stores::{MergedSecret, NodeIndex, PodIndex, deployment, merge};
 use crate::target::TargetOf;
@@ -33,7 +33,7 @@ const HOLD_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Machines {
     /// What is known of the machine; none if it is gone.
-    pub(super) async fn snapshot(&self, name: &ObjectName) -> Result<Option<Snapshot>, Broken> {
+    pub(super) async fn snapshot(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
         let Some(machine) = self.stores.machines.get(name) else { return Ok(None) };
         if self.state.has_ended(machine.uid()) {
             return Ok(None);
@@ -80,9 +80,9 @@ impl Machines {
             volumes,
             target: target.view(),
             outdated: self.schemas.outdated(),
-            api: match self.stores.targets.reach(&machine) {
-                Some(target) => self.reach.view(now).and(&target.view(now)),
-                None => self.reach.view(now),
+            api: match self.stores.targets.api_health(&machine) {
+                Some(target) => self.api_health.view(now).and(&target.view(now)),
+                None => self.api_health.view(now),
             },
             siblings: self.siblings_of(&machine),
             node,
@@ -148,9 +148,9 @@ impl Machines {
 
     /// Why nothing can be made with the class of this machine. The moment until the finalizer is written is no wait
     /// that is worth a word.
-    fn why_not_held(&self, machine: &Machine) -> Result<String, Broken> {
+    fn why_not_held(&self, machine: &Machine) -> Result<String, PassError> {
         let class = ObjectName::new(namespace_of(machine), &machine.spec.class.name);
-        self.stores.unheld.why(&class).ok_or(Broken::NotYet(HOLD_PATIENCE))
+        self.stores.unheld.why(&class).ok_or(PassError::NotYet(HOLD_PATIENCE))
     }
 
     /// What is kept of the class of a machine, if it is gone.

@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
 use super::execute::Executed;
-use super::{Broken, Machines, namespace_of, operation, reference};
-use crate::events::{Occurrence, Severity};
+use super::{Machines, PassError, namespace_of, operation, reference};
+use crate::events::{EventRecord, Severity};
 use crate::metrics::Shape;
-use crate::queue::{Lane, Outcome};
+use crate::queue::{Outcome, Priority};
 use crate::reconcile::Passed;
 use crate::stores::deployment;
 use crate::watch::ObjectName;
@@ -33,7 +33,7 @@ impl Machines {
         snapshot: &Snapshot,
         plan: &Plan,
         done: Executed,
-    ) -> Result<Passed, Broken> {
+    ) -> Result<Passed, PassError> {
         let recorded = record(snapshot, plan, &done.performed);
         let written = self.write_status(&done.machine, recorded.status.as_ref()).await;
         if let Some(deployment) = deployment(&snapshot.machine) {
@@ -61,21 +61,25 @@ impl Machines {
 
     /// One patch a pass, and none if nothing changed; on condition of the newest version that the
     /// pass has seen, so that nothing is sent on the strength of an outdated plan.
-    async fn write_status(&self, machine: &Machine, status: Option<&Value>) -> Result<(), Broken> {
+    async fn write_status(
+        &self,
+        machine: &Machine,
+        status: Option<&Value>,
+    ) -> Result<(), PassError> {
         let Some(status) = status else { return Ok(()) };
         let version = machine.meta().resource_version.clone();
         let patch = json!({ "metadata": { "resourceVersion": version }, "status": status });
         let api = self.writer.api(namespace_of(machine));
-        match self.writer.patch_status::<Machine>(&api, machine.name(), &patch).await {
+        match self.writer.merge_patch_status::<Machine>(&api, machine.name(), &patch).await {
             Ok(written) => {
                 let kept = written.status.as_ref().is_some_and(|it| it.operation.is_some());
                 let dropped = status["operation"].is_object() && !kept;
-                self.stores.machines.absorb(written);
-                if dropped { Err(Broken::Pruned) } else { Ok(()) }
+                self.stores.machines.update(written);
+                if dropped { Err(PassError::Pruned) } else { Ok(()) }
             }
-            Err(WriteError::Conflict) => Err(Broken::Outdated),
-            Err(WriteError::NotFound) => Err(Broken::Gone),
-            Err(source) => Err(Broken::Api { what: "cannot write the status", source }),
+            Err(WriteError::Conflict) => Err(PassError::Outdated),
+            Err(WriteError::NotFound) => Err(PassError::Gone),
+            Err(source) => Err(PassError::Api { what: "cannot write the status", source }),
         }
     }
 
@@ -85,7 +89,7 @@ impl Machines {
         let Some(after) = self.stores.machines.get(&ObjectName::of(before)) else { return };
         let settings = &self.settings.lifecycle;
         if let Some(next) = self.stores.next_in_line(before, Some(&after), settings) {
-            self.queue.add(next, Lane::Change);
+            self.queue.add(next, Priority::Change);
         }
     }
 
@@ -108,20 +112,20 @@ impl Machines {
         if let Some(id) = &plan.acknowledge {
             self.state.refused.remove(uid);
             self.answers.recorded(&snapshot.operation);
-            self.ask_for_orphans(snapshot);
+            self.request_orphan_scan(snapshot);
             self.sessions.acknowledge(id);
         }
         plan.dispatch.as_ref().and_then(|dispatch| self.submit(&snapshot.machine, dispatch))
     }
 
     /// A driver that sees several instances for one machine is a reason to look for orphans.
-    fn ask_for_orphans(&self, snapshot: &Snapshot) {
+    fn request_orphan_scan(&self, snapshot: &Snapshot) {
         let OperationView::Finished(finished) = &snapshot.operation else { return };
         let Err(failure) = &finished.outcome else { return };
         if calls_for_a_look(failure.code)
             && let Some(class) = snapshot.class.known()
         {
-            self.looks.ask(self.settings.driver_name(&class.provider));
+            self.scans.ask(self.settings.driver_name(&class.provider));
         }
     }
 
@@ -174,7 +178,7 @@ impl Machines {
             for regarding in std::iter::once(reference(&snapshot.machine)).chain(node) {
                 let note = event.message.clone();
                 let action = "Reconcile";
-                self.recorder.record(Occurrence { regarding, severity, reason, action, note });
+                self.recorder.record(EventRecord { regarding, severity, reason, action, note });
             }
         }
     }

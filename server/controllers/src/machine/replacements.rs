@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use ostler_lifecycle::plan::{Action, Plan};
 use parking_lot::Mutex;
 
-use super::Broken;
+use super::PassError;
 use crate::writes::WriteError;
 
 /// For how long a time is kept: longer than any creation may take. This bounds the map.
@@ -36,13 +36,13 @@ impl Replacements {
 
     /// Gives the claim of a plan back if nothing of the plan was written. A write that was not answered may have
     /// happened: its claim stays.
-    pub(super) fn settle(&self, deployment: &str, plan: &Plan, written: Result<bool, &Broken>) {
+    pub(super) fn settle(&self, deployment: &str, plan: &Plan, written: Result<bool, &PassError>) {
         let claimed = plan.actions.iter().find_map(|action| {
             if let Action::ClaimReplacement { seen, .. } = action { Some(*seen) } else { None }
         });
         let stands = match written {
             Ok(proceeds) => proceeds,
-            Err(error) => matches!(error, Broken::Api { source: WriteError::NoAnswer, .. }),
+            Err(error) => matches!(error, PassError::Api { source: WriteError::NoAnswer, .. }),
         };
         let Some(seen) = claimed.filter(|_| !stands) else { return };
         let mut last = self.0.lock();

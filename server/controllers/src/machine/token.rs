@@ -16,7 +16,7 @@ use ostler_lifecycle::plan::TokenRequest;
 use ostler_lifecycle::snapshot::{BootstrapToken, Observed, SecretView};
 use ostler_lifecycle::user_data::token_id_of;
 
-use super::{Broken, Machines};
+use super::{Machines, PassError};
 use crate::by_machine::ByMachine;
 use crate::target::{Target, TargetOf};
 use crate::writes::{Deletion, WriteError, Writer};
@@ -54,7 +54,7 @@ impl Machines {
         secret: &SecretView,
         bootstrap: &BootstrapView,
         target: &TargetOf,
-    ) -> Result<Observed<BootstrapToken>, Broken> {
+    ) -> Result<Observed<BootstrapToken>, PassError> {
         let target = match target {
             TargetOf::None => return Ok(Observed::Absent),
             TargetOf::Lacking { .. } => return Ok(Observed::Unknown),
@@ -73,7 +73,7 @@ impl Machines {
         }
         let found = look_up(&self.writer.to(target), &id).await;
         let found =
-            found.map_err(|source| Broken::Api { what: "cannot read the token", source })?;
+            found.map_err(|source| PassError::Api { what: "cannot read the token", source })?;
         let found = found.as_ref().map(read).filter(|token| is_whole(token, uid));
         let found = found.map_or(Observed::Absent, Observed::Known);
         self.state.tokens.keep(uid, &id, found.clone());

@@ -12,9 +12,9 @@ use ostler_lifecycle::snapshot::{
 use super::observe::name_of;
 use crate::stores::{AttachmentIndex, PodIndex};
 use crate::target::{Target, TargetOf};
-use crate::watch::{Mirror, ObjectName};
+use crate::watch::{Cache, ObjectName};
 
-/// Looks up nothing, and keeps no watch for it, while no pod of the Node has a volume, none is
+/// OrphanScans up nothing, and keeps no watch for it, while no pod of the Node has a volume, none is
 /// attached to it and none is followed.
 pub(super) fn volumes_of(
     machine: &Machine,
@@ -74,7 +74,7 @@ fn is_moving(
     target: &Target,
     volume: &DrainVolume,
     node: &str,
-    attachments: &Mirror<VolumeAttachment>,
+    attachments: &Cache<VolumeAttachment>,
 ) -> bool {
     let wanted = target.pods.find(PodIndex::Claim, &volume.claim).iter().any(|pod| {
         let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());

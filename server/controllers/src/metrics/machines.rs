@@ -15,11 +15,11 @@ use prometheus_client::registry::Registry;
 
 use crate::machine::State;
 use crate::stores::Stores;
-use crate::watch::Mirror;
+use crate::watch::Cache;
 
 /// Machines, as they are when somebody asks.
 struct MachineCollector {
-    machines: Arc<Mirror<Machine>>,
+    machines: Arc<Cache<Machine>>,
 }
 
 impl fmt::Debug for MachineCollector {

@@ -1,8 +1,9 @@
 //! How long machines take for each step.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use ostler_api::Machine;
@@ -160,7 +161,7 @@ impl Last {
         change: impl FnOnce(&mut i64),
     ) {
         let Some(labels) = labels(name, machine, shape) else { return };
-        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = self.values.lock();
         let key = (name, labels);
         if values.len() >= MOST_SERIES && !values.contains_key(&key) {
             values.pop_first();
@@ -185,7 +186,7 @@ fn labels(name: &str, machine: &Machine, shape: &Shape) -> Option<Vec<(&'static 
 
 impl Collector for Last {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let values = self.values.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let values = self.values.lock().clone();
         let mut families: BTreeMap<&str, Vec<_>> = BTreeMap::new();
         for ((name, labels), value) in values {
             families.entry(name).or_default().push((labels, value));

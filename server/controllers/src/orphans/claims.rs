@@ -1,4 +1,4 @@
-//! Who has a claim on an instance: from the mirrors, and from the API itself.
+//! Who has a claim on an instance: from the caches, and from the API itself.
 
 use std::collections::HashSet;
 
@@ -28,7 +28,7 @@ impl Everywhere {
 }
 
 impl Orphans {
-    /// Why an instance is kept, as far as the mirrors know; `None`: nobody claims it.
+    /// Why an instance is kept, as far as the caches know; `None`: nobody claims it.
     pub(super) fn keep(&self, provider: &str, listed: &Listed, paused: bool) -> Option<Keep> {
         // An instance does not say of which namespace its machine is: each of that name counts.
         let named = self.stores.machines.find(MachineIndex::Name, &listed.machine_name);
@@ -90,7 +90,7 @@ impl Orphans {
         }
     }
 
-    /// The same for what two looks have shown to be an orphan, asking the API itself: the mirrors
+    /// The same for what two looks have shown to be an orphan, asking the API itself: the caches
     /// may be behind.
     pub(super) async fn claimed_live(
         &self,

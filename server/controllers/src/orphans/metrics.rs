@@ -1,7 +1,8 @@
 //! What is counted of orphans.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ostler_lifecycle::orphans::Keep;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -83,7 +84,7 @@ impl OrphanMetrics {
         orphans: usize,
     ) {
         let word = |keep: &Option<Keep>| keep.map_or("None", Keep::as_str);
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.lock();
         for claim in shown.remove(provider).unwrap_or_default() {
             self.instances.get_or_create(&claim_label(provider, claim)).set(0);
         }
@@ -104,7 +105,7 @@ impl OrphanMetrics {
 
     /// No class names this provider any more.
     pub(crate) fn forget(&self, provider: &str) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.lock();
         for claim in shown.remove(provider).unwrap_or_default() {
             self.instances.remove(&claim_label(provider, claim));
         }

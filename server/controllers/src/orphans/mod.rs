@@ -4,11 +4,11 @@
 //! A class or provider that cannot be listed holds up no other. What the looks have shown is kept in memory alone:
 //! after a restart, and in a new leader, they begin anew.
 
+mod admin;
 mod ask;
 mod claims;
-mod desk;
-mod looks;
 mod metrics;
+mod scans;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -27,16 +27,16 @@ use ostler_sessions::Sessions;
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
-pub(crate) use desk::{Desk, DeskParts};
-pub(crate) use looks::Looks;
+pub(crate) use admin::{OrphanAdmin, OrphanAdminParts};
 pub(crate) use metrics::OrphanMetrics;
+pub(crate) use scans::OrphanScans;
 
+use self::admin::Seen;
 use self::claims::Everywhere;
-use self::desk::Seen;
 use crate::audit;
-use crate::events::{Occurrence, Recorder, Severity};
+use crate::events::{EventRecord, Recorder, Severity};
 use crate::queue::Outcome;
-use crate::reconcile::{Broken, Kind, Passed};
+use crate::reconcile::{Kind, PassError, Passed};
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, Stores};
 use crate::writes::{WriteError, Writer};
@@ -58,8 +58,8 @@ pub(crate) struct Orphans {
     pub(crate) settings: Arc<Settings>,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: OrphanMetrics,
-    pub(crate) looks: Looks,
-    pub(crate) desk: Desk,
+    pub(crate) scans: OrphanScans,
+    pub(crate) admin: OrphanAdmin,
     /// UID of the Lease by which this process leads.
     pub(crate) lease: String,
     /// By provider; bounded by the providers that classes name.
@@ -132,31 +132,31 @@ impl Kind for Orphans {
     type Plan = Plan;
     type Done = Vec<(Orphan, Acted)>;
 
-    /// Looks at the instances of a provider if it is time to.
-    async fn observe(&self, provider: &String) -> Result<Option<Observed>, Broken> {
+    /// OrphanScans at the instances of a provider if it is time to.
+    async fn observe(&self, provider: &String) -> Result<Option<Observed>, PassError> {
         let period = self.settings.orphans.period;
         if self.sessions.adoption_open() {
-            return Err(Broken::NotYet(ADOPTION));
+            return Err(PassError::NotYet(ADOPTION));
         }
         let classes = self.classes_of(provider);
         if classes.is_empty() {
             self.ledgers.lock().remove(provider);
             self.metrics.forget(provider);
-            self.desk.forget(provider);
+            self.admin.forget(provider);
             return Ok(None);
         }
         // Any instance may be that of a machine that cannot be read.
         if self.stores.machines.has_unreadable() {
             warn!(provider, "no orphans are looked for: there are machines that cannot be read");
-            return Err(Broken::NotYet(period));
+            return Err(PassError::NotYet(period));
         }
-        let Some(driver) = self.lister(provider) else { return Err(Broken::NotYet(period)) };
+        let Some(driver) = self.lister(provider) else { return Err(PassError::NotYet(period)) };
         let wait = self.wait(provider);
         if !wait.is_zero() {
-            return Err(Broken::NotYet(wait));
+            return Err(PassError::NotYet(wait));
         }
-        self.looks.begun(provider);
-        let began = self.desk.uptime();
+        self.scans.begun(provider);
+        let began = self.admin.uptime();
         let Lists { listed, failed } = self.list_all(&classes).await;
         let same = self.lister(provider).as_ref() == Some(&driver);
         let names_only = driver.names_only;
@@ -177,7 +177,7 @@ impl Kind for Orphans {
         format!("{} orphans, {goes} to be deleted", plan.fates.len())
     }
 
-    async fn execute(&self, observed: &Observed, plan: &Plan) -> Result<Self::Done, Broken> {
+    async fn execute(&self, observed: &Observed, plan: &Plan) -> Result<Self::Done, PassError> {
         let act = |orphan: Orphan, fate: Fate| async move {
             let acted = self.act(observed, &orphan, &fate).await;
             (orphan, acted)
@@ -194,7 +194,7 @@ impl Kind for Orphans {
         observed: Observed,
         plan: Plan,
         done: Self::Done,
-    ) -> Result<Passed, Broken> {
+    ) -> Result<Passed, PassError> {
         let provider = &observed.provider;
         for (class, failure) in &observed.failed {
             self.list_failed(provider, class, failure);
@@ -235,12 +235,12 @@ impl Orphans {
         let ledgers = self.ledgers.lock();
         let Some(ledger) = ledgers.get(provider) else { return Duration::ZERO };
         let Some((last, left)) = ledger.last else { return Duration::ZERO };
-        let due = if self.looks.is_asked_for(provider) {
+        let due = if self.scans.is_asked_for(provider) {
             last.saturating_add(rules.soonest())
         } else {
             ledger.watchlist.next_look(rules, last, left)
         };
-        due.saturating_sub(self.desk.uptime())
+        due.saturating_sub(self.admin.uptime())
     }
 
     fn classes_of(&self, provider: &str) -> Vec<Arc<MachineClass>> {
@@ -267,7 +267,7 @@ impl Orphans {
         began: Duration,
         listed: &[(Arc<MachineClass>, Vec<Listed>)],
     ) -> Shown {
-        let ended = self.desk.uptime();
+        let ended = self.admin.uptime();
         let (unclaimed, counts) = self.compare(provider, listed).await;
         let name = |class: &MachineClass| class.metadata.name.clone().unwrap_or_default();
         let classes = listed.iter().map(|(class, _)| name(class)).collect::<BTreeSet<_>>();
@@ -278,7 +278,7 @@ impl Orphans {
             ledgers.entry(provider.to_owned()).or_default().watchlist.take(&look, &rules)
         };
         // After the lists, which may have taken long, and before anything is done.
-        let hold = self.desk.hold(&self.lease).await.inspect_err(|error| {
+        let hold = self.admin.hold(&self.lease).await.inspect_err(|error| {
             warn!(provider, %error, "cannot read whether orphans may be deleted");
         });
         let all = listed.iter().flat_map(|(_, records)| records);
@@ -341,7 +341,7 @@ impl Orphans {
         (unclaimed, counts)
     }
 
-    /// Looks once more, this time at the API itself, and then does it.
+    /// OrphanScans once more, this time at the API itself, and then does it.
     async fn act(&self, observed: &Observed, orphan: &Orphan, fate: &Fate) -> Acted {
         let (provider, classes) = (observed.provider.as_str(), &observed.classes);
         let named = |class: &&Arc<MachineClass>| {
@@ -372,7 +372,7 @@ impl Orphans {
         if orphan.new {
             self.metrics.found(provider);
             let note = format!("no machine has instance {}: {what}", said(orphan));
-            self.tell(class.as_ref(), OrphanEvent::Found, note);
+            self.record_event(class.as_ref(), OrphanEvent::Found, note);
         }
         match kept {
             Some(why) => Acted::Reported(why.clone()),
@@ -386,14 +386,14 @@ impl Orphans {
             Ok(()) => {
                 audit::orphan_deleted(provider, orphan, "ok");
                 self.metrics.deleted(provider);
-                self.tell(class, OrphanEvent::Deleted, format!("instance {of} is gone"));
+                self.record_event(class, OrphanEvent::Deleted, format!("instance {of} is gone"));
                 Acted::Deleted
             }
             Err(failure) => {
                 audit::orphan_deleted(provider, orphan, failure.code.name());
                 self.metrics.delete_failed(provider);
                 let note = format!("instance {of}: {}: {}", failure.code, failure.message);
-                self.tell(class, OrphanEvent::DeleteFailed, note);
+                self.record_event(class, OrphanEvent::DeleteFailed, note);
                 Acted::Failed
             }
         }
@@ -405,7 +405,7 @@ impl Orphans {
         }
         self.metrics.list_failed(provider);
         let note = format!("orphans are not looked for: {}: {}", failure.code, failure.message);
-        self.tell(class, OrphanEvent::ListFailed, note);
+        self.record_event(class, OrphanEvent::ListFailed, note);
     }
 
     /// Keeps what the look has shown and what was done, for the next one and for people.
@@ -432,15 +432,15 @@ impl Orphans {
                 Acted::Reported(kept) => watchlist.told(identity, kept),
                 Acted::Failed => {
                     watchlist.told(identity, String::new());
-                    watchlist.failed(identity, self.desk.uptime());
+                    watchlist.failed(identity, self.admin.uptime());
                 }
-                Acted::NotNow => watchlist.failed(identity, self.desk.uptime()),
+                Acted::NotNow => watchlist.failed(identity, self.admin.uptime()),
             }
         }
         *last = Some((*began, plan.left));
         let (suspected, complete) = (watchlist.suspected(), failed.is_empty());
         drop(ledgers);
-        self.desk.show(provider, Seen { suspected, complete, names_only: *names_only });
+        self.admin.show(provider, Seen { suspected, complete, names_only: *names_only });
     }
 
     /// Only the driver's author knows which of them is the right one.
@@ -453,17 +453,22 @@ impl Orphans {
             );
             let machines = self.stores.machines.find(MachineIndex::Uid, machine_uid);
             if let Some(machine) = machines.first() {
-                self.tell::<Machine>(machine, OrphanEvent::SeveralInstances, note);
+                self.record_event::<Machine>(machine, OrphanEvent::SeveralInstances, note);
             } else {
                 warn!(provider, "{note}");
             }
         }
     }
 
-    fn tell<K: Resource<DynamicType = ()>>(&self, object: &K, event: OrphanEvent, note: String) {
+    fn record_event<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+        event: OrphanEvent,
+        note: String,
+    ) {
         let severity = if event.is_warning() { Severity::Warning } else { Severity::Normal };
         info!(reason = event.as_str(), "{note}");
-        self.recorder.record(Occurrence {
+        self.recorder.record(EventRecord {
             regarding: object.object_ref(&()),
             severity,
             reason: event.as_str(),

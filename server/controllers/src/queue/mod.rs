@@ -1,4 +1,4 @@
-//! A work queue of keys: first in first out with de-duplication, two lanes, one worker per key,
+//! A work queue of keys: first in first out with de-duplication, two priorities, one worker per key,
 //! bounded concurrency, and a backoff per key that events neither bypass nor lengthen.
 //!
 //! `schedule` holds every rule and no clock; `worker` drives it on tokio's clock. The queue is
@@ -11,5 +11,5 @@ mod worker;
 
 pub use backoff::Backoff;
 pub use metrics::QueueMetrics;
-pub use schedule::{Lane, Outcome};
+pub use schedule::{Outcome, Priority};
 pub use worker::{Queue, QueueSettings};

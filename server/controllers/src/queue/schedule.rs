@@ -10,7 +10,7 @@ use super::Backoff;
 
 /// How urgent a key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lane {
+pub enum Priority {
     /// Resync, relist, a timer that ran out: nobody waits at a prompt for it.
     Background,
     /// Something changed: an edit, a deletion, an answer of a driver.
@@ -32,10 +32,10 @@ pub enum Outcome {
 /// starve the rest.
 const CHANGES_PER_BACKGROUND: u32 = 16;
 
-/// A place in a lane.
+/// A place in a priority.
 #[derive(Debug, Clone, Copy)]
 struct Place {
-    lane: Lane,
+    priority: Priority,
     number: u64,
     since: Instant,
 }
@@ -46,7 +46,7 @@ struct Entry {
     /// A worker has it.
     running: bool,
     /// An event came while it could not be queued, because it ran or was in backoff.
-    dirty: Option<Lane>,
+    dirty: Option<Priority>,
     failures: u32,
     /// Not to be queued before this, whatever happens.
     backoff_until: Option<Instant>,
@@ -66,7 +66,7 @@ impl Entry {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ready<K> {
     pub(super) key: K,
-    /// How long it waited in a lane.
+    /// How long it waited in a priority.
     pub(super) waited: Duration,
 }
 
@@ -94,7 +94,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         }
     }
 
-    /// Keys that wait in a lane.
+    /// Keys that wait in a priority.
     pub(super) fn depth(&self) -> usize {
         self.change.len() + self.background.len()
     }
@@ -106,16 +106,16 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
     }
 
     /// An event about `key`.
-    pub(super) fn add(&mut self, key: K, lane: Lane, now: Instant) {
+    pub(super) fn add(&mut self, key: K, priority: Priority, now: Instant) {
         let entry = self.entries.entry(key.clone()).or_default();
         if entry.running || entry.backoff_until.is_some() {
-            entry.dirty = entry.dirty.max(Some(lane));
+            entry.dirty = entry.dirty.max(Some(priority));
             return;
         }
-        self.enqueue(key, lane, now);
+        self.enqueue(key, priority, now);
     }
 
-    /// Looks at `key` after `delay`, unless something does so earlier. The earliest request wins.
+    /// OrphanScans at `key` after `delay`, unless something does so earlier. The earliest request wins.
     pub(super) fn add_after(&mut self, key: &K, delay: Duration, now: Instant) {
         let due = now + delay;
         let entry = self.entries.entry(key.clone()).or_default();
@@ -126,7 +126,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         self.arm(key);
     }
 
-    /// Moves everything whose time has come into a lane.
+    /// Moves everything whose time has come into a priority.
     pub(super) fn release_due(&mut self, now: Instant) {
         while let Some(first) = self.timers.first_entry() {
             if first.key().0 > now {
@@ -142,12 +142,12 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         entry.timer = None;
         entry.due = None;
         if entry.running {
-            entry.dirty = entry.dirty.max(Some(Lane::Background));
+            entry.dirty = entry.dirty.max(Some(Priority::Background));
             return;
         }
         entry.backoff_until = None;
-        let lane = entry.dirty.take().unwrap_or(Lane::Background);
-        self.enqueue(key, lane, now);
+        let priority = entry.dirty.take().unwrap_or(Priority::Background);
+        self.enqueue(key, priority, now);
     }
 
     /// When [`Self::release_due`] has something to do next.
@@ -194,9 +194,9 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
             }
         }
         match (entry.backoff_until, entry.dirty) {
-            (None, Some(lane)) => {
+            (None, Some(priority)) => {
                 entry.dirty = None;
-                self.enqueue(key.clone(), lane, now);
+                self.enqueue(key.clone(), priority, now);
             }
             (None, None) | (Some(_), _) => self.arm(key),
         }
@@ -205,13 +205,13 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         }
     }
 
-    /// Puts `key` into `lane`, or moves it there from a less urgent one.
-    fn enqueue(&mut self, key: K, lane: Lane, now: Instant) {
+    /// Puts `key` into `priority`, or moves it there from a less urgent one.
+    fn enqueue(&mut self, key: K, priority: Priority, now: Instant) {
         self.disarm(&key);
         let entry = self.entries.entry(key.clone()).or_default();
         entry.due = None;
         let since = match entry.place {
-            Some(place) if place.lane >= lane => return,
+            Some(place) if place.priority >= priority => return,
             Some(place) => {
                 self.background.remove(&place.number);
                 place.since
@@ -220,10 +220,10 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         };
         let number = self.next_number;
         self.next_number += 1;
-        entry.place = Some(Place { lane, number, since });
-        match lane {
-            Lane::Change => self.change.insert(number, key),
-            Lane::Background => self.background.insert(number, key),
+        entry.place = Some(Place { priority, number, since });
+        match priority {
+            Priority::Change => self.change.insert(number, key),
+            Priority::Background => self.background.insert(number, key),
         };
     }
 

@@ -13,8 +13,8 @@ impl Bench {
         Self { schedule: Schedule::new(backoff), now: Instant::now() }
     }
 
-    fn add(&mut self, key: &'static str, lane: Lane) {
-        self.schedule.add(key, lane, self.now);
+    fn add(&mut self, key: &'static str, priority: Priority) {
+        self.schedule.add(key, priority, self.now);
     }
 
     fn after(&mut self, key: &'static str, seconds: u32) {
@@ -44,7 +44,7 @@ impl Bench {
 fn keys_come_out_in_the_order_they_went_in_and_once() {
     let mut bench = Bench::new();
     for key in ["a", "b", "a", "c", "b"] {
-        bench.add(key, Lane::Change);
+        bench.add(key, Priority::Change);
     }
     assert_eq!([bench.pop(), bench.pop(), bench.pop()], [Some("a"), Some("b"), Some("c")]);
     assert_eq!(bench.pop(), None);
@@ -53,21 +53,21 @@ fn keys_come_out_in_the_order_they_went_in_and_once() {
 #[test]
 fn a_change_overtakes_the_background_and_takes_its_own_key_along() {
     let mut bench = Bench::new();
-    bench.add("resync", Lane::Background);
-    bench.add("edited", Lane::Background);
-    bench.add("edited", Lane::Change);
+    bench.add("resync", Priority::Background);
+    bench.add("edited", Priority::Background);
+    bench.add("edited", Priority::Change);
     assert_eq!(bench.pop(), Some("edited"));
     assert_eq!(bench.pop(), Some("resync"));
-    assert_eq!(bench.pop(), None, "the place in the background lane went with it");
+    assert_eq!(bench.pop(), None, "the place in the background priority went with it");
 }
 
 #[test]
 fn a_stream_of_changes_does_not_starve_the_background() {
     let mut bench = Bench::new();
-    bench.add("background", Lane::Background);
+    bench.add("background", Priority::Background);
     let mut before = 0;
     loop {
-        bench.add("change", Lane::Change);
+        bench.add("change", Priority::Change);
         let Some(key) = bench.pop() else { unreachable!("two keys wait") };
         bench.finish(key, Outcome::Done);
         if key == "background" {
@@ -81,9 +81,9 @@ fn a_stream_of_changes_does_not_starve_the_background() {
 #[test]
 fn a_key_is_with_one_worker_at_a_time_and_runs_again_if_something_happened() {
     let mut bench = Bench::new();
-    bench.add("a", Lane::Change);
+    bench.add("a", Priority::Change);
     assert_eq!(bench.pop(), Some("a"));
-    bench.add("a", Lane::Change);
+    bench.add("a", Priority::Change);
     assert_eq!(bench.pop(), None);
     bench.finish("a", Outcome::Done);
     assert_eq!(bench.pop(), Some("a"));
@@ -94,11 +94,11 @@ fn a_key_is_with_one_worker_at_a_time_and_runs_again_if_something_happened() {
 #[test]
 fn events_neither_bypass_nor_lengthen_a_backoff() {
     let mut bench = Bench::new();
-    bench.add("a", Lane::Change);
+    bench.add("a", Priority::Change);
     bench.pop();
     bench.finish("a", Outcome::Failed);
     for _ in 0..5 {
-        bench.add("a", Lane::Change);
+        bench.add("a", Priority::Change);
         assert_eq!(bench.pop(), None);
     }
     assert_eq!(bench.due_in(), Some(1));
@@ -111,9 +111,9 @@ fn events_neither_bypass_nor_lengthen_a_backoff() {
 #[test]
 fn an_event_while_the_failing_worker_ran_waits_for_the_backoff_too() {
     let mut bench = Bench::new();
-    bench.add("a", Lane::Change);
+    bench.add("a", Priority::Change);
     bench.pop();
-    bench.add("a", Lane::Change);
+    bench.add("a", Priority::Change);
     bench.finish("a", Outcome::Failed);
     assert_eq!(bench.pop(), None);
     bench.pass(1);
@@ -124,7 +124,7 @@ fn an_event_while_the_failing_worker_ran_waits_for_the_backoff_too() {
 fn success_resets_the_backoff() {
     let mut bench = Bench::new();
     for delay in [1, 2, 4] {
-        bench.add("a", Lane::Change);
+        bench.add("a", Priority::Change);
         bench.pop();
         bench.finish("a", Outcome::Failed);
         assert_eq!(bench.due_in(), Some(delay));
@@ -132,7 +132,7 @@ fn success_resets_the_backoff() {
     }
     assert_eq!(bench.pop(), Some("a"));
     bench.finish("a", Outcome::Done);
-    bench.add("a", Lane::Change);
+    bench.add("a", Priority::Change);
     bench.pop();
     bench.finish("a", Outcome::Failed);
     assert_eq!(bench.due_in(), Some(1));
@@ -154,7 +154,7 @@ fn the_earliest_of_several_delays_wins() {
 #[test]
 fn a_worker_that_asks_for_a_later_look_gets_it_unless_asked_earlier_meanwhile() {
     let mut bench = Bench::new();
-    bench.add("a", Lane::Change);
+    bench.add("a", Priority::Change);
     bench.pop();
     bench.after("a", 2);
     bench.finish("a", Outcome::Again(5 * SECOND));
@@ -165,7 +165,7 @@ fn a_worker_that_asks_for_a_later_look_gets_it_unless_asked_earlier_meanwhile() 
 fn an_event_ends_a_wait_at_once_and_forgets_the_timer() {
     let mut bench = Bench::new();
     bench.after("a", 60);
-    bench.add("a", Lane::Change);
+    bench.add("a", Priority::Change);
     assert_eq!(bench.pop(), Some("a"));
     assert_eq!(bench.due_in(), None);
 }
@@ -173,7 +173,7 @@ fn an_event_ends_a_wait_at_once_and_forgets_the_timer() {
 #[test]
 fn a_timer_that_runs_out_while_the_key_runs_makes_it_run_again() {
     let mut bench = Bench::new();
-    bench.add("a", Lane::Change);
+    bench.add("a", Priority::Change);
     bench.pop();
     bench.after("a", 1);
     bench.pass(2);
@@ -185,7 +185,7 @@ fn a_timer_that_runs_out_while_the_key_runs_makes_it_run_again() {
 #[test]
 fn a_settled_key_leaves_nothing_behind() {
     let mut bench = Bench::new();
-    bench.add("a", Lane::Change);
+    bench.add("a", Priority::Change);
     bench.after("a", 5);
     bench.pop();
     bench.finish("a", Outcome::Failed);
@@ -200,9 +200,9 @@ fn a_settled_key_leaves_nothing_behind() {
 #[test]
 fn the_wait_in_a_lane_is_counted_from_the_first_event() {
     let mut bench = Bench::new();
-    bench.add("a", Lane::Background);
+    bench.add("a", Priority::Background);
     bench.now += SECOND;
-    bench.add("a", Lane::Change);
+    bench.add("a", Priority::Change);
     bench.now += SECOND;
     let ready = bench.schedule.pop(bench.now).unwrap();
     assert_eq!(ready.waited, 2 * SECOND);

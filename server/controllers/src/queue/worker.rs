@@ -1,10 +1,11 @@
 //! Drives the schedule on tokio's clock, and a bounded number of workers with it.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::future::Future;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_sessions::{Rate, TokenBucket};
@@ -16,7 +17,7 @@ use tracing::error;
 
 use super::metrics::NamedMetrics;
 use super::schedule::Schedule;
-use super::{Backoff, Lane, Outcome, QueueMetrics};
+use super::{Backoff, Outcome, Priority, QueueMetrics};
 
 /// How a queue behaves.
 #[derive(Debug, Clone, Copy)]
@@ -67,18 +68,14 @@ where
         })
     }
 
-    fn schedule(&self) -> MutexGuard<'_, Schedule<K>> {
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn note_depth(&self, schedule: &Schedule<K>) {
         self.metrics.depth.set(i64::try_from(schedule.depth()).unwrap_or(i64::MAX));
     }
 
     /// An event about `key`: it is worked on as soon as a worker is free and no backoff runs.
-    pub fn add(&self, key: K, lane: Lane) {
-        let mut schedule = self.schedule();
-        schedule.add(key, lane, Instant::now());
+    pub fn add(&self, key: K, priority: Priority) {
+        let mut schedule = self.schedule.lock();
+        schedule.add(key, priority, Instant::now());
         self.note_depth(&schedule);
         drop(schedule);
         self.metrics.adds.inc();
@@ -87,13 +84,13 @@ where
 
     /// Works on `key` after `delay`, unless it is worked on earlier.
     pub fn add_after(&self, key: &K, delay: Duration) {
-        self.schedule().add_after(key, delay, Instant::now());
+        self.schedule.lock().add_after(key, delay, Instant::now());
         self.changed.notify_one();
     }
 
     /// Keys that wait for a worker.
     pub fn depth(&self) -> usize {
-        self.schedule().depth()
+        self.schedule.lock().depth()
     }
 
     /// Hands keys to `work` until `stop`, then waits for those in work. A panic of `work` counts
@@ -131,7 +128,7 @@ where
         W: Future<Output = Outcome> + Send + 'static,
     {
         let now = Instant::now();
-        let mut schedule = self.schedule();
+        let mut schedule = self.schedule.lock();
         schedule.release_due(now);
         let mut next_token = None;
         while running.tasks.len() < self.settings.concurrency.max(1) && schedule.depth() > 0 {
@@ -164,7 +161,7 @@ where
             self.metrics.retries.inc();
         }
         if let Some(key) = running.keys.remove(&id) {
-            self.schedule().finish(&key, outcome, Instant::now());
+            self.schedule.lock().finish(&key, outcome, Instant::now());
         }
     }
 }
@@ -203,7 +200,7 @@ mod tests {
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (done, mut all) = mpsc::channel(100);
         let stop = CancellationToken::new();
-        (0..20).for_each(|key| queue.add(key, Lane::Change));
+        (0..20).for_each(|key| queue.add(key, Priority::Change));
         let counters = (now.clone(), most.clone());
         let run = tokio::spawn(queue.run(stop.clone(), move |_| {
             let (now, most, done) = (counters.0.clone(), counters.1.clone(), done.clone());
@@ -229,8 +226,8 @@ mod tests {
         let (seen, mut all) = mpsc::channel(10);
         let stop = CancellationToken::new();
         let attempts = Arc::new(AtomicUsize::new(0));
-        queue.add(1, Lane::Change);
-        queue.add(2, Lane::Change);
+        queue.add(1, Priority::Change);
+        queue.add(2, Priority::Change);
         let run = tokio::spawn(queue.clone().run(stop.clone(), move |key| {
             let (seen, attempts) = (seen.clone(), attempts.clone());
             async move {
@@ -250,8 +247,8 @@ mod tests {
         let queue = queue(1);
         let (seen, mut all) = mpsc::channel(10);
         let stop = CancellationToken::new();
-        queue.add(1, Lane::Change);
-        queue.add(2, Lane::Change);
+        queue.add(1, Priority::Change);
+        queue.add(2, Priority::Change);
         let run = tokio::spawn(queue.clone().run(stop.clone(), move |key| {
             let seen = seen.clone();
             async move {

@@ -1,4 +1,4 @@
-//! Classes and secrets for drivers, and what is written down of their operations, from the mirrors.
+//! Classes and secrets for drivers, and what is written down of their operations, from the caches.
 
 use ostler_lifecycle::class::uses_class;
 use ostler_lifecycle::operation::{ClassReference, Target};
@@ -288,11 +288,11 @@ mod tests {
         let source = source(&json!({}));
         let operation = || source.recorded("u").map(|recorded| recorded.operation_id);
         source.stores.inherited.keep([intending("9", "op-2", "c")]);
-        assert_eq!(operation().as_deref(), Some("op-2"), "the mirror does not know it yet");
+        assert_eq!(operation().as_deref(), Some("op-2"), "the cache does not know it yet");
         source.stores.machines.apply(Event::Apply(intending("7", "op-1", "c")));
-        assert_eq!(operation().as_deref(), Some("op-2"), "the mirror is older");
+        assert_eq!(operation().as_deref(), Some("op-2"), "the cache is older");
         source.stores.machines.apply(Event::Apply(intending("11", "op-3", "c")));
-        assert_eq!(operation().as_deref(), Some("op-3"), "the mirror is newer");
+        assert_eq!(operation().as_deref(), Some("op-3"), "the cache is newer");
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::watch::Mirrored;
+use crate::watch::Cached;
 
 /// What budgets can be found by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,7 +16,7 @@ pub enum BudgetIndex {
     Namespace,
 }
 
-impl Mirrored for PodDisruptionBudget {
+impl Cached for PodDisruptionBudget {
     type Index = BudgetIndex;
     const KIND: &'static str = "PodDisruptionBudget";
 
@@ -33,7 +33,7 @@ impl Mirrored for PodDisruptionBudget {
     }
 }
 
-impl Mirrored for PersistentVolumeClaim {
+impl Cached for PersistentVolumeClaim {
     type Index = ();
     const KIND: &'static str = "PersistentVolumeClaim";
 
@@ -51,7 +51,7 @@ impl Mirrored for PersistentVolumeClaim {
     }
 }
 
-impl Mirrored for PersistentVolume {
+impl Cached for PersistentVolume {
     type Index = ();
     const KIND: &'static str = "PersistentVolume";
 
@@ -74,7 +74,7 @@ pub enum AttachmentIndex {
     Volume,
 }
 
-impl Mirrored for VolumeAttachment {
+impl Cached for VolumeAttachment {
     type Index = AttachmentIndex;
     const KIND: &'static str = "VolumeAttachment";
 

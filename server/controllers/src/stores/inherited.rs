@@ -1,8 +1,9 @@
-//! What the core before this one wrote down last. A mirror that lags may not have it when the first
+//! What the core before this one wrote down last. A cache that lags may not have it when the first
 //! driver is there, and what a driver holds is compared with it.
 
+use parking_lot::RwLock;
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use ostler_api::Machine;
 
@@ -18,12 +19,12 @@ impl Inherited {
     /// Keeps those of the Machines that have an intent.
     pub(crate) fn keep(&self, machines: impl IntoIterator<Item = Machine>) {
         let intending = machines.into_iter().filter(|machine| machine.intent().is_some());
-        let mut kept = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.write();
         kept.extend(intending.map(|machine| (machine.uid().to_owned(), Arc::new(machine))));
     }
 
     fn get(&self, uid: &str) -> Option<Arc<Machine>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()
+        self.0.read().get(uid).cloned()
     }
 }
 

@@ -10,7 +10,7 @@ use ostler_lifecycle::pod::claims;
 
 use super::deployment;
 use crate::target::cluster_of;
-use crate::watch::{Mirrored, ObjectName};
+use crate::watch::{Cached, ObjectName};
 
 /// What Machines can be found by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,7 +37,7 @@ pub enum MachineIndex {
     Cluster,
 }
 
-impl Mirrored for Machine {
+impl Cached for Machine {
     type Index = MachineIndex;
     const KIND: &'static str = "Machine";
 
@@ -78,7 +78,7 @@ pub enum ClassIndex {
     Secret,
 }
 
-impl Mirrored for MachineClass {
+impl Cached for MachineClass {
     type Index = ClassIndex;
     const KIND: &'static str = "MachineClass";
 
@@ -90,7 +90,7 @@ impl Mirrored for MachineClass {
     }
 }
 
-impl Mirrored for Secret {
+impl Cached for Secret {
     type Index = ();
     const KIND: &'static str = "Secret";
 
@@ -117,7 +117,7 @@ pub enum NodeIndex {
     MachineName,
 }
 
-impl Mirrored for Node {
+impl Cached for Node {
     type Index = NodeIndex;
     const KIND: &'static str = "Node";
 
@@ -147,7 +147,7 @@ pub enum PodIndex {
     Claim,
 }
 
-impl Mirrored for Pod {
+impl Cached for Pod {
     type Index = PodIndex;
     const KIND: &'static str = "Pod";
 
@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    fn keys<K: Mirrored + serde::de::DeserializeOwned>(object: Value) -> Vec<(K::Index, String)> {
+    fn keys<K: Cached + serde::de::DeserializeOwned>(object: Value) -> Vec<(K::Index, String)> {
         serde_json::from_value::<K>(object).unwrap().indexed()
     }
 

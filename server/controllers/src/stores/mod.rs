@@ -1,4 +1,4 @@
-//! The mirrors that decisions are made from.
+//! The caches that decisions are made from.
 
 mod class_source;
 mod disruption;
@@ -27,17 +27,17 @@ use k8s_openapi::api::core::v1::Secret;
 use ostler_api::{Machine, MachineClass};
 
 use crate::target::Targets;
-use crate::watch::{Mirror, ObjectName};
+use crate::watch::{Cache, ObjectName};
 
 /// Everything that is watched. Cheap to clone; every clone is the same.
 #[derive(Debug, Clone, Default)]
 pub struct Stores {
     /// Machines of the namespace that is served.
-    pub machines: Arc<Mirror<Machine>>,
+    pub machines: Arc<Cache<Machine>>,
     /// Classes of the namespace that is served.
-    pub classes: Arc<Mirror<MachineClass>>,
+    pub classes: Arc<Cache<MachineClass>>,
     /// Secrets of the namespace that is served.
-    pub secrets: Arc<Mirror<Secret>>,
+    pub secrets: Arc<Cache<Secret>>,
     /// The clusters that Nodes join: Nodes and pods.
     pub targets: Targets,
     /// Intents that the core before this one left behind.
@@ -47,12 +47,12 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Empty mirrors, filled once the controllers run.
+    /// Empty caches, filled once the controllers run.
     pub fn new(targets: Targets) -> Self {
         Self { targets, ..Self::default() }
     }
 
-    /// Waits until every mirror holds its first complete list.
+    /// Waits until every cache holds its first complete list.
     pub async fn synced(&self) {
         tokio::join!(
             self.machines.synced(),
@@ -62,7 +62,7 @@ impl Stores {
         );
     }
 
-    /// Whether every mirror holds its first complete list.
+    /// Whether every cache holds its first complete list.
     pub fn are_synced(&self) -> bool {
         self.machines.is_synced()
             && self.classes.is_synced()

@@ -1,7 +1,7 @@
 //! Classes whose finalizer could not be written, and why.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use crate::watch::ObjectName;
 
@@ -13,7 +13,7 @@ pub(crate) struct Unheld(Mutex<HashMap<ObjectName, String>>);
 impl Unheld {
     /// The last attempt failed for this reason; `None`: it went well, or there is nothing to hold.
     pub(crate) fn note(&self, class: &ObjectName, why: Option<String>) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         match why {
             Some(why) => drop(all.insert(class.clone(), why)),
             None => drop(all.remove(class)),
@@ -22,6 +22,6 @@ impl Unheld {
 
     /// Why the class has no finalizer, if somebody tried to put it there.
     pub(crate) fn why(&self, class: &ObjectName) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(class).cloned()
+        self.0.lock().get(class).cloned()
     }
 }

@@ -1,9 +1,10 @@
 //! Several target clusters: each Machine names its own by a label, as in Cluster API, and a secret
 //! beside the Machine says how it is reached.
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use kube::Resource;
 use ostler_api::Machine;
@@ -13,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::{Connect, Target, TargetOf};
-use crate::reachability::Reach;
+use crate::api_health::ApiHealth;
 use crate::watch::ObjectName;
 
 /// How many target clusters are watched at the same time, unless something else is asked for: each
@@ -48,7 +49,7 @@ pub struct Clusters {
 struct Contents {
     open: BTreeMap<ObjectName, Open>,
     /// What is known of the API server of each cluster that is named, watched or not.
-    reaches: BTreeMap<ObjectName, Arc<Reach>>,
+    healths: BTreeMap<ObjectName, Arc<ApiHealth>>,
     /// Clusters that are named and cannot be watched, and why.
     lacking: BTreeMap<ObjectName, (WaitReason, String)>,
 }
@@ -77,11 +78,11 @@ impl Clusters {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Contents> {
-        self.contents.read().unwrap_or_else(PoisonError::into_inner)
+        self.contents.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Contents> {
-        self.contents.write().unwrap_or_else(PoisonError::into_inner)
+        self.contents.write()
     }
 
     pub(super) fn of(&self, machine: &Machine) -> TargetOf {
@@ -108,7 +109,7 @@ impl Clusters {
     pub(crate) fn close_all_but(&self, wanted: &BTreeSet<ObjectName>) -> Vec<Arc<Target>> {
         let mut contents = self.write();
         contents.lacking.retain(|cluster, _| wanted.contains(cluster));
-        contents.reaches.retain(|cluster, _| wanted.contains(cluster));
+        contents.healths.retain(|cluster, _| wanted.contains(cluster));
         let unused: Vec<_> =
             contents.open.keys().filter(|name| !wanted.contains(*name)).cloned().collect();
         let closed = unused.iter().filter_map(|cluster| contents.open.remove(cluster));
@@ -116,16 +117,20 @@ impl Clusters {
     }
 
     /// What is known of the API server of a cluster that is named.
-    pub(super) fn reach(&self, cluster: &ObjectName) -> Option<Arc<Reach>> {
-        self.read().reaches.get(cluster).cloned()
+    pub(super) fn api_health(&self, cluster: &ObjectName) -> Option<Arc<ApiHealth>> {
+        self.read().healths.get(cluster).cloned()
     }
 
     /// The same; begun with `new` when the cluster is named for the first time. It outlives the
     /// watches: time in which the cluster cannot be watched is lost to its Machines as well.
-    pub(crate) fn follow(&self, cluster: &ObjectName, new: impl FnOnce() -> Reach) -> Arc<Reach> {
+    pub(crate) fn follow(
+        &self,
+        cluster: &ObjectName,
+        new: impl FnOnce() -> ApiHealth,
+    ) -> Arc<ApiHealth> {
         let mut contents = self.write();
-        let reach = contents.reaches.entry(cluster.clone()).or_insert_with(|| Arc::new(new()));
-        Arc::clone(reach)
+        let health = contents.healths.entry(cluster.clone()).or_insert_with(|| Arc::new(new()));
+        Arc::clone(health)
     }
 
     /// Whether a cluster is watched by the kubeconfig with this digest.
@@ -150,8 +155,8 @@ impl Clusters {
     pub(crate) fn lacks(&self, cluster: &ObjectName, why: (WaitReason, String)) -> bool {
         let mut contents = self.write();
         let was_open = contents.open.remove(cluster).is_some();
-        if let Some(reach) = contents.reaches.get(cluster) {
-            reach.lost();
+        if let Some(health) = contents.healths.get(cluster) {
+            health.lost();
         }
         let before = contents.lacking.insert(cluster.clone(), why.clone());
         was_open || before != Some(why)

@@ -12,8 +12,8 @@ use tracing::{info, warn};
 
 use super::clusters::{Clusters, Open, secret_of};
 use super::{Target, Unusable};
+use crate::api_health::Probes;
 use crate::fanout::Fanout;
-use crate::reachability::Probes;
 use crate::stores::MachineIndex;
 use crate::watch::ObjectName;
 use crate::watching::Watches;
@@ -29,7 +29,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Looks whenever something changed that may matter.
+    /// OrphanScans whenever something changed that may matter.
     pub(crate) async fn run(self) {
         let stores = &self.fanout.stores;
         // Before, a secret would be missed that was only not listed yet.
@@ -48,7 +48,7 @@ impl Keeper {
         }
         for cluster in wanted {
             let _known_from_now_on =
-                self.clusters.follow(&cluster, || self.watches.reach.of_target(&cluster));
+                self.clusters.follow(&cluster, || self.watches.api_health.of_target(&cluster));
             if let Err((reason, message)) = self.keep(&cluster).await
                 && self.clusters.lacks(&cluster, (reason, message.clone()))
             {
@@ -85,14 +85,14 @@ impl Keeper {
     }
 
     fn open(&self, cluster: &ObjectName, client: Client, digest: String) {
-        let reach = self.clusters.follow(cluster, || self.watches.reach.of_target(cluster));
+        let health = self.clusters.follow(cluster, || self.watches.api_health.of_target(cluster));
         let probes = Probes { control: None, targets: vec![Api::all(client.clone())] };
         let target = Arc::new(Target::of_cluster(client, cluster.clone()));
         let mut watches = JoinSet::new();
-        let of_target = Watches { reach: Arc::clone(&reach), ..self.watches.clone() };
+        let of_target = Watches { api_health: Arc::clone(&health), ..self.watches.clone() };
         of_target.target(&mut watches, &target);
         let (told, of) = (Arc::clone(&self.fanout), cluster.clone());
-        watches.spawn(reach.ask(probes, move |_| told.unhealthy_in(&of)));
+        watches.spawn(health.ask(probes, move |_| told.unhealthy_in(&of)));
         let (fanout, name, listed) =
             (Arc::clone(&self.fanout), cluster.clone(), Arc::clone(&target));
         watches.spawn(async move {

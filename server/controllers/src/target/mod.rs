@@ -22,8 +22,8 @@ use ostler_api::machine::WaitReason;
 use ostler_lifecycle::snapshot::TargetView;
 use tokio::sync::OnceCell;
 
-use crate::reachability::Reach;
-use crate::watch::{Mirror, ObjectName, OnDemand};
+use crate::api_health::ApiHealth;
+use crate::watch::{Cache, ObjectName, OnDemand};
 
 /// A cluster that Nodes of Machines join.
 pub struct Target {
@@ -32,9 +32,9 @@ pub struct Target {
     /// Which of several it is; none if it is the only one.
     pub(crate) cluster: Option<ObjectName>,
     /// All Nodes.
-    pub nodes: Arc<Mirror<Node>>,
+    pub nodes: Arc<Cache<Node>>,
     /// All pods, as little of them as a drain needs.
-    pub pods: Arc<Mirror<Pod>>,
+    pub pods: Arc<Cache<Pod>>,
     /// All PodDisruptionBudgets, while one refuses an eviction.
     pub budgets: Arc<OnDemand<PodDisruptionBudget>>,
     /// All claims, while pods with volumes are drained.
@@ -54,7 +54,7 @@ impl fmt::Debug for Target {
 }
 
 impl Target {
-    /// A target with empty mirrors, filled once the controllers run.
+    /// A target with empty caches, filled once the controllers run.
     pub fn new(client: Client) -> Self {
         Self {
             client,
@@ -79,12 +79,12 @@ impl Target {
         self.cluster.is_none() || self.cluster == cluster_of(machine)
     }
 
-    /// Waits until every mirror holds its first complete list.
+    /// Waits until every cache holds its first complete list.
     pub async fn synced(&self) {
         tokio::join!(self.nodes.synced(), self.pods.synced());
     }
 
-    /// Whether every mirror holds its first complete list.
+    /// Whether every cache holds its first complete list.
     pub fn is_synced(&self) -> bool {
         self.nodes.is_synced() && self.pods.is_synced()
     }
@@ -164,9 +164,9 @@ impl Targets {
     }
 
     /// What is known of the API server of its cluster in particular.
-    pub(crate) fn reach(&self, machine: &Machine) -> Option<Arc<Reach>> {
+    pub(crate) fn api_health(&self, machine: &Machine) -> Option<Arc<ApiHealth>> {
         match self {
-            Self::Several(clusters) => clusters.reach(&cluster_of(machine)?),
+            Self::Several(clusters) => clusters.api_health(&cluster_of(machine)?),
             Self::None | Self::One(_) => None,
         }
     }
@@ -178,7 +178,7 @@ impl Targets {
         }
     }
 
-    /// Waits until the mirrors are complete of every cluster that this process cannot do without.
+    /// Waits until the caches are complete of every cluster that this process cannot do without.
     pub async fn synced(&self) {
         match self {
             // A cluster that cannot be reached must not hold up the machines of others.

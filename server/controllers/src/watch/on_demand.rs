@@ -1,76 +1,73 @@
-//! A mirror that exists only while somebody asks for it: what few reconciles need costs a cluster
+//! A cache that exists only while somebody asks for it: what few reconciles need costs a cluster
 //! without them neither a watch nor memory.
 
+use parking_lot::Mutex;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Mirror, Mirrored};
+use super::{Cache, Cached};
 
 /// After how long without a question the watch ends and the objects are forgotten.
 const IDLE: Duration = Duration::from_mins(10);
 
-/// A mirror on demand.
-pub struct OnDemand<K: Mirrored> {
-    mirror: Arc<Mirror<K>>,
+/// A cache on demand.
+pub struct OnDemand<K: Cached> {
+    cache: Arc<Cache<K>>,
     asked: Mutex<Option<Instant>>,
     wanted: Notify,
 }
 
-impl<K: Mirrored> Default for OnDemand<K> {
+impl<K: Cached> Default for OnDemand<K> {
     fn default() -> Self {
-        Self { mirror: Arc::default(), asked: Mutex::default(), wanted: Notify::new() }
+        Self { cache: Arc::default(), asked: Mutex::default(), wanted: Notify::new() }
     }
 }
 
-impl<K: Mirrored> fmt::Debug for OnDemand<K> {
+impl<K: Cached> fmt::Debug for OnDemand<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OnDemand").field("mirror", &self.mirror).finish_non_exhaustive()
+        f.debug_struct("OnDemand").field("cache", &self.cache).finish_non_exhaustive()
     }
 }
 
-impl<K: Mirrored> OnDemand<K> {
-    fn asked(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl<K: Cached> OnDemand<K> {
     /// The objects, once they were listed; until then, and for the first one who asks, none.
-    pub fn get(&self) -> Option<&Mirror<K>> {
-        let new = self.asked().replace(Instant::now()).is_none();
+    pub fn get(&self) -> Option<&Cache<K>> {
+        let new = self.asked.lock().replace(Instant::now()).is_none();
         if new {
             self.wanted.notify_one();
         }
-        self.mirror.is_synced().then_some(self.mirror.as_ref())
+        self.cache.is_synced().then_some(self.cache.as_ref())
     }
 
-    /// Watches for ever, with pauses while nobody asks. `watch` keeps the mirror up to date and
+    /// Watches for ever, with pauses while nobody asks. `watch` keeps the cache up to date and
     /// never ends; `ready` is told whenever the first list is complete.
-    pub(crate) async fn run<W>(&self, watch: impl Fn(Arc<Mirror<K>>) -> W, ready: impl Fn())
+    pub(crate) async fn run<W>(&self, watch: impl Fn(Arc<Cache<K>>) -> W, ready: impl Fn())
     where
         W: Future<Output = ()>,
     {
         loop {
             self.wanted.notified().await;
             tokio::select! {
-                () = watch(Arc::clone(&self.mirror)) => {}
+                () = watch(Arc::clone(&self.cache)) => {}
                 () = self.announce(&ready) => {}
             }
-            self.mirror.clear();
+            self.cache.clear();
         }
     }
 
     /// Tells that the list is there, and ends when nobody has asked for long.
     async fn announce(&self, ready: &impl Fn()) {
-        self.mirror.synced().await;
+        self.cache.synced().await;
         ready();
         loop {
-            let asked = *self.asked();
+            let asked = *self.asked.lock();
             let end = asked.unwrap_or_else(Instant::now) + IDLE;
             sleep_until(end).await;
-            let mut now = self.asked();
+            let mut now = self.asked.lock();
             if *now == asked {
                 *now = None;
                 return;
@@ -95,14 +92,14 @@ mod tests {
         let task = tokio::spawn({
             let (volumes, watches, synced) = (volumes.clone(), watches.clone(), synced.clone());
             async move {
-                let watch = |mirror: Arc<Mirror<PersistentVolume>>| {
+                let watch = |cache: Arc<Cache<PersistentVolume>>| {
                     watches.fetch_add(1, Ordering::SeqCst);
                     async move {
-                        mirror.apply(Event::Init);
+                        cache.apply(Event::Init);
                         let mut volume = PersistentVolume::default();
                         volume.metadata.name = Some("v".to_owned());
-                        mirror.apply(Event::InitApply(volume));
-                        mirror.apply(Event::InitDone);
+                        cache.apply(Event::InitApply(volume));
+                        cache.apply(Event::InitDone);
                         std::future::pending::<()>().await;
                     }
                 };
@@ -113,13 +110,13 @@ mod tests {
         synced.notified().await;
         for _ in 0..5 {
             tokio::time::sleep(IDLE / 2).await;
-            assert_eq!(volumes.get().map(Mirror::len), Some(1), "it is asked for");
+            assert_eq!(volumes.get().map(Cache::len), Some(1), "it is asked for");
         }
         tokio::time::sleep(IDLE * 2).await;
-        assert_eq!(volumes.mirror.len(), 0, "nobody asks any more");
+        assert_eq!(volumes.cache.len(), 0, "nobody asks any more");
         assert!(volumes.get().is_none());
         synced.notified().await;
-        assert_eq!(volumes.get().map(Mirror::len), Some(1));
+        assert_eq!(volumes.get().map(Cache::len), Some(1));
         assert_eq!(watches.load(Ordering::SeqCst), 2);
         task.abort();
     }

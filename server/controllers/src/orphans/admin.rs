@@ -1,7 +1,8 @@
 //! The mark by which orphans are only reported, and what people are shown of orphans.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -18,9 +19,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-use super::Looks;
+use super::OrphanScans;
 use crate::clock::{Clock, DebugClock};
-use crate::events::{Occurrence, Recorder, Severity};
+use crate::events::{EventRecord, Recorder, Severity};
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::writes::{WriteError, Writer};
@@ -30,14 +31,14 @@ const ATTEMPTS: usize = 5;
 
 /// Knows the mark and the orphans. Cheap to clone; every clone is the same.
 #[derive(Clone)]
-pub(crate) struct Desk {
+pub(crate) struct OrphanAdmin {
     writer: Writer,
     maps: Api<ConfigMap>,
     stores: Stores,
     settings: Arc<Settings>,
     clock: DebugClock,
     recorder: Recorder,
-    looks: Looks,
+    scans: OrphanScans,
     held: Gauge,
     started: Instant,
     /// By provider; bounded by the providers that classes name, and by what a watchlist holds.
@@ -55,19 +56,19 @@ pub(super) struct Seen {
 }
 
 /// What a desk is made of.
-pub(crate) struct DeskParts {
+pub(crate) struct OrphanAdminParts {
     pub(crate) client: Client,
     pub(crate) writer: Writer,
     pub(crate) stores: Stores,
     pub(crate) settings: Arc<Settings>,
     pub(crate) clock: Clock,
     pub(crate) recorder: Recorder,
-    pub(crate) looks: Looks,
+    pub(crate) scans: OrphanScans,
 }
 
-impl Desk {
-    pub(crate) fn new(parts: DeskParts, registry: &mut Registry) -> Self {
-        let DeskParts { client, writer, stores, settings, clock, recorder, looks } = parts;
+impl OrphanAdmin {
+    pub(crate) fn new(parts: OrphanAdminParts, registry: &mut Registry) -> Self {
+        let OrphanAdminParts { client, writer, stores, settings, clock, recorder, scans } = parts;
         let held = Gauge::default();
         registry.register(
             "ostler_orphans_held",
@@ -76,11 +77,7 @@ impl Desk {
         );
         let maps = Api::namespaced(client, &settings.home);
         let (clock, started, seen) = (DebugClock(clock), Instant::now(), Arc::default());
-        Self { writer, maps, stores, settings, clock, recorder, looks, held, started, seen }
-    }
-
-    fn seen(&self) -> MutexGuard<'_, BTreeMap<String, Seen>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { writer, maps, stores, settings, clock, recorder, scans, held, started, seen }
     }
 
     /// How long this process has looked.
@@ -90,12 +87,12 @@ impl Desk {
 
     /// A look has ended.
     pub(super) fn show(&self, provider: &str, seen: Seen) {
-        self.seen().insert(provider.to_owned(), seen);
+        self.seen.lock().insert(provider.to_owned(), seen);
     }
 
     /// No class names this provider any more.
     pub(super) fn forget(&self, provider: &str) {
-        self.seen().remove(provider);
+        self.seen.lock().remove(provider);
     }
 
     /// The mark as it stands there now, from the API itself, after the leader of the Lease with
@@ -109,7 +106,7 @@ impl Desk {
         if let Some(hold) = hold.as_ref().filter(|_| before == 0) {
             let since = said(hold);
             let note = format!("orphans are only reported{since}: {}", hold.reason);
-            self.tell(OrphanEvent::Held, note);
+            self.record_event(OrphanEvent::Held, note);
         }
         Ok(hold)
     }
@@ -135,7 +132,7 @@ impl Desk {
         Err(last)
     }
 
-    fn tell(&self, event: OrphanEvent, note: String) {
+    fn record_event(&self, event: OrphanEvent, note: String) {
         tracing::warn!(reason = event.as_str(), "{note}");
         let map = ConfigMap {
             metadata: ObjectMeta {
@@ -146,7 +143,7 @@ impl Desk {
             ..ConfigMap::default()
         };
         let severity = if event.is_warning() { Severity::Warning } else { Severity::Normal };
-        self.recorder.record(Occurrence {
+        self.recorder.record(EventRecord {
             regarding: map.object_ref(&()),
             severity,
             reason: event.as_str(),
@@ -165,7 +162,7 @@ impl Desk {
         let data = self.change(|_| false).await.map_err(unavailable)?;
         let (hold, rules) = (Hold::of(&data), &self.settings.orphans);
         let wanted = |name: &str| provider.is_empty() || provider == name;
-        let (uptime, seen) = (self.uptime(), self.seen());
+        let (uptime, seen) = (self.uptime(), self.seen.lock());
         let not_listed = self
             .providers()
             .into_iter()
@@ -195,11 +192,11 @@ impl Desk {
                 Hold::lift(data);
                 return true;
             }
-            *refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+            *refused.lock() = Some(found);
             false
         };
         self.change(lift).await.map_err(unavailable)?;
-        match refused.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        match refused.into_inner() {
             None => {}
             Some(None) => {
                 return Err(Refused::NoSuchHold(
@@ -216,16 +213,16 @@ impl Desk {
             }
         }
         self.held.set(0);
-        self.tell(OrphanEvent::Accepted, "orphans are deleted again, by hand".to_owned());
+        self.record_event(OrphanEvent::Accepted, "orphans are deleted again, by hand".to_owned());
         for provider in self.providers() {
-            self.looks.ask(&provider);
+            self.scans.ask(&provider);
         }
         let rules = &self.settings.orphans;
         let goes =
             |one: &&Suspected, names_only| kept(one.orphan.kind, rules, None, names_only).is_none();
         let count =
             |seen: &Seen| seen.suspected.iter().filter(|one| goes(one, seen.names_only)).count();
-        Ok(self.seen().values().map(count).sum())
+        Ok(self.seen.lock().values().map(count).sum())
     }
 }
 
@@ -273,7 +270,7 @@ fn unavailable(failure: WriteError) -> Refused {
     Refused::Unavailable(format!("ConfigMap {CLUSTER_ID_CONFIG_MAP}: {failure}"))
 }
 
-impl OrphanDesk for Desk {
+impl OrphanDesk for OrphanAdmin {
     fn list(&self, provider: String) -> BoxFuture<'_, Result<OrphanReport, Refused>> {
         Box::pin(async move { self.listed(&provider).await })
     }

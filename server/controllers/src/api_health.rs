@@ -4,7 +4,8 @@
 //! A watch that breaks or a write that fails is a reason to ask at once; otherwise they are asked
 //! every now and then.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -24,7 +25,7 @@ use crate::clock::{Clock, DebugClock};
 use crate::watch::ObjectName;
 
 /// Name of an object that is not there: "not found" is an answer.
-const NOBODY: &str = "ostler-api-check";
+const ABSENT: &str = "ostler-api-check";
 
 /// When the API servers are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,10 +61,10 @@ pub(crate) struct Probes {
 
 impl Probes {
     async fn answer(&self, patience: Duration) -> bool {
-        let targets = join_all(self.targets.iter().map(|target| target.get_opt(NOBODY)));
+        let targets = join_all(self.targets.iter().map(|target| target.get_opt(ABSENT)));
         let control = async {
             match &self.control {
-                Some(control) => control.get_opt(NOBODY).await.is_ok(),
+                Some(control) => control.get_opt(ABSENT).await.is_ok(),
                 None => true,
             }
         };
@@ -76,30 +77,30 @@ impl Probes {
 
 /// What came of a check that somebody has to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum ApiTransition {
     /// They answer again.
     Back,
     /// They were silent for long enough to say so.
     Frozen,
     /// They answer, and Nodes had time to report.
-    Thawed,
+    Unfrozen,
 }
 
 /// What is known of API servers. One for all controllers: of the control cluster, and of the target
 /// cluster if there is but one. Of several target clusters, each has its own.
 #[derive(Debug)]
-pub(crate) struct Reach {
+pub(crate) struct ApiHealth {
     /// Which, for the log.
     of: String,
     check: ApiCheck,
     clock: DebugClock,
     known: Mutex<Reachability>,
-    doubted: Notify,
+    asked: Notify,
     frozen: Gauge,
     outages: Counter,
 }
 
-impl Reach {
+impl ApiHealth {
     /// Nothing is known before it [runs](Self::run).
     pub(crate) fn new(check: ApiCheck, clock: Clock, registry: &mut Registry) -> Self {
         let (frozen, outages) = (Gauge::default(), Counter::default());
@@ -114,8 +115,8 @@ impl Reach {
             outages.clone(),
         );
         let known = Mutex::new(Reachability::new(check.timeout, None, clock()));
-        let (of, doubted) = ("all".to_owned(), Notify::new());
-        Self { of, check, clock: DebugClock(clock), known, doubted, frozen, outages }
+        let (of, asked) = ("all".to_owned(), Notify::new());
+        Self { of, check, clock: DebugClock(clock), known, asked, frozen, outages }
     }
 
     /// The same for one of several target clusters, whose outages are a matter of its own Machines
@@ -129,7 +130,7 @@ impl Reach {
             check: self.check,
             clock: self.clock.clone(),
             known: Mutex::new(known),
-            doubted: Notify::new(),
+            asked: Notify::new(),
             frozen: Gauge::default(),
             outages: self.outages.clone(),
         }
@@ -137,37 +138,33 @@ impl Reach {
 
     /// Nobody can ask any more.
     pub(crate) fn lost(&self) {
-        self.known().silent((self.clock.0)());
-    }
-
-    fn known(&self) -> MutexGuard<'_, Reachability> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().silent((self.clock.0)());
     }
 
     /// What a decision needs.
     pub(crate) fn view(&self, now: Timestamp) -> ApiView {
-        self.known().view(now)
+        self.known.lock().view(now)
     }
 
     /// Something was not answered: ask at once.
-    pub(crate) fn doubt(&self) {
-        self.doubted.notify_one();
+    pub(crate) fn check_again(&self) {
+        self.asked.notify_one();
     }
 
-    /// Asks for ever, and tells of every turn. `before`: when the core before this one was last
+    /// Asks for ever, and reports every transition. `before`: when the core before this one was last
     /// known to be served.
     pub(crate) async fn run(
         self: Arc<Self>,
         probes: Probes,
         before: Option<Timestamp>,
-        told: impl Fn(Turn),
+        told: impl Fn(ApiTransition),
     ) {
-        *self.known() = Reachability::new(self.check.timeout, before, (self.clock.0)());
+        *self.known.lock() = Reachability::new(self.check.timeout, before, (self.clock.0)());
         self.ask(probes, told).await;
     }
 
     /// The same, going on from what is known.
-    pub(crate) async fn ask(self: Arc<Self>, probes: Probes, told: impl Fn(Turn)) {
+    pub(crate) async fn ask(self: Arc<Self>, probes: Probes, told: impl Fn(ApiTransition)) {
         let mut frozen = false;
         loop {
             self.pause().await;
@@ -175,13 +172,13 @@ impl Reach {
             let answer = probes.answer(self.check.timeout).await;
             let now = (self.clock.0)();
             if self.learn(answer, asked, now) {
-                told(Turn::Back);
+                told(ApiTransition::Back);
             }
             let view = self.view(now);
             if view.frozen != frozen {
                 frozen = view.frozen;
                 self.frozen.set(i64::from(frozen));
-                told(if frozen { Turn::Frozen } else { Turn::Thawed });
+                told(if frozen { ApiTransition::Frozen } else { ApiTransition::Unfrozen });
             }
         }
     }
@@ -198,13 +195,13 @@ impl Reach {
         }
         tokio::select! {
             () = sleep(self.check.period) => {}
-            () = self.doubted.notified() => {}
+            () = self.asked.notified() => {}
         }
     }
 
     /// True: an outage has ended.
     fn learn(&self, answer: bool, asked: Timestamp, now: Timestamp) -> bool {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let was_down = known.is_down();
         if answer {
             known.answered(now);
@@ -228,5 +225,5 @@ impl Reach {
 }
 
 #[cfg(test)]
-#[path = "reachability_tests.rs"]
+#[path = "api_health_tests.rs"]
 mod tests;

@@ -36,8 +36,8 @@ impl Server {
 
 struct Run {
     server: Arc<Server>,
-    reach: Arc<Reach>,
-    turns: mpsc::UnboundedReceiver<Turn>,
+    api_health: Arc<ApiHealth>,
+    turns: mpsc::UnboundedReceiver<ApiTransition>,
     start: Instant,
 }
 
@@ -47,7 +47,7 @@ impl Run {
         let start = Instant::now();
         let clock: Clock = Arc::new(move || Timestamp::UNIX_EPOCH + start.elapsed());
         let mut registry = Registry::default();
-        let reach = Arc::new(Reach::new(ApiCheck::default(), clock, &mut registry));
+        let api_health = Arc::new(ApiHealth::new(ApiCheck::default(), clock, &mut registry));
         let asked = Arc::clone(&server);
         let service = tower::service_fn(move |_: Request<Body>| {
             let server = Arc::clone(&asked);
@@ -60,10 +60,10 @@ impl Run {
         };
         let (told, turns) = mpsc::unbounded_channel();
         let before = Some(Timestamp::UNIX_EPOCH);
-        tokio::spawn(Arc::clone(&reach).run(probes, before, move |turn| {
+        tokio::spawn(Arc::clone(&api_health).run(probes, before, move |turn| {
             told.send(turn).unwrap();
         }));
-        Self { server, reach, turns, start }
+        Self { server, api_health, turns, start }
     }
 
     fn down(&self, down: bool) {
@@ -75,7 +75,7 @@ impl Run {
     }
 
     fn view(&self) -> ApiView {
-        self.reach.view(Timestamp::UNIX_EPOCH + self.start.elapsed())
+        self.api_health.view(Timestamp::UNIX_EPOCH + self.start.elapsed())
     }
 }
 
@@ -84,18 +84,18 @@ async fn an_outage_that_somebody_noticed_is_found_at_once_and_told_when_it_lasts
     let mut run = Run::start();
     run.until(300).await;
     run.down(true);
-    run.reach.doubt();
+    run.api_health.check_again();
     run.until(303).await;
     assert!(run.view().down_since.is_some());
     assert!(!run.view().frozen);
-    assert_eq!(run.turns.recv().await, Some(Turn::Frozen));
+    assert_eq!(run.turns.recv().await, Some(ApiTransition::Frozen));
     assert!(run.start.elapsed().as_secs() <= 332, "{:?}", run.start.elapsed());
     run.until(900).await;
     run.down(false);
-    assert_eq!(run.turns.recv().await, Some(Turn::Back));
+    assert_eq!(run.turns.recv().await, Some(ApiTransition::Back));
     assert!(run.start.elapsed().as_secs() <= 902);
     assert!(run.view().frozen, "nodes have no word in yet");
-    assert_eq!(run.turns.recv().await, Some(Turn::Thawed));
+    assert_eq!(run.turns.recv().await, Some(ApiTransition::Unfrozen));
     assert!(run.start.elapsed().as_secs() <= 915, "{:?}", run.start.elapsed());
 }
 
@@ -104,7 +104,7 @@ async fn a_server_that_says_nothing_is_down_as_well() {
     let mut run = Run::start();
     run.until(100).await;
     run.server.mute.store(true, Ordering::Relaxed);
-    assert_eq!(run.turns.recv().await, Some(Turn::Frozen));
+    assert_eq!(run.turns.recv().await, Some(ApiTransition::Frozen));
     let waited = run.start.elapsed().as_secs();
     assert!(waited <= 100 + 62 + 30, "{waited}");
 }
@@ -115,7 +115,7 @@ async fn doubts_cost_few_requests() {
     run.until(100).await;
     let before = run.server.asked.load(Ordering::Relaxed);
     for tenth in 0..600 {
-        run.reach.doubt();
+        run.api_health.check_again();
         tokio::time::sleep_until(run.start + Duration::from_millis(100_000 + tenth * 100)).await;
     }
     let asked = run.server.asked.load(Ordering::Relaxed) - before;

@@ -1,9 +1,10 @@
 //! The objects of one kind and their indexes.
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use kube::Resource;
 use kube::runtime::watcher::Event;
@@ -54,7 +55,7 @@ impl fmt::Debug for ObjectName {
 }
 
 /// A kind that is mirrored.
-pub trait Mirrored: Resource<DynamicType = ()> + Clone + Send + Sync + 'static {
+pub trait Cached: Resource<DynamicType = ()> + Clone + Send + Sync + 'static {
     /// What an object can be found by, other than its name.
     type Index: Copy + Eq + Hash + Send + Sync;
 
@@ -109,7 +110,7 @@ impl<K> Default for Listing<K> {
     }
 }
 
-struct Contents<K: Mirrored> {
+struct Contents<K: Cached> {
     objects: HashMap<ObjectName, Arc<K>>,
     /// Objects that are there and cannot be read, with their versions; of some, `objects` has an older one.
     unreadable: HashMap<ObjectName, Option<String>>,
@@ -123,18 +124,18 @@ struct Contents<K: Mirrored> {
 }
 
 /// The objects of one kind and their indexes, as the watch last saw them.
-pub struct Mirror<K: Mirrored> {
+pub struct Cache<K: Cached> {
     contents: RwLock<Contents<K>>,
     synced: watch::Sender<bool>,
 }
 
-impl<K: Mirrored> fmt::Debug for Mirror<K> {
+impl<K: Cached> fmt::Debug for Cache<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mirror").field("kind", &K::KIND).field("objects", &self.len()).finish()
+        f.debug_struct("Cache").field("kind", &K::KIND).field("objects", &self.len()).finish()
     }
 }
 
-impl<K: Mirrored> Default for Mirror<K> {
+impl<K: Cached> Default for Cache<K> {
     fn default() -> Self {
         let contents = Contents {
             objects: HashMap::new(),
@@ -148,13 +149,13 @@ impl<K: Mirrored> Default for Mirror<K> {
     }
 }
 
-impl<K: Mirrored> Mirror<K> {
+impl<K: Cached> Cache<K> {
     fn read(&self) -> RwLockReadGuard<'_, Contents<K>> {
-        self.contents.read().unwrap_or_else(PoisonError::into_inner)
+        self.contents.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Contents<K>> {
-        self.contents.write().unwrap_or_else(PoisonError::into_inner)
+        self.contents.write()
     }
 
     /// It is kept by so many watches, each of another namespace. Said before they start.
@@ -274,7 +275,7 @@ impl<K: Mirrored> Mirror<K> {
     /// later is then no news and wakes nobody. For that the write must have been made on condition
     /// of the resource version that it was planned from: otherwise the answer may hold a change of
     /// somebody else, and that must come as an event.
-    pub fn absorb(&self, mut object: K) {
+    pub fn update(&self, mut object: K) {
         prepare(&mut object);
         let mut contents = self.write();
         let name = ObjectName::of(&object);
@@ -366,7 +367,7 @@ impl<K: Mirrored> Mirror<K> {
     }
 }
 
-impl<K: Mirrored> Contents<K> {
+impl<K: Cached> Contents<K> {
     /// Whether `object` is not what is here already, and not older.
     fn is_news(&self, name: &ObjectName, object: &K) -> bool {
         let Some(here) = self.objects.get(name) else { return true };
@@ -416,11 +417,11 @@ fn revision<K: Resource>(object: &K) -> Revision {
     Revision::of(object.meta().resource_version.as_deref())
 }
 
-fn prepare<K: Mirrored>(object: &mut K) {
+fn prepare<K: Cached>(object: &mut K) {
     object.meta_mut().managed_fields = None;
     object.trim();
 }
 
 #[cfg(test)]
-#[path = "mirror_tests.rs"]
+#[path = "cache_tests.rs"]
 mod tests;

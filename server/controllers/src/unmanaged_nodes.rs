@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use crate::clock::DebugClock;
-use crate::events::{Occurrence, Recorder, Severity};
+use crate::events::{EventRecord, Recorder, Severity};
 use crate::queue::Outcome;
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, Stores};
@@ -21,8 +21,8 @@ use crate::target::Target;
 use crate::watch::ObjectName;
 use crate::writes::{WriteError, Writer};
 
-/// Looks after Nodes without a Machine.
-pub(crate) struct Strays {
+/// OrphanScans after Nodes without a Machine.
+pub(crate) struct UnmanagedNodes {
     pub(crate) writer: Writer,
     pub(crate) stores: Stores,
     pub(crate) settings: Arc<Settings>,
@@ -30,7 +30,7 @@ pub(crate) struct Strays {
     pub(crate) recorder: Recorder,
 }
 
-impl Strays {
+impl UnmanagedNodes {
     /// The Node of this name, in every cluster that has one.
     pub(crate) async fn reconcile(&self, name: ObjectName) -> Outcome {
         let mut outcome = Outcome::Done;
@@ -52,7 +52,7 @@ impl Strays {
             NodeTask::LetGo { mark } => {
                 let outcome = self.patch(target, node, let_go(node, mark)).await;
                 if outcome == Outcome::Done {
-                    self.tell(node, mark);
+                    self.record_event(node, mark);
                 }
                 outcome
             }
@@ -94,7 +94,7 @@ impl Strays {
         let api: Api<Node> = writer.cluster_api();
         match writer.patch::<Node>(&api, name, &json!({ "metadata": metadata })).await {
             Ok(written) => {
-                target.nodes.absorb(written);
+                target.nodes.update(written);
                 Outcome::Done
             }
             Err(WriteError::NotFound) => Outcome::Again(Duration::ZERO),
@@ -106,10 +106,10 @@ impl Strays {
         }
     }
 
-    fn tell(&self, node: &Node, mark: bool) {
+    fn record_event(&self, node: &Node, mark: bool) {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         info!(node = name, marked = mark, "no machine has this node; let go of it");
-        self.recorder.record(Occurrence {
+        self.recorder.record(EventRecord {
             regarding: node.object_ref(&()),
             severity: Severity::Normal,
             reason: "NodeNotManaged",

@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
-use super::{Change, Lenient, Mirror, Mirrored, Seen, Unreadable, WatchMetrics};
+use super::{Cache, Cached, Change, Lenient, Seen, Unreadable, WatchMetrics};
 use crate::clock::Clock;
 use crate::namespaces::Namespaces;
 
@@ -21,37 +21,37 @@ use crate::namespaces::Namespaces;
 pub type OnChange<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 
 /// What a watch is made of.
-pub struct Feed<K: Mirrored> {
+pub struct Reflector<K: Cached> {
     /// What to watch.
     pub api: Api<Lenient<K>>,
     /// Narrows it down.
     pub config: watcher::Config,
-    /// The namespace that it watches, if it is one of several watches of the mirror.
+    /// The namespace that it watches, if it is one of several watches of the cache.
     pub part: Option<String>,
     /// Objects of other namespaces are left out.
     pub only: Option<Namespaces>,
     /// What it keeps up to date.
-    pub mirror: Arc<Mirror<K>>,
+    pub cache: Arc<Cache<K>>,
     /// Where changes go.
     pub on_change: OnChange<K>,
     /// Told of every failure. Must not block.
     pub on_failure: Box<dyn Fn() + Send + Sync>,
 }
 
-impl<K: Mirrored> Debug for Feed<K> {
+impl<K: Cached> Debug for Reflector<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Feed").field("kind", &K::KIND).finish_non_exhaustive()
+        f.debug_struct("Reflector").field("kind", &K::KIND).finish_non_exhaustive()
     }
 }
 
 /// Watches for ever: an error is counted, logged and tried again after a backoff that only this
 /// watch waits for.
-pub async fn run<K>(feed: Feed<K>, metrics: &WatchMetrics, clock: Clock)
+pub async fn run<K>(reflector: Reflector<K>, metrics: &WatchMetrics, clock: Clock)
 where
-    K: Mirrored + Debug + DeserializeOwned,
+    K: Cached + Debug + DeserializeOwned,
 {
     let metrics = metrics.of(K::KIND);
-    let stream = watcher(feed.api, feed.config).backoff(Retry::default());
+    let stream = watcher(reflector.api, reflector.config).backoff(Retry::default());
     tokio::pin!(stream);
     let mut counted = Counted { objects: metrics.objects.clone(), count: 0 };
     while let Some(item) = stream.next().await {
@@ -59,25 +59,25 @@ where
             Ok(event) => event,
             Err(failure) => {
                 metrics.errors.inc();
-                (feed.on_failure)();
+                (reflector.on_failure)();
                 warn!(kind = K::KIND, error = %failure, "watch failed; trying again");
                 continue;
             }
         };
-        if feed.only.as_ref().is_some_and(|only| is_elsewhere(&event, only)) {
+        if reflector.only.as_ref().is_some_and(|only| is_elsewhere(&event, only)) {
             continue;
         }
         metrics.events.inc();
         metrics.last_event.set(clock().as_second());
         let relisted = matches!(event, watcher::Event::InitDone);
-        let part = feed.part.as_deref();
+        let part = reflector.part.as_deref();
         let changes = match sort(event) {
-            Ok(event) => feed.mirror.apply_part(part, event),
+            Ok(event) => reflector.cache.apply_part(part, event),
             Err((seen, object)) => {
-                let (news, change) = feed.mirror.skip(part, seen, &object);
+                let (news, change) = reflector.cache.skip(part, seen, &object);
                 if news {
                     metrics.unreadable.inc();
-                    tell::<K>(&object);
+                    warn_of::<K>(&object);
                 }
                 change.into_iter().collect()
             }
@@ -87,7 +87,7 @@ where
         }
         for change in &changes {
             counted.count(change);
-            (feed.on_change)(change);
+            (reflector.on_change)(change);
         }
     }
 }
@@ -111,7 +111,7 @@ fn sort<K>(
 }
 
 /// Once for each revision, and so no more often than somebody writes it.
-fn tell<K: Mirrored>(object: &Unreadable) {
+fn warn_of<K: Cached>(object: &Unreadable) {
     let meta = &object.meta;
     warn!(
         kind = K::KIND,
@@ -124,7 +124,7 @@ fn tell<K: Mirrored>(object: &Unreadable) {
     );
 }
 
-/// What one watch adds to the number of objects of its kind; several may mirror the same kind.
+/// What one watch adds to the number of objects of its kind; several may watch the same kind.
 struct Counted {
     objects: Gauge,
     count: i64,
@@ -144,7 +144,7 @@ impl Drop for Counted {
     }
 }
 
-fn is_elsewhere<K: Mirrored>(event: &watcher::Event<Lenient<K>>, only: &Namespaces) -> bool {
+fn is_elsewhere<K: Cached>(event: &watcher::Event<Lenient<K>>, only: &Namespaces) -> bool {
     match event {
         // Of one without even a name nobody knows where it is.
         watcher::Event::Apply(Lenient::Unreadable(object))
@@ -236,14 +236,14 @@ mod tests {
             let asked = Arc::clone(&asked);
             async move { Ok::<_, std::io::Error>(answer(&asked, request).await) }
         });
-        let mirror = Arc::new(Mirror::<MachineClass>::default());
+        let cache = Arc::new(Cache::<MachineClass>::default());
         let (told, mut changes) = mpsc::unbounded_channel();
-        let feed = Feed {
+        let reflector = Reflector {
             api: Api::namespaced(Client::new(service, "default"), "default"),
             config: watcher::Config::default(),
             part: None,
             only: None,
-            mirror: Arc::clone(&mirror),
+            cache: Arc::clone(&cache),
             on_change: Box::new(move |change: &Change<MachineClass>| {
                 let name = change.latest().unwrap().metadata.name.clone();
                 told.send((name.unwrap(), change.new.is_some())).unwrap();
@@ -253,14 +253,14 @@ mod tests {
         let metrics = WatchMetrics::register(&mut Registry::default());
         let clock: Clock = Arc::new(|| Timestamp::UNIX_EPOCH);
         let counted = metrics.of(MachineClass::KIND).unreadable;
-        let task = tokio::spawn(async move { run(feed, &metrics, clock).await });
+        let task = tokio::spawn(async move { run(reflector, &metrics, clock).await });
         assert_eq!(changes.recv().await, Some(("a".to_owned(), true)));
         assert_eq!(changes.recv().await, Some(("c".to_owned(), true)));
         assert_eq!(counted.get(), 2, "b as it is listed, a as it became; each revision once");
-        assert!(mirror.has_unreadable());
-        let kept = mirror.get(&ObjectName::new("default", "a")).unwrap();
+        assert!(cache.has_unreadable());
+        let kept = cache.get(&ObjectName::new("default", "a")).unwrap();
         assert_eq!(kept.metadata.resource_version.as_deref(), Some("1"), "what was read last");
-        assert!(mirror.get(&ObjectName::new("default", "b")).is_none());
+        assert!(cache.get(&ObjectName::new("default", "b")).is_none());
         task.abort();
     }
 }

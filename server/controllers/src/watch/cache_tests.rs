@@ -1,0 +1,205 @@
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+
+use super::*;
+
+const COLOUR: &str = "colour";
+
+impl Cached for ConfigMap {
+    type Index = &'static str;
+    const KIND: &'static str = "ConfigMap";
+
+    fn indexed(&self) -> Vec<(&'static str, String)> {
+        let colour = self.data.iter().flatten().find(|(key, _)| *key == COLOUR);
+        colour.map(|(_, value)| (COLOUR, value.clone())).into_iter().collect()
+    }
+}
+
+fn object(name: &str, version: u64, colour: &str) -> ConfigMap {
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some("default".to_owned()),
+            resource_version: Some(version.to_string()),
+            managed_fields: Some(vec![ManagedFieldsEntry::default()]),
+            ..ObjectMeta::default()
+        },
+        data: Some([(COLOUR.to_owned(), colour.to_owned())].into()),
+        ..ConfigMap::default()
+    }
+}
+
+fn names(cache: &Cache<ConfigMap>, colour: &str) -> Vec<String> {
+    cache.find_names(COLOUR, colour).into_iter().map(|name| name.name).collect()
+}
+
+fn version(cache: &Cache<ConfigMap>, name: &str) -> Option<String> {
+    cache.get(&ObjectName::new("default", name))?.metadata.resource_version.clone()
+}
+
+fn listed(cache: &Cache<ConfigMap>, objects: Vec<ConfigMap>) -> Vec<Change<ConfigMap>> {
+    cache.apply(Event::Init);
+    for object in objects {
+        assert!(cache.apply(Event::InitApply(object)).is_empty());
+    }
+    cache.apply(Event::InitDone)
+}
+
+#[test]
+fn an_index_follows_its_objects() {
+    let cache = Cache::default();
+    cache.apply(Event::Apply(object("a", 1, "red")));
+    cache.apply(Event::Apply(object("b", 2, "red")));
+    assert_eq!(names(&cache, "red"), ["a", "b"]);
+    cache.apply(Event::Apply(object("a", 3, "blue")));
+    assert_eq!(names(&cache, "red"), ["b"]);
+    assert_eq!(names(&cache, "blue"), ["a"]);
+    cache.apply(Event::Delete(object("a", 4, "blue")));
+    assert!(names(&cache, "blue").is_empty());
+    assert_eq!(cache.find(COLOUR, "red").len(), 1);
+}
+
+#[test]
+fn managed_fields_are_not_kept() {
+    let cache = Cache::default();
+    cache.apply(Event::Apply(object("a", 1, "red")));
+    let kept = cache.get(&ObjectName::new("default", "a")).unwrap();
+    assert!(kept.metadata.managed_fields.is_none());
+}
+
+#[test]
+fn the_echo_of_an_own_write_is_no_news() {
+    let cache = Cache::default();
+    cache.apply(Event::Apply(object("a", 1, "red")));
+    cache.update(object("a", 5, "blue"));
+    assert_eq!(names(&cache, "blue"), ["a"]);
+    assert!(cache.apply(Event::Apply(object("a", 5, "blue"))).is_empty());
+}
+
+#[test]
+fn an_event_from_before_an_own_write_does_not_bring_the_old_state_back() {
+    let cache = Cache::default();
+    cache.apply(Event::Apply(object("a", 1, "red")));
+    cache.update(object("a", 5, "blue"));
+    assert!(cache.apply(Event::Apply(object("a", 3, "red"))).is_empty());
+    assert!(cache.apply(Event::Delete(object("a", 4, "red"))).is_empty());
+    assert_eq!(version(&cache, "a").as_deref(), Some("5"));
+    let changes = cache.apply(Event::Apply(object("a", 6, "green")));
+    assert_eq!(changes.len(), 1);
+}
+
+#[test]
+fn an_own_write_does_not_resurrect_what_the_watch_saw_deleted() {
+    let cache = Cache::default();
+    cache.apply(Event::Apply(object("a", 1, "red")));
+    cache.apply(Event::Delete(object("a", 3, "red")));
+    cache.update(object("a", 2, "red"));
+    assert!(cache.is_empty());
+}
+
+#[test]
+fn a_relist_reports_what_changed_meanwhile_and_nothing_else() {
+    let cache = Cache::default();
+    listed(
+        &cache,
+        vec![object("same", 1, "red"), object("edited", 2, "red"), object("gone", 3, "red")],
+    );
+    assert!(cache.is_synced());
+    let again =
+        vec![object("same", 1, "red"), object("edited", 9, "blue"), object("new", 8, "blue")];
+    let mut changes: Vec<_> = listed(&cache, again)
+        .into_iter()
+        .map(|change| {
+            assert!(change.listed);
+            let name = change.latest().unwrap().metadata.name.clone().unwrap();
+            (name, change.old.is_some(), change.new.is_some())
+        })
+        .collect();
+    changes.sort();
+    let expected = [("edited", true, true), ("gone", true, false), ("new", false, true)];
+    assert_eq!(changes, expected.map(|(name, old, new)| (name.to_owned(), old, new)));
+    assert_eq!(names(&cache, "blue"), ["edited", "new"]);
+}
+
+#[test]
+fn a_relist_that_breaks_off_changes_nothing() {
+    let cache = Cache::default();
+    listed(&cache, vec![object("a", 1, "red"), object("b", 2, "red")]);
+    cache.apply(Event::Init);
+    cache.apply(Event::InitApply(object("a", 1, "red")));
+    listed(&cache, vec![object("a", 1, "red"), object("b", 2, "red")]);
+    assert_eq!(cache.len(), 2);
+}
+
+fn unreadable(name: &str, version: u64) -> Unreadable {
+    let mut meta = object(name, version, "").metadata;
+    meta.managed_fields = None;
+    Unreadable { meta, why: "it is broken".to_owned() }
+}
+
+#[test]
+fn an_object_that_becomes_unreadable_stays_as_it_was_and_is_told_once_for_each_revision() {
+    let cache = Cache::default();
+    listed(&cache, vec![object("a", 1, "red"), object("b", 2, "red")]);
+    assert!(!cache.has_unreadable());
+    let told = |version| cache.skip(None, Seen::Changed, &unreadable("a", version)).0;
+    assert!(told(3) && !told(3) && told(4));
+    assert!(cache.has_unreadable());
+    assert_eq!(version(&cache, "a").as_deref(), Some("1"), "what could be read last");
+    assert_eq!(names(&cache, "red"), ["a", "b"]);
+    cache.apply(Event::Apply(object("a", 5, "blue")));
+    assert!(!cache.has_unreadable(), "it was mended");
+    assert_eq!(names(&cache, "blue"), ["a"]);
+}
+
+#[test]
+fn what_a_list_has_and_nobody_can_read_is_not_gone() {
+    let cache = Cache::default();
+    listed(&cache, vec![object("a", 1, "red"), object("b", 2, "red")]);
+    cache.apply(Event::Init);
+    assert!(cache.skip(None, Seen::Listed, &unreadable("a", 3)).0);
+    assert!(cache.skip(None, Seen::Listed, &unreadable("never-read", 4)).0);
+    cache.apply(Event::InitApply(object("b", 2, "red")));
+    assert!(cache.apply(Event::InitDone).is_empty(), "nothing went");
+    assert_eq!(names(&cache, "red"), ["a", "b"]);
+    assert!(cache.has_unreadable());
+
+    cache.apply(Event::Init);
+    assert!(!cache.skip(None, Seen::Listed, &unreadable("a", 3)).0, "it was told");
+    let changes = cache.apply(Event::InitDone);
+    assert_eq!(changes.len(), 1, "b went");
+    assert_eq!(names(&cache, "red"), ["a"]);
+    assert!(cache.has_unreadable());
+
+    listed(&cache, Vec::new());
+    assert!(cache.is_empty() && !cache.has_unreadable());
+}
+
+#[test]
+fn an_unreadable_object_that_is_deleted_is_gone() {
+    let cache = Cache::<ConfigMap>::default();
+    listed(&cache, vec![object("a", 1, "red")]);
+    cache.skip(None, Seen::Changed, &unreadable("a", 3));
+    let (news, change) = cache.skip(None, Seen::Gone, &unreadable("a", 4));
+    assert!(!news && change.is_some_and(|change| change.old.is_some() && change.new.is_none()));
+    assert!(cache.is_empty() && !cache.has_unreadable());
+    // It may be readable by then, too: the API server says what it can of it.
+    cache.skip(None, Seen::Changed, &unreadable("b", 5));
+    assert!(cache.apply(Event::Delete(object("b", 6, ""))).is_empty());
+    assert!(!cache.has_unreadable());
+}
+
+#[test]
+fn a_list_of_one_namespace_says_nothing_of_the_unreadable_ones_of_another() {
+    let cache = Cache::<ConfigMap>::default();
+    cache.consists_of(2);
+    let mut elsewhere = unreadable("a", 1);
+    elsewhere.meta.namespace = Some("other".to_owned());
+    cache.skip(Some("other"), Seen::Changed, &elsewhere);
+    cache.apply_part(Some("default"), Event::Init);
+    cache.apply_part(Some("default"), Event::InitDone);
+    assert!(cache.has_unreadable());
+    cache.apply_part(Some("other"), Event::Init);
+    cache.apply_part(Some("other"), Event::InitDone);
+    assert!(!cache.has_unreadable());
+}
