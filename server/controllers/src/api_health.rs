@@ -1,8 +1,7 @@
-//! Whether the API servers answer. While one of them does not, the health of Nodes is not known and
-//! no Machine is given up for it; what that means is decided in [`ostler_lifecycle::outage`].
+//! Checks whether the API servers answer. While one of them does not, the health of Nodes is unknown and no Machine
+//! fails because of it; [`ostler_lifecycle::outage`] decides that.
 //!
-//! A watch that breaks or a write that fails is a reason to ask at once; otherwise they are asked
-//! every now and then.
+//! The servers are checked periodically, and immediately after a watch or a write failed.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -24,21 +23,21 @@ use tracing::{info, warn};
 use crate::clock::{Clock, DebugClock};
 use crate::watch::ObjectName;
 
-/// Name of an object that is not there: "not found" is an answer.
+/// Name of an object that does not exist: "not found" counts as an answer.
 const ABSENT: &str = "ostler-api-check";
 
-/// When the API servers are asked.
+/// When the API servers are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApiCheck {
-    /// For how long they may be silent before that is said aloud. While they are, they are asked
-    /// every fifteenth of this.
+    /// How long they may be silent before the outage is reported. While they are silent, they are checked every
+    /// fifteenth of this.
     pub timeout: Duration,
-    /// How often they are asked while all is well.
+    /// How often they are checked while they answer.
     pub period: Duration,
 }
 
 impl Default for ApiCheck {
-    /// Upstream's 30 s and 1 min.
+    /// Upstream's defaults: 30 s and 1 min.
     fn default() -> Self {
         Self { timeout: Duration::from_secs(30), period: Duration::from_mins(1) }
     }
@@ -50,12 +49,12 @@ impl ApiCheck {
     }
 }
 
-/// Which APIs are asked.
+/// The APIs to check.
 #[derive(Debug, Clone)]
 pub(crate) struct Probes {
-    /// Where the Machines are, if that is asked.
+    /// The API that serves the Machines, if it is checked.
     pub(crate) control: Option<Api<Machine>>,
-    /// Where the Nodes are.
+    /// The APIs that serve the Nodes.
     pub(crate) targets: Vec<Api<Node>>,
 }
 
@@ -75,22 +74,22 @@ impl Probes {
     }
 }
 
-/// What came of a check that somebody has to know.
+/// A change of health that controllers have to react to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ApiTransition {
-    /// They answer again.
+    /// The servers answer again.
     Back,
-    /// They were silent for long enough to say so.
+    /// The servers have been silent for the timeout.
     Frozen,
-    /// They answer, and Nodes had time to report.
+    /// The servers answer, and Nodes had time to report.
     Unfrozen,
 }
 
-/// What is known of API servers. One for all controllers: of the control cluster, and of the target
-/// cluster if there is but one. Of several target clusters, each has its own.
+/// The health of API servers. All controllers share one, for the control cluster and a single target cluster. Each of
+/// several target clusters has its own.
 #[derive(Debug)]
 pub(crate) struct ApiHealth {
-    /// Which, for the log.
+    /// The name in the log.
     of: String,
     check: ApiCheck,
     clock: DebugClock,
@@ -101,17 +100,17 @@ pub(crate) struct ApiHealth {
 }
 
 impl ApiHealth {
-    /// Nothing is known before it [runs](Self::run).
+    /// The health is unknown until this [runs](Self::run).
     pub(crate) fn new(check: ApiCheck, clock: Clock, registry: &mut Registry) -> Self {
         let (frozen, outages) = (Gauge::default(), Counter::default());
         registry.register(
             "mcm_machine_controller_frozen",
-            "1 while no machine is given up because an API server does not answer",
+            "1 while no machine fails because an API server does not answer",
             frozen.clone(),
         );
         registry.register(
             "ostler_api_outages",
-            "How often an API server did not answer a check",
+            "Checks that an API server did not answer",
             outages.clone(),
         );
         let known = Mutex::new(Reachability::new(check.timeout, None, clock()));
@@ -119,8 +118,8 @@ impl ApiHealth {
         Self { of, check, clock: DebugClock(clock), known, asked, frozen, outages }
     }
 
-    /// The same for one of several target clusters, whose outages are a matter of its own Machines
-    /// only. It is down until somebody [asks](Self::ask).
+    /// The health of one of several target clusters; it concerns only the Machines of that cluster. It is down until
+    /// [`Self::ask`] runs.
     pub(crate) fn of_target(&self, cluster: &ObjectName) -> Self {
         let now = (self.clock.0)();
         let mut known = Reachability::new(self.check.timeout, Some(now), now);
@@ -136,23 +135,22 @@ impl ApiHealth {
         }
     }
 
-    /// Nobody can ask any more.
+    /// The cluster cannot be checked any more.
     pub(crate) fn lost(&self) {
         self.known.lock().silent((self.clock.0)());
     }
 
-    /// What a decision needs.
+    /// The view for a decision.
     pub(crate) fn view(&self, now: Timestamp) -> ApiView {
         self.known.lock().view(now)
     }
 
-    /// Something was not answered: ask at once.
+    /// A request got no answer: check immediately.
     pub(crate) fn check_again(&self) {
         self.asked.notify_one();
     }
 
-    /// Asks for ever, and reports every transition. `before`: when the core before this one was last
-    /// known to be served.
+    /// Checks for ever and reports every transition. `before`: when the previous core was last known to be served.
     pub(crate) async fn run(
         self: Arc<Self>,
         probes: Probes,
@@ -163,7 +161,7 @@ impl ApiHealth {
         self.ask(probes, told).await;
     }
 
-    /// The same, going on from what is known.
+    /// As [`Self::run`], but keeps the current state.
     pub(crate) async fn ask(self: Arc<Self>, probes: Probes, told: impl Fn(ApiTransition)) {
         let mut frozen = false;
         loop {
@@ -183,9 +181,9 @@ impl ApiHealth {
         }
     }
 
-    /// Until the next check. Doubts are heard at most as often as a silent server is asked. After
-    /// an outage it is asked as often for a while: an outage counts from the last answer, and where
-    /// one follows the other the time between them has to count for something.
+    /// Waits for the next check. [`Self::check_again`] never checks more often than a silent server is checked. The
+    /// fast rhythm continues for a while after an outage: an outage counts from the last answer, so answers between
+    /// two outages in a row must be noticed.
     async fn pause(&self) {
         sleep(self.check.when_down()).await;
         let view = self.view((self.clock.0)());
@@ -212,10 +210,7 @@ impl ApiHealth {
         match (was_down, answer) {
             (false, false) => {
                 self.outages.inc();
-                warn!(
-                    of = self.of,
-                    "an API server does not answer; no machine is given up meanwhile"
-                );
+                warn!(of = self.of, "an API server does not answer; no machine fails meanwhile");
             }
             (true, true) => info!(of = self.of, "the API servers answer again"),
             (false, true) | (true, false) => {}

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// An API server that can be switched off: then it fails, or says nothing at all.
+/// An API server that can be switched off: then it fails, or does not answer at all.
 #[derive(Debug, Default)]
 struct Server {
     down: AtomicBool,
@@ -94,7 +94,7 @@ async fn an_outage_that_somebody_noticed_is_found_at_once_and_told_when_it_lasts
     run.down(false);
     assert_eq!(run.turns.recv().await, Some(ApiTransition::Back));
     assert!(run.start.elapsed().as_secs() <= 902);
-    assert!(run.view().frozen, "nodes have no word in yet");
+    assert!(run.view().frozen, "nodes had no time to report yet");
     assert_eq!(run.turns.recv().await, Some(ApiTransition::Unfrozen));
     assert!(run.start.elapsed().as_secs() <= 915, "{:?}", run.start.elapsed());
 }

@@ -1,4 +1,4 @@
-//! What the core itself takes away, for the audit log: events of one target, names and ids only.
+//! Audit log of deletions by the core: events of one target, names and ids only.
 
 use ostler_api::Machine;
 use ostler_lifecycle::machine::abandoned;
@@ -6,11 +6,10 @@ use ostler_lifecycle::orphans::Orphan;
 
 /// The target of these events.
 const TARGET: &str = "ostler::audit";
-/// Who does it.
+/// The actor.
 const WHO: &str = "core";
 
-/// A Machine may go from the API: nothing is left of it, but for an instance that is not ours and that
-/// the operator abandoned.
+/// The core removed the finalizer of a Machine: its instance is gone, or is not ours and the operator abandoned it.
 pub(crate) fn machine_let_go(machine: &Machine) {
     let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
     let object = format!("machines/{namespace}/{}", machine.name());

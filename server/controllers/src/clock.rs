@@ -6,8 +6,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-/// Where the controllers read wall-clock time from. Durations are never taken from it; they come
-/// from tokio's clock, so that a test on a paused clock moves both.
+/// The controllers' source of wall-clock time. Durations come from tokio's clock instead, so that a test on a paused
+/// clock moves both.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The clock of the host.

@@ -1,5 +1,5 @@
-//! The ids of the cluster that instances are tagged with. They decide what may be deleted, so they are
-//! written down, and change only when an operator says so.
+//! The ids of the cluster that instances are tagged with. They decide what may be deleted, so they are recorded in a
+//! ConfigMap and only an operator changes them.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -19,12 +19,12 @@ use crate::settings::Settings;
 /// Why there is no cluster id to work with.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterIdError {
-    /// What is given does not go with what is written down.
+    /// The given ids do not match the recorded ones.
     #[error("{problem} (ConfigMap {namespace}/{CLUSTER_ID_CONFIG_MAP})")]
     Refused {
         /// What is wrong.
         problem: IdError,
-        /// Where it is written down.
+        /// Namespace of the ConfigMap.
         namespace: String,
     },
     /// `kube-system` has no UID.
@@ -35,21 +35,21 @@ pub enum ClusterIdError {
     Api(#[from] kube::Error),
 }
 
-/// What an operator says of the ids.
+/// The ids that an operator gives.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GivenIds {
-    /// The id; `None`: the one written down or, where there is none, the default one.
+    /// The id; `None`: the recorded one or, if there is none, the default one.
     pub id: Option<String>,
     /// Ids that the cluster had before.
     pub previous: Vec<String>,
 }
 
-/// The ids of the cluster: those written down, and those that are given, which are written down, too.
-/// The default is the UID of `kube-system`, a slash, and the namespaces served.
+/// The recorded ids of the cluster and those that are given, which are recorded as well. The default is the UID of
+/// `kube-system`, a slash, and the namespaces served.
 ///
-/// An id that is written down though there are Machines already may be another one than that of
-/// their instances, and one that takes the place of a previous one comes with a restore or a
-/// migration: orphans are only reported then, see [`Hold`].
+/// Orphans are only reported (see [`Hold`]) in two cases: if Machines exist before an id is recorded, since their
+/// instances may carry another id; and if an id replaces a previous one, since that comes with a restore or a
+/// migration.
 pub async fn cluster_ids(
     client: &Client,
     settings: &Settings,
@@ -77,15 +77,15 @@ pub async fn cluster_ids(
                 tell(&settled);
                 return Ok(settled.ids);
             }
-            // Another process was faster; what it wrote counts.
+            // Another process was faster; its write counts.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(failure) => return Err(failure.into()),
         }
     }
 }
 
-/// The ids that [`cluster_ids`] would come to, only read: nothing is written down. `home` is where they
-/// are written, `scope` the namespaces served.
+/// The ids that [`cluster_ids`] would return, without recording them. `home` is the namespace of the ConfigMap,
+/// `scope` the namespaces served.
 ///
 /// # Errors
 /// As [`cluster_ids`].
@@ -129,11 +129,11 @@ fn moved(from: &str, to: &str) -> String {
 
 fn tell(settled: &Settled) {
     let Settled { ids, moved_from, dropped } = settled;
-    info!(cluster_id = ids.own, previous = ?ids.previous, from = ?moved_from, "wrote down the cluster id");
+    info!(cluster_id = ids.own, previous = ?ids.previous, from = ?moved_from, "recorded the cluster id");
     if !dropped.is_empty() {
         warn!(
             ?dropped,
-            "too many previous cluster ids: instances with the oldest ones are strangers now"
+            "too many previous cluster ids: instances with the oldest ones no longer belong to this cluster"
         );
     }
 }
@@ -144,7 +144,7 @@ async fn default_id(client: &Client, scope: &Namespaces) -> Result<String, Clust
     Ok(format!("{}/{scope}", uid.ok_or(ClusterIdError::NoDefault)?))
 }
 
-/// Why the id that is about to be written down may not be the first one.
+/// Why the id that is about to be recorded may not be the first one.
 async fn lost(client: &Client, scope: &Namespaces) -> kube::Result<Option<String>> {
     for part in scope.parts() {
         let machines: Api<Machine> = match part {
@@ -153,14 +153,14 @@ async fn lost(client: &Client, scope: &Namespaces) -> kube::Result<Option<String
         };
         if !machines.list_metadata(&ListParams::default().limit(1)).await?.items.is_empty() {
             return Ok(Some(
-                "there were machines, but the id of their cluster was not written down".to_owned(),
+                "there were machines, but the id of their cluster was not recorded".to_owned(),
             ));
         }
     }
     Ok(None)
 }
 
-/// Creates the ConfigMap, or changes the one that was read.
+/// Creates the ConfigMap, or replaces the version that was read.
 async fn write(
     maps: &Api<ConfigMap>,
     namespace: &str,
@@ -185,7 +185,7 @@ async fn write(
     }
     let params = PostParams::default();
     if exists {
-        // With the version that was read: nobody's word is overwritten.
+        // With the version that was read: concurrent changes are not overwritten.
         maps.replace(CLUSTER_ID_CONFIG_MAP, &params, &map).await.map(drop)
     } else {
         maps.create(&params, &map).await.map(drop)

@@ -1,4 +1,4 @@
-//! From what changed to what has to be looked at.
+//! Maps changes to the keys that have to be reconciled.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(crate) struct Queues {
     pub(crate) nodes: Arc<Queue<ObjectName>>,
 }
 
-/// Puts into the queues what a change concerns.
+/// Adds the keys that a change concerns to the queues.
 #[derive(Debug)]
 pub(crate) struct Fanout {
     pub(crate) queues: Queues,
@@ -52,7 +52,7 @@ fn priority<K>(change: &Change<K>) -> Priority {
 }
 
 impl Fanout {
-    /// A machine changed: look at it, at its class when it came, went or changed class, and at
+    /// A machine changed: reconciles it, its class when the machine was added or deleted or changed class, and
     /// machines that had to share its provider id.
     pub(crate) fn machine(&self, change: &Change<Machine>) {
         let priority = priority(change);
@@ -81,7 +81,7 @@ impl Fanout {
         }
         let cluster = |machine: &Arc<Machine>| cluster_of(machine);
         if change.old.as_ref().map(cluster) != change.new.as_ref().map(cluster) {
-            self.stores.targets.look_again();
+            self.stores.targets.check_again();
         }
         let id = |machine: &Arc<Machine>| machine.provider_id().map(str::to_owned);
         let (old, new) = (change.old.as_ref().and_then(id), change.new.as_ref().and_then(id));
@@ -93,7 +93,7 @@ impl Fanout {
         }
     }
 
-    /// Nodes that get a machine by a change, or lose it.
+    /// Nodes that gain or lose a machine by a change.
     fn nodes_between(&self, change: &Change<Machine>, priority: Priority) {
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
         let link = |machine: &Machine| {
@@ -115,7 +115,7 @@ impl Fanout {
         }
     }
 
-    /// A machine that is gone without our doing may have left its instance behind.
+    /// A machine that disappeared although we did not remove its finalizer may have left its instance behind.
     fn request_orphan_scan(&self, gone: &Machine) {
         if self.state.has_ended(gone.uid()) {
             return;
@@ -127,7 +127,7 @@ impl Fanout {
         }
     }
 
-    /// A class changed: look at it, its secrets and its machines.
+    /// A class changed: reconciles it, its secrets and its machines.
     pub(crate) fn class(&self, change: &Change<MachineClass>) {
         let priority = priority(change);
         let Some(class) = change.latest() else { return };
@@ -142,8 +142,8 @@ impl Fanout {
         self.queues.scans.note(self.settings.driver_name(class.provider()));
     }
 
-    /// A secret changed: look at it, at the machines of the classes that name it, and at those that
-    /// take their user data from it.
+    /// A secret changed: reconciles it, the machines of the classes that name it, and the machines that take their
+    /// user data from it.
     pub(crate) fn secret(&self, change: &Change<Secret>) {
         let priority = priority(change);
         let Some(secret) = change.latest() else { return };
@@ -159,12 +159,12 @@ impl Fanout {
             self.stores.machines.find_names(MachineIndex::BootstrapSecret, &name.to_string());
         self.add_all(booting, priority);
         if name.name.ends_with(SECRET_SUFFIX) {
-            self.stores.targets.look_again();
+            self.stores.targets.check_again();
         }
         self.queues.secrets.add(name, priority);
     }
 
-    /// A Node changed in more than its heartbeat: look at the machines that it may be of.
+    /// A Node changed in more than its heartbeat: reconciles the machines that it may belong to.
     pub(crate) fn node(&self, target: &Target, change: &Change<Node>) {
         if let (Some(old), Some(new)) = (&change.old, &change.new)
             && !differs(old, new)
@@ -181,7 +181,7 @@ impl Fanout {
         }
     }
 
-    /// A pod changed: look at the machine that is being drained of it.
+    /// A pod changed: reconciles the machine whose Node is being drained of it.
     pub(crate) fn pod(&self, target: &Target, change: &Change<Pod>) {
         if let (Some(old), None) = (&change.old, &change.new) {
             self.state.evictions.forget(old.metadata.uid.as_deref().unwrap_or_default());
@@ -201,7 +201,7 @@ impl Fanout {
         self.add_all(names.filter(drained), priority(change));
     }
 
-    /// A budget changed: as many pods as it lets go now are tried again.
+    /// A budget changed: retries as many evictions as it allows now.
     pub(crate) fn budget(&self, change: &Change<PodDisruptionBudget>) {
         let Some(budget) = change.latest() else { return };
         let allows = |budget: &Arc<PodDisruptionBudget>| {
@@ -214,8 +214,8 @@ impl Fanout {
         self.add_all(freed, priority(change));
     }
 
-    /// A VolumeAttachment changed: look at the machine whose Node is being drained of it, and at
-    /// those that wait for it to arrive.
+    /// A VolumeAttachment changed: reconciles the machine whose Node is being drained of it, and the machines that
+    /// wait for its volume to be attached elsewhere.
     pub(crate) fn attachment(&self, target: &Target, change: &Change<VolumeAttachment>) {
         let Some(attachment) = change.latest() else { return };
         let node = ObjectName::cluster(&attachment.spec.node_name);
@@ -227,7 +227,7 @@ impl Fanout {
         }
     }
 
-    /// Something that drains need was listed for the first time.
+    /// A cache that drains need is complete for the first time.
     pub(crate) fn drains(&self) {
         self.add_all(self.drained(self.stores.machines.names()), Priority::Change);
     }
@@ -238,7 +238,7 @@ impl Fanout {
         names
     }
 
-    /// Machines whose drain waits for volumes to arrive elsewhere.
+    /// Machines whose drain waits for volumes to be attached elsewhere.
     fn following(&self) -> Vec<ObjectName> {
         let waits = |machine: &Arc<Machine>| {
             let waiting = machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
@@ -256,7 +256,7 @@ impl Fanout {
         if let Some(id) = id.filter(|id| !id.is_empty()) {
             found.extend(machines.find_names(MachineIndex::ProviderId, id));
         } else {
-            // It may be that of the machine of its name.
+            // The machine of that name may own it.
             found.extend(machines.find_names(MachineIndex::Name, name));
         }
         let labels = node.metadata.labels.as_ref();
@@ -267,13 +267,13 @@ impl Fanout {
         found
     }
 
-    /// A target cluster came into sight, or went out of it.
+    /// A target cluster became available or unavailable.
     pub(crate) fn cluster(&self, cluster: &ObjectName) {
         let machines = self.stores.machines.find_names(MachineIndex::Cluster, &cluster.to_string());
         self.add_all(machines, Priority::Background);
     }
 
-    /// Something happened in the sessions.
+    /// A session event.
     pub(crate) fn session(&self, event: SessionEvent) {
         match event {
             SessionEvent::OutcomeReady { target_uid, .. }
@@ -289,7 +289,7 @@ impl Fanout {
                 self.served_by(&provider, Priority::Change);
             }
             SessionEvent::ProviderGone { provider } => {
-                debug!(provider, "driver gone");
+                debug!(provider, "driver disconnected");
                 self.served_by(&provider, Priority::Background);
             }
             SessionEvent::ForeignProvider { principal, provider } => {
@@ -303,15 +303,15 @@ impl Fanout {
         self.add_all(self.stores.machines.names(), priority);
     }
 
-    /// The API servers went silent, or are back: every machine with an unhealthy Node waits for
-    /// that, and it is told once, of the Lease that this core leads by.
+    /// The API servers stopped answering, or answer again: reconciles every machine with an unhealthy Node, and
+    /// records one event on the Lease that this core leads by.
     pub(crate) fn api_health(&self, transition: ApiTransition) {
         let (severity, reason, note) = match transition {
             ApiTransition::Back => return self.unhealthy(),
             ApiTransition::Frozen => (
                 Severity::Warning,
                 "MachineHealthFrozen",
-                "an API server does not answer; no machine is given up meanwhile",
+                "an API server does not answer; no machine fails meanwhile",
             ),
             ApiTransition::Unfrozen => (
                 Severity::Normal,
@@ -327,13 +327,13 @@ impl Fanout {
     pub(crate) fn definitions(&self, outdated: Option<&str>) {
         let (severity, reason, note) = match outdated {
             Some(what) => (Severity::Warning, "CRDsOutdated", what),
-            None => (Severity::Normal, "CRDsCurrent", "every field is kept; machines go on"),
+            None => (Severity::Normal, "CRDsCurrent", "every field is kept; machines continue"),
         };
         self.record_on_lease(severity, reason, note.to_owned());
         self.everything(Priority::Background);
     }
 
-    /// What concerns every machine is told once, of the Lease that this core leads by.
+    /// An event that concerns every machine is recorded once, on the Lease that this core leads by.
     fn record_on_lease(&self, severity: Severity, reason: &'static str, note: String) {
         let regarding = ObjectReference {
             api_version: Some("coordination.k8s.io/v1".to_owned()),
@@ -345,7 +345,7 @@ impl Fanout {
         self.recorder.record(EventRecord { regarding, severity, reason, action: "Check", note });
     }
 
-    /// The API server of one of several target clusters went silent, or is back.
+    /// The API server of one of several target clusters stopped answering, or answers again.
     pub(crate) fn unhealthy_in(&self, cluster: &ObjectName) {
         let mut names =
             self.stores.machines.find_names(MachineIndex::Cluster, &cluster.to_string());

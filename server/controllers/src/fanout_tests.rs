@@ -27,11 +27,11 @@ fn fanout() -> Fanout {
         nodes: queue("node"),
         scans: OrphanScans::new(Queue::new(QueueSettings::new("orphans", 1), &metrics)),
     };
-    let nobody = tower::service_fn(|_: http::Request<Body>| async {
-        Err::<http::Response<Body>, _>(std::io::Error::other("nobody is asked"))
+    let unused = tower::service_fn(|_: http::Request<Body>| async {
+        Err::<http::Response<Body>, _>(std::io::Error::other("the client must not be used"))
     });
     let clock = Arc::new(|| Timestamp::UNIX_EPOCH);
-    let client = Client::new(nobody, "default");
+    let client = Client::new(unused, "default");
     let (recorder, _) = Recorder::new(client.clone(), "test", clock, EventMetrics::default());
     let settings = Settings {
         aliases: [("AWS".to_owned(), "aws.example.com".to_owned())].into(),
@@ -50,7 +50,7 @@ fn target(fanout: &Fanout) -> Arc<Target> {
     fanout.stores.targets.all().remove(0)
 }
 
-/// Everything that waits in a queue, by name.
+/// The names in a queue.
 async fn waiting(queue: &Arc<Queue<ObjectName>>) -> BTreeSet<String> {
     let seen = Arc::new(Mutex::new(BTreeSet::new()));
     let stop = CancellationToken::new();
@@ -63,7 +63,7 @@ async fn waiting(queue: &Arc<Queue<ObjectName>>) -> BTreeSet<String> {
         }
     });
     tokio::join!(run, async {
-        // On a paused clock this ends when nothing else is left to do.
+        // On a paused clock this ends when nothing else is left to run.
         tokio::time::sleep(Duration::from_secs(1)).await;
         end.cancel();
     });

@@ -1,9 +1,8 @@
-//! The effect shell: observe, execute and record over the Kubernetes API and driver sessions.
+//! The imperative shell: observe, execute and record over the Kubernetes API and driver sessions.
 //!
-//! [`Controllers`] is the whole of it. Inside, [`watch`] keeps caches of what the API server holds,
-//! a fan-out turns every change into keys of a work [`queue`], and the workers of the process that
-//! [leads](election) take them: the Machine controller (observe, plan, execute, record), and a
-//! smaller one that holds classes and secrets in use. Decisions are made by `ostler-lifecycle`.
+//! [`Controllers`] is the entry point. [`watch`] keeps caches of API objects, a fan-out maps every change to keys of
+//! a work [`queue`], and the workers of the [leader](election) process them: the Machine controller, and smaller ones
+//! that put finalizers on classes and secrets in use. `ostler-lifecycle` makes the decisions.
 
 mod api_health;
 mod audit;

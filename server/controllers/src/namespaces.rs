@@ -6,9 +6,9 @@ use std::str::FromStr;
 /// The namespaces whose machines, classes and secrets are served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Namespaces {
-    /// These, at least one. Each is watched by itself, so that rights in them are enough.
+    /// These, at least one. Each is watched separately, so that rights in them are enough.
     These(Vec<String>),
-    /// All whose names begin so; all there are if it is empty. The whole cluster is watched for it.
+    /// All namespaces with this prefix; every namespace if it is empty. The whole cluster is watched.
     Prefix(String),
 }
 
@@ -26,7 +26,7 @@ impl Namespaces {
         }
     }
 
-    /// The first namespace that is named.
+    /// The first named namespace.
     pub fn first(&self) -> Option<&str> {
         match self {
             Self::These(names) => names.first().map(String::as_str),
@@ -34,7 +34,7 @@ impl Namespaces {
         }
     }
 
-    /// What has to be watched: each a namespace, or the whole cluster.
+    /// The watches: one for each namespace, or one for the whole cluster (`None`).
     pub(crate) fn parts(&self) -> Vec<Option<String>> {
         match self {
             Self::These(names) => names.iter().cloned().map(Some).collect(),
@@ -79,10 +79,10 @@ fn well_formed(name: &str, prefix: bool) -> Result<&str, NamespacesError> {
     Err(NamespacesError(name.to_owned()))
 }
 
-/// A text names no namespaces.
+/// A text is not a valid list of namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no name of a namespace; give a name, a list such as a,b or a prefix such as shoot-*"
+    "{0:?} is not a namespace name; give a name, a list such as a,b or a prefix such as shoot-*"
 )]
 pub struct NamespacesError(String);
 

@@ -1,7 +1,7 @@
-//! The shape of every controller: observe → plan → execute → record, pass after pass until nothing is left to write.
+//! The shape of every controller: observe → plan → execute → record, repeated until nothing is left to write.
 //!
-//! A kind brings its key, its snapshot, its plan and its actions. The queue, the passes, the errors that end a pass and
-//! the metrics are here, once.
+//! A kind defines its key, snapshot, plan and actions. The queue, the passes, the errors that end a pass and the
+//! metrics are implemented here, once.
 
 use std::fmt::{Debug, Display};
 use std::future::Future;
@@ -17,30 +17,31 @@ use crate::metrics::ReconcileMetrics;
 use crate::queue::{Outcome, Queue};
 use crate::writes::WriteError;
 
-/// Passes over one key without a break. A key that still has something to write then goes back into the queue.
+/// Consecutive passes over one key. A key that still has something to write then goes back to the queue.
 const PASSES_IN_A_ROW: usize = 8;
 /// How soon such a key is reconciled again.
 const NEXT_TURN: Duration = Duration::from_secs(1);
 
-/// Why a pass ended early. What was not recorded was not sent.
+/// Why a pass ended early. Nothing that was not recorded was sent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PassError {
-    /// The plan was made from an object that has changed since; the next pass plans anew.
+    /// The object changed after the plan was made; the next pass makes a new plan.
     #[error("the object changed meanwhile")]
     Outdated,
     /// The object is gone.
     #[error("the object is gone")]
     Gone,
-    /// Another controller of this core has to write first; look again after this time if its event does not come.
+    /// Another controller of this core has to write first; reconcile again after this time if its event does not
+    /// come.
     #[error("another controller has to write first")]
     NotYet(Duration),
     /// The API server accepted the status and dropped fields that the core needs.
-    #[error("the definition of the kind lacks fields")]
+    #[error("the API server drops fields of this kind")]
     Pruned,
     /// The API server did not accept a write, or did not answer a read.
     #[error("{what}")]
     Api {
-        /// What was tried.
+        /// The request.
         what: &'static str,
         /// Why it failed.
         #[source]
@@ -53,24 +54,24 @@ pub(crate) enum PassError {
 pub(crate) enum Passed {
     /// The pass wrote something that the next plan must see: observe again immediately.
     Changed,
-    /// There is nothing more to write; what the queue does with the key.
+    /// Nothing more to write; the outcome for the queue.
     Settled(Outcome),
 }
 
-/// A kind of object, or of something else with a key, that a controller brings to where it has to be.
+/// A kind of object, or of anything else with a key, that a controller reconciles.
 pub(crate) trait Kind: Send + Sync + 'static {
     /// Name in logs and metrics.
     const NAME: &'static str;
-    /// Names one of the kind.
+    /// Identifies one object of the kind.
     type Key: Clone + Debug + Display + Eq + Hash + Send + Sync + 'static;
-    /// Everything that a plan is made from.
+    /// The input of a plan.
     type Snapshot: Send + Sync;
-    /// What is to be done.
+    /// The decision: what to do.
     type Plan: Send + Sync;
-    /// What was done.
+    /// The results of the actions.
     type Done: Send;
 
-    /// Reads everything that a plan is made from. `None`: there is nothing of this key.
+    /// Reads the input of a plan. `None`: nothing exists for this key.
     fn observe(
         &self,
         key: &Self::Key,
@@ -82,14 +83,14 @@ pub(crate) trait Kind: Send + Sync + 'static {
     /// The plan in a few words, for the log.
     fn describe(plan: &Self::Plan) -> String;
 
-    /// Carries the actions of the plan out. Decides nothing.
+    /// Executes the actions of the plan. Decides nothing.
     fn execute(
         &self,
         snapshot: &Self::Snapshot,
         plan: &Self::Plan,
     ) -> impl Future<Output = Result<Self::Done, PassError>> + Send;
 
-    /// Writes down what was done, and does what must not happen before it is written down.
+    /// Records the results, and then does what must not happen before they are recorded.
     fn record(
         &self,
         snapshot: Self::Snapshot,
@@ -97,7 +98,7 @@ pub(crate) trait Kind: Send + Sync + 'static {
         done: Self::Done,
     ) -> impl Future<Output = Result<Passed, PassError>> + Send;
 
-    /// A pass ended early. What that says about the API server concerns more than this key.
+    /// A pass ended early. The error may concern the API server and not only this key.
     fn broken(&self, _error: &PassError) {}
 }
 

@@ -1,4 +1,4 @@
-//! Everything together: watches, leadership, workers.
+//! Wires everything together: watches, leadership, workers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,15 +40,15 @@ use crate::watch::WatchMetrics;
 use crate::watching::Watches;
 use crate::writes::{WriteMetrics, Writer};
 
-/// How long a core that begins to lead may read what is under way; its cache has nearly all of it.
+/// Time limit of a new leader for reading the operations in flight from the API; its cache has nearly all of them.
 const INHERIT: Duration = Duration::from_secs(10);
-/// Machines that are read at once then, so that the API server never encodes all of them.
+/// Page size of that read, so that the API server never encodes all machines in one response.
 const PAGE: u32 = 500;
-/// For the work in hand when this core stops, before the sessions end under it: a pass takes
-/// milliseconds, unless the API server is slow or a driver is asked for a list. With the last answers of
-/// drivers this is half of the time after which a core breaks off.
+/// Time for running reconciles to finish when this core stops, before the sessions end. A pass takes milliseconds,
+/// unless the API server is slow or a driver lists instances. Together with the wait for the drivers' last answers
+/// this is half of the time after which a core is killed.
 const LAST_WORK: Duration = Duration::from_secs(5);
-/// Workers for classes and for secrets: there are few of either.
+/// Workers for classes and for secrets; there are few of both.
 const FEW_WORKERS: usize = 4;
 
 /// All controllers of a core.
@@ -85,12 +85,11 @@ impl fmt::Debug for Core {
 }
 
 impl Controllers {
-    /// Controllers that work once they [run](Self::run), with everything that they count in
-    /// `registry`.
+    /// Creates controllers that start with [`Self::run`], and registers their metrics in `registry`.
     ///
-    /// `client` must not retry by itself (`Config::default_retry = false`): a refused eviction
-    /// would hold a worker for as long as a PodDisruptionBudget refuses. `stores` are those that
-    /// the sessions were given their [classes](crate::StoreClassSource) from.
+    /// `client` must not retry by itself (`Config::default_retry = false`): a refused eviction would occupy a worker
+    /// for as long as a PodDisruptionBudget refuses. `stores` must be those that the sessions got their
+    /// [classes](crate::StoreClassSource) from.
     pub fn new(
         client: Client,
         stores: Stores,
@@ -154,33 +153,33 @@ impl Controllers {
         Self { core, events }
     }
 
-    /// What people ask about orphans.
+    /// Serves the commands about orphans.
     pub fn orphans(&self) -> Arc<dyn OrphanDesk> {
         Arc::new(self.core.admin.clone())
     }
 
-    /// In which term this process leads; none while it does not. Drivers are to be served only
-    /// while it leads: a core that stops leads until its sessions have ended.
+    /// The term in which this process leads; `None` while it does not. Serve drivers only while it leads: a core that
+    /// stops leads until its sessions have ended.
     pub fn leadership(&self) -> channel::Receiver<Option<Term>> {
         self.core.leading.subscribe()
     }
 
-    /// Runs until `stop`, then ends in order: no new work, the work in hand, the sessions, the
-    /// lease, the events. An error means that leadership was lost: the process must end at once.
+    /// Runs until `stop`, then ends in order: no new work, running work, sessions, lease, events. An error means that
+    /// leadership was lost: the process must end immediately.
     pub fn run(self, stop: CancellationToken) -> BoxFuture<'static, Result<(), ElectionError>> {
         Box::pin(self.run_until(stop))
     }
 
     async fn run_until(self, stop: CancellationToken) -> Result<(), ElectionError> {
         let Self { core, events } = self;
-        // Every process watches, so that the next leader starts from warm caches.
+        // Every process watches, so that the next leader starts with warm caches.
         let watches = core.start_watches();
         let all_told = CancellationToken::new();
         let events = tokio::spawn(events.run(all_told.clone()));
         let ended = core.lead(&stop).await;
         all_told.cancel();
         if let Err(failure) = events.await {
-            warn!(error = %failure, "the event writer broke off");
+            warn!(error = %failure, "the event writer panicked");
         }
         drop(watches);
         ended
@@ -230,7 +229,7 @@ impl Core {
         self.leading.send_replace(Some(term));
         let ended = tokio::select! {
             lost = &mut held => {
-                // Before anything else. Dropping the workers ends them where they are.
+                // Before anything else. Dropping the workers stops them where they are.
                 self.sessions.stop();
                 lost
             }
@@ -243,16 +242,18 @@ impl Core {
         ended
     }
 
-    /// Reads what the core before this one wrote down last, before any driver is heard: a cache may
-    /// lag, and what a driver holds without a record of it is cancelled. Whoever cannot read it goes
-    /// on by the cache: then work is lost that was under way, and a read comes before it is done anew.
+    /// Reads what the previous core recorded last, before any driver may connect: a cache may lag, and operations of
+    /// a driver that are not recorded are cancelled. If the read fails, the core uses the cache: then operations in
+    /// flight may be cancelled, and are read before they are repeated.
     async fn inherit(&self) {
         match timeout(INHERIT, self.keep_intents()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                warn!(%error, "what was under way before is known from watches alone");
+                warn!(%error, "cannot read the operations in flight; using the watch caches");
             }
-            Err(_) => warn!("what was under way before takes too long to read"),
+            Err(_) => {
+                warn!("reading the operations in flight takes too long; using the watch caches")
+            }
         }
     }
 
@@ -266,7 +267,7 @@ impl Core {
             let mut page = ListParams::default().limit(PAGE);
             loop {
                 let found = api.list(&page).await?;
-                // One that cannot be read is told of by whoever watches it.
+                // The watch of machines reports one that cannot be read.
                 let machines = found.items.into_iter().filter_map(|it| it.try_parse().ok());
                 self.stores.inherited.keep(machines);
                 let Some(next) = found.metadata.continue_.filter(|next| !next.is_empty()) else {
@@ -278,10 +279,10 @@ impl Core {
         Ok(())
     }
 
-    /// Waits for `stop`, then for everything that acts as the leader. First the work in hand: what it
-    /// writes down as begun it still sends, and the next core finds it with its driver. Then what
-    /// drivers look up, and only then the sessions: the next core knows nothing of a read, and would
-    /// have it cancelled in the middle. Until the sessions end, this core leads.
+    /// Waits for `stop`, then stops everything that acts as the leader. First the running reconciles: the operations
+    /// that they record are still sent, and the next core finds them with their drivers. Then the reads of drivers,
+    /// and only then the sessions: the next core does not know of reads and would have them cancelled. This core
+    /// leads until the sessions end.
     async fn finish(
         &self,
         stop: &CancellationToken,
@@ -291,11 +292,11 @@ impl Core {
         stop.cancelled().await;
         no_more_work.cancel();
         if timeout(LAST_WORK, all_ended(&mut workers)).await.is_err() {
-            info!("the work in hand takes long; its operations are given up");
+            info!("reconciles take too long to finish; aborting them");
         }
         self.sessions.finish().await;
         self.sessions.stop();
-        // What waited for a driver does so no longer.
+        // Workers that wait for a driver stop waiting now.
         all_ended(&mut workers).await;
         self.leading.send_replace(None);
         info!("stopped");
@@ -354,12 +355,12 @@ impl Core {
         }));
         self.collect_orphans(lease, &mut workers, stop);
         self.release_unmanaged_nodes(&mut workers, stop);
-        let heard = follow_sessions(Arc::clone(&self.fanout), self.sessions.subscribe());
+        let session_events = follow_sessions(Arc::clone(&self.fanout), self.sessions.subscribe());
         let stop = stop.clone();
         workers.spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = heard => {}
+                () = session_events => {}
             }
         });
         workers
@@ -370,8 +371,8 @@ impl Core {
         before: Option<Timestamp>,
         stop: &CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static {
-        // One of several target clusters that is down says nothing of the others: each is asked by
-        // whoever watches it.
+        // Each of several target clusters has its own check, started with its watches: an outage of one says nothing
+        // about the others.
         let probes = Probes {
             control: Some(Api::namespaced(self.client.clone(), self.settings.probed())),
             targets: self
@@ -399,8 +400,8 @@ impl Core {
         stop: &CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static {
         let (fanout, stop) = (Arc::clone(&self.fanout), stop.clone());
-        let told = move |outdated: Option<&str>| fanout.definitions(outdated);
-        let checked = Arc::clone(&self.schemas).run(self.client.clone(), told);
+        let on_change = move |outdated: Option<&str>| fanout.definitions(outdated);
+        let checked = Arc::clone(&self.schemas).run(self.client.clone(), on_change);
         async move {
             stop.run_until_cancelled(checked).await;
         }
@@ -466,14 +467,14 @@ async fn all_ended(workers: &mut JoinSet<()>) {
     while workers.join_next().await.is_some() {}
 }
 
-/// Turns what happens in the sessions into work. Having lagged behind, looks at everything.
+/// Turns session events into work. After missed events, reconciles everything.
 async fn follow_sessions(fanout: Arc<Fanout>, mut events: broadcast::Receiver<SessionEvent>) {
     fanout.everything(Priority::Background);
     loop {
         match events.recv().await {
             Ok(event) => fanout.session(event),
             Err(broadcast::error::RecvError::Lagged(missed)) => {
-                warn!(missed, "session events came too fast; looking at everything");
+                warn!(missed, "session events were missed; reconciling everything");
                 fanout.everything(Priority::Change);
             }
             Err(broadcast::error::RecvError::Closed) => return,

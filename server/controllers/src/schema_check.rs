@@ -1,5 +1,5 @@
-//! Would the API server drop what we write? A CRD of another version prunes fields it does not
-//! know without a word, and with the write-ahead intent gone, instances would be made twice.
+//! Checks whether the API server would drop fields that the core writes. A CRD of another version silently prunes
+//! unknown fields; without the write-ahead intent, instances would be created twice.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use ostler_api::crds::crds;
 use ostler_api::names::VERSION;
 
-/// What we write, by kind: a path from the root of the object, with everything below it.
+/// The fields that the core writes, by kind: a path from the root of the object, with everything below it.
 const WRITTEN: [(&str, &[&str]); 2] = [
     ("machines.machine.sapcloud.io", &["spec", "providerID"]),
     ("machines.machine.sapcloud.io", &["status"]),
@@ -42,7 +42,7 @@ pub enum SchemaError {
 pub struct PrunedField {
     /// Name of the CustomResourceDefinition.
     pub crd: String,
-    /// Path of the field, e.g. `status.operation`; empty if the kind is not served at all.
+    /// Path of the field, e.g. `status.operation`; empty if the kind is not served.
     pub path: String,
 }
 
@@ -70,7 +70,7 @@ pub async fn check_schemas(client: &Client) -> Result<(), SchemaError> {
     if pruned.is_empty() { Ok(()) } else { Err(SchemaError::Pruned(pruned)) }
 }
 
-/// The fields that we write according to `ours` and that `served` does not know.
+/// The fields that the core writes according to `ours` and that `served` lacks.
 fn pruned_fields(
     ours: &CustomResourceDefinition,
     served: Option<&CustomResourceDefinition>,
@@ -93,7 +93,7 @@ fn schema(crd: &CustomResourceDefinition) -> Option<&JSONSchemaProps> {
     version.schema.as_ref()?.open_api_v3_schema.as_ref().filter(|_| version.served)
 }
 
-/// Walks down `path`, then compares everything below.
+/// Follows `path`, then compares everything below it.
 fn follow(
     ours: &JSONSchemaProps,
     served: &JSONSchemaProps,

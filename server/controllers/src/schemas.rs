@@ -1,5 +1,5 @@
-//! Whether the API server still keeps every field of ours. Somebody may apply older definitions while the core
-//! runs, those of machine-controller-manager for one: then nothing is sent, since nobody could say later what was.
+//! Checks whether the API server still keeps every field of ours. A user may apply older definitions while the core
+//! runs, for example those of machine-controller-manager. Then no operation is sent, since it could not be recorded.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use tracing::warn;
 
 use crate::{SchemaError, check_schemas};
 
-/// How often the definitions are looked at. What is lost in between shows in the answer to the next write.
+/// How often the definitions are checked. The answer to a write shows fields that are lost in between.
 const PERIOD: Duration = Duration::from_mins(5);
-/// How often they are looked at while fields are dropped.
+/// How often the definitions are checked while fields are dropped.
 const PERIOD_OUTDATED: Duration = Duration::from_secs(5);
 
-/// What the API server drops, as it was seen last.
+/// The result of the last check.
 #[derive(Debug, Default)]
 pub(crate) struct Schemas {
     outdated: Mutex<Option<String>>,
@@ -32,26 +32,26 @@ impl Schemas {
         let schemas = Self::default();
         registry.register(
             "ostler_crd_fields_dropped",
-            "Fields of ours that the CustomResourceDefinitions lack; nothing is asked of drivers meanwhile",
+            "Fields of ours that the CustomResourceDefinitions lack; no operation is sent meanwhile",
             schemas.dropped.clone(),
         );
         Arc::new(schemas)
     }
 
-    /// What is dropped, and what to do about it.
+    /// The fields that the API server drops, and what to do about it.
     pub(crate) fn outdated(&self) -> Option<String> {
         self.outdated.lock().clone()
     }
 
-    /// A write came back without what was written.
+    /// The answer to a write lacks fields that were written.
     pub(crate) fn check_again(&self) {
         let mut outdated = self.outdated.lock();
         outdated.get_or_insert_with(|| "the API server drops status.operation".to_owned());
         self.doubt.notify_one();
     }
 
-    /// OrphanScans again and again, and says what changed.
-    pub(crate) async fn run(self: Arc<Self>, client: Client, told: impl Fn(Option<&str>)) {
+    /// Checks for ever and reports every change.
+    pub(crate) async fn run(self: Arc<Self>, client: Client, on_change: impl Fn(Option<&str>)) {
         loop {
             let period = if self.outdated().is_some() { PERIOD_OUTDATED } else { PERIOD };
             tokio::select! {
@@ -63,19 +63,19 @@ impl Schemas {
                 Err(SchemaError::Pruned(fields)) => {
                     self.note(fields.len(), Some(SchemaError::Pruned(fields).to_string()))
                 }
-                // Of a definition that cannot be read nothing new is known.
+                // A definition that cannot be read changes nothing.
                 Err(error @ SchemaError::Api { .. }) => {
                     warn!(%error, "the definitions could not be checked");
                     false
                 }
             };
             if changed {
-                told(self.outdated().as_deref());
+                on_change(self.outdated().as_deref());
             }
         }
     }
 
-    /// Whether it is news: machines that were told of a doubt have to hear that it was none.
+    /// Stores a result. Returns whether it is new: machines that wait because of [`Self::check_again`] must be woken.
     fn note(&self, dropped: usize, outdated: Option<String>) -> bool {
         self.dropped.set(i64::try_from(dropped).unwrap_or(i64::MAX));
         let mut known = self.outdated.lock();

@@ -1,4 +1,4 @@
-//! What an operator can set.
+//! Settings of an operator.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use crate::api_health::ApiCheck;
 use crate::election::ElectionSettings;
 use crate::namespaces::Namespaces;
 
-/// How the controllers behave. `Default` is what production uses.
+/// Settings of the controllers. `Default` is for production.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The namespaces that are served.
     pub namespaces: Namespaces,
-    /// The namespace of the Lease and of the ConfigMap with the cluster id. Whoever leads by that
-    /// Lease serves `namespaces` alone.
+    /// The namespace of the Lease and of the ConfigMap with the cluster id. The holder of that Lease is the only one
+    /// that serves `namespaces`.
     pub home: String,
     /// Name of this process, never used by another one; holder of the Lease.
     pub identity: String,
@@ -25,15 +25,15 @@ pub struct Settings {
     pub lease: (Duration, Duration, Duration),
     /// See [`ElectionSettings::at_once`].
     pub lease_at_once: bool,
-    /// Machines that are worked on at the same time.
+    /// Concurrent reconciles of machines.
     pub concurrent_syncs: usize,
-    /// Every machine is looked at this often though nothing happened.
+    /// How often every machine is reconciled without an event.
     pub resync: Duration,
-    /// When the API servers are asked whether they answer.
+    /// When the API servers are checked.
     pub api_check: ApiCheck,
     /// Timeouts and node conditions; a Machine's own values win.
     pub lifecycle: snapshot::Settings,
-    /// How instances without a Machine are looked for, and what is done about them.
+    /// How instances without a Machine are found, and what is done with them.
     pub orphans: orphans::Rules,
     /// Other names of a provider, e.g. `AWS` → `aws.example.com`; as in
     /// [`SessionsOptions::aliases`](ostler_sessions::SessionsOptions::aliases).
@@ -65,12 +65,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// A namespace whose machines may be read, to see whether the API server answers.
+    /// A namespace whose machines are read to check whether the API server answers.
     pub(crate) fn probed(&self) -> &str {
         self.namespaces.first().unwrap_or(&self.home)
     }
 
-    /// How leadership is taken and kept.
+    /// The settings of the leader election.
     pub fn election(&self) -> ElectionSettings {
         let (lease_duration, renew_deadline, retry_period) = self.lease;
         ElectionSettings {
@@ -83,7 +83,7 @@ impl Settings {
         }
     }
 
-    /// The name by which the driver of `provider` dials in.
+    /// The name by which the driver of `provider` connects.
     pub fn driver_name<'a>(&'a self, provider: &'a str) -> &'a str {
         self.aliases.get(provider).map_or(provider, String::as_str)
     }

@@ -1,5 +1,5 @@
-//! Nodes that no Machine stands for are let go of and marked. Decisions are made by
-//! [`ostler_lifecycle::unmanaged_nodes`].
+//! Removes the finalizer of Nodes that no Machine manages, and marks them. [`ostler_lifecycle::unmanaged_nodes`] makes the
+//! decisions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::target::Target;
 use crate::watch::ObjectName;
 use crate::writes::{WriteError, Writer};
 
-/// OrphanScans after Nodes without a Machine.
+/// Reconciles Nodes without a Machine.
 pub(crate) struct UnmanagedNodes {
     pub(crate) writer: Writer,
     pub(crate) stores: Stores,
@@ -31,7 +31,7 @@ pub(crate) struct UnmanagedNodes {
 }
 
 impl UnmanagedNodes {
-    /// The Node of this name, in every cluster that has one.
+    /// Reconciles the Node of this name, in every cluster that has one.
     pub(crate) async fn reconcile(&self, name: ObjectName) -> Outcome {
         let mut outcome = Outcome::Done;
         for target in self.stores.targets.all() {
@@ -63,7 +63,7 @@ impl UnmanagedNodes {
         }
     }
 
-    /// Whether a Machine names this Node or is named by it. In doubt it has one.
+    /// Whether a Machine names this Node or is named by it. True if that is unknown.
     fn has_machine(&self, node: &Node) -> bool {
         let machines = &self.stores.machines;
         let name = node.metadata.name.as_deref().unwrap_or_default();
@@ -84,7 +84,7 @@ impl UnmanagedNodes {
             || label.is_some_and(may_be_of)
     }
 
-    /// On condition of the version that it was planned from: finalizers of others are never lost.
+    /// Patches on condition of the version that was planned from, so that finalizers of other clients are never lost.
     async fn patch(&self, target: &Target, node: &Node, mut metadata: Value) -> Outcome {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         if let Some(fields) = metadata.as_object_mut() {
@@ -100,7 +100,7 @@ impl UnmanagedNodes {
             Err(WriteError::NotFound) => Outcome::Again(Duration::ZERO),
             Err(WriteError::Conflict) => Outcome::Failed,
             Err(failure) => {
-                warn!(node = name, error = %failure, "cannot let go of a node without a machine");
+                warn!(node = name, error = %failure, "cannot release a node without a machine");
                 Outcome::Failed
             }
         }
@@ -108,13 +108,13 @@ impl UnmanagedNodes {
 
     fn record_event(&self, node: &Node, mark: bool) {
         let name = node.metadata.name.as_deref().unwrap_or_default();
-        info!(node = name, marked = mark, "no machine has this node; let go of it");
+        info!(node = name, marked = mark, "no machine has this node; released it");
         self.recorder.record(EventRecord {
             regarding: node.object_ref(&()),
             severity: Severity::Normal,
             reason: "NodeNotManaged",
             action: "LetGo",
-            note: format!("no machine has node {name}: it can be deleted by anybody"),
+            note: format!("no machine has node {name}: it can be deleted"),
         });
     }
 }

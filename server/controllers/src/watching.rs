@@ -1,4 +1,4 @@
-//! Which watches there are, and what each tells.
+//! Defines the watches and what each one triggers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Watches {
                 let on_change = Arc::clone(&on_change);
                 let on_change =
                     move |fanout: &Fanout, change: &Change<K>| on_change(fanout, change);
-                // It may only lack the right; the other watches tell of an API server that is away.
+                // The core may just lack the right; the other watches detect an API server that does not answer.
                 let on_failure = Box::new(|| {});
                 let reflector = watches.reflector(api.clone(), &cache, on_change);
                 let reflector = Reflector { on_failure, ..reflector };

@@ -1,4 +1,4 @@
-//! Every write to the API: counted, limited in time, with a typed result.
+//! Requests to the API: counted, limited in time, with a typed result.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -26,36 +26,36 @@ use serde_json::Value;
 use crate::target::Target;
 use crate::watch::{Cached, ObjectName};
 
-/// Longest wait for an answer. A worker that waits longer is worth less than a second try.
+/// Longest wait for an answer. After that, a retry is better than a waiting worker.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Machines that are listed at once.
+/// Page size of lists of machines.
 const PAGE: u32 = 500;
 
-/// Why a write did not happen.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// The object changed since it was read, or is another one of that name.
+    /// The object changed after it was read, or is another one of that name.
     #[error("the object changed meanwhile")]
     Conflict,
-    /// The object is not there.
-    #[error("the object is not there")]
+    /// The object does not exist.
+    #[error("the object does not exist")]
     NotFound,
     /// Refused for now (429).
     #[error("refused for now: {message}")]
     TooManyRequests {
         /// Why.
         message: String,
-        /// Not before this much time has passed.
+        /// The earliest retry.
         retry_after: Option<Duration>,
     },
-    /// No answer in time; it may have happened.
+    /// No answer in time; the write may have happened.
     #[error("no answer within {}s", PATIENCE.as_secs())]
     NoAnswer,
-    /// The right is missing (403); which one.
+    /// The right is missing (403); the API server's message.
     #[error("{0}")]
     Forbidden(String),
-    /// The API server broke (500).
+    /// The API server failed (500).
     #[error("{0}")]
     Internal(String),
     /// Anything else.
@@ -64,7 +64,7 @@ pub(crate) enum WriteError {
 }
 
 impl WriteError {
-    /// How long the API server wants to be left alone.
+    /// The retry delay that the API server asked for.
     pub(crate) const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::TooManyRequests { retry_after, .. } => *retry_after,
@@ -105,7 +105,7 @@ struct WriteLabel {
     verb: &'static str,
 }
 
-/// Counts what is written.
+/// Counts writes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WriteMetrics {
     written: Family<WriteLabel, Counter>,
@@ -118,12 +118,12 @@ impl WriteMetrics {
         let metrics = Self::default();
         let (written, failed) = (metrics.written.clone(), metrics.failed.clone());
         registry.register("ostler_api_writes", "Writes that the API server accepted", written);
-        registry.register("ostler_api_write_failures", "Writes that it did not", failed);
+        registry.register("ostler_api_write_failures", "Writes that failed", failed);
         metrics
     }
 }
 
-/// Writes to the API.
+/// Sends requests to the API.
 #[derive(Clone)]
 pub(crate) struct Writer {
     client: Client,
@@ -135,7 +135,7 @@ impl Writer {
         Self { client, metrics }
     }
 
-    /// Writes to a target cluster.
+    /// The writer of a target cluster.
     pub(crate) fn to(&self, target: &Target) -> Self {
         Self { client: target.client.clone(), metrics: self.metrics.clone() }
     }
@@ -172,8 +172,8 @@ impl Writer {
         result
     }
 
-    /// Merge-patches an object. `patch` holds `metadata.resourceVersion`, so that the answer may be
-    /// put into the cache by a cache and lists are never overwritten.
+    /// Merge-patches an object. `patch` must contain `metadata.resourceVersion`, so that a cache may store the answer
+    /// and lists of other clients are never overwritten.
     pub(crate) async fn patch<K>(
         &self,
         api: &Api<K>,
@@ -187,7 +187,7 @@ impl Writer {
         self.run(K::KIND, "patch", api.patch(name, &params, &patch)).await
     }
 
-    /// The same for the status.
+    /// As [`Self::patch`], for the status.
     pub(crate) async fn merge_patch_status<K>(
         &self,
         api: &Api<K>,
@@ -214,7 +214,7 @@ impl Writer {
         self.run("BootstrapConfig", "patch", api.patch(&config.name, &params, &patch)).await
     }
 
-    /// The same for the status of a kind of Kubernetes' own, in whose lists entries have keys.
+    /// Patches the status of a built-in kind by strategic merge: the entries of its lists have keys.
     pub(crate) async fn strategic_patch_status<K>(
         &self,
         api: &Api<K>,
@@ -236,7 +236,7 @@ impl Writer {
         self.run(K::KIND, "create", api.create(&PostParams::default(), object)).await
     }
 
-    /// Replaces an object, whatever it looks like now.
+    /// Replaces an object, whatever its current version.
     pub(crate) async fn replace<K>(
         &self,
         api: &Api<K>,
@@ -259,14 +259,14 @@ impl Writer {
         self.run("ConfigMap", "update", api.replace(name, &PostParams::default(), map)).await
     }
 
-    /// Every Machine of a name in the cluster, from the API itself.
+    /// Every Machine of a name in the cluster, read from the API.
     pub(crate) async fn find_everywhere(&self, name: &str) -> Result<Vec<Machine>, WriteError> {
         let api: Api<Machine> = Api::all(self.client.clone());
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
         self.run("Machine", "list", api.list(&named)).await.map(|found| found.items)
     }
 
-    /// Some of the Machines of all namespaces, from the API itself, and where to go on.
+    /// A page of the Machines of all namespaces, read from the API, and the token of the next page.
     pub(crate) async fn machines_everywhere(
         &self,
         from: Option<String>,
@@ -278,21 +278,21 @@ impl Writer {
         Ok((found.items, found.metadata.continue_.filter(|token| !token.is_empty())))
     }
 
-    /// The pods on a Node, from the API itself.
+    /// The pods on a Node, read from the API.
     pub(crate) async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, WriteError> {
         let api: Api<Pod> = Api::all(self.client.clone());
         let there = ListParams::default().fields(&format!("spec.nodeName={node}"));
         self.run("Pod", "list", api.list(&there)).await.map(|found| found.items)
     }
 
-    /// Whether the API server can evict pods; `None`: it did not say.
+    /// Whether the API server supports eviction; `None`: it did not answer.
     pub(crate) async fn can_evict(&self) -> Option<bool> {
         let asked = self.client.list_core_api_resources("v1");
         let core = tokio::time::timeout(PATIENCE, asked).await.ok()?.ok()?;
         Some(core.resources.iter().any(|one| one.name == "pods/eviction" && one.kind == "Eviction"))
     }
 
-    /// Reads an object from the API itself.
+    /// Reads an object from the API.
     pub(crate) async fn get<K>(&self, api: &Api<K>, name: &str) -> Result<Option<K>, WriteError>
     where
         K: Clone + Debug + DeserializeOwned,
@@ -303,7 +303,7 @@ impl Writer {
         }
     }
 
-    /// Deletes an object, on condition of its UID if that is given.
+    /// Deletes an object, on condition of its UID if given.
     pub(crate) async fn delete<K>(
         &self,
         api: &Api<K>,
@@ -323,7 +323,7 @@ impl Writer {
         self.run(K::KIND, "delete", api.delete(name, &params)).await.map(drop)
     }
 
-    /// Asks for the eviction of the pod with this UID, with its own grace.
+    /// Evicts the pod with this UID, with its own grace period.
     pub(crate) async fn evict(&self, pod: &ObjectName, uid: &str) -> Result<(), WriteError> {
         let api: Api<Pod> = self.api(&pod.namespace);
         let eviction = Eviction {
@@ -347,11 +347,11 @@ impl Writer {
     }
 }
 
-/// How to delete.
+/// Options of a deletion.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Deletion<'a> {
     /// Only the object with this UID.
     pub(crate) uid: Option<&'a str>,
-    /// With grace 0.
+    /// With a grace period of 0.
     pub(crate) at_once: bool,
 }

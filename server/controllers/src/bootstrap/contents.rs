@@ -1,4 +1,4 @@
-//! What is known of one kind and its objects.
+//! The cached state of one kind of bootstrap config and of its objects.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -20,14 +20,14 @@ pub(super) enum Standing {
     Missing,
     /// Its objects have no namespace.
     WithoutNamespace,
-    /// The API server does not let us: what it said.
+    /// The API server refuses access: its message.
     Unreadable(String),
     /// All of them are here.
     Synced,
 }
 
-/// What is known of one kind and its objects. Bounded by the objects that exist, of which only what
-/// the contract speaks of is kept.
+/// The state of one kind and its objects. Bounded by the objects that exist; only the fields of the contract are
+/// kept.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     inner: Mutex<Inner>,
@@ -40,7 +40,7 @@ struct Inner {
     standing: Standing,
     resource: Option<ApiResource>,
     objects: Objects,
-    /// The list being read, until it is complete.
+    /// The list that is being read, until it is complete.
     listing: Option<Objects>,
 }
 
@@ -67,7 +67,7 @@ impl Contents {
         self.inner.lock().resource = Some(resource);
     }
 
-    /// The objects cannot be looked up any more, or not yet. True: that is new.
+    /// The objects cannot be looked up, for this reason. Returns whether that is new.
     pub(super) fn stand(&self, standing: Standing) -> bool {
         let mut inner = self.inner.lock();
         inner.objects.clear();
@@ -81,7 +81,7 @@ impl Contents {
         self.inner.lock().standing == Standing::Synced
     }
 
-    /// Takes in the answer to a write of our own.
+    /// Stores the answer to one of our own writes.
     pub(super) fn update(&self, object: &DynamicObject) {
         let (name, facts) = read(object);
         let mut inner = self.inner.lock();
@@ -90,8 +90,8 @@ impl Contents {
         }
     }
 
-    /// Takes in an event of the watch: the names of the objects that changed by it, and whether it
-    /// is the end of the first list.
+    /// Applies an event of the watch. Returns the names of the changed objects, and whether the first list is
+    /// complete.
     pub(super) fn apply(&self, event: Event<DynamicObject>) -> (Vec<String>, bool) {
         let mut inner = self.inner.lock();
         match event {
@@ -118,7 +118,7 @@ impl Contents {
 }
 
 impl Inner {
-    /// True: it is not what is here already, and not older.
+    /// Stores the facts unless they are known already or older. Returns whether it stored them.
     fn put(&mut self, name: String, facts: Arc<ConfigFacts>) -> bool {
         if let Some(here) = self.objects.get(&name)
             && (**here == *facts || revision(&facts).is_older_than(revision(here)))
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(contents.apply(old), (Vec::new(), false));
         assert!(matches!(contents.view("a"), ConfigView::Known(facts) if facts.ready));
         contents.update(&object("z", "9", &json!({})));
-        assert_eq!(contents.view("z"), ConfigView::Absent, "what is gone is not brought back");
+        assert_eq!(contents.view("z"), ConfigView::Absent, "a deleted object is not brought back");
     }
 
     #[test]

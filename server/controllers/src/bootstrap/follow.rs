@@ -21,15 +21,14 @@ use crate::queue::{Backoff, Priority, Queue};
 use crate::stores::{MachineIndex, Stores};
 use crate::watch::{ObjectName, WatchMetrics};
 
-/// What the metrics of all watches over bootstrap configs are labelled with: there is no bound on
-/// how kinds may be called.
+/// The metric label of all watches over bootstrap configs: the number of kind names is unbounded.
 const LABEL: &str = "BootstrapConfig";
-/// Longest wait for what kinds a group has.
+/// Longest wait for the discovery of a group's kinds.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// A kind that is installed after its first object was named is noticed within this.
+/// A kind that is installed after a Machine named it is noticed within this time.
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(500), cap: Duration::from_secs(10) };
 
-/// What a watch of one kind needs.
+/// What the watch of one kind needs.
 pub(super) struct Follower {
     pub(super) client: Client,
     pub(super) kind: ConfigKind,
@@ -40,7 +39,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Until it is aborted.
+    /// Runs until it is aborted.
     pub(super) async fn run(self) {
         let mut failures = 0_u32;
         loop {
@@ -73,7 +72,7 @@ impl Follower {
         }
     }
 
-    /// Until the kind is gone.
+    /// Watches until the kind is gone.
     async fn watch(&self, resource: &ApiResource) {
         let api = Api::<DynamicObject>::namespaced_with(
             self.client.clone(),
@@ -115,7 +114,7 @@ impl Follower {
         }
     }
 
-    /// What was listed once is believed until it can be watched again.
+    /// After a failure the last complete list stays valid until the watch works again.
     fn failed(&self, failure: &watcher::Error) {
         warn!(kind = %self.kind, error = %failure, "watch failed; trying again");
         if !self.contents.is_synced() {
@@ -142,7 +141,7 @@ impl Follower {
     }
 }
 
-/// What the API server answered, if it did.
+/// The API server's status, if it answered.
 fn status_of(failure: &watcher::Error) -> Option<&Status> {
     use watcher::Error;
     match failure {
@@ -162,7 +161,7 @@ fn is_gone(failure: &watcher::Error) -> bool {
     status_of(failure).is_some_and(|status| status.code == 404)
 }
 
-/// What people read who can do something about it.
+/// The message for the operator, who can grant access.
 fn refusal(status: &Status) -> String {
     let Status { code, message, .. } = status;
     match code {

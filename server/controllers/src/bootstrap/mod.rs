@@ -1,7 +1,7 @@
-//! Objects of bootstrap providers: kinds that nobody knows before a Machine names them.
+//! Objects of bootstrap providers, whose kinds are unknown until a Machine names them.
 //!
-//! Each kind that a Machine names has one watch, a task with a backoff of its own, for as long as a
-//! Machine names it. A kind that the API server does not serve yet is asked for again and again.
+//! Each kind that Machines name has one watch, a task with its own backoff. It ends when no Machine names the kind
+//! any more. A kind that the API server does not serve yet is retried.
 
 mod contents;
 mod follow;
@@ -30,11 +30,11 @@ use crate::queue::{Priority, Queue};
 use crate::stores::{MachineIndex, Stores};
 use crate::watch::{Change, ObjectName, WatchMetrics};
 
-/// Kinds that are watched at the same time. There is a handful of bootstrap providers in the world;
-/// whoever names more kinds than this wants to keep the core busy.
+/// Kinds that are watched at the same time. Only a handful of bootstrap providers exist; more kinds than this are
+/// probably an attack.
 const MAX_KINDS: usize = 16;
 
-/// The most bytes of a format that are handed on.
+/// Longest format, in bytes, that is passed on.
 const MAX_FORMAT: usize = 64;
 
 /// Watches the kinds that Machines name.
@@ -84,8 +84,8 @@ impl Configs {
         Self { client, stores, machines, metrics, kinds, watched }
     }
 
-    /// A machine changed: begins to watch the kind that it names now, and ends the watch of a kind
-    /// that no machine names any more.
+    /// A machine changed: starts the watch of the kind that it names now, and stops the watch of a kind that no
+    /// machine names any more.
     pub(crate) fn machine(&self, change: &Change<Machine>) {
         let kind = |machine: &Option<Arc<Machine>>| {
             let config = config_of(machine.as_ref()?).ok()??;
@@ -103,7 +103,7 @@ impl Configs {
         }
     }
 
-    /// False: there is no room.
+    /// False: too many kinds are watched already.
     fn begin(&self, kind: &ConfigKind) -> bool {
         let mut watched = self.watched.lock();
         if watched.contains_key(kind) {
@@ -145,7 +145,7 @@ impl Configs {
         };
         info!(%kind, "no machine names this kind of bootstrap configs any more");
         if was_full {
-            // Somebody may have waited for the room.
+            // Another machine may wait for the free slot.
             for name in self.stores.machines.names() {
                 self.machines.add(name, Priority::Background);
             }
@@ -156,7 +156,7 @@ impl Configs {
         self.kinds.set(i64::try_from(watched.len()).unwrap_or(i64::MAX));
     }
 
-    /// What is known of the bootstrap of a machine.
+    /// The bootstrap state of a machine.
     pub(crate) fn view(&self, machine: &Machine) -> BootstrapView {
         if machine.spec.bootstrap.is_none() {
             return BootstrapView::default();
@@ -178,7 +178,7 @@ impl Configs {
         contents.map_or(ConfigView::Unknown, |contents| contents.view(&config.name))
     }
 
-    /// By name, in the namespace of the machine, and only while an instance may have to be made.
+    /// The data secret, by name in the machine's namespace, while an instance may have to be created.
     fn secret(&self, machine: &Machine) -> DataSecretView {
         let Some(name) = data_secret(machine).filter(|_| !machine.is_deleting()) else {
             return DataSecretView::Unknown;
@@ -188,12 +188,12 @@ impl Configs {
         secret.map_or(DataSecretView::Missing, |secret| data_of(&secret))
     }
 
-    /// The resource of a kind, once it is known.
+    /// The resource of a kind, after discovery.
     pub(crate) fn resource(&self, kind: &ConfigKind) -> Option<ApiResource> {
         self.watched.lock().get(kind)?.contents.resource()
     }
 
-    /// Takes in the answer to a write of our own.
+    /// Stores the answer to one of our own writes.
     pub(crate) fn update(&self, kind: &ConfigKind, object: &DynamicObject) {
         if let Some(watched) = self.watched.lock().get(kind) {
             watched.contents.update(object);

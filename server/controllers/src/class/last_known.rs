@@ -1,6 +1,6 @@
-//! What a class says and its credentials are kept while machines use it, so that their instances can be deleted even
-//! if a user tears both away, finalizers or not. They are kept in a Secret of the same namespace: who may read the
-//! credentials may read it too, and no one else.
+//! A copy of each class and its credentials is kept while machines use it, so that their instances can be deleted
+//! even if a user force-deletes both, finalizers or not. The copy is a Secret of the same namespace, so it is
+//! readable only with the rights that reading the credentials takes.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ use crate::stores::{MergedSecret, Stores, merge, plain};
 use crate::watch::ObjectName;
 use crate::writes::{Deletion, WriteError};
 
-/// The Secret in which a class is kept.
+/// The Secret that keeps a class.
 pub(super) fn place(class: &ObjectName) -> ObjectName {
     ObjectName::new(&class.namespace, last_known::secret_name(&class.name))
 }
 
-/// What is there.
+/// What the Secret holds.
 pub(super) fn facts(secret: &Secret) -> Kept {
     match secret.type_.as_deref() {
         Some(last_known::TYPE) => Kept::Ours(plain(secret)),
@@ -42,7 +42,7 @@ pub(super) fn of(stores: &Stores, class: &MachineClass) -> Option<LastKnown> {
 }
 
 impl Classes {
-    /// Writes the Secret or deletes it, on condition of what was observed.
+    /// Writes or deletes the Secret, on condition of the observed version.
     pub(super) async fn keep(
         &self,
         class: &ObjectName,
@@ -57,7 +57,8 @@ impl Classes {
                 let uid = here.and_then(|here| here.metadata.uid.as_deref());
                 match self.writer.delete(&api, &name.name, Deletion { uid, at_once: false }).await {
                     Err(WriteError::NotFound) => {}
-                    // A conflict is another secret or a webhook that refuses: the next pass sees which.
+                    // A conflict means another secret of that name, or a webhook that refuses: the next pass sees
+                    // which.
                     other => other?,
                 }
             }
@@ -67,7 +68,7 @@ impl Classes {
                     Some(_) => self.writer.replace(&api, &name.name, &secret).await?,
                     None => self.writer.create(&api, &secret).await?,
                 };
-                debug!(secret = %name, "kept what a class says");
+                debug!(secret = %name, "kept a copy of the class");
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! The class controller: classes and secrets that are in use carry a finalizer, since without them nothing could be
-//! deleted that was made with them. Decisions are made by [`ostler_lifecycle::class`].
+//! The class controller puts a finalizer on classes and secrets in use, because nothing that was created with them
+//! could be deleted without them. [`ostler_lifecycle::class`] makes the decisions.
 
 mod last_known;
 mod secret;
@@ -31,27 +31,27 @@ use crate::stores::Stores;
 use crate::watch::{Cached, ObjectName};
 use crate::writes::{WriteError, Writer};
 
-/// How soon to look again whether something is used, while what may use it cannot be read.
+/// When usage is checked again while a possible user cannot be read.
 const UNSURE: Duration = Duration::from_mins(1);
 
-/// Holds the classes that machines use.
+/// Puts the finalizer on classes that machines use.
 pub(crate) struct Classes {
     pub(crate) writer: Writer,
     pub(crate) stores: Stores,
     pub(crate) reviewer: Arc<Reviewer>,
     pub(crate) recorder: Recorder,
-    /// PassError rules that an event was recorded for, by class; bounded by the classes.
+    /// Rules that the class breaks and that an event was recorded for, by class; bounded by the classes.
     pub(crate) reported: Mutex<HashMap<ObjectName, String>>,
 }
 
-/// A class, and where what is known of it is kept.
+/// A class, and the Secret for its copy.
 pub(crate) struct Observed {
     name: ObjectName,
     facts: Snapshot,
     kept: Option<Arc<Secret>>,
 }
 
-/// How the two writes went.
+/// Results of the two writes.
 pub(crate) struct Done {
     finalizer: Result<(), WriteError>,
     last_known: Result<(), WriteError>,
@@ -124,15 +124,15 @@ impl Kind for Classes {
         match &plan.keep {
             Keep::Blocked => {
                 let place = last_known::place(&name);
-                warn!(secret = %place, class = %name, "another secret is where the class is to be kept");
+                warn!(secret = %place, class = %name, "another secret has the name of the secret for the copy of the class");
             }
             Keep::TooLarge => {
-                warn!(class = %name, "with its secret the class has more than {MOST_BYTES} bytes: it is not kept");
+                warn!(class = %name, "class and secret have more than {MOST_BYTES} bytes: no copy is kept");
             }
             Keep::Leave | Keep::Write(_) | Keep::Drop => {}
         }
         if let Err(failure) = &done.last_known {
-            warn!(class = %name, error = %failure, "cannot keep what the class says");
+            warn!(class = %name, error = %failure, "cannot keep a copy of the class");
         }
         let all_done = done.finalizer.is_ok() && done.last_known.is_ok();
         Ok(Passed::Settled(if all_done { Outcome::Done } else { Outcome::Failed }))
@@ -140,7 +140,7 @@ impl Kind for Classes {
 }
 
 impl Classes {
-    /// Records an event for the rules that a class breaks: once for each content of it.
+    /// Records an event for the rules that a class breaks: one for each content of the class.
     fn report(&self, name: &ObjectName, class: Option<&MachineClass>, plan: &Plan, before: &str) {
         if plan.broken == before {
             return;
@@ -161,7 +161,7 @@ impl Classes {
     }
 }
 
-/// Puts the finalizer on an object or takes it away.
+/// Adds the finalizer to an object or removes it.
 async fn change<K>(
     writer: &Writer,
     object: &K,
@@ -189,8 +189,8 @@ where
     }
 }
 
-/// The patch that puts `finalizer` on `object` or takes it away. It fails if the object is of
-/// another version, so finalizers of others are never overwritten.
+/// The patch that adds `finalizer` to `object` or removes it. It fails if the object has another version, so
+/// finalizers of others are never overwritten.
 fn patch<K: Resource>(object: &K, finalizer: &str, hold: Hold) -> Option<Value> {
     let meta = object.meta();
     let mut all = meta.finalizers.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Secrets that classes name carry a finalizer.
+//! Puts a finalizer on the secrets that classes name.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::stores::Stores;
 use crate::watch::ObjectName;
 use crate::writes::{WriteError, Writer};
 
-/// Holds the secrets that classes name.
+/// Puts a finalizer on the secrets that classes name.
 pub(crate) struct Secrets {
     pub(crate) writer: Writer,
     pub(crate) stores: Stores,

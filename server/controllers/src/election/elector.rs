@@ -14,34 +14,33 @@ use super::record::{self, Move, Observed, Term};
 use super::{ElectionSettings, LEASE};
 use crate::clock::{Clock, DebugClock};
 
-/// Why leadership ended or could not be had.
+/// Why leadership ended or could not be acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum ElectionError {
-    /// The lease could not be renewed in time; another process may lead by now. The only safe
-    /// thing left to do is to end.
+    /// The lease was not renewed in time; another process may lead by now. This process must end.
     #[error("lost the lease {LEASE:?}: not renewed for {}s", .0.as_secs())]
     Lost(Duration),
-    /// Another process holds the lease though ours had not run out.
+    /// Another process holds the lease before ours expired.
     #[error(
         "another core, {holder:?}, took the lease {LEASE:?} from this one{}, as --leader-elect=false lets it; \
          this one ends. Run one core, or all of them with --leader-elect=true",
         since.map(|since| format!(" at {since}")).unwrap_or_default()
     )]
     Taken {
-        /// Who.
+        /// The other holder.
         holder: String,
-        /// Since when, by its own clock.
+        /// When it took the lease, by its own clock.
         since: Option<Timestamp>,
     },
-    /// Nobody holds it though ours had not run out.
+    /// The lease has no holder before ours expired.
     #[error(
-        "somebody deleted the lease {LEASE:?} or took this core out of it, so another core may lead; this one \
+        "another client deleted the lease {LEASE:?} or took this core out of it, so another core may lead; this one \
          ends. Leave the lease to the cores, and start this one again"
     )]
     Freed,
 }
 
-/// Runs for leadership.
+/// A candidate for leadership.
 #[derive(Debug)]
 pub struct Elector {
     api: Api<Lease>,
@@ -59,13 +58,13 @@ pub struct Leadership {
 }
 
 impl Elector {
-    /// Somebody who may lead.
+    /// A candidate.
     pub fn new(client: Client, settings: ElectionSettings, clock: Clock) -> Self {
         let api = Api::namespaced(client, &settings.namespace);
         Self { api, settings, clock: DebugClock(clock) }
     }
 
-    /// Waits until we lead. `None` if `stop` comes first.
+    /// Waits until this process leads. Returns `None` if `stop` comes first.
     pub async fn acquire(self, stop: &CancellationToken) -> Option<Leadership> {
         let mut observed = Observed::default();
         let mut waiting_for = None;
@@ -92,7 +91,7 @@ impl Elector {
         }
     }
 
-    /// One attempt; none if the API server did not let us.
+    /// One attempt; `None` if the API server did not answer or refused.
     async fn attempt(&self, observed: &mut Observed) -> Option<Attempt> {
         match timeout(self.settings.renew_deadline, self.try_acquire(observed)).await {
             Ok(Ok(attempt)) => return Some(attempt),
@@ -122,7 +121,7 @@ impl Elector {
         };
         match written {
             Ok(lease) => Ok(Attempt::Leads(Box::new(lease), before)),
-            // Somebody was faster.
+            // Another candidate was faster.
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 Ok(Attempt::HeldBy("another process".to_owned()))
             }
@@ -133,7 +132,7 @@ impl Elector {
 
 fn tell_once(waiting_for: &mut Option<String>, holder: String) {
     if waiting_for.as_ref() != Some(&holder) {
-        info!(holder, "waits for the lease");
+        info!(holder, "waiting for the lease");
         *waiting_for = Some(holder);
     }
 }
@@ -148,20 +147,20 @@ fn holder(lease: &Lease) -> String {
 }
 
 impl Leadership {
-    /// The term we lead in.
+    /// The current term.
     pub fn term(&self) -> Term {
         Term::of(&self.lease)
     }
 
-    /// When the leader before us last renewed, as it said; `None`: there was none.
+    /// When the previous leader last renewed, by its own clock; `None`: there was none.
     pub const fn before(&self) -> Option<Timestamp> {
         self.before
     }
 
-    /// Renews the lease until `stop`, then releases it, so that the next one need not wait.
-    /// Cancel `stop` only when nothing acts as the leader any more. An error means that somebody
-    /// else may lead: everything that acts as the leader must end at once. `until` is told when
-    /// that is at the latest, now and after every renewal.
+    /// Renews the lease until `stop`, then releases it, so that the next leader need not wait. Cancel `stop` only
+    /// after everything that acts as the leader has ended. An error means that another process may lead: everything
+    /// that acts as the leader must end immediately. `until` receives the latest time of that, now and after every
+    /// renewal.
     pub async fn hold(
         mut self,
         stop: &CancellationToken,
@@ -198,7 +197,7 @@ impl Leadership {
         match self.elector.api.replace(LEASE, &PostParams::default(), &lease).await {
             Ok(lease) => Ok(Renewal::Ours(Box::new(lease))),
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                // Our own write whose answer was lost, an edit by hand, or another holder.
+                // Our own write whose answer was lost, a manual edit, or another holder.
                 let now = self.elector.api.get(LEASE).await?;
                 let ours = record::is_ours(&now, &self.elector.settings);
                 let same_term = Term::of(&now) == self.term();
@@ -221,7 +220,7 @@ impl Leadership {
         let write = self.elector.api.replace(LEASE, &params, &lease);
         let released = timeout(self.elector.settings.retry_period, write).await;
         let released = matches!(released, Ok(Ok(_)));
-        info!(released, "ends leadership");
+        info!(released, "leadership ended");
     }
 }
 
@@ -230,10 +229,10 @@ enum Renewal {
     Over(ElectionError),
 }
 
-/// Who has the lease that was ours.
+/// The error that names the new holder of our lease.
 fn taken(lease: &Lease) -> ElectionError {
     match holder(lease) {
-        nobody if nobody.is_empty() => ElectionError::Freed,
+        holder if holder.is_empty() => ElectionError::Freed,
         holder => ElectionError::Taken { holder, since: record::acquired_at(lease) },
     }
 }

@@ -128,7 +128,11 @@ async fn whoever_is_told_not_to_wait_takes_a_lease_that_is_held_and_its_holder_e
     let before = Instant::now();
     let second = impatient.acquire(&CancellationToken::new()).await.unwrap();
     assert_eq!(before.elapsed(), Duration::ZERO);
-    assert_eq!(second.term(), Term { number: term.number + 1, ..term }, "drivers tell them apart");
+    assert_eq!(
+        second.term(),
+        Term { number: term.number + 1, ..term },
+        "drivers can distinguish them"
+    );
     let ended = end_of(first).await;
     let why = ended.unwrap_err().to_string();
     assert_eq!(

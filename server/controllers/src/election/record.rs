@@ -1,4 +1,4 @@
-//! What a Lease says and what to make of it. No I/O.
+//! Reads a Lease and decides what to write. No I/O.
 
 use std::time::Duration;
 
@@ -11,14 +11,13 @@ use super::{ElectionSettings, LEASE};
 
 /// A leadership term, for fencing.
 ///
-/// Within one Lease object a later leader has a greater number. A Lease that was deleted and made
-/// again counts its transitions from zero, but it is another object: a new order, in which terms
-/// start afresh.
+/// Within one Lease object a later leader has a greater number. A Lease that was deleted and created again counts its
+/// transitions from zero, but it has another UID, so its terms are a new order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Term {
     /// UID of the Lease.
     pub order: String,
-    /// Its transitions.
+    /// Number of leader transitions of the Lease.
     pub number: u32,
 }
 
@@ -31,23 +30,23 @@ impl Term {
     }
 }
 
-/// What was last seen of the Lease, and since when it looks like that.
+/// The last observed Lease, and since when it has not changed.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     last: Option<(LeaseSpec, Instant)>,
 }
 
-/// What to do about the Lease.
+/// What to do with the Lease.
 #[derive(Debug, PartialEq)]
 pub(super) enum Move {
-    /// Write this over it: it is free, ours or dead.
+    /// Write this: the lease is free, ours or expired.
     Take(Box<Lease>),
-    /// Somebody else holds it.
+    /// Another process holds it.
     Wait,
 }
 
 impl Observed {
-    /// OrphanScans at the Lease as it is now.
+    /// Decides by the Lease as it is now.
     pub(super) fn decide(
         &mut self,
         lease: Lease,
@@ -75,7 +74,7 @@ impl Observed {
     }
 }
 
-/// A Lease that does not exist yet, held by us.
+/// A new Lease, held by us.
 pub(super) fn new_lease(settings: &ElectionSettings, wall: Timestamp) -> Lease {
     let metadata = ObjectMeta {
         name: Some(LEASE.to_owned()),
@@ -87,7 +86,7 @@ pub(super) fn new_lease(settings: &ElectionSettings, wall: Timestamp) -> Lease {
     lease
 }
 
-/// Every acquisition is a transition, also that of a lease which was ours: it is another term.
+/// Every acquisition is a transition, also that of a lease which was ours: it starts a new term.
 fn taken(mut lease: Lease, settings: &ElectionSettings, wall: Timestamp) -> Lease {
     let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
     lease.spec = Some(LeaseSpec {
@@ -101,12 +100,12 @@ fn taken(mut lease: Lease, settings: &ElectionSettings, wall: Timestamp) -> Leas
     lease
 }
 
-/// When the holder last said that it leads.
+/// When the holder last renewed, by its own clock.
 pub(super) fn renewed_at(lease: &Lease) -> Option<Timestamp> {
     lease.spec.as_ref()?.renew_time.as_ref().map(|time| time.0)
 }
 
-/// When the holder began to hold it, as it said.
+/// When the holder acquired it, by its own clock.
 pub(super) fn acquired_at(lease: &Lease) -> Option<Timestamp> {
     lease.spec.as_ref()?.acquire_time.as_ref().map(|time| time.0)
 }
@@ -117,8 +116,8 @@ pub(super) fn renewed(mut lease: Lease, wall: Timestamp) -> Lease {
     lease
 }
 
-/// Free for the next one at once: no holder, and a duration of one second for those who look at
-/// the times only.
+/// A Lease that the next leader may take immediately: no holder, and a duration of one second for clients that read
+/// only the times.
 pub(super) fn released(mut lease: Lease, wall: Timestamp) -> Lease {
     let spec = lease.spec.get_or_insert_default();
     spec.holder_identity = Some(String::new());

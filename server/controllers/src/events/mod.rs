@@ -1,7 +1,7 @@
 //! Kubernetes events: what happened to an object, for people.
 //!
-//! Recording never waits and never fails: what does not fit is counted and dropped. The same
-//! event again becomes a series of the first one.
+//! Recording never waits and never fails: events beyond the capacity are counted and dropped. A repeated event
+//! becomes a series.
 
 mod series;
 mod writer;
@@ -10,12 +10,12 @@ pub use writer::{EventMetrics, EventWriter, Recorder};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 
-/// How bad it is.
+/// Severity of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Severity {
-    /// Worth to know.
+    /// For information.
     Normal,
-    /// Worth a look.
+    /// Needs attention.
     Warning,
 }
 
@@ -31,14 +31,14 @@ impl Severity {
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventRecord {
-    /// The object it happened to.
+    /// The object that the event is about.
     pub regarding: ObjectReference,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// Why, as a word that does not change.
+    /// Why: a fixed identifier.
     pub reason: &'static str,
-    /// What was done, as a word that does not change.
+    /// What was done: a fixed identifier.
     pub action: &'static str,
-    /// The same for people; cut after 1 KiB.
+    /// The message for people; cut after 1 KiB.
     pub note: String,
 }

@@ -1,4 +1,4 @@
-//! Which events are new and which repeat an earlier one. No I/O.
+//! Decides which events are new and which repeat an earlier one. No I/O.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,20 +7,20 @@ use tokio::time::Instant;
 
 use super::{EventRecord, Severity};
 
-/// A series ends when nothing repeated it for this long, as in client-go.
+/// A series ends when it was not repeated for this long, as in client-go.
 const SERIES_ENDS_AFTER: Duration = Duration::from_mins(6);
-/// Repetitions are written this often at most.
+/// Repetitions are written at most this often.
 pub(super) const WRITE_EVERY: Duration = Duration::from_secs(10);
-/// Series remembered; a repetition of a forgotten one is a new event, which does no harm.
+/// Series that are kept; a repetition of a forgotten one becomes a new event, which is harmless.
 const SERIES_KEPT: usize = 4096;
 
-/// New events of one reason that an object may have at once, as in client-go: what a driver says is
-/// part of an event, and with ever new words it would fill the API server.
+/// New events of one reason that an object may have in a burst, as in client-go: notes contain driver messages, and
+/// ever new ones would fill the API server.
 const AT_ONCE: u32 = 25;
-/// After these, one is written so often.
+/// After the burst, one event is written per this interval.
 const ONE_EVERY: Duration = Duration::from_mins(5);
 
-/// What may still be written of one reason of one object.
+/// What may still be written for one reason of one object.
 #[derive(Debug)]
 struct Allowance {
     left: u32,
@@ -45,7 +45,7 @@ struct Series {
     last_seen: Instant,
 }
 
-/// A repetition to be written.
+/// A repetition that must be written.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Repeated {
     pub(super) namespace: String,
@@ -60,19 +60,19 @@ pub(super) struct SeriesBook {
     allowances: HashMap<(String, &'static str), Allowance>,
 }
 
-/// What is to be done with an event.
+/// What to do with an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
     /// Write it.
     New,
-    /// It repeats an earlier one, and is counted.
+    /// It repeats an earlier event, and is counted.
     Repetition,
-    /// There were too many of its reason lately.
+    /// The object had too many events of this reason recently.
     TooMany,
 }
 
 impl SeriesBook {
-    /// Takes in an event, which is to be written under `event_name` if it is new.
+    /// Sorts an event, which will be written as `event_name` if it is new.
     pub(super) fn take(
         &mut self,
         event: &EventRecord,
@@ -133,12 +133,12 @@ impl SeriesBook {
         }
     }
 
-    /// Whether a repetition waits to be written.
+    /// Whether a repetition is unwritten.
     pub(super) fn has_unwritten(&self) -> bool {
         self.series.values().any(|series| series.count > series.written)
     }
 
-    /// The repetitions to be written; forgets the series that ended.
+    /// The repetitions to write; forgets the series that ended.
     pub(super) fn take_unwritten(&mut self, now: Instant) -> Vec<Repeated> {
         let mut repeated = Vec::new();
         self.series.retain(|_, series| {
@@ -221,7 +221,7 @@ mod tests {
         let mut say = |uid, n: u64, at| book.take(&event(uid, &n.to_string()), "default", "e", at);
         let written = (0..1000).filter(|n| say(1, *n, now) == Sort::New).count();
         assert_eq!(written, 25);
-        // Other objects are not concerned, and some time later there is room again.
+        // Other objects are not limited, and after some time this one may have events again.
         assert_eq!(say(2, 0, now), Sort::New);
         assert_eq!(say(1, 1000, now + ONE_EVERY), Sort::New);
         assert_eq!(say(1, 1001, now + ONE_EVERY), Sort::TooMany);

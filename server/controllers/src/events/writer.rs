@@ -1,4 +1,4 @@
-//! From the reconciles to the API, through a bounded channel.
+//! Passes events from the reconciles to the API through a bounded channel.
 
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -18,14 +18,14 @@ use super::EventRecord;
 use super::series::{Repeated, SeriesBook, Sort, WRITE_EVERY};
 use crate::clock::{self, Clock, DebugClock};
 
-/// Events that wait to be written: four for each of a thousand machines made at once.
+/// Events waiting to be written: four for each of a thousand machines created at the same time.
 const WAITING: usize = 4096;
-/// Requests at the same time; events are never urgent.
+/// Concurrent requests; events are never urgent.
 const REQUESTS: usize = 8;
-/// What the API server accepts in a note.
+/// The API server's limit for a note.
 const NOTE_BYTES: usize = 1024;
 
-/// What became of events.
+/// Counters of written and dropped events.
 #[derive(Debug, Clone, Default)]
 pub struct EventMetrics {
     written: Counter,
@@ -43,7 +43,7 @@ impl EventMetrics {
     }
 }
 
-/// Where events are handed in. Cheap to clone.
+/// Accepts events. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     waiting: mpsc::Sender<EventRecord>,
@@ -51,7 +51,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder and the writer that has to run for it.
+    /// A recorder, and the writer that must run for it.
     pub fn new(
         client: Client,
         instance: &str,
@@ -71,7 +71,7 @@ impl Recorder {
         (Self { waiting, metrics }, writer)
     }
 
-    /// Hands in an event. Never waits: with too many waiting, it is dropped and counted.
+    /// Queues an event. Never waits: if the queue is full, the event is dropped and counted.
     pub fn record(&self, event: EventRecord) {
         if self.waiting.try_send(event).is_err() {
             self.metrics.dropped.inc();
@@ -79,7 +79,7 @@ impl Recorder {
     }
 }
 
-/// Writes what recorders hand in.
+/// Writes the queued events.
 pub struct EventWriter {
     client: Client,
     instance: String,
@@ -97,7 +97,7 @@ impl std::fmt::Debug for EventWriter {
 }
 
 impl EventWriter {
-    /// Writes until `stop`, then what is still waiting.
+    /// Writes until `stop`, then writes what is still queued.
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
             let room = self.requests.len() < REQUESTS;
@@ -167,7 +167,7 @@ impl EventWriter {
         }
     }
 
-    /// One task for all of them, one after the other: nobody waits for a count.
+    /// One task writes all repetitions one after the other: counts are not urgent.
     fn write_repetitions(&mut self) {
         let (client, metrics) = (self.client.clone(), self.metrics.clone());
         let seen = clock::micro(&self.clock.0);
@@ -179,7 +179,7 @@ impl EventWriter {
                 let params = PatchParams::default();
                 match api.patch(&event_name, &params, &Patch::Merge(patch)).await {
                     Ok(_) => metrics.written.inc(),
-                    // The event is gone: it was as old as the API server keeps them.
+                    // The event is gone: it exceeded the API server's retention.
                     Err(_) => metrics.dropped.inc(),
                 };
             }
@@ -187,7 +187,7 @@ impl EventWriter {
     }
 }
 
-/// Unique, and short enough for a name whatever the object is called.
+/// A unique name, short enough for any object name.
 fn event_name(object: &str) -> String {
     let suffix = Uuid::new_v4().simple().to_string();
     let suffix = suffix.get(..16).unwrap_or(&suffix).to_owned();

@@ -1,4 +1,4 @@
-//! What drivers said of classes.
+//! The answers of drivers to reviews of classes.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,34 +6,34 @@ use ostler_lifecycle::hot_update::{Question, ReviewView};
 
 use super::ReviewKey;
 
-/// Answers that are kept; beyond that the oldest goes and is asked for anew. One for each class and
-/// spec that some Machine of it still has, so a thousand is many edits of many classes.
+/// Answers that are kept; beyond that the oldest is dropped and requested again. There is one for each class and spec
+/// that a Machine of it still has, so a thousand covers many edits of many classes.
 const MOST_ANSWERS: usize = 1_000;
 
-/// A question and what came of it.
+/// A question and its answer.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) question: Question,
     pub(super) view: ReviewView,
-    /// How often in a row the driver could not answer.
+    /// Consecutive failures of the driver to answer.
     pub(super) failures: i32,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     all: HashMap<ReviewKey, Asked>,
-    /// The same keys, the oldest first.
+    /// The same keys, oldest first.
     order: VecDeque<ReviewKey>,
 }
 
 impl Answers {
-    /// What is known of the answer to this very question.
+    /// The state of the answer to exactly this question.
     pub(super) fn of(&self, key: &ReviewKey, question: &Question) -> ReviewView {
         let asked = self.all.get(key).filter(|asked| asked.question == *question);
         asked.map_or(ReviewView::NotAsked, |asked| asked.view.clone())
     }
 
-    /// The driver is to be asked. False: it was, this very question.
+    /// Notes that the driver is asked. False: it was asked exactly this question already.
     pub(super) fn ask(&mut self, key: &ReviewKey, question: &Question) -> bool {
         match self.all.get(key) {
             Some(asked) if asked.question == *question => return false,
@@ -50,7 +50,7 @@ impl Answers {
         self.all.get(key).cloned()
     }
 
-    /// Keeps an answer, unless something else was asked meanwhile.
+    /// Stores an answer, unless another question replaced its question.
     pub(super) fn keep(&mut self, key: &ReviewKey, asked: Asked) -> bool {
         match self.all.get_mut(key) {
             Some(slot) if slot.question == asked.question => {
@@ -104,7 +104,7 @@ mod tests {
         assert!(answers.ask(&key("c"), &other));
         assert!(answers.ask(&key("c"), &question("2")));
         let late = Asked { question: question("1"), view: ReviewView::NoAnswer, failures: 0 };
-        assert!(!answers.keep(&key("c"), late), "an answer to an old question is no answer");
+        assert!(!answers.keep(&key("c"), late), "an answer to an old question does not count");
     }
 
     #[test]

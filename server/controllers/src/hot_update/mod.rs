@@ -1,4 +1,5 @@
-//! What a hot update needs beside its own Machine: an update slot of its class, and what the driver says of the class.
+//! What a hot update needs besides its own Machine: an update slot of its class, and the driver's review of the
+//! class.
 
 mod answers;
 mod reviewer;

@@ -1,5 +1,5 @@
-//! Asks drivers about classes: whether they are right, and whether a change of them can reach
-//! running instances. Once for all machines of a class with the same last applied spec.
+//! Asks drivers to review classes: whether a class is valid, and whether a change of it can be applied to running
+//! instances. One review serves all machines of a class with the same last applied spec.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -24,18 +24,18 @@ use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::watch::ObjectName;
 
-/// How long a driver may take, from receipt.
+/// The driver's time for a review, from receipt.
 const TIME: Duration = Duration::from_secs(15);
 
-/// One question at a time.
+/// Key of one question at a time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ReviewKey {
     pub(crate) class: ObjectName,
-    /// Digest of the last applied spec; empty: only the class itself is looked at.
+    /// Digest of the last applied spec; empty: review the class itself only.
     pub(crate) old_digest: String,
 }
 
-/// Asks, and remembers the answers.
+/// Requests reviews and keeps the answers.
 pub(crate) struct Reviewer {
     stores: Stores,
     sessions: Sessions,
@@ -72,12 +72,12 @@ impl Reviewer {
         Self { stores, sessions, settings, recorder, reviews, machines, answers }
     }
 
-    /// What the driver said.
+    /// The driver's answer.
     pub(crate) fn answer(&self, class: &ObjectName, question: &Question) -> ReviewView {
         self.answers.lock().of(&key(class, question), question)
     }
 
-    /// Asks the driver, unless it was asked. The machines of the class are reconciled when it has answered.
+    /// Requests a review, unless it was requested already. The answer reconciles the machines of the class.
     pub(crate) fn ask(&self, class: &ObjectName, question: &Question) {
         let key = key(class, question);
         if self.answers.lock().ask(&key, question) {
@@ -85,7 +85,7 @@ impl Reviewer {
         }
     }
 
-    /// A class changed, or its driver: is the class right?
+    /// Requests a review of a class that changed, or whose driver changed.
     pub(crate) fn check(&self, class: &MachineClass) {
         let facts = ClassFacts::of(class);
         let driver = driver_of(&self.sessions, &self.settings, &facts.provider);
@@ -100,7 +100,7 @@ impl Reviewer {
         }
     }
 
-    /// Asks the driver what is noted as asked.
+    /// Sends the question of this key to the driver.
     pub(crate) async fn reconcile(&self, key: ReviewKey) -> Outcome {
         let Some(asked) = self.answers.lock().get(&key) else { return Outcome::Done };
         if !matches!(asked.view, ReviewView::Asked | ReviewView::Failed { .. }) {
@@ -110,7 +110,7 @@ impl Reviewer {
         let current =
             class.filter(|it| ClassFacts::of(it).revision == asked.question.class_revision);
         let Some(class) = current else {
-            // Whoever needs an answer asks about the class as it is now.
+            // A machine that needs an answer asks about the class as it is now.
             self.answers.lock().forget(&key);
             self.wake(&key.class);
             return Outcome::Done;
@@ -136,17 +136,17 @@ impl Reviewer {
         }
     }
 
-    /// What is wrong with a class is said at the class itself, before a machine is made with it.
+    /// Reports violations on the class itself, before a machine is created with it.
     fn record_event(&self, class: &MachineClass, view: &ReviewView) {
         let ReviewView::Known(review) = view else { return };
         let name = class.metadata.name.as_deref().unwrap_or_default();
         let complaint = review.complaint();
         let warnings = review.warnings.join("; ");
         let (severity, reason, note) = if !complaint.is_empty() {
-            warn!(class = name, violations = complaint, "the driver does not take the class");
+            warn!(class = name, violations = complaint, "the driver rejects the class");
             (Severity::Warning, "ClassInvalid", complaint)
         } else if !warnings.is_empty() {
-            info!(class = name, warnings, "the driver warns of the class");
+            info!(class = name, warnings, "the driver warns about the class");
             (Severity::Normal, "ClassWarning", warnings)
         } else {
             return;
@@ -182,7 +182,7 @@ fn dispatch(class: &MachineClass, question: &Question) -> Dispatch {
     }
 }
 
-/// What an answer is, and when to ask again if it is none.
+/// The view of an answer, and when to ask again if it is a failure.
 fn judged(answer: operation::Outcome, failures: i32) -> (ReviewView, Option<Duration>) {
     match answer {
         Ok(Success::Reviewed(review)) => (ReviewView::Known(review), None),

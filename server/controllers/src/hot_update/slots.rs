@@ -1,4 +1,4 @@
-//! The update slots of all classes. Only the core that leads gives any, so counting here is enough.
+//! The update slots of all classes. Only the leader assigns any, so counting in memory is enough.
 
 use std::collections::HashMap;
 
@@ -10,19 +10,19 @@ use parking_lot::Mutex;
 
 use crate::watch::ObjectName;
 
-/// Bounded by the machines that exist: each is in one class, and leaves when it is gone.
+/// Bounded by the machines that exist: each is in one class, and is removed when it is gone.
 #[derive(Debug, Default)]
 pub(crate) struct UpdateSlots(Mutex<Contents>);
 
 #[derive(Debug, Default)]
 struct Contents {
     classes: HashMap<ObjectName, Slots>,
-    /// In which class a machine has a slot or waits for one, by its UID.
+    /// The class in which a machine has a slot or waits for one, by the machine's UID.
     of: HashMap<String, ObjectName>,
 }
 
 impl UpdateSlots {
-    /// An update of this machine was under way before this core led: it has its slot, whatever the limit.
+    /// The previous core began the update of this machine: it keeps its slot, whatever the limit.
     pub(crate) fn take_over(&self, machine: &Machine) {
         let intent = machine.status.as_ref().and_then(|status| status.operation.as_ref());
         let kind = intent.and_then(OperationIntent::operation_kind);
@@ -31,7 +31,7 @@ impl UpdateSlots {
         }
     }
 
-    /// What a machine finds, with this limit.
+    /// The slot state of a machine under this limit.
     pub(crate) fn view(&self, machine: &Machine, limit: usize) -> SlotView {
         let (contents, class) = (self.0.lock(), class_of(machine));
         let empty = Slots::default();
@@ -43,8 +43,8 @@ impl UpdateSlots {
         view
     }
 
-    /// Gives a machine a slot, or with `waits` a place in the line. False: no slot of so many is free any more.
-    /// Without a limit it takes its slot in any case.
+    /// Gives a machine a slot, or with `waits` a position in the queue. False: all slots under the limit are taken.
+    /// Without a limit the machine always gets its slot.
     pub(crate) fn take(&self, machine: &Machine, waits: bool, limit: Option<usize>) -> bool {
         let (uid, class) = (machine.uid(), class_of(machine));
         let mut contents = self.0.lock();
@@ -57,12 +57,12 @@ impl UpdateSlots {
         true
     }
 
-    /// Gives a slot or a place in the line back; returns the UIDs of machines that may take a slot now.
+    /// Returns a slot or leaves the queue; returns the UIDs of machines that may take a slot now.
     pub(crate) fn leave(&self, uid: &str) -> Vec<String> {
         self.0.lock().leave(uid)
     }
 
-    /// How many machines are updated, and how many wait for a slot.
+    /// The machines that are being updated, and those that wait for a slot.
     pub(crate) fn count(&self) -> (usize, usize) {
         let contents = self.0.lock();
         let all = contents.classes.values();
@@ -71,7 +71,7 @@ impl UpdateSlots {
 }
 
 impl Contents {
-    /// The slots of a class. A machine that was in another one leaves that.
+    /// The slots of a class. Removes the machine from the slots of any other class.
     fn slots(&mut self, uid: &str, class: &ObjectName) -> &mut Slots {
         if self.of.get(uid).is_some_and(|old| old != class) {
             self.leave(uid);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     impl UpdateSlots {
-        /// Takes a slot of so many, or else a place in the line.
+        /// Takes a slot under the limit, or else a position in the queue.
         fn ask(&self, machine: &Machine, limit: usize) -> bool {
             let granted = self.take(machine, false, Some(limit));
             if !granted {

@@ -1,4 +1,4 @@
-//! Asks pods to leave, and finds out what holds those that may not.
+//! Evicts pods, and finds the budgets that refuse.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::target::Target;
 use crate::watch::ObjectName;
 use crate::writes::{Deletion, WriteError};
 
-/// Pods of one machine that are asked to leave at the same time.
+/// Concurrent evictions of one machine's pods.
 const AT_ONCE: usize = 8;
 
 /// Labels of a pod.
@@ -29,22 +29,22 @@ type Labels = BTreeMap<String, String>;
 /// A pod whose eviction the API server refused.
 #[derive(Debug, Clone)]
 struct Refused {
-    /// How, and how often.
+    /// The kind of refusal, and how often it was refused.
     refusal: Refusal,
     /// Its labels, if they were needed and could be read.
     labels: Option<Arc<Labels>>,
-    /// The machine that is drained of it.
+    /// The machine whose Node is being drained of the pod.
     machine: ObjectName,
 }
 
-/// Refused evictions, by UID of the pod. Bounded by the pods on Nodes that are drained: the watch reports those that
-/// are gone.
+/// Refused evictions, by UID of the pod. Bounded by the pods on Nodes that are being drained: the watch reports
+/// deleted pods.
 #[derive(Debug, Default)]
 pub(crate) struct Evictions(Mutex<HashMap<String, Refused>>);
 
 impl Evictions {
-    /// A budget lets so many pods go: as many of those that it held are evicted again without waiting. Returns the
-    /// machines that are drained of them.
+    /// A budget allows this many evictions: as many of the pods that it held are evicted again without backoff.
+    /// Returns the machines whose Nodes are being drained of them.
     pub(crate) fn retry_held_by(&self, budget: &str, pods: usize) -> Vec<ObjectName> {
         let mut refused = self.0.lock();
         let held = refused.values_mut().filter(|refused| match &refused.refusal.cause {
@@ -69,7 +69,7 @@ impl Evictions {
 }
 
 impl Machines {
-    /// Asks pods to leave, several at a time: a Node full of pods takes a short pass as well.
+    /// Evicts pods, several at a time, so that a pass over a full Node stays short.
     pub(super) async fn evict_all(
         &self,
         snapshot: &Snapshot,
@@ -100,7 +100,7 @@ impl Machines {
         }
     }
 
-    /// Keeps why a pod did not leave, with what its next eviction goes by.
+    /// Records why a pod was not evicted, which decides on its next eviction.
     async fn refused(
         &self,
         snapshot: &Snapshot,
@@ -125,7 +125,7 @@ impl Machines {
         let budgets = labels.as_deref().map(|labels| budgets_of(target, &pod.namespace, labels));
         let cause = answer.cause(budgets.unwrap_or_default());
         let attempts = before.map_or(0, |before| before.refusal.attempts).saturating_add(1);
-        debug!(pod = pod.name, namespace = pod.namespace, attempts, %failure, "does not leave");
+        debug!(pod = pod.name, namespace = pod.namespace, attempts, %failure, "eviction refused");
         let performed = match &cause {
             RefusalCause::Budgets(budgets) => Performed::Refused(budgets.clone()),
             RefusalCause::Failed => Performed::Failed(failure.to_string()),
@@ -138,7 +138,7 @@ impl Machines {
         performed
     }
 
-    /// How the last eviction of a pod was refused, with its budgets as they are now.
+    /// The last refusal for a pod, with its budgets as they are now.
     pub(super) fn refusal_of(&self, target: &Target, pod: &Pod, uid: &str) -> Option<Refusal> {
         let Refused { mut refusal, labels, .. } = self.state.evictions.of(uid)?;
         if let (RefusalCause::Budgets(budgets), Some(labels)) = (&mut refusal.cause, labels) {
@@ -148,7 +148,7 @@ impl Machines {
         Some(refusal)
     }
 
-    /// Read from the API: the cache of pods has no labels, for there are many pods and few refusals.
+    /// Labels are read from the API: the cache of pods drops them, since there are many pods and few refusals.
     async fn labels_of(&self, target: &Target, pod: &PodRef) -> Option<Arc<Labels>> {
         let writer = self.writer.to(target);
         let api: Api<Pod> = writer.api(&pod.namespace);
@@ -158,7 +158,7 @@ impl Machines {
     }
 }
 
-/// The budgets that select a pod, as far as they were observed.
+/// The observed budgets that select a pod.
 fn budgets_of(target: &Target, namespace: &str, labels: &Labels) -> Vec<BudgetFacts> {
     let Some(budgets) = target.budgets.get() else { return Vec::new() };
     let all = budgets.find(BudgetIndex::Namespace, namespace);
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_budget_selects_by_labels_and_expressions_and_without_a_selector_nothing() {
         let labels = Labels::from([("app".to_owned(), "db".to_owned())]);
-        assert!(selects(&budget(&json!({})), &labels), "the empty selector is everything");
+        assert!(selects(&budget(&json!({})), &labels), "the empty selector selects everything");
         assert!(!selects(&budget(&Value::Null), &labels));
         assert!(selects(&budget(&json!({ "matchLabels": { "app": "db" } })), &labels));
         assert!(!selects(&budget(&json!({ "matchLabels": { "app": "web" } })), &labels));

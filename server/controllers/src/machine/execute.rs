@@ -1,4 +1,4 @@
-//! Carries out what was planned. No policy: a match over actions.
+//! Executes the plan. No policy: a match over actions.
 
 use std::sync::Arc;
 
@@ -26,22 +26,22 @@ use crate::target::{Target, TargetOf};
 use crate::watch::ObjectName;
 use crate::writes::{Deletion, WriteError};
 
-/// What became of the actions.
+/// Results of the actions.
 pub(crate) struct Executed {
     /// One for each action, in order.
     pub(super) performed: Vec<Performed>,
-    /// The machine as the last write left it.
+    /// The machine as of the last write.
     pub(super) machine: Arc<Machine>,
-    /// The version of the Node that the last write made.
+    /// The Node's resource version as of the last write.
     node_version: Option<String>,
-    /// Something was written that a plan could see.
+    /// True if a write may change the next plan.
     pub(super) changed: bool,
-    /// An action failed that must not.
+    /// True if an action failed that is not allowed to.
     pub(super) failed: bool,
 }
 
 impl Machines {
-    /// Performs the actions in order. The first that fails ends it, unless it may fail.
+    /// Performs the actions in order. Stops at the first failure, unless the action may fail.
     pub(super) async fn perform_all(
         &self,
         snapshot: &Snapshot,
@@ -135,7 +135,7 @@ impl Machines {
         }
     }
 
-    /// Patches the machine on condition of the version that this pass has seen last.
+    /// Patches the machine on condition of the newest version that this pass has seen.
     async fn patch_machine(
         &self,
         done: &mut Executed,
@@ -174,7 +174,7 @@ impl Machines {
         Ok(())
     }
 
-    /// The cluster that everything is written to that belongs to the Node.
+    /// The cluster of the Node and everything that belongs to it.
     pub(super) fn target(&self, snapshot: &Snapshot) -> Result<Arc<Target>, WriteError> {
         match self.stores.targets.of(&snapshot.machine) {
             TargetOf::Cluster(target) => Ok(target),
@@ -189,7 +189,7 @@ impl Machines {
         done: &mut Executed,
         patch: &NodePatch,
     ) -> Result<(), WriteError> {
-        // The patch was planned from this very Node; another one of its name is none of ours.
+        // The patch was planned from this very Node; another Node of that name is not ours.
         let NodeView::Known(node) = &snapshot.node else { return Err(WriteError::NotFound) };
         let change = node_change(node, patch, snapshot.machine.name());
         let change = change.on_condition(node.metadata.resource_version.as_deref());
@@ -220,7 +220,7 @@ impl Machines {
         Ok(())
     }
 
-    /// The one read that no cache can answer.
+    /// The one read that no cache can replace.
     async fn confirm_node(
         &self,
         snapshot: &Snapshot,
@@ -284,7 +284,7 @@ impl Machines {
         writer.delete(&api, name, Deletion { uid: Some(uid), at_once: false }).await
     }
 
-    /// The API server refused to delete a Node (409): whose Node is there now?
+    /// The API server refused to delete a Node (409): checks which Node has the name now.
     async fn why_not_deleted(&self, snapshot: &Snapshot, name: &str, uid: &str) -> Performed {
         let there = match self.target(snapshot) {
             Ok(target) => {
@@ -298,7 +298,7 @@ impl Machines {
                 let there = there.and_then(|node| node.metadata.uid);
                 Performed::of_refused_node_deletion(uid, there.as_deref())
             }
-            Err(failure) => Performed::Failed(format!("the node was not looked at: {failure}")),
+            Err(failure) => Performed::Failed(format!("the node could not be read: {failure}")),
         }
     }
 
@@ -308,7 +308,8 @@ impl Machines {
         self.writer.delete(&api, machine.name(), only).await
     }
 
-    /// Says on the Node that its Machine goes, on condition of the version that was seen last.
+    /// Writes on the Node that its Machine is being deleted, on condition of the newest version that this pass has
+    /// seen.
     async fn mark_node(
         &self,
         snapshot: &Snapshot,
@@ -371,8 +372,8 @@ impl Change {
         self
     }
 
-    /// The patch, which fails if the object is of another version. Lists in it, finalizers and
-    /// taints, were made from that very version, so nothing of anybody else is ever overwritten.
+    /// The patch, which fails if the object has another version. Its lists, finalizers and taints, were built from
+    /// that very version, so changes of other clients are never overwritten.
     fn on_condition(self, version: Option<&str>) -> Value {
         let Self { metadata, spec } = self.metadata("resourceVersion", json!(version));
         if spec.is_empty() {
@@ -446,7 +447,7 @@ fn node_change(node: &Node, patch: &NodePatch, machine: &str) -> Change {
     change
 }
 
-/// A strategic merge: conditions are known by their types.
+/// A strategic merge patch: the key of a condition is its type.
 fn node_status_change(patch: &NodeStatusPatch, version: Option<&str>) -> Value {
     let mut status = Map::new();
     if !patch.capacity.is_empty() {

@@ -1,4 +1,4 @@
-//! The Machine controller. Every decision is made by [`ostler_lifecycle`]; the shape is that of every [`Kind`].
+//! The Machine controller. [`ostler_lifecycle`] makes every decision; the shape is that of every [`Kind`].
 
 mod evict;
 mod execute;
@@ -39,7 +39,7 @@ use crate::stores::Stores;
 use crate::watch::ObjectName;
 use crate::writes::Writer;
 
-/// Brings machines to where they are to be.
+/// Reconciles machines.
 pub(crate) struct Machines {
     pub(crate) writer: Writer,
     pub(crate) stores: Stores,
@@ -56,7 +56,7 @@ pub(crate) struct Machines {
     pub(crate) api_health: Arc<ApiHealth>,
     pub(crate) schemas: Arc<Schemas>,
     pub(crate) reviewer: Arc<Reviewer>,
-    /// For machines that may go on because of what this one did.
+    /// Wakes machines that this one was blocking.
     pub(crate) queue: Arc<Queue<ObjectName>>,
 }
 

@@ -1,5 +1,5 @@
-//! Gathers what a decision is made from. Reads caches and sessions; the bootstrap token, the pods of a
-//! drain that would end, and the Node of a Machine that would go need a request.
+//! Builds the snapshot that a decision is made from. It reads caches and sessions. The bootstrap token, the pods
+//! before a drain ends, and the Node before a Machine is deleted take a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,11 +28,11 @@ use crate::stores::{MergedSecret, NodeIndex, PodIndex, deployment, merge};
 use crate::target::TargetOf;
 use crate::watch::ObjectName;
 
-/// How soon to look whether the finalizer of a class could be written, if its event does not come first.
+/// When to check again whether the class has its finalizer, if the event does not come first.
 const HOLD_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Machines {
-    /// What is known of the machine; none if it is gone.
+    /// The snapshot of the machine; `None` if it is gone.
     pub(super) async fn snapshot(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
         let Some(machine) = self.stores.machines.get(name) else { return Ok(None) };
         if self.state.has_ended(machine.uid()) {
@@ -101,7 +101,7 @@ impl Machines {
         }))
     }
 
-    /// What the driver said of the class and of the change of it that this machine is about to get.
+    /// The driver's review of the class, and of the class change that this machine is about to get.
     fn review_of(&self, machine: &Machine, class: &ClassView, driver: &DriverView) -> ReviewView {
         let (ClassView::Known(class), DriverView::Ready(driver)) = (class, driver) else {
             return ReviewView::default();
@@ -119,7 +119,7 @@ impl Machines {
         self.state.slots.view(machine, limit)
     }
 
-    /// Of a machine that may soon be given up.
+    /// The siblings of a machine that may fail soon.
     fn siblings_of(&self, machine: &Machine) -> Siblings {
         let deployment = deployment(machine).filter(|_| machine.phase() == MachinePhase::Unknown);
         let Some(deployment) = deployment else { return Siblings::default() };
@@ -129,8 +129,8 @@ impl Machines {
         }
     }
 
-    /// Whether a driver may still come back with an operation that an earlier core sent for this
-    /// machine. One without an intent of an earlier term has none, and need not wait.
+    /// Whether a driver may still reconnect with an operation that an earlier core sent for this machine. A machine
+    /// without an intent of an earlier term has none, and need not wait.
     fn may_come_back(&self, machine: &Machine) -> bool {
         let Some(intent) = machine.intent() else { return false };
         let ours = intent.term == i64::from(self.term.number)
@@ -138,7 +138,7 @@ impl Machines {
         !ours && self.sessions.adoption_open()
     }
 
-    /// None also for a machine that names another kind: that class would never be held for it.
+    /// `None` also for a machine that names another kind: the class would not get a finalizer because of it.
     pub(super) fn class_of(&self, machine: &Machine) -> Option<Arc<MachineClass>> {
         let namespace = machine.metadata.namespace.clone().unwrap_or_default();
         let name = machine.spec.class.name.as_str();
@@ -146,14 +146,14 @@ impl Machines {
         self.stores.classes.get(&class).filter(|_| uses_class(machine, &namespace, name))
     }
 
-    /// Why nothing can be made with the class of this machine. The moment until the finalizer is written is no wait
-    /// that is worth a word.
+    /// Why the class of this machine cannot be used yet. The moment until its finalizer is written is not worth a
+    /// status message.
     fn why_not_held(&self, machine: &Machine) -> Result<String, PassError> {
         let class = ObjectName::new(namespace_of(machine), &machine.spec.class.name);
         self.stores.unheld.why(&class).ok_or(PassError::NotYet(HOLD_PATIENCE))
     }
 
-    /// What is kept of the class of a machine, if it is gone.
+    /// The kept copy of the machine's class, if the class is gone.
     fn last_known(
         &self,
         machine: &Machine,
@@ -189,8 +189,8 @@ impl Machines {
         }
     }
 
-    /// What is watched; but no Machine goes by that alone, nor its instance. A Node that came a moment ago may
-    /// not be seen yet: its pods would have no grace, and nobody else would delete it.
+    /// The cached Node; but before a Machine or its instance is deleted, it is read from the API. The cache may not
+    /// have a new Node yet: its pods would get no grace period, and nothing else would delete the Node.
     async fn node_of(&self, machine: &Machine, target: &TargetOf) -> NodeView {
         let watched = node_view(machine, target);
         let name = node::expected_name(machine).filter(|_| machine.is_deleting());
@@ -205,13 +205,14 @@ impl Machines {
                 node::choose(machine, &node::Candidates { named, ..node::Candidates::default() })
             }
             Err(error) => {
-                debug!(machine = machine.name(), %error, "the node was not looked up");
+                debug!(machine = machine.name(), %error, "the node could not be read");
                 NodeView::Unknown
             }
         }
     }
 
-    /// What is watched; but no drain ends by that alone, and no instance goes: it may be older than the cordon.
+    /// The cached pods; but before a drain ends and the instance is deleted, they are listed: the cache may be older
+    /// than the cordon.
     async fn pods_on(
         &self,
         machine: &Machine,
@@ -237,13 +238,13 @@ impl Machines {
         match self.writer.to(target).pods_on(&name).await {
             Ok(pods) => Observed::Known(pods.iter().map(view).collect()),
             Err(error) => {
-                debug!(machine = machine.name(), %error, "pods of the node were not listed");
+                debug!(machine = machine.name(), %error, "the pods of the node could not be listed");
                 Observed::Unknown
             }
         }
     }
 
-    /// Asked once, when there are pods to be drained. An API server that does not answer can.
+    /// Asked once, when there are pods to drain. An API server that does not answer is assumed to support eviction.
     async fn can_evict(&self, target: &TargetOf, pods: &Observed<Vec<PodView>>) -> bool {
         let (TargetOf::Cluster(target), false) = (target, pods.known().is_none_or(Vec::is_empty))
         else {
@@ -269,8 +270,8 @@ impl Machines {
         self.stores.other_holder(machine, id, uid)
     }
 
-    /// Takes the Node out of a report that is another machine's: what a driver says of its own
-    /// instance drains and deletes no Node of somebody else.
+    /// Removes the Node from a driver's report if it belongs to another machine: a report about one instance never
+    /// drains or deletes the Node of another machine.
     fn not_of_another(&self, machine: &Machine, operation: &mut OperationView) {
         let record = operation.reported().filter(|it| !it.node_name.is_empty());
         let Some(record) = record else { return };
@@ -282,7 +283,7 @@ impl Machines {
     }
 }
 
-/// What of a cluster that may not be there: the same answer for Node, pods and token.
+/// The view of an object in a cluster that may not exist: the same for Node, pods and token.
 fn nothing_there<T>(target: &TargetOf) -> Observed<T> {
     match target {
         TargetOf::None => Observed::Absent,
@@ -306,8 +307,8 @@ fn node_view(machine: &Machine, target: &TargetOf) -> NodeView {
     node::choose(machine, &found)
 }
 
-/// A class is held by a finalizer before anything is made with it: without the class, nobody could
-/// delete what was made. The class controller sees to it, and its write wakes the machines.
+/// A class must have its finalizer before anything is created with it: without the class, nothing that was created
+/// could be deleted. The class controller adds it, and that write wakes the machines.
 fn is_not_held(class: &MachineClass, machine: &Machine) -> bool {
     let going = class.metadata.deletion_timestamp.is_some() || machine.is_deleting();
     !class.has_finalizer() && !going

@@ -1,11 +1,11 @@
-//! The operation of a Machine: what the sessions know of it, as far as it counts for the Machine.
+//! The operation of a Machine, as the sessions know it.
 
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_lifecycle::operation::{Dispatch, Failure, Finished, OperationView, Reason};
 use ostler_sessions::SubmitError;
 
-/// The operation of a machine whose class is of this provider, if it is known. The answer of a driver of another
-/// provider does not count: it may not even know this infrastructure. `refused`: the operation that the sessions
+/// The operation of a machine whose class is of this provider, if it is known. The answer of another provider's
+/// driver does not count: it may not even know this infrastructure. `refused`: the operation that the sessions
 /// refused for good.
 pub(super) fn of_machine(
     mut view: OperationView,
@@ -18,11 +18,11 @@ pub(super) fn of_machine(
         OperationView::InFlight(flight) if is_foreign(&flight.provider) => flight.progress = None,
         OperationView::Finished(finished) if is_foreign(&finished.provider) => {
             let text = format!(
-                "the answer came from a driver of {}, which the class is not of",
+                "the answer came from a driver of {}, which is not the provider of the class",
                 finished.provider
             );
             let (code, reason) = (ErrorCode::Internal, Reason::ForeignProvider);
-            // It is unknown what was done: a read comes first.
+            // It is unknown what was done: the next operation must be a read.
             finished.outcome = Err(Failure::by_core(code, reason, &text, Certainty::Unknown));
             finished.checkpoint = None;
         }
@@ -31,7 +31,7 @@ pub(super) fn of_machine(
     view
 }
 
-/// An operation that the sessions did not take, as one that failed; `None`: it may be taken later.
+/// An operation that the sessions refused for good, as a failed one; `None`: they may accept it later.
 pub(super) fn never_sent(dispatch: &Dispatch, refused: &SubmitError) -> Option<Finished> {
     match refused {
         SubmitError::FrameTooLarge { .. } | SubmitError::KindUnsupported { .. } => Some(Finished {

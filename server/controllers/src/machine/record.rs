@@ -1,4 +1,4 @@
-//! Writes the status, and only if that was accepted tells the sessions, the people and the metrics.
+//! Writes the status. Only if the API server accepted it, updates sessions, events and metrics.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::stores::deployment;
 use crate::watch::ObjectName;
 use crate::writes::WriteError;
 
-/// How soon an operation is given to the sessions again that did not take it.
+/// When to submit an operation again that the sessions did not accept.
 const SUBMIT_AGAIN: Duration = Duration::from_secs(1);
 
 impl Machines {
@@ -59,8 +59,8 @@ impl Machines {
         }))
     }
 
-    /// One patch a pass, and none if nothing changed; on condition of the newest version that the
-    /// pass has seen, so that nothing is sent on the strength of an outdated plan.
+    /// One patch per pass, and none if nothing changed. It is conditional on the newest version that the pass has
+    /// seen, so that no operation is sent based on an outdated plan.
     async fn write_status(
         &self,
         machine: &Machine,
@@ -83,7 +83,7 @@ impl Machines {
         }
     }
 
-    /// The watch does not report our own writes: the sibling that waits for this machine is woken here.
+    /// The watch does not report our own writes: wakes the sibling that waits for this machine.
     fn wake_next_sibling(&self, snapshot: &Snapshot) {
         let before = snapshot.machine.as_ref();
         let Some(after) = self.stores.machines.get(&ObjectName::of(before)) else { return };
@@ -103,11 +103,11 @@ impl Machines {
         self.steps.passed(machine, &plan.status, gone, &shape, snapshot.now);
     }
 
-    /// Gives the sessions what was recorded. An operation that they did not take: when to try again.
+    /// Submits the recorded operations to the sessions. Returns when to retry if they did not accept one.
     fn send(&self, snapshot: &Snapshot, plan: &Plan) -> Option<Outcome> {
         let uid = snapshot.machine.uid();
         if let Some(id) = &plan.cancel {
-            self.sessions.cancel(id, "not wanted any more");
+            self.sessions.cancel(id, "no longer needed");
         }
         if let Some(id) = &plan.acknowledge {
             self.state.refused.remove(uid);
@@ -118,7 +118,7 @@ impl Machines {
         plan.dispatch.as_ref().and_then(|dispatch| self.submit(&snapshot.machine, dispatch))
     }
 
-    /// A driver that sees several instances for one machine is a reason to look for orphans.
+    /// Several instances for one machine are a reason to scan for orphans.
     fn request_orphan_scan(&self, snapshot: &Snapshot) {
         let OperationView::Finished(finished) = &snapshot.operation else { return };
         let Err(failure) = &finished.outcome else { return };
@@ -133,16 +133,16 @@ impl Machines {
         let (kind, id) = (dispatch.kind(), dispatch.id.as_str());
         let (uid, machine) = (machine.uid(), machine.name());
         let Err(refused) = self.sessions.submit(dispatch.clone()) else {
-            debug!(machine, %kind, operation = id, "handed to the driver");
+            debug!(machine, %kind, operation = id, "operation submitted");
             return None;
         };
-        info!(machine, %kind, reason = %refused, "not handed to the driver");
+        info!(machine, %kind, reason = %refused, "operation not submitted");
         if let Some(failed) = operation::never_sent(dispatch, &refused) {
             self.state.refused.set(uid, failed);
             return Some(Outcome::Again(Duration::ZERO));
         }
         Some(match refused {
-            // A queue that is full gets no fuller by trying often.
+            // A full queue needs a backoff.
             SubmitError::QueueFull { .. } => Outcome::Failed,
             SubmitError::NoDriver { .. }
             | SubmitError::LooksOnly { .. }

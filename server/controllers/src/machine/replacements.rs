@@ -1,4 +1,4 @@
-//! When machines of a MachineDeployment were last given up, for its replacement budget.
+//! When machines of a MachineDeployment last failed, for its replacement budget.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::PassError;
 use crate::writes::WriteError;
 
-/// For how long a time is kept: longer than any creation may take. This bounds the map.
+/// How long a time is kept: longer than any creation may take. This bounds the map.
 const KEPT: SignedDuration = SignedDuration::from_hours(24);
 
 /// By `namespace/name` of the MachineDeployment.
@@ -17,13 +17,13 @@ const KEPT: SignedDuration = SignedDuration::from_hours(24);
 pub(crate) struct Replacements(Mutex<HashMap<String, Timestamp>>);
 
 impl Replacements {
-    /// When a machine of this MachineDeployment was last given up.
+    /// When a machine of this MachineDeployment last failed.
     pub(super) fn last(&self, deployment: &str) -> Option<Timestamp> {
         self.0.lock().get(deployment).copied()
     }
 
-    /// A machine of this MachineDeployment is given up now. False: another one was since `seen`, so the plan is
-    /// outdated.
+    /// Records that a machine of this MachineDeployment fails now. False: another one has failed since `seen`, so the
+    /// plan is outdated.
     pub(super) fn claim(&self, deployment: &str, seen: Option<Timestamp>, now: Timestamp) -> bool {
         let mut last = self.0.lock();
         if last.get(deployment).copied() != seen {
@@ -34,8 +34,8 @@ impl Replacements {
         true
     }
 
-    /// Gives the claim of a plan back if nothing of the plan was written. A write that was not answered may have
-    /// happened: its claim stays.
+    /// Returns the claim of a plan if nothing of the plan was written. The claim stays if the write got no answer,
+    /// since it may have happened.
     pub(super) fn settle(&self, deployment: &str, plan: &Plan, written: Result<bool, &PassError>) {
         let claimed = plan.actions.iter().find_map(|action| {
             if let Action::ClaimReplacement { seen, .. } = action { Some(*seen) } else { None }

@@ -1,5 +1,5 @@
-//! What the Machine controller keeps between passes, each part by the file that needs it. Safe to lose: without it
-//! the next pass reads once more.
+//! In-memory state of the Machine controller between passes; each part belongs to one file. Safe to lose: the next
+//! pass reads once more.
 
 use ostler_lifecycle::operation::Finished;
 
@@ -9,10 +9,10 @@ use super::token::Tokens;
 use crate::by_machine::ByMachine;
 use crate::hot_update::UpdateSlots;
 
-/// All of it.
+/// All of the state.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Which machines are hot updated now, and which wait for a slot.
+    /// Machines that are hot updated now, or wait for a slot.
     pub(crate) slots: UpdateSlots,
     /// Bootstrap tokens that were read or written.
     pub(super) tokens: Tokens,
@@ -20,24 +20,24 @@ pub(crate) struct State {
     pub(crate) evictions: Evictions,
     /// Operations that the sessions refused for good, with their failures.
     pub(super) refused: ByMachine<Finished>,
-    /// When machines were last given up.
+    /// When machines last failed.
     pub(super) replacements: Replacements,
-    /// Machines that our finalizer was taken from and that the watch still shows.
+    /// Machines that our finalizer was removed from and that the cache still has.
     ended: ByMachine<()>,
 }
 
 impl State {
-    /// Our finalizer was taken from this machine.
+    /// Our finalizer was removed from this machine.
     pub(super) fn end(&self, uid: &str) {
         self.ended.set(uid, ());
     }
 
-    /// Whether our finalizer was taken from this machine.
+    /// Whether our finalizer was removed from this machine.
     pub(crate) fn has_ended(&self, uid: &str) -> bool {
         self.ended.get(uid).is_some()
     }
 
-    /// A machine is gone. Returns the UIDs of those that may take an update slot now.
+    /// A machine is gone. Returns the UIDs of machines that may take an update slot now.
     pub(crate) fn forget(&self, uid: &str) -> Vec<String> {
         self.tokens.remove(uid);
         self.refused.remove(uid);

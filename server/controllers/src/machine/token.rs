@@ -21,15 +21,15 @@ use crate::by_machine::ByMachine;
 use crate::target::{Target, TargetOf};
 use crate::writes::{Deletion, WriteError, Writer};
 
-/// Characters of a token.
+/// The alphabet of tokens.
 pub(super) const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 
-/// The token of each machine that was read or written last: its id, and what is there.
+/// The token of each machine that was read or written last: its id, and its state.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens(ByMachine<(String, Observed<BootstrapToken>)>);
 
 impl Tokens {
-    /// What is known of the token of this id, which the machine has or would take.
+    /// The known state of the token with this id, which the machine has or would take.
     fn of(&self, uid: &str, id: &str) -> Observed<BootstrapToken> {
         let known = self.0.get(uid).filter(|(of, _)| of == id);
         known.map(|(_, token)| token).unwrap_or_default()
@@ -46,8 +46,7 @@ impl Tokens {
 }
 
 impl Machines {
-    /// The token of a machine. Asks the API server only when an earlier core may have made one
-    /// that matters.
+    /// The token of a machine. Reads the API only if an earlier core may have created a token that matters.
     pub(super) async fn token_of(
         &self,
         machine: &Machine,
@@ -80,8 +79,8 @@ impl Machines {
         Ok(found)
     }
 
-    /// Makes the token, or replaces the one of the same machine. One of somebody else is left
-    /// alone: the next pass knows of it, and takes another id.
+    /// Creates the token, or replaces that of the same machine. A token of another owner is left alone: the next pass
+    /// sees it and takes another id.
     pub(super) async fn ensure_token(
         &self,
         target: &Target,
@@ -90,7 +89,7 @@ impl Machines {
         let writer = self.writer.to(target);
         let (id, uid) = (request.id.as_str(), request.machine_uid.as_str());
         let mut secret = self.write(request);
-        // one that is known need not be tried to be made
+        // A known token need not be created.
         let known = matches!(self.state.tokens.of(uid, id), Observed::Known(_));
         let there = if known { look_up(&writer, id).await? } else { None };
         let made = match &there {
@@ -118,7 +117,7 @@ impl Machines {
         Ok(())
     }
 
-    /// Deletes the token if it was made for the machine.
+    /// Deletes the token if it was created for the machine.
     pub(super) async fn delete_token(
         &self,
         target: &Target,
@@ -179,7 +178,7 @@ async fn look_up(writer: &Writer, id: &str) -> Result<Option<Secret>, WriteError
     writer.get(&tokens(writer), &secret_name(id)).await
 }
 
-/// Nothing was ever sent for this machine, so nobody made a token for it.
+/// No create was ever sent for this machine, so no token was created for it.
 fn never_asked_for_an_instance(machine: &Machine) -> bool {
     machine.provider_id().is_none()
         && machine.operation_record().is_none()
@@ -201,7 +200,7 @@ fn secret_name(id: &str) -> String {
     format!("{}{id}", bootstrap::SECRET_PREFIX)
 }
 
-/// A token of ours without its secret half is as good as none.
+/// A token of ours without its secret half counts as missing.
 fn is_whole(token: &BootstrapToken, uid: &str) -> bool {
     token.machine_uid.as_deref() != Some(uid) || !token.secret.expose().is_empty()
 }
@@ -257,7 +256,7 @@ mod tests {
         };
         assert!(wants(&view("--token=<<BOOTSTRAP_TOKEN>>")));
         assert!(!wants(&view("no token")) && !wants(&SecretView::NotReferenced));
-        assert!(wants(&SecretView::Unknown), "not knowing is no reason not to look");
+        assert!(wants(&SecretView::Unknown), "an unknown state does not prevent a read");
     }
 
     #[test]
@@ -289,6 +288,6 @@ mod tests {
         assert_eq!(token.secret.expose(), "abcdefghijklmnop");
         assert_eq!(token.expires.unwrap().to_string(), "2026-01-01T00:20:00Z");
         assert!(!format!("{token:?}").contains("abcdef"));
-        assert_eq!(read(&Secret::default()).machine_uid, None, "somebody else's");
+        assert_eq!(read(&Secret::default()).machine_uid, None, "another owner's");
     }
 }

@@ -14,8 +14,8 @@ use crate::stores::{AttachmentIndex, PodIndex};
 use crate::target::{Target, TargetOf};
 use crate::watch::{Cache, ObjectName};
 
-/// OrphanScans up nothing, and keeps no watch for it, while no pod of the Node has a volume, none is
-/// attached to it and none is followed.
+/// Reads nothing, and keeps no watch, while no pod of the Node has a volume, no volume is attached to the Node and
+/// none is followed.
 pub(super) fn volumes_of(
     machine: &Machine,
     target: &TargetOf,
@@ -39,7 +39,7 @@ pub(super) fn volumes_of(
     if claims.is_empty() && attached.known().is_none_or(Vec::is_empty) {
         return Observed::Known(VolumesView::default());
     }
-    // All of them, before any is waited for.
+    // Start all three watches before waiting for any.
     let observed = (target.claims.get(), target.volumes.get(), target.attachments.get());
     let (Some(_), Some(_), Some(attachments)) = observed else { return Observed::Unknown };
     let node = name_of(node);

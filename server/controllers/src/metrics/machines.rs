@@ -1,4 +1,4 @@
-//! What is told of machines, as they are when somebody asks.
+//! Metrics of machines, computed from the caches at each scrape.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::machine::State;
 use crate::stores::Stores;
 use crate::watch::Cache;
 
-/// Machines, as they are when somebody asks.
+/// Collects the metrics of machines at each scrape.
 struct MachineCollector {
     machines: Arc<Cache<Machine>>,
 }
@@ -28,14 +28,14 @@ impl fmt::Debug for MachineCollector {
     }
 }
 
-/// Registers what is told of machines.
+/// Registers the metrics of machines.
 pub(crate) fn register_machines(registry: &mut Registry, stores: &Stores, state: &Arc<State>) {
     let machines = Arc::clone(&stores.machines);
     registry.register_collector(Box::new(MachineCollector { machines }));
     registry.register_collector(Box::new(UpdateCollector { state: Arc::clone(state) }));
 }
 
-/// Hot updates, read when somebody scrapes.
+/// Collects the hot updates at each scrape.
 #[derive(Debug)]
 struct UpdateCollector {
     state: Arc<State>,
@@ -152,7 +152,7 @@ fn phases(machines: &[Arc<Machine>]) -> Vec<Series> {
         .collect()
 }
 
-/// By reason; words that this version does not know count as one.
+/// Counts by reason; unknown reasons count as one.
 fn waits(machines: &[Arc<Machine>]) -> Vec<Series> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for machine in machines {
@@ -174,7 +174,7 @@ fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The numbers that dashboards know.
+/// The numbers that upstream's dashboards know.
 fn phase_number(phase: &MachinePhase) -> i64 {
     match phase {
         MachinePhase::Terminating => -4,

@@ -1,5 +1,5 @@
-//! What the controllers count. Series of machines are made when they are asked for, so a machine
-//! that is gone leaves none behind.
+//! Metrics of the controllers. Series of machines are computed at each scrape, so a deleted machine leaves none
+//! behind.
 
 mod machines;
 mod steps;
@@ -27,7 +27,7 @@ struct AnswerLabel {
     code: &'static str,
 }
 
-/// How reconciles end.
+/// Counts reconciles by result.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReconcileMetrics(Family<ResultLabel, Counter>);
 
@@ -35,12 +35,12 @@ impl ReconcileMetrics {
     /// Registers the counter.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        let help = "Reconciles by kind and by how they ended";
+        let help = "Reconciles by kind and result";
         registry.register("ostler_reconciles", help, metrics.0.clone());
         metrics
     }
 
-    /// A reconcile ended like this.
+    /// Counts a reconcile that ended with this outcome.
     pub(crate) fn settled(&self, kind: &'static str, outcome: Outcome) -> Outcome {
         let result = match outcome {
             Outcome::Done => "done",
@@ -51,14 +51,14 @@ impl ReconcileMetrics {
         outcome
     }
 
-    /// A reconcile broke off.
+    /// Counts a reconcile that ended with an error.
     pub(crate) fn broken(&self, kind: &'static str, result: &'static str) -> Outcome {
         self.0.get_or_create(&ResultLabel { kind, result }).inc();
         Outcome::Failed
     }
 }
 
-/// What drivers answer.
+/// Counts the answers of drivers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AnswerMetrics(Family<AnswerLabel, Counter>);
 
@@ -66,12 +66,12 @@ impl AnswerMetrics {
     /// Registers the counter.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        let help = "Answers of drivers that were recorded, by verb and code";
+        let help = "Recorded driver answers by verb and code";
         registry.register("ostler_driver_answers", help, metrics.0.clone());
         metrics
     }
 
-    /// The answer to an operation was recorded.
+    /// Counts the recorded answer to an operation.
     pub(crate) fn recorded(&self, operation: &OperationView) {
         let OperationView::Finished(finished) = operation else { return };
         let code = finished.outcome.as_ref().map_or_else(|failure| failure.code.name(), |_| "OK");

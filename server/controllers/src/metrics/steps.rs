@@ -17,12 +17,12 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// Seconds, from a step that is passed at once to a drain that takes its two hours.
+/// Seconds, from an immediate step to a drain that takes its full two hours.
 const SECONDS: [f64; 12] =
     [0.1, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0, 7200.0];
-/// Series of last durations that are kept: MachineDeployments come and go, and a process lives long.
+/// Series of last durations that are kept: MachineDeployments come and go, and a process runs for long.
 const MOST_SERIES: usize = 1000;
-/// Label of a Machine's Node that says where it is.
+/// Label of a Machine's Node with its zone.
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -30,7 +30,7 @@ struct StepLabel {
     step: &'static str,
 }
 
-/// What a machine is made as.
+/// The labels that describe a machine's shape.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shape {
     /// `nodeTemplate.instanceType` of its class.
@@ -45,21 +45,21 @@ pub(crate) struct StepMetrics {
 }
 
 impl StepMetrics {
-    /// Registers what is measured.
+    /// Registers the metrics.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let seconds: fn() -> Histogram = || Histogram::new(SECONDS);
         let metrics =
             Self { seconds: Family::new_with_constructor(seconds), last: Last::default() };
         registry.register(
             "ostler_machine_step_seconds",
-            "Time that machines spent in a step",
+            "Time that machines spent in each step",
             metrics.seconds.clone(),
         );
         registry.register_collector(Box::new(metrics.last.clone()));
         metrics
     }
 
-    /// A pass took `machine` to `status`; `gone`: and took the finalizer from it.
+    /// A pass wrote `status` for `machine`; `gone`: it also removed the finalizer.
     pub(crate) fn passed(
         &self,
         machine: &Machine,
@@ -95,7 +95,7 @@ fn word(step: &MachineStep) -> &'static str {
     MachineStep::WORDS.iter().find(|known| **known == step.as_str()).copied().unwrap_or("Other")
 }
 
-/// Under which name dashboards know the duration of a step.
+/// The metric name that dashboards know for the duration of a step.
 const fn gauge_of(step: &MachineStep) -> Option<&'static str> {
     match step {
         MachineStep::CreateInstance => Some("mcm_machine_create_duration_seconds"),
@@ -119,11 +119,11 @@ const fn gauge_of(step: &MachineStep) -> Option<&'static str> {
 const DRAIN: &str = "mcm_machine_drain_duration_seconds";
 const FAILED_JOIN: &str = "mcm_machine_num_failed_join";
 
-/// Name of the metric, and labels.
+/// Metric name and labels.
 type Key = (&'static str, Vec<(&'static str, String)>);
 
-/// The last duration of each kind, as dashboards want it: whole seconds, of machines that have a
-/// label `name`.
+/// The last duration of each kind, as upstream's dashboards expect it: whole seconds, for machines that have a label
+/// `name`.
 #[derive(Clone, Default)]
 struct Last {
     values: Arc<Mutex<BTreeMap<Key, i64>>>,
@@ -148,7 +148,7 @@ impl Last {
         self.change(name, machine, shape, |value| *value = took);
     }
 
-    /// A counter whose name does not end as one: it goes as a gauge, so that the name stays.
+    /// A counter whose name lacks the suffix of a counter: it is exported as a gauge, so that the name stays.
     fn count_failed_join(&self, machine: &Machine, shape: &Shape) {
         self.change(FAILED_JOIN, machine, shape, |value| *value += 1);
     }
@@ -193,7 +193,7 @@ impl Collector for Last {
         }
         for (name, series) in families {
             let help = if name == FAILED_JOIN {
-                "Machines without a Node in time"
+                "Machines whose Node did not join in time"
             } else {
                 "Last duration"
             };
@@ -238,7 +238,7 @@ mod tests {
         let now = "2026-01-01T00:01:30Z".parse().unwrap();
         let machine = machine("d", &joining);
         metrics.passed(&machine, machine.status.as_ref().unwrap(), false, &shape, now);
-        assert!(!scrape(&registry).contains("JoinNode"), "it goes on");
+        assert!(!scrape(&registry).contains("JoinNode"), "the step continues");
         metrics.passed(&machine, &MachineStatus::default(), false, &shape, now);
         let text = scrape(&registry);
         assert!(text.contains(r#"ostler_machine_step_seconds_sum{step="JoinNode"} 90"#), "{text}");

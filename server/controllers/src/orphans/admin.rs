@@ -1,4 +1,4 @@
-//! The mark by which orphans are only reported, and what people are shown of orphans.
+//! The mark in the ConfigMap that limits orphan collection to reports, and the orphan list for people.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -26,10 +26,10 @@ use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::writes::{WriteError, Writer};
 
-/// Attempts to write the mark while others write it, too.
+/// Attempts to write the mark while other clients write it, too.
 const ATTEMPTS: usize = 5;
 
-/// Knows the mark and the orphans. Cheap to clone; every clone is the same.
+/// Reads and writes the mark, and keeps the orphans for display. Cheap to clone; every clone is the same.
 #[derive(Clone)]
 pub(crate) struct OrphanAdmin {
     writer: Writer,
@@ -41,21 +41,21 @@ pub(crate) struct OrphanAdmin {
     scans: OrphanScans,
     held: Gauge,
     started: Instant,
-    /// By provider; bounded by the providers that classes name, and by what a watchlist holds.
+    /// By provider; bounded by the providers that classes name, and by the size of a watchlist.
     seen: Arc<Mutex<BTreeMap<String, Seen>>>,
 }
 
-/// What the looks at one provider have shown so far.
+/// What the scans of one provider have shown so far.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     pub(super) suspected: Vec<Suspected>,
-    /// Every class was listed by the last look.
+    /// The last scan listed every class.
     pub(super) complete: bool,
     /// Its driver reads no tags.
     pub(super) names_only: bool,
 }
 
-/// What a desk is made of.
+/// The parts of an [`OrphanAdmin`].
 pub(crate) struct OrphanAdminParts {
     pub(crate) client: Client,
     pub(crate) writer: Writer,
@@ -80,12 +80,12 @@ impl OrphanAdmin {
         Self { writer, maps, stores, settings, clock, recorder, scans, held, started, seen }
     }
 
-    /// How long this process has looked.
+    /// The uptime of this process, as the clock of the scans.
     pub(super) fn uptime(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// A look has ended.
+    /// A scan has ended.
     pub(super) fn show(&self, provider: &str, seen: Seen) {
         self.seen.lock().insert(provider.to_owned(), seen);
     }
@@ -95,8 +95,8 @@ impl OrphanAdmin {
         self.seen.lock().remove(provider);
     }
 
-    /// The mark as it stands there now, from the API itself, after the leader of the Lease with
-    /// this UID has looked whether it has to be set.
+    /// Sets the mark if the leader of the Lease with this UID has to, and returns the current one. Reads and writes
+    /// the API itself.
     pub(super) async fn hold(&self, lease: &str) -> Result<Option<Hold>, WriteError> {
         let now = (self.clock.0)();
         let before = self.held.get();
@@ -111,7 +111,7 @@ impl OrphanAdmin {
         Ok(hold)
     }
 
-    /// Writes the ConfigMap if `edit` says that it changed it. Returns what stands there then.
+    /// Writes the ConfigMap if `edit` returns that it changed it. Returns the current data.
     async fn change(&self, edit: impl Fn(&mut Data) -> bool) -> Result<Data, WriteError> {
         let mut last = WriteError::Conflict;
         for _ in 0..ATTEMPTS {
@@ -200,7 +200,7 @@ impl OrphanAdmin {
             None => {}
             Some(None) => {
                 return Err(Refused::NoSuchHold(
-                    "nothing holds the deletion of orphans".to_owned(),
+                    "the deletion of orphans is not on hold".to_owned(),
                 ));
             }
             Some(Some(hold)) => {
@@ -226,7 +226,7 @@ impl OrphanAdmin {
     }
 }
 
-/// What becomes of it, and why it is kept.
+/// What will be done with it, and why it is kept.
 fn fate(
     one: &Suspected,
     rules: &Rules,

@@ -1,4 +1,4 @@
-//! What drivers are asked on behalf of a class.
+//! The operations that orphan collection sends to drivers, on behalf of a class.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use ostler_lifecycle::orphans::{Identity, Listed, Orphan};
 use ostler_lifecycle::snapshot::ClassFacts;
 use ostler_sessions::Sessions;
 
-/// How long a list may take.
+/// Timeout of a list.
 const LIST: Duration = Duration::from_mins(5);
-/// How long a deletion may take; it is asked for again later.
+/// Timeout of a deletion; it is retried later.
 const DELETE: Duration = Duration::from_mins(10);
 
-/// Every instance that the driver sees with the credentials of this class.
+/// Lists every instance that the driver sees with the credentials of this class.
 pub(super) async fn list(
     sessions: &Sessions,
     class: &MachineClass,
@@ -33,9 +33,9 @@ pub(super) async fn list(
     Ok(instances.into_iter().map(listed).collect())
 }
 
-/// Deletes what has the identity of an orphan. Without a provider id: the driver finds it by
-/// cluster and UID, and touches nothing else. One without a UID is that very instance, if it has no
-/// tag of ours and the name that it had (INV-5).
+/// Deletes the instance with the identity of an orphan. Without a provider id, the driver finds it by cluster and
+/// UID, and deletes no other. An orphan without a UID is deleted by its provider id, if it has no tag of ours and
+/// still has the same name (INV-5).
 pub(super) async fn delete(
     sessions: &Sessions,
     provider: &str,
@@ -69,6 +69,6 @@ fn dispatch(class: &MachineClass, target: Target, request: Request, time: Durati
 }
 
 fn wrong_answer() -> Failure {
-    let message = "the driver did not answer what it was asked";
+    let message = "the driver's answer does not match the request";
     Failure::by_core(ErrorCode::Internal, Reason::CoreWrongResult, message, Certainty::Unknown)
 }

@@ -1,4 +1,4 @@
-//! Who has a claim on an instance: from the caches, and from the API itself.
+//! Which Machine claims an instance, by the caches and by the API itself.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ pub(super) struct Everywhere {
 }
 
 impl Everywhere {
-    /// Why an instance that has only a name is kept, if one of them may be its Machine.
+    /// Why an instance without a UID is kept, if one of these Machines may own it.
     pub(super) fn keep(&self, orphan: &Orphan) -> Option<Keep> {
         if orphan.provider_ids.iter().any(|id| self.ids.contains(id)) {
             return Some(Keep::ProviderIdInUse);
@@ -28,9 +28,9 @@ impl Everywhere {
 }
 
 impl Orphans {
-    /// Why an instance is kept, as far as the caches know; `None`: nobody claims it.
+    /// Why an instance is kept, by the caches; `None`: no Machine claims it.
     pub(super) fn keep(&self, provider: &str, listed: &Listed, paused: bool) -> Option<Keep> {
-        // An instance does not say of which namespace its machine is: each of that name counts.
+        // An instance does not carry the namespace of its machine: every machine of that name counts.
         let named = self.stores.machines.find(MachineIndex::Name, &listed.machine_name);
         let namesakes = named.iter().map(|machine| Some(namesake(machine)));
         namesakes
@@ -58,7 +58,7 @@ impl Orphans {
         }
     }
 
-    /// Every Machine of that name in a namespace that is served, from the API itself.
+    /// Every Machine of that name in the served namespaces, read from the API itself.
     async fn live_namesakes(&self, name: &str) -> Result<Vec<Machine>, WriteError> {
         let mut found = Vec::new();
         for part in self.settings.namespaces.parts() {
@@ -73,8 +73,8 @@ impl Orphans {
         Ok(found)
     }
 
-    /// Whom the Machines of all namespaces stand for, also of those that are not served: an instance without a
-    /// UID does not say of which one it is.
+    /// The claims of the Machines of all namespaces, also of those that are not served: an instance without a UID
+    /// does not carry its namespace.
     pub(super) async fn everywhere(&self) -> Result<Everywhere, WriteError> {
         let (mut all, mut from) = (Everywhere::default(), None);
         loop {
@@ -90,8 +90,8 @@ impl Orphans {
         }
     }
 
-    /// The same for what two looks have shown to be an orphan, asking the API itself: the caches
-    /// may be behind.
+    /// Why an instance that two scans have shown to be an orphan is kept, read from the API itself, because the
+    /// caches may lag.
     pub(super) async fn claimed_live(
         &self,
         provider: &str,

@@ -1,4 +1,4 @@
-//! What is counted of orphans.
+//! Metrics of orphan collection.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ struct ClaimLabel {
     claim: &'static str,
 }
 
-/// Counts what looks show and what is done about it.
+/// Counts the results of scans and deletions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OrphanMetrics {
     instances: Family<ClaimLabel, Gauge>,
@@ -42,14 +42,14 @@ impl OrphanMetrics {
         let metrics = Self::default();
         registry.register(
             "ostler_listed_instances",
-            "Instances that the last look showed, by who claims them",
+            "Instances that the last scan found, by who claims them",
             metrics.instances.clone(),
         );
         let gauges = [
-            ("ostler_orphans", "Orphans that are known now", &metrics.orphans),
+            ("ostler_orphans", "Orphans that exist now", &metrics.orphans),
             (
                 "ostler_duplicate_identities",
-                "Identities with several instances at the last look",
+                "Identities with several instances at the last scan",
                 &metrics.several,
             ),
         ];
@@ -64,11 +64,7 @@ impl OrphanMetrics {
                 "Deletions of orphans that failed",
                 &metrics.delete_failed,
             ),
-            (
-                "ostler_orphan_list_failures",
-                "Lists of instances that could not be had",
-                &metrics.list_failed,
-            ),
+            ("ostler_orphan_list_failures", "Lists of instances that failed", &metrics.list_failed),
         ];
         for (name, help, family) in counters {
             registry.register(name, help, family.clone());
@@ -76,7 +72,7 @@ impl OrphanMetrics {
         metrics
     }
 
-    /// What a look showed.
+    /// Sets the results of a scan.
     pub(crate) fn seen(
         &self,
         provider: &str,

@@ -1,8 +1,8 @@
-//! Orphan garbage collection, provider by provider: lists the instances, compares them with the Machines, and when two
-//! looks have shown an orphan deletes or reports it. Decisions are made by [`ostler_lifecycle::orphans`].
+//! Orphan garbage collection, provider by provider: lists the instances, compares them with the Machines, and deletes
+//! or reports an orphan after two scans have shown it. [`ostler_lifecycle::orphans`] makes the decisions.
 //!
-//! A class or provider that cannot be listed holds up no other. What the looks have shown is kept in memory alone:
-//! after a restart, and in a new leader, they begin anew.
+//! A class or provider that cannot be listed does not block the others. The results of scans are kept in memory only:
+//! after a restart, and in a new leader, they start from nothing.
 
 mod admin;
 mod ask;
@@ -41,16 +41,16 @@ use crate::settings::Settings;
 use crate::stores::{MachineIndex, Stores};
 use crate::writes::{WriteError, Writer};
 
-/// How soon to see whether drivers may still come back with operations of an earlier core.
+/// When to check again whether drivers may still reconnect with operations of an earlier core.
 const ADOPTION: Duration = Duration::from_secs(5);
-/// Classes of one provider that are listed at the same time.
+/// Concurrent lists of one provider's classes.
 const LISTS_AT_ONCE: usize = 2;
-/// Orphans of one provider that are deleted at the same time.
+/// Concurrent deletions of one provider's orphans.
 const DELETIONS_AT_ONCE: usize = 4;
-/// Records that are compared before others may run.
+/// Records that are compared before the task yields.
 const COMPARED_AT_ONCE: usize = 1000;
 
-/// Finds orphans.
+/// The orphan collector.
 pub(crate) struct Orphans {
     pub(crate) writer: Writer,
     pub(crate) stores: Stores,
@@ -66,15 +66,15 @@ pub(crate) struct Orphans {
     pub(crate) ledgers: Mutex<HashMap<String, Ledger>>,
 }
 
-/// What the looks at one provider have shown.
+/// What the scans of one provider have shown.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     watchlist: Watchlist,
-    /// When the last look began, and whether it left something to do.
+    /// When the last scan began, and whether it left work.
     last: Option<(Duration, bool)>,
 }
 
-/// One look at a provider.
+/// One scan of a provider.
 pub(crate) struct Observed {
     provider: String,
     classes: Vec<Arc<MachineClass>>,
@@ -85,10 +85,10 @@ pub(crate) struct Observed {
     shown: Option<Shown>,
 }
 
-/// What the lists of a look show.
+/// What the lists of a scan show.
 struct Shown {
     duplicates: Vec<Duplicate>,
-    /// How many instances there are by claim.
+    /// Number of instances by claim.
     counts: BTreeMap<Option<Keep>, usize>,
     due: Vec<Orphan>,
     hold: Result<Option<Hold>, WriteError>,
@@ -96,14 +96,14 @@ struct Shown {
     rules: orphans::Rules,
 }
 
-/// The lists of one look.
+/// The lists of one scan.
 struct Lists {
     /// Each is complete.
     listed: Vec<(Arc<MachineClass>, Vec<Listed>)>,
     failed: Vec<(Arc<MachineClass>, Failure)>,
 }
 
-/// Who lists the instances of a provider.
+/// The driver that lists the instances of a provider.
 #[derive(Debug, PartialEq, Eq)]
 struct Lister {
     process: String,
@@ -111,17 +111,17 @@ struct Lister {
     names_only: bool,
 }
 
-/// What became of an orphan.
+/// What was done with an orphan.
 pub(crate) enum Acted {
-    /// A Machine claims it after all.
+    /// Nothing: a Machine claims it.
     Claimed(Keep),
-    /// It was reported, and that is all; why.
+    /// It was only reported, for this reason.
     Reported(String),
-    /// It is gone.
+    /// It was deleted.
     Deleted,
     /// The driver could not delete it.
     Failed,
-    /// The API could not be asked, or drivers may still come back.
+    /// The API did not answer, or drivers may still reconnect.
     NotNow,
 }
 
@@ -132,7 +132,7 @@ impl Kind for Orphans {
     type Plan = Plan;
     type Done = Vec<(Orphan, Acted)>;
 
-    /// OrphanScans at the instances of a provider if it is time to.
+    /// Scans the instances of a provider if a scan is due.
     async fn observe(&self, provider: &String) -> Result<Option<Observed>, PassError> {
         let period = self.settings.orphans.period;
         if self.sessions.adoption_open() {
@@ -145,9 +145,9 @@ impl Kind for Orphans {
             self.admin.forget(provider);
             return Ok(None);
         }
-        // Any instance may be that of a machine that cannot be read.
+        // Any instance may belong to a machine that cannot be read.
         if self.stores.machines.has_unreadable() {
-            warn!(provider, "no orphans are looked for: there are machines that cannot be read");
+            warn!(provider, "no orphan scan: some machines cannot be read");
             return Err(PassError::NotYet(period));
         }
         let Some(driver) = self.lister(provider) else { return Err(PassError::NotYet(period)) };
@@ -202,7 +202,7 @@ impl Kind for Orphans {
         match &observed.shown {
             Some(shown) => self.remember(&observed, shown, &plan, done),
             None => {
-                info!(provider, "the driver changed meanwhile; its lists are not used");
+                info!(provider, "the driver changed during the scan; its lists are not used");
                 self.ledgers.lock().entry(provider.clone()).or_default().last =
                     Some((observed.began, false));
             }
@@ -229,7 +229,7 @@ impl Shown {
 }
 
 impl Orphans {
-    /// How long until the next look.
+    /// Time until the next scan.
     fn wait(&self, provider: &str) -> Duration {
         let rules = &self.settings.orphans;
         let ledgers = self.ledgers.lock();
@@ -250,8 +250,8 @@ impl Orphans {
         classes
     }
 
-    /// The driver process that can list the instances of a provider, if there is one. A list counts
-    /// only if the same one was ready before and after it.
+    /// The driver process that can list the instances of a provider, if there is one. A list counts only if the same
+    /// process was ready before and after it.
     fn lister(&self, provider: &str) -> Option<Lister> {
         let states = self.sessions.providers();
         let state = states.into_iter().find(|state| state.ready && state.provider == provider)?;
@@ -259,7 +259,7 @@ impl Orphans {
         lists.then_some(Lister { process: state.instance_id, names_only: state.names_only })
     }
 
-    /// Compares the lists, and reads what a decision about the orphans that are due needs.
+    /// Compares the lists, and reads what the decisions about due orphans need.
     async fn shown(
         &self,
         provider: &str,
@@ -277,7 +277,7 @@ impl Orphans {
             let mut ledgers = self.ledgers.lock();
             ledgers.entry(provider.to_owned()).or_default().watchlist.take(&look, &rules)
         };
-        // After the lists, which may have taken long, and before anything is done.
+        // Read after the lists, which may have taken long, and before any deletion.
         let hold = self.admin.hold(&self.lease).await.inspect_err(|error| {
             warn!(provider, %error, "cannot read whether orphans may be deleted");
         });
@@ -309,7 +309,7 @@ impl Orphans {
         lists
     }
 
-    /// The instances that no Machine claims, and how many instances there are by claim.
+    /// The instances that no Machine claims, and the number of instances by claim.
     async fn compare(
         &self,
         provider: &str,
@@ -341,7 +341,7 @@ impl Orphans {
         (unclaimed, counts)
     }
 
-    /// OrphanScans once more, this time at the API itself, and then does it.
+    /// Checks the claims once more, in the API itself, and then acts.
     async fn act(&self, observed: &Observed, orphan: &Orphan, fate: &Fate) -> Acted {
         let (provider, classes) = (observed.provider.as_str(), &observed.classes);
         let named = |class: &&Arc<MachineClass>| {
@@ -371,7 +371,7 @@ impl Orphans {
         };
         if orphan.new {
             self.metrics.found(provider);
-            let note = format!("no machine has instance {}: {what}", said(orphan));
+            let note = format!("no machine has instance {}: {what}", describe(orphan));
             self.record_event(class.as_ref(), OrphanEvent::Found, note);
         }
         match kept {
@@ -381,18 +381,22 @@ impl Orphans {
     }
 
     async fn delete(&self, provider: &str, class: &MachineClass, orphan: &Orphan) -> Acted {
-        let of = said(orphan);
+        let instance = describe(orphan);
         match ask::delete(&self.sessions, provider, class, orphan).await {
             Ok(()) => {
                 audit::orphan_deleted(provider, orphan, "ok");
                 self.metrics.deleted(provider);
-                self.record_event(class, OrphanEvent::Deleted, format!("instance {of} is gone"));
+                self.record_event(
+                    class,
+                    OrphanEvent::Deleted,
+                    format!("instance {instance} is deleted"),
+                );
                 Acted::Deleted
             }
             Err(failure) => {
                 audit::orphan_deleted(provider, orphan, failure.code.name());
                 self.metrics.delete_failed(provider);
-                let note = format!("instance {of}: {}: {}", failure.code, failure.message);
+                let note = format!("instance {instance}: {}: {}", failure.code, failure.message);
                 self.record_event(class, OrphanEvent::DeleteFailed, note);
                 Acted::Failed
             }
@@ -404,11 +408,11 @@ impl Orphans {
             return;
         }
         self.metrics.list_failed(provider);
-        let note = format!("orphans are not looked for: {}: {}", failure.code, failure.message);
+        let note = format!("no orphan scan: {}: {}", failure.code, failure.message);
         self.record_event(class, OrphanEvent::ListFailed, note);
     }
 
-    /// Keeps what the look has shown and what was done, for the next one and for people.
+    /// Keeps the results of the scan and of the actions, for the next scan and for display.
     fn remember(
         &self,
         observed: &Observed,
@@ -425,7 +429,12 @@ impl Orphans {
             let identity = &orphan.identity;
             match acted {
                 Acted::Claimed(keep) => {
-                    info!(machine = orphan.machine_name, ?identity, ?keep, "no orphan after all");
+                    info!(
+                        machine = orphan.machine_name,
+                        ?identity,
+                        ?keep,
+                        "not an orphan: a machine claims it"
+                    );
                     watchlist.forget(identity);
                 }
                 Acted::Deleted => watchlist.forget(identity),
@@ -443,7 +452,7 @@ impl Orphans {
         self.admin.show(provider, Seen { suspected, complete, names_only: *names_only });
     }
 
-    /// Only the driver's author knows which of them is the right one.
+    /// Only the driver's author knows which of the instances is the right one.
     fn report_duplicates(&self, provider: &str, found: &[Duplicate]) {
         self.metrics.several(provider, found.len());
         for Duplicate { machine_uid, machine_name, provider_ids } in found {
@@ -478,7 +487,7 @@ impl Orphans {
     }
 }
 
-fn said(orphan: &Orphan) -> String {
+fn describe(orphan: &Orphan) -> String {
     let (ids, name) = (orphan.provider_ids.join(", "), &orphan.machine_name);
     match orphan.machine_uid() {
         "" => format!("{ids} of machine {name} (no UID)"),

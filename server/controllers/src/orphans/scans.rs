@@ -1,4 +1,4 @@
-//! Who wants a look at the instances of a provider.
+//! Requests for orphan scans of a provider.
 
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use crate::queue::{Priority, Queue};
 
-/// Asks for looks. Cheap to clone; every clone is the same.
+/// Accepts requests for scans. Cheap to clone; every clone is the same.
 #[derive(Debug, Clone)]
 pub(crate) struct OrphanScans {
     pub(crate) queue: Arc<Queue<String>>,
-    /// Providers that somebody has a reason to look at before the period is over; bounded by the
-    /// providers there are.
+    /// Providers that have to be scanned before the period is over; bounded by the number of providers.
     asked: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -20,12 +19,12 @@ impl OrphanScans {
         Self { queue, asked: Arc::default() }
     }
 
-    /// This provider is there: it is looked at when it is time.
+    /// This provider exists: it is scanned when a scan is due.
     pub(crate) fn note(&self, provider: &str) {
         self.queue.add(provider.to_owned(), Priority::Background);
     }
 
-    /// There is a reason to look soon.
+    /// Requests a scan soon.
     pub(crate) fn ask(&self, provider: &str) {
         if self.asked.lock().insert(provider.to_owned()) {
             self.note(provider);
@@ -36,7 +35,7 @@ impl OrphanScans {
         self.asked.lock().contains(provider)
     }
 
-    /// A look begins: what was asked for before is answered by it.
+    /// A scan begins: it answers all earlier requests.
     pub(crate) fn begun(&self, provider: &str) {
         self.asked.lock().remove(provider);
     }

@@ -1,4 +1,4 @@
-//! Delay after failures in a row.
+//! The delay after consecutive failures.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use std::time::Duration;
 pub struct Backoff {
     /// Delay after the first failure.
     pub base: Duration,
-    /// No delay is longer.
+    /// The longest delay.
     pub cap: Duration,
 }
 
 impl Default for Backoff {
-    /// 20 ms, doubled up to 10 s: conflicts settle at once, and an API server that comes back finds
-    /// everybody at work within 10 s.
+    /// 20 ms, doubled up to 10 s: conflicts are retried almost immediately, and all keys are retried within 10 s
+    /// after an API server comes back.
     fn default() -> Self {
         Self { base: Duration::from_millis(20), cap: Duration::from_secs(10) }
     }
 }
 
 impl Backoff {
-    /// The delay after `failures` failures in a row; zero failures, no delay.
+    /// The delay after `failures` consecutive failures; zero failures, no delay.
     pub fn delay(&self, failures: u32) -> Duration {
         let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
         let factor = 2_u32.checked_pow(doublings).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! What a queue counts, under the names that dashboards of machine-controller-manager use.
+//! Metrics of a queue, under the names that dashboards of machine-controller-manager use.
 
 use std::sync::atomic::AtomicU64;
 
@@ -14,7 +14,7 @@ struct QueueLabel {
     name: &'static str,
 }
 
-/// The families of all queues of a process; one per registry.
+/// The metric families of all queues of a process; one per registry.
 #[derive(Debug, Clone)]
 pub struct QueueMetrics {
     depth: Family<QueueLabel, Gauge>,

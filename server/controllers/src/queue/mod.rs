@@ -1,8 +1,8 @@
-//! A work queue of keys: first in first out with de-duplication, two priorities, one worker per key,
-//! bounded concurrency, and a backoff per key that events neither bypass nor lengthen.
+//! A work queue of keys: first in first out with de-duplication, two priorities, one worker per key, bounded
+//! concurrency, and a backoff per key that events neither bypass nor lengthen.
 //!
-//! `schedule` holds every rule and no clock; `worker` drives it on tokio's clock. The queue is
-//! bounded by the number of distinct keys, that is of API objects.
+//! `schedule` holds every rule and has no clock; `worker` drives it on tokio's clock. The queue is bounded by the
+//! number of distinct keys, i.e. of API objects.
 
 mod backoff;
 mod metrics;

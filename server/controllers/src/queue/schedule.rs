@@ -1,4 +1,4 @@
-//! The rules of the queue, as a state machine that is told the time.
+//! The rules of the queue, as a state machine that receives the time as an argument.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -11,28 +11,27 @@ use super::Backoff;
 /// How urgent a key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Resync, relist, a timer that ran out: nobody waits at a prompt for it.
+    /// Resync, relist or an expired timer: no user waits for it.
     Background,
     /// Something changed: an edit, a deletion, an answer of a driver.
     Change,
 }
 
-/// What a worker says of a key it had.
+/// A worker's result for its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing to do before the next event.
     Done,
-    /// Went well; look again after this long.
+    /// Succeeded; reconcile again after this time.
     Again(Duration),
-    /// Failed; look again after the backoff of the key.
+    /// Failed; reconcile again after the backoff of the key.
     Failed,
 }
 
-/// One background key is let through after this many changes, so that a stream of changes cannot
-/// starve the rest.
+/// One background key runs after this many changes, so that a stream of changes cannot starve the rest.
 const CHANGES_PER_BACKGROUND: u32 = 16;
 
-/// A place in a priority.
+/// A position in the queue of a priority.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     priority: Priority,
@@ -43,14 +42,14 @@ struct Place {
 #[derive(Debug, Default)]
 struct Entry {
     place: Option<Place>,
-    /// A worker has it.
+    /// A worker is processing it.
     running: bool,
     /// An event came while it could not be queued, because it ran or was in backoff.
     dirty: Option<Priority>,
     failures: u32,
-    /// Not to be queued before this, whatever happens.
+    /// Not queued before this time, whatever happens.
     backoff_until: Option<Instant>,
-    /// To be queued at this time, if nothing queues it earlier.
+    /// Queued at this time, unless something queues it earlier.
     due: Option<Instant>,
     /// Its entry in the timers.
     timer: Option<(Instant, u64)>,
@@ -66,7 +65,7 @@ impl Entry {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ready<K> {
     pub(super) key: K,
-    /// How long it waited in a priority.
+    /// How long it waited in the queue.
     pub(super) waited: Duration,
 }
 
@@ -94,12 +93,12 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         }
     }
 
-    /// Keys that wait in a priority.
+    /// Keys that wait for a worker.
     pub(super) fn depth(&self) -> usize {
         self.change.len() + self.background.len()
     }
 
-    /// Keys that are remembered at all.
+    /// Keys that the schedule keeps.
     #[cfg(test)]
     fn remembered(&self) -> usize {
         self.entries.len()
@@ -115,7 +114,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         self.enqueue(key, priority, now);
     }
 
-    /// OrphanScans at `key` after `delay`, unless something does so earlier. The earliest request wins.
+    /// Queues `key` after `delay`, unless something does so earlier. The earliest request wins.
     pub(super) fn add_after(&mut self, key: &K, delay: Duration, now: Instant) {
         let due = now + delay;
         let entry = self.entries.entry(key.clone()).or_default();
@@ -126,7 +125,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         self.arm(key);
     }
 
-    /// Moves everything whose time has come into a priority.
+    /// Queues every key whose time has come.
     pub(super) fn release_due(&mut self, now: Instant) {
         while let Some(first) = self.timers.first_entry() {
             if first.key().0 > now {
@@ -155,7 +154,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         self.timers.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Takes the next key for a worker. What was due later is forgotten: the worker decides anew.
+    /// Takes the next key for a worker. Drops its later timer: the worker sets a new one.
     pub(super) fn pop(&mut self, now: Instant) -> Option<Ready<K>> {
         let key = self.pop_lane()?;
         self.disarm(&key);
@@ -176,7 +175,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         self.background.pop_first().or_else(|| self.change.pop_first()).map(|(_, key)| key)
     }
 
-    /// The worker is done with `key`.
+    /// The worker has finished `key`.
     pub(super) fn finish(&mut self, key: &K, outcome: Outcome, now: Instant) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         entry.running = false;

@@ -58,7 +58,7 @@ fn a_change_overtakes_the_background_and_takes_its_own_key_along() {
     bench.add("edited", Priority::Change);
     assert_eq!(bench.pop(), Some("edited"));
     assert_eq!(bench.pop(), Some("resync"));
-    assert_eq!(bench.pop(), None, "the place in the background priority went with it");
+    assert_eq!(bench.pop(), None, "its position in the background priority is gone");
 }
 
 #[test]

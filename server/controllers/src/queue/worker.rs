@@ -1,4 +1,4 @@
-//! Drives the schedule on tokio's clock, and a bounded number of workers with it.
+//! Drives the schedule on tokio's clock, with a bounded number of workers.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -28,13 +28,13 @@ pub struct QueueSettings {
     pub concurrency: usize,
     /// Backoff of a key that fails.
     pub backoff: Backoff,
-    /// How many keys may be worked on in a second.
+    /// Limit of keys handed out per second.
     pub rate: Rate,
 }
 
 impl QueueSettings {
-    /// A queue with the usual backoff and rate: 2,000 keys a second is more than a large control
-    /// plane can take in writes, so only a loop gone wild ever meets it.
+    /// A queue with the usual backoff and rate: 2,000 keys a second is more writes than a large control plane can
+    /// take, so only a hot loop reaches it.
     pub fn new(name: &'static str, concurrency: usize) -> Self {
         Self {
             name,
@@ -72,7 +72,7 @@ where
         self.metrics.depth.set(i64::try_from(schedule.depth()).unwrap_or(i64::MAX));
     }
 
-    /// An event about `key`: it is worked on as soon as a worker is free and no backoff runs.
+    /// Adds `key` after an event: a worker takes it as soon as one is free and no backoff runs.
     pub fn add(&self, key: K, priority: Priority) {
         let mut schedule = self.schedule.lock();
         schedule.add(key, priority, Instant::now());
@@ -82,7 +82,7 @@ where
         self.changed.notify_one();
     }
 
-    /// Works on `key` after `delay`, unless it is worked on earlier.
+    /// Adds `key` after `delay`, unless it is processed earlier.
     pub fn add_after(&self, key: &K, delay: Duration) {
         self.schedule.lock().add_after(key, delay, Instant::now());
         self.changed.notify_one();
@@ -93,8 +93,8 @@ where
         self.schedule.lock().depth()
     }
 
-    /// Hands keys to `work` until `stop`, then waits for those in work. A panic of `work` counts
-    /// as a failure of its key.
+    /// Runs `work` for each key until `stop`, then waits for the running ones. A panic of `work` counts as a failure
+    /// of its key.
     pub async fn run<F, W>(self: Arc<Self>, stop: CancellationToken, work: F)
     where
         F: Fn(K) -> W,
@@ -116,7 +116,7 @@ where
         }
     }
 
-    /// Starts as many workers as may run now; returns when to look again at the latest.
+    /// Starts as many workers as may run now; returns the latest time of the next check.
     fn start_ready<F, W>(
         &self,
         bucket: &mut TokenBucket,
@@ -153,7 +153,7 @@ where
                 (id, outcome)
             }
             Err(failure) => {
-                error!(queue = self.settings.name, error = %failure, "a worker broke off");
+                error!(queue = self.settings.name, error = %failure, "a worker panicked");
                 (failure.id(), Outcome::Failed)
             }
         };

@@ -1,4 +1,4 @@
-//! Classes and secrets for drivers, and what is written down of their operations, from the caches.
+//! Serves classes, secrets and recorded operations to drivers, from the caches.
 
 use ostler_lifecycle::class::uses_class;
 use ostler_lifecycle::operation::{ClassReference, Target};
@@ -22,8 +22,8 @@ pub struct StoreClassSource {
 }
 
 impl StoreClassSource {
-    /// Serves the classes of these namespaces, and the secrets that each names in its own. Whoever
-    /// names no namespace means `home`.
+    /// Serves the classes of these namespaces, and the secrets that each class names in its own. A driver that gives
+    /// no namespace gets `home`.
     pub fn new(stores: Stores, namespaces: Namespaces, home: impl Into<String>) -> Self {
         Self { stores, namespaces, home: home.into() }
     }

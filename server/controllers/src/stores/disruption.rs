@@ -1,4 +1,4 @@
-//! What a drain asks of PodDisruptionBudgets and persistent volumes.
+//! The cached fields of PodDisruptionBudgets and persistent volumes, for drains.
 
 use k8s_openapi::api::core::v1::{
     PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec,
@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::watch::Cached;
 
-/// What budgets can be found by.
+/// Indexes of budgets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BudgetIndex {
     /// Its namespace.
@@ -65,7 +65,7 @@ impl Cached for PersistentVolume {
     }
 }
 
-/// What VolumeAttachments can be found by.
+/// Indexes of VolumeAttachments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AttachmentIndex {
     /// Name of the Node.

@@ -1,5 +1,5 @@
-//! What the core before this one wrote down last. A cache that lags may not have it when the first
-//! driver is there, and what a driver holds is compared with it.
+//! The last records of the previous core. A lagging cache may lack them when the first driver connects, and the
+//! operations of a driver are compared with them.
 
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -10,13 +10,13 @@ use ostler_api::Machine;
 use super::{MachineIndex, Stores};
 use crate::watch::Revision;
 
-/// Machines with an intent, by UID, as the API had them when this core began to lead. There are as
-/// many as operations that were in flight, so few beside all Machines.
+/// Machines with an intent, by UID, as the API had them when this core began to lead. There are as many as operations
+/// in flight, so few compared with all Machines.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited(RwLock<HashMap<String, Arc<Machine>>>);
 
 impl Inherited {
-    /// Keeps those of the Machines that have an intent.
+    /// Keeps the Machines that have an intent.
     pub(crate) fn keep(&self, machines: impl IntoIterator<Item = Machine>) {
         let intending = machines.into_iter().filter(|machine| machine.intent().is_some());
         let mut kept = self.0.write();
@@ -29,7 +29,7 @@ impl Inherited {
 }
 
 impl Stores {
-    /// The Machine with this UID, at the newest that is known of it.
+    /// The newest known version of the Machine with this UID.
     pub(crate) fn machine_with_intent(&self, uid: &str) -> Option<Arc<Machine>> {
         let found = self.machines.find(MachineIndex::Uid, uid);
         let inherited = self.inherited.get(uid);

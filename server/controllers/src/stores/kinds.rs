@@ -1,4 +1,4 @@
-//! What is kept of each kind, and what its objects can be found by.
+//! Cached fields and indexes of each kind.
 
 use k8s_openapi::api::core::v1::{
     EphemeralVolumeSource, Node, Pod, PodSpec, PodStatus, Secret, Volume,
@@ -12,7 +12,7 @@ use super::deployment;
 use crate::target::cluster_of;
 use crate::watch::{Cached, ObjectName};
 
-/// What Machines can be found by.
+/// Indexes of Machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MachineIndex {
     /// `namespace/name` of the class.
@@ -71,7 +71,7 @@ fn bootstrap_keys(machine: &Machine) -> Vec<(MachineIndex, String)> {
     keys
 }
 
-/// What classes can be found by.
+/// Indexes of classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ClassIndex {
     /// `namespace/name` of a secret that the class names.
@@ -98,7 +98,7 @@ impl Cached for Secret {
         Vec::new()
     }
 
-    /// Data of secrets that no class can sensibly name is not kept in memory.
+    /// Drops the data of secrets of types that no class names.
     fn trim(&mut self) {
         let foreign = ["helm.sh/release.v1", "kubernetes.io/service-account-token"];
         if self.type_.as_deref().is_some_and(|type_| foreign.contains(&type_)) {
@@ -108,7 +108,7 @@ impl Cached for Secret {
     }
 }
 
-/// What Nodes can be found by.
+/// Indexes of Nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NodeIndex {
     /// `spec.providerID`.
@@ -138,7 +138,7 @@ impl Cached for Node {
     }
 }
 
-/// What pods can be found by.
+/// Indexes of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PodIndex {
     /// `spec.nodeName`.
@@ -158,7 +158,7 @@ impl Cached for Pod {
         node.into_iter().chain(claims).collect()
     }
 
-    /// A cluster has many pods and a drain asks little of them.
+    /// A cluster has many pods, and a drain needs few fields.
     fn trim(&mut self) {
         self.metadata.labels = None;
         self.metadata.finalizers = None;
@@ -178,7 +178,7 @@ impl Cached for Pod {
     }
 }
 
-/// Volumes with a claim, and no more of them than whose claim it is.
+/// Volumes with a claim, reduced to that claim.
 fn claiming(volumes: Vec<Volume>) -> Vec<Volume> {
     let claims =
         |volume: &Volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();

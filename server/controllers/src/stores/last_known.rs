@@ -1,4 +1,4 @@
-//! What is kept of classes, in Secrets beside them.
+//! Copies of classes, kept in Secrets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use ostler_lifecycle::last_known::{self, LastKnown};
 use super::{MergedSecret, Stores, merge};
 use crate::watch::ObjectName;
 
-/// What a Secret keeps of a class; `None`: it is another kind of Secret.
+/// The class that a Secret keeps; `None`: it is another kind of Secret.
 pub(crate) fn kept_in(secret: &Secret) -> Option<LastKnown> {
     if secret.type_.as_deref() != Some(last_known::TYPE) {
         return None;
@@ -25,21 +25,20 @@ pub(crate) fn plain(secret: &Secret) -> BTreeMap<String, Vec<u8>> {
 }
 
 impl Stores {
-    /// What is kept of a class.
+    /// The kept copy of a class.
     pub(crate) fn last_known(&self, class: &ObjectName) -> Option<LastKnown> {
         let name = ObjectName::new(&class.namespace, last_known::secret_name(&class.name));
         let kept = kept_in(self.secrets.get(&name)?.as_ref())?;
         (ObjectName::of(&kept.class) == *class).then_some(kept)
     }
 
-    /// A class, or what is kept of it. What is kept is good enough to delete what was made with it,
-    /// and decisions use it for nothing else.
+    /// A class, or its kept copy. Decisions use the copy only to delete what was created with the class.
     pub(crate) fn class_or_last_known(&self, name: &ObjectName) -> Option<Arc<MachineClass>> {
         let live = self.classes.get(name);
         live.or_else(|| self.last_known(name).map(|kept| Arc::new(kept.class)))
     }
 
-    /// The merged secret of a class or, if a part of it is missing, what is kept of it.
+    /// The merged secret of a class or, if a part of it is missing, the kept copy.
     pub(crate) fn secret_or_last_known(&self, class: &MachineClass) -> MergedSecret {
         let merged = merge(self, class);
         if !matches!(merged, MergedSecret::Missing(_)) {

@@ -8,21 +8,21 @@ use ostler_api::names::bootstrap::USER_DATA_KEY;
 use super::Stores;
 use crate::watch::ObjectName;
 
-/// What became of merging.
+/// The result of merging.
 pub(crate) enum MergedSecret {
     /// The class names no secret.
     NotReferenced,
-    /// These are of a namespace that is not served.
+    /// These are in a namespace that is not served.
     NamespaceDenied(Vec<ObjectName>),
     /// These do not exist.
     Missing(Vec<ObjectName>),
     /// The secret.
     Merged {
-        /// Made of the resource versions of both.
+        /// Combines the resource versions of both.
         revision: String,
         /// Without the user data.
         data: BTreeMap<String, Vec<u8>>,
-        /// The user data, which goes another way.
+        /// The user data, which is passed separately.
         user_data: Option<Vec<u8>>,
     },
 }

@@ -29,20 +29,20 @@ use ostler_api::{Machine, MachineClass};
 use crate::target::Targets;
 use crate::watch::{Cache, ObjectName};
 
-/// Everything that is watched. Cheap to clone; every clone is the same.
+/// All watched kinds. Cheap to clone; every clone is the same.
 #[derive(Debug, Clone, Default)]
 pub struct Stores {
-    /// Machines of the namespace that is served.
+    /// Machines of the namespaces that are served.
     pub machines: Arc<Cache<Machine>>,
-    /// Classes of the namespace that is served.
+    /// Classes of the namespaces that are served.
     pub classes: Arc<Cache<MachineClass>>,
-    /// Secrets of the namespace that is served.
+    /// Secrets of the namespaces that are served.
     pub secrets: Arc<Cache<Secret>>,
     /// The clusters that Nodes join: Nodes and pods.
     pub targets: Targets,
-    /// Intents that the core before this one left behind.
+    /// Intents that the previous core left behind.
     pub(crate) inherited: Arc<Inherited>,
-    /// Classes that nothing may be made with yet.
+    /// Classes without a finalizer, which nothing may be created with yet.
     pub(crate) unheld: Arc<Unheld>,
 }
 

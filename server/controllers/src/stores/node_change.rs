@@ -1,4 +1,4 @@
-//! Which changes of a Node matter to its Machine.
+//! Decides which changes of a Node matter to its Machine.
 
 use std::collections::BTreeMap;
 

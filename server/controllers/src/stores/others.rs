@@ -1,4 +1,4 @@
-//! Whose an instance or a Node is that a driver reports: what is another Machine's is not taken from it.
+//! Finds the owner of an instance or Node that a driver reports: what belongs to another Machine is not used.
 
 use std::sync::Arc;
 
@@ -25,8 +25,7 @@ impl Stores {
         other.map(|holder| holder.name().to_owned())
     }
 
-    /// Name of another Machine of the same cluster whose Node has this name or, as long as it has
-    /// none, is to have it.
+    /// Name of another Machine of the same cluster whose Node has this name or, while it has no Node, will have it.
     pub(crate) fn other_with_node(&self, machine: &Machine, node: &str) -> Option<String> {
         let is_other = |other: &Arc<Machine>| {
             other.uid() != machine.uid() && cluster_of(other) == cluster_of(machine)
@@ -75,10 +74,10 @@ mod tests {
         let stores = stores();
         let ours = machine("ours", Some("a:///1"), None);
         let holder = |id, uid| stores.other_holder(&ours, id, uid);
-        assert_eq!(holder("b:///2", "").as_deref(), Some("theirs"), "of whatever provider");
+        assert_eq!(holder("b:///2", "").as_deref(), Some("theirs"), "of any provider");
         assert_eq!(holder("a:///3", "uid-of-theirs").as_deref(), Some("theirs"));
         assert_eq!(holder("a:///1", "uid-of-ours"), None);
-        assert_eq!(holder("a:///3", "of a machine that is no more"), None);
+        assert_eq!(holder("a:///3", "of a deleted machine"), None);
         assert_eq!(holder("", ""), None);
     }
 
@@ -88,7 +87,7 @@ mod tests {
         let ours = machine("ours", Some("a:///1"), None);
         let other = |node| stores.other_with_node(&ours, node);
         assert_eq!(other("node-2").as_deref(), Some("theirs"));
-        assert_eq!(other("new").as_deref(), Some("new"), "it will be called like its Machine");
+        assert_eq!(other("new").as_deref(), Some("new"), "it will have the name of its Machine");
         assert_eq!(other("theirs"), None, "that Machine has a Node of another name");
         assert_eq!(other("node-1"), None);
         assert_eq!(other("ours"), None);

@@ -17,7 +17,7 @@ pub(crate) fn deployment(machine: &Machine) -> Option<String> {
 }
 
 impl Stores {
-    /// The other members that matter to the budget of `machine`. Few, whatever the size of the
+    /// The other members that matter to the budget of `machine`. They are few whatever the size of the
     /// MachineDeployment: healthy and unhealthy ones are not among them.
     pub(crate) fn siblings(&self, machine: &Machine, settings: &Settings) -> Vec<Sibling> {
         let Some(deployment) = deployment(machine) else { return Vec::new() };
@@ -26,8 +26,8 @@ impl Stores {
         others.filter_map(|member| Sibling::of(member, settings)).collect()
     }
 
-    /// Whose turn it is when `before` has become `after`: the member that has been unhealthy for
-    /// longest, if the change frees the budget.
+    /// The member that may fail next when `before` has become `after`: the one that has been unhealthy for longest,
+    /// if the change frees the budget.
     pub(crate) fn next_in_line(
         &self,
         before: &Machine,
@@ -116,8 +116,16 @@ mod tests {
         let after = member("x", "Running", LATE, None);
         let next = stores.next_in_line(&before, Some(&after), &settings);
         assert_eq!(next, Some(ObjectName::new("default", "early")));
-        assert_eq!(stores.next_in_line(&before, None, &settings), next, "it may be gone as well");
+        assert_eq!(
+            stores.next_in_line(&before, None, &settings),
+            next,
+            "a deletion frees the budget as well"
+        );
         assert_eq!(stores.next_in_line(&before, Some(&before), &settings), None);
-        assert_eq!(stores.next_in_line(&after, None, &settings), None, "it held nothing");
+        assert_eq!(
+            stores.next_in_line(&after, None, &settings),
+            None,
+            "it did not occupy the budget"
+        );
     }
 }

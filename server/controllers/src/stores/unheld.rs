@@ -5,13 +5,13 @@ use std::collections::HashMap;
 
 use crate::watch::ObjectName;
 
-/// What the class controller tells those who wait for it. Bounded by the classes: one that is gone or held is
-/// forgotten.
+/// Reasons for the machines that wait for the class controller. Bounded by the classes: one that is gone or has its
+/// finalizer is forgotten.
 #[derive(Debug, Default)]
 pub(crate) struct Unheld(Mutex<HashMap<ObjectName, String>>);
 
 impl Unheld {
-    /// The last attempt failed for this reason; `None`: it went well, or there is nothing to hold.
+    /// Stores why the last attempt failed; `None`: it succeeded, or the class needs no finalizer.
     pub(crate) fn note(&self, class: &ObjectName, why: Option<String>) {
         let mut all = self.0.lock();
         match why {
@@ -20,7 +20,7 @@ impl Unheld {
         }
     }
 
-    /// Why the class has no finalizer, if somebody tried to put it there.
+    /// Why the class has no finalizer, if the class controller tried to add it.
     pub(crate) fn why(&self, class: &ObjectName) -> Option<String> {
         self.0.lock().get(class).cloned()
     }

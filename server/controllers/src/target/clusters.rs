@@ -1,5 +1,5 @@
-//! Several target clusters: each Machine names its own by a label, as in Cluster API, and a secret
-//! beside the Machine says how it is reached.
+//! Several target clusters: each Machine names its own by a label, as in Cluster API, and a secret beside the Machine
+//! holds its kubeconfig.
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,11 +17,11 @@ use super::{Connect, Target, TargetOf};
 use crate::api_health::ApiHealth;
 use crate::watch::ObjectName;
 
-/// How many target clusters are watched at the same time, unless something else is asked for: each
-/// costs two watches and a copy of its Nodes and pods.
+/// Default limit of target clusters that are watched at the same time: each costs two watches and a copy of its Nodes
+/// and pods.
 pub const MAX_TARGETS: usize = 100;
 
-/// What the name of a secret with a kubeconfig ends with.
+/// Suffix of the name of a secret with a kubeconfig.
 pub(crate) const SECRET_SUFFIX: &str = "-kubeconfig";
 
 /// The namespace of a Machine, and the name of the cluster that its label names.
@@ -31,7 +31,7 @@ pub(crate) fn cluster_of(machine: &Machine) -> Option<ObjectName> {
     Some(ObjectName::new(meta.namespace.clone().unwrap_or_default(), name))
 }
 
-/// The secret that says how a cluster is reached.
+/// The secret with the kubeconfig of a cluster.
 pub(crate) fn secret_of(cluster: &ObjectName) -> ObjectName {
     ObjectName::new(&cluster.namespace, format!("{}{SECRET_SUFFIX}", cluster.name))
 }
@@ -39,7 +39,7 @@ pub(crate) fn secret_of(cluster: &ObjectName) -> ObjectName {
 /// The target clusters that Machines name.
 pub struct Clusters {
     contents: RwLock<Contents>,
-    /// Something changed that may begin or end the use of a cluster.
+    /// Notified when a cluster may have to be opened or closed.
     pub(crate) changed: Notify,
     pub(crate) connect: Connect,
     most: usize,
@@ -48,16 +48,16 @@ pub struct Clusters {
 #[derive(Default)]
 struct Contents {
     open: BTreeMap<ObjectName, Open>,
-    /// What is known of the API server of each cluster that is named, watched or not.
+    /// The health of the API server of each named cluster, watched or not.
     healths: BTreeMap<ObjectName, Arc<ApiHealth>>,
-    /// Clusters that are named and cannot be watched, and why.
+    /// Clusters that are named but cannot be watched, and why.
     lacking: BTreeMap<ObjectName, (WaitReason, String)>,
 }
 
-/// A cluster that is watched. Its watches end with it.
+/// A cluster that is watched. Dropping it ends its watches.
 pub(crate) struct Open {
     pub(crate) target: Arc<Target>,
-    /// Digest of the kubeconfig that it is reached by.
+    /// Digest of its kubeconfig.
     pub(crate) digest: String,
     #[expect(dead_code, reason = "kept because the watches end when it is dropped")]
     pub(crate) watches: JoinSet<()>,
@@ -72,7 +72,7 @@ impl fmt::Debug for Clusters {
 }
 
 impl Clusters {
-    /// None yet. `most` are watched at the same time, each reached by `connect`.
+    /// No clusters yet. Watches up to `most` at the same time, each through a client from `connect`.
     pub fn new(connect: Connect, most: usize) -> Self {
         Self { contents: RwLock::default(), changed: Notify::new(), connect, most }
     }
@@ -105,7 +105,7 @@ impl Clusters {
         self.read().open.values().map(|open| Arc::clone(&open.target)).collect()
     }
 
-    /// Ends every cluster that nobody names any more, and returns them.
+    /// Closes every cluster that no Machine names any more, and returns them.
     pub(crate) fn close_all_but(&self, wanted: &BTreeSet<ObjectName>) -> Vec<Arc<Target>> {
         let mut contents = self.write();
         contents.lacking.retain(|cluster, _| wanted.contains(cluster));
@@ -116,13 +116,13 @@ impl Clusters {
         closed.map(|open| open.target).collect()
     }
 
-    /// What is known of the API server of a cluster that is named.
+    /// The health of the API server of a named cluster.
     pub(super) fn api_health(&self, cluster: &ObjectName) -> Option<Arc<ApiHealth>> {
         self.read().healths.get(cluster).cloned()
     }
 
-    /// The same; begun with `new` when the cluster is named for the first time. It outlives the
-    /// watches: time in which the cluster cannot be watched is lost to its Machines as well.
+    /// The same; `new` creates it when a Machine names the cluster for the first time. It outlives the watches: time
+    /// in which the cluster cannot be watched is lost to its Machines as well.
     pub(crate) fn follow(
         &self,
         cluster: &ObjectName,
@@ -133,25 +133,25 @@ impl Clusters {
         Arc::clone(health)
     }
 
-    /// Whether a cluster is watched by the kubeconfig with this digest.
+    /// Whether a cluster is watched with the kubeconfig of this digest.
     pub(crate) fn is_open(&self, cluster: &ObjectName, digest: &str) -> bool {
         self.read().open.get(cluster).is_some_and(|open| open.digest == digest)
     }
 
-    /// Whether there is room for this cluster.
+    /// Whether the limit allows this cluster.
     pub(crate) fn has_room(&self, cluster: &ObjectName) -> bool {
         let contents = self.read();
         contents.open.contains_key(cluster) || contents.open.len() < self.most
     }
 
-    /// The cluster is watched now. Its forerunner, reached by another kubeconfig, ends.
+    /// Stores a cluster that is watched now. A previous one, with another kubeconfig, ends.
     pub(crate) fn opened(&self, cluster: ObjectName, open: Open) {
         let mut contents = self.write();
         contents.lacking.remove(&cluster);
         contents.open.insert(cluster, open);
     }
 
-    /// The cluster cannot be watched. True if that is news.
+    /// Stores why the cluster cannot be watched. Returns whether that is new.
     pub(crate) fn lacks(&self, cluster: &ObjectName, why: (WaitReason, String)) -> bool {
         let mut contents = self.write();
         let was_open = contents.open.remove(cluster).is_some();
@@ -184,11 +184,13 @@ mod tests {
     }
 
     fn open(name: &str) -> (ObjectName, Open) {
-        let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody"))
+        let unused = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other(
+                "the client must not be used",
+            ))
         });
         let cluster = ObjectName::new("a", name);
-        let client = Client::new(nobody, "default");
+        let client = Client::new(unused, "default");
         let target = Arc::new(Target::of_cluster(client, cluster.clone()));
         (cluster, Open { target, digest: "1".to_owned(), watches: JoinSet::new() })
     }

@@ -1,4 +1,4 @@
-//! Begins to watch a target cluster when a Machine names it, and ends when none does any more.
+//! Opens a target cluster when a Machine names it, and closes it when no Machine names it any more.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::watching::Watches;
 /// Key of the kubeconfig in its secret.
 const KEY: &str = "value";
 
-/// Keeps the watched clusters as Machines and secrets want them.
+/// Opens and closes target clusters as Machines and secrets require.
 pub(crate) struct Keeper {
     pub(crate) clusters: Arc<Clusters>,
     pub(crate) fanout: Arc<Fanout>,
@@ -29,18 +29,18 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// OrphanScans whenever something changed that may matter.
+    /// Reconciles all target clusters whenever something changed that may matter.
     pub(crate) async fn run(self) {
         let stores = &self.fanout.stores;
-        // Before, a secret would be missed that was only not listed yet.
+        // Wait for the first lists: otherwise an existing secret would count as missing.
         tokio::join!(stores.machines.synced(), stores.secrets.synced());
         loop {
-            self.look().await;
+            self.reconcile().await;
             self.clusters.changed.notified().await;
         }
     }
 
-    async fn look(&self) {
+    async fn reconcile(&self) {
         let named = self.fanout.stores.machines.values(MachineIndex::Cluster);
         let wanted: BTreeSet<ObjectName> = named.iter().filter_map(|value| name(value)).collect();
         for closed in self.clusters.close_all_but(&wanted) {
@@ -58,7 +58,7 @@ impl Keeper {
         }
     }
 
-    /// Watches the cluster, anew if its kubeconfig is another one.
+    /// Watches the cluster; starts the watch again if its kubeconfig changed.
     async fn keep(&self, cluster: &ObjectName) -> Result<(), (WaitReason, String)> {
         let name = secret_of(cluster);
         let secret = self.fanout.stores.secrets.get(&name);
@@ -76,7 +76,7 @@ impl Keeper {
             return Ok(());
         }
         if !self.clusters.has_room(cluster) {
-            let message = "as many target clusters are watched as are allowed".to_owned();
+            let message = "the limit of watched target clusters is reached".to_owned();
             return Err((WaitReason::TooManyTargets, message));
         }
         let client = (self.clusters.connect)(text).await.map_err(invalid)?;
@@ -91,21 +91,21 @@ impl Keeper {
         let mut watches = JoinSet::new();
         let of_target = Watches { api_health: Arc::clone(&health), ..self.watches.clone() };
         of_target.target(&mut watches, &target);
-        let (told, of) = (Arc::clone(&self.fanout), cluster.clone());
-        watches.spawn(health.ask(probes, move |_| told.unhealthy_in(&of)));
+        let (fanout, name) = (Arc::clone(&self.fanout), cluster.clone());
+        watches.spawn(health.ask(probes, move |_| fanout.unhealthy_in(&name)));
         let (fanout, name, listed) =
             (Arc::clone(&self.fanout), cluster.clone(), Arc::clone(&target));
         watches.spawn(async move {
             listed.synced().await;
-            info!(cluster = %name, nodes = listed.nodes.len(), "a target cluster is watched");
+            info!(cluster = %name, nodes = listed.nodes.len(), "watching a target cluster");
             fanout.cluster(&name);
         });
         self.clusters.opened(cluster.clone(), Open { target, digest, watches });
     }
 
-    /// Nothing tells of its pods any more.
+    /// Forgets its pods, since their deletions are no longer watched.
     fn forget(&self, target: &Target) {
-        info!(cluster = ?target.cluster, "a target cluster is not watched any more");
+        info!(cluster = ?target.cluster, "stopped watching a target cluster");
         for pod in target.pods.all() {
             self.fanout.state.evictions.forget(pod.metadata.uid.as_deref().unwrap_or_default());
         }

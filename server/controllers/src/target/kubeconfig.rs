@@ -1,5 +1,5 @@
-//! Kubeconfigs out of secrets. Whoever may write such a secret must not be able to make the core run
-//! a program or read a file.
+//! Reads kubeconfigs from secrets. A user who may write such a secret must not be able to make the core run a program
+//! or read a file.
 
 use std::sync::Arc;
 
@@ -7,22 +7,22 @@ use futures::future::BoxFuture;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-/// Makes a client of a kubeconfig. A test has one that needs no network.
+/// Creates a client from a kubeconfig. Tests use one that needs no network.
 pub type Connect =
     Arc<dyn Fn(String) -> BoxFuture<'static, Result<Client, Unusable>> + Send + Sync>;
 
-/// Why a kubeconfig cannot be used. Says nothing of what is in it.
+/// Why a kubeconfig cannot be used. Contains nothing of its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     /// It is no kubeconfig, or has no cluster or user for its current context.
     #[error("it is no kubeconfig with a current context")]
     Malformed,
-    /// It asks for something on the host of the core.
+    /// It refers to something on the core's host.
     #[error("it may not use {0}: credentials and certificates must be in it")]
     NotSelfContained(&'static str),
 }
 
-/// Connects as the kubeconfig says.
+/// Connects with the kubeconfig as it is.
 pub fn connect() -> Connect {
     Arc::new(|text| Box::pin(async move { client(&text).await }))
 }
@@ -34,7 +34,7 @@ async fn client(text: &str) -> Result<Client, Unusable> {
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
         .await
         .map_err(|_| Unusable::Malformed)?;
-    // A refused eviction must come back at once; the work queue tries again.
+    // A refused eviction must return immediately; the work queue retries it.
     config.default_retry = false;
     Client::try_from(config).map_err(|_| Unusable::Malformed)
 }

@@ -27,13 +27,13 @@ use crate::watch::{Cache, ObjectName, OnDemand};
 
 /// A cluster that Nodes of Machines join.
 pub struct Target {
-    /// How it is reached.
+    /// The client of the cluster.
     pub(crate) client: Client,
-    /// Which of several it is; none if it is the only one.
+    /// Its name among several; `None` if it is the only one.
     pub(crate) cluster: Option<ObjectName>,
     /// All Nodes.
     pub nodes: Arc<Cache<Node>>,
-    /// All pods, as little of them as a drain needs.
+    /// All pods, reduced to the fields that a drain needs.
     pub pods: Arc<Cache<Pod>>,
     /// All PodDisruptionBudgets, while one refuses an eviction.
     pub budgets: Arc<OnDemand<PodDisruptionBudget>>,
@@ -43,7 +43,7 @@ pub struct Target {
     pub volumes: Arc<OnDemand<PersistentVolume>>,
     /// All VolumeAttachments, while a Node with volumes is drained.
     pub attachments: Arc<OnDemand<VolumeAttachment>>,
-    /// Whether its API server can evict pods, once it was asked.
+    /// Whether its API server supports eviction; set by the first answer.
     pub(crate) can_evict: OnceCell<bool>,
 }
 
@@ -74,7 +74,7 @@ impl Target {
         Self { cluster: Some(cluster), ..Self::new(client) }
     }
 
-    /// Whether the Node of `machine` is to be looked for here.
+    /// Whether the Node of `machine` belongs to this cluster.
     pub(crate) fn is_of(&self, machine: &Machine) -> bool {
         self.cluster.is_none() || self.cluster == cluster_of(machine)
     }
@@ -90,24 +90,24 @@ impl Target {
     }
 }
 
-/// Where the Node of a Machine is to be looked for.
+/// The target cluster of a Machine.
 #[derive(Debug, Clone)]
 pub enum TargetOf {
-    /// Nowhere: there is no target cluster.
+    /// There is no target cluster.
     None,
-    /// There.
+    /// This one.
     Cluster(Arc<Target>),
-    /// There is to be a cluster, and it cannot be looked into.
+    /// A cluster is configured, but cannot be watched.
     Lacking {
         /// Why.
         reason: WaitReason,
-        /// For people.
+        /// The message for people.
         message: String,
     },
 }
 
 impl TargetOf {
-    /// What decisions need of it.
+    /// The view for decisions.
     pub(crate) fn view(&self) -> TargetView {
         match self {
             Self::None => TargetView::None,
@@ -163,7 +163,7 @@ impl Targets {
         }
     }
 
-    /// What is known of the API server of its cluster in particular.
+    /// The health of the API server of the machine's own cluster.
     pub(crate) fn api_health(&self, machine: &Machine) -> Option<Arc<ApiHealth>> {
         match self {
             Self::Several(clusters) => clusters.api_health(&cluster_of(machine)?),
@@ -171,23 +171,23 @@ impl Targets {
         }
     }
 
-    /// Machines or secrets changed in a way that may begin or end the use of a cluster.
-    pub(crate) fn look_again(&self) {
+    /// Machines or secrets changed so that a cluster may have to be opened or closed.
+    pub(crate) fn check_again(&self) {
         if let Self::Several(clusters) = self {
             clusters.changed.notify_one();
         }
     }
 
-    /// Waits until the caches are complete of every cluster that this process cannot do without.
+    /// Waits for the caches of every cluster that this process cannot run without.
     pub async fn synced(&self) {
         match self {
-            // A cluster that cannot be reached must not hold up the machines of others.
+            // An unreachable cluster must not block the machines of other clusters.
             Self::None | Self::Several(_) => {}
             Self::One(target) => target.synced().await,
         }
     }
 
-    /// Whether they are.
+    /// Whether these caches are complete.
     pub fn are_synced(&self) -> bool {
         match self {
             Self::None | Self::Several(_) => true,

@@ -54,47 +54,47 @@ impl fmt::Debug for ObjectName {
     }
 }
 
-/// A kind that is mirrored.
+/// A kind that is cached.
 pub trait Cached: Resource<DynamicType = ()> + Clone + Send + Sync + 'static {
-    /// What an object can be found by, other than its name.
+    /// The indexes of the kind.
     type Index: Copy + Eq + Hash + Send + Sync;
 
     /// Kind, for metrics and logs.
     const KIND: &'static str;
 
-    /// Under which values the object is found.
+    /// The index entries of the object.
     fn indexed(&self) -> Vec<(Self::Index, String)>;
 
-    /// Drops what nobody reads, before the object is kept. `managedFields` are gone already.
+    /// Drops unused fields before the object is stored. `managedFields` are removed already.
     fn trim(&mut self) {}
 }
 
 /// One object changed.
 #[derive(Debug, Clone)]
 pub struct Change<K> {
-    /// What was mirrored before; none when it is new.
+    /// The cached object before the change; `None` if it is new.
     pub old: Option<Arc<K>>,
-    /// What is mirrored now; none when it is gone.
+    /// The cached object now; `None` if it is gone.
     pub new: Option<Arc<K>>,
-    /// Seen by listing rather than as an event of its own.
+    /// The change was seen in a list rather than as a watch event.
     pub listed: bool,
 }
 
 impl<K> Change<K> {
-    /// The object as it is now or, when it is gone, as it was last.
+    /// The object as it is now or, if it is gone, its last version.
     pub fn latest(&self) -> Option<&Arc<K>> {
         self.new.as_ref().or(self.old.as_ref())
     }
 }
 
-/// How an object that cannot be read was seen.
+/// How an object that cannot be read was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     /// In a list.
     Listed,
-    /// It came or changed.
+    /// It was added or changed.
     Changed,
-    /// It went.
+    /// It was deleted.
     Gone,
 }
 
@@ -112,14 +112,14 @@ impl<K> Default for Listing<K> {
 
 struct Contents<K: Cached> {
     objects: HashMap<ObjectName, Arc<K>>,
-    /// Objects that are there and cannot be read, with their versions; of some, `objects` has an older one.
+    /// Objects that exist but cannot be read, with their versions; `objects` may have an older version.
     unreadable: HashMap<ObjectName, Option<String>>,
     index: HashMap<(K::Index, String), BTreeSet<ObjectName>>,
-    /// The lists being read, until they are complete: one for each part.
+    /// The lists that are being read, one for each part, until they are complete.
     listings: HashMap<Option<String>, Listing<K>>,
     /// Parts whose first list is complete.
     complete: BTreeSet<Option<String>>,
-    /// How many parts there are.
+    /// Number of parts.
     parts: usize,
 }
 
@@ -158,7 +158,7 @@ impl<K: Cached> Cache<K> {
         self.contents.write()
     }
 
-    /// It is kept by so many watches, each of another namespace. Said before they start.
+    /// Sets the number of watches that fill the cache, each of another namespace. Call it before they start.
     pub fn consists_of(&self, parts: usize) {
         self.write().parts = parts;
     }
@@ -197,19 +197,19 @@ impl<K: Cached> Cache<K> {
         self.read().index.get(&(index, value.to_owned())).map_or(0, std::collections::BTreeSet::len)
     }
 
-    /// Every value that objects are indexed under.
+    /// Every value of an index.
     pub fn values(&self, index: K::Index) -> Vec<String> {
         let contents = self.read();
         let values = contents.index.keys().filter(|(of, _)| *of == index);
         values.map(|(_, value)| value.clone()).collect()
     }
 
-    /// Every object, in no order.
+    /// Every object, in any order.
     pub fn all(&self) -> Vec<Arc<K>> {
         self.read().objects.values().cloned().collect()
     }
 
-    /// Every name, in no order.
+    /// Every name, in any order.
     pub fn names(&self) -> Vec<ObjectName> {
         self.read().objects.keys().cloned().collect()
     }
@@ -224,14 +224,14 @@ impl<K: Cached> Cache<K> {
         self.len() == 0
     }
 
-    /// Whether there are objects that cannot be read. Then no object may be taken for absent because it is
-    /// not here, nor for unused because nothing here uses it.
+    /// Whether some objects cannot be read. Then no object may count as absent because it is not cached, nor as
+    /// unused because no cached object uses it.
     pub fn has_unreadable(&self) -> bool {
         !self.read().unreadable.is_empty()
     }
 
-    /// Takes in that an object cannot be read. The last version that could be read stays, until the object
-    /// is gone. Says whether this is news, and what changed by it.
+    /// Records that an object cannot be read. The last readable version stays until the object is gone. Returns
+    /// whether this is new, and what changed.
     pub fn skip(
         &self,
         part: Option<&str>,
@@ -260,7 +260,7 @@ impl<K: Cached> Cache<K> {
         (news, None)
     }
 
-    /// Forgets everything, as if the first list had not been read.
+    /// Clears the cache, as if the first list had not been read.
     pub(super) fn clear(&self) {
         let mut contents = self.write();
         contents.objects.clear();
@@ -271,26 +271,25 @@ impl<K: Cached> Cache<K> {
         self.synced.send_replace(false);
     }
 
-    /// Takes in the answer to a write of our own, ahead of the watch; the event that follows it
-    /// later is then no news and wakes nobody. For that the write must have been made on condition
-    /// of the resource version that it was planned from: otherwise the answer may hold a change of
-    /// somebody else, and that must come as an event.
+    /// Stores the answer to one of our own writes, ahead of the watch; its later event is then no change and wakes no
+    /// machine. The write must have been conditional on the resource version that it was planned from: otherwise the
+    /// answer may contain a change by another client, which must arrive as an event.
     pub fn update(&self, mut object: K) {
         prepare(&mut object);
         let mut contents = self.write();
         let name = ObjectName::of(&object);
-        // Unknown here: either gone meanwhile, or new and the watch will tell. Never resurrect.
+        // Not cached: it is either gone, or new and the watch will report it. Never resurrect.
         if contents.objects.contains_key(&name) && contents.is_news(&name, &object) {
             contents.put(name, Arc::new(object));
         }
     }
 
-    /// Takes in an event of the only watch and says what changed by it.
+    /// Applies an event of the only watch and returns what changed.
     pub fn apply(&self, event: Event<K>) -> Vec<Change<K>> {
         self.apply_part(None, event)
     }
 
-    /// Takes in an event of the watch of one namespace, or of all, and says what changed by it.
+    /// Applies an event of the watch of one namespace, or of all, and returns what changed.
     pub fn apply_part(&self, part: Option<&str>, event: Event<K>) -> Vec<Change<K>> {
         match event {
             Event::Apply(object) => self.apply_one(object).into_iter().collect(),
@@ -335,7 +334,7 @@ impl<K: Cached> Cache<K> {
         self.write().delete(&name, revision(object))
     }
 
-    /// What changed by the list of a part, and whether every part was listed.
+    /// Completes the list of a part: returns what changed, and whether every part was listed.
     fn finish_listing(&self, part: Option<&str>) -> (Vec<Change<K>>, bool) {
         let mut contents = self.write();
         let key = part.map(str::to_owned);
@@ -368,7 +367,7 @@ impl<K: Cached> Cache<K> {
 }
 
 impl<K: Cached> Contents<K> {
-    /// Whether `object` is not what is here already, and not older.
+    /// Whether `object` differs from the cached version and is not older.
     fn is_news(&self, name: &ObjectName, object: &K) -> bool {
         let Some(here) = self.objects.get(name) else { return true };
         let same = here.meta().resource_version.is_some()
@@ -376,7 +375,7 @@ impl<K: Cached> Contents<K> {
         !same && !revision(object).is_older_than(revision(here.as_ref()))
     }
 
-    /// What went, if it did: not if a newer one is here.
+    /// Removes an object, unless the cached version is newer.
     fn delete(&mut self, name: &ObjectName, revision: Revision) -> Option<Change<K>> {
         let newer = |here: Revision| revision.is_older_than(here);
         if self.unreadable.get(name).is_some_and(|it| !newer(Revision::of(it.as_deref()))) {

@@ -142,13 +142,13 @@ fn an_object_that_becomes_unreadable_stays_as_it_was_and_is_told_once_for_each_r
     let cache = Cache::default();
     listed(&cache, vec![object("a", 1, "red"), object("b", 2, "red")]);
     assert!(!cache.has_unreadable());
-    let told = |version| cache.skip(None, Seen::Changed, &unreadable("a", version)).0;
-    assert!(told(3) && !told(3) && told(4));
+    let is_new = |version| cache.skip(None, Seen::Changed, &unreadable("a", version)).0;
+    assert!(is_new(3) && !is_new(3) && is_new(4));
     assert!(cache.has_unreadable());
     assert_eq!(version(&cache, "a").as_deref(), Some("1"), "what could be read last");
     assert_eq!(names(&cache, "red"), ["a", "b"]);
     cache.apply(Event::Apply(object("a", 5, "blue")));
-    assert!(!cache.has_unreadable(), "it was mended");
+    assert!(!cache.has_unreadable(), "it was fixed");
     assert_eq!(names(&cache, "blue"), ["a"]);
 }
 
@@ -160,14 +160,14 @@ fn what_a_list_has_and_nobody_can_read_is_not_gone() {
     assert!(cache.skip(None, Seen::Listed, &unreadable("a", 3)).0);
     assert!(cache.skip(None, Seen::Listed, &unreadable("never-read", 4)).0);
     cache.apply(Event::InitApply(object("b", 2, "red")));
-    assert!(cache.apply(Event::InitDone).is_empty(), "nothing went");
+    assert!(cache.apply(Event::InitDone).is_empty(), "nothing was deleted");
     assert_eq!(names(&cache, "red"), ["a", "b"]);
     assert!(cache.has_unreadable());
 
     cache.apply(Event::Init);
-    assert!(!cache.skip(None, Seen::Listed, &unreadable("a", 3)).0, "it was told");
+    assert!(!cache.skip(None, Seen::Listed, &unreadable("a", 3)).0, "it was reported already");
     let changes = cache.apply(Event::InitDone);
-    assert_eq!(changes.len(), 1, "b went");
+    assert_eq!(changes.len(), 1, "b was deleted");
     assert_eq!(names(&cache, "red"), ["a"]);
     assert!(cache.has_unreadable());
 
@@ -183,7 +183,7 @@ fn an_unreadable_object_that_is_deleted_is_gone() {
     let (news, change) = cache.skip(None, Seen::Gone, &unreadable("a", 4));
     assert!(!news && change.is_some_and(|change| change.old.is_some() && change.new.is_none()));
     assert!(cache.is_empty() && !cache.has_unreadable());
-    // It may be readable by then, too: the API server says what it can of it.
+    // It may be readable by then: the API server sends what it has.
     cache.skip(None, Seen::Changed, &unreadable("b", 5));
     assert!(cache.apply(Event::Delete(object("b", 6, ""))).is_empty());
     assert!(!cache.has_unreadable());

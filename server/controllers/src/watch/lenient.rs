@@ -1,5 +1,5 @@
-//! Objects of a watch, each read on its own: one that is not as its kind says, or is deeper than anybody reads,
-//! is kept from the others and spoils none of them.
+//! Parses the objects of a watch one by one: an object that does not match its kind, or is nested too deeply, does
+//! not affect the others.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,24 +10,23 @@ use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAcc
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 
-/// How deep an object is read: more than the API server of this project stores, which is 100 levels.
-/// `serde_json` stops at 127, and with it the list or the event that the object is in; what is deeper than this
-/// is skipped, which recurses over nothing.
+/// Maximum nesting depth: more than the 100 levels that the API server of this project stores. `serde_json` stops at
+/// 127 and fails the whole list or event; anything deeper than this is skipped, without recursion.
 const DEPTH: usize = 110;
 
-/// An object as it came.
+/// An object of a watch.
 #[derive(Debug, Clone)]
 pub enum Lenient<K> {
-    /// It is one of its kind.
+    /// It was parsed.
     Read(K),
-    /// It is there, and that is all that is known of it.
+    /// It exists, but cannot be parsed.
     Unreadable(Box<Unreadable>),
 }
 
 /// An object that cannot be read.
 #[derive(Debug, Clone)]
 pub struct Unreadable {
-    /// Its name, namespace, UID and version, as far as they are there.
+    /// Its name, namespace, UID and version, as far as present.
     pub meta: ObjectMeta,
     /// What is wrong with it.
     pub why: String,
@@ -96,7 +95,7 @@ fn meta_of(object: &Value) -> ObjectMeta {
     }
 }
 
-/// Reads a value as `serde_json::Value` does, down to some level.
+/// Reads a value as `serde_json::Value` does, down to a maximum depth.
 struct Place<'a> {
     left: usize,
     too_deep: &'a mut bool,
@@ -109,7 +108,7 @@ impl<'de> DeserializeSeed<'de> for Place<'_> {
         if self.left > 0 {
             return deserializer.deserialize_any(self);
         }
-        // Whatever it is: a plain value as deep as this is skipped as well.
+        // A plain value at this depth is skipped as well.
         *self.too_deep = true;
         deserializer.deserialize_ignored_any(IgnoredAny).map(|IgnoredAny| Value::Null)
     }
@@ -231,7 +230,7 @@ mod tests {
 
     #[test]
     fn whatever_our_own_api_server_stores_is_read() {
-        // With the class and its spec around it.
+        // Plus the levels of the class and its spec.
         assert_eq!(read(&class("a", &deep(99))).metadata.name.as_deref(), Some("a"));
         assert!(unreadable(&class("a", &deep(DEPTH))).why.contains("levels"));
     }

@@ -1,4 +1,4 @@
-//! How the watches fare.
+//! Metrics of the watches.
 
 use std::sync::atomic::AtomicU64;
 
@@ -13,7 +13,7 @@ struct KindLabel {
     kind: &'static str,
 }
 
-/// The families of all watches; one per registry.
+/// The metric families of all watches; one per registry.
 #[derive(Debug, Clone)]
 pub struct WatchMetrics {
     events: Family<KindLabel, Counter>,
@@ -45,10 +45,10 @@ impl WatchMetrics {
         );
         registry.register(
             "ostler_watch_last_event_timestamp_seconds",
-            "Unix time of the last event; its age tells a watch that was lost quietly",
+            "Unix time of the last event; its age reveals a watch that stopped silently",
             metrics.last_event.clone(),
         );
-        registry.register("ostler_watch_objects", "Objects mirrored", metrics.objects.clone());
+        registry.register("ostler_watch_objects", "Cached objects", metrics.objects.clone());
         metrics
     }
 

@@ -1,13 +1,13 @@
-//! Copies of what the API server holds, kept by watches.
+//! Caches of API objects, filled by watches.
 //!
-//! Each kind has a [`Cache`]: trimmed objects and their indexes under one lock, so that an index
-//! never disagrees with the objects. Each watch is a task of its own with a backoff of its own;
-//! a broken one never slows another. The answers to our own writes go into the cache as well
-//! ([`Cache::update`]), so that a worker never sees an object older than its own last write.
+//! Each kind has a [`Cache`]: trimmed objects and their indexes under one lock, so that an index never disagrees with
+//! the objects. Each watch is a task with its own backoff, so a broken one never slows another. The answers to our
+//! own writes go into the cache as well ([`Cache::update`]), so that a worker never sees an object older than its own
+//! last write.
 //!
-//! An object that cannot be read stops nobody: it is skipped, told once for each revision and counted. It is
-//! not absent: the cache keeps what could be read of it last, and says that there is one
-//! ([`Cache::has_unreadable`]), so that nothing is deleted for not being there.
+//! An object that cannot be read blocks no other: it is skipped, logged once for each revision and counted. It does
+//! not count as absent: the cache keeps its last readable version and reports that it exists
+//! ([`Cache::has_unreadable`]), so that nothing is deleted because the object is missing.
 
 mod cache;
 mod lenient;

@@ -1,5 +1,5 @@
-//! A cache that exists only while somebody asks for it: what few reconciles need costs a cluster
-//! without them neither a watch nor memory.
+//! A cache that exists only while it is used: what few reconciles need costs other clusters neither a watch nor
+//! memory.
 
 use parking_lot::Mutex;
 use std::fmt;
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Cache, Cached};
 
-/// After how long without a question the watch ends and the objects are forgotten.
+/// Time without use after which the watch ends and the cache is cleared.
 const IDLE: Duration = Duration::from_mins(10);
 
 /// A cache on demand.
@@ -34,7 +34,7 @@ impl<K: Cached> fmt::Debug for OnDemand<K> {
 }
 
 impl<K: Cached> OnDemand<K> {
-    /// The objects, once they were listed; until then, and for the first one who asks, none.
+    /// The cache once its first list is complete; `None` before, and for the first caller.
     pub fn get(&self) -> Option<&Cache<K>> {
         let new = self.asked.lock().replace(Instant::now()).is_none();
         if new {
@@ -43,8 +43,8 @@ impl<K: Cached> OnDemand<K> {
         self.cache.is_synced().then_some(self.cache.as_ref())
     }
 
-    /// Watches for ever, with pauses while nobody asks. `watch` keeps the cache up to date and
-    /// never ends; `ready` is told whenever the first list is complete.
+    /// Watches for ever, except while the cache is unused. `watch` keeps the cache up to date and never ends; `ready`
+    /// is called whenever the first list is complete.
     pub(crate) async fn run<W>(&self, watch: impl Fn(Arc<Cache<K>>) -> W, ready: impl Fn())
     where
         W: Future<Output = ()>,
@@ -59,7 +59,7 @@ impl<K: Cached> OnDemand<K> {
         }
     }
 
-    /// Tells that the list is there, and ends when nobody has asked for long.
+    /// Calls `ready` when the list is complete, and returns after the idle time.
     async fn announce(&self, ready: &impl Fn()) {
         self.cache.synced().await;
         ready();
@@ -106,14 +106,14 @@ mod tests {
                 volumes.run(watch, || synced.notify_one()).await;
             }
         });
-        assert!(volumes.get().is_none(), "nobody asked before");
+        assert!(volumes.get().is_none(), "it was not used before");
         synced.notified().await;
         for _ in 0..5 {
             tokio::time::sleep(IDLE / 2).await;
-            assert_eq!(volumes.get().map(Cache::len), Some(1), "it is asked for");
+            assert_eq!(volumes.get().map(Cache::len), Some(1), "it is in use");
         }
         tokio::time::sleep(IDLE * 2).await;
-        assert_eq!(volumes.cache.len(), 0, "nobody asks any more");
+        assert_eq!(volumes.cache.len(), 0, "it is not used any more");
         assert!(volumes.get().is_none());
         synced.notified().await;
         assert_eq!(volumes.get().map(Cache::len), Some(1));

@@ -1,4 +1,4 @@
-//! One watch: its stream, its backoff, and where its changes go.
+//! One watch: its stream, its backoff, and the receiver of its changes.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use super::{Cache, Cached, Change, Lenient, Seen, Unreadable, WatchMetrics};
 use crate::clock::Clock;
 use crate::namespaces::Namespaces;
 
-/// Told of every change. Must not block.
+/// Called with every change. Must not block.
 pub type OnChange<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 
-/// What a watch is made of.
+/// The parts of a watch.
 pub struct Reflector<K: Cached> {
     /// What to watch.
     pub api: Api<Lenient<K>>,
-    /// Narrows it down.
+    /// Selects objects.
     pub config: watcher::Config,
-    /// The namespace that it watches, if it is one of several watches of the cache.
+    /// The namespace of this watch, if the cache has several watches.
     pub part: Option<String>,
-    /// Objects of other namespaces are left out.
+    /// Objects of other namespaces are dropped.
     pub only: Option<Namespaces>,
-    /// What it keeps up to date.
+    /// The cache that it fills.
     pub cache: Arc<Cache<K>>,
-    /// Where changes go.
+    /// Called with every change.
     pub on_change: OnChange<K>,
-    /// Told of every failure. Must not block.
+    /// Called after every failure. Must not block.
     pub on_failure: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -44,8 +44,7 @@ impl<K: Cached> Debug for Reflector<K> {
     }
 }
 
-/// Watches for ever: an error is counted, logged and tried again after a backoff that only this
-/// watch waits for.
+/// Watches for ever. An error is counted and logged, and the watch is retried after its own backoff.
 pub async fn run<K>(reflector: Reflector<K>, metrics: &WatchMetrics, clock: Clock)
 where
     K: Cached + Debug + DeserializeOwned,
@@ -92,7 +91,7 @@ where
     }
 }
 
-/// An event of an object that could be read, or how one was seen that could not.
+/// Splits an event into a readable object, or how an unreadable one was observed.
 fn sort<K>(
     event: watcher::Event<Lenient<K>>,
 ) -> Result<watcher::Event<K>, (Seen, Box<Unreadable>)> {
@@ -110,7 +109,7 @@ fn sort<K>(
     }
 }
 
-/// Once for each revision, and so no more often than somebody writes it.
+/// Warns once for each revision, so no more often than a client writes the object.
 fn warn_of<K: Cached>(object: &Unreadable) {
     let meta = &object.meta;
     warn!(
@@ -119,12 +118,12 @@ fn warn_of<K: Cached>(object: &Unreadable) {
         name = meta.name.as_deref().unwrap_or_default(),
         version = meta.resource_version.as_deref().unwrap_or_default(),
         error = object.why,
-        "an object cannot be read: it stays as it was, if it was known, and nothing is deleted for lack of \
-         it; mend or delete it"
+        "an object cannot be read: its last readable version stays in use, and nothing is deleted because of \
+         it; fix or delete it"
     );
 }
 
-/// What one watch adds to the number of objects of its kind; several may watch the same kind.
+/// The share of one watch in the object count of its kind; several watches may have the same kind.
 struct Counted {
     objects: Gauge,
     count: i64,
@@ -146,7 +145,7 @@ impl Drop for Counted {
 
 fn is_elsewhere<K: Cached>(event: &watcher::Event<Lenient<K>>, only: &Namespaces) -> bool {
     match event {
-        // Of one without even a name nobody knows where it is.
+        // An object without a name cannot be located.
         watcher::Event::Apply(Lenient::Unreadable(object))
         | watcher::Event::InitApply(Lenient::Unreadable(object))
         | watcher::Event::Delete(Lenient::Unreadable(object))
@@ -163,8 +162,8 @@ fn is_elsewhere<K: Cached>(event: &watcher::Event<Lenient<K>>, only: &Namespaces
     }
 }
 
-/// 100 ms, doubled up to 5 s; a success starts over. An API server that comes back is noticed soon,
-/// and a handful of watches that ask every 5 s are no burden.
+/// 100 ms, doubled up to 5 s; a success resets it. A recovered API server is noticed soon, and a handful of watches
+/// that retry every 5 s are no burden.
 #[derive(Debug, Default)]
 struct Retry {
     failures: u32,
@@ -211,7 +210,7 @@ mod tests {
         })
     }
 
-    /// Lists one good class and one that is none; its first watch makes the good one bad, and brings another.
+    /// Lists one valid class and one invalid; its first watch makes the valid one invalid, and adds another.
     async fn answer(asked: &AtomicUsize, request: Request<Body>) -> Response<Body> {
         let good = json!("p.example.com");
         let text = if request.uri().query().is_some_and(|query| query.contains("watch=")) {
@@ -237,7 +236,7 @@ mod tests {
             async move { Ok::<_, std::io::Error>(answer(&asked, request).await) }
         });
         let cache = Arc::new(Cache::<MachineClass>::default());
-        let (told, mut changes) = mpsc::unbounded_channel();
+        let (sender, mut changes) = mpsc::unbounded_channel();
         let reflector = Reflector {
             api: Api::namespaced(Client::new(service, "default"), "default"),
             config: watcher::Config::default(),
@@ -246,7 +245,7 @@ mod tests {
             cache: Arc::clone(&cache),
             on_change: Box::new(move |change: &Change<MachineClass>| {
                 let name = change.latest().unwrap().metadata.name.clone();
-                told.send((name.unwrap(), change.new.is_some())).unwrap();
+                sender.send((name.unwrap(), change.new.is_some())).unwrap();
             }),
             on_failure: Box::new(|| panic!("the watch failed")),
         };
@@ -256,10 +255,14 @@ mod tests {
         let task = tokio::spawn(async move { run(reflector, &metrics, clock).await });
         assert_eq!(changes.recv().await, Some(("a".to_owned(), true)));
         assert_eq!(changes.recv().await, Some(("c".to_owned(), true)));
-        assert_eq!(counted.get(), 2, "b as it is listed, a as it became; each revision once");
+        assert_eq!(counted.get(), 2, "b as listed, a as changed; each revision once");
         assert!(cache.has_unreadable());
         let kept = cache.get(&ObjectName::new("default", "a")).unwrap();
-        assert_eq!(kept.metadata.resource_version.as_deref(), Some("1"), "what was read last");
+        assert_eq!(
+            kept.metadata.resource_version.as_deref(),
+            Some("1"),
+            "the last readable version"
+        );
         assert!(cache.get(&ObjectName::new("default", "b")).is_none());
         task.abort();
     }

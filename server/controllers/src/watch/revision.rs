@@ -1,7 +1,7 @@
 //! Order of resource versions.
 
-/// A `metadata.resourceVersion`. Every server that we meet counts upwards, so two numbers can be
-/// compared; where one is no number, the order is unknown.
+/// A `metadata.resourceVersion`. All known servers count upwards, so two numbers can be compared; if one is not a
+/// number, the order is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Revision(Option<u64>);
 
