@@ -187,7 +187,10 @@ pub(crate) fn answered(
         }
         Err(failure) => failure,
     };
-    let first = pass.status.operation.as_ref().is_some_and(|intent| intent.attempt == 1);
+    // A lost create leaves no retry, so the number of the attempt does not tell.
+    let begun = pass.status.creation_started_at.as_ref();
+    let intent = pass.status.operation.as_ref();
+    let first = begun.is_some() && intent.and_then(|it| it.started_at.as_ref()) == begun;
     if first && failure.certainty == Certainty::NotApplied {
         pass.status.creation_spec_digest = None;
     }
