@@ -1,6 +1,5 @@
 //! Canonical JSON and digests: two specs are equal when these are.
 
-
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 

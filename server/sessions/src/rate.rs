@@ -69,13 +69,11 @@ impl TokenBucket {
 
     /// Takes a token, or says when the next one is there.
     pub fn take(&mut self, now: Instant) -> Result<(), Instant> {
-        match self.next(now) {
-            Some(at) => Err(at),
-            None => {
-                self.reserve(now);
-                Ok(())
-            }
+        if let Some(at) = self.next(now) {
+            return Err(at);
         }
+        self.reserve(now);
+        Ok(())
     }
 }
 

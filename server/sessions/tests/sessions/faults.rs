@@ -198,6 +198,6 @@ async fn f13_a_clock_that_is_years_off_changes_nothing() {
         assert!(tokio::time::timeout(Duration::from_secs(45), beats).await.is_err());
         driver.complete("op-1", created("m")).await;
         let finished = core.outcome("uid-1").await;
-        assert!(matches!(&finished.outcome, Ok(_)), "{finished:?}");
+        assert!(finished.outcome.is_ok(), "{finished:?}");
     }
 }

@@ -65,7 +65,7 @@ async fn an_operation_that_reaches_a_driver_at_its_end_is_done_by_the_next_and_n
     let OperationView::Finished(finished) = core.sessions.view("uid-1") else {
         panic!("no outcome")
     };
-    assert!(matches!(finished.outcome, Ok(_)), "{finished:?}");
+    assert!(finished.outcome.is_ok(), "{finished:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,7 +117,7 @@ async fn a_read_that_was_handed_back_waits_for_the_next_driver() {
     let mut new = Driver::ready(&mut core, 2).await;
     assert_eq!(new.take().await.operation_id, "op-1");
     new.complete("op-1", found("m")).await;
-    assert!(matches!(call.await.unwrap(), Ok(_)));
+    assert!(call.await.unwrap().is_ok());
 }
 
 #[tokio::test(start_paused = true)]

@@ -61,7 +61,7 @@ async fn an_operation_that_is_listed_again_or_completed_meanwhile_is_not_lost() 
     // The completion goes before the answer that lacks it.
     driver.complete("op-1", created("m")).await;
     beat(&mut driver).await;
-    assert!(matches!(core.outcome("uid-1").await.outcome, Ok(_)));
+    assert!(core.outcome("uid-1").await.outcome.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
