@@ -90,11 +90,11 @@ pub(crate) enum ApiTransition {
 #[derive(Debug)]
 pub(crate) struct ApiHealth {
     /// The name in the log.
-    of: String,
+    name: String,
     check: ApiCheck,
     clock: DebugClock,
     known: Mutex<Reachability>,
-    asked: Notify,
+    check_now: Notify,
     frozen: Gauge,
     outages: Counter,
 }
@@ -114,8 +114,8 @@ impl ApiHealth {
             outages.clone(),
         );
         let known = Mutex::new(Reachability::new(check.timeout, None, clock()));
-        let (of, asked) = ("all".to_owned(), Notify::new());
-        Self { of, check, clock: DebugClock(clock), known, asked, frozen, outages }
+        let (name, check_now) = ("all".to_owned(), Notify::new());
+        Self { name, check, clock: DebugClock(clock), known, check_now, frozen, outages }
     }
 
     /// The health of one of several target clusters; it concerns only the Machines of that cluster. It is down until
@@ -125,11 +125,11 @@ impl ApiHealth {
         let mut known = Reachability::new(self.check.timeout, Some(now), now);
         known.silent(now);
         Self {
-            of: cluster.to_string(),
+            name: cluster.to_string(),
             check: self.check,
             clock: self.clock.clone(),
             known: Mutex::new(known),
-            asked: Notify::new(),
+            check_now: Notify::new(),
             frozen: Gauge::default(),
             outages: self.outages.clone(),
         }
@@ -147,7 +147,7 @@ impl ApiHealth {
 
     /// A request got no answer: check immediately.
     pub(crate) fn check_again(&self) {
-        self.asked.notify_one();
+        self.check_now.notify_one();
     }
 
     /// Checks for ever and reports every transition. `before`: when the previous core was last known to be served.
@@ -155,28 +155,32 @@ impl ApiHealth {
         self: Arc<Self>,
         probes: Probes,
         before: Option<Timestamp>,
-        told: impl Fn(ApiTransition),
+        on_transition: impl Fn(ApiTransition),
     ) {
         *self.known.lock() = Reachability::new(self.check.timeout, before, (self.clock.0)());
-        self.ask(probes, told).await;
+        self.ask(probes, on_transition).await;
     }
 
     /// As [`Self::run`], but keeps the current state.
-    pub(crate) async fn ask(self: Arc<Self>, probes: Probes, told: impl Fn(ApiTransition)) {
+    pub(crate) async fn ask(
+        self: Arc<Self>,
+        probes: Probes,
+        on_transition: impl Fn(ApiTransition),
+    ) {
         let mut frozen = false;
         loop {
             self.pause().await;
             let asked = (self.clock.0)();
             let answer = probes.answer(self.check.timeout).await;
             let now = (self.clock.0)();
-            if self.learn(answer, asked, now) {
-                told(ApiTransition::Back);
+            if self.record_answer(answer, asked, now) {
+                on_transition(ApiTransition::Back);
             }
             let view = self.view(now);
             if view.frozen != frozen {
                 frozen = view.frozen;
                 self.frozen.set(i64::from(frozen));
-                told(if frozen { ApiTransition::Frozen } else { ApiTransition::Unfrozen });
+                on_transition(if frozen { ApiTransition::Frozen } else { ApiTransition::Unfrozen });
             }
         }
     }
@@ -193,12 +197,12 @@ impl ApiHealth {
         }
         tokio::select! {
             () = sleep(self.check.period) => {}
-            () = self.asked.notified() => {}
+            () = self.check_now.notified() => {}
         }
     }
 
     /// True: an outage has ended.
-    fn learn(&self, answer: bool, asked: Timestamp, now: Timestamp) -> bool {
+    fn record_answer(&self, answer: bool, asked: Timestamp, now: Timestamp) -> bool {
         let mut known = self.known.lock();
         let was_down = known.is_down();
         if answer {
@@ -210,9 +214,9 @@ impl ApiHealth {
         match (was_down, answer) {
             (false, false) => {
                 self.outages.inc();
-                warn!(of = self.of, "an API server does not answer; no machine fails meanwhile");
+                warn!(of = self.name, "an API server does not answer; no machine fails meanwhile");
             }
-            (true, true) => info!(of = self.of, "the API servers answer again"),
+            (true, true) => info!(of = self.name, "the API servers answer again"),
             (false, true) | (true, false) => {}
         }
         was_down && answer

@@ -37,7 +37,7 @@ impl Server {
 struct Run {
     server: Arc<Server>,
     api_health: Arc<ApiHealth>,
-    turns: mpsc::UnboundedReceiver<ApiTransition>,
+    transitions: mpsc::UnboundedReceiver<ApiTransition>,
     start: Instant,
 }
 
@@ -58,12 +58,12 @@ impl Run {
             control: Some(Api::namespaced(client.clone(), "default")),
             targets: vec![Api::all(client)],
         };
-        let (told, turns) = mpsc::unbounded_channel();
+        let (sender, transitions) = mpsc::unbounded_channel();
         let before = Some(Timestamp::UNIX_EPOCH);
-        tokio::spawn(Arc::clone(&api_health).run(probes, before, move |turn| {
-            told.send(turn).unwrap();
+        tokio::spawn(Arc::clone(&api_health).run(probes, before, move |transition| {
+            sender.send(transition).unwrap();
         }));
-        Self { server, api_health, turns, start }
+        Self { server, api_health, transitions, start }
     }
 
     fn down(&self, down: bool) {
@@ -80,7 +80,7 @@ impl Run {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_that_somebody_noticed_is_found_at_once_and_told_when_it_lasts() {
+async fn a_reported_outage_is_checked_immediately_and_announced_when_it_lasts() {
     let mut run = Run::start();
     run.until(300).await;
     run.down(true);
@@ -88,29 +88,29 @@ async fn an_outage_that_somebody_noticed_is_found_at_once_and_told_when_it_lasts
     run.until(303).await;
     assert!(run.view().down_since.is_some());
     assert!(!run.view().frozen);
-    assert_eq!(run.turns.recv().await, Some(ApiTransition::Frozen));
+    assert_eq!(run.transitions.recv().await, Some(ApiTransition::Frozen));
     assert!(run.start.elapsed().as_secs() <= 332, "{:?}", run.start.elapsed());
     run.until(900).await;
     run.down(false);
-    assert_eq!(run.turns.recv().await, Some(ApiTransition::Back));
+    assert_eq!(run.transitions.recv().await, Some(ApiTransition::Back));
     assert!(run.start.elapsed().as_secs() <= 902);
     assert!(run.view().frozen, "nodes had no time to report yet");
-    assert_eq!(run.turns.recv().await, Some(ApiTransition::Unfrozen));
+    assert_eq!(run.transitions.recv().await, Some(ApiTransition::Unfrozen));
     assert!(run.start.elapsed().as_secs() <= 915, "{:?}", run.start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_nothing_is_down_as_well() {
+async fn a_server_that_does_not_answer_is_down_as_well() {
     let mut run = Run::start();
     run.until(100).await;
     run.server.mute.store(true, Ordering::Relaxed);
-    assert_eq!(run.turns.recv().await, Some(ApiTransition::Frozen));
+    assert_eq!(run.transitions.recv().await, Some(ApiTransition::Frozen));
     let waited = run.start.elapsed().as_secs();
     assert!(waited <= 100 + 62 + 30, "{waited}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn doubts_cost_few_requests() {
+async fn requests_for_checks_are_rate_limited() {
     let run = Run::start();
     run.until(100).await;
     let before = run.server.asked.load(Ordering::Relaxed);

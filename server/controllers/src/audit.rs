@@ -10,7 +10,7 @@ const TARGET: &str = "ostler::audit";
 const WHO: &str = "core";
 
 /// The core removed the finalizer of a Machine: its instance is gone, or is not ours and the operator abandoned it.
-pub(crate) fn machine_let_go(machine: &Machine) {
+pub(crate) fn machine_released(machine: &Machine) {
     let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
     let object = format!("machines/{namespace}/{}", machine.name());
     let status = machine.status.clone().unwrap_or_default();

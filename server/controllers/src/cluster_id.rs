@@ -74,7 +74,7 @@ pub async fn cluster_ids(
         let hold = reason.map(|why| Hold::new(clock(), why));
         match write(&maps, namespace, map, &settled.ids, hold).await {
             Ok(()) => {
-                tell(&settled);
+                log_ids(&settled);
                 return Ok(settled.ids);
             }
             // Another process was faster; its write counts.
@@ -127,7 +127,7 @@ fn moved(from: &str, to: &str) -> String {
     )
 }
 
-fn tell(settled: &Settled) {
+fn log_ids(settled: &Settled) {
     let Settled { ids, moved_from, dropped } = settled;
     info!(cluster_id = ids.own, previous = ?ids.previous, from = ?moved_from, "recorded the cluster id");
     if !dropped.is_empty() {

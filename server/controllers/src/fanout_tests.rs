@@ -134,7 +134,7 @@ async fn an_outcome_reaches_its_machine_by_uid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_reaches_its_machine_by_label_and_a_heartbeat_reaches_nobody() {
+async fn a_node_reaches_its_machine_by_label_and_a_heartbeat_reaches_none() {
     let fanout = fanout();
     let target = target(&fanout);
     put(&fanout.stores.machines, machine("m", "c", &json!({ "node": "n" })));

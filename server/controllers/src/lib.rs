@@ -1,8 +1,8 @@
 //! The imperative shell: observe, execute and record over the Kubernetes API and driver sessions.
 //!
-//! [`Controllers`] is the entry point. [`watch`] keeps caches of API objects, a fan-out maps every change to keys of
-//! a work [`queue`], and the workers of the [leader](election) process them: the Machine controller, and smaller ones
-//! that put finalizers on classes and secrets in use. `ostler-lifecycle` makes the decisions.
+//! [`Controllers`] is the entry point. `watch` keeps caches of API objects, `fanout` maps every change to keys of a work
+//! `queue`, and the workers of the leader (`election`) process them: the Machine controller, and smaller ones that put
+//! finalizers on classes and secrets in use. `ostler-lifecycle` makes the decisions.
 
 mod api_health;
 mod audit;
@@ -11,15 +11,15 @@ mod by_machine;
 mod class;
 mod clock;
 mod cluster_id;
-pub mod election;
-pub mod events;
+mod election;
+mod events;
 mod fanout;
 mod hot_update;
 mod machine;
 mod metrics;
 mod namespaces;
 mod orphans;
-pub mod queue;
+mod queue;
 mod reconcile;
 mod run;
 mod schema_check;
@@ -28,13 +28,14 @@ mod settings;
 mod stores;
 mod target;
 mod unmanaged_nodes;
-pub mod watch;
+mod watch;
 mod watching;
 mod writes;
 
 pub use api_health::ApiCheck;
 pub use clock::{Clock, system as system_clock};
 pub use cluster_id::{ClusterIdError, GivenIds, cluster_ids, known_cluster_ids};
+pub use election::{ElectionError, Term};
 pub use namespaces::{Namespaces, NamespacesError};
 pub use run::Controllers;
 pub use schema_check::{PrunedField, SchemaError, check_schemas};
@@ -43,4 +44,5 @@ pub use stores::{
     AttachmentIndex, BudgetIndex, ClassIndex, MachineIndex, NodeIndex, PodIndex, StoreClassSource,
     Stores,
 };
-pub use target::{Clusters, Connect, MAX_TARGETS, Target, TargetOf, Targets, Unusable, connect};
+pub use target::{Clusters, Connect, MAX_TARGETS, Target, Targets, Unusable, connect};
+pub use watch::{Cache, Cached, Change, ObjectName};

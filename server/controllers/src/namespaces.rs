@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_a_list_and_a_prefix_are_told_apart_and_read_as_they_are_written() {
+    fn a_name_a_list_and_a_prefix_are_distinguished_and_round_trip() {
         assert_eq!(of("default"), Namespaces::one("default"));
         assert_eq!(of("a, b,a"), Namespaces::These(vec!["a".to_owned(), "b".to_owned()]));
         assert_eq!(of("shoot-*"), Namespaces::Prefix("shoot-".to_owned()));

@@ -99,7 +99,7 @@ pub(crate) trait Kind: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Passed, PassError>> + Send;
 
     /// A pass ended early. The error may concern the API server and not only this key.
-    fn broken(&self, _error: &PassError) {}
+    fn on_error(&self, _error: &PassError) {}
 }
 
 /// Reconciles one key.
@@ -113,8 +113,8 @@ pub(crate) async fn reconcile<K: Kind>(
             Ok(Passed::Changed) => {}
             Ok(Passed::Settled(outcome)) => return metrics.settled(K::NAME, outcome),
             Err(error) => {
-                kind.broken(&error);
-                return broken_off::<K>(key, &error, metrics);
+                kind.on_error(&error);
+                return failed::<K>(key, &error, metrics);
             }
         }
     }
@@ -132,15 +132,15 @@ async fn pass<K: Kind>(kind: &K, key: &K::Key) -> Result<Passed, PassError> {
     kind.record(snapshot, plan, done).await
 }
 
-fn broken_off<K: Kind>(key: &K::Key, error: &PassError, metrics: &ReconcileMetrics) -> Outcome {
+fn failed<K: Kind>(key: &K::Key, error: &PassError, metrics: &ReconcileMetrics) -> Outcome {
     match error {
         PassError::Gone => metrics.settled(K::NAME, Outcome::Done),
         PassError::NotYet(wait) => metrics.settled(K::NAME, Outcome::Again(*wait)),
-        PassError::Outdated => metrics.broken(K::NAME, "outdated"),
-        PassError::Pruned => metrics.broken(K::NAME, "pruned"),
+        PassError::Outdated => metrics.failed(K::NAME, "outdated"),
+        PassError::Pruned => metrics.failed(K::NAME, "pruned"),
         PassError::Api { what, source } => {
             warn!(kind = K::NAME, %key, error = %source, "{what}");
-            metrics.broken(K::NAME, "api")
+            metrics.failed(K::NAME, "api")
         }
     }
 }

@@ -34,7 +34,7 @@ use crate::reconcile;
 use crate::schemas::Schemas;
 use crate::settings::Settings;
 use crate::stores::Stores;
-use crate::target::{Keeper as TargetKeeper, Targets};
+use crate::target::{TargetController, Targets};
 use crate::unmanaged_nodes::UnmanagedNodes;
 use crate::watch::WatchMetrics;
 use crate::watching::Watches;
@@ -456,7 +456,7 @@ impl Core {
             Targets::One(target) => watches.target(&mut tasks, target),
             Targets::Several(clusters) => {
                 let clusters = Arc::clone(clusters);
-                tasks.spawn(TargetKeeper { clusters, fanout, watches }.run());
+                tasks.spawn(TargetController { clusters, fanout, watches }.run());
             }
         }
         tasks

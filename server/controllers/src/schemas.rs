@@ -23,7 +23,7 @@ const PERIOD_OUTDATED: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(crate) struct Schemas {
     outdated: Mutex<Option<String>>,
-    doubt: Notify,
+    check_now: Notify,
     dropped: Gauge<i64, AtomicI64>,
 }
 
@@ -47,7 +47,7 @@ impl Schemas {
     pub(crate) fn check_again(&self) {
         let mut outdated = self.outdated.lock();
         outdated.get_or_insert_with(|| "the API server drops status.operation".to_owned());
-        self.doubt.notify_one();
+        self.check_now.notify_one();
     }
 
     /// Checks for ever and reports every change.
@@ -56,7 +56,7 @@ impl Schemas {
             let period = if self.outdated().is_some() { PERIOD_OUTDATED } else { PERIOD };
             tokio::select! {
                 () = tokio::time::sleep(period) => {}
-                () = self.doubt.notified() => {}
+                () = self.check_now.notified() => {}
             }
             let changed = match check_schemas(&client).await {
                 Ok(()) => self.note(0, None),
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_doubt_that_was_none_is_news_and_the_same_twice_is_not() {
+    fn a_cleared_suspicion_is_a_change_and_a_repeated_result_is_none() {
         let schemas = Schemas::default();
         assert!(!schemas.note(0, None));
         schemas.check_again();

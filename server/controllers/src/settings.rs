@@ -19,11 +19,11 @@ pub struct Settings {
     pub home: String,
     /// Name of this process, never used by another one; holder of the Lease.
     pub identity: String,
-    /// See [`ElectionSettings::predecessor`].
+    /// Identity of a process that is known to be dead: its lease is taken over without waiting for its expiry.
     pub predecessor: Option<String>,
     /// Lease duration, renew deadline and retry period.
     pub lease: (Duration, Duration, Duration),
-    /// See [`ElectionSettings::at_once`].
+    /// Take the Lease from any holder without waiting: the operator guarantees that no other process leads.
     pub lease_at_once: bool,
     /// Concurrent reconciles of machines.
     pub concurrent_syncs: usize,
@@ -71,7 +71,7 @@ impl Settings {
     }
 
     /// The settings of the leader election.
-    pub fn election(&self) -> ElectionSettings {
+    pub(crate) fn election(&self) -> ElectionSettings {
         let (lease_duration, renew_deadline, retry_period) = self.lease;
         ElectionSettings {
             predecessor: self.predecessor.clone(),
@@ -84,7 +84,7 @@ impl Settings {
     }
 
     /// The name by which the driver of `provider` connects.
-    pub fn driver_name<'a>(&'a self, provider: &'a str) -> &'a str {
+    pub(crate) fn driver_name<'a>(&'a self, provider: &'a str) -> &'a str {
         self.aliases.get(provider).map_or(provider, String::as_str)
     }
 }

@@ -50,7 +50,7 @@ impl UnmanagedNodes {
                 Outcome::Again(Duration::try_from(at.duration_since(now)).unwrap_or_default())
             }
             NodeTask::LetGo { mark } => {
-                let outcome = self.patch(target, node, let_go(node, mark)).await;
+                let outcome = self.patch(target, node, release_patch(node, mark)).await;
                 if outcome == Outcome::Done {
                     self.record_event(node, mark);
                 }
@@ -129,7 +129,7 @@ fn sooner(one: Outcome, other: Outcome) -> Outcome {
     }
 }
 
-fn let_go(node: &Node, mark: bool) -> Value {
+fn release_patch(node: &Node, mark: bool) -> Value {
     let mut finalizers = node.metadata.finalizers.clone().unwrap_or_default();
     finalizers.retain(|name| name != finalizer::NODE);
     let annotations = if mark { json!({ NOT_MANAGED: "1" }) } else { json!({}) };
@@ -141,14 +141,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finalizers_of_others_stay_on_a_node_that_is_let_go_of() {
+    fn finalizers_of_others_stay_on_a_released_node() {
         let node: Node = serde_json::from_value(json!({
             "metadata": { "name": "n", "finalizers": ["other/one", finalizer::NODE] }
         }))
         .unwrap();
         let marked = json!({ "finalizers": ["other/one"], "annotations": { NOT_MANAGED: "1" } });
-        assert_eq!(let_go(&node, true), marked);
-        assert_eq!(let_go(&node, false), json!({ "finalizers": ["other/one"], "annotations": {} }));
+        assert_eq!(release_patch(&node, true), marked);
+        assert_eq!(
+            release_patch(&node, false),
+            json!({ "finalizers": ["other/one"], "annotations": {} })
+        );
     }
 
     #[test]

@@ -12,10 +12,10 @@ use crate::watch::Revision;
 
 /// Whether the objects of a kind can be looked up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) enum Standing {
+pub(super) enum KindState {
     /// Not asked yet, or not listed yet.
     #[default]
-    Looking,
+    NotListed,
     /// The API server does not serve the kind.
     Missing,
     /// Its objects have no namespace.
@@ -37,7 +37,7 @@ type Objects = HashMap<String, Arc<ConfigFacts>>;
 
 #[derive(Debug, Default)]
 struct Inner {
-    standing: Standing,
+    state: KindState,
     resource: Option<ApiResource>,
     objects: Objects,
     /// The list that is being read, until it is complete.
@@ -47,12 +47,12 @@ struct Inner {
 impl Contents {
     pub(super) fn view(&self, name: &str) -> ConfigView {
         let inner = self.inner.lock();
-        match &inner.standing {
-            Standing::Looking => ConfigView::Unknown,
-            Standing::Missing => ConfigView::KindMissing,
-            Standing::WithoutNamespace => ConfigView::KindWithoutNamespace,
-            Standing::Unreadable(why) => ConfigView::Unreadable(why.clone()),
-            Standing::Synced => {
+        match &inner.state {
+            KindState::NotListed => ConfigView::Unknown,
+            KindState::Missing => ConfigView::KindMissing,
+            KindState::WithoutNamespace => ConfigView::KindWithoutNamespace,
+            KindState::Unreadable(why) => ConfigView::Unreadable(why.clone()),
+            KindState::Synced => {
                 let found = inner.objects.get(name).map(Arc::clone);
                 found.map_or(ConfigView::Absent, ConfigView::Known)
             }
@@ -68,17 +68,17 @@ impl Contents {
     }
 
     /// The objects cannot be looked up, for this reason. Returns whether that is new.
-    pub(super) fn stand(&self, standing: Standing) -> bool {
+    pub(super) fn set_state(&self, state: KindState) -> bool {
         let mut inner = self.inner.lock();
         inner.objects.clear();
         inner.listing = None;
-        let new = inner.standing != standing;
-        inner.standing = standing;
+        let new = inner.state != state;
+        inner.state = state;
         new
     }
 
     pub(super) fn is_synced(&self) -> bool {
-        self.inner.lock().standing == Standing::Synced
+        self.inner.lock().state == KindState::Synced
     }
 
     /// Stores the answer to one of our own writes.
@@ -139,8 +139,8 @@ impl Inner {
                 changed.push(name);
             }
         }
-        let first = self.standing != Standing::Synced;
-        self.standing = Standing::Synced;
+        let first = self.state != KindState::Synced;
+        self.state = KindState::Synced;
         (changed, first)
     }
 }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_list_tells_what_is_gone_and_what_is_new_and_nothing_else() {
+    fn a_second_list_reports_only_deleted_and_new_objects() {
         let contents = listed(vec![object("a", "1", &json!({})), object("b", "2", &json!({}))]);
         let (mut changed, first) =
             list(&contents, vec![object("b", "2", &json!({})), object("c", "3", &json!({}))]);
@@ -215,10 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_goes_takes_its_objects_with_it() {
+    fn the_objects_of_a_removed_kind_are_forgotten() {
         let contents = listed(vec![object("a", "1", &json!({}))]);
-        assert!(contents.stand(Standing::Missing));
-        assert!(!contents.stand(Standing::Missing));
+        assert!(contents.set_state(KindState::Missing));
+        assert!(!contents.set_state(KindState::Missing));
         assert_eq!(contents.view("a"), ConfigView::KindMissing);
         let (changed, first) = list(&contents, vec![object("a", "1", &json!({}))]);
         assert_eq!((changed.len(), first), (1, true));

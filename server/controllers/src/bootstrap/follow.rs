@@ -16,7 +16,7 @@ use ostler_lifecycle::bootstrap::{ConfigKind, ConfigName};
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
-use super::contents::{Contents, Standing};
+use super::contents::{Contents, KindState};
 use crate::queue::{Backoff, Priority, Queue};
 use crate::stores::{MachineIndex, Stores};
 use crate::watch::{ObjectName, WatchMetrics};
@@ -48,9 +48,9 @@ impl Follower {
                     self.contents.found(resource.clone());
                     failures = 0;
                     self.watch(&resource).await;
-                    self.stand(Standing::Missing);
+                    self.set_state(KindState::Missing);
                 }
-                Err(standing) => self.stand(standing),
+                Err(state) => self.set_state(state),
             }
             failures = failures.saturating_add(1);
             sleep(AGAIN.delay(failures)).await;
@@ -58,17 +58,17 @@ impl Follower {
     }
 
     /// Asks the API server for the resource of the kind.
-    async fn discover(&self) -> Result<ApiResource, Standing> {
+    async fn discover(&self) -> Result<ApiResource, KindState> {
         let kind = GroupVersionKind::gvk(&self.kind.group, &self.kind.version, &self.kind.kind);
         let asked = timeout(PATIENCE, oneshot::pinned_kind(&self.client, &kind)).await;
-        let found = asked.map_err(|_late| Standing::Unreadable("no answer".to_owned()))?;
+        let found = asked.map_err(|_late| KindState::Unreadable("no answer".to_owned()))?;
         match found {
             Ok((resource, capabilities)) if capabilities.scope == Scope::Namespaced => Ok(resource),
-            Ok(_) => Err(Standing::WithoutNamespace),
-            Err(kube::Error::Discovery(DiscoveryError::MissingKind(_))) => Err(Standing::Missing),
-            Err(kube::Error::Api(status)) if status.code == 404 => Err(Standing::Missing),
-            Err(kube::Error::Api(status)) => Err(Standing::Unreadable(refusal(&status))),
-            Err(failure) => Err(Standing::Unreadable(failure.to_string())),
+            Ok(_) => Err(KindState::WithoutNamespace),
+            Err(kube::Error::Discovery(DiscoveryError::MissingKind(_))) => Err(KindState::Missing),
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(KindState::Missing),
+            Err(kube::Error::Api(status)) => Err(KindState::Unreadable(refusal(&status))),
+            Err(failure) => Err(KindState::Unreadable(failure.to_string())),
         }
     }
 
@@ -119,12 +119,12 @@ impl Follower {
         warn!(kind = %self.kind, error = %failure, "watch failed; trying again");
         if !self.contents.is_synced() {
             let why = status_of(failure).map_or_else(|| failure.to_string(), refusal);
-            self.stand(Standing::Unreadable(why));
+            self.set_state(KindState::Unreadable(why));
         }
     }
 
-    fn stand(&self, standing: Standing) {
-        if self.contents.stand(standing) {
+    fn set_state(&self, state: KindState) {
+        if self.contents.set_state(state) {
             self.wake_all();
         }
     }
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_right_is_said_once_and_with_what_gives_it() {
+    fn a_missing_right_is_reported_with_the_role_that_grants_it() {
         let status = Status {
             code: 403,
             reason: "Forbidden".to_owned(),

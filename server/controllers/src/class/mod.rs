@@ -124,10 +124,10 @@ impl Kind for Classes {
         match &plan.keep {
             Keep::Blocked => {
                 let place = last_known::place(&name);
-                warn!(secret = %place, class = %name, "another secret has the name of the secret for the copy of the class");
+                warn!(secret = %place, class = %name, "another secret has the name of the class copy");
             }
             Keep::TooLarge => {
-                warn!(class = %name, "class and secret have more than {MOST_BYTES} bytes: no copy is kept");
+                warn!(class = %name, "class and secret exceed {MOST_BYTES} bytes: no copy is kept");
             }
             Keep::Leave | Keep::Write(_) | Keep::Drop => {}
         }

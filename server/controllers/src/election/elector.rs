@@ -42,7 +42,7 @@ pub enum ElectionError {
 
 /// A candidate for leadership.
 #[derive(Debug)]
-pub struct Elector {
+pub(crate) struct Elector {
     api: Api<Lease>,
     settings: ElectionSettings,
     clock: DebugClock,
@@ -50,7 +50,7 @@ pub struct Elector {
 
 /// Leadership, until [`Leadership::hold`] ends.
 #[derive(Debug)]
-pub struct Leadership {
+pub(crate) struct Leadership {
     elector: Elector,
     lease: Lease,
     renewed_at: Instant,
@@ -59,13 +59,13 @@ pub struct Leadership {
 
 impl Elector {
     /// A candidate.
-    pub fn new(client: Client, settings: ElectionSettings, clock: Clock) -> Self {
+    pub(crate) fn new(client: Client, settings: ElectionSettings, clock: Clock) -> Self {
         let api = Api::namespaced(client, &settings.namespace);
         Self { api, settings, clock: DebugClock(clock) }
     }
 
     /// Waits until this process leads. Returns `None` if `stop` comes first.
-    pub async fn acquire(self, stop: &CancellationToken) -> Option<Leadership> {
+    pub(crate) async fn acquire(self, stop: &CancellationToken) -> Option<Leadership> {
         let mut observed = Observed::default();
         let mut waiting_for = None;
         loop {
@@ -148,12 +148,12 @@ fn holder(lease: &Lease) -> String {
 
 impl Leadership {
     /// The current term.
-    pub fn term(&self) -> Term {
+    pub(crate) fn term(&self) -> Term {
         Term::of(&self.lease)
     }
 
     /// When the previous leader last renewed, by its own clock; `None`: there was none.
-    pub const fn before(&self) -> Option<Timestamp> {
+    pub(crate) const fn before(&self) -> Option<Timestamp> {
         self.before
     }
 
@@ -161,7 +161,7 @@ impl Leadership {
     /// after everything that acts as the leader has ended. An error means that another process may lead: everything
     /// that acts as the leader must end immediately. `until` receives the latest time of that, now and after every
     /// renewal.
-    pub async fn hold(
+    pub(crate) async fn hold(
         mut self,
         stop: &CancellationToken,
         until: impl Fn(Instant),

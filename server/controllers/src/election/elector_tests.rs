@@ -107,7 +107,7 @@ async fn a_released_lease_is_taken_over_as_a_later_term() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_of_a_dead_holder_is_taken_when_it_has_run_out() {
+async fn the_lease_of_a_dead_holder_is_taken_when_it_has_expired() {
     let server = Shared::default();
     let dead = leader(&server, "a").await;
     let before = Instant::now();
@@ -119,7 +119,7 @@ async fn the_lease_of_a_dead_holder_is_taken_when_it_has_run_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_told_not_to_wait_takes_a_lease_that_is_held_and_its_holder_ends() {
+async fn a_candidate_that_must_not_wait_takes_a_held_lease_and_its_holder_ends() {
     let server = Shared::default();
     let first = leader(&server, "a").await;
     let term = first.term();
@@ -159,7 +159,7 @@ async fn a_lease_that_is_renewed_is_not_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_cannot_renew_gives_up_before_another_may_take_over() {
+async fn a_leader_that_cannot_renew_ends_before_another_may_take_over() {
     let server = Shared::default();
     let first = leader(&server, "a").await;
     let before = Instant::now();
@@ -170,7 +170,7 @@ async fn a_leader_that_cannot_renew_gives_up_before_another_may_take_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_whose_lease_was_taken_gives_up_at_once() {
+async fn a_leader_whose_lease_was_taken_ends_immediately() {
     let server = Shared::default();
     let first = leader(&server, "a").await;
     {
@@ -184,7 +184,7 @@ async fn a_leader_whose_lease_was_taken_gives_up_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_was_taken_out_of_its_lease_says_so_and_gives_up() {
+async fn a_leader_that_was_removed_from_its_lease_reports_it_and_ends() {
     let server = Shared::default();
     let first = leader(&server, "a").await;
     {

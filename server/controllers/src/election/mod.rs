@@ -8,7 +8,8 @@
 mod elector;
 mod record;
 
-pub use elector::{ElectionError, Elector, Leadership};
+pub use elector::ElectionError;
+pub(crate) use elector::Elector;
 pub use record::Term;
 
 use std::time::Duration;
@@ -17,28 +18,28 @@ use ostler_api::names::LEADER_LEASE as LEASE;
 
 /// How leadership is acquired and kept.
 #[derive(Debug, Clone)]
-pub struct ElectionSettings {
+pub(crate) struct ElectionSettings {
     /// The Lease's namespace: the one that is served.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// Name of this process, never used by another one.
-    pub identity: String,
+    pub(crate) identity: String,
     /// Identity of a process that is known to be dead, e.g. because this process now holds its exclusive lock on the
     /// data directory. Its lease is taken over without waiting for its expiry.
-    pub predecessor: Option<String>,
+    pub(crate) predecessor: Option<String>,
     /// Take the Lease from any holder without waiting: the operator guarantees that no other process leads. This
     /// starts a new term, and the previous holder ends.
-    pub at_once: bool,
+    pub(crate) at_once: bool,
     /// How long a lease is valid without renewal.
-    pub lease_duration: Duration,
+    pub(crate) lease_duration: Duration,
     /// The leader ends when it could not renew for this long. Shorter than the duration.
-    pub renew_deadline: Duration,
+    pub(crate) renew_deadline: Duration,
     /// Time between two attempts.
-    pub retry_period: Duration,
+    pub(crate) retry_period: Duration,
 }
 
 impl ElectionSettings {
     /// Upstream's defaults: 15 s, 10 s and 2 s.
-    pub fn new(namespace: impl Into<String>, identity: impl Into<String>) -> Self {
+    pub(crate) fn new(namespace: impl Into<String>, identity: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
             identity: identity.into(),

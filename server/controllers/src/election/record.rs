@@ -23,7 +23,7 @@ pub struct Term {
 
 impl Term {
     /// The term that `lease` stands for.
-    pub fn of(lease: &Lease) -> Self {
+    pub(crate) fn of(lease: &Lease) -> Self {
         let count = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
         let order = lease.metadata.uid.clone().unwrap_or_default();
         Self { order, number: u32::try_from(count).unwrap_or(0) }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_lease_of_another_is_waited_for_and_a_dead_one_taken() {
+    fn a_candidate_waits_for_a_live_lease_and_takes_an_expired_one() {
         let (mut observed, start) = (Observed::default(), Instant::now());
         for seconds in [0, 5, 14] {
             let now = start + Duration::from_secs(seconds);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_lease_and_one_of_our_own_are_taken_at_once_as_a_new_term() {
+    fn a_released_lease_and_one_of_our_own_are_taken_immediately_as_a_new_term() {
         let now = Instant::now();
         let free = released(held_by("you", 3), Timestamp::UNIX_EPOCH);
         assert_eq!(taken_transitions(decide(&mut Observed::default(), free, now)), 4);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lease_of_a_predecessor_known_to_be_dead_is_taken_at_once() {
+    fn the_lease_of_a_predecessor_known_to_be_dead_is_taken_immediately() {
         let settings = ElectionSettings { predecessor: Some("me-before".into()), ..settings() };
         let decide = |holder| {
             Observed::default().decide(

@@ -6,13 +6,13 @@
 mod series;
 mod writer;
 
-pub use writer::{EventMetrics, EventWriter, Recorder};
+pub(crate) use writer::{EventMetrics, EventWriter, Recorder};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 
 /// Severity of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Severity {
+pub(crate) enum Severity {
     /// For information.
     Normal,
     /// Needs attention.
@@ -30,15 +30,15 @@ impl Severity {
 
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
-pub struct EventRecord {
+pub(crate) struct EventRecord {
     /// The object that the event is about.
-    pub regarding: ObjectReference,
+    pub(crate) regarding: ObjectReference,
     /// Its severity.
-    pub severity: Severity,
+    pub(crate) severity: Severity,
     /// Why: a fixed identifier.
-    pub reason: &'static str,
+    pub(crate) reason: &'static str,
     /// What was done: a fixed identifier.
-    pub action: &'static str,
+    pub(crate) action: &'static str,
     /// The message for people; cut after 1 KiB.
-    pub note: String,
+    pub(crate) note: String,
 }

@@ -216,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn ever_new_words_of_one_reason_do_not_fill_the_api_server() {
+    fn ever_new_notes_of_one_reason_do_not_fill_the_api_server() {
         let (mut book, now) = (SeriesBook::default(), Instant::now());
-        let mut say = |uid, n: u64, at| book.take(&event(uid, &n.to_string()), "default", "e", at);
-        let written = (0..1000).filter(|n| say(1, *n, now) == Sort::New).count();
+        let mut take = |uid, n: u64, at| book.take(&event(uid, &n.to_string()), "default", "e", at);
+        let written = (0..1000).filter(|n| take(1, *n, now) == Sort::New).count();
         assert_eq!(written, 25);
         // Other objects are not limited, and after some time this one may have events again.
-        assert_eq!(say(2, 0, now), Sort::New);
-        assert_eq!(say(1, 1000, now + ONE_EVERY), Sort::New);
-        assert_eq!(say(1, 1001, now + ONE_EVERY), Sort::TooMany);
+        assert_eq!(take(2, 0, now), Sort::New);
+        assert_eq!(take(1, 1000, now + ONE_EVERY), Sort::New);
+        assert_eq!(take(1, 1001, now + ONE_EVERY), Sort::TooMany);
     }
 }

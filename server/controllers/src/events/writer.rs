@@ -27,14 +27,14 @@ const NOTE_BYTES: usize = 1024;
 
 /// Counters of written and dropped events.
 #[derive(Debug, Clone, Default)]
-pub struct EventMetrics {
+pub(crate) struct EventMetrics {
     written: Counter,
     dropped: Counter,
 }
 
 impl EventMetrics {
     /// Registers the counters.
-    pub fn register(registry: &mut Registry) -> Self {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let (written, dropped) = (metrics.written.clone(), metrics.dropped.clone());
         registry.register("ostler_events_written", "Events and repetitions written", written);
@@ -45,14 +45,14 @@ impl EventMetrics {
 
 /// Accepts events. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Recorder {
+pub(crate) struct Recorder {
     waiting: mpsc::Sender<EventRecord>,
     metrics: EventMetrics,
 }
 
 impl Recorder {
     /// A recorder, and the writer that must run for it.
-    pub fn new(
+    pub(crate) fn new(
         client: Client,
         instance: &str,
         clock: Clock,
@@ -72,7 +72,7 @@ impl Recorder {
     }
 
     /// Queues an event. Never waits: if the queue is full, the event is dropped and counted.
-    pub fn record(&self, event: EventRecord) {
+    pub(crate) fn record(&self, event: EventRecord) {
         if self.waiting.try_send(event).is_err() {
             self.metrics.dropped.inc();
         }
@@ -80,7 +80,7 @@ impl Recorder {
 }
 
 /// Writes the queued events.
-pub struct EventWriter {
+pub(crate) struct EventWriter {
     client: Client,
     instance: String,
     clock: DebugClock,
@@ -98,7 +98,7 @@ impl std::fmt::Debug for EventWriter {
 
 impl EventWriter {
     /// Writes until `stop`, then writes what is still queued.
-    pub async fn run(mut self, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         loop {
             let room = self.requests.len() < REQUESTS;
             let repetitions = self.book.has_unwritten();

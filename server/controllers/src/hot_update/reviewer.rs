@@ -116,14 +116,14 @@ impl Reviewer {
             return Outcome::Done;
         };
         let answer = self.sessions.call(dispatch(&class, &asked.question)).await;
-        let (view, again) = judged(answer, asked.failures);
+        let (view, again) = review_view(answer, asked.failures);
         let failures = if again.is_some() { asked.failures.saturating_add(1) } else { 0 };
-        let said = asked.view != view && key.old_digest.is_empty();
+        let changed = asked.view != view && key.old_digest.is_empty();
         let kept = Asked { question: asked.question, view: view.clone(), failures };
         if !self.answers.lock().keep(&key, kept) {
             return Outcome::Again(Duration::ZERO);
         }
-        if said {
+        if changed {
             self.record_event(&class, &view);
         }
         self.wake(&key.class);
@@ -183,7 +183,7 @@ fn dispatch(class: &MachineClass, question: &Question) -> Dispatch {
 }
 
 /// The view of an answer, and when to ask again if it is a failure.
-fn judged(answer: operation::Outcome, failures: i32) -> (ReviewView, Option<Duration>) {
+fn review_view(answer: operation::Outcome, failures: i32) -> (ReviewView, Option<Duration>) {
     match answer {
         Ok(Success::Reviewed(review)) => (ReviewView::Known(review), None),
         Ok(_) => (ReviewView::NoAnswer, None),

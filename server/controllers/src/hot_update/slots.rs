@@ -18,7 +18,7 @@ pub(crate) struct UpdateSlots(Mutex<Contents>);
 struct Contents {
     classes: HashMap<ObjectName, Slots>,
     /// The class in which a machine has a slot or waits for one, by the machine's UID.
-    of: HashMap<String, ObjectName>,
+    class_of: HashMap<String, ObjectName>,
 }
 
 impl UpdateSlots {
@@ -37,7 +37,7 @@ impl UpdateSlots {
         let empty = Slots::default();
         let slots = contents.classes.get(&class).unwrap_or(&empty);
         let mut view = slots.view(machine.uid(), limit);
-        if contents.of.get(machine.uid()).is_some_and(|other| *other != class) {
+        if contents.class_of.get(machine.uid()).is_some_and(|other| *other != class) {
             view.has = SlotUse::OfOtherClass;
         }
         view
@@ -73,15 +73,15 @@ impl UpdateSlots {
 impl Contents {
     /// The slots of a class. Removes the machine from the slots of any other class.
     fn slots(&mut self, uid: &str, class: &ObjectName) -> &mut Slots {
-        if self.of.get(uid).is_some_and(|old| old != class) {
+        if self.class_of.get(uid).is_some_and(|old| old != class) {
             self.leave(uid);
         }
-        self.of.insert(uid.to_owned(), class.clone());
+        self.class_of.insert(uid.to_owned(), class.clone());
         self.classes.entry(class.clone()).or_default()
     }
 
     fn leave(&mut self, uid: &str) -> Vec<String> {
-        let Some(class) = self.of.remove(uid) else { return Vec::new() };
+        let Some(class) = self.class_of.remove(uid) else { return Vec::new() };
         let Some(slots) = self.classes.get_mut(&class) else { return Vec::new() };
         slots.leave(uid);
         let next = slots.next();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_of_the_core_before_keep_their_slots() {
+    fn updates_of_the_previous_core_keep_their_slots() {
         let slots = UpdateSlots::default();
         slots.take_over(&machine("a", "c", Some("UpdateMachine")));
         slots.take_over(&machine("b", "c", Some("CreateMachine")));
@@ -174,6 +174,6 @@ mod tests {
         assert!(slots.ask(&one, 1));
         assert!(slots.leave("a").is_empty());
         let contents = slots.0.lock();
-        assert!(contents.of.is_empty() && contents.classes.is_empty());
+        assert!(contents.class_of.is_empty() && contents.classes.is_empty());
     }
 }

@@ -170,7 +170,7 @@ impl Machines {
             Ok(()) | Err(WriteError::NotFound) => self.state.end(&uid),
             Err(failure) => return Err(failure),
         }
-        audit::machine_let_go(&done.machine);
+        audit::machine_released(&done.machine);
         Ok(())
     }
 
@@ -464,7 +464,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_patch_holds_what_is_asked_for_and_keeps_what_others_put_there() {
+    fn a_node_patch_holds_the_planned_changes_and_keeps_those_of_others() {
         let node: Node = serde_json::from_value(json!({
             "metadata": { "name": "n", "finalizers": ["other/one", finalizer::NODE] },
             "spec": { "taints": [

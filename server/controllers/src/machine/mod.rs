@@ -93,7 +93,7 @@ impl Kind for Machines {
         self.write_down(&snapshot, &plan, done).await
     }
 
-    fn broken(&self, error: &PassError) {
+    fn on_error(&self, error: &PassError) {
         match error {
             PassError::Pruned => self.schemas.check_again(),
             PassError::Api { .. } => self.api_health.check_again(),

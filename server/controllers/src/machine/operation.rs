@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_another_provider_says_nothing_and_is_followed_by_a_read() {
+    fn an_answer_of_another_provider_counts_as_unknown_and_is_followed_by_a_read() {
         let gone = Success::Deleted { was_absent: false };
         let made = InstanceRecord { provider_id: "a:///vm".into(), ..<_>::default() };
         for (success, kind) in [
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_driver_of_another_provider_says_of_its_progress_is_not_kept() {
+    fn progress_reported_by_a_driver_of_another_provider_is_dropped() {
         let progress = Progress {
             stage: "Boot".into(),
             message: String::new(),

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_for_which_nothing_was_ever_sent_needs_no_look_for_a_token() {
+    fn no_token_is_read_for_a_machine_without_a_sent_operation() {
         assert!(never_asked_for_an_instance(&machine(&json!({}))));
         let begun = json!({ "creationStartedAt": "2026-01-01T00:00:00Z" });
         assert!(!never_asked_for_an_instance(&machine(&begun)));

@@ -142,12 +142,12 @@ fn conditions(machine: &Machine) -> Vec<Series> {
 }
 
 fn phases(machines: &[Arc<Machine>]) -> Vec<Series> {
-    let count = |word: &str| machines.iter().filter(|one| one.phase().as_str() == word).count();
+    let count = |phase: &str| machines.iter().filter(|one| one.phase().as_str() == phase).count();
     MachinePhase::WORDS
         .iter()
-        .map(|word| {
-            let phase = if word.is_empty() { "New" } else { word };
-            (vec![("phase", phase.to_owned())], number(count(word)))
+        .map(|phase| {
+            let label = if phase.is_empty() { "New" } else { phase };
+            (vec![("phase", label.to_owned())], number(count(phase)))
         })
         .collect()
 }
@@ -166,8 +166,8 @@ fn waits(machines: &[Arc<Machine>]) -> Vec<Series> {
 }
 
 fn reason(reason: &WaitReason) -> &str {
-    let word = reason.as_str();
-    WaitReason::WORDS.iter().find(|known| **known == word).copied().unwrap_or("Other")
+    let reason = reason.as_str();
+    WaitReason::WORDS.iter().find(|known| **known == reason).copied().unwrap_or("Other")
 }
 
 fn number(count: usize) -> i64 {

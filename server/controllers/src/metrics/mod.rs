@@ -52,7 +52,7 @@ impl ReconcileMetrics {
     }
 
     /// Counts a reconcile that ended with an error.
-    pub(crate) fn broken(&self, kind: &'static str, result: &'static str) -> Outcome {
+    pub(crate) fn failed(&self, kind: &'static str, result: &'static str) -> Outcome {
         self.0.get_or_create(&ResultLabel { kind, result }).inc();
         Outcome::Failed
     }

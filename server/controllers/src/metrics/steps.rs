@@ -75,7 +75,7 @@ impl StepMetrics {
             && (gone || status.step.as_ref() != Some(step))
         {
             let took = now.duration_since(since.0).as_secs_f64().max(0.0);
-            let label = StepLabel { step: word(step) };
+            let label = StepLabel { step: step_name(step) };
             self.seconds.get_or_create(&label).observe(took);
             if let Some(gauge) = gauge_of(step) {
                 self.last.set(gauge, machine, shape, since.0, now);
@@ -91,7 +91,7 @@ impl StepMetrics {
     }
 }
 
-fn word(step: &MachineStep) -> &'static str {
+fn step_name(step: &MachineStep) -> &'static str {
     MachineStep::WORDS.iter().find(|known| **known == step.as_str()).copied().unwrap_or("Other")
 }
 

@@ -104,7 +104,7 @@ impl OrphanAdmin {
         let hold = Hold::of(&data);
         self.held.set(i64::from(hold.is_some()));
         if let Some(hold) = hold.as_ref().filter(|_| before == 0) {
-            let since = said(hold);
+            let since = since_text(hold);
             let note = format!("orphans are only reported{since}: {}", hold.reason);
             self.record_event(OrphanEvent::Held, note);
         }
@@ -206,7 +206,7 @@ impl OrphanAdmin {
             Some(Some(hold)) => {
                 let what = format!(
                     "another mark was set{}: {}; list the orphans again",
-                    said(&hold),
+                    since_text(&hold),
                     hold.reason
                 );
                 return Err(Refused::NoSuchHold(what));
@@ -261,7 +261,7 @@ fn info(
 }
 
 /// ` since <time>`, if the mark has one.
-fn said(hold: &Hold) -> String {
+fn since_text(hold: &Hold) -> String {
     if hold.since.is_empty() { String::new() } else { format!(" since {}", hold.since) }
 }
 

@@ -79,16 +79,16 @@ impl OrphanMetrics {
         counts: &BTreeMap<Option<Keep>, usize>,
         orphans: usize,
     ) {
-        let word = |keep: &Option<Keep>| keep.map_or("None", Keep::as_str);
+        let claim = |keep: &Option<Keep>| keep.map_or("None", Keep::as_str);
         let mut shown = self.shown.lock();
         for claim in shown.remove(provider).unwrap_or_default() {
             self.instances.get_or_create(&claim_label(provider, claim)).set(0);
         }
         for (keep, count) in counts {
             let count = i64::try_from(*count).unwrap_or(i64::MAX);
-            self.instances.get_or_create(&claim_label(provider, word(keep))).set(count);
+            self.instances.get_or_create(&claim_label(provider, claim(keep))).set(count);
         }
-        shown.insert(provider.to_owned(), counts.keys().map(word).collect());
+        shown.insert(provider.to_owned(), counts.keys().map(claim).collect());
         let orphans = i64::try_from(orphans).unwrap_or(i64::MAX);
         self.orphans.get_or_create(&label(provider)).set(orphans);
     }

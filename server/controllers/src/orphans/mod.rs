@@ -271,11 +271,11 @@ impl Orphans {
         let (unclaimed, counts) = self.compare(provider, listed).await;
         let name = |class: &MachineClass| class.metadata.name.clone().unwrap_or_default();
         let classes = listed.iter().map(|(class, _)| name(class)).collect::<BTreeSet<_>>();
-        let look = Look { began, ended, listed: &classes, unclaimed: &unclaimed };
+        let scan = Look { began, ended, listed: &classes, unclaimed: &unclaimed };
         let rules = self.settings.orphans;
         let due = {
             let mut ledgers = self.ledgers.lock();
-            ledgers.entry(provider.to_owned()).or_default().watchlist.take(&look, &rules)
+            ledgers.entry(provider.to_owned()).or_default().watchlist.take(&scan, &rules)
         };
         // Read after the lists, which may have taken long, and before any deletion.
         let hold = self.admin.hold(&self.lease).await.inspect_err(|error| {

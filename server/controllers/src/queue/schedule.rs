@@ -10,7 +10,7 @@ use super::Backoff;
 
 /// How urgent a key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Priority {
+pub(crate) enum Priority {
     /// Resync, relist or an expired timer: no user waits for it.
     Background,
     /// Something changed: an edit, a deletion, an answer of a driver.
@@ -19,7 +19,7 @@ pub enum Priority {
 
 /// A worker's result for its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// Nothing to do before the next event.
     Done,
     /// Succeeded; reconcile again after this time.
@@ -115,6 +115,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
     }
 
     /// Queues `key` after `delay`, unless something does so earlier. The earliest request wins.
+    #[cfg(test)]
     pub(super) fn add_after(&mut self, key: &K, delay: Duration, now: Instant) {
         let due = now + delay;
         let entry = self.entries.entry(key.clone()).or_default();

@@ -51,7 +51,7 @@ fn keys_come_out_in_the_order_they_went_in_and_once() {
 }
 
 #[test]
-fn a_change_overtakes_the_background_and_takes_its_own_key_along() {
+fn a_change_overtakes_background_keys_and_promotes_its_own() {
     let mut bench = Bench::new();
     bench.add("resync", Priority::Background);
     bench.add("edited", Priority::Background);
@@ -152,7 +152,7 @@ fn the_earliest_of_several_delays_wins() {
 }
 
 #[test]
-fn a_worker_that_asks_for_a_later_look_gets_it_unless_asked_earlier_meanwhile() {
+fn a_worker_that_requeues_its_key_gets_it_later_unless_an_event_comes_first() {
     let mut bench = Bench::new();
     bench.add("a", Priority::Change);
     bench.pop();
@@ -162,7 +162,7 @@ fn a_worker_that_asks_for_a_later_look_gets_it_unless_asked_earlier_meanwhile() 
 }
 
 #[test]
-fn an_event_ends_a_wait_at_once_and_forgets_the_timer() {
+fn an_event_ends_a_wait_immediately_and_drops_the_timer() {
     let mut bench = Bench::new();
     bench.after("a", 60);
     bench.add("a", Priority::Change);
@@ -198,7 +198,7 @@ fn a_settled_key_leaves_nothing_behind() {
 }
 
 #[test]
-fn the_wait_in_a_lane_is_counted_from_the_first_event() {
+fn the_wait_in_a_priority_is_counted_from_the_first_event() {
     let mut bench = Bench::new();
     bench.add("a", Priority::Background);
     bench.now += SECOND;

@@ -21,21 +21,21 @@ use super::{Backoff, Outcome, Priority, QueueMetrics};
 
 /// How a queue behaves.
 #[derive(Debug, Clone, Copy)]
-pub struct QueueSettings {
+pub(crate) struct QueueSettings {
     /// Name in metrics and logs.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Workers at the same time. At least one.
-    pub concurrency: usize,
+    pub(crate) concurrency: usize,
     /// Backoff of a key that fails.
-    pub backoff: Backoff,
+    pub(crate) backoff: Backoff,
     /// Limit of keys handed out per second.
-    pub rate: Rate,
+    pub(crate) rate: Rate,
 }
 
 impl QueueSettings {
     /// A queue with the usual backoff and rate: 2,000 keys a second is more writes than a large control plane can
     /// take, so only a hot loop reaches it.
-    pub fn new(name: &'static str, concurrency: usize) -> Self {
+    pub(crate) fn new(name: &'static str, concurrency: usize) -> Self {
         Self {
             name,
             concurrency,
@@ -47,7 +47,7 @@ impl QueueSettings {
 
 /// A work queue of keys. Adding never blocks and never fails.
 #[derive(Debug)]
-pub struct Queue<K> {
+pub(crate) struct Queue<K> {
     settings: QueueSettings,
     schedule: Mutex<Schedule<K>>,
     changed: Notify,
@@ -59,7 +59,7 @@ where
     K: Clone + Debug + Eq + Hash + Send + 'static,
 {
     /// An empty queue.
-    pub fn new(settings: QueueSettings, metrics: &QueueMetrics) -> Arc<Self> {
+    pub(crate) fn new(settings: QueueSettings, metrics: &QueueMetrics) -> Arc<Self> {
         Arc::new(Self {
             settings,
             schedule: Mutex::new(Schedule::new(settings.backoff)),
@@ -73,7 +73,7 @@ where
     }
 
     /// Adds `key` after an event: a worker takes it as soon as one is free and no backoff runs.
-    pub fn add(&self, key: K, priority: Priority) {
+    pub(crate) fn add(&self, key: K, priority: Priority) {
         let mut schedule = self.schedule.lock();
         schedule.add(key, priority, Instant::now());
         self.note_depth(&schedule);
@@ -83,19 +83,21 @@ where
     }
 
     /// Adds `key` after `delay`, unless it is processed earlier.
-    pub fn add_after(&self, key: &K, delay: Duration) {
+    #[cfg(test)]
+    pub(crate) fn add_after(&self, key: &K, delay: Duration) {
         self.schedule.lock().add_after(key, delay, Instant::now());
         self.changed.notify_one();
     }
 
     /// Keys that wait for a worker.
-    pub fn depth(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn depth(&self) -> usize {
         self.schedule.lock().depth()
     }
 
     /// Runs `work` for each key until `stop`, then waits for the running ones. A panic of `work` counts as a failure
     /// of its key.
-    pub async fn run<F, W>(self: Arc<Self>, stop: CancellationToken, work: F)
+    pub(crate) async fn run<F, W>(self: Arc<Self>, stop: CancellationToken, work: F)
     where
         F: Fn(K) -> W,
         W: Future<Output = Outcome> + Send + 'static,
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn stopping_waits_for_the_work_in_hand_and_starts_nothing_new() {
+    async fn stopping_waits_for_running_work_and_starts_nothing_new() {
         let queue = queue(1);
         let (seen, mut all) = mpsc::channel(10);
         let stop = CancellationToken::new();

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_down_of_a_machine_is_its_intent_its_class_and_its_provider() {
+    fn the_record_of_a_machine_is_its_intent_its_class_and_its_provider() {
         let source = source(&json!({}));
         assert_eq!(source.recorded("u"), None);
         source.stores.machines.apply(Event::Apply(intending("7", "op-1", "c")));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_core_before_wrote_last_counts_while_the_mirror_lags() {
+    fn the_last_record_of_the_previous_core_counts_while_the_cache_lags() {
         let source = source(&json!({}));
         let operation = || source.recorded("u").map(|recorded| recorded.operation_id);
         source.stores.inherited.keep([intending("9", "op-2", "c")]);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_served_before_the_mirrors_are_complete() {
+    async fn nothing_is_served_before_the_caches_are_complete() {
         let source =
             StoreClassSource::new(Stores::default(), Namespaces::one("default"), "default");
         assert!(matches!(source.class("default", "c"), Err(ClassError::Unavailable(_))));

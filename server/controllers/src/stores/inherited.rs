@@ -33,12 +33,12 @@ impl Stores {
     pub(crate) fn machine_with_intent(&self, uid: &str) -> Option<Arc<Machine>> {
         let found = self.machines.find(MachineIndex::Uid, uid);
         let inherited = self.inherited.get(uid);
-        let [mirrored] = found.as_slice() else {
+        let [cached] = found.as_slice() else {
             return inherited.filter(|_| found.is_empty());
         };
         let revision =
             |machine: &Machine| Revision::of(machine.metadata.resource_version.as_deref());
-        let newer = |kept: &Arc<Machine>| revision(mirrored).is_older_than(revision(kept));
-        inherited.filter(newer).or_else(|| Some(Arc::clone(mirrored)))
+        let newer = |kept: &Arc<Machine>| revision(cached).is_older_than(revision(kept));
+        inherited.filter(newer).or_else(|| Some(Arc::clone(cached)))
     }
 }

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_keeps_what_a_drain_asks_for_and_nothing_else() {
+    fn a_cached_pod_has_only_the_fields_of_a_drain() {
         let mut pod: Pod = serde_json::from_value(json!({
             "metadata": {
                 "name": "p", "namespace": "a", "uid": "u", "labels": { "x": "y" },

@@ -39,7 +39,7 @@ pub struct Stores {
     /// Secrets of the namespaces that are served.
     pub secrets: Arc<Cache<Secret>>,
     /// The clusters that Nodes join: Nodes and pods.
-    pub targets: Targets,
+    pub(crate) targets: Targets,
     /// Intents that the previous core left behind.
     pub(crate) inherited: Arc<Inherited>,
     /// Classes without a finalizer, which nothing may be created with yet.
@@ -60,14 +60,6 @@ impl Stores {
             self.secrets.synced(),
             self.targets.synced(),
         );
-    }
-
-    /// Whether every cache holds its first complete list.
-    pub fn are_synced(&self) -> bool {
-        self.machines.is_synced()
-            && self.classes.is_synced()
-            && self.secrets.is_synced()
-            && self.targets.are_synced()
     }
 
     /// Machines that use a class, by name.

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clusters_are_bounded_and_end_when_nobody_names_them() {
+    async fn clusters_are_bounded_and_end_when_no_machine_names_them() {
         let clusters = clusters(1);
         let (cluster, opened) = open("c");
         clusters.opened(cluster.clone(), opened);

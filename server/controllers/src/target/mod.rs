@@ -2,12 +2,12 @@
 //! are in the control cluster; Nodes, pods and bootstrap tokens in the target.
 
 mod clusters;
-mod keeper;
+mod controller;
 mod kubeconfig;
 
 pub use clusters::{Clusters, MAX_TARGETS};
 pub(crate) use clusters::{SECRET_SUFFIX, cluster_of};
-pub(crate) use keeper::Keeper;
+pub(crate) use controller::TargetController;
 pub use kubeconfig::{Connect, Unusable, connect};
 
 use std::fmt;
@@ -32,17 +32,17 @@ pub struct Target {
     /// Its name among several; `None` if it is the only one.
     pub(crate) cluster: Option<ObjectName>,
     /// All Nodes.
-    pub nodes: Arc<Cache<Node>>,
+    pub(crate) nodes: Arc<Cache<Node>>,
     /// All pods, reduced to the fields that a drain needs.
-    pub pods: Arc<Cache<Pod>>,
+    pub(crate) pods: Arc<Cache<Pod>>,
     /// All PodDisruptionBudgets, while one refuses an eviction.
-    pub budgets: Arc<OnDemand<PodDisruptionBudget>>,
+    pub(crate) budgets: Arc<OnDemand<PodDisruptionBudget>>,
     /// All claims, while pods with volumes are drained.
-    pub claims: Arc<OnDemand<PersistentVolumeClaim>>,
+    pub(crate) claims: Arc<OnDemand<PersistentVolumeClaim>>,
     /// All persistent volumes, while pods with volumes are drained.
-    pub volumes: Arc<OnDemand<PersistentVolume>>,
+    pub(crate) volumes: Arc<OnDemand<PersistentVolume>>,
     /// All VolumeAttachments, while a Node with volumes is drained.
-    pub attachments: Arc<OnDemand<VolumeAttachment>>,
+    pub(crate) attachments: Arc<OnDemand<VolumeAttachment>>,
     /// Whether its API server supports eviction; set by the first answer.
     pub(crate) can_evict: OnceCell<bool>,
 }
@@ -55,7 +55,7 @@ impl fmt::Debug for Target {
 
 impl Target {
     /// A target with empty caches, filled once the controllers run.
-    pub fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
             cluster: None,
@@ -80,19 +80,19 @@ impl Target {
     }
 
     /// Waits until every cache holds its first complete list.
-    pub async fn synced(&self) {
+    pub(crate) async fn synced(&self) {
         tokio::join!(self.nodes.synced(), self.pods.synced());
     }
 
     /// Whether every cache holds its first complete list.
-    pub fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         self.nodes.is_synced() && self.pods.is_synced()
     }
 }
 
 /// The target cluster of a Machine.
 #[derive(Debug, Clone)]
-pub enum TargetOf {
+pub(crate) enum TargetOf {
     /// There is no target cluster.
     None,
     /// This one.
@@ -138,7 +138,7 @@ impl Targets {
     }
 
     /// The cluster that the Node of `machine` joins.
-    pub fn of(&self, machine: &Machine) -> TargetOf {
+    pub(crate) fn of(&self, machine: &Machine) -> TargetOf {
         match self {
             Self::None => TargetOf::None,
             Self::One(target) => TargetOf::Cluster(Arc::clone(target)),
@@ -147,7 +147,7 @@ impl Targets {
     }
 
     /// Every cluster that is watched.
-    pub fn all(&self) -> Vec<Arc<Target>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Target>> {
         match self {
             Self::None => Vec::new(),
             Self::One(target) => vec![Arc::clone(target)],
@@ -179,19 +179,11 @@ impl Targets {
     }
 
     /// Waits for the caches of every cluster that this process cannot run without.
-    pub async fn synced(&self) {
+    pub(crate) async fn synced(&self) {
         match self {
             // An unreachable cluster must not block the machines of other clusters.
             Self::None | Self::Several(_) => {}
             Self::One(target) => target.synced().await,
-        }
-    }
-
-    /// Whether these caches are complete.
-    pub fn are_synced(&self) -> bool {
-        match self {
-            Self::None | Self::Several(_) => true,
-            Self::One(target) => target.is_synced(),
         }
     }
 }

@@ -23,17 +23,17 @@ pub struct ObjectName {
 
 impl ObjectName {
     /// Name of a namespaced object.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+    pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
     /// Name of a cluster-scoped object.
-    pub fn cluster(name: impl Into<String>) -> Self {
+    pub(crate) fn cluster(name: impl Into<String>) -> Self {
         Self::new("", name)
     }
 
     /// Name of `object`.
-    pub fn of<K: Resource>(object: &K) -> Self {
+    pub(crate) fn of<K: Resource>(object: &K) -> Self {
         let meta = object.meta();
         Self::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
     }
@@ -82,14 +82,14 @@ pub struct Change<K> {
 
 impl<K> Change<K> {
     /// The object as it is now or, if it is gone, its last version.
-    pub fn latest(&self) -> Option<&Arc<K>> {
+    pub(crate) fn latest(&self) -> Option<&Arc<K>> {
         self.new.as_ref().or(self.old.as_ref())
     }
 }
 
 /// How an object that cannot be read was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub(crate) enum Seen {
     /// In a list.
     Listed,
     /// It was added or changed.
@@ -159,80 +159,81 @@ impl<K: Cached> Cache<K> {
     }
 
     /// Sets the number of watches that fill the cache, each of another namespace. Call it before they start.
-    pub fn consists_of(&self, parts: usize) {
+    pub(crate) fn consists_of(&self, parts: usize) {
         self.write().parts = parts;
     }
 
     /// Waits for the first complete list.
-    pub async fn synced(&self) {
+    pub(crate) async fn synced(&self) {
         // The sender lives in `self`, so the channel cannot close while we wait.
         drop(self.synced.subscribe().wait_for(|synced| *synced).await);
     }
 
     /// Whether the first list is complete.
-    pub fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         *self.synced.borrow()
     }
 
     /// The object of that name.
-    pub fn get(&self, name: &ObjectName) -> Option<Arc<K>> {
+    pub(crate) fn get(&self, name: &ObjectName) -> Option<Arc<K>> {
         self.read().objects.get(name).cloned()
     }
 
     /// The objects indexed under `value`, by name.
-    pub fn find(&self, index: K::Index, value: &str) -> Vec<Arc<K>> {
+    pub(crate) fn find(&self, index: K::Index, value: &str) -> Vec<Arc<K>> {
         let contents = self.read();
         let names = contents.index.get(&(index, value.to_owned()));
         names.into_iter().flatten().filter_map(|name| contents.objects.get(name)).cloned().collect()
     }
 
     /// The names of the objects indexed under `value`, in order.
-    pub fn find_names(&self, index: K::Index, value: &str) -> Vec<ObjectName> {
+    pub(crate) fn find_names(&self, index: K::Index, value: &str) -> Vec<ObjectName> {
         let contents = self.read();
         contents.index.get(&(index, value.to_owned())).into_iter().flatten().cloned().collect()
     }
 
     /// How many objects are indexed under `value`.
-    pub fn count(&self, index: K::Index, value: &str) -> usize {
+    pub(crate) fn count(&self, index: K::Index, value: &str) -> usize {
         self.read().index.get(&(index, value.to_owned())).map_or(0, std::collections::BTreeSet::len)
     }
 
     /// Every value of an index.
-    pub fn values(&self, index: K::Index) -> Vec<String> {
+    pub(crate) fn values(&self, index: K::Index) -> Vec<String> {
         let contents = self.read();
         let values = contents.index.keys().filter(|(of, _)| *of == index);
         values.map(|(_, value)| value.clone()).collect()
     }
 
     /// Every object, in any order.
-    pub fn all(&self) -> Vec<Arc<K>> {
+    pub(crate) fn all(&self) -> Vec<Arc<K>> {
         self.read().objects.values().cloned().collect()
     }
 
     /// Every name, in any order.
-    pub fn names(&self) -> Vec<ObjectName> {
+    pub(crate) fn names(&self) -> Vec<ObjectName> {
         self.read().objects.keys().cloned().collect()
     }
 
     /// How many objects there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.read().objects.len()
     }
 
     /// Whether there is no object.
-    pub fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Whether some objects cannot be read. Then no object may count as absent because it is not cached, nor as
     /// unused because no cached object uses it.
-    pub fn has_unreadable(&self) -> bool {
+    pub(crate) fn has_unreadable(&self) -> bool {
         !self.read().unreadable.is_empty()
     }
 
     /// Records that an object cannot be read. The last readable version stays until the object is gone. Returns
     /// whether this is new, and what changed.
-    pub fn skip(
+    pub(crate) fn skip(
         &self,
         part: Option<&str>,
         seen: Seen,
@@ -274,7 +275,7 @@ impl<K: Cached> Cache<K> {
     /// Stores the answer to one of our own writes, ahead of the watch; its later event is then no change and wakes no
     /// machine. The write must have been conditional on the resource version that it was planned from: otherwise the
     /// answer may contain a change by another client, which must arrive as an event.
-    pub fn update(&self, mut object: K) {
+    pub(crate) fn update(&self, mut object: K) {
         prepare(&mut object);
         let mut contents = self.write();
         let name = ObjectName::of(&object);
@@ -290,7 +291,7 @@ impl<K: Cached> Cache<K> {
     }
 
     /// Applies an event of the watch of one namespace, or of all, and returns what changed.
-    pub fn apply_part(&self, part: Option<&str>, event: Event<K>) -> Vec<Change<K>> {
+    pub(crate) fn apply_part(&self, part: Option<&str>, event: Event<K>) -> Vec<Change<K>> {
         match event {
             Event::Apply(object) => self.apply_one(object).into_iter().collect(),
             Event::Delete(object) => self.delete(&object).into_iter().collect(),

@@ -68,7 +68,7 @@ fn managed_fields_are_not_kept() {
 }
 
 #[test]
-fn the_echo_of_an_own_write_is_no_news() {
+fn the_watch_event_of_our_own_write_is_no_change() {
     let cache = Cache::default();
     cache.apply(Event::Apply(object("a", 1, "red")));
     cache.update(object("a", 5, "blue"));
@@ -138,7 +138,7 @@ fn unreadable(name: &str, version: u64) -> Unreadable {
 }
 
 #[test]
-fn an_object_that_becomes_unreadable_stays_as_it_was_and_is_told_once_for_each_revision() {
+fn an_object_that_becomes_unreadable_stays_as_it_was_and_is_reported_once_for_each_revision() {
     let cache = Cache::default();
     listed(&cache, vec![object("a", 1, "red"), object("b", 2, "red")]);
     assert!(!cache.has_unreadable());
@@ -153,7 +153,7 @@ fn an_object_that_becomes_unreadable_stays_as_it_was_and_is_told_once_for_each_r
 }
 
 #[test]
-fn what_a_list_has_and_nobody_can_read_is_not_gone() {
+fn an_unreadable_object_in_a_list_is_not_gone() {
     let cache = Cache::default();
     listed(&cache, vec![object("a", 1, "red"), object("b", 2, "red")]);
     cache.apply(Event::Init);
@@ -190,7 +190,7 @@ fn an_unreadable_object_that_is_deleted_is_gone() {
 }
 
 #[test]
-fn a_list_of_one_namespace_says_nothing_of_the_unreadable_ones_of_another() {
+fn a_list_of_one_namespace_keeps_the_unreadable_objects_of_another() {
     let cache = Cache::<ConfigMap>::default();
     cache.consists_of(2);
     let mut elsewhere = unreadable("a", 1);

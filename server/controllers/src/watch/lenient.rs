@@ -16,7 +16,7 @@ const DEPTH: usize = 110;
 
 /// An object of a watch.
 #[derive(Debug, Clone)]
-pub enum Lenient<K> {
+pub(crate) enum Lenient<K> {
     /// It was parsed.
     Read(K),
     /// It exists, but cannot be parsed.
@@ -25,11 +25,11 @@ pub enum Lenient<K> {
 
 /// An object that cannot be read.
 #[derive(Debug, Clone)]
-pub struct Unreadable {
+pub(crate) struct Unreadable {
     /// Its name, namespace, UID and version, as far as present.
-    pub meta: ObjectMeta,
+    pub(crate) meta: ObjectMeta,
     /// What is wrong with it.
-    pub why: String,
+    pub(crate) why: String,
 }
 
 impl<K: Resource<DynamicType = ()>> Resource for Lenient<K> {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_cannot_be_read_spoils_neither_its_list_nor_an_event() {
+    fn an_unreadable_object_spoils_neither_its_list_nor_an_event() {
         let items =
             [class("a", "{}"), "null".to_owned(), class("b", &deep(5000)), class("c", "{}")];
         let list = format!(

@@ -15,7 +15,7 @@ struct KindLabel {
 
 /// The metric families of all watches; one per registry.
 #[derive(Debug, Clone)]
-pub struct WatchMetrics {
+pub(crate) struct WatchMetrics {
     events: Family<KindLabel, Counter>,
     errors: Family<KindLabel, Counter>,
     relists: Family<KindLabel, Counter>,
@@ -26,7 +26,7 @@ pub struct WatchMetrics {
 
 impl WatchMetrics {
     /// Registers the families.
-    pub fn register(registry: &mut Registry) -> Self {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             events: Family::default(),
             errors: Family::default(),

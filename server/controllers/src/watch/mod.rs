@@ -16,9 +16,10 @@ mod on_demand;
 mod reflector;
 mod revision;
 
-pub use cache::{Cache, Cached, Change, ObjectName, Seen};
-pub use lenient::{Lenient, Unreadable};
-pub use metrics::WatchMetrics;
-pub use on_demand::OnDemand;
-pub use reflector::{OnChange, Reflector, run};
-pub use revision::Revision;
+pub(crate) use cache::Seen;
+pub use cache::{Cache, Cached, Change, ObjectName};
+pub(crate) use lenient::{Lenient, Unreadable};
+pub(crate) use metrics::WatchMetrics;
+pub(crate) use on_demand::OnDemand;
+pub(crate) use reflector::{Reflector, run};
+pub(crate) use revision::Revision;

@@ -15,7 +15,7 @@ use super::{Cache, Cached};
 const IDLE: Duration = Duration::from_mins(10);
 
 /// A cache on demand.
-pub struct OnDemand<K: Cached> {
+pub(crate) struct OnDemand<K: Cached> {
     cache: Arc<Cache<K>>,
     asked: Mutex<Option<Instant>>,
     wanted: Notify,
@@ -35,7 +35,7 @@ impl<K: Cached> fmt::Debug for OnDemand<K> {
 
 impl<K: Cached> OnDemand<K> {
     /// The cache once its first list is complete; `None` before, and for the first caller.
-    pub fn get(&self) -> Option<&Cache<K>> {
+    pub(crate) fn get(&self) -> Option<&Cache<K>> {
         let new = self.asked.lock().replace(Instant::now()).is_none();
         if new {
             self.wanted.notify_one();
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_watches_while_somebody_asks_and_forgets_when_nobody_does() {
+    async fn it_watches_while_it_is_used_and_forgets_when_it_is_idle() {
         let volumes = Arc::new(OnDemand::<PersistentVolume>::default());
         let (watches, synced) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
         let task = tokio::spawn({

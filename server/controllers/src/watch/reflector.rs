@@ -18,24 +18,24 @@ use crate::clock::Clock;
 use crate::namespaces::Namespaces;
 
 /// Called with every change. Must not block.
-pub type OnChange<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
+pub(crate) type OnChange<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 
 /// The parts of a watch.
-pub struct Reflector<K: Cached> {
+pub(crate) struct Reflector<K: Cached> {
     /// What to watch.
-    pub api: Api<Lenient<K>>,
+    pub(crate) api: Api<Lenient<K>>,
     /// Selects objects.
-    pub config: watcher::Config,
+    pub(crate) config: watcher::Config,
     /// The namespace of this watch, if the cache has several watches.
-    pub part: Option<String>,
+    pub(crate) part: Option<String>,
     /// Objects of other namespaces are dropped.
-    pub only: Option<Namespaces>,
+    pub(crate) only: Option<Namespaces>,
     /// The cache that it fills.
-    pub cache: Arc<Cache<K>>,
+    pub(crate) cache: Arc<Cache<K>>,
     /// Called with every change.
-    pub on_change: OnChange<K>,
+    pub(crate) on_change: OnChange<K>,
     /// Called after every failure. Must not block.
-    pub on_failure: Box<dyn Fn() + Send + Sync>,
+    pub(crate) on_failure: Box<dyn Fn() + Send + Sync>,
 }
 
 impl<K: Cached> Debug for Reflector<K> {
@@ -45,7 +45,7 @@ impl<K: Cached> Debug for Reflector<K> {
 }
 
 /// Watches for ever. An error is counted and logged, and the watch is retried after its own backoff.
-pub async fn run<K>(reflector: Reflector<K>, metrics: &WatchMetrics, clock: Clock)
+pub(crate) async fn run<K>(reflector: Reflector<K>, metrics: &WatchMetrics, clock: Clock)
 where
     K: Cached + Debug + DeserializeOwned,
 {

@@ -22,13 +22,13 @@ use crate::watching::Watches;
 const KEY: &str = "value";
 
 /// Opens and closes target clusters as Machines and secrets require.
-pub(crate) struct Keeper {
+pub(crate) struct TargetController {
     pub(crate) clusters: Arc<Clusters>,
     pub(crate) fanout: Arc<Fanout>,
     pub(crate) watches: Watches,
 }
 
-impl Keeper {
+impl TargetController {
     /// Reconciles all target clusters whenever something changed that may matter.
     pub(crate) async fn run(self) {
         let stores = &self.fanout.stores;
