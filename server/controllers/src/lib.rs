@@ -1,7 +1,7 @@
 //! The imperative shell: observe, execute and record over the Kubernetes API and driver sessions.
 //!
-//! [`Controllers`] is the entry point. `watch` keeps caches of API objects, `fanout` maps every change to keys of a work
-//! `queue`, and the workers of the leader (`election`) process them: the Machine controller, and smaller ones that put
+//! [`Controllers`] is the entry point. `watch` keeps caches of API objects, `fanout` maps every change to keys of a
+//! work `queue`, and the workers of the leader (`election`) process them: the Machine controller, and smaller ones that put
 //! finalizers on classes and secrets in use. `ostler-lifecycle` makes the decisions.
 
 mod api_health;

@@ -174,10 +174,10 @@ impl Controllers {
         let Self { core, events } = self;
         // Every process watches, so that the next leader starts with warm caches.
         let watches = core.start_watches();
-        let all_told = CancellationToken::new();
-        let events = tokio::spawn(events.run(all_told.clone()));
+        let all_recorded = CancellationToken::new();
+        let events = tokio::spawn(events.run(all_recorded.clone()));
         let ended = core.lead(&stop).await;
-        all_told.cancel();
+        all_recorded.cancel();
         if let Err(failure) = events.await {
             warn!(error = %failure, "the event writer panicked");
         }

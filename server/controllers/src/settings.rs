@@ -75,7 +75,7 @@ impl Settings {
         let (lease_duration, renew_deadline, retry_period) = self.lease;
         ElectionSettings {
             predecessor: self.predecessor.clone(),
-            at_once: self.lease_at_once,
+            take_immediately: self.lease_at_once,
             lease_duration,
             renew_deadline,
             retry_period,

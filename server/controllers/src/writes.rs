@@ -317,7 +317,7 @@ impl Writer {
             uid: Some(uid.to_owned()),
             resource_version: None,
         });
-        let grace_period_seconds = options.at_once.then_some(0);
+        let grace_period_seconds = options.force.then_some(0);
         let params =
             DeleteParams { preconditions, grace_period_seconds, ..DeleteParams::default() };
         self.run(K::KIND, "delete", api.delete(name, &params)).await.map(drop)
@@ -353,5 +353,5 @@ pub(crate) struct Deletion<'a> {
     /// Only the object with this UID.
     pub(crate) uid: Option<&'a str>,
     /// With a grace period of 0.
-    pub(crate) at_once: bool,
+    pub(crate) force: bool,
 }

@@ -55,7 +55,7 @@ impl Classes {
             Keep::Leave | Keep::Blocked | Keep::TooLarge => {}
             Keep::Drop => {
                 let uid = here.and_then(|here| here.metadata.uid.as_deref());
-                match self.writer.delete(&api, &name.name, Deletion { uid, at_once: false }).await {
+                match self.writer.delete(&api, &name.name, Deletion { uid, force: false }).await {
                     Err(WriteError::NotFound) => {}
                     // A conflict means another secret of that name, or a webhook that refuses: the next pass sees
                     // which.

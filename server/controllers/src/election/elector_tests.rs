@@ -124,7 +124,7 @@ async fn a_candidate_that_must_not_wait_takes_a_held_lease_and_its_holder_ends()
     let first = leader(&server, "a").await;
     let term = first.term();
     let mut impatient = elector(&server, "b");
-    impatient.settings.at_once = true;
+    impatient.settings.take_immediately = true;
     let before = Instant::now();
     let second = impatient.acquire(&CancellationToken::new()).await.unwrap();
     assert_eq!(before.elapsed(), Duration::ZERO);

@@ -28,7 +28,7 @@ pub(crate) struct ElectionSettings {
     pub(crate) predecessor: Option<String>,
     /// Take the Lease from any holder without waiting: the operator guarantees that no other process leads. This
     /// starts a new term, and the previous holder ends.
-    pub(crate) at_once: bool,
+    pub(crate) take_immediately: bool,
     /// How long a lease is valid without renewal.
     pub(crate) lease_duration: Duration,
     /// The leader ends when it could not renew for this long. Shorter than the duration.
@@ -44,7 +44,7 @@ impl ElectionSettings {
             namespace: namespace.into(),
             identity: identity.into(),
             predecessor: None,
-            at_once: false,
+            take_immediately: false,
             lease_duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(2),

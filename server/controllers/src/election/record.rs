@@ -65,7 +65,7 @@ impl Observed {
             .map_or(settings.lease_duration, Duration::from_secs);
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         let free = holder.is_empty()
-            || settings.at_once
+            || settings.take_immediately
             || holder == settings.identity
             || Some(holder) == settings.predecessor.as_deref()
             || now.saturating_duration_since(since) >= duration;
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_starts_the_wait_over_whatever_its_time_says() {
+    fn a_renewal_restarts_the_wait_whatever_its_timestamp_is() {
         let (mut observed, start) = (Observed::default(), Instant::now());
         decide(&mut observed, held_by("you", 3), start);
         let renewed = renewed(held_by("you", 3), Timestamp::UNIX_EPOCH + Duration::from_secs(1));

@@ -90,8 +90,8 @@ impl Machines {
             writer.evict(&ObjectName::new(&pod.namespace, &pod.name), &pod.uid).await
         } else {
             let api: Api<Pod> = writer.api(&pod.namespace);
-            let at_once = matches!(action, Action::DeletePod(_));
-            writer.delete(&api, &pod.name, Deletion { uid: Some(&pod.uid), at_once }).await
+            let force = matches!(action, Action::DeletePod(_));
+            writer.delete(&api, &pod.name, Deletion { uid: Some(&pod.uid), force }).await
         };
         match result {
             Ok(()) => Performed::Done,

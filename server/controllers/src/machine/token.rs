@@ -128,7 +128,7 @@ impl Machines {
         let there = look_up(&writer, id).await?;
         let ours = there.filter(|there| read(there).machine_uid.as_deref() == Some(uid));
         if let Some(there) = ours {
-            let only = Deletion { uid: there.metadata.uid.as_deref(), at_once: false };
+            let only = Deletion { uid: there.metadata.uid.as_deref(), force: false };
             match writer.delete(&tokens(&writer), &secret_name(id), only).await {
                 Err(WriteError::NotFound) => {}
                 other => other?,

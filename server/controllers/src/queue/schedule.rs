@@ -157,7 +157,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
 
     /// Takes the next key for a worker. Drops its later timer: the worker sets a new one.
     pub(super) fn pop(&mut self, now: Instant) -> Option<Ready<K>> {
-        let key = self.pop_lane()?;
+        let key = self.pop_next()?;
         self.disarm(&key);
         let entry = self.entries.entry(key.clone()).or_default();
         let since = entry.place.take().map_or(now, |place| place.since);
@@ -166,7 +166,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         Some(Ready { key, waited: now.saturating_duration_since(since) })
     }
 
-    fn pop_lane(&mut self) -> Option<K> {
+    fn pop_next(&mut self) -> Option<K> {
         let background_turn = self.changes_in_a_row >= CHANGES_PER_BACKGROUND;
         if !background_turn && let Some((_, key)) = self.change.pop_first() {
             self.changes_in_a_row += 1;

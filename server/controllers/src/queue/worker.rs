@@ -6,7 +6,6 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ostler_sessions::{Rate, TokenBucket};
 use tokio::sync::Notify;
@@ -84,7 +83,7 @@ where
 
     /// Adds `key` after `delay`, unless it is processed earlier.
     #[cfg(test)]
-    pub(crate) fn add_after(&self, key: &K, delay: Duration) {
+    pub(crate) fn add_after(&self, key: &K, delay: std::time::Duration) {
         self.schedule.lock().add_after(key, delay, Instant::now());
         self.changed.notify_one();
     }
@@ -185,6 +184,7 @@ async fn sleep_until_some(at: Option<Instant>) {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use prometheus_client::registry::Registry;
     use tokio::sync::mpsc;
