@@ -252,7 +252,7 @@ impl Core {
                 warn!(%error, "cannot read the operations in flight; using the watch caches");
             }
             Err(_) => {
-                warn!("reading the operations in flight takes too long; using the watch caches")
+                warn!("reading the operations in flight takes too long; using the watch caches");
             }
         }
     }

@@ -160,11 +160,10 @@ impl Action {
 
     /// What it means that the object is another one than was observed (409). `None`: the plan is outdated.
     pub const fn on_conflict(&self) -> Option<Performed> {
-        match self {
-            Self::DeleteNode { .. } | Self::DeleteMachine => Some(Performed::Gone),
-            _ if self.may_fail() => Some(Performed::Conflict),
-            _ => None,
+        if matches!(self, Self::DeleteNode { .. } | Self::DeleteMachine) {
+            return Some(Performed::Gone);
         }
+        if self.may_fail() { Some(Performed::Conflict) } else { None }
     }
 
     /// The pod that it is about.

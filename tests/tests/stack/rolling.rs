@@ -145,9 +145,8 @@ async fn live_and_die(setup: Setup, reads: Option<&str>, upgrades: &[Upgrade]) -
     // What a core wrote down and could not send is taken up once another one has led for a while.
     let ended = timeout(LAST_CORE, &mut users).await;
     let left: Vec<_> = machines(&world).await.into_iter().map(|it| it.status).take(3).collect();
-    ended
-        .unwrap_or_else(|_| panic!("after {performed} upgrades machines are left: {left:#?}"))
-        .unwrap();
+    assert!(ended.is_ok(), "after {performed} upgrades machines are left: {left:#?}");
+    ended.unwrap().unwrap();
     assert!(performed >= 4, "only {performed} upgrades fell into the work");
     assert_eq!(world.cloud().instances().unwrap(), [], "no instance is left");
     let census = census.await.unwrap();

@@ -11,7 +11,7 @@ use kube::Api;
 use ostler_api::MachineClass;
 use ostler_lifecycle::class::{Keep, Kept};
 use ostler_lifecycle::last_known::{self, LastKnown};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::Classes;
 use crate::stores::{MergedSecret, Stores, merge, plain};
@@ -52,7 +52,9 @@ impl Classes {
         let name = place(class);
         let api: Api<Secret> = self.writer.api(&name.namespace);
         match keep {
-            Keep::Leave | Keep::Blocked | Keep::TooLarge => {}
+            Keep::Leave => {}
+            Keep::Blocked => warn_not_kept(class, "another secret has the name of the class copy"),
+            Keep::TooLarge => warn_not_kept(class, "class and secret exceed the size of a copy"),
             Keep::Drop => {
                 let uid = here.and_then(|here| here.metadata.uid.as_deref());
                 match self.writer.delete(&api, &name.name, Deletion { uid, force: false }).await {
@@ -73,6 +75,10 @@ impl Classes {
         }
         Ok(())
     }
+}
+
+fn warn_not_kept(class: &ObjectName, why: &str) {
+    warn!(%class, secret = %place(class), "no copy of the class is kept: {why}");
 }
 
 fn secret(name: &ObjectName, data: &BTreeMap<String, Vec<u8>>, here: Option<&Secret>) -> Secret {

@@ -16,8 +16,7 @@ use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use ostler_api::MachineClass;
 use ostler_api::names::finalizer;
-use ostler_lifecycle::class::{Hold, Keep, Plan, Snapshot, Use, plan, uses_class};
-use ostler_lifecycle::last_known::MOST_BYTES;
+use ostler_lifecycle::class::{Hold, Plan, Snapshot, Use, plan, uses_class};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -121,16 +120,6 @@ impl Kind for Classes {
         let failure =
             done.finalizer.as_ref().err().filter(|it| !matches!(it, WriteError::Conflict));
         self.stores.unheld.note(&name, failure.map(ToString::to_string));
-        match &plan.keep {
-            Keep::Blocked => {
-                let place = last_known::place(&name);
-                warn!(secret = %place, class = %name, "another secret has the name of the class copy");
-            }
-            Keep::TooLarge => {
-                warn!(class = %name, "class and secret exceed {MOST_BYTES} bytes: no copy is kept");
-            }
-            Keep::Leave | Keep::Write(_) | Keep::Drop => {}
-        }
         if let Err(failure) = &done.last_known {
             warn!(class = %name, error = %failure, "cannot keep a copy of the class");
         }

@@ -76,8 +76,7 @@ impl Collector for MachineCollector {
             None,
             MetricType::Counter,
         )?;
-        let labels =
-            [("kind", "Machine-count"), ("binary", "machine-controller-manager-provider")];
+        let labels = [("kind", "Machine-count"), ("binary", "machine-controller-manager-provider")];
         ConstCounter::new(0_u64).encode(to.encode_family(&labels)?)?;
         let mut gauges = |name: &str, help: &str, series: Vec<Series>| -> fmt::Result {
             let mut to = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;

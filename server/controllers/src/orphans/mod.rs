@@ -199,13 +199,12 @@ impl Kind for Orphans {
         for (class, failure) in &observed.failed {
             self.list_failed(provider, class, failure);
         }
-        match &observed.shown {
-            Some(shown) => self.remember(&observed, shown, &plan, done),
-            None => {
-                info!(provider, "the driver changed during the scan; its lists are not used");
-                self.ledgers.lock().entry(provider.clone()).or_default().last =
-                    Some((observed.began, false));
-            }
+        if let Some(shown) = &observed.shown {
+            self.remember(&observed, shown, &plan, done);
+        } else {
+            info!(provider, "the driver changed during the scan; its lists are not used");
+            let mut ledgers = self.ledgers.lock();
+            ledgers.entry(provider.clone()).or_default().last = Some((observed.began, false));
         }
         Ok(Passed::Settled(Outcome::Again(self.wait(provider))))
     }

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ostler_sessions::{Rate, TokenBucket};
 use tokio::sync::Notify;
@@ -184,7 +185,6 @@ async fn sleep_until_some(at: Option<Instant>) {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
 
     use prometheus_client::registry::Registry;
     use tokio::sync::mpsc;

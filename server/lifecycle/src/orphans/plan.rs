@@ -52,14 +52,14 @@ pub struct Plan {
 
 /// Whether the Machines of all namespaces have to be read before a decision.
 pub fn needs_elsewhere(snapshot: &Snapshot<'_>) -> bool {
-    let Ok(hold) = &snapshot.hold else { return false };
+    let Ok(hold) = snapshot.hold.as_ref().map(Option::as_ref) else { return false };
     let goes = |one: &&Orphan| one.kind == Kind::Untagged && reason(snapshot, hold, one).is_none();
     snapshot.due.iter().any(|one| goes(&one))
 }
 
 /// Decides. An orphan that is kept is acted on once: when it is reported.
 pub fn plan(snapshot: &Snapshot<'_>) -> Plan {
-    let Ok(hold) = &snapshot.hold else {
+    let Ok(hold) = snapshot.hold.as_ref().map(Option::as_ref) else {
         return Plan { fates: Vec::new(), left: !snapshot.due.is_empty() };
     };
     let fates = snapshot.due.iter().map(|orphan| (orphan.clone(), fate(snapshot, hold, orphan)));
@@ -70,7 +70,7 @@ pub fn plan(snapshot: &Snapshot<'_>) -> Plan {
     Plan { fates, left }
 }
 
-fn fate(snapshot: &Snapshot<'_>, hold: &Option<Hold>, orphan: &Orphan) -> Fate {
+fn fate(snapshot: &Snapshot<'_>, hold: Option<&Hold>, orphan: &Orphan) -> Fate {
     if let Some(why) = reason(snapshot, hold, orphan) {
         return Fate::Keep(why);
     }
@@ -84,8 +84,8 @@ fn fate(snapshot: &Snapshot<'_>, hold: &Option<Hold>, orphan: &Orphan) -> Fate {
     }
 }
 
-fn reason(snapshot: &Snapshot<'_>, hold: &Option<Hold>, orphan: &Orphan) -> Option<String> {
-    let why = kept(orphan.kind, snapshot.rules, hold.as_ref(), snapshot.names_only);
+fn reason(snapshot: &Snapshot<'_>, hold: Option<&Hold>, orphan: &Orphan) -> Option<String> {
+    let why = kept(orphan.kind, snapshot.rules, hold, snapshot.names_only);
     why.map(|why| why.to_string())
 }
 

@@ -115,7 +115,8 @@ pub(crate) fn expected(kind: Kind, code: ErrorCode, reason: &str) -> Then {
         return Then::Refused("Refused");
     }
     let verb = VERBS.iter().position(|verb| *verb == kind).unwrap();
-    BY_HAND.iter().find(|(of, _)| *of == code).unwrap().1[verb]
+    let (_, row) = BY_HAND.iter().find(|(of, _)| *of == code).unwrap();
+    *row.get(verb).unwrap()
 }
 
 /// What comes before the next attempt of a mutation that failed like this, by hand.
@@ -246,7 +247,9 @@ fn said(kind: Kind, code: ErrorCode, reason: &str) -> Then {
         RetryAction::OnSecretChange { first, max } => {
             Then::NewSecret(first.as_secs(), max.as_secs(), wait)
         }
-        RetryAction::LookAgain { first, max } => Then::LookAgain(first.as_secs(), max.as_secs(), wait),
+        RetryAction::LookAgain { first, max } => {
+            Then::LookAgain(first.as_secs(), max.as_secs(), wait)
+        }
         RetryAction::OnClassChange => Then::NewClass(wait),
         RetryAction::WhenThereIsRoom => Then::Room(wait),
         RetryAction::GiveUp(FailureReason::DataLoss) => LOST,

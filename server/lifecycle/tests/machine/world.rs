@@ -509,7 +509,7 @@ impl World {
 
     fn perform(&mut self, action: &Action) -> Performed {
         match action {
-            Action::ConfirmNode { .. } => {}
+            Action::ConfirmNode { .. } | Action::AskReview(_) => {}
             Action::ClaimReplacement { seen, .. } => {
                 if *seen != self.siblings.last_failure {
                     return Performed::Conflict;
@@ -517,7 +517,6 @@ impl World {
                 self.siblings.last_failure = Some(self.now);
             }
             Action::UpdateSlot { wanted, .. } => self.slot.has = *wanted,
-            Action::AskReview(_) => {}
             Action::PatchMachine(patch) => self.patch_machine(patch),
             Action::OwnConfig(own) => self.own_config(own),
             Action::EnsureBootstrapToken(request) => {
