@@ -165,7 +165,8 @@ impl CoreSession {
     /// The next frame; the driver numbers them without a gap.
     pub(crate) async fn receive(&mut self) -> Option<FromDriver> {
         let next = timeout(PATIENCE, self.inbound.next()).await;
-        let request = next.expect("a frame or the end of the stream")?.ok()?;
+        assert!(next.is_ok(), "neither a frame nor the end of the stream");
+        let request = next.unwrap()?.ok()?;
         assert_eq!(request.seq, self.heard + 1);
         self.heard = request.seq;
         Some(request.frame.unwrap())
