@@ -208,3 +208,33 @@ fn a_checkpoint_is_kept_over_every_failure_and_goes_with_a_success_that_brings_n
         assert_eq!(kept.as_deref(), code.map(|_| "disk-1"), "{code:?}");
     }
 }
+
+#[test]
+fn a_create_that_was_lost_before_another_one_failed_still_counts_for_what_is_applied() {
+    let mut world = World::new();
+    let creates =
+        |world: &World| world.sent.last().is_some_and(|it| it.kind() == Kind::CreateMachine);
+    while !creates(&world) {
+        world.pass();
+        if !creates(&world) && !world.sent.is_empty() {
+            world.answer();
+        }
+    }
+    let _outcome = world.carry_out();
+    world.lose_operation();
+    world.edit_class(serde_json::json!({ "size": 1, "tags": { "a": "2" } }));
+    world.later(1);
+    world.pass();
+    world.fail(ErrorCode::Unimplemented, Certainty::NotApplied);
+    world.pass();
+    assert!(creates(&world), "the driver cannot read");
+    world.fail(ErrorCode::Unavailable, Certainty::NotApplied);
+    world.pass();
+    world.later(60);
+    world.pass();
+    world.fail(ErrorCode::Unimplemented, Certainty::NotApplied);
+    world.pass();
+    world.answer();
+    world.pass();
+    assert_eq!(world.applied(), None, "the instance may have the spec of the first create");
+}

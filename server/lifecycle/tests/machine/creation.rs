@@ -591,35 +591,3 @@ fn the_annotation_of_an_autoscaler_sets_the_creation_timeout() {
     assert_eq!(world.phase(), MachinePhase::Failed);
     assert_eq!(minutes(1).as_secs(), 60);
 }
-
-#[test]
-fn a_create_that_was_lost_before_another_one_failed_still_counts_for_what_is_applied() {
-    use ostler_api::driver::{Certainty, OperationKind};
-    let mut world = World::new();
-    let creates = |world: &World| {
-        world.sent.last().is_some_and(|it| it.kind() == OperationKind::CreateMachine)
-    };
-    while !creates(&world) {
-        world.pass();
-        if !creates(&world) && !world.sent.is_empty() {
-            world.answer();
-        }
-    }
-    let _outcome = world.carry_out();
-    world.lose_operation();
-    world.edit_class(serde_json::json!({ "size": 1, "tags": { "a": "2" } }));
-    world.later(1);
-    world.pass();
-    world.fail(ErrorCode::Unimplemented, Certainty::NotApplied);
-    world.pass();
-    assert!(creates(&world), "the driver cannot read");
-    world.fail(ErrorCode::Unavailable, Certainty::NotApplied);
-    world.pass();
-    world.later(60);
-    world.pass();
-    world.fail(ErrorCode::Unimplemented, Certainty::NotApplied);
-    world.pass();
-    world.answer();
-    world.pass();
-    assert_eq!(world.applied(), None, "the instance may have the spec of the first create");
-}
