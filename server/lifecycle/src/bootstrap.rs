@@ -190,7 +190,7 @@ pub fn config_of(machine: &Machine) -> Result<Option<ConfigName>, RefFault> {
     Ok(Some(ConfigName { kind, name: wanted.name.clone() }))
 }
 
-/// Only kinds that somebody defined: the core writes owner references into what it is pointed at,
+/// Only kinds that a CustomResourceDefinition defines: the core writes owner references into it,
 /// and must not be led to do that to an object of Kubernetes itself.
 fn group_and_version(wanted: &BootstrapConfigRef) -> Result<(String, String), RefFault> {
     let fault = |message: String| {

@@ -69,7 +69,7 @@ pub enum IdError {
     PreviousIsOwn(String),
     /// More previous ids than are carried.
     TooMany(usize),
-    /// Another id is written down, and nobody said that the cluster had it before.
+    /// Another id is written down, and the operator did not say that the cluster had it before.
     Differs {
         /// The one given.
         given: String,
@@ -194,7 +194,7 @@ mod tests {
         all.iter().map(|id| (*id).to_owned()).collect()
     }
 
-    /// As the core comes to it, with `default` where nobody says which.
+    /// As the core comes to it, with `default` where the operator does not say which.
     fn settled(
         stored: Option<&ClusterIds>,
         given: Option<&str>,

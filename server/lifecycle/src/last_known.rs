@@ -1,5 +1,5 @@
 //! What is kept of a class and its credentials while a Machine may need them to be deleted, should
-//! somebody tear both away: the data of a Secret beside them. User data is not kept; nothing is ever
+//! a user delete both: the data of a Secret beside them. User data is not kept; nothing is ever
 //! made with it.
 
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ impl LastKnown {
         (bytes <= MOST_BYTES).then_some(data)
     }
 
-    /// Reads what was taken down; `None` if it is of somebody else, or spoiled.
+    /// Reads what was kept; `None` if it belongs to another object, or is spoiled.
     pub fn decode(data: &BTreeMap<String, Vec<u8>>) -> Option<Self> {
         let class: Value = serde_json::from_slice(data.get(CLASS)?).ok()?;
         let of_class = class.get("kind").and_then(Value::as_str) == Some(names::MACHINE_CLASS);

@@ -30,7 +30,7 @@ pub fn expected_name(machine: &Machine) -> Option<&str> {
 }
 
 /// The Node: first of all the one with the provider id, then one without any. One of another
-/// instance is shown only so that somebody can be told.
+/// instance is shown only for the message.
 pub fn choose(machine: &Machine, found: &Candidates) -> NodeView {
     if let Some(view) = unless_none(&found.with_id) {
         return view;
@@ -72,8 +72,8 @@ pub(crate) fn is_ours(machine: &Machine, instance: Option<&str>, node: &Node) ->
     }
 }
 
-/// Whether a Node is what an earlier instance of this Machine left behind, one that nobody knew: its
-/// creation was answered by nobody, and it went before it was found. The Node has the name that this
+/// Whether a Node is what an earlier instance of this Machine left behind, an unknown one: its
+/// creation was never answered, and it went before it was found. The Node has the name that this
 /// Machine's is to have, and came during its life. Both times are the API server's.
 pub(crate) fn is_stale(machine: &Machine, instance: Option<&str>, node: &Node) -> bool {
     let (born, came) = (&machine.metadata.creation_timestamp, &node.metadata.creation_timestamp);

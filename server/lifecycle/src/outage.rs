@@ -1,4 +1,4 @@
-//! Time in which Nodes could not report, because an API server did not answer. Nobody is judged by
+//! Time in which Nodes could not report, because an API server did not answer. No Node is judged by
 //! such time: it is added to every timeout that waits for a Node.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
@@ -107,8 +107,9 @@ struct Down {
 }
 
 impl Reachability {
-    /// They answer. `patience`: how long an outage lasts that is said aloud. `before`: when somebody was last known to be served, so that the time since
-    /// then counts as an outage; `None`: nobody knows, and all time before counts as one.
+    /// They answer. `patience`: how long an outage lasts before it is logged. `before`: when a
+    /// client was last known to be served, so that the time since then counts as an outage; `None`:
+    /// it is unknown, and all time before counts as one.
     pub fn new(patience: Duration, before: Option<Timestamp>, now: Timestamp) -> Self {
         let first = Outage { from: before.unwrap_or(Timestamp::MIN).min(now), to: now };
         Self {

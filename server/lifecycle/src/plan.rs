@@ -70,7 +70,7 @@ pub enum Action {
     ClaimReplacement {
         /// The value of the label `name`.
         deployment: String,
-        /// When somebody took it last, as observed.
+        /// When it was last taken, as observed.
         seen: Option<Timestamp>,
     },
     /// Take or give back an update slot of the class, or a place in the line. Nothing of it is in the API.
@@ -89,7 +89,7 @@ pub enum Action {
     OwnConfig(OwnConfig),
     /// Make the bootstrap token, or replace the one that is there for this Machine.
     EnsureBootstrapToken(TokenRequest),
-    /// Delete the bootstrap token; fine if it is gone or somebody else's.
+    /// Delete the bootstrap token; fine if it is gone or belongs to another object.
     DeleteBootstrapToken {
         /// Its id.
         id: String,
@@ -102,7 +102,7 @@ pub enum Action {
     Evict(PodRef),
     /// Delete a pod with its own grace, where there is no eviction.
     EndPod(PodRef),
-    /// Delete a pod at once, with grace 0.
+    /// Delete a pod immediately, with grace 0.
     DeletePod(PodRef),
     /// Say on the Node, by its condition `Terminating`, that its Machine is being deleted.
     MarkNode {
@@ -111,8 +111,8 @@ pub enum Action {
         /// Why.
         cause: DeletionCause,
     },
-    /// Delete a VolumeAttachment of the Node, so that its volume is detached though nobody there
-    /// let go of it; fine if it is gone.
+    /// Delete a VolumeAttachment of the Node, so that its volume is detached though no kubelet
+    /// released it; fine if it is gone.
     DeleteAttachment {
         /// Its name.
         name: String,
@@ -126,7 +126,7 @@ pub enum Action {
         /// Its UID, as a precondition.
         uid: String,
     },
-    /// Delete the Machine itself, with its UID as a precondition: somebody deleted its Node.
+    /// Delete the Machine itself, with its UID as a precondition: a user deleted its Node.
     DeleteMachine,
     /// Take our finalizer from the Machine. The last action of its life.
     RemoveFinalizer,
@@ -260,7 +260,7 @@ impl MachinePatch {
 pub struct TokenRequest {
     /// Its id; the Secret is `kube-system/bootstrap-token-<id>`.
     pub id: String,
-    /// UID of the Machine that it is for. A token of anybody else is never replaced.
+    /// UID of the Machine that it is for. A token of another Machine is never replaced.
     pub machine_uid: String,
     /// Its secret half.
     pub secret: SecretText,
@@ -370,7 +370,7 @@ impl Performed {
 /// Something worth telling people, once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Whether somebody should worry.
+    /// Whether it is a warning.
     pub warning: bool,
     /// The reason, for programs.
     pub reason: EventReason,
@@ -383,7 +383,7 @@ pub struct Event {
 /// Reasons of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventReason {
-    /// A wait began that somebody may have to end; the message starts with its reason.
+    /// A wait began that a user may have to end; the message starts with its reason.
     Waiting,
     /// The instance was made.
     InstanceCreated,
@@ -433,11 +433,11 @@ pub enum EventReason {
     VolumesForced,
     /// The volumes of the Node did not leave in time, and stay: the Node lives on.
     VolumesNotDetached,
-    /// The Node is drained, and somebody may update it in place now.
+    /// The Node is drained, and another controller may update it in place now.
     InPlaceUpdateReady,
     /// The Node was updated in place.
     InPlaceUpdated,
-    /// The Node was not updated in place in time, or whoever did it failed.
+    /// The Node was not updated in place in time, or the updating controller failed.
     InPlaceUpdateFailed,
     /// A hook of the Machine holds its deletion.
     HookWaiting,

@@ -32,11 +32,11 @@ pub struct PodView {
     pub priority: i32,
     /// `namespace/name` of the claims that it uses, generic ephemeral volumes among them.
     pub claims: Vec<String>,
-    /// How this process last tried in vain to evict it. Kept in memory only.
+    /// How this process last failed to evict it. Kept in memory only.
     pub refused: Option<Refusal>,
 }
 
-/// Evictions that were tried in vain.
+/// Evictions that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// When the last one was tried.

@@ -62,7 +62,7 @@ pub fn record(snapshot: &Snapshot, plan: &Plan, performed: &[Performed]) -> Reco
 }
 
 /// What was to be said on the Node and was not. A heartbeat of its kubelet is enough for a
-/// conflict, and wakes nobody.
+/// conflict, and causes no pass.
 fn is_owed(action: &Action, result: &Performed) -> bool {
     matches!(action, Action::PatchNodeStatus(_) | Action::MarkNode { .. })
         && matches!(result, Performed::Conflict | Performed::Failed(_))

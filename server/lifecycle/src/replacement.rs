@@ -1,5 +1,6 @@
 //! The replacement budget: at most one Machine of a MachineDeployment is on its way from failed
-//! health to a healthy successor, and whoever is stuck on that way does not block the others.
+//! health to a healthy successor, and a Machine that is stuck on that way does not block the
+//! others.
 //!
 //! Members of a MachineDeployment are those with the same label `name`; a Machine without it has no
 //! budget to wait for.

@@ -170,11 +170,11 @@ pub struct ClassFacts {
     /// Digest of everything in the class but its metadata and what only the core reads. Changes
     /// when, and only when, a driver could see a difference.
     pub revision: String,
-    /// How many instances are updated at once.
+    /// How many instances are updated at the same time.
     pub max_parallel: Parallel,
     /// `namespace/name` of the secrets that it names.
     pub secrets: Vec<String>,
-    /// Whether somebody paused the Machines of the class.
+    /// Whether a user paused the Machines of the class.
     pub paused: bool,
     /// The rules that it breaks, for people; see [`crate::class_rules`].
     pub broken_rules: Vec<String>,
@@ -234,7 +234,8 @@ impl ClassFacts {
 /// Whether a Machine takes over the instance that has its name and no UID: one that another controller made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AdoptByName {
-    /// Nobody said: nothing is taken over, and nothing is made in place of what may be there.
+    /// The operator did not say: nothing is taken over, and nothing is made in place of what may be
+    /// there.
     #[default]
     Undecided,
     /// Annotated `"true"`.
@@ -338,7 +339,7 @@ pub struct BootstrapToken {
 /// The driver that serves the provider of the class.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DriverView {
-    /// Nobody can take an operation now: no session, or operations of an earlier core are still
+    /// No driver can take an operation now: no session, or operations of an earlier core are still
     /// being taken over.
     #[default]
     Unavailable,

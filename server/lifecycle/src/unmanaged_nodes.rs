@@ -1,5 +1,5 @@
-//! Decisions about Nodes that no Machine stands for: they are let go of, so that nothing of ours
-//! keeps them from being deleted, and marked, so that whoever looks at Nodes knows.
+//! Decisions about Nodes without a Machine: the core removes its finalizer, so that nothing of ours
+//! keeps them from being deleted, and marks them, so that users see it.
 
 use std::time::Duration;
 

@@ -20,13 +20,13 @@ const TOKEN_ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 /// The id of the bootstrap token of the Machine with this UID: six characters, so that the Secret
 /// is `bootstrap-token-<id>`. Made from the UID, because names of machines are alike.
 ///
-/// There are 36^6 ids. Among 5,000 machines that create at once, two want the same one about once in
-/// 200 times; the second of them takes the next id, see [`token_id_after`].
+/// There are 36^6 ids. Among 5,000 machines that create at the same time, two want the same one
+/// about once in 200 times; the second of them takes the next id, see [`token_id_after`].
 pub fn token_id(machine_uid: &str) -> String {
     id_from(machine_uid)
 }
 
-/// The id to try when `taken` belongs to somebody else.
+/// The id to try when `taken` belongs to another object.
 pub fn token_id_after(machine_uid: &str, taken: &str) -> String {
     id_from(&format!("{machine_uid}/{taken}"))
 }

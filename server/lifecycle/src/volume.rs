@@ -49,7 +49,7 @@ pub struct AttachmentView {
     pub uid: String,
     /// The PersistentVolume; an inline volume has none.
     pub volume: Option<String>,
-    /// Somebody deleted it.
+    /// A user or controller deleted it.
     pub deleting: bool,
 }
 

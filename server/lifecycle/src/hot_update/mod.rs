@@ -1,4 +1,4 @@
-//! How an edited class reaches running instances without a storm: how many at once, who is next,
+//! How an edited class reaches running instances without a storm: how many at a time, who is next,
 //! and what the driver says of the edit as a whole.
 
 mod parallel;

@@ -1,4 +1,4 @@
-//! How many instances of a class are updated at once.
+//! How many instances of a class are updated at the same time.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 

@@ -24,7 +24,7 @@ pub struct SlotView {
     pub has: SlotUse,
     /// Machines that wait before it, or would.
     pub ahead: usize,
-    /// Slots that nobody uses.
+    /// Free slots.
     pub free: usize,
     /// How many there are, see [`Parallel`](super::Parallel).
     pub limit: usize,

@@ -22,7 +22,7 @@ use crate::{
 const SECOND_LOOK: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// Whether "none" proves that there is none: of a Machine whose instance we made, began to make or
-/// adopted, and of one that nobody has done anything for. Not under another cluster id than it was
+/// adopted, and of one that the core did nothing for yet. Not under another cluster id than it was
 /// made with: what has that is a stranger's to the driver.
 pub fn is_proof(machine: &Machine, status: &MachineStatus, cluster: &ClusterIds) -> bool {
     let ours = status.instance_uid.as_deref() == Some(machine.uid())
@@ -44,7 +44,7 @@ fn is_fresh(machine: &Machine, status: &MachineStatus) -> bool {
 }
 
 /// Why nothing is made though the driver finds nothing: another controller may have made an instance for this
-/// Machine. `None`: nobody did, or the operator said what to do.
+/// Machine. `None`: no controller did, or the operator said what to do.
 pub(crate) fn doubt(pass: &Pass<'_>, class: &ClassFacts) -> Option<(WaitReason, &'static str)> {
     if is_proof(pass.machine, &pass.status, &pass.snap.cluster) {
         return None;

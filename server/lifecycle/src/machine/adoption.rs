@@ -136,7 +136,8 @@ fn refuse(pass: &mut Pass<'_>, class: &ClassFacts, unnamed: &'static str) {
     set_refused(pass, EventReason::InstanceAdoptFailed, code, text);
 }
 
-/// What is told of an instance that is not the Machine's; `None`: the failure is another one.
+/// What the status says of an instance that is not the Machine's; `None`: the failure is another
+/// one.
 pub(crate) fn stranger(failure: &Failure) -> Option<EventReason> {
     match (failure.is_cluster_id_changed(), failure.is_not_ours()) {
         (true, _) => Some(EventReason::ClusterIdChanged),
@@ -161,7 +162,7 @@ fn set_refused(pass: &mut Pass<'_>, event: EventReason, code: &str, text: &str) 
     conditions::set(pass, &ADOPTED, false, code, text);
 }
 
-/// Whether adoption was tried in vain. A class that says more since is a reason to try again, and so is
+/// Whether adoption failed before. A class that says more since is a reason to try again, and so is
 /// a core that knows more ids since.
 fn given_up(pass: &Pass<'_>) -> bool {
     let shown = conditions::reason(&pass.status, &ADOPTED);

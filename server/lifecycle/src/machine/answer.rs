@@ -42,7 +42,7 @@ pub(crate) fn settle(pass: &mut Pass<'_>, state: State) -> Transition {
         OperationKind::DeleteMachine => deleting::answered(pass, Err(failure), state),
         OperationKind::GetMachineStatus => reading::answered(pass, Err(failure), state),
         OperationKind::GetVolumeIds => {
-            // A drain does not wait for a driver: it goes by what the API server knows.
+            // A drain does not wait for a driver: the API server knows the pods.
             pass.volume_ids = Some(BTreeMap::new());
             Transition::To(state)
         }

@@ -1,7 +1,7 @@
 //! Before there is an instance: the data that it is to become a Node with.
 //!
 //! A Machine without `spec.bootstrap` takes the user data of its class. With it, the Machine stays
-//! Pending until its data are there, put there by somebody or by the object that it names.
+//! Pending until its data are there, put there by a user or by the object that it names.
 
 use std::borrow::Cow;
 
@@ -40,7 +40,7 @@ pub(crate) enum BootstrapState {
     Copy(BootstrapPatch),
     /// Something is missing.
     Missing(MissingPrecondition),
-    /// Whoever makes the data gave up.
+    /// The controller that makes the data gave up.
     Failed(FailureReason, String),
 }
 
@@ -211,7 +211,7 @@ fn obstacle(state: BootstrapState) -> Outcome<()> {
         | BootstrapState::NotNeeded
         | BootstrapState::Ready
         | BootstrapState::Copy(_) => Ok(()),
-        // The usual course of things, and nobody has to do anything about it.
+        // The usual course of things: no user has to do anything about it.
         BootstrapState::Missing(lack) if lack.reason == WaitReason::BootstrapNotReady => {
             Err(lack.until(None))
         }

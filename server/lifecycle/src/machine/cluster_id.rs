@@ -1,5 +1,6 @@
 //! The instance of the Machine's own provider id carries a cluster id that this core does not know:
-//! the cluster moved, or was restored, and nobody told the core. It is said, and nothing is made.
+//! the cluster moved, or was restored, and no operator told the core. The status says so, and the
+//! core makes nothing.
 
 use super::pass::Pass;
 use crate::operation::{Failure, Reason};

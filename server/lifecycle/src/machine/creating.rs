@@ -65,14 +65,14 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
 
 /// How soon an instance is looked for again that the infrastructure does not show yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
-/// How soon one is looked for again that somebody else may have made.
+/// How soon the core looks again for an instance that another controller may have made.
 const LOOK_AGAIN_IN_DOUBT: Duration = Duration::from_mins(1);
 /// For how long an instance that a driver made may be missing in what it lists: the lists of many
 /// infrastructures lag behind.
 const CATCHING_UP: Duration = Duration::from_mins(2);
 
 /// A core that died between the two writes of an answer left the id of the instance behind, and no word of
-/// it in the status. Since when it was there nobody knows: at the latest from now on.
+/// it in the status. It is unknown since when it was there: at the latest from now on.
 fn restore_created_condition(pass: &mut Pass<'_>) {
     let Some(id) = pass.provider_id().filter(|_| pass.is_unresolved()) else { return };
     let intent = pass.status.operation.as_ref();

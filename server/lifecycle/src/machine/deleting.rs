@@ -35,7 +35,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         // The Node came after all.
         return Ok(Transition::To(State::Draining));
     }
-    // Whoever asked the driver already has no say any more.
+    // Once the driver was asked to delete the instance, no drain is repeated.
     if !pass.is_unresolved() {
         draining::repeat_if_needed(pass)?;
     }

@@ -1,5 +1,5 @@
-//! Given up. Nothing is done for it any more until somebody deletes it; replacing it is the work of
-//! its MachineSet. Only where it was given up for its Node, and nobody has replaced it when the Node
+//! Given up. Nothing is done for it any more until a user deletes it; replacing it is the work of
+//! its MachineSet. Only where it was given up for its Node, and was not replaced when the Node
 //! is healthy again, it runs on.
 
 use ostler_api::machine::WaitReason;

@@ -22,7 +22,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     // An instance that is abandoned keeps its Node.
     let abandoned = pass.release == Some(Release::Abandoned);
     pass.node_patch.remove_finalizer |= abandoned && pass.node().is_some();
-    // Nobody else would know of a stale Node once the Machine is gone.
+    // Without the Machine, the core would not know of a stale Node.
     if let (false, Some(node)) = (abandoned, pass.node().or_else(|| stale_node(pass))) {
         delete_node(pass, node);
     }

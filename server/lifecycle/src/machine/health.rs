@@ -40,8 +40,8 @@ fn describe(condition: &NodeCondition) -> String {
     format!("{} is {} ({reason})", condition.type_, condition.status)
 }
 
-/// Whether the kubelet has been silent or the root file system broken since before `since`: nobody
-/// on that Node will end a pod.
+/// Whether the kubelet has been silent or the root file system broken since before `since`: no
+/// kubelet on that Node will end a pod.
 pub(crate) fn is_lost(node: &Node, since: Timestamp) -> bool {
     let lasts = |condition: &NodeCondition| {
         condition.last_transition_time.as_ref().is_some_and(|time| time.0 < since)

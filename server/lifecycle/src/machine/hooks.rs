@@ -1,5 +1,5 @@
-//! Hooks of Cluster API: annotations that hold a deletion until whoever put them there takes them
-//! away. They have no timeout, and force does not get past them: they are somebody's promise that
+//! Hooks of Cluster API: annotations that hold a deletion until the controller that put them there
+//! removes them. They have no timeout, and force does not get past them: their owner promises that
 //! something of value is still in use.
 
 use ostler_api::{

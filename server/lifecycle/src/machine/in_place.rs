@@ -37,7 +37,7 @@ enum Stage {
     Selected,
     /// They have left.
     Drained,
-    /// Somebody may update it.
+    /// Another controller may update it.
     Ready,
     /// It was updated.
     Successful,
@@ -71,7 +71,7 @@ impl Stage {
 struct Labels {
     candidate: bool,
     selected: bool,
-    /// Whether the update went well; `None`: nobody says.
+    /// Whether the update went well; `None`: the updating controller has not said.
     result: Option<bool>,
 }
 
@@ -103,7 +103,7 @@ fn next_stage(stage: Option<Stage>, labels: Labels, drained: bool) -> Option<Sta
         Some(Selected) => (!labels.selected).then_some(Candidate),
         Some(Successful) => result.or(Some(Candidate)),
         Some(Drained) => result.or(Some(Ready)),
-        // Whoever takes the result away wants it to be tried again, or not at all.
+        // A user who removes the result wants it to be tried again, or not at all.
         Some(Failed) => result.or(Some(if labels.selected { Selected } else { Candidate })),
         Some(Candidate | Ready) => result,
     };
@@ -140,7 +140,7 @@ fn show_stage(pass: &mut Pass<'_>, node: &Node) {
     );
 }
 
-/// What whoever updated it says.
+/// What the updating controller says.
 fn failure(node: &Node) -> String {
     let reason = node_notes::annotation_of(node, annotation::UPDATE_FAILED_REASON);
     reason.unwrap_or("no reason given").to_owned()
@@ -209,7 +209,7 @@ fn empty(pass: &mut Pass<'_>, node: &Node) -> Outcome {
     updating(pass, Some(node))
 }
 
-/// From now on the time of whoever updates the Node counts.
+/// The time of the updating controller counts from now on.
 fn begin(pass: &mut Pass<'_>) {
     pass.machine_phase(&MachinePhase::InPlaceUpdating);
     let text = format!("Machine {} is undergoing an in-place update", pass.name());
@@ -219,7 +219,7 @@ fn begin(pass: &mut Pass<'_>) {
     pass.step(Some(MachineStep::UpdateNode));
 }
 
-/// Somebody updates the Node, which may be gone or not ready meanwhile.
+/// Another controller updates the Node, which may be gone or not ready meanwhile.
 fn updating(pass: &mut Pass<'_>, node: Option<&Node>) -> Outcome {
     pass.step(Some(MachineStep::UpdateNode));
     if let Some(node) = node {
@@ -251,7 +251,7 @@ fn updating(pass: &mut Pass<'_>, node: Option<&Node>) -> Outcome {
     Ok(wait(WaitReason::NodeUpdating, Some(text), Some(until)))
 }
 
-/// When an update that nobody speaks of counts as failed, with the time that was lost to outages.
+/// When an update without a result counts as failed, with the time that was lost to outages.
 fn due(pass: &Pass<'_>) -> (Timestamp, Duration) {
     let own = pass.machine.spec.in_place_update_timeout.as_ref().and_then(Timeout::duration);
     let limit = own.unwrap_or(pass.snap.settings.in_place_timeout);
@@ -297,7 +297,7 @@ fn wait_for_node(pass: &Pass<'_>) -> Transition {
     wait(WaitReason::NodeUpdating, Some(what), Some(until))
 }
 
-/// The update failed, by word or by time: it stays so until somebody says otherwise.
+/// The update failed, by word or by time: it stays so until a user says otherwise.
 fn after_failure(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Transition {
     match labels.result {
         Some(true) => succeed(pass),
@@ -315,7 +315,7 @@ fn after_failure(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Transition
     }
 }
 
-/// It is not wanted any more: the Node takes pods again, unless somebody else cordoned it.
+/// It is not wanted any more: the Node takes pods again, unless another controller cordoned it.
 fn give_back(pass: &mut Pass<'_>) {
     let drain = pass.status.drain.as_ref();
     let ours = drain.is_some_and(|it| it.cordoned && it.purpose() == DrainPurpose::InPlaceUpdate);

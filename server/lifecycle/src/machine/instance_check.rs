@@ -1,4 +1,4 @@
-//! Whether the instance of an unhealthy Node still exists. Somebody may have deleted it by hand;
+//! Whether the instance of an unhealthy Node still exists. A user may have deleted it by hand;
 //! then nothing is gained by waiting for the health timeout.
 
 use jiff::Timestamp;
@@ -43,7 +43,8 @@ pub(crate) fn check(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
     Ok(None)
 }
 
-/// Looks an instance up by identity whose provider id somebody erased: without the id, its Node is no Machine's.
+/// Looks an instance up by identity whose provider id a user erased: without the id, its Node is no
+/// Machine's.
 pub(crate) fn find_id(pass: &Pass<'_>) -> Outcome<()> {
     let erased = pass.provider_id().is_none() && pass.status.instance_uid.is_some();
     let may_ask = erased && pass.reading.is_none() && pass.is_free();

@@ -94,7 +94,7 @@ pub(crate) enum State {
     Joining,
     /// The Node is, or was, there.
     Running,
-    /// The Node is updated in place: its pods leave, then somebody updates it.
+    /// The Node is updated in place: its pods leave, then another controller updates it.
     InPlace,
     /// Given up.
     Failed,

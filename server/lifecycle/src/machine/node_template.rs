@@ -3,7 +3,7 @@
 //! what others put there stays.
 //!
 //! Labels and annotations are kept as they are wanted. A taint is put on the Node once, when it is
-//! new in the template: whoever takes it away afterwards (a controller for which it was a start-up
+//! new in the template: a controller that removes it afterwards (because it was a start-up
 //! taint) had a reason, and it comes back only when the template changes it.
 
 use std::collections::BTreeMap;
@@ -123,7 +123,7 @@ pub(crate) fn apply(pass: &mut Pass<'_>, node: &Node) {
         (MachineConditionType::NodeTemplateRefused, EventReason::NodeTemplateRefused);
     conditions::set_complaint(pass, &type_, "Malformed", event, complaint);
     let noted = node_notes::annotation_of(node, annotation::LAST_APPLIED_NODE_TEMPLATE);
-    // A note that nobody can read says nothing of what was put there; it is written anew.
+    // An unreadable note says nothing of what was put there; it is written anew.
     let read = noted.and_then(|text| serde_json::from_str::<NodeTemplate>(text).ok());
     let last = read.as_ref().map(Wanted::of);
     sync(&mut pass.node_patch, node, &last.clone().unwrap_or_default(), &wanted);

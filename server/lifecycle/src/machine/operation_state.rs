@@ -12,7 +12,7 @@ pub(crate) enum OperationState<'a> {
     Free,
     /// A driver works on something, or will: nothing else may be sent.
     Working,
-    /// A mutation was intended, and nobody knows what became of it: the core died between writing
+    /// A mutation was intended, and its outcome is unknown: the core died between writing
     /// and sending, or the result was lost, or the driver could not tell. A read decides.
     Unresolved,
     /// A result that has not been recorded.

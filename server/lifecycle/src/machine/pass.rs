@@ -271,7 +271,7 @@ impl<'a> Pass<'a> {
         self.operation_state() == OperationState::Working
     }
 
-    /// Whether nobody can tell what became of the last mutation.
+    /// Whether the outcome of the last mutation is unknown.
     pub(crate) fn is_unresolved(&self) -> bool {
         self.operation_state() == OperationState::Unresolved
     }

@@ -1,4 +1,4 @@
-//! Somebody paused the Machine or its class: nothing is sent and nothing is changed, neither at the
+//! A user paused the Machine or its class: nothing is sent and nothing is changed, neither at the
 //! infrastructure nor at the Node. What a driver answers to an earlier operation is still taken
 //! down: forgetting it would lose an instance.
 
@@ -19,7 +19,8 @@ use crate::plan::NodePatch;
 pub(crate) fn hold(pass: &mut Pass<'_>, state: State) -> Outcome<()> {
     let Some(message) = pause_message(pass) else { return Ok(()) };
     if state == State::Initializing {
-        // Else nobody would know later that the instance of this create was never initialized.
+        // Else the core would not know later that the instance of this create was never
+        // initialized.
         pass.step(Some(MachineStep::InitializeInstance));
     }
     pass.node_patch = NodePatch::default();

@@ -2,12 +2,12 @@
 
 use ostler_api::machine::{LifecyclePhase, MachinePhase, MachineStatus};
 
-/// Whether somebody asked for the end of a Machine.
+/// Whether the end of a Machine was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// Nobody did.
+    /// It was not.
     Lives,
-    /// Somebody did; something of it is left.
+    /// It was; something of it is left.
     Deleting,
     /// Nothing is left but the object.
     Gone,

@@ -1,5 +1,6 @@
-//! What the status says in the words of the preboot proposal: bootstrap, infrastructure, Node, phase.
-//! All of it is derived from the rest; of all of it only `bootstrapReady` is ever read by a decision.
+//! What the status says in the fields of the preboot proposal: bootstrap, infrastructure, Node,
+//! phase. All of it is derived from the rest; of all of it only `bootstrapReady` is ever read by a
+//! decision.
 
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
@@ -110,7 +111,7 @@ fn is_being_made(status: &MachineStatus) -> bool {
     matches!(status.step, Some(MachineStep::CreateInstance | MachineStep::InitializeInstance))
 }
 
-/// The Node that was there last stays in the status: whoever looks for the Machine of a Node that is
+/// The Node that was there last stays in the status: who looks for the Machine of a Node that is
 /// gone finds it.
 fn derive_node(status: &mut MachineStatus, node: Option<&Node>) {
     if status.step == Some(MachineStep::CreateInstance) {

@@ -1,4 +1,4 @@
-//! Preservation: a Machine, and the Node of a failed one, are kept for somebody who wants to look
+//! Preservation: a Machine, and the Node of a failed one, are kept for a user who wants to look
 //! at them. Asked for by an annotation on the Machine or on the Node; it ends by itself.
 //!
 //! The Node's annotation wins while it is there, and its removal ends what it began: what it said
@@ -162,7 +162,7 @@ fn preserve(pass: &mut Pass<'_>, wish: Wish, failed: bool) {
     mark(pass, node, holds, reason, &format!("{drained}Machine preserved until {until}."));
 }
 
-/// The timers of health go on as they were: being looked at makes nobody healthier.
+/// The timers of health go on as they were: preservation makes no Node healthier.
 fn begin(pass: &mut Pass<'_>) -> Timestamp {
     let own = pass.machine.spec.machine_preserve_timeout.as_ref().and_then(Timeout::duration);
     let until = after(pass.snap.now, own.unwrap_or(pass.snap.settings.preserve_timeout));

@@ -117,7 +117,7 @@ pub(crate) fn observe_node<'a>(pass: &mut Pass<'a>) -> Outcome<Option<&'a Node>>
     Ok(Some(node))
 }
 
-/// Whoever deletes the Node wants the Machine gone.
+/// A user who deletes the Node wants the Machine gone.
 pub(crate) fn follow_node(pass: &mut Pass<'_>, node: &Node) -> Transition {
     let name = node.metadata.name.as_deref().unwrap_or_default();
     pass.event(false, EventReason::NodeDeleted, format!("node {name} was deleted"));
@@ -125,7 +125,7 @@ pub(crate) fn follow_node(pass: &mut Pass<'_>, node: &Node) -> Transition {
     Transition::Rest(Next::OnChange)
 }
 
-/// Nobody can say more about the machine than its driver.
+/// Only the driver can say more about the machine.
 fn without_node(pass: &mut Pass<'_>) -> Outcome {
     let phase = pass.status.machine_phase();
     if matches!(phase, MachinePhase::Running | MachinePhase::Unknown) {

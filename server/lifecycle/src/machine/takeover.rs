@@ -46,8 +46,8 @@ impl Upstream {
         }
     }
 
-    /// Where we go on. Once the instance is said to be gone the driver is asked again: nobody but a driver can say
-    /// so (INV-3).
+    /// Where we go on. Once the instance is said to be gone the driver is asked again: only a
+    /// driver can say so (INV-3).
     const fn step_to_resume(self) -> MachineStep {
         match self {
             Self::FindNode | Self::Drain => MachineStep::FindInstance,

@@ -1,6 +1,6 @@
 //! The bootstrap token of a Machine: made before the create that carries it, kept alive while the
-//! instance may still join with it, and deleted as soon as nobody may. It is bound to the Node of the
-//! Machine as soon as the driver has said what that is called.
+//! instance may still join with it, and deleted as soon as it may not. It is bound to the Node of
+//! the Machine as soon as the driver has said what that is called.
 
 use jiff::{SignedDuration, Timestamp};
 use ostler_api::{machine::WaitReason, names};
@@ -45,7 +45,7 @@ pub(crate) fn for_create(pass: &mut Pass<'_>) -> Outcome<SecretText> {
     Ok(token)
 }
 
-/// Somebody else has the id. The next one is written down and looked up before it is used.
+/// Another object has the id. The next one is written down and looked up before it is used.
 fn take_next(pass: &mut Pass<'_>, taken: &str) -> Transition {
     let next = user_data::token_id_after(pass.machine.uid(), taken);
     pass.status.bootstrap_token_id = Some(next);
@@ -66,7 +66,7 @@ pub(crate) fn keep_alive(pass: &mut Pass<'_>) {
     }
 }
 
-/// Nobody may join with the token any more.
+/// No instance may join with the token any more.
 pub(crate) fn delete(pass: &mut Pass<'_>) {
     if matches!(pass.snap.target, TargetView::Lacking { .. }) {
         // It cannot be reached. The id stays written down for when it can.

@@ -1,6 +1,6 @@
 //! The Node is not healthy, or not there: wait for it, and give up when it had time enough. Time in
-//! which nobody could have known better does not count, and no two Machines of a MachineDeployment
-//! are given up at once.
+//! which no Node could report does not count, and no two Machines of a MachineDeployment
+//! are given up at the same time.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;

@@ -42,7 +42,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Transition {
 }
 
 /// Before a Node is updated in place, or kept for examination: as long as volumes of pods that left
-/// it are attached, nobody else can use them. Nothing is taken from a Node that lives on.
+/// it are attached, no other Node can use them. Nothing is taken from a Node that lives on.
 pub(crate) fn wait_for_detach(pass: &mut Pass<'_>) -> Outcome<()> {
     let Some(what) = describe_attached(pass) else { return Ok(()) };
     pass.step(Some(MachineStep::DetachVolumes));
@@ -73,8 +73,8 @@ fn describe_attached(pass: &Pass<'_>) -> Option<String> {
     (!left.is_empty()).then_some(text)
 }
 
-/// Volumes that are attached to the Node and not used by pods that stay there; `None`: nobody
-/// looked yet.
+/// Volumes that are attached to the Node and not used by pods that stay there; `None`: they were
+/// not read yet.
 fn attached(pass: &Pass<'_>) -> Option<BTreeSet<String>> {
     let snap = pass.snap;
     let none = VolumesView::default();

@@ -1,9 +1,9 @@
 //! The mark by which orphans are only reported.
 //!
 //! An API that was restored from a backup knows nothing of the instances made since: to it they are
-//! orphans, and they are somebody's machines. So whenever the API may not be the one that the
+//! orphans, and they are the machines of users. So whenever the API may not be the one that the
 //! instances were made by, they are kept until an operator has seen them. The mark stands in the
-//! ConfigMap with the cluster id, where every core finds it and anybody can set it.
+//! ConfigMap with the cluster id, where every core finds it and an operator can set it.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ impl Hold {
 /// A leader holds the Lease with this UID: whether what stands there has to be changed.
 ///
 /// Another Lease than that of the leader before was deleted and made again: by hand, or since the
-/// API was restored object by object. Nobody can tell which, so the mark is set.
+/// API was restored object by object. The core cannot tell which, so it sets the mark.
 pub fn led_by(lease: &str, data: &mut Data, now: Timestamp) -> bool {
     let before = data.insert(LEASE.to_owned(), lease.to_owned());
     match before {

@@ -16,7 +16,7 @@ pub enum Kind {
     Untagged,
 }
 
-/// What an instance is remembered by from look to look.
+/// What an instance is remembered by from scan to scan.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
     /// The UID in its tags. Several instances with the same one are one orphan.

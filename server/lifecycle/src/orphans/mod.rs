@@ -3,9 +3,9 @@
 //!
 //! Everything is concluded from what a list shows, nothing from what it does not show: a list that
 //! failed, came in part or came late may make an orphan be found later, and never does any harm.
-//! An instance is an orphan when [nobody claims it](judge). It is acted on when two looks at least
-//! [`Rules::grace`] apart have shown it so, and a live read of the API says the same. The looks are
-//! remembered by one process: a new leader starts from zero.
+//! An instance is an orphan when [no Machine claims it](judge). It is acted on when two scans at
+//! least [`Rules::grace`] apart have shown it so, and a live read of the API says the same. The
+//! scans are remembered by one process: a new leader starts from zero.
 
 mod fate;
 pub mod hold;
@@ -104,8 +104,8 @@ impl Rules {
 /// The usual value of [`Rules::soonest`].
 pub const SHORTEST_PERIOD: Duration = Duration::from_mins(1);
 
-/// The most orphans of one provider that one look acts on. Should ever a whole cluster look
-/// orphaned, because somebody deleted the definition of Machines, there is time to stop us.
+/// The most orphans of one provider that one scan acts on. Should ever a whole cluster look
+/// orphaned, because a user deleted the definition of Machines, there is time to stop us.
 pub const MOST_AT_ONCE: usize = 20;
 
 /// An instance as a list shows it.
@@ -121,7 +121,7 @@ pub struct Listed {
     pub cluster_id: String,
 }
 
-/// What is told of orphans.
+/// What events and metrics say of orphans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OrphanEvent {
     /// An orphan was confirmed.
@@ -154,7 +154,7 @@ impl OrphanEvent {
         }
     }
 
-    /// Whether somebody should worry.
+    /// Whether it is a warning.
     pub const fn is_warning(self) -> bool {
         match self {
             Self::Found
@@ -193,7 +193,7 @@ pub struct Duplicate {
     pub provider_ids: Vec<String>,
 }
 
-/// The identities in a list that have several instances. That breaks the contract, and nobody but
+/// The identities in a list that have several instances. That breaks the contract, and only
 /// the driver's author can say which of them is the right one: they are reported.
 pub fn duplicates<'a>(listed: impl IntoIterator<Item = &'a Listed>) -> Vec<Duplicate> {
     let mut found: BTreeMap<&str, Duplicate> = BTreeMap::new();

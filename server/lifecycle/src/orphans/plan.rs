@@ -1,4 +1,4 @@
-//! What a look at the instances of a provider leads to.
+//! What a scan of the instances of a provider leads to.
 
 use super::{Hold, Kind, MOST_AT_ONCE, Orphan, Rules, kept};
 
@@ -18,7 +18,7 @@ pub enum Elsewhere {
 /// What a decision about the orphans of a provider is made from.
 #[derive(Debug, Clone)]
 pub struct Snapshot<'a> {
-    /// Orphans that the looks confirmed, the oldest first.
+    /// Orphans that the scans confirmed, the oldest first.
     pub due: &'a [Orphan],
     /// How orphans are looked for.
     pub rules: &'a Rules,
@@ -37,7 +37,7 @@ pub enum Fate {
     Delete,
     /// It is reported and kept; why, for people.
     Keep(String),
-    /// Nothing, until the next look.
+    /// Nothing, until the next scan.
     Later,
 }
 

@@ -1,8 +1,8 @@
-//! Whether anybody claims an instance.
+//! Whether a Machine claims an instance.
 
 use super::Listed;
 
-/// Who may have a claim on an instance. Gathered from mirrors first, and for what seems to be an
+/// Who may have a claim on an instance. Gathered from caches first, and for what seems to be an
 /// orphan once more from the API itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(
@@ -36,7 +36,7 @@ pub struct Namesake {
 /// Why an instance is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Keep {
-    /// Its tags name no Machine (INV-5): it may be anybody's.
+    /// Its tags name no Machine (INV-5): it may belong to another system.
     NoIdentity,
     /// Its Machine exists.
     MachineExists,
@@ -47,7 +47,7 @@ pub enum Keep {
     MayBeAdopted,
     /// Something is being done for it.
     OperationInFlight,
-    /// Somebody paused its class.
+    /// A user paused its class.
     Paused,
 }
 
@@ -65,8 +65,8 @@ impl Keep {
     }
 }
 
-/// Why an instance is kept; `None`: nobody claims it. One without a UID is claimed by whoever has its name:
-/// nobody can tell which of them it was made for.
+/// Why an instance is kept; `None`: no Machine claims it. One without a UID is claimed by the
+/// Machine of its name: it is unknown which of them it was made for.
 pub fn judge(listed: &Listed, claims: &Claims) -> Option<Keep> {
     let namesake = claims.namesake.as_ref();
     let own = namesake.is_some_and(|one| one.uid == listed.machine_uid);

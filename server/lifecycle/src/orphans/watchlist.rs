@@ -1,4 +1,4 @@
-//! What the looks at one provider have shown so far.
+//! What the scans of one provider have shown so far.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,12 +7,12 @@ use std::{
 
 use super::{Identity, Kind, Listed, Rules};
 
-/// Suspects that are remembered at once. More are taken in once these are done with.
+/// Suspects that are remembered at a time. More are taken in once these are done with.
 const MOST_SUSPECTS: usize = 10_000;
 /// Waits after a deletion that failed: the first, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_mins(2), Duration::from_mins(30));
 
-/// One look: lists of some classes of a provider, each complete. Times are those of this process,
+/// One scan: lists of some classes of a provider, each complete. Times are those of this process,
 /// counted from its start: no clock on the wall can shorten a grace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look<'a> {
@@ -22,7 +22,8 @@ pub struct Look<'a> {
     pub ended: Duration,
     /// The classes that were listed as a whole.
     pub listed: &'a BTreeSet<String>,
-    /// Every instance in these lists that nobody claims, with the class that it was listed with.
+    /// Every instance in these lists that no Machine claims, with the class that it was listed
+    /// with.
     pub unclaimed: &'a [(String, Listed)],
 }
 
@@ -53,7 +54,7 @@ impl Suspect {
     }
 }
 
-/// An instance, or several of one identity, that two looks have shown to be nobody's.
+/// An instance, or several of one identity, that two scans have shown to be no Machine's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orphan {
     /// What it is remembered by.
@@ -66,7 +67,7 @@ pub struct Orphan {
     pub provider_ids: Vec<String>,
     /// A class that it was listed with.
     pub class: String,
-    /// Whether nobody was told of it yet.
+    /// Whether no event has named it yet.
     pub new: bool,
 }
 
@@ -85,9 +86,9 @@ impl Orphan {
 pub struct Suspected {
     /// The orphan that it is, or would be.
     pub orphan: Orphan,
-    /// When the look that showed it first had ended.
+    /// When the scan that showed it first had ended.
     pub since: Duration,
-    /// A second look has shown it.
+    /// A second scan has shown it.
     pub confirmed: bool,
     /// Why it was kept when it was due, for people.
     pub kept: String,
@@ -102,10 +103,11 @@ pub struct Watchlist {
 }
 
 impl Watchlist {
-    /// Takes a look in. Returns the orphans that it confirms and that are due, the oldest first.
+    /// Takes a scan in. Returns the orphans that it confirms and that are due, the oldest first.
     ///
-    /// Whoever is claimed again, or is not in the list of a class any more that showed it, is no
-    /// suspect any more and would begin anew. A class that could not be listed changes nothing.
+    /// An instance that is claimed again, or is not in the list of a class any more that showed it,
+    /// is no suspect any more and would begin anew. A class that could not be listed changes
+    /// nothing.
     pub fn take(&mut self, look: &Look<'_>, rules: &Rules) -> Vec<Orphan> {
         let mut seen: BTreeMap<Identity, Vec<&(String, Listed)>> = BTreeMap::new();
         for one in look.unclaimed {
@@ -169,7 +171,7 @@ impl Watchlist {
         self.suspects.iter().map(shown).collect()
     }
 
-    /// People were told of this orphan, and why it is kept; empty: it is not.
+    /// An event named this orphan, and why it is kept; empty: it is not.
     pub fn told(&mut self, identity: &Identity, kept: String) {
         if let Some(suspect) = self.suspects.get_mut(identity) {
             (suspect.told, suspect.kept) = (true, kept);
@@ -195,8 +197,8 @@ impl Watchlist {
         self.suspects.values().filter(|suspect| suspect.confirmed).count()
     }
 
-    /// When to look again, after a look that began at `last`: after the period, or as soon as a
-    /// suspect can be confirmed or tried again. `left`: the last look had more to do than it did.
+    /// When to scan again, after a scan that began at `last`: after the period, or as soon as a
+    /// suspect can be confirmed or tried again. `left`: the last scan had more to do than it did.
     pub fn next_look(&self, rules: &Rules, last: Duration, left: bool) -> Duration {
         let wanted = self.suspects.values().filter_map(|suspect| match suspect.confirmed {
             false => Some(suspect.first_look_ended.saturating_add(rules.grace)),
@@ -231,7 +233,7 @@ mod tests {
         Identity::Uid(uid.to_owned())
     }
 
-    /// A look at minute `at`, of classes that were listed, with instances that nobody claims.
+    /// A scan at minute `at`, of classes that were listed, with instances that no Machine claims.
     fn look(list: &mut Watchlist, at: u64, listed: &[&str], seen: &[(&str, &str)]) -> Vec<String> {
         let listed = listed.iter().map(|class| (*class).to_owned()).collect();
         let seen: Vec<_> =

@@ -101,7 +101,7 @@ pub(crate) fn cordon(pass: &mut Pass<'_>, node: &Node, force: bool) -> Outcome<(
 /// Pods are left: the wait for them.
 pub(crate) fn evict_pods(pass: &mut Pass<'_>, force: bool) -> Outcome<bool> {
     let Observed::Known(pods) = &pass.snap.pods else {
-        // Whoever deletes by force does not wait for a look.
+        // A deletion by force does not wait for a look.
         if force && pass.machine.is_deleting() {
             return Ok(true);
         }
@@ -123,7 +123,7 @@ pub(crate) fn evict_pods(pass: &mut Pass<'_>, force: bool) -> Outcome<bool> {
     if leaving.is_empty() { Ok(false) } else { Err(evict(pass, &leaving)) }
 }
 
-/// The wait for somebody to look which pods there are.
+/// The wait until the pods of the Node were read from the API server.
 pub(crate) fn not_looked_up(pass: &Pass<'_>) -> Transition {
     let until = after(pass.snap.now, pass.snap.settings.eviction_retry);
     let what = "the pods of the node were not looked up yet".to_owned();
@@ -179,8 +179,8 @@ pub(crate) fn is_overdue(pass: &Pass<'_>) -> bool {
     deadline(pass).is_some_and(|deadline| pass.snap.now >= deadline)
 }
 
-/// Whether pods are to be deleted without grace and without waiting: nobody on a Node that is lost
-/// ends one.
+/// Whether pods are to be deleted without grace and without waiting: no kubelet ends one on a Node
+/// that is lost.
 pub(crate) fn must_force(pass: &Pass<'_>, node: &Node) -> bool {
     let asked = if pass.machine.is_deleting() {
         pass.machine.wants_force()
@@ -190,7 +190,7 @@ pub(crate) fn must_force(pass: &Pass<'_>, node: &Node) -> bool {
     asked || is_overdue(pass) || is_lost(pass, node)
 }
 
-/// Whether nobody has heard of the Node for longer than somebody has patience.
+/// Whether the Node has been lost for `unreachable_after`.
 pub(crate) fn is_lost(pass: &Pass<'_>, node: &Node) -> bool {
     let for_long =
         SignedDuration::try_from(pass.snap.settings.unreachable_after).unwrap_or_default();
@@ -251,7 +251,7 @@ fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Transition {
     wait(reason, text, soonest)
 }
 
-/// When an eviction that was tried in vain is tried again.
+/// When an eviction that failed is tried again.
 fn next_try(refusal: &Refusal, settings: &Settings) -> Timestamp {
     /// The API server cannot ask for more: what it waits for may come earlier.
     const MOST: Duration = Duration::from_mins(2);

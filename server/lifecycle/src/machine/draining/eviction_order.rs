@@ -48,7 +48,7 @@ pub(super) struct Hold {
 }
 
 impl EvictionOrder {
-    /// Takes down how the volumes stand, and says whose turn it is.
+    /// Records how the volumes stand, and says whose turn it is.
     pub(super) fn of(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Self {
         let snap = pass.snap;
         let queue: Vec<&PodView> =
@@ -163,7 +163,7 @@ fn class_to_ask<'a>(pass: &Pass<'a>) -> Option<&'a ClassFacts> {
     driver.has(OperationKind::GetVolumeIds).then_some(class)
 }
 
-/// Takes down which volumes no pod uses any more, and which are detached.
+/// Records which volumes no pod uses any more, and which are detached.
 fn update_volumes(pass: &mut Pass<'_>, view: &VolumesView) {
     let now = pass.now();
     let snap = pass.snap;

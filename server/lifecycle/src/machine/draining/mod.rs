@@ -57,9 +57,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     Ok(Transition::To(State::Detaching))
 }
 
-/// What comes before the instance goes after all: a drain that ended begins again if somebody uncordoned
-/// the Node, or if pods are there again that have to leave. Its deadline stays what it was. Of a drain that
-/// another controller did, its word counts: the instance may be gone by now.
+/// What comes before the instance goes after all: a drain that ended begins again if a user
+/// uncordoned the Node, or if pods are there again that have to leave. Its deadline stays what it
+/// was. Of a drain that another controller did, its word counts: the instance may be gone by now.
 pub(crate) fn repeat_if_needed(pass: &mut Pass<'_>) -> Outcome<()> {
     let drain = pass.status.drain.as_ref().filter(|drain| drain.started_at.is_some());
     let (Some(node), Some(drain)) = (pass.node(), drain) else { return Ok(()) };

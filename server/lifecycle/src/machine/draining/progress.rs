@@ -15,7 +15,7 @@ use crate::{
 /// How many pods, and how many budgets, a status names: enough to know where to look, few enough to
 /// read.
 const MOST_EXAMPLES: usize = 3;
-/// How long after its grace a pod may still be there before somebody should look at the kubelet.
+/// How long after its grace a pod may still be there before a user should look at the kubelet.
 const LATE: Duration = Duration::from_secs(30);
 
 /// What became of a pod in the pass that is being recorded.
@@ -100,7 +100,7 @@ pub(crate) fn reason(drain: Option<&DrainProgress>) -> WaitReason {
     }
 }
 
-/// Whether nobody but a person can end the wait before its deadline.
+/// Whether only a user can end the wait before its deadline.
 pub(crate) const fn needs_person(reason: &WaitReason) -> bool {
     matches!(reason, WaitReason::SeveralBudgets | WaitReason::MisconfiguredBudget)
 }

@@ -15,8 +15,8 @@ use crate::{
 };
 
 /// Pods that a drain waits for, in the order of the snapshot. It leaves alone those that the kubelet
-/// made itself, and those that their DaemonSet would put back at once; it does not wait for finished
-/// ones, nor for those that have been terminating for longer than somebody has patience.
+/// made itself, and those that their DaemonSet would put back immediately; it does not wait for
+/// finished ones, nor for those that have been terminating for too long.
 pub(crate) fn leaving(snap: &Snapshot) -> Vec<&PodView> {
     let Observed::Known(pods) = &snap.pods else { return Vec::new() };
     let patience = snap.machine.skip_wait_for_delete(snap.settings.skip_wait_for_delete);
@@ -25,8 +25,8 @@ pub(crate) fn leaving(snap: &Snapshot) -> Vec<&PodView> {
 
 /// Whether what follows for want of pods cannot be taken back: a drain of this Node would end, or its
 /// instance go whose drain ended some passes ago. What is watched may be a moment old, and a pod that was
-/// bound right before the cordon, or after somebody took that back, not seen yet: the API server itself is
-/// to be asked first which pods there are.
+/// bound right before the cordon, or after a user took that back, not seen yet: the API server
+/// itself is to be asked first which pods there are.
 pub fn is_last_look(
     machine: &Machine,
     settings: &Settings,

@@ -163,7 +163,8 @@ pub(crate) fn after_read(pass: &mut Pass<'_>, failure: &Failure) -> Transition {
 }
 
 /// Goes on unless a wait is not over yet. It ends by its time, and immediately when
-/// the class or the secret is another one than it failed with, or the core was told of the cluster id.
+/// the class or the secret is another one than it failed with, or the operator named the cluster
+/// id.
 pub(crate) fn gate(pass: &mut Pass<'_>) -> Outcome<()> {
     let Some(retry) = pass.status.retry.clone() else { return Ok(()) };
     let changed = |then: &Option<String>, now: Option<String>| {
@@ -187,7 +188,7 @@ pub(crate) fn gate(pass: &mut Pass<'_>) -> Outcome<()> {
     Err(wait(retry.reason, message, until))
 }
 
-/// What the driver said and, where only somebody else can help, what to do.
+/// What the driver said and, where only a user can help, what to do.
 fn with_advice(pass: &Pass<'_>, retry: &Retry) -> Option<String> {
     if retry.reason != WaitReason::CredentialsRefused {
         return retry.message.clone();
