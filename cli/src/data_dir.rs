@@ -190,7 +190,8 @@ fn make_dir(path: &Path) -> anyhow::Result<()> {
 
 /// Checks that a directory is this user's and that no other user may write to it; then makes it unreadable for other users.
 ///
-/// Earlier versions took directories that others may read. What others may have written is not mended by other rights.
+/// Earlier versions took directories that others may read. Other rights do not make
+/// safe what others may have written.
 fn private_dir(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     let unusable = || format!("directory {shown} cannot be used");

@@ -17,7 +17,7 @@ use tonic::{Request, Status};
 /// For how long calls may take to end when the core goes.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
-/// Connections at once, unless the descriptors were shared out: people and their tools.
+/// Concurrent connections, unless the descriptors were shared out: people and their tools.
 const CONNECTIONS: usize = 64;
 /// Every call here is authenticated, and the one whose request is a whole operation.
 const OWN: &str = "/";
@@ -69,7 +69,7 @@ impl AdminListener {
         Ok(Self { listeners, access, gate: gate(CONNECTIONS) })
     }
 
-    /// With room for so many connections at once.
+    /// With room for so many concurrent connections.
     #[must_use]
     pub fn with_connections(self, connections: usize) -> Self {
         Self { gate: gate(connections), ..self }

@@ -138,7 +138,7 @@ async fn client(access: &Access, flag: &str, rate: Option<Rate>) -> anyhow::Resu
         Access::InCluster => Config::incluster()
             .with_context(|| format!("there are no in-cluster credentials here; give {flag}"))?,
     };
-    // A refused eviction must come back at once; the work queue tries again.
+    // A refused eviction must come back immediately; the work queue tries again.
     config.default_retry = false;
     let client = ClientBuilder::try_from(config).with_context(unusable)?;
     Ok(match rate {

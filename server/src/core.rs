@@ -46,7 +46,7 @@ pub struct CoreOptions {
     pub authenticator: Option<Arc<dyn Authenticator>>,
     /// How many operations a second are sent, by provider or alias; without limit for others.
     pub rates: BTreeMap<String, Rate>,
-    /// Connections of drivers at once, see [`crate::Shares::drivers`].
+    /// Concurrent connections of drivers, see [`crate::Shares::drivers`].
     pub driver_connections: usize,
     /// What time it is.
     pub clock: Clock,
@@ -308,7 +308,7 @@ impl Core {
         }
     }
 
-    /// Becomes true once the mirrors are complete. Does not depend on leadership.
+    /// Becomes true once the caches are complete. Does not depend on leadership.
     pub fn synced(&self) -> watch::Receiver<bool> {
         let (told, synced) = watch::channel(false);
         let stores = self.stores.clone();

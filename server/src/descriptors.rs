@@ -12,7 +12,7 @@ const MOST: u64 = 4096;
 /// Most connections of each listener that a few people and programs use: admin, metrics.
 const MOST_PEOPLE: u64 = 64;
 
-/// How many connections each listener may have at once.
+/// How many concurrent connections each listener may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
     /// The API server on its main address.

@@ -12,7 +12,8 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Flags that say where and how Go's klog writes. Here everything goes to stderr, at once, by one level.
+/// Flags that say where and how Go's klog writes. Here every line goes to stderr immediately, by
+/// one level.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct KlogArgs {
     /// How log lines are written: text or json

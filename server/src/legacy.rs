@@ -11,7 +11,8 @@ use ostler_sessions::{ListenAddress, Listeners};
 pub(crate) struct LegacyArgs {
     /// Where drivers of the first proposal dial in, unencrypted: loopback or unix:PATH; off by default
     ///
-    /// Whoever can connect can register as one of them. docs/legacy.md says what is safe about it.
+    /// A client that can connect can register as one of them. docs/legacy.md says what is safe
+    /// about it.
     #[arg(id = "legacy", long = "legacy-listen", value_name = "ADDR:PORT|unix:PATH", value_parser = here)]
     listen: Option<ListenAddress>,
     /// What such a driver registers as, and the provider that it serves; repeatable

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
-/// `qps` requests a second, `burst` at once. `None` if that is no rate.
+/// `qps` requests a second, a burst of `burst`. `None` if that is no rate.
 pub(crate) fn rate(qps: f64, burst: u32) -> Option<Rate> {
     Duration::try_from_secs_f64(1.0 / qps).ok().map(|interval| Rate::every(interval, burst))
 }

@@ -107,7 +107,7 @@ fn fate(orphan: &OrphanInfo) -> String {
     }
 }
 
-/// `fake-1`, or its UID if it goes by nothing else.
+/// `fake-1`, or its UID if it has no name.
 pub(super) fn target(target: &Target) -> String {
     if target.name.is_empty() { target.uid.clone() } else { target.name.clone() }
 }

@@ -24,7 +24,7 @@ use super::verdict::{Answers, Verdict, absence, judge, under_another_id};
 use crate::describe::config;
 use crate::log;
 
-/// Questions at once; a driver takes no more than it said.
+/// Concurrent questions; a driver takes no more than it said.
 const AT_ONCE: usize = 16;
 
 /// Whose machines are looked at, and who is asked.

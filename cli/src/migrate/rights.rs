@@ -18,7 +18,7 @@ const ROLES: [&str; 4] = [
     include_str!("../../../deploy/base/tokens.yaml"),
     include_str!("../../../deploy/base/node-events.yaml"),
 ];
-/// Questions at once.
+/// Concurrent questions.
 const AT_ONCE: usize = 8;
 
 /// The rights that the core needs in this namespace and the account of the kubeconfig lacks, in words.

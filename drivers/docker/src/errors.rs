@@ -1,4 +1,4 @@
-//! What the engine says, in the words of the contract.
+//! What the engine says, in terms of the contract.
 //!
 //! The engine has no codes but the status of HTTP; its words narrow that down. Words that are not
 //! known fall back on the status, so that another engine is less clear and never wrong.
@@ -236,7 +236,7 @@ const RULES: [Rule; 32] = [
     ),
 ];
 
-/// In the words of the contract. `left` is what the calls before changed.
+/// In terms of the contract. `left` is what the calls before changed.
 pub(crate) fn driver_error(error: &EngineError, left: Left) -> DriverError {
     let told = told(error);
     match certainty(error, left) {

@@ -3,7 +3,7 @@
 //! * [`spec`]: the provider spec of a class. Pure
 //! * [`identity`], [`tags`]: whose a container is, and what is said of it. Pure
 //! * [`engine`]: the Docker Engine, and the only place that knows its client library
-//! * `errors`: what the engine says, in the words of the contract
+//! * `errors`: what the engine says, in terms of the contract
 //! * [`DockerDriver`]: the verbs, each a few questions to the engine
 //! * [`run`]: all of it as a process
 

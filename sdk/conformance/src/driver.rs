@@ -1,4 +1,4 @@
-//! The driver under test, in the words of a check.
+//! The driver under test, as checks use it.
 
 use std::sync::Arc;
 use std::time::Duration;

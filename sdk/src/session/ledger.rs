@@ -128,7 +128,7 @@ impl Ledger {
         }
     }
 
-    /// Keeps the last word of a running verb; whether anybody wants to hear it.
+    /// Keeps the last word of a running verb; whether a caller wants to hear it.
     pub(crate) fn keep_progress(&mut self, progress: &OperationProgress) -> bool {
         let running = self.running.get_mut(&progress.operation_id);
         let Some(running) = running.filter(|running| !running.forgotten) else { return false };

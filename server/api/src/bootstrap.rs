@@ -60,7 +60,7 @@ impl BootstrapText {
         Self(text)
     }
 
-    /// The text, for whoever sends it.
+    /// The text, for the caller that sends it.
     pub fn expose(&self) -> &str {
         &self.0
     }

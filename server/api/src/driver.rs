@@ -128,7 +128,7 @@ pub enum Certainty {
     NotApplied = 1,
     /// Something changed; the same request again finishes it.
     Partial = 2,
-    /// Nobody can tell: read first, then decide. Also what an unset value means.
+    /// It is unknown: read first, then decide. Also what an unset value means.
     Unknown = 3,
 }
 

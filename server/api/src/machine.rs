@@ -112,7 +112,7 @@ impl Machine {
         self.metadata.finalizers.as_ref().is_some_and(|all| all.iter().any(ours))
     }
 
-    /// Whether somebody asked for its deletion.
+    /// Whether its deletion was asked for.
     pub fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }

@@ -358,7 +358,7 @@ open_enum! {
         Deleting = "Deleting",
         /// The instance is gone, only the object is left.
         Deleted = "Deleted",
-        /// Given up; somebody has to act.
+        /// Given up; a user has to act.
         Failed = "Failed",
     }
 }
@@ -374,7 +374,7 @@ open_enum! {
         JoinNode = "JoinNode",
         /// Bring the running instance to the current spec of its class.
         UpdateInstance = "UpdateInstance",
-        /// Somebody updates the Node in place.
+        /// Another controller updates the Node in place.
         UpdateNode = "UpdateNode",
         /// Deletion: find out which instance and which Node there are.
         FindInstance = "FindInstance",

@@ -16,7 +16,8 @@ pub const MACHINE_CLASS: &str = "MachineClass";
 /// Kind of a MachineSet.
 pub const MACHINE_SET: &str = "MachineSet";
 
-/// Name of the Lease that the leading core holds; upstream's, so that both never act at once.
+/// Name of the Lease that the leading core holds; upstream's, so that both never act at the same
+/// time.
 pub const LEADER_LEASE: &str = "machine-controller";
 /// ConfigMap that remembers the cluster id.
 pub const CLUSTER_ID_CONFIG_MAP: &str = "ostler-cluster-id";
@@ -35,7 +36,8 @@ pub mod finalizer {
 pub mod label {
     /// On a Machine: the name of its Node.
     pub const NODE: &str = "node";
-    /// On a Machine: the name of its MachineDeployment, by convention of whoever writes that.
+    /// On a Machine: the name of its MachineDeployment, by convention of the controller that writes
+    /// it.
     pub const DEPLOYMENT_NAME: &str = "name";
     /// On a Node: the name of its Machine.
     pub const MACHINE_NAME: &str = "node.gardener.cloud/machine-name";
@@ -110,7 +112,7 @@ pub mod annotation {
 }
 
 /// Annotations on a Machine that hold its deletion, as Cluster API has them: `<prefix>/<name>`, the
-/// value says who owns the hook. Whoever put one there takes it away again.
+/// value says who owns the hook. The controller that put one there takes it away again.
 pub mod hook {
     /// Nothing is drained while there is one.
     pub const PRE_DRAIN: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io";

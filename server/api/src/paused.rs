@@ -12,14 +12,14 @@ fn is_paused(metadata: &ObjectMeta) -> bool {
 }
 
 impl Machine {
-    /// Whether somebody paused this Machine.
+    /// Whether a user paused this Machine.
     pub fn is_paused(&self) -> bool {
         is_paused(&self.metadata)
     }
 }
 
 impl MachineClass {
-    /// Whether somebody paused all Machines of this class.
+    /// Whether a user paused all Machines of this class.
     pub fn is_paused(&self) -> bool {
         is_paused(&self.metadata)
     }

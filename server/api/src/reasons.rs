@@ -23,7 +23,8 @@ open_enum! {
         UserDataTooLarge = "UserDataTooLarge",
         /// The provider spec is over 128 KiB.
         ProviderSpecTooLarge = "ProviderSpecTooLarge",
-        /// `spec.bootstrap` has neither data nor the name of a secret, and nobody brings them.
+        /// `spec.bootstrap` has neither data nor the name of a secret, and no controller brings
+        /// them.
         BootstrapDataMissing = "BootstrapDataMissing",
         /// `spec.bootstrap.configRef` names nothing that a Machine can own.
         BootstrapConfigInvalid = "BootstrapConfigInvalid",
@@ -35,7 +36,7 @@ open_enum! {
         BootstrapKindUnreadable = "BootstrapKindUnreadable",
         /// The bootstrap config does not exist.
         BootstrapConfigMissing = "BootstrapConfigMissing",
-        /// The bootstrap config belongs to somebody else.
+        /// The bootstrap config belongs to another object.
         BootstrapConfigOwned = "BootstrapConfigOwned",
         /// The bootstrap provider has not made the data yet.
         BootstrapNotReady = "BootstrapNotReady",
@@ -78,8 +79,8 @@ open_enum! {
         /// The driver finds no instance of a Machine that was never adopted. A deletion asks it once more;
         /// nothing is made in its place.
         AbsenceUnconfirmed = "AbsenceUnconfirmed",
-        /// Another controller may have made an instance of the name of this Machine, and nobody said whether it
-        /// is to be taken over.
+        /// Another controller may have made an instance of the name of this Machine, and the
+        /// operator did not say is to be taken over.
         AdoptionUndecided = "AdoptionUndecided",
         /// The driver does not know the instance any more.
         InstanceMissing = "InstanceMissing",
@@ -116,9 +117,9 @@ open_enum! {
         ReplacementBudget = "ReplacementBudget",
         /// An API server does not answer, or did not until now: the health of Nodes is not known.
         ApiServerUnreachable = "ApiServerUnreachable",
-        /// Somebody updates the Node in place.
+        /// Another controller updates the Node in place.
         NodeUpdating = "NodeUpdating",
-        /// The update of the Node in place failed, and nobody tries it again by himself.
+        /// The update of the Node in place failed, and no controller tries it again by itself.
         InPlaceUpdateFailed = "InPlaceUpdateFailed",
         /// The Node is not cordoned yet.
         NodeNotCordoned = "NodeNotCordoned",
@@ -143,11 +144,11 @@ open_enum! {
         VolumesMoving = "VolumesMoving",
         /// The API server refused or did not answer a write.
         ApiWriteFailed = "ApiWriteFailed",
-        /// Somebody paused the Machine or its class by annotation `ostler.dev/paused`.
+        /// A user paused the Machine or its class by annotation `ostler.dev/paused`.
         Paused = "Paused",
         /// Something could not be observed yet.
         NotObserved = "NotObserved",
-        /// Given up; somebody, or a MachineSet, has to replace it.
+        /// Given up; a user, or a MachineSet, has to replace it.
         Failed = "Failed",
         /// Given up, and kept for examination.
         Preserved = "Preserved",

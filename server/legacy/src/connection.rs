@@ -20,7 +20,7 @@ use crate::context::{OperationContext, StreamContext};
 
 /// Connections without a stream; the oldest goes when there are more.
 const IDLE: usize = 8;
-/// Streams at once; a driver needs one.
+/// Concurrent streams; a driver needs one.
 const STREAMS: usize = 32;
 
 /// The number of a connection, found in each of its requests.

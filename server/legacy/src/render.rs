@@ -35,7 +35,7 @@ pub(crate) fn missing_tag(spec: &Map<String, Value>) -> Option<&'static str> {
     CLUSTER_TAGS.into_iter().find(|wanted| !has(wanted))
 }
 
-/// The class as an object of the driver's own kind. The secret goes by the name of the class.
+/// The class as an object of the driver's own kind. The secret has the name of the class.
 pub(crate) fn class(
     kind: &LegacyKind,
     named: &ObjectRevision,

@@ -24,7 +24,8 @@ const PING: Duration = Duration::from_secs(20);
 const PONG: Duration = Duration::from_secs(10);
 /// Largest message of a driver: what gRPC libraries allow by default. A longer list ends the stream.
 const MESSAGE_BYTES: usize = 4 << 20;
-/// Calls at once on a connection: the stream, a class, a secret, and what was given up meanwhile.
+/// Concurrent calls on a connection: the stream, a class, a secret, and what was given up
+/// meanwhile.
 const CALLS: usize = 16;
 
 /// Serves drivers of the first proposal on a stream of connections until `shutdown` resolves.

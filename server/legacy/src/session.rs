@@ -2,7 +2,7 @@
 //!
 //! It answers the hub's heartbeats itself: that the driver lives is known by the link's own pings
 //! and by the time of the operation. There is nothing to cancel and nothing to resume: whatever is
-//! in flight when the stream ends has an unknown outcome, at once.
+//! in flight when the stream ends has an unknown outcome, immediately.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -203,7 +203,7 @@ impl Session {
         }
     }
 
-    /// Looks up all that the driver may ask for, so that it is answered at once.
+    /// Looks up all that the driver may ask for, so that it is answered immediately.
     fn prepare(&self, operation: Operation) -> Result<Task, Fault> {
         let job = Job::begin(&operation, self.sessions.options().limits.list_records)?;
         let named = operation.machine_class.unwrap_or_default();
@@ -357,7 +357,7 @@ impl Session {
         self.give_up(task, why, "the driver did not answer in time");
     }
 
-    /// The stream is over: nobody waits any longer for what was asked on it.
+    /// The stream is over: no caller waits any longer for what was asked on it.
     fn abandon(&mut self) {
         match std::mem::replace(&mut self.work, Work::Idle) {
             Work::Busy(task) => {

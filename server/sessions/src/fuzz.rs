@@ -12,7 +12,7 @@ use crate::hub::{Effect, Hub, Owner};
 use crate::record::Records;
 use crate::{Principal, Providers, SessionsOptions, Term, convert};
 
-/// Streams that drivers may have open at once.
+/// Streams that drivers may have open at the same time.
 const STREAMS: usize = 4;
 
 /// A step is a byte that says what happens, a byte that says to whom, two bytes that are the length of a

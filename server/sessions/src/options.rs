@@ -62,8 +62,8 @@ pub struct Limits {
     pub queued: usize,
     /// Bytes of the operations that wait for credit, for each provider.
     pub queued_bytes: usize,
-    /// Bytes of the operations that one driver was sent and has not accepted. It accepts at once
-    /// what it reads, so this is what a driver that does not read can cost.
+    /// Bytes of the operations that one driver was sent and has not accepted. It accepts
+    /// immediately what it reads, so this is what a driver that does not read can cost.
     pub unaccepted_bytes: usize,
     /// Targets with an operation in flight or a result not acknowledged.
     pub targets: usize,
@@ -71,11 +71,11 @@ pub struct Limits {
     pub sessions_per_provider: usize,
     /// Live and lost sessions of all providers.
     pub sessions: usize,
-    /// Connections of drivers at once, on all listeners; see [`crate::GateRules`].
+    /// Concurrent connections of drivers, on all listeners; see [`crate::GateRules`].
     pub connections: usize,
-    /// Drivers between dialing and Hello at once; the others are told to come later.
+    /// Drivers between dialing and Hello at the same time; the core asks the others to come later.
     pub arrivals: usize,
-    /// Streams that one principal may open at once; then one in [`Timing::connect_interval`].
+    /// Streams that one principal may open in a row; then one in [`Timing::connect_interval`].
     pub connect_burst: u32,
     /// Held operations that one Hello may list.
     pub held: usize,
@@ -156,7 +156,7 @@ pub struct Timing {
     pub progress: Duration,
     /// Intervals without progress after which an operation counts as stalled.
     pub progress_missed: u32,
-    /// At most this often the controllers are told of a new checkpoint of one operation.
+    /// At most this often the controllers get a new checkpoint of one operation.
     pub checkpoint: Duration,
     /// For how long creates pause when the infrastructure throttles and the driver names no time.
     pub throttled: Duration,
@@ -213,7 +213,7 @@ impl Default for Timing {
             reconnect_spread: Duration::from_secs(3),
             max_age: Duration::from_hours(1),
             token_margin: Duration::from_mins(2),
-            // Its driver comes back at once, and resumes.
+            // Its driver comes back immediately, and resumes.
             aged_close: Duration::from_secs(5),
             drain: Duration::from_secs(30),
             drain_grace: Duration::from_secs(5),

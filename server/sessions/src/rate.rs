@@ -1,11 +1,11 @@
-//! How many things may happen in a second, and at once after a rest.
+//! How many things may happen in a second, and in a burst after a rest.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A rate with a burst: so many a second on average, and so many at once after a rest.
+/// A rate with a burst: so many a second on average, and so many in a row after a rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     /// Between two of them.
@@ -23,7 +23,7 @@ pub struct Rate {
 pub struct RateError(String);
 
 impl Rate {
-    /// `per_second` operations a second, at most `burst` at once.
+    /// `per_second` operations a second, at most `burst` in a row.
     pub fn new(per_second: f64, burst: u32) -> Result<Self, RateError> {
         let sane = (0.001..=1e6).contains(&per_second) && burst >= 1;
         if !sane {
@@ -32,7 +32,7 @@ impl Rate {
         Ok(Self { interval: Duration::from_secs_f64(per_second.recip()), burst })
     }
 
-    /// One in `interval` on average, at most `burst` at once.
+    /// One in `interval` on average, at most `burst` in a row.
     pub fn every(interval: Duration, burst: u32) -> Self {
         Self { interval, burst: burst.max(1) }
     }

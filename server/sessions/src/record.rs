@@ -33,7 +33,7 @@ pub(crate) struct Records(Box<Find>);
 type Find = dyn Fn(&str) -> Option<RecordedOperation> + Send + Sync;
 
 impl Records {
-    /// Asks `find`, which must answer at once.
+    /// Asks `find`, which must answer immediately.
     pub(crate) fn new(
         find: impl Fn(&str) -> Option<RecordedOperation> + Send + Sync + 'static,
     ) -> Self {

@@ -79,8 +79,8 @@ impl Sessions {
         self.shell.with(|hub, _| hub.adoption_open())
     }
 
-    /// Asks the driver of a session to dial again. A ready standby takes over at once; what runs
-    /// may finish on the old session for `close_after` ([`crate::Timing::drain`] by default).
+    /// Asks the driver of a session to dial again. A ready standby takes over immediately; what
+    /// runs may finish on the old session for `close_after` ([`crate::Timing::drain`] by default).
     /// `false`: there is no session of this id.
     pub fn drain_session(&self, session_id: &str, close_after: Option<Duration>) -> bool {
         let close_after = close_after.unwrap_or(self.shell.options.timing.drain);
@@ -126,7 +126,7 @@ impl Sessions {
     }
 
     /// Asks the driver to stop. The outcome still comes, and says what became of it. An operation
-    /// that was not sent yet ends at once.
+    /// that was not sent yet ends immediately.
     pub fn cancel(&self, operation_id: &str, reason: &str) {
         self.shell.with(|hub, now| hub.cancel(now, operation_id, reason));
     }

@@ -40,7 +40,7 @@ pub(crate) struct Shell {
     pub(crate) leading: watch::Sender<bool>,
     /// Whether this core goes, and no driver looks anything up for it.
     finished: watch::Sender<bool>,
-    /// Drivers that may be between dialing and Hello at once.
+    /// Drivers that may be between dialing and Hello at the same time.
     arrivals: Arc<Semaphore>,
     state: Mutex<State>,
     /// Rings when the next deadline is earlier than the clock knows, and when the shell is gone.

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 /// For one question.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Questions at once: a crowd of strangers must not become a load on the API server.
+/// Concurrent questions: a crowd of strangers must not become a load on the API server.
 const AT_ONCE: usize = 8;
 /// For how long a yes counts: a deleted ServiceAccount is shut out within this.
 const YES: Duration = Duration::from_secs(30);

@@ -33,7 +33,7 @@ const WAITING: usize = 4096;
 const KEPT: u32 = 3;
 /// Longest text of one field.
 const TEXT_BYTES: usize = 1024;
-/// Refusals of one caller that are written in one interval, so that nobody who may do nothing can
+/// Refusals of one caller that are written in one interval, so that a caller without rights cannot
 /// push out what others did. What is left out is told by number.
 const REFUSALS: u32 = 50;
 /// Callers whose refusals are counted apart; those after them share one count.

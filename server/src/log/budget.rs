@@ -1,5 +1,5 @@
 //! How often one line of the program may be written. Whatever a peer does again and again, and
-//! whoever it is, the log tells the first times and then how often.
+//! whatever peer it is, the log tells the first times and then how often.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -10,8 +10,8 @@ use prometheus_client::registry::Registry;
 use tracing::callsite::Identifier;
 use tracing::{Level, Metadata};
 
-/// Lines of one place of the program in one interval. Debug lines have no budget: whoever asks for
-/// them wants all.
+/// Lines of one place of the program in one interval. Debug lines have no budget: a user who asks
+/// for them wants all.
 const LINES: u32 = 50;
 
 static WITHHELD: LazyLock<Counter> = LazyLock::new(Counter::default);

@@ -50,7 +50,7 @@ struct Shared {
     journal: Option<Journal>,
     /// Number of appends so far, which is what a sync covers.
     appends: u64,
-    /// Told of every change.
+    /// Gets every change.
     listener: Option<Listener>,
 }
 

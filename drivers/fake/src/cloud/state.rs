@@ -123,7 +123,7 @@ pub struct State {
     revision: u64,
     /// Provider ids of the latest of them.
     changes: VecDeque<String>,
-    /// Number of changes that anybody ever made, over all rewrites of the journal.
+    /// Number of changes that were ever made, over all rewrites of the journal.
     total: u64,
 }
 
@@ -240,7 +240,7 @@ impl State {
         self.leftovers.iter()
     }
 
-    /// Number of changes that anybody ever made to the cloud.
+    /// Number of changes that were ever made to the cloud.
     pub(crate) fn total_changes(&self) -> u64 {
         self.total
     }

@@ -207,7 +207,7 @@ impl FakeDriver {
 /// those whose token begins with `invalid` or `denied`. A class without a secret is anonymous.
 async fn check_credentials(call: &Call) -> Result<(), DriverError> {
     match verdict(&call.ctx.secret().await) {
-        // The secret may have been mended since it was cached.
+        // The secret may have been fixed since it was cached.
         Err(_) => verdict(&call.ctx.fresh_secret().await),
         Ok(()) => Ok(()),
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{CheckResult, Finding, Report, Verdict};
 use crate::outcome::Tier;
 
-/// One line; for a failure what helps to mend it.
+/// One line; for a failure what helps to fix it.
 pub(super) fn result(result: &CheckResult) -> String {
     let seconds = result.took.as_secs_f64();
     let tier = if result.tier == Tier::Must {

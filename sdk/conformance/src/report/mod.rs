@@ -64,7 +64,7 @@ pub enum Verdict {
     Failed(Box<Finding>),
 }
 
-/// A rule that does not hold, with all that helps to mend it.
+/// A rule that does not hold, with all that helps to fix it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
     /// What the suite did last, oldest first.

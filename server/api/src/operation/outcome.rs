@@ -77,7 +77,7 @@ pub struct Failure {
     pub violations: Vec<(String, String)>,
     /// With [`Reason::NotOurs`]: the instance that is there.
     pub stranger: Option<Box<Stranger>>,
-    /// The words of the infrastructure itself, if the driver has them.
+    /// The infrastructure's own words, if the driver has them.
     pub infrastructure: Option<Box<InfrastructureError>>,
 }
 

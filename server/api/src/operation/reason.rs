@@ -1,4 +1,5 @@
-//! The words of [`Failure::reason`](super::Failure::reason) that the core acts on, or gives itself.
+//! The values of [`Failure::reason`](super::Failure::reason) that the core acts on, or gives
+//! itself.
 
 use std::fmt;
 
@@ -77,7 +78,7 @@ reasons! {
 }
 
 impl Reason {
-    /// The words of drivers that the core acts on. Manual and contract list the same ones.
+    /// The values of drivers that the core acts on. Manual and contract list the same ones.
     pub const OF_DRIVERS: [Self; 4] =
         [Self::NotHotUpdatable, Self::NotOurs, Self::Throttled, Self::DriverDraining];
 }

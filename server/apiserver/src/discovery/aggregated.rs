@@ -1,4 +1,4 @@
-//! The aggregated document: everything at once.
+//! The aggregated document: everything in one answer.
 
 use serde_json::{Map, Value, json};
 

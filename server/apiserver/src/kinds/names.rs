@@ -55,7 +55,7 @@ fn is_label(name: &str) -> bool {
         && bytes.iter().all(|b| lower(*b) || *b == b'-')
 }
 
-/// What is wrong with a name of at most `max` characters (in the words of its kind) that fits a rule.
+/// What is wrong with a name of at most `max` characters (in its kind's terms) that fits a rule.
 fn problems(name: &str, max: usize, unit: &str, fits: bool, rule: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if name.len() > max {

@@ -36,9 +36,9 @@ pub(crate) enum Deletion {
     Pending,
     /// The object is marked, or marked with a shorter grace, and stays until others let it go.
     Mark(Value),
-    /// The object is marked and goes at once: watchers see both.
+    /// The object is marked and goes immediately: watchers see both.
     MarkAndRemove(Value),
-    /// The object goes at once.
+    /// The object goes immediately.
     Remove,
 }
 
@@ -302,7 +302,7 @@ impl Api {
             return Ok(Some(Deleted::Gone(remains)));
         }
         tracing::warn!(key = %record.key, "an object that cannot be read is deleted, whatever held it");
-        // Those who watch are told of what can be read.
+        // Watchers see what can be read.
         let value = serde_json::to_vec(&remains).unwrap_or_default().into();
         self.remove(&Record { value, ..record.clone() }, remains).await
     }

@@ -272,7 +272,7 @@ impl Api {
         let prefix = stored::prefix(&resource, &target.namespace);
         let mut found = Vec::new();
         for record in self.context.store.list(&prefix, None, None).records {
-            // One that cannot be read may guard the pod: nothing goes before it is mended.
+            // One that cannot be read may guard the pod: nothing goes before a user fixes it.
             let budget = stored::load(&resource, &record)?;
             let selector = budget.pointer("/spec/selector").filter(|selector| !selector.is_null());
             // A selector that cannot be read selects nothing: its budget guards no pod.

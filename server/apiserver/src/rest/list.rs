@@ -301,7 +301,7 @@ impl Api {
     }
 
     /// Whether a version is that of the empty store, in a store that is not empty any more. No
-    /// client was ever told of it: who names it has it from somewhere else, and is to start anew.
+    /// client ever got it: who names it has it from somewhere else, and is to start anew.
     pub(crate) fn forgotten(&self, wanted: u64) -> bool {
         wanted <= EMPTY && self.context.store.revision() > EMPTY
     }

@@ -158,7 +158,7 @@ pub(crate) fn owner_warning(object: &Value) -> Option<String> {
 }
 
 /// Carries over from the stored object what a client cannot change, before the kind's own rules.
-/// Returns nothing: what a client tried to change in vain is found by [`validate_update`].
+/// Returns nothing: [`validate_update`] finds what a client tried to change nevertheless.
 pub(crate) fn carry_over(new: &mut Value, old: &Value) {
     let Some(old_metadata) = metadata(old) else { return };
     let Some(metadata) = metadata_mut(new) else { return };

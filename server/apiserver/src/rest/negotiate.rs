@@ -66,7 +66,7 @@ pub(crate) struct View {
     pub(crate) form: Form,
 }
 
-/// The types that can be had, in the words of a 406. Protobuf is named because Kubernetes names
+/// The types that can be had, as a 406 names them. Protobuf is named because Kubernetes names
 /// it; this server does not speak it.
 const OFFERED: [&str; 3] =
     ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];

@@ -32,7 +32,7 @@ pub(crate) fn document(
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Streamed;
 
-/// A list: small ones are written at once, large ones as they are read.
+/// A list: small ones are written in one piece, large ones as they are read.
 pub(crate) fn list(written: Written) -> Response<Body> {
     let encoding = written.encoding();
     if written.is_small() {

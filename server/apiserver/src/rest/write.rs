@@ -28,7 +28,7 @@ const ATTEMPTS: usize = 64;
 pub(crate) struct Decoded {
     /// The object, with apiVersion, kind and metadata.
     pub(crate) object: Value,
-    /// What was wrong and could be mended: unknown and duplicate fields, in Kubernetes' words.
+    /// What was wrong and could be fixed: unknown and duplicate fields, in Kubernetes' words.
     pub(crate) problems: Vec<String>,
 }
 

@@ -7,7 +7,8 @@ use super::{Additional, Bound, JsonType, Limits, ListType, Schema, pattern::Patt
 impl Schema {
     /// Parses an `openAPIV3Schema`. Calls itself once for each level of the document, which are bounded where
     /// it was stored. What is malformed is left out: the definition was validated
-    /// when it was stored, and an object must never be refused for a schema that its writer cannot mend.
+    /// when it was stored, and an object must never be refused for a schema that its writer cannot
+    /// fix.
     pub(crate) fn parse(document: &Value) -> Self {
         let flag = |name: &str| document.get(name).and_then(Value::as_bool).unwrap_or(false);
         let one = |name: &str| document.get(name).map(|inner| Box::new(Self::parse(inner)));

@@ -1,4 +1,4 @@
-//! What is wrong with a value, in the words of kube-apiserver.
+//! What is wrong with a value, in kube-apiserver's words.
 //!
 //! The order of checks and the texts follow what a real server answers, oddities included: a number
 //! with a fraction where an integer is wanted is two errors, one of them without a field.
@@ -321,7 +321,7 @@ impl Schema {
     }
 }
 
-/// A value that its schema refuses, in the words of kube-apiserver.
+/// A value that its schema refuses, in kube-apiserver's words.
 fn wrong(path: Path<'_>, shown: &str, what: &str) -> FieldError {
     let path = path.text();
     let detail = format!("{path} in body {what}");

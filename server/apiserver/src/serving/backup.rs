@@ -25,7 +25,7 @@ use crate::{
 
 /// Where it is served. Authorization lets only administrators at paths that it does not know.
 const PATH: &str = "/backup";
-/// Backups at once: a slow reader keeps the objects of its revision in memory.
+/// Concurrent backups: a slow reader keeps the objects of its revision in memory.
 const AT_ONCE: usize = 1;
 /// Bytes of a chunk, and chunks on the way to the reader.
 const CHUNK: (usize, usize) = (64 << 10, 4);

@@ -142,7 +142,7 @@ enum Standing {
 pub(super) struct Guest {
     door: Arc<Door>,
     id: u64,
-    /// The connection is to end at once.
+    /// The connection is to end immediately.
     pub(super) end: CancellationToken,
     /// Valid credentials were shown.
     known: CancellationToken,

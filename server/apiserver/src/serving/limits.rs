@@ -70,7 +70,7 @@ pub(super) const NODE_BODY: usize = 1 << 20;
 pub(super) const SMALL_BODY: usize = 64 << 10;
 /// A heartbeat that is larger takes the way of all other requests.
 pub(super) const HEARTBEAT_BODY: usize = 64 << 10;
-/// Heartbeats of one node at once: its Lease and its status, and one more of each after a lost
+/// Concurrent heartbeats of one node: its Lease and its status, and one more of each after a lost
 /// connection. They take no place that others could have taken.
 pub(super) const HEARTBEATS: usize = 4;
 
@@ -89,9 +89,9 @@ pub(super) const REFUSALS: usize = 32;
 /// How to serve at one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServeOptions {
-    /// Connections at once, each of which is an open file. A quarter of them is for those who have
-    /// not shown valid credentials yet. When these are all taken, the next one drops the oldest one
-    /// of the address that has most of them.
+    /// Concurrent connections, each of which is an open file. A quarter of them is for those who
+    /// have not shown valid credentials yet. When these are all taken, the next one drops the
+    /// oldest one of the address that has most of them.
     pub connections: usize,
 }
 

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::certificates::ClientCertificate;
 
-/// Streams at once on one HTTP/2 connection, each of which may be a watch: Go's number.
+/// Concurrent streams on one HTTP/2 connection, each of which may be a watch: Go's number.
 const STREAMS: u32 = 250;
 /// Bytes that one stream may send before they are read: the protocol's own default.
 const STREAM_WINDOW: u32 = 64 << 10;

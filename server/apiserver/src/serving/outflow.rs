@@ -31,7 +31,7 @@ use super::{
     tenant::{Held, Kind},
 };
 
-/// What is handed to a connection at once, and kept by it for each answer that is not read.
+/// What is handed to a connection in one piece, and kept by it for each answer that is not read.
 const PIECE: usize = 32 << 10;
 /// How often an answer looks whether its identity may have more bytes under way.
 const AGAIN: Duration = Duration::from_millis(20);

@@ -6,7 +6,7 @@ use super::{
     Change, Event, HistoryError, Key, Page, Prefix, Record, SharedEvent, log::Row, shared::Shared,
 };
 
-/// Rows read from the log at once: enough to be quick, few enough to hold.
+/// Rows read from the log in one query: enough to be quick, few enough to hold.
 const BATCH: usize = 256;
 
 impl Shared {

@@ -103,7 +103,7 @@ impl Shared {
         }
     }
 
-    /// The same without a pause between attempts to mend it.
+    /// The same without a pause between attempts to repair it.
     #[cfg(test)]
     pub(super) fn without_pause(self) -> Self {
         Self { pause: Duration::ZERO, ..self }
@@ -145,7 +145,7 @@ impl Shared {
         }
     }
 
-    /// Whether something can be written now, after an attempt to mend what failed if one is due.
+    /// Whether something can be written now, after an attempt to repair what failed if one is due.
     fn usable(&self, committer: &mut Committer) -> Result<(), WriteError> {
         let (error, attempts, again) = match &committer.stopped {
             None => return Ok(()),

@@ -22,7 +22,7 @@ const QUEUE: usize = 1024;
 #[derive(Debug)]
 pub(super) enum Message {
     Write(Operation),
-    /// Try to mend what failed.
+    /// Try to repair what failed.
     Mend,
     Close(oneshot::Sender<()>),
 }

@@ -21,8 +21,8 @@ const LONGEST: usize = 4096;
 
 /// The values at a path; none if it is malformed, too long, or leads nowhere.
 ///
-/// Reading a path calls itself for the path inside a filter, and that ends at once: what stands before the
-/// first comparison holds no other.
+/// Reading a path calls itself for the path inside a filter, and that ends after one step: what
+/// stands before the first comparison holds no other.
 pub(crate) fn find<'a>(object: &'a Value, path: &str) -> Vec<&'a Value> {
     if path.len() > LONGEST {
         return Vec::new();

@@ -67,8 +67,8 @@ impl fmt::Debug for AdminOptions {
 static REFLECTION: LazyLock<Routes> = LazyLock::new(|| reflection(ADMIN_FILE_DESCRIPTOR_SET));
 
 impl Sessions {
-    /// The gRPC services for people: DriverDebugService, health, reflection v1 and v1alpha. Whoever
-    /// serves them must know that the caller may use them.
+    /// The gRPC services for people: DriverDebugService, health, reflection v1 and v1alpha. The
+    /// server that mounts them must know that the caller may use them.
     pub fn admin_service(&self, options: AdminOptions) -> Routes {
         let AdminOptions { targets, orphans, leading } = options;
         let debug = Debug { sessions: self.clone(), targets, orphans, leading };

@@ -20,7 +20,7 @@ use super::frame;
 
 /// Frames that a reader may be behind before it loses some. One takes some kilobytes at most.
 const BEHIND: usize = 1024;
-/// Readers at once: each costs time for every frame.
+/// Concurrent readers: each costs time for every frame.
 const READERS: usize = 8;
 
 /// Everybody who reads along.
@@ -164,7 +164,7 @@ pub(crate) struct Tap {
     names: Arc<Mutex<Names>>,
 }
 
-/// What a stream goes by, as far as it was said on it.
+/// What names a stream, as far as it was said on it.
 #[derive(Debug, Clone, Default)]
 struct Names {
     provider: String,

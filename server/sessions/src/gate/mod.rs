@@ -1,9 +1,9 @@
 //! How many may be connected, and for how long without saying who they are.
 //!
 //! A connection is *unknown* until one of its calls has been authenticated. The unknown ones share a
-//! small pool in which nobody can stay: each has little time, and when the pool is full, the oldest
-//! of the host that has most of them goes. So there is always a place for a driver that comes. The
-//! known ones are bounded for each principal and altogether.
+//! small pool in which no connection can stay: each has little time, and when the pool is full, the
+//! oldest of the host that has most of them goes. So there is always a place for a driver that
+//! comes. The known ones are bounded for each principal and altogether.
 
 mod calls;
 mod guarded;
@@ -43,7 +43,7 @@ const CALLS: usize = 8;
 /// How many connections a listener holds, and for how long unknown ones.
 #[derive(Debug, Clone)]
 pub struct GateRules {
-    /// Connections at once, each a file descriptor.
+    /// Concurrent connections, each a file descriptor.
     pub connections: usize,
     /// From the connection to its first call.
     pub first_call: Duration,
@@ -52,7 +52,7 @@ pub struct GateRules {
 }
 
 impl GateRules {
-    /// `connections` at once, with the times of production.
+    /// `connections` at the same time, with the times of production.
     pub fn new(connections: usize) -> Self {
         Self {
             connections,

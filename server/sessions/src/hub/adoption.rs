@@ -5,8 +5,8 @@
 //! yet, while another instance of that driver is: asked by a read, that one finds no instance, and
 //! a second create would follow. Every mutation has its intent written down before it is sent, so
 //! only targets with an intent of an earlier term are in that danger. For them the controllers
-//! decide nothing while the window is open and nobody has come with the operation; once somebody
-//! has, it is adopted, and there is nothing left to wait for. All other targets go on at once.
+//! decide nothing while the window is open and no driver has resumed the operation; once one
+//! has, it is adopted, and there is nothing left to wait for. All other targets go on immediately.
 //!
 //! The window ends by time, not with the first session of the provider: of two instances the one
 //! that holds the operation may be the second.

@@ -22,7 +22,8 @@ pub(super) const MESSAGE_BYTES: usize = 2 << 10;
 const CHECKPOINT_BYTES: usize = 4 << 10;
 pub(super) const WORD_BYTES: usize = 256;
 const VIOLATIONS: usize = 64;
-/// Times for acceptance that may pass in vain before the session ends: of operations in a row, or of one.
+/// Times for acceptance that may pass without it before the session ends: of operations in a row,
+/// or of one.
 const NOT_ACCEPTED: u32 = 3;
 
 /// Code, reason and message of a failure that the core speaks of.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What a principal may spend on streams: one in every `interval`, and `burst` of them at once.
+/// What a principal may spend on streams: one in every `interval`, and `burst` of them in a row.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     interval: Duration,

@@ -13,7 +13,7 @@ use crate::session::outbox::Room;
 use crate::session::{Close, Frame, frames};
 
 impl Hub {
-    /// Asks the driver of this session to dial again. A ready standby takes over at once; what
+    /// Asks the driver of this session to dial again. A ready standby takes over immediately; what
     /// runs may finish here for `close_after`, and is resumed by the driver's next session then.
     /// `false`: there is no such session.
     pub(crate) fn drain_session(&mut self, now: Instant, id: &str, close_after: Duration) -> bool {
@@ -80,7 +80,7 @@ impl Hub {
     }
 
     /// The time of a drain is over. A driver that ends takes what it did not finish with it, and
-    /// nobody knows how far that came; one that was asked to go comes back with it.
+    /// how far that came is unknown; one that was asked to go comes back with it.
     pub(super) fn drained(&mut self, now: Instant, key: SessionKey) {
         let Some(session) = self.sessions.get(&key) else { return };
         if session.readiness == Readiness::Draining && session.ends.is_some() {

@@ -241,7 +241,7 @@ impl World {
         };
         let principal = Principal::new("fake", Providers::named([PROVIDER]));
         let open = self.hub.open(self.now, principal, String::new(), None);
-        // A core that goes takes nobody.
+        // A core that goes takes no driver.
         assert_eq!(open.is_ok(), self.hub.takes_drivers().is_ok());
         let Ok(key) = open else { return };
         self.streams.insert(key, (instance, 1));

@@ -92,12 +92,12 @@ pub(crate) struct Op {
     pub(crate) interval: Option<Duration>,
     /// Nothing was heard of it for too many of these.
     pub(crate) stalled: bool,
-    /// The checkpoint that the controllers were told of last, and when.
+    /// The checkpoint that the controllers got last, and when.
     pub(crate) reported: Option<(Instant, String)>,
     pub(crate) cancelled: bool,
     /// How often it was sent.
     pub(crate) delivery: u32,
-    /// How often the time for its acceptance passed in vain since it was sent last.
+    /// How often the time for its acceptance ran out since it was sent last.
     pub(crate) missed: u32,
 }
 

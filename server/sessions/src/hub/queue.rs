@@ -54,7 +54,7 @@ pub(crate) enum Held {
     Creates,
 }
 
-/// One in so many goes by age alone, so that nothing waits for ever behind what is more urgent.
+/// One in so many is taken by age alone, so that nothing waits for ever behind what is more urgent.
 const BY_AGE: u32 = 4;
 
 /// The queue of one provider.

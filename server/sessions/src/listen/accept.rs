@@ -103,7 +103,7 @@ pub(super) async fn tls(listener: TcpListener, tls: Arc<ServerTls>, door: Door) 
     }
 }
 
-/// Without Nagle's delay, every small frame leaves at once.
+/// Without Nagle's delay, every small frame leaves immediately.
 async fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     let (stream, address) = listener.accept().await?;
     stream.set_nodelay(true)?;

@@ -10,7 +10,7 @@ use crate::PeerCertificate;
 const IDENTITY_BYTES: usize = 2048;
 
 /// Whom a verified client certificate speaks for: its SPIFFE id, else its first DNS name, else,
-/// if it has no alternative names at all, its common name. `None` if it names nobody, or more than
+/// if it has no alternative names at all, its common name. `None` if it has no name, or more than
 /// one SPIFFE id.
 pub(super) fn peer(der: &[u8]) -> Option<PeerCertificate> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;

@@ -1,4 +1,4 @@
-//! Health, for anybody who asks: the service, and `driver/<provider>` for every provider seen.
+//! Health, for every caller: the service, and `driver/<provider>` for every provider seen.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};

@@ -129,8 +129,8 @@ impl Outbox {
 
     /// Resolves once there is room for an answer, or the stream is over. A driver may come back with
     /// hundreds of results that all want an answer, and read none of them before it has written the
-    /// last: that is a burst, and no reason to end the session. Whoever goes on without reading is
-    /// found by [`Outbox::stalled`].
+    /// last: that is a burst, and no reason to end the session. A driver that goes on without
+    /// reading is found by [`Outbox::stalled`].
     pub(crate) async fn room(&self) {
         std::future::poll_fn(|context| {
             let mut state = self.state.lock();

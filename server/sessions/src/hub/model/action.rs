@@ -61,7 +61,7 @@ pub(super) enum Action {
         session: u8,
         honest: bool,
     },
-    /// Somebody asks a session to dial again, or ends it.
+    /// A caller asks a session to dial again, or ends it.
     Retire {
         session: u8,
         at_once: bool,
@@ -79,7 +79,7 @@ pub(super) enum Holds {
     Own,
     /// What an earlier core sent it and wrote down.
     Strange,
-    /// What nobody sent it.
+    /// What the core did not send it.
     MadeUp,
 }
 
