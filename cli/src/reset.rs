@@ -83,7 +83,7 @@ async fn delete_machines(
         log::say(format_args!("not deleted: machine {name}: {why}"));
     }
     bail!(
-        "{} machines were not deleted, so {} stays; mend what they wait for and run `ostler reset` again",
+        "{} machines were not deleted, so {} stays; fix what they wait for and run `ostler reset` again",
         left.len(),
         data.path().display()
     )

@@ -22,7 +22,7 @@ pub(crate) struct KlogArgs {
     /// Has no effect: give RUST_LOG, for example ostler_controllers=debug
     #[arg(long, value_name = "PATTERN=LEVEL,…")]
     vmodule: Option<String>,
-    /// Has no effect: every line is written at once
+    /// Has no effect: every line is written immediately
     #[arg(long, value_name = "DURATION", value_parser = crate::command::duration)]
     log_flush_frequency: Option<std::time::Duration>,
     #[command(flatten)]

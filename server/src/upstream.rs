@@ -30,7 +30,7 @@ pub(crate) struct UpstreamArgs {
     /// target cluster, for events. The Lease has no limit.
     #[arg(long, value_name = "NUMBER")]
     kube_api_qps: Option<f64>,
-    /// Requests of each client at once; 30 with --kube-api-qps alone
+    /// Burst of requests of each client; 30 with --kube-api-qps alone
     #[arg(long, value_name = "NUMBER")]
     kube_api_burst: Option<u32>,
     /// How much is logged: up to 3 what happens, 4 why, 5 and more everything. RUST_LOG wins

@@ -51,7 +51,7 @@ pub struct MachineClassSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HotUpdateSettings {
-    /// How many instances of the class are updated at once: a number, or a percentage of the
+    /// How many instances of the class are updated at a time: a number, or a percentage of the
     /// Machines of the class, rounded down. At least one is. Left out: 10%.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "count_or_percent")]

@@ -59,7 +59,7 @@ pub struct MachineStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_started_at: Option<Time>,
     /// Digest of the provider spec that every create so far was sent with; empty if they differ,
-    /// in which case nobody can say which spec the instance has.
+    /// in which case the spec of the instance is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_spec_digest: Option<String>,
     /// UID of the Machine that the instance is tagged with. Another one than its own: the Machine was
@@ -102,8 +102,8 @@ pub struct MachineStatus {
     /// A hot update that has not succeeded yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot_update: Option<HotUpdate>,
-    /// Whether the Node joined with the taint `critical-components-not-ready`, so that somebody is
-    /// there who takes it away.
+    /// Whether the Node joined with the taint `critical-components-not-ready`, so that a
+    /// controller is there that removes it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub critical_components: bool,
     /// How far the drain is.

@@ -30,7 +30,7 @@ impl LegacyMetrics {
         );
         registry.register(
             "legacy_dropped_answers",
-            "Answers of such drivers that came late or that nobody asked for",
+            "Answers of such drivers that came late or were not asked for",
             self.dropped.clone(),
         );
         registry.register(

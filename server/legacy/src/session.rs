@@ -332,7 +332,7 @@ impl Session {
 
     fn dropped(&self, answer: &DriverSide) {
         let (provider, id) = (self.provider.as_str(), answer.operation_id);
-        tracing::warn!(provider, id, "answer dropped, nobody waits for it");
+        tracing::warn!(provider, id, "answer dropped, no caller waits for it");
         self.metrics.dropped(provider);
     }
 

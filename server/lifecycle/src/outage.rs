@@ -219,8 +219,8 @@ mod tests {
 
     #[test]
     fn what_happened_before_somebody_looked_is_lost() {
-        let nobody = Reachability::new(PATIENCE, None, at(100)).view(at(500));
-        assert_eq!(lost(&nobody, 0, 500), 110);
+        let unseen = Reachability::new(PATIENCE, None, at(100)).view(at(500));
+        assert_eq!(lost(&unseen, 0, 500), 110);
         let handed_over = Reachability::new(PATIENCE, Some(at(98)), at(100)).view(at(500));
         assert_eq!(lost(&handed_over, 0, 500), 12);
     }
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(lost(&both, 50, 1000), 310);
         assert_eq!(both.settles_at(at(405)), Some(at(410)), "the longer one, not the later one");
         assert_eq!(both.calm_for(at(500)), Some(Duration::from_secs(100)));
-        assert_eq!(lost(&control.view(at(1000)), 50, 1000), 110, "and nobody else's machines");
+        assert_eq!(lost(&control.view(at(1000)), 50, 1000), 110, "and no other machines");
     }
 
     #[test]

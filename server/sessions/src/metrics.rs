@@ -175,12 +175,12 @@ impl Metrics {
         );
         registry.register(
             "late_results",
-            "Results of operations that nobody waited for any more",
+            "Results of operations that no controller waited for any more",
             metrics.late.clone(),
         );
         registry.register(
             "unclaimed_results",
-            "Results dropped because nobody recorded them",
+            "Results dropped because no controller recorded them",
             metrics.unclaimed.clone(),
         );
         registry.register(
@@ -196,7 +196,7 @@ impl Metrics {
         );
         registry.register(
             "turned_away",
-            "Streams that were refused because too many came at once, by reason",
+            "Streams that were refused because too many came in a short time, by reason",
             metrics.turned_away.clone(),
         );
         registry.register(

@@ -29,7 +29,7 @@ pub enum JournalError {
         source: io::Error,
     },
     /// A line is damaged that is not the last.
-    #[error("state file {path}, line {line} is damaged: mend it or remove the file")]
+    #[error("state file {path}, line {line} is damaged: repair it or remove the file")]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -127,7 +127,7 @@ impl Journal {
         let length = self.file.metadata().map_err(|e| self.failed("look at it", e))?.len();
         if length > self.replayed.bytes {
             // A process was killed while it wrote: what is left over is no line.
-            self.file.set_len(self.replayed.bytes).map_err(|e| self.failed("mend it", e))?;
+            self.file.set_len(self.replayed.bytes).map_err(|e| self.failed("repair it", e))?;
         }
         self.file.write_all(&text).map_err(|e| self.failed("write to it", e))?;
         self.replayed.bytes += text.len() as u64;

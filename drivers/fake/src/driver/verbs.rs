@@ -220,7 +220,7 @@ fn verdict(secret: &Result<ostler_driver_sdk::Secret, DriverError>) -> Result<()
         Err(error) => return Err(error.clone()),
     };
     if token.starts_with(b"invalid") {
-        let message = "the cloud does not accept the credentials: mend accessToken of the secret";
+        let message = "the cloud does not accept the credentials: fix accessToken of the secret";
         Err(DriverError::unauthenticated(message).reason("BAD_CREDENTIALS").not_applied())
     } else if token.starts_with(b"denied") {
         let message = "the cloud does not allow it with these credentials";

@@ -105,7 +105,7 @@ pub enum Contradiction {
     Nothing,
     /// Two things go wrong in one call.
     #[error(
-        "does two things at once: keep one of code, lostReply, crashBeforeEffect, \
+        "does two things: keep one of code, lostReply, crashBeforeEffect, \
          crashAfterEffect, applyPartially, returnProviderId"
     )]
     Several,

@@ -106,7 +106,7 @@ impl Log {
                 return Err(how);
             }
             if state.changed().await.is_err() {
-                return Err("the suite let go of the session".to_owned());
+                return Err("the suite dropped the session".to_owned());
             }
         }
     }

@@ -127,7 +127,7 @@ fn a_welcome_obeys_verdicts_then_sends_results_then_says_ready() {
         operate(&mut protocol, id);
     }
     protocol.on_disconnected();
-    assert!(finish(&mut protocol, "keep").is_empty(), "nobody is there to hear it");
+    assert!(finish(&mut protocol, "keep").is_empty(), "no core is there to hear it");
     let verdict = |id: &str, verdict: Verdict| proto::HeldVerdict {
         operation_id: id.to_owned(),
         verdict: verdict.into(),

@@ -92,7 +92,7 @@ mod tests {
         let group = |group: &str| vec![group.to_owned()];
         let booting = Identity::user("system:bootstrap:abcdef", group("system:bootstrappers"));
         let node = Identity::user("system:node:n1", group("system:nodes"));
-        // in the order of: admin, service account, bootstrapper, node, nobody
+        // in the order of: admin, service account, bootstrapper, node, anonymous
         let (all, known) = ([true; 5], [true, true, true, true, false]);
         let (admins, nodes) =
             ([true, false, false, false, false], [true, false, false, true, false]);

@@ -1,4 +1,4 @@
-//! What those get who are no administrators, and what is told of them: requests as the listener
+//! What those get who are no administrators, and what the audit says of them: requests as the listener
 //! hands them on.
 
 use std::{
@@ -147,7 +147,7 @@ fn pem(node: &str) -> String {
     params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap()
 }
 
-/// A connection on which nobody has shown who he is.
+/// A connection without credentials.
 async fn stranger() -> Origin {
     let door = Door::new(ServeOptions::default(), Metrics::new());
     let guest = door.admit([127, 0, 0, 1].into()).await.unwrap();

@@ -158,7 +158,7 @@ fn slot(pass: &Pass<'_>, class: &ClassFacts) -> Outcome<()> {
         return Ok(());
     }
     let text = format!(
-        "{} of class {} are updated at once, {} wait before this one",
+        "{} of class {} are updated at the same time, {} wait before this one",
         slot.limit, class.name, slot.ahead
     );
     Err(wait(WaitReason::HotUpdateBudget, Some(text), None))

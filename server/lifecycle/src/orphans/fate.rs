@@ -28,7 +28,7 @@ impl fmt::Display for Kept {
                 "because it has a previous cluster id: it may be a machine of the core that had that id"
             }
             Self::NamesOnly => {
-                "because its driver knows instances by their names alone: anybody may have made it"
+                "because its driver knows instances by their names alone: another system may have made it"
             }
             Self::Untagged => {
                 "because it has no tags of ours, and may be of a namespace that is not served; \

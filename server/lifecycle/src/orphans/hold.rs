@@ -130,6 +130,6 @@ mod tests {
         let hold = Hold::of(&data).unwrap();
         assert!(hold.reason.contains("two after one"), "{hold:?}");
         assert!(!led_by("two", &mut data, at(4)));
-        assert_eq!(Hold::of(&data), Some(hold), "until somebody accepts it");
+        assert_eq!(Hold::of(&data), Some(hold), "until an operator accepts it");
     }
 }

@@ -250,10 +250,10 @@ mod tests {
     #[test]
     fn inv_2_an_orphan_is_confirmed_by_a_second_look_after_the_grace_and_not_before() {
         let mut list = Watchlist::default();
-        let nobody: [&str; 0] = [];
-        assert_eq!(look(&mut list, 0, &["a"], &[("a", "1")]), nobody);
-        assert_eq!(look(&mut list, 9, &["a"], &[("a", "1")]), nobody);
-        assert_eq!(look(&mut list, 10, &["a"], &[("a", "1")]), nobody, "counted from the end");
+        let none: [&str; 0] = [];
+        assert_eq!(look(&mut list, 0, &["a"], &[("a", "1")]), none);
+        assert_eq!(look(&mut list, 9, &["a"], &[("a", "1")]), none);
+        assert_eq!(look(&mut list, 10, &["a"], &[("a", "1")]), none, "counted from the end");
         assert_eq!(look(&mut list, 11, &["a"], &[("a", "1")]), ["1"]);
     }
 
@@ -306,7 +306,7 @@ mod tests {
         look(&mut list, 0, &["a"], &[("a", "1")]);
         let after_grace = minute(10) + Duration::from_secs(1);
         assert_eq!(list.next_look(&rules, minute(0), false), after_grace);
-        assert_eq!(list.next_look(&rules, minute(10), false), minute(11), "not again at once");
+        assert_eq!(list.next_look(&rules, minute(10), false), minute(11), "not again immediately");
     }
 
     #[test]

@@ -254,7 +254,7 @@ impl Hub {
             }
             Place::Finished { .. } => {
                 let provider = operation.provider.clone();
-                tracing::warn!(operation = %id, provider, "result dropped, nobody recorded it");
+                tracing::warn!(operation = %id, provider, "result dropped, no controller recorded it");
                 self.acknowledge(now, id);
                 self.count(Count::Unclaimed { provider });
             }

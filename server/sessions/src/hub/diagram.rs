@@ -19,7 +19,7 @@ pub(super) enum Stage {
 
 /// From, to, and why.
 const TABLE: &[(Stage, Stage, &str)] = &[
-    (Stage::Connected, Stage::Active, "Hello, nobody is active"),
+    (Stage::Connected, Stage::Active, "Hello, no session is active"),
     (Stage::Connected, Stage::Standby, "Hello, another one is active"),
     (Stage::Connected, Stage::Gone, "refused, or no Hello in time"),
     (Stage::Active, Stage::Serving, "READY"),

@@ -75,7 +75,7 @@ fn timers() -> Vec<Row> {
             "a frame may wait for the driver to read it; else NOT_READING",
         ),
         ("not ready", not_ready, "an active session may be NOT_READY while a ready one stands by"),
-        ("unclaimed result", unclaimed, "a result that nobody records is dropped"),
+        ("unclaimed result", unclaimed, "a result that no controller records is dropped"),
         ("adopted operation", adopted, "an operation of an earlier core may still run"),
         ("progress", progress, "a driver says how far a long operation is"),
         (

@@ -332,7 +332,7 @@ impl World {
                         let known = self.hub.operations.get(operation.operation_id.as_str());
                         let cancelled = known.is_some_and(|known| known.cancelled);
                         assert!(!cancelled, "{operation:?} was cancelled");
-                        assert!(self.hub.may_send(self.now), "{operation:?} is sent by nobody");
+                        assert!(self.hub.may_send(self.now), "{operation:?} is sent by no leader");
                         let held = (*instance, operation.operation_id);
                         self.held.insert(held, HeldState::Running);
                     }
@@ -458,7 +458,7 @@ impl World {
         self.hub.wind_down(self.now);
         let calls = self.hub.operations.values().filter(|it| it.is_call());
         let queued = calls.filter(|it| matches!(it.place, Place::Queued(_))).count();
-        assert_eq!(queued, 0, "somebody waits for what is never sent");
+        assert_eq!(queued, 0, "an operation waits that is never sent");
         self.settle();
     }
 

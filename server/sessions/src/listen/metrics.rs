@@ -22,13 +22,13 @@ pub(super) enum Rejection {
     Handshake(io::Error),
     #[error("it does not speak HTTP/2 (ALPN h2)")]
     NotHttp2,
-    #[error("its certificate names nobody; it needs one SPIFFE id, a DNS name or a common name")]
+    #[error("its certificate has no name; it needs one SPIFFE id, a DNS name or a common name")]
     Nameless,
     #[error("it said nothing")]
     Silent,
     #[error("the TLS handshake took too long")]
     Timeout,
-    #[error("too many TLS handshakes at once, and this one was the oldest")]
+    #[error("too many concurrent TLS handshakes, and this one was the oldest")]
     Crowded,
 }
 

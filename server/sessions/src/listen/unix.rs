@@ -92,9 +92,7 @@ fn check_directory(path: &Path) -> Result<(), UnixError> {
     }
     let (mode, sticky) = (metadata.mode(), 0o1000);
     if mode & 0o002 != 0 && mode & sticky == 0 {
-        return refused(
-            "everybody may write there, so anybody could replace the socket; chmod o-w",
-        );
+        return refused("every user may write there and could replace the socket; chmod o-w");
     }
     Ok(())
 }

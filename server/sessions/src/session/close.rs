@@ -59,7 +59,7 @@ impl Close {
 
     /// No Hello in time.
     pub(crate) fn hello_timeout() -> Self {
-        let message = "the first frame must be Hello and must come at once";
+        let message = "the first frame must be Hello and must come immediately";
         Self::new("HELLO_TIMEOUT", Code::DeadlineExceeded, true, message)
     }
 
@@ -128,7 +128,7 @@ impl Close {
 
     /// Too many drivers are between dialing and Hello.
     pub(crate) fn too_many_arrivals() -> Self {
-        let message = "too many drivers dial in at once; connect again later";
+        let message = "too many drivers dial in at the same time; connect again later";
         let retry_after = Some(Duration::from_secs(1));
         Self { retry_after, ..Self::new("TOO_MANY_ARRIVALS", Code::Unavailable, true, message) }
     }

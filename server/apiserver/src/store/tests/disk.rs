@@ -139,7 +139,7 @@ pub(crate) fn open_keeping(disk: &SharedDisk, retention: Retention) -> Store {
     writer::start(shared.without_pause()).unwrap()
 }
 
-/// Opens a store in a file; like these, it tries a disk that failed again at once.
+/// Opens a store in a file; like these, it tries a disk that failed again immediately.
 pub(crate) fn open_file(path: &std::path::Path) -> Store {
     let (log, opened, state) = DiskLog::open(path).unwrap();
     let shared = Shared::new(Box::new(log), &opened, state, Retention::default());

@@ -105,10 +105,10 @@ mod tests {
         let daemon = PodView { daemon: true, ..PodView::default() };
         assert!(ends(&drained, true, &[]));
         assert!(ends(&drained, true, std::slice::from_ref(&daemon)));
-        assert!(!ends(&drained, true, &[daemon, app]), "somebody is waited for");
+        assert!(!ends(&drained, true, &[daemon, app]), "a pod is waited for");
         assert!(!ends(&drained, false, &[]), "more may come");
         assert!(!ends(&machine(true, true), true, &[]), "it has ended before");
-        assert!(!ends(&machine(false, true), true, &[]), "nobody drains");
+        assert!(!ends(&machine(false, true), true, &[]), "no drain is due");
         assert!(ends(&machine(false, false), true, &[]), "a drain for something else");
     }
 }
