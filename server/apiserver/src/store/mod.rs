@@ -135,7 +135,7 @@ impl Store {
     pub fn health(&self) -> Health {
         let health = self.shared.health().borrow().clone();
         if health != Health::Good {
-            self.writer.mend();
+            self.writer.repair();
         }
         health
     }

@@ -156,7 +156,7 @@ impl Shared {
         if hopeless || Instant::now() < again {
             return Err(WriteError::Storage(Arc::clone(error)));
         }
-        match self.mend(&mut committer.gauge) {
+        match self.repair(&mut committer.gauge) {
             Ok(()) => {
                 tracing::info!("the store can be written again");
                 committer.stopped = None;
@@ -191,7 +191,7 @@ impl Shared {
 
     /// Opens the log anew. The batch that failed may be in it all the same: what readers have not
     /// seen of it they see now, and what they have seen must be in it.
-    fn mend(&self, gauge: &mut Gauge) -> Result<(), StorageError> {
+    fn repair(&self, gauge: &mut Gauge) -> Result<(), StorageError> {
         self.log.reopen()?;
         let (revision, compacted) = {
             let state = self.state();

@@ -23,7 +23,7 @@ const QUEUE: usize = 1024;
 pub(super) enum Message {
     Write(Operation),
     /// Try to repair what failed.
-    Mend,
+    Repair,
     Close(oneshot::Sender<()>),
 }
 
@@ -58,9 +58,9 @@ impl Writer {
 
     /// Has the writer look whether a failed log can be written again. It is no loss if it has so
     /// much to do that this does not fit: a write makes it look, too.
-    pub(super) fn mend(&self) {
+    pub(super) fn repair(&self) {
         if let Self::Thread(queue) = self {
-            queue.try_send(Message::Mend).ok();
+            queue.try_send(Message::Repair).ok();
         }
     }
 
@@ -116,18 +116,18 @@ fn run(shared: &Shared, mut messages: mpsc::Receiver<Message>) {
     let mut closing = None;
     while closing.is_none() {
         let Some(first) = messages.blocking_recv() else { break };
-        let (mut batch, mut mend) = (Vec::new(), false);
+        let (mut batch, mut repair) = (Vec::new(), false);
         let mut next = Some(first);
         while let Some(message) = next {
             match message {
                 Message::Write(operation) => batch.push(operation),
-                Message::Mend => mend = true,
+                Message::Repair => repair = true,
                 Message::Close(reply) => closing = Some(reply),
             }
             let full = batch.len() >= BATCH || closing.is_some();
             next = if full { None } else { messages.try_recv().ok() };
         }
-        if mend || !batch.is_empty() {
+        if repair || !batch.is_empty() {
             shared.commit(batch);
         }
     }
