@@ -10,7 +10,8 @@ use serde_json::Value;
 /// How long a `kubectl wait` may take; a test that gets there has failed.
 const PATIENCE: &str = "--timeout=120s";
 
-/// kubectl against one kubeconfig, with a cache of its own: its discovery cache goes by host and port, and ports are reused.
+/// kubectl against one kubeconfig, with a cache of its own: its discovery cache is keyed by host
+/// and port, and ports are reused.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
     program: PathBuf,
@@ -46,7 +47,7 @@ impl Kubectl {
         child.wait_with_output().expect("kubectl ends")
     }
 
-    /// The command, for whoever listens to it while it runs.
+    /// The command, for a caller that listens to it while it runs.
     pub fn command<I, S>(&self, args: I) -> Command
     where
         I: IntoIterator<Item = S>,

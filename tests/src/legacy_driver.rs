@@ -142,7 +142,7 @@ impl OldCloud {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panicked")
+        self.state.lock().expect("no thread panicked")
     }
 }
 

@@ -12,7 +12,8 @@ const STRIDE: u16 = 25;
 /// What holds the ports of this process: their namesakes of UDP, which no test listens on and the kernel frees.
 static HELD: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
 
-/// A port that nobody listens on, and that no other test of this or another process gets while this one runs.
+/// A port that no process listens on, and that no other test of this or another process gets while
+/// this one runs.
 ///
 /// # Panics
 /// If there is none.
@@ -31,7 +32,7 @@ pub fn free_port() -> u16 {
     port
 }
 
-/// The port, unless somebody has it.
+/// The port, unless another process has it.
 fn hold(port: u16) -> Option<UdpSocket> {
     let held = UdpSocket::bind(("127.0.0.1", port)).ok()?;
     TcpListener::bind(("127.0.0.1", port)).is_ok().then_some(held)

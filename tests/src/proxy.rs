@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// Bytes that are moved at once.
+/// Bytes that are moved in one step.
 const PIECE: usize = 16 << 10;
 
 /// What becomes of the bytes.
@@ -19,7 +19,7 @@ const PIECE: usize = 16 << 10;
 pub enum Flow {
     /// They pass.
     Pass,
-    /// They do not, and nobody is told: the link looks alive from both ends.
+    /// They do not, and neither end hears of it: the link looks alive from both ends.
     BlackHole,
     /// They pass after so long.
     Delay(Duration),

@@ -92,7 +92,7 @@ pub fn refusal(forbidden: &Request) -> http::Response<Full<Bytes>> {
     failure(403, "Forbidden", &message)
 }
 
-/// What the API server answers to a change of an object that somebody else changed meanwhile.
+/// What the API server answers to a change of an object that another client changed meanwhile.
 ///
 /// # Panics
 /// Never: the answer is made of constants.
@@ -205,7 +205,7 @@ const PROVIDER_GROUP: &str = "bootstrap.example.com";
 /// Any resource.
 const ANY: &str = "*";
 
-/// What whoever installs a bootstrap provider adds, as `deploy/base/role.yaml` asks for it.
+/// What a user who installs a bootstrap provider adds, as `deploy/base/role.yaml` asks for it.
 fn of_providers() -> impl Iterator<Item = Right> {
     ["get", "list", "watch", "patch"].into_iter().map(|verb| Right {
         verb: verb.to_owned(),

@@ -29,7 +29,7 @@ pub enum Part {
     Driver,
 }
 
-/// A cluster of somebody else takes one stack at a time: all of them use its namespace `default`.
+/// A cluster that is not ours takes one stack at a time: all of them use its namespace `default`.
 static FOREIGN_CLUSTER: Mutex<()> = Mutex::new(());
 
 /// Everything that runs; ended when dropped. On a foreign cluster, what the tests made goes first.
@@ -76,7 +76,7 @@ impl Drop for Stack {
 
 impl Stack {
     /// Starts all of it, for a test that needs an API server of its own because it `does` this to it. `None`, with a
-    /// line that says so, if the cluster is somebody else's or kubectl is not there.
+    /// line that says so, if the cluster is not ours or kubectl is not there.
     pub fn with_own_api(does: &str) -> Option<Self> {
         if tools::skips_foreign_cluster(does) { None } else { Self::start() }
     }
@@ -127,7 +127,7 @@ impl Stack {
         &self.kubectl
     }
 
-    /// True if the API server is somebody else's, and must not be killed.
+    /// True if the API server is not ours, and must not be killed.
     pub fn foreign_api(&self) -> bool {
         self.foreign.is_some()
     }
@@ -358,7 +358,8 @@ impl Stack {
     }
 
     fn start_core(&self) -> Process {
-        // The last core is dead for sure: nobody has to wait for the end of its lease.
+        // The last core is dead for sure: the next one does not have to wait for the end of its
+        // lease.
         self.kubectl.run(["delete", "lease", "machine-controller", "--ignore-not-found"]);
         let token = format!("{}={}", ostler_driver_fake::PROVIDER, text(&self.token_file()));
         let drivers = format!("127.0.0.1:{}", self.core_port);

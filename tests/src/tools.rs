@@ -36,19 +36,20 @@ pub fn skip(what: &str) {
     say_skipped(&format!("{what} not found"));
 }
 
-/// True, with a line that says so, if the tests run against a cluster of somebody else, of which a test cannot have
-/// what it needs. Nothing is missing there, so `OSTLER_TEST_REQUIRE=all` is content.
+/// True, with a line that says so, if the tests run against a cluster that is not ours, of which a
+/// test cannot have what it needs. Nothing is missing there, so `OSTLER_TEST_REQUIRE=all` is
+/// content.
 pub fn skips_foreign_cluster(what: &str) -> bool {
     let foreign = foreign_cluster().is_some();
     if foreign {
         say_skipped(&format!(
-            "{what}, and OSTLER_TEST_KUBECONFIG names a cluster of somebody else"
+            "{what}, and OSTLER_TEST_KUBECONFIG names a cluster that is not ours"
         ));
     }
     foreign
 }
 
-/// The kubeconfig of a cluster of somebody else that the tests are to run against.
+/// The kubeconfig of a foreign cluster that the tests are to run against.
 pub fn foreign_cluster() -> Option<PathBuf> {
     std::env::var_os("OSTLER_TEST_KUBECONFIG").map(PathBuf::from)
 }

@@ -36,7 +36,7 @@ pub struct Row {
     pub mcm: String,
     /// Where it does that: `file::function`, or a document.
     pub r#where: Vec<String>,
-    /// What somebody who comes from MCM has to think of it.
+    /// What a user who comes from MCM has to think of it.
     pub verdict: Verdict,
     /// What Ostler does; not given: the same.
     #[serde(default)]

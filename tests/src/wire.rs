@@ -29,16 +29,16 @@ struct WireEnds {
 }
 
 impl Wire {
-    /// From now on dialling may end at whoever listens here.
+    /// From now on dialling may end at this listener.
     pub(crate) fn lead_to(&self, number: u32) -> mpsc::Receiver<DuplexStream> {
         let (door, connections) = mpsc::channel(8);
-        self.inner.lock().expect("nobody panicked").doors.push((number, door));
+        self.inner.lock().expect("no thread panicked").doors.push((number, door));
         connections
     }
 
     /// Dialling does not end there any more; connections stay.
     pub(crate) fn forget(&self, number: u32) {
-        let mut ends = self.inner.lock().expect("nobody panicked");
+        let mut ends = self.inner.lock().expect("no thread panicked");
         let shut = ends.doors.extract_if(.., |(door, _)| *door == number).map(|(_, door)| door);
         let shut: Vec<_> = shut.collect();
         ends.shut.extend(shut);
@@ -47,7 +47,7 @@ impl Wire {
     /// Every connection ends, as if the processes at the other end were gone.
     pub(crate) fn cut(&self) {
         {
-            let mut ends = self.inner.lock().expect("nobody panicked");
+            let mut ends = self.inner.lock().expect("no thread panicked");
             ends.doors.clear();
             ends.shut.clear();
         }
@@ -57,16 +57,16 @@ impl Wire {
     /// Every connection ends; the core can still be dialled.
     ///
     /// # Panics
-    /// If somebody else did.
+    /// If another one did.
     pub fn hang_up(&self) {
-        let mut ends = self.inner.lock().expect("nobody panicked");
+        let mut ends = self.inner.lock().expect("no thread panicked");
         ends.links.drain(..).for_each(|link| link.abort());
     }
 
     /// A gRPC connection.
     ///
     /// # Errors
-    /// Nobody listens.
+    /// No core listens.
     pub async fn connect(&self) -> Result<Channel, tonic::transport::Error> {
         let wire = self.clone();
         let dial = service_fn(move |_| {
@@ -79,7 +79,7 @@ impl Wire {
     pub(crate) async fn dial(&self) -> std::io::Result<DuplexStream> {
         let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         let door = {
-            let mut ends = self.inner.lock().expect("nobody panicked");
+            let mut ends = self.inner.lock().expect("no thread panicked");
             ends.dialled += 1;
             let next = ends.dialled % ends.doors.len().max(1);
             ends.doors.get(next).map(|(_, door)| door.clone()).ok_or_else(refused)?
@@ -90,7 +90,7 @@ impl Wire {
         let link = tokio::spawn(async move {
             let _ended = tokio::io::copy_bidirectional(&mut near, &mut far).await;
         });
-        self.inner.lock().expect("nobody panicked").links.push(link.abort_handle());
+        self.inner.lock().expect("no thread panicked").links.push(link.abort_handle());
         Ok(ours)
     }
 }

@@ -127,7 +127,7 @@ impl Cluster {
         Client::new(self.api.local_service(), "default")
     }
 
-    /// The API itself, for whoever puts something in front of it.
+    /// The API itself, for a test that puts something in front of it.
     pub fn service(&self) -> LocalService {
         self.api.local_service()
     }
@@ -296,7 +296,7 @@ impl World {
         let incoming = ReceiverStream::new(connections).map(Ok::<_, std::io::Error>);
         let mut registry = Registry::default();
         let core = Core::start(client, incoming, options, &mut registry).await;
-        *self.metrics.lock().expect("nobody panicked") = registry;
+        *self.metrics.lock().expect("no thread panicked") = registry;
         core.map_err(|error| format!("{error:#}"))
     }
 
@@ -349,7 +349,7 @@ impl World {
     /// If it cannot be written down.
     pub fn metrics(&self) -> String {
         let mut text = String::new();
-        let registry = self.metrics.lock().expect("nobody panicked");
+        let registry = self.metrics.lock().expect("no thread panicked");
         prometheus_client::encoding::text::encode(&mut text, &registry).expect("strings grow");
         text
     }

@@ -77,7 +77,7 @@ impl Broken {
         self.fake.answer(vm)
     }
 
-    /// Whether an operation may run under a limit that nobody was told of.
+    /// Whether an operation may run under a limit that the core does not know.
     fn enter(&self) -> Result<Entered<'_>, DriverError> {
         let mut memory = self.memory.lock();
         memory.running += 1;

@@ -12,7 +12,7 @@ use ostler_conformance::{
 use ostler_driver_broken::Breakage;
 use regex::Regex;
 
-/// Runs at once. They wait far more than they work.
+/// Concurrent runs. They wait far more than they work.
 const AT_ONCE: usize = 8;
 /// Limits of time are made for slow clouds. A broken driver is waited for to their end, hence:
 const IMPATIENT: f64 = 0.4;

@@ -17,7 +17,7 @@ static SEEDED: AtomicBool = AtomicBool::new(false);
 static STATE: AtomicU64 = AtomicU64::new(0);
 
 /// From now on all randomness of this process depends on `seed` and on the order of the questions
-/// alone. Not for two threads that ask at once: their order would be another source.
+/// alone. Not for two threads that ask at the same time: their order would be another source.
 pub fn seed(seed: u64) {
     STATE.store(mix(seed), Ordering::SeqCst);
     SEEDED.store(true, Ordering::SeqCst);
@@ -65,14 +65,14 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// Another process that goes on from here: its id for the parent, nothing for the child.
 ///
-/// A thread that was joined is in the kernel's list a moment longer: the kernel wakes whoever joins
-/// it, and removes it from the list afterwards. So this waits for that.
+/// A thread that was joined is in the kernel's list a moment longer: the kernel wakes the thread
+/// that joins it, and removes it from the list afterwards. So this waits for that.
 ///
 /// # Errors
 /// The process keeps more than one thread (only the one that calls would go on, and what the others
 /// hold would be held for ever), or the system has no room for another one.
 #[expect(unsafe_code, reason = "there is no safe way to fork")]
-#[expect(clippy::disallowed_methods, reason = "nothing else runs, and the kernel tells nobody")]
+#[expect(clippy::disallowed_methods, reason = "nothing else runs, and the kernel tells no waiter")]
 pub fn fork() -> io::Result<Option<u32>> {
     let mut threads = threads()?;
     for _ in 0..LOOKS {
@@ -127,6 +127,6 @@ pub fn leave(code: i32) -> ! {
 /// Ends this process by a signal if it still runs after so many seconds of the real clock.
 #[expect(unsafe_code, reason = "a call of the C library")]
 pub fn limit(seconds: u32) {
-    // SAFETY: sets a timer of the process; nobody else uses it.
+    // SAFETY: sets a timer of the process; no other code uses it.
     let _left = unsafe { libc::alarm(seconds) };
 }

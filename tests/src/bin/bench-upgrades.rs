@@ -52,7 +52,7 @@ fn handover(stack: &mut Stack) {
     row("SIGTERM for the active driver to the first operation on the standby", &mut times);
 }
 
-/// Somebody makes machines all the time, twenty at once.
+/// Users make machines all the time, twenty at a time.
 fn users(kubectl: Kubectl, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         let mut next = 0;

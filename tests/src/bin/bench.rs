@@ -91,7 +91,7 @@ async fn client(stack: &Stack) -> Client {
     Client::try_from(config).expect("a client can be made")
 }
 
-/// The newest revision of the API server: every write of anybody makes one.
+/// The newest revision of the API server: every write of any client makes one.
 async fn revision(client: &Client) -> u64 {
     Api::<ConfigMap>::default_namespaced(client.clone())
         .list(&ListParams::default())

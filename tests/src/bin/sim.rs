@@ -31,7 +31,7 @@ struct Args {
     /// Begins no life after so many seconds
     #[arg(long)]
     max_seconds: Option<u64>,
-    /// Lives at once; as many as there are processors, if left out
+    /// Lives at the same time; as many as there are processors, if left out
     #[arg(long)]
     jobs: Option<usize>,
     /// Runs one seed and says what happened
@@ -140,7 +140,7 @@ fn replay(args: &Args, plan: &Plan) -> io::Result<bool> {
         log.without_time().init();
     }
     let report = run_one(&plan, args.timeline)?;
-    // Whoever reads may have seen enough.
+    // The reader may have seen enough.
     let mut out = io::stdout().lock();
     for line in &report.timeline {
         writeln!(out, "{line}")?;
@@ -213,7 +213,7 @@ fn first_failure(
     let plans = plans.map(|seed| Plan { mutation, ..Plan::of(seed) });
     run_all(plans, jobs(args), false, |_, report| {
         lives += u64::from(found.is_none());
-        // What broke off is told of at the end, and is why nothing else went on.
+        // What broke off is reported at the end, and is why nothing else went on.
         let panic = report.violations.iter().find(|violation| violation.contains("panic: "));
         if let (None, Some(violation)) = (&found, panic.or_else(|| report.violations.first())) {
             found = Some(format!("seed {}, {}", report.seed, in_short(violation)));

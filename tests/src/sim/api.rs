@@ -25,7 +25,7 @@ use super::trace::Trace;
 use super::weather::{Luck, Sky};
 
 type Body = UnsyncBoxBody<Bytes, BoxError>;
-/// Called with the number of the write that was just done; true: whoever asked dies now.
+/// Called with the number of the write that was just done; true: the caller dies now.
 pub type OnWrite = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// One party's way to the API server.
@@ -46,7 +46,7 @@ pub struct Front {
     pub api: LocalService,
     /// The safety measure that is missing.
     pub mutation: Option<Mutation>,
-    /// Told of every write that was done.
+    /// Hears of every write that was done.
     pub on_write: Option<OnWrite>,
 }
 
@@ -101,7 +101,7 @@ impl Front {
         }
         let (head, body) = answer.into_parts();
         let body = body.collect().await.map_err(|error| -> BoxError { error.into() })?.to_bytes();
-        // What users look at says nothing about anybody.
+        // What users look at says nothing about any core.
         let told_of = method != "GET" || self.party.is_some();
         if told_of {
             self.trace.note(&self.name, format_args!("{told} -> {}", head.status.as_u16()));

@@ -31,7 +31,7 @@ const BLIND: Duration = Duration::from_secs(115);
 const OLD_LISTS: usize = 4;
 
 /// What a driver process dies of in the middle of a call: with the effect or without. Says so to
-/// whoever runs it, and is asked before every mutation.
+/// the part that runs it, and is asked before every mutation.
 pub type OnCall = Arc<dyn Fn() -> Option<Death> + Send + Sync>;
 
 /// A death in the middle of a call.
@@ -182,8 +182,8 @@ impl SimDriver {
         std::future::pending().await
     }
 
-    /// Whether the infrastructure does not see an instance yet of which it told. Whoever has its id
-    /// does not make another one meanwhile.
+    /// Whether the infrastructure does not see an instance yet of which it told. A driver that has
+    /// its id does not make another one meanwhile.
     fn unseen(&self, uid: &str) -> Option<CloudInstance> {
         let now = self.fake.cloud().clock().now();
         let blind = BLIND.saturating_sub(self.oracle.tolerance());
@@ -348,7 +348,7 @@ impl Driver for SimDriver {
         let ctx = request.ctx.clone();
         let work = async {
             if self.breaks(Mutation::StatusLies) || self.lies(Lie::Unknown) {
-                return Err(DriverError::not_found("nobody looked"));
+                return Err(DriverError::not_found("no call looked"));
             }
             if self.unseen(&ctx.target().uid).is_some() {
                 return Err(DriverError::not_found("not yet"));

@@ -17,7 +17,7 @@ pub fn warm_up() {
     drop(run(&Plan::of(0), false));
 }
 
-/// Runs the plans, `jobs` at once, and hands over each report when it is there. Stops when `take`
+/// Runs the plans, `jobs` at a time, and hands over each report when it is there. Stops when `take`
 /// says so.
 ///
 /// # Errors

@@ -1,4 +1,5 @@
-//! A driver that says in its Hello that it holds what nobody sent it, and lives on that for a while.
+//! A driver that says in its Hello that it holds what no core sent it, and lives on that for a
+//! while.
 //!
 //! It has a token of a provider and knows what a driver can learn, and more: the Machines, their UIDs,
 //! what is written down of their operations. Nothing of that may be worth anything: no verdict KEEP, no

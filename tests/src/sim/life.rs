@@ -25,7 +25,7 @@ const FOLLOWS: [(&str, &[&str]); 7] = [
 ];
 
 /// What is wrong with a machine that became `now` after it was `before`, if anything is. `exists`
-/// tells whether there is an instance of this provider id: one that somebody deleted by hand may be
+/// tells whether there is an instance of this provider id: one that a user deleted by hand may be
 /// followed by another one.
 pub fn wrong(before: &Machine, now: &Machine, exists: impl Fn(&str) -> bool) -> Option<String> {
     let (from, to) = (before.phase(), now.phase());
@@ -38,7 +38,7 @@ pub fn wrong(before: &Machine, now: &Machine, exists: impl Fn(&str) -> bool) -> 
         return Some(format!("phase {:?} does not follow {:?}", to.as_str(), from.as_str()));
     }
     if to == MachinePhase::Terminating && !now.is_deleting() {
-        return Some("it is Terminating and nobody deleted it".to_owned());
+        return Some("it is Terminating and was not deleted".to_owned());
     }
     if before.is_deleting() && !now.is_deleting() {
         return Some("its deletion was taken back".to_owned());

@@ -25,7 +25,7 @@ pub enum Mutation {
     NoElection,
     /// Drains last no time.
     NoDrain,
-    /// A Node counts as unreachable at once.
+    /// A Node counts as unreachable immediately.
     NoPatience,
     /// Orphans are deleted at the first look.
     NoOrphanGrace,

@@ -15,7 +15,7 @@ use super::weather::Sky;
 
 /// Bytes that one direction of a pipe holds.
 const PIPE: usize = 1 << 16;
-/// Cores that dial in at once.
+/// Cores that dial in at the same time.
 const DOOR: usize = 8;
 
 /// The network. Clones are the same one.
@@ -40,7 +40,7 @@ struct Link {
 }
 
 impl Network {
-    /// Without anybody in it.
+    /// Without any process in it.
     pub fn new(sky: Sky) -> Self {
         Self { sky, inner: Arc::default() }
     }
@@ -88,7 +88,7 @@ impl Network {
         })
     }
 
-    /// A connection of a driver to the next core; `None`: nobody is there.
+    /// A connection of a driver to the next core; `None`: there is none.
     pub async fn channel(&self, driver: &str) -> Option<Channel> {
         let (network, driver) = (self.clone(), driver.to_owned());
         let dial = service_fn(move |_| {

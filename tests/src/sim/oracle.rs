@@ -31,7 +31,7 @@ pub struct Change {
     pub method: String,
     /// Where.
     pub path: String,
-    /// What whoever asked meant to send.
+    /// What the caller meant to send.
     pub sent: Value,
     /// The object afterwards, or the answer.
     pub object: Value,
@@ -74,9 +74,9 @@ struct Books {
     instances: BTreeMap<String, Instance>,
     /// Every instance that ever was: its UID by its provider id.
     made: BTreeMap<String, String>,
-    /// Instances of others, which nobody may touch.
+    /// Instances of others, which the product must not touch.
     foreign: BTreeMap<String, Instance>,
-    /// UIDs of Machines whose instance somebody deleted by hand.
+    /// UIDs of Machines whose instance a user deleted by hand.
     vanished: BTreeSet<String>,
     /// Ids of operations that were ever written down as an intent.
     intents: BTreeSet<String>,
@@ -84,11 +84,12 @@ struct Books {
     applied: BTreeMap<String, Vec<Value>>,
     /// Creates that run, by UID: which drivers, since when.
     creates: BTreeMap<String, Vec<(String, Instant)>>,
-    /// The create that was last begun for a UID, while nobody has looked for the instance since.
+    /// The create that was last begun for a UID, while no driver has looked for the instance since.
     unseen: BTreeMap<String, String>,
     /// Whether what the cloud does now was given up long ago.
     late: bool,
-    /// Instances of which a driver said that they are gone, or which came when nobody expected them.
+    /// Instances of which a driver said that they are gone, or which came when they were not
+    /// expected.
     strays: BTreeSet<String>,
     /// Instances that were deleted when they had no Machine any more.
     collected: BTreeSet<String>,
@@ -102,7 +103,7 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_mins(4);
 pub const UNREACHABLE_AFTER: Duration = Duration::from_mins(2);
 
 /// For how long an operation is waited for whose session is lost. What a driver still does that was not
-/// heard of for so long, nobody can know.
+/// heard of for so long is unknown.
 const RESUME_WINDOW: Duration = Duration::from_mins(1);
 /// Events that are kept; more than any life has.
 const MOST_TOLD: usize = 10_000;
@@ -119,7 +120,7 @@ impl Oracle {
         self.tolerance
     }
 
-    /// A rule is broken that nobody can keep whose drivers lie.
+    /// A rule is broken that no core can keep whose drivers lie.
     fn broken(&self, what: impl Display) {
         if self.lies {
             self.trace.note("ORACLE", format_args!("after a lie: {what}"));
@@ -164,7 +165,7 @@ impl Oracle {
         books.made.iter().filter(gone).map(|(id, _)| id.clone()).collect()
     }
 
-    /// Somebody outside takes this instance away: not the product's doing.
+    /// A user takes this instance away: not the product's doing.
     pub fn by_hand(&self, instance: &Instance) {
         let mut books = self.lock();
         books.vanished.insert(instance.identity.machine_uid.clone());
@@ -189,7 +190,7 @@ impl Oracle {
         books.collected.iter().filter(|id| !told(id)).cloned().collect()
     }
 
-    /// Somebody asks for something, whatever becomes of it.
+    /// A client asks for something, whatever becomes of it.
     pub fn asks(&self, by: &str, method: &str, path: &str, body: &[u8]) {
         let is_event = method == "POST" && path.ends_with("/events");
         if !is_event || !by.starts_with("core") {
@@ -216,7 +217,7 @@ impl Oracle {
             ("Machine", _) => self.machine(change),
             ("Pod", _) => self.pod(change),
             ("Node", _) => self.node(change),
-            // A deletion that is done at once answers a Status.
+            // A deletion that is done immediately answers a Status.
             ("Status", [.., "nodes", name]) if change.method == "DELETE" => {
                 let gone = self.lock().nodes.remove(*name);
                 let uid = gone.and_then(|node| node.metadata.uid);
@@ -275,7 +276,7 @@ impl Oracle {
         }
     }
 
-    /// Nobody's write is overwritten by somebody who did not see it.
+    /// No client overwrites a write that it did not see.
     fn check_version(&self, before: &Machine, change: &Change) {
         let version = change.sent.pointer("/metadata/resourceVersion").and_then(Value::as_str);
         let last = before.metadata.resource_version.as_deref();
@@ -371,14 +372,14 @@ impl Oracle {
         }
     }
 
-    /// Whether the pods of a machine may go at once: after the deadline, from a Node that is lost, by
-    /// force, or because there is no instance.
+    /// Whether the pods of a machine may go immediately: after the deadline, from a Node that is
+    /// lost, by force, or because there is no instance.
     fn excused(&self, books: &Books, life: &Life) -> bool {
         let deleted = life.machine.metadata.deletion_timestamp.as_ref();
         let overdue = deleted.is_some_and(|at| self.now() + self.tolerance >= at.0 + DRAIN_TIMEOUT);
         let since = books.unready.get(&life.name);
         let lost = since.is_some_and(|since| since.elapsed() + self.tolerance >= UNREACHABLE_AFTER);
-        // Nobody is there who could end a pod.
+        // No kubelet is there that could end a pod.
         let uid = life.machine.uid();
         let gone = !books.instances.values().any(|it| it.identity.machine_uid == uid);
         overdue || lost || gone || (deleted.is_some() && life.machine.wants_force())
@@ -528,7 +529,7 @@ impl Oracle {
     }
 
     /// A driver begins a call. INV-8: a mutation was written down before it was sent. INV-1: no create
-    /// while another one runs, and none before somebody looked what became of the one before.
+    /// while another one runs, and none before a driver looked what became of the one before.
     pub fn call_began(&self, driver: &str, (verb, uid, operation): (&str, &str, &str)) {
         let mut books = self.lock();
         let mutation = ["CreateMachine", "InitializeMachine", "UpdateMachine", "DeleteMachine"];

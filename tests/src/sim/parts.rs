@@ -26,7 +26,7 @@ use super::world::{PROVIDERS, Surroundings, TOKENS};
 const RESTART: Duration = Duration::from_secs(2);
 /// How often kubelets renew their Lease. Nothing looks at it here.
 const RENEWAL: Duration = Duration::from_secs(35);
-/// Orders that wait for a process; more at once make no sense.
+/// Orders that wait for a process; more than that make no sense.
 const ORDERS: usize = 64;
 
 /// What happens to a process.
@@ -109,7 +109,7 @@ pub fn core(around: &Arc<Surroundings>, number: u8) -> Part {
             let down = core_life(&around, &name, number, front, &mut orders).await;
             around.network.gone(&name);
             sleep(down).await;
-            // What was ordered while it was down concerns nobody.
+            // What was ordered while it was down concerns no process.
             while orders.try_recv().is_ok() {}
         }
     });

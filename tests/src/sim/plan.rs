@@ -57,9 +57,10 @@ pub enum What {
     Pods { machine: u8, count: u8, grace: u8, held: bool },
     /// From now on so many pods are kept, which come back under their names, on any Node that takes them.
     Workload { pods: u8 },
-    /// The budgets let go.
+    /// The budgets release the pods.
     Release,
-    /// A user deletes a machine and takes its finalizers away: its instance is nobody's from then on.
+    /// A user deletes a machine and takes its finalizers away: its instance is an orphan from then
+    /// on.
     TearAway { machine: u8 },
     /// A client that knows only the types of machine-controller-manager writes a machine back, object and status,
     /// after it deleted it if that is said: as the MachineSet controller there does.
@@ -67,18 +68,19 @@ pub enum What {
     /// A user puts the file back from which a machine was made: `kubectl replace`. Annotations, labels, finalizers
     /// and the provider id are gone then.
     OldFile { machine: u8 },
-    /// Somebody deletes an instance by hand.
+    /// A user deletes an instance by hand.
     Vanish { machine: u8 },
     /// SIGKILL, and a new process so many milliseconds later; after so many more writes, in the
     /// moment the next one is done and not yet answered, if that is given.
     CrashCore { core: u8, down: u64, writes: Option<u8> },
     /// SIGTERM, and a new process.
     StopCore { core: u8, down: u64 },
-    /// SIGKILL of a driver, at once or in the middle of its next call: with the effect or without.
+    /// SIGKILL of a driver, immediately or in the middle of its next call: with the effect or
+    /// without.
     CrashDriver { driver: u8, down: u64, during: Option<bool> },
     /// SIGTERM of a driver.
     StopDriver { driver: u8, down: u64 },
-    /// A driver of this provider comes and says that it holds what nobody sent it.
+    /// A driver of this provider comes and says that it holds what no core sent it.
     FalseHello { provider: u8 },
     /// Every connection between drivers and cores ends.
     Cut,
@@ -134,9 +136,10 @@ pub enum Weather {
     CloudStale,
     /// There is no room for another instance.
     CloudFull,
-    /// Creations and deletions are answered by nobody, and done long after everybody gave them up.
+    /// Creations and deletions are never answered, and done long after everybody gave them up.
     CloudLate,
-    /// An instance is not found for up to two minutes after it was made, nor by whoever would make it again.
+    /// An instance is not found for up to two minutes after it was made, nor by a driver that would
+    /// make it again.
     CloudBlind,
     /// Updates stop in the middle, and say so.
     CloudHalf,
@@ -265,15 +268,15 @@ impl Plan {
         Duration::from_secs(2) + Duration::from_millis(2 * most)
     }
 
-    /// Whether drivers break the contract in it: then what they promise cannot be kept by anybody.
+    /// Whether drivers break the contract in it: then the core cannot keep what they promise.
     pub fn lies(&self) -> bool {
         let lie = |what: &What| matches!(what, What::Weather { kind: Weather::CloudLies(_), .. });
         self.steps.iter().any(|step| lie(&step.what))
     }
 }
 
-/// Drivers that claim what nobody sent them, by dice of their own: so nothing else of the plan depends
-/// on them. They come at any time, and just when a core is new.
+/// Drivers that claim what no core sent them, by dice of their own: so nothing else of the plan
+/// depends on them. They come at any time, and just when a core is new.
 fn false_hellos(seed: u64, length: u64, others: &[Step]) -> Vec<Step> {
     let dice = Dice::new(seed.rotate_left(31));
     if !dice.percent(30) {

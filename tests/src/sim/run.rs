@@ -119,7 +119,7 @@ async fn life(plan: &Plan, trace: &Trace) {
 }
 
 /// Liveness: what `look` finds becomes nothing in time. Gives up at the first violation, after which
-/// nothing can be expected. As long as it is `clearly` not so, nobody looks closely.
+/// nothing can be expected. As long as it is `clearly` not so, the checks are coarse.
 async fn reach(
     world: &World,
     what: &str,

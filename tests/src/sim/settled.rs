@@ -88,7 +88,8 @@ fn machine_unsettled(
         return Some(format!("{name} is still deleted, step {step:?}"));
     }
     let number = (0..super::plan::CLASSES).find(|it| class_name(*it) == machine.spec.class.name);
-    // Given up is an end, as long as nobody replaces machines; it is the only one where no Node comes.
+    // Given up is an end, as long as no controller replaces machines; it is the only one where no
+    // Node comes.
     if phase == MachinePhase::Failed {
         return None;
     }

@@ -26,7 +26,7 @@ pub struct Trace {
 struct Inner {
     hash: u64,
     lines: u64,
-    /// The text, if somebody will read it.
+    /// The text, if it will be read.
     kept: Option<Vec<String>>,
     violations: Vec<String>,
     /// How often something was seen, such as a fault in a state.
@@ -34,7 +34,7 @@ struct Inner {
 }
 
 impl Trace {
-    /// An empty one, which begins now. Its lines are kept only for somebody who will read them.
+    /// An empty one, which begins now. Its lines are kept only if they will be read.
     pub fn new(keep: bool) -> Self {
         let inner = Inner {
             hash: 0xcbf2_9ce4_8422_2325,

@@ -28,12 +28,13 @@ pub struct Users {
     client: Client,
 }
 
-/// Made once for all lives. Without the descriptions, which are most of them and which nobody reads here.
+/// Made once for all lives. Without the descriptions, which are most of them and which are not read
+/// here.
 static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(|| {
     let mute = |crd: CustomResourceDefinition| {
         let mut crd = serde_json::to_value(crd).expect("a definition is an object");
         crd.pointer_mut("/spec/versions").into_iter().for_each(drop_descriptions);
-        serde_json::from_value(crd).expect("nobody needs descriptions")
+        serde_json::from_value(crd).expect("it is valid without descriptions")
     };
     ostler_api::crds().into_iter().map(mute).collect()
 });

@@ -39,7 +39,7 @@ pub enum Luck {
     Down,
     /// The server refuses it.
     Code(u16),
-    /// The server does it, and nobody hears of it.
+    /// The server does it, and the client never hears of it.
     Lost,
 }
 
@@ -80,7 +80,7 @@ impl Sky {
         self.lock().fronts.clear();
     }
 
-    /// Chance, for whoever meets the weather.
+    /// Chance, for each client that meets the weather.
     pub fn dice(&self) -> &Dice {
         &self.dice
     }

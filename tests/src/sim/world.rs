@@ -77,7 +77,7 @@ impl Surroundings {
     }
 }
 
-/// How soon somebody looks whether a pod has to come back.
+/// How soon the world looks whether a pod has to come back.
 const BACK_AFTER: Duration = Duration::from_millis(1_300);
 /// How often an operator looks whether orphans are held.
 const OPERATOR_LOOKS: Duration = Duration::from_mins(1);
@@ -127,7 +127,7 @@ impl World {
         let users = Users::new(around.front("users", None).client());
         users.prepare().await;
         for (number, cloud) in around.clouds.iter().enumerate() {
-            // Of another cluster, and nobody's business.
+            // Of another cluster, and none of its business.
             cloud.seed("another cluster", 2).expect("a cloud in memory has no journal");
             for instance in cloud.instances().expect("a cloud in memory has no journal") {
                 around.oracle.foreign(&instance);
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// All faults end, and users let go of what they hold.
+    /// All faults end, and users release what they hold.
     pub async fn heal(&mut self) {
         self.around.trace.note("PLAN", "all faults end");
         self.around.sky.clear();
@@ -337,8 +337,8 @@ impl World {
         });
     }
 
-    /// Somebody deletes the instance of a machine with the tools of the cloud. Its kubelet is silent from
-    /// then on, which the controller of Nodes notices.
+    /// A user deletes the instance of a machine with the tools of the cloud. Its kubelet is silent
+    /// from then on, which the controller of Nodes notices.
     fn vanish(&self, machine: u8) {
         let name = machine_name(machine);
         for cloud in &self.around.clouds {

@@ -71,7 +71,7 @@ fn a_restored_machine_takes_its_instance_over_and_puts_its_new_uid_on_it() {
     assert_eq!(world.step(), Some(MachineStep::JoinNode), "it was initialized long ago");
     let made = condition(world.machine(), &MachineConditionType::InstanceCreated);
     assert_eq!(made, Some(("True".to_owned(), "Adopted".to_owned())));
-    assert_eq!(world.applied(), None, "nobody said that it has the spec of its class");
+    assert_eq!(world.applied(), None, "the driver did not say that it has the spec of its class");
     assert!(world.happened(EventReason::InstanceAdopted));
     assert!(!world.happened(EventReason::InstanceCreated));
 }

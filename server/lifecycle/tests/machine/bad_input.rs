@@ -10,7 +10,8 @@ use ostler_lifecycle::{
 
 use crate::world::{World, secret};
 
-/// The world lacks something: its reason shows, nothing is sent; once mended, the machine goes on.
+/// The world lacks something: its reason shows, nothing is sent; once it is there, the machine goes
+/// on.
 fn waits_and_recovers(spoil: impl Fn(&mut World), reason: &WaitReason) {
     let mut world = World::new();
     spoil(&mut world);

@@ -194,7 +194,7 @@ fn a_config_in_another_namespace_or_of_kubernetes_itself_is_refused() {
         serde_json::from_value(json!({ "configRef": built_in })).unwrap();
     waits_and_asks_nobody(&mut world, &WaitReason::BootstrapConfigInvalid);
     let ConfigView::Known(facts) = &world.bootstrap.config else { unreachable!() };
-    assert!(facts.owner_references.is_empty(), "nobody owns what may not be named");
+    assert!(facts.owner_references.is_empty(), "no object owns what may not be named");
 }
 
 #[test]

@@ -48,11 +48,11 @@ enum Happening {
     Hook(bool),
     /// The Node is selected for an update in place, or is not any more.
     Select(bool),
-    /// Whoever updates the Node says how it went, or takes that back.
+    /// The updating controller says how it went, or takes that back.
     Updated(Option<bool>),
-    /// Somebody wants the machine kept, or does not.
+    /// A user wants the machine kept, or does not.
     Preserve(bool),
-    /// Somebody deletes the machine.
+    /// A user deletes the machine.
     Delete,
 }
 
@@ -101,7 +101,7 @@ fn happens(world: &mut World, happening: &Happening) {
 
 /// What a driver with an operation does.
 fn at_the_driver(world: &mut World, happening: &Happening) {
-    // A driver that denies what is there breaks its contract: nobody can make that good.
+    // A driver that denies what is there breaks its contract: the core cannot make that good.
     let lies = |code: ErrorCode, acted: bool| {
         code == ErrorCode::NotFound && (acted || !world.instances.is_empty())
     };
@@ -190,7 +190,7 @@ fn hook(world: &mut World, comes: bool) {
     let annotations = world.machine_mut().metadata.annotations.get_or_insert_default();
     let key = format!("{}/chaos", names::hook::PRE_TERMINATE);
     if comes {
-        annotations.insert(key, "somebody".to_owned());
+        annotations.insert(key, "a controller".to_owned());
     } else {
         annotations.remove(&key);
     }
@@ -301,7 +301,7 @@ proptest! {
         }
         prop_assert_eq!(&phase, &MachinePhase::Running, "{:#?}", status);
         let cordoned = world.node().spec.as_ref().and_then(|spec| spec.unschedulable);
-        prop_assert_ne!(cordoned, Some(true), "nobody updates it");
+        prop_assert_ne!(cordoned, Some(true), "it is not updated");
         prop_assert_ne!(&status.step, &Some(MachineStep::UpdateInstance));
         let wanted = world.class.as_ref().unwrap().spec.provider_spec.to_string();
         prop_assert_eq!(world.applied().unwrap(), wanted.clone());

@@ -558,11 +558,11 @@ fn an_instance_that_nobody_waits_for_is_taken_only_if_a_create_of_this_machine_m
         world.reply(Ok(Success::Created(record)));
         let OperationView::Finished(finished) = &mut world.operation else { panic!() };
         key.clone_into(&mut finished.idempotency_key);
-        finished.id = "of nobody".to_owned();
-        // Somebody erased the status, so nobody knows of any create.
+        finished.id = "of no machine".to_owned();
+        // A user erased the status, so the core knows of no create.
         world.machine_mut().status.as_mut().unwrap().operation = None;
         let plan = world.pass();
-        assert_eq!(plan.acknowledge.as_deref(), Some("of nobody"));
+        assert_eq!(plan.acknowledge.as_deref(), Some("of no machine"));
         assert_eq!(world.machine().provider_id().is_some(), taken, "{key} {uid}");
     }
 }

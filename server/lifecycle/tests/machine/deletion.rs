@@ -161,7 +161,7 @@ fn a_node_that_comes_while_the_driver_is_away_is_drained_too() {
 
 #[test]
 fn a_node_that_takes_pods_again_while_the_driver_is_away_is_drained_again() {
-    // What somebody did: whether they took the cordon back, and whether a pod came.
+    // What a user did: whether they took the cordon back, and whether a pod came.
     for (uncordoned, came, again) in
         [(true, true, true), (true, false, true), (false, true, true), (false, false, false)]
     {
@@ -339,7 +339,7 @@ fn an_instance_that_somebody_deleted_fails_its_machine_at_once() {
     world.node_is("Unknown");
     world.pass();
     assert_eq!(world.phase(), MachinePhase::Unknown);
-    assert_eq!(world.sent.last().unwrap().kind(), Kind::GetMachineStatus, "asked at once");
+    assert_eq!(world.sent.last().unwrap().kind(), Kind::GetMachineStatus, "asked immediately");
     world.later(180);
     world.answer();
     world.pass();

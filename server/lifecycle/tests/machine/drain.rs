@@ -42,7 +42,7 @@ fn mirror_pods_and_daemon_pods_stay_and_nobody_waits_for_finished_ones() {
     let finished = PodView { finished: true, ..pod("job") };
     let mut world = draining(vec![mirror, daemon, finished, pod("web"), pod("db")]);
     let plan = world.pass();
-    assert_eq!(evicted(&plan.actions), ["job", "web", "db"], "all that can leave, at once");
+    assert_eq!(evicted(&plan.actions), ["job", "web", "db"], "all that can leave, in one pass");
     assert_eq!(world.status().drain.unwrap().pods_left, 2);
     world.pods_end();
     world.settle();
@@ -118,7 +118,7 @@ fn a_budget_that_never_allows_ends_with_the_deadline_and_force() {
     assert_eq!(deleted(&plan.actions), ["db"]);
     assert!(world.happened(EventReason::DrainForced));
     assert!(world.status().drain.unwrap().forced);
-    assert_eq!(world.count(Kind::DeleteMachine), 1, "force waits for nobody");
+    assert_eq!(world.count(Kind::DeleteMachine), 1, "force waits for no pod");
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn go_on(world: &mut World, step: usize) -> bool {
         return false;
     }
     match step {
-        // Whoever comes here with a machine that is not there yet joins in vain.
+        // An instance that is not there yet cannot join.
         12 if world.phase() == MachinePhase::Pending => world.join(),
         16 => world.delete(),
         _ if matches!(world.operation, OperationView::InFlight(_)) => world.answer(),
@@ -27,8 +27,8 @@ fn go_on(world: &mut World, step: usize) -> bool {
 
 const STEPS: usize = 24;
 
-/// Lives a life into which somebody interferes at one step, and once the machine should be running, or gone, looks
-/// at what is there. Returns what was asked of the driver.
+/// Lives a life in which a user interferes at one step, and once the machine should be running, or
+/// gone, looks at what is there. Returns what was asked of the driver.
 fn live(at: usize, dies: bool, interfere: impl Fn(&mut World)) -> Vec<Kind> {
     let said = format!("step {at}, the core dies: {dies}");
     let mut world = World::new();

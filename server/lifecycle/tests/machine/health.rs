@@ -229,7 +229,7 @@ fn a_driver_is_asked_once_a_minute_for_an_instance_that_does_not_join_however_of
     let mut world = World::new();
     world.settle();
     let before = world.count(Kind::GetMachineStatus);
-    // Woken every second for ten minutes, as by whoever edits the machine.
+    // Woken every second for ten minutes, as by a user who edits the machine.
     for _ in 0..600 {
         world.later(1);
         world.settle();

@@ -1,4 +1,4 @@
-//! Hooks of Cluster API hold a deletion, say so, and let go.
+//! Hooks of Cluster API hold a deletion, say so, and release it.
 
 use ostler_api::{
     driver::OperationKind as Kind,

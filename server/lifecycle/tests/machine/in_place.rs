@@ -174,7 +174,7 @@ fn an_update_of_which_nobody_speaks_fails_after_its_time_and_may_still_succeed()
         assert_eq!(world.phase(), MachinePhase::InPlaceUpdateFailed);
         assert_eq!(world.waits_for(), Some(WaitReason::InPlaceUpdateFailed));
         assert!(world.happened(EventReason::InPlaceUpdateFailed));
-        assert_eq!(stage(&world), "ReadyForUpdate", "whoever updates it may go on");
+        assert_eq!(stage(&world), "ReadyForUpdate", "the updating controller may go on");
         assert!(is_cordoned(&world));
         assert_eq!(said(&world).1, MachineState::Failed);
         set(&mut world, label::UPDATE_RESULT, Some("successful"));
@@ -297,7 +297,7 @@ fn critical_components_have_to_come_back_where_there_were_any() {
     let mut without = ready();
     set(&mut without, label::UPDATE_RESULT, Some("successful"));
     without.settle();
-    assert!(!is_tainted(&without), "nobody would ever take it away");
+    assert!(!is_tainted(&without), "no controller would ever take it away");
 }
 
 #[test]

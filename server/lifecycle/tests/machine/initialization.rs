@@ -1,4 +1,5 @@
-//! Initialization is asked for until it is done, whoever dies meanwhile and whatever a read says.
+//! Initialization is asked for until it is done, whichever process dies meanwhile and whatever a
+//! read says.
 
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind as Kind},

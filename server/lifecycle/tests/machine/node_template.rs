@@ -174,7 +174,7 @@ fn the_note_of_machine_controller_manager_is_understood() {
     template(&mut world, &pool());
     world.settle();
     assert_eq!(label_of(&world, "old"), None);
-    assert_eq!(taints(&world), Vec::<String>::new(), "it was there once, and somebody removed it");
+    assert_eq!(taints(&world), Vec::<String>::new(), "it was there once, and a user removed it");
 }
 
 #[test]

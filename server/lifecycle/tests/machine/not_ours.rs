@@ -37,7 +37,7 @@ fn a_machine_whose_instance_is_not_ours_keeps_its_finalizer_when_it_is_deleted()
     world.settle();
     world.delete();
     world.settle();
-    assert!(world.machine.is_some(), "the VM would run on with nobody who knows of it (INV-3)");
+    assert!(world.machine.is_some(), "the VM would run on and no Machine would know of it (INV-3)");
     assert_eq!(world.waits_for(), Some(WaitReason::InstanceNotOurs));
     assert!(world.happened(EventReason::InstanceNotOurs));
     assert!(!world.happened(EventReason::InstanceDeleted));
@@ -212,7 +212,7 @@ fn a_machine_that_another_controller_began_waits_until_somebody_says_whether_to_
     let mut world = begun_by_another_controller();
     world.settle();
     assert_eq!((world.creates, world.waits_for()), (0, Some(WaitReason::AdoptionUndecided)));
-    assert!(world.happened(EventReason::Waiting), "somebody has to say so");
+    assert!(world.happened(EventReason::Waiting), "an event has to say so");
     world.later(60);
     world.pass();
     world.refuse(ErrorCode::Unavailable);

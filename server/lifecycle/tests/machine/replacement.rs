@@ -99,7 +99,7 @@ fn a_sibling_that_waits_for_capacity_blocks_nobody() {
     let mut starved = siblings(&[member("a", &waits)]);
     assert_eq!(starved.in_flight[0].state, SiblingState::LacksCapacity);
     assert_eq!(ask(&starved, 0), None);
-    // But if it is the successor of one that was just taken away, the next one is not taken at once.
+    // But if it is the successor of one that was just taken away, the next one has to wait.
     starved.last_failure = Some(seconds(epoch(), -60));
     assert_eq!(ask(&starved, 0).unwrap().until, seconds(epoch(), 1140));
 }

@@ -129,7 +129,7 @@ fn an_instance_that_vanished_is_made_again_although_a_stale_node_is_there() {
     assert_eq!(world.creates, 2);
 }
 
-/// The Node of an instance of this very machine that nobody knew of, and whose kubelet is silent.
+/// The Node of an unknown instance of this very machine, whose kubelet is silent.
 fn remnant(world: &World, ready: &str) -> NodeView {
     let mut node = node(ready, world.now);
     node.metadata.creation_timestamp = without_id(world, -1).metadata.creation_timestamp;

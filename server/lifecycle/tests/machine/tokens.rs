@@ -126,7 +126,7 @@ fn a_token_that_an_instance_may_have_keeps_its_secret_and_gets_the_time_that_it_
 #[test]
 fn a_token_is_bound_to_the_node_as_soon_as_the_driver_has_named_it_and_once() {
     let mut world = creating();
-    assert_eq!(token(&world).node, None, "nobody knows it yet");
+    assert_eq!(token(&world).node, None, "it is not known yet");
     world.settle();
     let name = world.machine_mut().node_name().unwrap().to_owned();
     assert_eq!(token(&world).node.as_deref(), Some(name.as_str()));

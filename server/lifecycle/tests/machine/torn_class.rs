@@ -1,5 +1,5 @@
-//! Classes and secrets that somebody tore away: what was made with them can still be deleted, and
-//! nothing new is made.
+//! Classes and secrets that a user deleted by force: what was made with them can still be deleted,
+//! and nothing new is made.
 
 use ostler_api::{
     driver::{ErrorCode, OperationKind},

@@ -245,7 +245,7 @@ impl World {
         edit_status(self, |status| status.retain(|key, _| UPSTREAM.contains(&key.as_str())));
     }
 
-    /// Somebody puts our finalizer on the machine.
+    /// A user puts our finalizer on the machine.
     pub fn hold(&mut self) {
         let name = names::finalizer::MACHINE.to_owned();
         self.machine_mut().metadata.finalizers.get_or_insert_default().push(name);
@@ -563,7 +563,7 @@ pub fn minutes(count: u64) -> Duration {
 pub const UPSTREAM: [&str; 5] =
     ["addresses", "conditions", "lastOperation", "currentStatus", "lastKnownState"];
 
-/// Somebody edits the status, if there is one.
+/// A user edits the status, if there is one.
 pub fn edit_status(
     world: &mut World,
     edit: impl FnOnce(&mut serde_json::Map<String, serde_json::Value>),

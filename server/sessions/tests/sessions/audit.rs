@@ -27,7 +27,7 @@ fn told(line: &str) -> String {
     let line: Value = serde_json::from_str(line).unwrap();
     let fields = &line["fields"];
     let text = |name: &str| fields[name].as_str().unwrap_or("-").to_owned();
-    // Sessions have ids that nobody knows before.
+    // Sessions have ids that are not known before.
     let object = if text("verb").ends_with("-session") { "-".to_owned() } else { text("object") };
     format!("{} {} {object} {} {}", text("who"), text("verb"), text("outcome"), text("reason"))
 }

@@ -1,4 +1,5 @@
-//! Drivers that say in their Hello that they hold what nobody sent them: their word grants nothing.
+//! Drivers that say in their Hello that they hold what no core sent them: their word grants
+//! nothing.
 
 use std::time::Duration;
 
@@ -99,7 +100,7 @@ async fn f08_a_deletion_that_the_driver_was_never_asked_for_does_not_count() {
     assert_eq!(verdicts, [Verdict::Forget]);
     thief.complete("del-1", deleted()).await;
     thief.handled_past_acks().await;
-    assert_eq!(core.sessions.view("uid-1"), OperationView::Idle, "nobody said that it is gone");
+    assert_eq!(core.sessions.view("uid-1"), OperationView::Idle, "no driver said that it is gone");
     let mut driver = Driver::ready(&mut core, 1).await;
     core.sessions.submit(delete("del-2", "uid-1")).unwrap();
     assert_eq!(driver.take().await.operation_id, "del-2");

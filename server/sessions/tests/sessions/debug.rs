@@ -246,8 +246,8 @@ async fn a_mutation_by_hand_and_one_of_the_core_never_run_on_one_target() {
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_sent_is_refused_with_what_to_do() {
     let mut core = Core::start();
-    let nobody = invoke(&core, asks(status())).await.unwrap_err();
-    assert_eq!((nobody.code(), reason(&nobody).as_str()), (Code::Unavailable, "CORE_NO_SESSION"));
+    let refused = invoke(&core, asks(status())).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "CORE_NO_SESSION"));
     let _driver = Driver::ready(&mut core, 1).await;
     let (standby, _) = Driver::dial(&core, hello(2)).await;
 
@@ -333,8 +333,8 @@ async fn frames_pass_by_without_user_data() {
 async fn a_session_is_closed_by_hand_and_its_driver_may_come_back() {
     let mut core = Core::start();
     let mut driver = Driver::ready(&mut core, 1).await;
-    let nobody = client(&core).close_session(CloseSessionRequest::default()).await.unwrap_err();
-    assert_eq!(nobody.code(), Code::InvalidArgument);
+    let refused = client(&core).close_session(CloseSessionRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
     let session = Some(SessionSelector { provider: PROVIDER.to_owned(), ..<_>::default() });
     let close = CloseSessionRequest { session, reason: "looks stuck".to_owned() };
     let closed = client(&core).close_session(close).await.unwrap().into_inner();

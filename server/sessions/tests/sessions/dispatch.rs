@@ -98,7 +98,7 @@ async fn no_more_than_the_credit_is_sent_and_what_is_urgent_goes_first() {
     driver.complete("c-1", created("m")).await;
     assert_eq!(driver.take().await.operation_id, "s-5");
     driver.complete("s-5", found("m")).await;
-    // Every fourth goes by age, so that nothing waits for ever.
+    // Every fourth is chosen by age, so that nothing waits for ever.
     assert_eq!(driver.take().await.operation_id, "c-3");
     driver.state(ostler_proto::v1alpha1::Readiness::Ready, 3).await;
     assert_eq!(driver.take().await.operation_id, "d-4");
@@ -167,7 +167,7 @@ async fn a_driver_that_does_not_answer_in_time_leaves_an_unknown_outcome() {
         failure(&finished.outcome),
         (ErrorCode::DeadlineExceeded, Reason::CoreTimeout.word(), Certainty::Unknown)
     );
-    // Too late: nobody waits for it, and the driver may forget it.
+    // Too late: no controller waits for it, and the driver may forget it.
     driver.complete("op-1", created("m")).await;
     assert_eq!(driver.acknowledged().await, "op-1");
     core.sessions.acknowledge("op-1");

@@ -388,7 +388,7 @@ async fn a_cancel_finds_an_operation_wherever_it_is() {
 }
 
 /// Found by trying: an operation that was cancelled on its way to a driver that never got it was sent
-/// again, and nobody told that driver of the cancel.
+/// again, and that driver never heard of the cancel.
 #[tokio::test(start_paused = true)]
 async fn an_operation_that_was_cancelled_and_never_arrived_is_not_sent_again() {
     for before in [true, false] {

@@ -1,4 +1,4 @@
-//! Connections that do not say who they are: how long they stay, and that they keep nobody out.
+//! Connections that do not say who they are: how long they stay, and that they keep no driver out.
 
 use std::sync::Arc;
 

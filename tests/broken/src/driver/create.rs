@@ -81,7 +81,7 @@ impl Broken {
         request
     }
 
-    /// Makes every instance of the machine's name its own, whoever's it is.
+    /// Makes every instance of the machine's name its own, of whatever machine it is.
     fn claim(&self, ctx: &Context) -> Result<(), DriverError> {
         let ours = ctx.identity();
         let all = self.fake.cloud().instances().unwrap_or_default();

@@ -194,7 +194,7 @@ struct Ends {
     to_driver: ToDriver,
 }
 
-/// Carries frames until one side ends. A driver that never notices is not told of the core's end.
+/// Carries frames until one side ends. A driver that never notices does not hear of the core's end.
 async fn pump(
     relay: Relay,
     upstream: Upstream,
