@@ -1,4 +1,4 @@
-//! Lives of the whole system from seeds: the same ones at every run, and some that nobody saw before.
+//! Lives of the whole system from seeds: the same ones at every run, and some new ones.
 //!
 //! `docs/simulation.md` says how to look into a life that failed.
 

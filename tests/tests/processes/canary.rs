@@ -273,7 +273,7 @@ async fn live(client: &Client) -> Vec<(String, String)> {
             && field(machine, "/status/lastOperation/state") == "Successful"
     };
     until(&machines, "one", updated, &mut seen).await;
-    // Without credentials that count, nobody can say that there is no instance.
+    // Without credentials that count, no driver can say that there is no instance.
     let mended = json!({ "stringData": { "accessToken": CREDENTIAL } });
     let secrets = Api::<Secret>::default_namespaced(client.clone());
     secrets.patch("refused", &PatchParams::default(), &Patch::Merge(mended)).await.unwrap();

@@ -1,4 +1,5 @@
-//! What nobody can take away in passing: who gets the core's token, what reaches a terminal, and where crates come from.
+//! What no change may take away in passing: who gets the core's token, what reaches a terminal, and
+//! where crates come from.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! A control plane that moves, and instances that nobody tagged: the whole stack on a paused clock.
+//! A control plane that moves, and instances without tags: the whole stack on a paused clock.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -20,7 +20,7 @@ use ostler_tests::world::{Setup, World};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-/// What the next core is told of its ids.
+/// What the next core knows of its ids.
 #[derive(Clone, Default)]
 struct Ids(Arc<Mutex<GivenIds>>);
 
@@ -112,7 +112,7 @@ async fn inv_1_a_cluster_that_moves_keeps_its_instances_and_tags_them_anew() {
     let written = map(&world).await;
     let of = |key: &str| written.get(key).map(String::as_str);
     assert_eq!((of("clusterID"), of("previousClusterIDs")), (Some("b"), Some("a")));
-    assert_eq!(of("orphans"), Some("report-only"), "until somebody has seen them");
+    assert_eq!(of("orphans"), Some("report-only"), "until an operator has seen them");
     // The flag is forgotten, and the id is not.
     world.stop_core().await;
     ids.tell("b", &[]);
@@ -213,7 +213,7 @@ fn plant(world: &World, identity: Identity, bare: bool) {
     world.cloud().plant(vec![new]).unwrap();
 }
 
-/// A core that runs, one of its machines, and an instance of MCM's whose machine nobody has.
+/// A core that runs, one of its machines, and an instance of MCM's without a machine.
 async fn untagged(deletes: bool, forbids: fn(&Request) -> bool) -> World {
     let setup = Setup::tuned(move |options| {
         options.settings.orphans.period = Duration::from_mins(1);

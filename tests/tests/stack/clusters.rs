@@ -221,7 +221,7 @@ async fn the_outage_of_one_target_cluster_is_added_to_the_timeouts_of_its_own_ma
                 failed.get_or_insert(minute);
             }
         }
-        // And is silent for 40 s, in which nobody hears of any kubelet of its.
+        // And is silent for 40 s, in which no kubelet of its is heard.
         gate.open(false);
         for node in ["alive", "dead"] {
             say_ready(red.client(), node, "Unknown").await;

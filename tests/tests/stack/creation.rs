@@ -252,7 +252,7 @@ async fn instances_of_machine_controller_manager_are_adopted_by_name_where_the_c
     let status = json!({ "status": { "currentStatus": { "phase": "Running" } } });
     api.patch_status("m", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
     world.start_core().await;
-    // Without the annotation nobody touches it.
+    // Without the annotation it is not touched.
     let refused = |machine: Option<&Machine>| {
         let status = machine.and_then(|machine| machine.status.as_ref());
         status.is_some_and(|it| it.conditions.iter().any(|one| one.type_ == "InstanceAdopted"))
@@ -395,7 +395,7 @@ async fn a_node_that_was_there_before_is_not_taken_for_that_of_a_new_machine() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     world.apply::<Machine>(machine("m", "fake")).await;
     world.until("m", "in the way", waits_for(WaitReason::NodeStale)).await;
-    assert!(is_tainted(&world, "m").await, "nobody touched it");
+    assert!(is_tainted(&world, "m").await, "it was not touched");
     world.until("m", "Failed", in_phase(MachinePhase::Failed)).await;
     delete(&world, "m").await;
     world.until("m", "gone", gone).await;

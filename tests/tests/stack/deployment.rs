@@ -47,7 +47,7 @@ async fn whole_life(world: &mut World) {
         world.until(name, "Running", in_phase(MachinePhase::Running)).await;
     }
     world.stop_core().await;
-    // Somebody emptied the map with the cluster id.
+    // A user emptied the map with the cluster id.
     let maps = Api::<ConfigMap>::namespaced(world.client(), "default");
     let empty = Patch::Merge(json!({ "data": null }));
     maps.patch("ostler-cluster-id", &PatchParams::default(), &empty).await.unwrap();
@@ -63,7 +63,7 @@ async fn whole_life(world: &mut World) {
         pods.create(&PostParams::default(), &pod).await.unwrap();
     }
     delete(world, "m").await;
-    // Nobody waits for pods that hold on for ever once force is asked for.
+    // The drain does not wait for pods that hold on for ever once force is asked for.
     world
         .patch_machine("m", json!({ "metadata": { "labels": { "force-deletion": "True" } } }))
         .await;

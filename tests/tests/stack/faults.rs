@@ -120,7 +120,7 @@ async fn f08_a_deletion_that_only_a_stranger_says_is_done_is_asked_of_the_driver
     let claim = claim(&deleted, id, (Kind::DeleteMachine, key), HeldState::Completed);
     assert_eq!(stranger_claims(&world, vec![claim]).await, [Verdict::Forget]);
     tokio::time::sleep(Duration::from_mins(2)).await;
-    assert!(get(&world, "m").await.has_finalizer(), "nobody deleted anything");
+    assert!(get(&world, "m").await.has_finalizer(), "nothing was deleted");
     assert_eq!(instances(&world), 1);
     world.start_driver();
     world.until("m", "gone", gone).await;
@@ -322,7 +322,7 @@ async fn f20_without_a_driver_a_machine_waits_without_a_write_and_goes_on_when_o
     tokio::time::sleep(Duration::from_mins(30)).await;
     let after = get(&world, "m").await;
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
-    assert_eq!(after.phase(), before.phase(), "nobody fails for want of a driver");
+    assert_eq!(after.phase(), before.phase(), "no machine fails for want of a driver");
     world.start_driver();
     until_running(&world, "m").await;
     assert_eq!(instances(&world), 1);

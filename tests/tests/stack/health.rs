@@ -16,7 +16,7 @@ use ostler_tests::world::{Cluster, Setup, World};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-/// What whoever watches nodes says of one.
+/// What the controller that watches nodes says of one.
 async fn say_ready(client: Client, node: &str, ready: &str) {
     let patch = json!({ "status": { "conditions": [
         { "type": "Ready", "status": ready, "reason": "NodeStatus" },
@@ -72,7 +72,7 @@ async fn an_api_server_that_flaps_costs_no_machine_and_freezes_nothing_for_ever(
         if get(&world, "dead").await.phase() == MachinePhase::Failed && failed_after.is_none() {
             failed_after = Some(minute);
         }
-        // 40 s down, in which nobody hears of any kubelet.
+        // 40 s down, in which no kubelet is heard.
         gate.open(false);
         for node in ["alive", "dead"] {
             say_ready(target.client(), node, "Unknown").await;
@@ -148,10 +148,10 @@ async fn of_a_pool_whose_nodes_are_all_lost_one_machine_fails_at_a_time() {
     let failed = members.iter().find(|one| one.phase() == MachinePhase::Failed).unwrap();
     let message = waiting[0].status.as_ref().unwrap().waiting_for.clone().unwrap().message;
     assert!(message.unwrap().contains(failed.name()), "it says for whom");
-    // Nobody replaces the failed one. It does not hold the others up for ever.
+    // No controller replaces the failed one. It does not hold the others up for ever.
     sleep(Duration::from_mins(21)).await;
     assert_eq!(how_many(&world, MachinePhase::Failed).await, 2);
-    // When all of them are well again, nobody was lost but the two; and even they run on.
+    // When all of them are well again, only the two were lost; and even they run on.
     for index in 0..30 {
         say_ready(world.client(), &format!("m-{index}"), "True").await;
     }

@@ -1,5 +1,5 @@
 //! Hot update on the whole stack, on a paused clock: edits of classes, half updates, crashes in
-//! between, drivers that can do less, and how many at once.
+//! between, drivers that can do less, and how many at the same time.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -200,7 +200,7 @@ async fn a_half_update_taken_back_while_the_core_was_dead_leaves_nothing_of_it()
     world.stop().await;
 }
 
-/// The update is done, and nobody ever hears of it.
+/// The update is done, and the core never hears of it.
 fn unheard(spec: Value) -> Value {
     with(spec, "faults", json!([{ "operation": "UpdateMachine", "lostReply": true, "call": 1 }]))
 }

@@ -120,7 +120,7 @@ async fn a_config_brings_its_machine_from_pending_to_running_and_goes_with_it() 
     let owners = configs(&world, "Recipe").get("r").await.unwrap().metadata.owner_references;
     let owner = owners.unwrap().pop().unwrap();
     assert_eq!((owner.uid, owner.controller), (uid, Some(true)));
-    assert_eq!(instances(&world), 0, "nobody was asked to make anything");
+    assert_eq!(instances(&world), 0, "no driver was asked to make anything");
 
     say(&world, "Recipe", "r", &json!({ "ready": true, "bootstrapData": JOIN })).await;
     world.until("m", "Running", in_phase(MachinePhase::Running)).await;

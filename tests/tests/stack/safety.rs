@@ -1,4 +1,4 @@
-//! Instances without a machine, and machines that somebody paused: the whole stack on a paused clock.
+//! Instances without a machine, and machines that a user paused: the whole stack on a paused clock.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -22,7 +22,7 @@ use ostler_tests::world::{Setup, World};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-/// A machine runs, and then somebody tears its object away: the instance stays.
+/// A machine runs, and then a user deletes its object by force: the instance stays.
 async fn lose(world: &World, name: &str, class: &str) {
     world.apply::<Machine>(machine(name, class)).await;
     world.until(name, "Running", in_phase(MachinePhase::Running)).await;
@@ -60,7 +60,7 @@ async fn events(world: &World, reason: &str) -> Vec<Event> {
     all.unwrap().items.into_iter().filter(of_reason).collect()
 }
 
-/// Looks all the time, and takes nobody for young.
+/// Scans all the time, and takes no instance for young.
 fn restless(options: &mut CoreOptions) {
     options.settings.orphans.period = Duration::from_mins(1);
     options.settings.orphans.grace = Duration::from_secs(1);
@@ -184,7 +184,7 @@ async fn inv_5_instances_of_another_cluster_or_without_a_uid_are_never_touched()
     world.stop().await;
 }
 
-/// Another instance like this one, of somebody else.
+/// Another instance like this one, of another system.
 fn add(world: &World, like: &Instance, identity: Identity) {
     use ostler_driver_fake::cloud::NewInstance;
     use ostler_driver_fake::spec::ProviderSpec;
@@ -206,7 +206,7 @@ fn add(world: &World, like: &Instance, identity: Identity) {
 #[tokio::test(start_paused = true)]
 async fn nothing_that_is_being_made_or_adopted_is_ever_taken_for_an_orphan() {
     let mut world = World::start_with(Setup::tuned(restless)).await;
-    // The cloud makes the instance at once, says so late, and lists it later still.
+    // The cloud makes the instance immediately, says so late, and lists it later still.
     let spec = json!({
         "region": "local", "image": "fake-1.0", "initialize": true,
         "latency": { "create": "4m", "initialize": "2m", "list": "30s" },

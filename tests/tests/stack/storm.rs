@@ -1,4 +1,5 @@
-//! Many drivers at once, with the waits between their attempts that real ones make. On a paused clock.
+//! Many drivers at the same time, with the waits between their attempts that real ones make. On a
+//! paused clock.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

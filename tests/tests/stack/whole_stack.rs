@@ -64,7 +64,7 @@ async fn a_node_that_never_joins_fails_its_machine_after_the_creation_timeout() 
     assert!(took.as_secs() >= 20 * 60 && took.as_secs() < 25 * 60, "{took}");
     let status = get(&world, "m").await.status.unwrap();
     assert_eq!(status.failure_reason, Some(FailureReason::JoinTimeout));
-    assert_eq!(instances(&world), 1, "a Failed machine is kept for whoever replaces it");
+    assert_eq!(instances(&world), 1, "a Failed machine is kept for its MachineSet");
     delete(&world, "m").await;
     world.until("m", "gone", gone).await;
     assert_eq!(instances(&world), 0);
@@ -101,7 +101,7 @@ async fn a_machine_fails_after_its_node_was_unhealthy_for_the_health_timeout() {
     world.apply::<Machine>(machine("m", "fake")).await;
     world.until("m", "Running", in_phase(MachinePhase::Running)).await;
     let api = Api::<Node>::all(world.client());
-    // The kubelet is gone without a word, and whoever watches nodes says so.
+    // The kubelet is gone without a word, and the controller that watches nodes says so.
     world.crash_kubelets();
     let patch = json!({ "status": { "conditions": [
         { "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown" },

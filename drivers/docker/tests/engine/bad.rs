@@ -172,11 +172,11 @@ async fn an_engine_that_is_not_there_is_an_error_of_every_verb_and_never_an_empt
 async fn a_socket_that_is_closed_to_the_driver_says_so() {
     let Some(docker) = Docker::here() else { return };
     if !is_root() {
-        return skip("root, who may run as somebody else");
+        return skip("root, who may run as another user");
     }
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    // Where nobody else may look, nobody can start it.
+    // Where no other user may look, no other user can start it.
     let driver = dir.path().join("driver");
     std::fs::copy(env!("CARGO_BIN_EXE_ostler-driver-docker"), &driver).unwrap();
     std::fs::set_permissions(&driver, std::fs::Permissions::from_mode(0o755)).unwrap();

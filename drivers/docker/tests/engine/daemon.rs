@@ -98,7 +98,7 @@ impl Daemon {
     }
 
     /// Killed while it made a network, Docker 20.10 panics in `reservePools` at every start, over what
-    /// it had written of it. Whoever has such an engine takes away what it knows of networks.
+    /// it had written of it. For such an engine, a user takes away what it knows of networks.
     fn forget_torn_networks(&mut self) {
         let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         if log.contains("libnetwork.(*controller).reservePools") {

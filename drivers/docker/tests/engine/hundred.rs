@@ -1,4 +1,4 @@
-//! Many machines at once.
+//! Many machines at the same time.
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use ostler_driver_docker::DockerDriver;
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::daemon::Daemon;
 use crate::machine::Machine;
 
-/// As many operations as the driver takes at once.
+/// As many operations as the driver runs at the same time.
 const AT_ONCE: usize = 32;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -33,7 +33,7 @@ fn number() -> String {
     format!("{}-{time}-{next}", std::process::id())
 }
 
-/// A spec that any engine can do at once, with more of it.
+/// A spec that any engine can do immediately, with more of it.
 pub(crate) fn spec(more: &Value) -> Value {
     let mut spec = json!({
         "image": crate::image::NAME,

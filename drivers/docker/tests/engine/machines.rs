@@ -219,7 +219,7 @@ async fn what_a_create_left_half_made_is_no_machine_until_the_next_one_completes
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     docker.run(&words);
     assert_eq!(machine.status(&driver).await.unwrap_err().code(), Code::NotFound);
-    assert_eq!(machine.list(&driver).await.unwrap().len(), 1, "whoever looks for orphans sees it");
+    assert_eq!(machine.list(&driver).await.unwrap().len(), 1, "a scan for orphans sees it");
     drop(machine.create_with(&driver, "late").await.unwrap());
     assert_eq!(docker.exec(&container, "cat /etc/ostler/user-data"), "late");
     docker.run(&["rm", "-f", &container]);
@@ -249,7 +249,7 @@ async fn containers_of_others_are_left_alone_whatever_id_is_named() {
     assert_eq!(refused.reason_word(), "NOT_OURS");
     assert_eq!((refused.provider_id(), refused.cluster_id()), (&*other.id(), &*other.cluster));
     assert!(other.status(&driver).await.is_ok());
-    // Somebody has the name of the container already.
+    // Another container has the name already.
     let taken = machine.sibling("taken");
     docker.run(&["create", "--network", "none", "--name", &taken.container(), crate::image::NAME]);
     let error = taken.create(&driver).await.unwrap_err();

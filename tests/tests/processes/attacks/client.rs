@@ -36,7 +36,7 @@ pub(crate) const PATCH: &str = "application/json-patch+json";
 pub(crate) const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
-/// Somebody who talks to the API server.
+/// A client of the API server.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) api: SocketAddr,
@@ -80,7 +80,7 @@ pub(crate) struct Connection {
 pub(crate) type Outcome<T> = Result<T, String>;
 
 impl Client {
-    /// Nobody.
+    /// Without credentials.
     pub(crate) fn anonymous(up: &Up) -> Self {
         let config = up.kubeconfig();
         let authority = &config["clusters"][0]["cluster"]["certificate-authority-data"];

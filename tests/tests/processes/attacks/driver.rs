@@ -57,7 +57,7 @@ pub(crate) struct Session {
     pub(crate) welcome: Welcome,
 }
 
-/// An operation that nobody ever sent.
+/// An operation that no core ever sent.
 pub(crate) fn held(id: &str, kind: OperationKind, uid: &str, name: &str) -> HeldOperation {
     let letters = [(OperationKind::CreateMachine, "c"), (OperationKind::DeleteMachine, "d")];
     let letter = letters.iter().find(|(of, _)| *of == kind).map_or("u", |(_, letter)| letter);

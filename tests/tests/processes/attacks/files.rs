@@ -1,4 +1,4 @@
-//! Disks that are full, files that are damaged, directories of somebody else.
+//! Disks that are full, files that are damaged, directories of another user.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;

@@ -54,7 +54,7 @@ async fn settings_and_pings_without_end_take_nothing() {
         Attack::begin(&up, "07b 100,000 SETTINGS and PINGs, answers never read", "anybody").await;
     let mut connection = open(&up).await;
     let both = [frame(SETTINGS, 0, 0, &[]), frame(PING, 0, 0, &[0; 8])].concat();
-    // It stops reading when nobody reads its answers.
+    // It stops reading when the client does not read its answers.
     let taken = push(&mut connection.wire, &both.repeat(50_000), TAKE).await;
     over(up, attack, if taken { "all taken" } else { "not read to the end" }).await;
 }

@@ -1,4 +1,4 @@
-//! Those who say that they are somebody else.
+//! Clients that take the name of another one.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Drivers that say they hold what nobody gave them.
+//! Drivers that say they hold what no core gave them.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -200,6 +200,6 @@ async fn a_deletion_that_another_driver_says_is_done_is_not_done() {
         "driver",
         &outcome,
     );
-    assert!(!gone, "nobody asked the driver of the machine");
+    assert!(!gone, "the driver of the machine was not asked");
     assert_ne!(session.verdict("op-1"), Verdict::Keep);
 }

@@ -153,7 +153,7 @@ async fn a_node_that_asks_for_a_secret_does_not_make_the_server_read_every_pod()
                     () = &mut over => break,
                     answer = connection.ask(plain("GET", path)) => {
                         let code = answer.unwrap().code;
-                        // Too many at once may be told to wait.
+                        // Too many at the same time may be told to wait.
                         assert!(code == 403 || code == 429, "{code}");
                     }
                 }

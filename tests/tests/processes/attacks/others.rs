@@ -1,5 +1,5 @@
-//! Those who must not suffer: somebody who asks for `/readyz`, and a node that renews its Lease, each on new connections,
-//! for as long as an attack runs; and the memory of the process meanwhile.
+//! Those who must not suffer: a client that asks for `/readyz`, and a node that renews its Lease,
+//! each on new connections, for as long as an attack runs; and the memory of the process meanwhile.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -24,7 +24,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const ENOUGH: u32 = 5;
 /// Between two looks at the memory.
 const LOOK: Duration = Duration::from_millis(10);
-/// The most that anybody without rights of an administrator may make the process take, above what it has at rest.
+/// The most that a client without rights of an administrator may make the process take, above what
+/// it has at rest.
 pub(crate) const ALLOWANCE_KIB: u64 = 64 << 10;
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
@@ -105,7 +106,7 @@ impl Attack {
 
     /// The attack is over; writes its row.
     pub(crate) async fn end(self, outcome: &str) -> Seen {
-        // Whoever waits for an answer gets it, or gives up.
+        // A client that waits for an answer gets it, or gives up.
         self.end.cancel();
         let (readyz, lease) = (self.readyz.await.unwrap(), self.lease.await.unwrap());
         let above_idle_kib = self.peak_kib.await.unwrap() - self.idle_kib;
@@ -127,14 +128,14 @@ impl Attack {
 }
 
 impl Seen {
-    /// Whoever has no rights of an administrator gets no more memory than this.
+    /// A client without rights of an administrator gets no more memory than this.
     pub(crate) fn took_little_memory(&self) -> &Self {
         let kib = self.above_idle_kib;
         assert!(kib <= ALLOWANCE_KIB, "{}: {} MiB above idle", self.name, kib >> 10);
         self
     }
 
-    /// Nobody else was left without an answer.
+    /// No other client was left without an answer.
     pub(crate) fn left_others_alone(&self) -> &Self {
         for (who, served) in [("/readyz", &self.readyz), ("the Lease of a node", &self.lease)] {
             assert!(served.bad == 0 && served.good > 0, "{}: {who}: {served:?}", self.name);

@@ -1,4 +1,4 @@
-//! Patches and objects that are made to hurt whoever reads them.
+//! Patches and objects that are made to hurt the server that reads them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::attacks::raw::{drain, push};
 use crate::attacks::table;
 use crate::attacks::up::{Options, Up, within};
 
-/// A machine is made in a second or two; nobody waits this long for one.
+/// A machine is made in a second or two; no test waits this long for one.
 const MADE: Duration = Duration::from_secs(20);
 const NAMESPACE: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
 /// How long one answer may take.

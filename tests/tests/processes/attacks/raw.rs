@@ -38,7 +38,7 @@ pub(crate) async fn drain(wire: &mut impl Wire, keep: usize, time: Duration) -> 
     Some(kept)
 }
 
-/// Runs `make` for 0..count, some of them at once, and keeps what they make.
+/// Runs `make` for 0..count, some of them at the same time, and keeps what they make.
 pub(crate) async fn many<T, F>(count: usize, at_once: usize, make: impl FnMut(usize) -> F) -> Vec<T>
 where
     F: Future<Output = T>,
@@ -46,8 +46,8 @@ where
     futures::stream::iter((0..count).map(make)).buffer_unordered(at_once).collect().await
 }
 
-/// Attacks that are mostly about waiting, each on a server of its own: all at once, unless their figures are wanted. Each
-/// is carried through before one of them fails the test.
+/// Attacks that are mostly about waiting, each on a server of its own: all in parallel, unless
+/// their figures are wanted. Each is carried through before one of them fails the test.
 pub(crate) async fn together(attacks: Vec<LocalBoxFuture<'static, ()>>) {
     let attacks = attacks.into_iter().map(|attack| AssertUnwindSafe(attack).catch_unwind());
     let at_once = if table::wanted() { 1 } else { attacks.len() };

@@ -34,7 +34,8 @@ impl Open {
     }
 }
 
-/// Runs `once`, which opens a connection and stays on it, again and again, so many at once.
+/// Runs `once`, which opens a connection and stays on it, again and again, so many at the same
+/// time.
 async fn hold<F: Future<Output = ()>>(
     name: &'static str,
     count: usize,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Keeps tests that end at once from writing over each other.
+/// Keeps tests that end at the same time from writing over each other.
 static FILE: Mutex<()> = Mutex::new(());
 
 const HEAD: &str = "| attack | by | memory above idle | slowest `/readyz` of another | slowest Lease renewal of a node | unanswered | outcome |

@@ -34,7 +34,7 @@ fn every_replica_answers_its_user_or_whoever_has_the_token() {
     let admin = ["--admin-listen", &address, "--admin-token-file", &token];
     let _follower = Process::start("ostler-server", args.iter().chain(&admin), &[]);
     let patience = PATIENCE.as_secs().to_string();
-    // grpcurl waits until somebody listens.
+    // grpcurl waits until the core listens.
     let header = ["-connect-timeout", &patience, "-H", "authorization: Bearer admin-token"];
     let began = std::time::Instant::now();
     let answer = loop {

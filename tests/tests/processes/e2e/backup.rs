@@ -101,7 +101,7 @@ fn a_machine_made_after_the_backup_survives_the_restore_until_it_is_accepted() {
     let enough = looks(&stack) + 4;
     let deadline = Instant::now() + PATIENCE;
     while looks(&stack) < enough {
-        assert!(Instant::now() < deadline, "nobody looks any more");
+        assert!(Instant::now() < deadline, "no scan comes any more");
         std::thread::yield_now();
     }
     assert_eq!(stack.instances_of("late").len(), 1, "it survives");

@@ -1,4 +1,4 @@
-//! Bad input gets a typed reason or a 422 that names the field, and recovers once mended.
+//! Bad input gets a typed reason or a 422 that names the field, and recovers once fixed.
 
 use std::process::Command;
 

@@ -38,7 +38,7 @@ fn the_name_of_a_class_changes_exactly_when_machines_have_to_be_replaced() {
     let driver = binaries().join("ostler-driver-fake").display().to_string();
     let asked =
         name(dir.path(), &class("fake.ostler.dev", "a", "blue"), &["--driver-cmd", &driver]);
-    assert_eq!(asked, first, "whoever starts the driver");
+    assert_eq!(asked, first, "whichever user starts the driver");
     let based = name(dir.path(), &class("fake.ostler.dev", "a", "blue"), &["--base", "other"]);
     assert_eq!(based, first.replace("pool-", "other-"));
 }

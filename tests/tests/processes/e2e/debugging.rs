@@ -80,7 +80,7 @@ impl Shell {
             .arg("--norc")
             .current_dir(directory)
             .env("PATH", format!("{}:{path}", binaries().display()))
-            // Its cache goes by host and port, and ports are reused.
+            // Its cache is keyed by host and port, and ports are reused.
             .env("KUBECACHEDIR", directory.join("kubectl-cache"))
             .env("RUST_LOG", "off")
             .stdin(Stdio::piped())

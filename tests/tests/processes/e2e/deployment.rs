@@ -27,14 +27,15 @@ fn the_deployment_is_applied_by_kubectl_alone_and_a_second_time_changes_nothing(
     let Some(stack) = Stack::start() else { return };
     let kubectl = stack.kubectl();
     if !stack.foreign_api() {
-        // The embedded API server has no NetworkPolicies, as nobody here would enforce them; every cluster has.
+        // The embedded API server has no NetworkPolicies, as nothing here would enforce them; every
+        // cluster has.
         kubectl.apply(NETWORK_POLICIES);
         let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
         kubectl.run(established);
     }
     let base = root().join("deploy/base");
     let base = kubectl.run(["kustomize", base.to_str().unwrap()]);
-    // No pod: where somebody runs them, this core would run beside that of the test.
+    // No pod: in a cluster that runs pods, this core would run beside that of the test.
     let base = base.replace("  replicas: 1\n", "  replicas: 0\n");
     assert_eq!(base.matches("replicas: 0").count(), 1, "{base}");
     let first = kubectl.apply(&base);

@@ -26,7 +26,7 @@ fn request(name: &str, signer: &str, organization: &str, user: &str) -> (KeyPair
     (key, manifest.to_string())
 }
 
-/// The kubeconfig of somebody else for the same server.
+/// Another kubeconfig for the same server.
 fn kubeconfig(of: &Path, user: &Value, path: PathBuf) -> PathBuf {
     let text = std::fs::read_to_string(of).unwrap();
     let mut config: Value = serde_saphyr::from_str(&text).unwrap();
@@ -116,7 +116,7 @@ fn an_administrator_decides_over_what_other_signers_sign() {
         condition["type"].clone()
     };
     assert_eq!((condition("jane"), condition("joe")), (json!("Approved"), json!("Denied")));
-    // what kubectl sends in its binary form although nobody asked for it
+    // what kubectl sends in its binary form although the test did not ask for it
     admin.run(["create", "serviceaccount", "driver"]);
     admin.run(["create", "secret", "generic", "key", "--from-literal=a=b"]);
     assert_eq!(admin.get("secret", "key")["data"]["a"], "Yg==");

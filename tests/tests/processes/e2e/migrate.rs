@@ -17,7 +17,7 @@ use crate::e2e::manifests::{apply_examples, class, machine};
 /// With the tags that machine-controller-manager puts on its instances.
 const SPEC: &str = r#"{ region: eu-1, image: linux-1, tags: { vm: { kubernetes.io/cluster/shoot: "1", kubernetes.io/role/node: "1" } } }"#;
 
-/// Nobody serves its provider under that name, and its secret is not there.
+/// No driver serves its provider under that name, and its secret is not there.
 const FOREIGN: &str = "apiVersion: machine.sapcloud.io/v1alpha1
 kind: MachineClass
 metadata: { name: foreign, namespace: default }
@@ -138,7 +138,7 @@ fn a_check_tells_what_would_become_of_everything_and_writes_neither_the_api_nor_
     stack.kubectl().apply(&machine("ours", "worker"));
     stack.kubectl().wait("machine", "ours", ".status.currentStatus.phase", "Running");
     stack.kubectl().run(["delete", "machine", "fake-1"]);
-    // From here on nobody works on them: neither core nor kubelets.
+    // From here on no process works on them: neither core nor kubelets.
     stack.kill(Part::Core);
     stack.kill(Part::Driver);
     let [ours] = &stack.instances_of("ours")[..] else { panic!("one instance") };

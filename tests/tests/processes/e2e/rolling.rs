@@ -74,5 +74,5 @@ fn every_operation_is_accounted_for(stack: &Stack) {
         .filter_map(|line| line.split_once(' '))
         .filter(|(name, story)| name.starts_with("noon-") && !story.starts_with("Waiting "))
         .collect();
-    assert!(failed.is_empty(), "machines told of failures: {failed:?}");
+    assert!(failed.is_empty(), "machines reported failures: {failed:?}");
 }

@@ -40,7 +40,7 @@ fn the_fake_driver_passes_every_check_as_its_readme_says() {
     let counts = report.get("counts").unwrap();
     let count = |what: &str| counts.get(what).and_then(serde_json::Value::as_u64).unwrap();
     assert_eq!((count("failed"), count("warned")), (0, 0), "{printed}");
-    // In runs with several checks at once the cloud changes all the time.
+    // In runs with several concurrent checks the cloud changes all the time.
     assert_eq!(count("skipped"), 0, "{printed}");
     assert!(count("passed") >= 70, "{printed}");
 }

@@ -1,4 +1,5 @@
-//! A test that does not run says so, also to whoever sees only what cargo shows of tests that pass.
+//! A test that does not run says so, also to a reader who sees only what cargo shows of tests that
+//! pass.
 
 use std::process::Command;
 

@@ -105,7 +105,7 @@ fn up_ends_cleanly_at_sigterm_and_goes_on_where_it_was() {
     assert!(first.wait().success());
 
     let mut second = up(&data, &[]);
-    // Ports were chosen anew, and the discovery cache of kubectl goes by them.
+    // Ports were chosen anew, and the discovery cache of kubectl is keyed by them.
     let machine = kubectl.get("machine", "fake-1");
     assert_eq!(machine["spec"]["providerID"], provider_id);
     second.terminate();

@@ -1,4 +1,4 @@
-//! PodDisruptionBudgets hold a drain, are named, and wake it when they let go.
+//! PodDisruptionBudgets hold a drain, are named, and wake it when they allow the eviction.
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;

@@ -1,4 +1,4 @@
-//! Many drains at once do not hold up anybody else.
+//! Many drains at the same time do not hold up other machines.
 
 use futures::{StreamExt as _, stream};
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
@@ -11,7 +11,7 @@ use crate::drain::ground::{budget, pod, runs};
 const DRAINING: usize = 250;
 /// Machines that are made meanwhile.
 const CREATED: usize = 50;
-/// Requests of the test that run at once.
+/// Requests of the test that run at the same time.
 const AT_ONCE: usize = 64;
 
 async fn each<F: Future<Output = ()>>(count: usize, work: impl Fn(usize) -> F) {

@@ -139,7 +139,7 @@ pub(crate) fn status(provider: &str, id: &str) -> Dispatch {
     dispatch(provider, id, id, request)
 }
 
-/// A driver whose creates wait to be let go.
+/// A driver whose creates wait until the test releases them.
 #[derive(Clone, Default)]
 pub(crate) struct Patient {
     pub(crate) provider: &'static str,

@@ -51,7 +51,7 @@ async fn f04_both_ends_of_a_half_open_link_leave_it_and_the_operation_goes_on() 
     ground.ready(PROVIDER).await;
     ground.sessions.submit(create("op-1", "uid-1")).unwrap();
     soon(driver.began.notified()).await;
-    // Nobody is told; only the silence can be noticed. New connections are fine.
+    // No end hears of it; only the silence can be noticed. New connections are fine.
     ground.proxy.set_existing(Flow::BlackHole);
     ground.gone(PROVIDER).await;
     ground.ready(PROVIDER).await;

@@ -1,4 +1,4 @@
-//! Who a driver is: certificates, ServiceAccounts, unix users; and who is nobody.
+//! Who a driver is: certificates, ServiceAccounts, unix users; and who gets no identity.
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;

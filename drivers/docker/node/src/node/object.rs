@@ -168,7 +168,7 @@ mod tests {
         let labels = &node["metadata"]["labels"];
         assert_eq!(labels["pool"], "x");
         assert_eq!(labels["kubernetes.io/hostname"], "worker-1");
-        assert_eq!(labels["kubernetes.io/os"], "linux", "nobody says otherwise");
+        assert_eq!(labels["kubernetes.io/os"], "linux", "no option says otherwise");
         assert_eq!(node["status"]["capacity"]["cpu"], "1500m");
         assert_eq!(node["status"]["allocatable"]["memory"], "491520Ki");
     }

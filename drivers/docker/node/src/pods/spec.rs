@@ -68,7 +68,7 @@ pub(super) struct Reported {
     pub(super) containers: BTreeMap<String, ReportedContainer>,
 }
 
-/// What it was told of a container that had been started.
+/// What is known of a container that had been started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReportedContainer {
     pub(super) restarts: u32,
@@ -76,7 +76,7 @@ pub(super) struct ReportedContainer {
     pub(super) end: Option<ReportedEnd>,
 }
 
-/// An end that the API was told of.
+/// An end that the API knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReportedEnd {
     pub(super) code: i32,
