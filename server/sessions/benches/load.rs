@@ -1,4 +1,4 @@
-//! What sessions cost: a thousand drivers that connect at once, the memory of an idle session, and that of operations
+//! What sessions cost: a thousand drivers that connect at the same time, the memory of an idle session, and that of operations
 //! that wait for a driver: `cargo bench -p ostler-sessions --bench load`.
 //!
 //! The core is a process of its own, so that its memory is its own. It is told what to do on stdin, a word a line.
@@ -51,7 +51,7 @@ async fn measure() {
             loop {
                 match connect(channel.clone(), number).await {
                     Ok(held) => return held,
-                    // Too many at once: each comes back at a time of its own, as drivers do.
+                    // Too many at the same time: each comes back at a time of its own, as drivers do.
                     Err(status) => {
                         assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
                         let spread = u64::try_from(number % 100).unwrap();
@@ -62,7 +62,10 @@ async fn measure() {
         });
     }
     let sessions = connecting.join_all().await;
-    println!("{DRIVERS} drivers connected at once: all welcomed after {:.2?}", started.elapsed());
+    println!(
+        "{DRIVERS} drivers connected at the same time: all welcomed after {:.2?}",
+        started.elapsed()
+    );
     let connected = core.resident();
     println!(
         "memory of an idle session: {:.1} KiB (core {} MiB before, {} MiB with {DRIVERS})",

@@ -237,7 +237,7 @@ fn read(id: &str) -> Dispatch {
     }
 }
 
-/// A driver that answers at once.
+/// A driver that answers immediately.
 async fn drive(mut client: DriverServiceClient<tonic::transport::Channel>) {
     use register_request::Frame;
     let (out, frames) = mpsc::channel(256);

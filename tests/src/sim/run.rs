@@ -114,8 +114,8 @@ async fn life(plan: &Plan, trace: &Trace) {
         world.users.delete(&life.name).await;
     }
     trace.note("PLAN", "everything is deleted");
-    let anybody = |oracle: &Oracle| !oracle.lives().is_empty();
-    reach(&world, "is left", anybody, async |world| leftovers(world).await).await;
+    let lives_left = |oracle: &Oracle| !oracle.lives().is_empty();
+    reach(&world, "is left", lives_left, async |world| leftovers(world).await).await;
 }
 
 /// Liveness: what `look` finds becomes nothing in time. Gives up at the first violation, after which

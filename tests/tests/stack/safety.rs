@@ -552,7 +552,7 @@ mod torn {
         });
         world.apply::<MachineClass>(bad).await;
         world.apply::<Machine>(machine("m", "bad")).await;
-        world.until("m", "told of the class", waits_for(WaitReason::ClassInvalid)).await;
+        world.until("m", "waits for the class", waits_for(WaitReason::ClassInvalid)).await;
         let told = events(&world, "ClassInvalid").await;
         assert_eq!(told[0].regarding.clone().unwrap().kind.as_deref(), Some("MachineClass"));
         let capacity = json!({ "nodeTemplate": { "capacity": { "gpu": "0" } } });

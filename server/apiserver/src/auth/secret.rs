@@ -306,14 +306,14 @@ mod tests {
         let refused = keep(Some(root.path()), "planted", random).unwrap_err().to_string();
         assert!(refused.contains("planted") && refused.contains("chmod 600"), "{refused}");
         if nix::unistd::geteuid().is_root() {
-            let somebody = Some(65534);
+            let other = Some(65534);
             fs::set_permissions(&planted, fs::Permissions::from_mode(0o600)).unwrap();
-            std::os::unix::fs::chown(&planted, somebody, None).unwrap();
+            std::os::unix::fs::chown(&planted, other, None).unwrap();
             let refused = keep(Some(root.path()), "planted", random).unwrap_err().to_string();
             assert!(refused.contains("belongs to user 65534"), "{refused}");
             let theirs = at("theirs");
             fs::create_dir(&theirs).unwrap();
-            std::os::unix::fs::chown(&theirs, somebody, None).unwrap();
+            std::os::unix::fs::chown(&theirs, other, None).unwrap();
             let refused = private_directory(&theirs).unwrap_err().to_string();
             assert!(refused.contains("belongs to user 65534"), "{refused}");
         }

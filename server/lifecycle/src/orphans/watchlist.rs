@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(seen[0].orphan.provider_ids, ["fake:///1"]);
     }
 
-    /// Two looks at these, and what they confirm.
+    /// Two scans of these, and what they confirm.
     fn confirmed(seen: &[Listed]) -> Vec<Orphan> {
         let (mut list, listed) = (Watchlist::default(), ["a".to_owned()].into());
         let unclaimed: Vec<_> = seen.iter().map(|one| ("a".to_owned(), one.clone())).collect();
