@@ -148,7 +148,7 @@ impl Check<'_> {
         let machines = machines.map(|machine| self.machine(machine)).buffered(AT_ONCE);
         let judged: Vec<(&Machine, Verdict, String)> = machines.collect().await;
         let secrets = self.cluster.secret_names();
-        let (mut classes, mut strays) = (Vec::new(), BTreeSet::new());
+        let (mut classes, mut unclaimed) = (Vec::new(), BTreeSet::new());
         for class in &self.cluster.classes {
             let provider = canonical(class);
             let said = if connected.contains(&provider) {
@@ -171,7 +171,7 @@ impl Check<'_> {
                 unlisted: said.unlisted.as_deref(),
             };
             let findings = findings(&facts);
-            strays.extend(self.without_machine(&said.instances));
+            unclaimed.extend(self.without_machine(&said.instances));
             classes.push(ClassRow { name, provider: class.provider().to_owned(), findings });
         }
         let rows = judged.into_iter().map(|(machine, verdict, instance)| {
@@ -183,7 +183,7 @@ impl Check<'_> {
             drivers: connected.into_iter().collect(),
             machines: rows.collect(),
             classes,
-            without_machine: strays.into_iter().collect(),
+            without_machine: unclaimed.into_iter().collect(),
             definitions: self.cluster.definitions.clone(),
             rights: self.cluster.rights.clone(),
             command_lines: Vec::new(),
@@ -228,9 +228,9 @@ impl Check<'_> {
         let is_of = |machine: &Machine, (id, uid): &(String, String)| {
             machine.uid() == uid || machine.provider_id() == Some(id)
         };
-        let strays = instances
+        let unclaimed = instances
             .iter()
             .filter(|one| !self.cluster.machines.iter().any(|machine| is_of(machine, one)));
-        strays.map(|(id, _)| id.clone()).collect()
+        unclaimed.map(|(id, _)| id.clone()).collect()
     }
 }

@@ -90,7 +90,7 @@ struct Books {
     late: bool,
     /// Instances of which a driver said that they are gone, or which came when they were not
     /// expected.
-    strays: BTreeSet<String>,
+    unexpected: BTreeSet<String>,
     /// Instances that were deleted when they had no Machine any more.
     collected: BTreeSet<String>,
     /// What cores said in events.
@@ -173,7 +173,7 @@ impl Oracle {
 
     /// A driver says that this instance is gone.
     pub fn lied(&self, provider_id: &str) {
-        self.lock().strays.insert(provider_id.to_owned());
+        self.lock().unexpected.insert(provider_id.to_owned());
     }
 
     /// Does in a cloud what was asked for so long ago that everybody has given it up.
@@ -307,7 +307,7 @@ impl Oracle {
     fn check_finalizer(&self, books: &Books, machine: &Machine) {
         let mut left = books.instances.values();
         let left = left.find(|it| {
-            it.identity.machine_uid == machine.uid() && !books.strays.contains(&it.provider_id)
+            it.identity.machine_uid == machine.uid() && !books.unexpected.contains(&it.provider_id)
         });
         if let Some(left) = left {
             self.broken(format_args!(
@@ -478,7 +478,7 @@ impl Oracle {
         let wanted = books.lives.get(uid).is_some_and(|it| !it.machine.is_deleting());
         let left = books.late && !wanted;
         if left {
-            books.strays.insert(instance.provider_id.clone());
+            books.unexpected.insert(instance.provider_id.clone());
         }
         books.made.insert(instance.provider_id.clone(), uid.clone());
         books.instances.insert(instance.provider_id.clone(), instance.clone());
@@ -497,7 +497,7 @@ impl Oracle {
                 books.collected.insert(instance.provider_id.clone());
             }
         }
-        if books.vanished.contains(uid) || books.strays.contains(&instance.provider_id) {
+        if books.vanished.contains(uid) || books.unexpected.contains(&instance.provider_id) {
             return;
         }
         let name = &instance.identity.machine_name;

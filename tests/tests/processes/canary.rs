@@ -274,9 +274,9 @@ async fn live(client: &Client) -> Vec<(String, String)> {
     };
     until(&machines, "one", updated, &mut seen).await;
     // Without credentials that count, no driver can say that there is no instance.
-    let mended = json!({ "stringData": { "accessToken": CREDENTIAL } });
+    let fixed = json!({ "stringData": { "accessToken": CREDENTIAL } });
     let secrets = Api::<Secret>::default_namespaced(client.clone());
-    secrets.patch("refused", &PatchParams::default(), &Patch::Merge(mended)).await.unwrap();
+    secrets.patch("refused", &PatchParams::default(), &Patch::Merge(fixed)).await.unwrap();
     for name in ["one", "two"] {
         let uid = machines.get(name).await.unwrap().metadata.uid.unwrap();
         machines.delete(name, &DeleteParams::default()).await.unwrap();

@@ -20,7 +20,7 @@ pub(super) async fn duplicate_frames(bench: &Bench) -> Outcome {
         bench.harness.core().dispatch(&driver.session, &operation)?;
     }
     let made = asked.answer().await?.machine()?;
-    for frame in strays(bench, &asked.operation.operation_id) {
+    for frame in unsolicited(bench, &asked.operation.operation_id) {
         driver.session.send(frame.clone())?;
         driver.session.send(frame)?;
     }
@@ -33,7 +33,7 @@ pub(super) async fn duplicate_frames(bench: &Bench) -> Outcome {
 }
 
 /// Frames that a driver may get at any time.
-fn strays(bench: &Bench, done: &str) -> Vec<Frame> {
+fn unsolicited(bench: &Bench, done: &str) -> Vec<Frame> {
     let leadership = bench.harness.core().leadership();
     let stranger = Uuid::new_v4().to_string();
     let ack = |operation_id: &str| {

@@ -37,12 +37,12 @@ pub(crate) enum CallKind {
 /// All classes by name.
 #[derive(Debug, Default)]
 pub(crate) struct Library {
-    classes: HashMap<String, Shelf>,
+    classes: HashMap<String, Published>,
     calls: Vec<Call>,
 }
 
 #[derive(Debug, Default)]
-struct Shelf {
+struct Published {
     /// Oldest first; the last is the newest.
     contents: Vec<(String, ClassContent)>,
     secret: Option<(String, SecretData)>,
@@ -51,20 +51,20 @@ struct Shelf {
 impl Library {
     /// A class at a revision, the newest from now on.
     pub(crate) fn put_class(&mut self, name: &str, revision: &str, content: ClassContent) {
-        let shelf = self.classes.entry(name.to_owned()).or_default();
-        shelf.contents.push((revision.to_owned(), content));
+        let published = self.classes.entry(name.to_owned()).or_default();
+        published.contents.push((revision.to_owned(), content));
     }
 
     /// The secret of a class from now on.
     pub(crate) fn put_secret(&mut self, name: &str, revision: &str, data: Option<SecretData>) {
-        let shelf = self.classes.entry(name.to_owned()).or_default();
-        shelf.secret = data.map(|data| (revision.to_owned(), data));
+        let published = self.classes.entry(name.to_owned()).or_default();
+        published.secret = data.map(|data| (revision.to_owned(), data));
     }
 
     /// Forgets a revision of a class.
     pub(crate) fn withdraw(&mut self, name: &str, revision: &str) {
-        if let Some(shelf) = self.classes.get_mut(name) {
-            shelf.contents.retain(|(known, _)| known != revision);
+        if let Some(published) = self.classes.get_mut(name) {
+            published.contents.retain(|(known, _)| known != revision);
         }
     }
 
@@ -76,7 +76,7 @@ impl Library {
 
     /// Whether a class names a secret.
     pub(crate) fn has_secret(&self, name: &str) -> bool {
-        self.classes.get(name).is_some_and(|shelf| shelf.secret.is_some())
+        self.classes.get(name).is_some_and(|published| published.secret.is_some())
     }
 
     pub(crate) fn calls(&self) -> &[Call] {
@@ -89,14 +89,14 @@ impl Library {
         wanted: &ObjectRevision,
         provider: &str,
     ) -> Result<GetMachineClassResponse, Missing> {
-        let shelf = self.classes.get(&wanted.name).ok_or(Missing::Name)?;
+        let published = self.classes.get(&wanted.name).ok_or(Missing::Name)?;
         let found = if wanted.revision.is_empty() {
-            shelf.contents.last()
+            published.contents.last()
         } else {
-            shelf.contents.iter().find(|(revision, _)| *revision == wanted.revision)
+            published.contents.iter().find(|(revision, _)| *revision == wanted.revision)
         };
         let (revision, content) = found.ok_or(Missing::Revision)?;
-        let secret = shelf
+        let secret = published
             .secret
             .as_ref()
             .map(|(revision, _)| ObjectRevision { revision: revision.clone(), ..wanted.clone() });
@@ -114,8 +114,8 @@ impl Library {
 
     /// The secret of a class as the driver gets it.
     pub(super) fn secret(&self, wanted: &ObjectRevision) -> Result<GetSecretResponse, Missing> {
-        let shelf = self.classes.get(&wanted.name).ok_or(Missing::Name)?;
-        let (revision, data) = shelf.secret.as_ref().ok_or(Missing::Name)?;
+        let published = self.classes.get(&wanted.name).ok_or(Missing::Name)?;
+        let (revision, data) = published.secret.as_ref().ok_or(Missing::Name)?;
         if !wanted.revision.is_empty() && wanted.revision != *revision {
             return Err(Missing::Revision);
         }

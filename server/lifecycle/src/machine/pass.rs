@@ -108,7 +108,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Whether the creation of this Machine is over for good, so that what a driver still answers is
-    /// taken down and leads to nothing.
+    /// recorded and leads to nothing.
     pub(crate) fn is_over(&self) -> bool {
         self.machine.is_deleting() || self.machine.phase() == MachinePhase::Failed
     }

@@ -27,12 +27,12 @@ fn waits_and_recovers(spoil: impl Fn(&mut World), reason: &WaitReason) {
     assert_eq!(world.machine, before, "{reason}: waiting costs no writes");
     assert_eq!(world.events.len(), events, "{reason}: it is said once");
 
-    let mended = World::new();
-    world.class = mended.class;
+    let whole = World::new();
+    world.class = whole.class;
     world.class_view = None;
-    world.secret = mended.secret;
+    world.secret = whole.secret;
     world.connected = true;
-    world.machine_mut().spec.class = mended.machine.unwrap().spec.class;
+    world.machine_mut().spec.class = whole.machine.unwrap().spec.class;
     world.settle();
     assert_eq!(world.creates, 1, "{reason}");
     assert_eq!(world.phase(), MachinePhase::Pending, "{reason}");

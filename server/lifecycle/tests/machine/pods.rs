@@ -15,7 +15,7 @@ use ostler_lifecycle::{
 use crate::world::World;
 
 impl World {
-    pub(crate) fn send_away(&mut self, pod: &PodRef) -> Performed {
+    pub(crate) fn evict_or_end(&mut self, pod: &PodRef) -> Performed {
         let (now, budgets) = (self.now, self.budgets.clone());
         let protected = self.protected.contains(&pod.name);
         let Observed::Known(pods) = &mut self.pods else { panic!("no pods") };

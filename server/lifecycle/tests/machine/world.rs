@@ -530,7 +530,7 @@ impl World {
             Action::DeleteBootstrapToken { .. } => self.token = Observed::Absent,
             Action::PatchNode(patch) => self.patch_node(patch),
             Action::PatchNodeStatus(patch) => self.patch_node_status(patch),
-            Action::Evict(pod) | Action::EndPod(pod) => return self.send_away(pod),
+            Action::Evict(pod) | Action::EndPod(pod) => return self.evict_or_end(pod),
             Action::DeletePod(pod) => self.remove_pod(&pod.uid),
             Action::MarkNode { cause, .. } => self.mark_node(cause),
             Action::DeleteAttachment { name, .. } => self.delete_attachment(name),

@@ -222,7 +222,7 @@ impl Hub {
     }
 
     /// The time of an operation is up that no driver has begun.
-    pub(super) fn waited_in_vain(&mut self, now: Instant, id: &OpId) {
+    pub(super) fn never_begun(&mut self, now: Instant, id: &OpId) {
         let message = "the operation waited for the driver for all of its time";
         let why = (ErrorCode::DeadlineExceeded, Reason::CoreTimeout, message);
         self.fail(now, id, why, Certainty::NotApplied);
@@ -236,7 +236,7 @@ impl Hub {
                 if let Some(record) = self.providers.get_mut(&operation.provider) {
                     record.queue.remove(ticket);
                 }
-                self.waited_in_vain(now, id);
+                self.never_begun(now, id);
             }
             Place::Sent(key) => {
                 self.send_cancel(key, id, Reason::CoreTimeout.word());

@@ -67,7 +67,7 @@ impl Hub {
         }
         let until = operation.since + operation.timeout;
         let record = self.providers.get_mut(&operation.provider).filter(|_| now < until);
-        let Some(record) = record else { return self.waited_in_vain(now, id) };
+        let Some(record) = record else { return self.never_begun(now, id) };
         let Op { lane, kind, bytes, .. } = **operation;
         operation.place = Place::Queued(record.queue.push(Arc::clone(id), lane, kind, bytes));
         operation.queued = now;

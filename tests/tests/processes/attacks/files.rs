@@ -166,7 +166,7 @@ async fn a_planted_link_is_not_followed() {
     let refused = refusal(&data).await;
     let kept = std::fs::read_to_string(&victim).unwrap_or_default() == "mine";
     table::verdict(
-        "12c kubeconfig.part is a link to a file of somebody",
+        "12c kubeconfig.part is a link to a file of another user",
         "other user of the computer",
         if kept { "the file is as it was" } else { "the admin token is in that file" },
     );
