@@ -62,10 +62,7 @@ async fn measure() {
         });
     }
     let sessions = connecting.join_all().await;
-    println!(
-        "{DRIVERS} drivers connected at the same time: all welcomed after {:.2?}",
-        started.elapsed()
-    );
+    println!("{DRIVERS} drivers connected together: all welcomed after {:.2?}", started.elapsed());
     let connected = core.resident();
     println!(
         "memory of an idle session: {:.1} KiB (core {} MiB before, {} MiB with {DRIVERS})",

@@ -41,11 +41,7 @@ fn pods_with_volumes_leave_by_priority_and_wait_for_the_volumes_of_those_before(
     let Observed::Known(pods) = &mut world.pods else { panic!() };
     pods.push(pod("web"));
     let plan = world.pass();
-    assert_eq!(
-        evicted(&plan),
-        ["high", "peer", "web"],
-        "one priority together, the rest in one pass"
-    );
+    assert_eq!(evicted(&plan), ["high", "peer", "web"], "one priority together, then the rest");
     assert_eq!(world.status().drain.unwrap().queued, 1);
     world.pods_end();
     assert!(evicted(&world.pass()).is_empty());

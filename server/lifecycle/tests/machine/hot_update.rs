@@ -134,11 +134,7 @@ fn a_class_edited_during_the_update_is_applied_next() {
     edit(&mut world, s3);
     world.reply(outcome);
     world.pass();
-    assert_eq!(
-        world.applied().unwrap(),
-        S1,
-        "the core does not know that S2 is what is wanted (INV-6)"
-    );
+    assert_eq!(world.applied().unwrap(), S1, "the core does not know that S2 is wanted (INV-6)");
     world.settle();
     assert_eq!(world.applied().unwrap(), s3);
     assert_eq!(world.instances[0].spec, s3);
