@@ -1,5 +1,5 @@
-//! What those get who are no administrators, and what the audit says of them: requests as the listener
-//! hands them on.
+//! What those get who are no administrators, and what the audit says of them: requests as the
+//! listener hands them on.
 
 use std::{
     fmt::{Debug, Write as _},
