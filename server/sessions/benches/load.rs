@@ -1,4 +1,4 @@
-//! What sessions cost: a thousand drivers that connect at the same time, the memory of an idle session, and that of operations
+//! What sessions cost: a thousand drivers that connect together, the memory of an idle session, and that of operations
 //! that wait for a driver: `cargo bench -p ostler-sessions --bench load`.
 //!
 //! The core is a process of its own, so that its memory is its own. It is told what to do on stdin, a word a line.
@@ -51,7 +51,7 @@ async fn measure() {
             loop {
                 match connect(channel.clone(), number).await {
                     Ok(held) => return held,
-                    // Too many at the same time: each comes back at a time of its own, as drivers do.
+                    // Too many together: each comes back at a time of its own, as drivers do.
                     Err(status) => {
                         assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
                         let spread = u64::try_from(number % 100).unwrap();
