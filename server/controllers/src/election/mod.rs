@@ -4,6 +4,8 @@
 //! `record` decides what to write, [`Elector`] writes it. Another holder's clock is never trusted: a lease is expired
 //! when it has not changed for its whole duration on *our* clock. The only shortcut is
 //! [`ElectionSettings::predecessor`].
+//!
+//! Kept by hand: the crates for Leases know no fencing term, no predecessor, and do not say until when a lease holds.
 
 mod elector;
 mod record;

@@ -2,6 +2,9 @@
 //!
 //! Recording never waits and never fails: events beyond the capacity are counted and dropped. A repeated event
 //! becomes a series.
+//!
+//! Kept by hand: kube's `Recorder` awaits each request in the caller, reads the clock of the machine, adds an event to the
+//! series of one with another note (whose text people then read), and has no limit of what one object may record.
 
 mod series;
 mod writer;

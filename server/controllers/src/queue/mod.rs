@@ -3,6 +3,8 @@
 //!
 //! `schedule` holds every rule and has no clock; `worker` drives it on tokio's clock. The queue is bounded by the
 //! number of distinct keys, i.e. of API objects.
+//!
+//! Kept by hand: the scheduler of kube-runtime has no priorities, no backoff per key and no bound of concurrency.
 
 mod backoff;
 mod metrics;

@@ -5,6 +5,8 @@
 //! own writes go into the cache as well ([`Cache::update`]), so that a worker never sees an object older than its own
 //! last write.
 //!
+//! Kept by hand: kube's reflector `Store` has no indexes and does not take the answers to our own writes.
+//!
 //! An object that cannot be read blocks no other: it is skipped, logged once for each revision and counted. It does
 //! not count as absent: the cache keeps its last readable version and reports that it exists
 //! ([`Cache::has_unreadable`]), so that nothing is deleted because the object is missing.
