@@ -6,6 +6,8 @@
 
 mod api_health;
 mod audit;
+#[cfg(test)]
+mod bench;
 mod bootstrap;
 mod by_machine;
 mod class;

@@ -194,25 +194,4 @@ fn patch<K: Resource>(object: &K, finalizer: &str, hold: Hold) -> Option<Value> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn finalizers_of_others_stay_and_nothing_is_written_when_all_is_well() {
-        let secret = |finalizers: &[&str]| -> Secret {
-            serde_json::from_value(json!({ "metadata": {
-                "name": "s", "namespace": "default", "resourceVersion": "7",
-                "finalizers": finalizers
-            }}))
-            .unwrap()
-        };
-        let expected = |finalizers: &[&str]| {
-            Some(json!({ "metadata": { "resourceVersion": "7", "finalizers": finalizers } }))
-        };
-        let added = patch(&secret(&["other"]), "ours", Hold::Add);
-        assert_eq!(added, expected(&["other", "ours"]));
-        let removed = patch(&secret(&["ours", "other"]), "ours", Hold::Remove);
-        assert_eq!(removed, expected(&["other"]));
-        assert_eq!(patch(&secret(&["ours"]), "ours", Hold::Keep), None);
-    }
-}
+mod tests;

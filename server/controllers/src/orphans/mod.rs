@@ -493,3 +493,6 @@ fn describe(orphan: &Orphan) -> String {
         uid => format!("{ids} of machine {name} (UID {uid})"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! What one controller needs around it in a test: caches that the test fills, and an API server that writes down what
+//! is written.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
+use kube::client::Body;
+use kube::runtime::watcher::Event;
+use ostler_sessions::{Sessions, SessionsOptions, StaticTokens};
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use crate::events::{EventMetrics, Recorder};
+use crate::hot_update::Reviewer;
+use crate::namespaces::Namespaces;
+use crate::queue::{Queue, QueueMetrics, QueueSettings};
+use crate::settings::Settings;
+use crate::stores::{StoreClassSource, Stores};
+use crate::target::Targets;
+use crate::watch::{Cache, Cached, Seen, Unreadable};
+use crate::writes::{WriteMetrics, Writer};
+
+type Writes = Arc<Mutex<Vec<(String, Value)>>>;
+
+/// The surroundings of a controller.
+pub(crate) struct Bench {
+    pub(crate) stores: Stores,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) sessions: Sessions,
+    writes: Writes,
+    refuses: Option<u16>,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let stores = Stores::new(Targets::None);
+        let source = StoreClassSource::new(stores.clone(), Namespaces::one("default"), "default");
+        let tokens = Arc::new(StaticTokens::default());
+        let sessions = Sessions::new(SessionsOptions::default(), Arc::new(source), tokens);
+        let settings = Arc::new(Settings::default());
+        Self { stores, settings, sessions, writes: Arc::default(), refuses: None }
+    }
+
+    /// With an API server that answers every write with this code.
+    pub(crate) fn refusing(self, code: u16) -> Self {
+        Self { refuses: Some(code), ..self }
+    }
+
+    /// What was written: method and path, and the body.
+    pub(crate) fn writes(&self) -> Vec<(String, Value)> {
+        self.writes.lock().clone()
+    }
+
+    /// Answers a write with what was sent, and a read with 404.
+    pub(crate) fn client(&self) -> Client {
+        let (writes, refuses) = (Arc::clone(&self.writes), self.refuses);
+        let service = service_fn(move |request: Request<Body>| {
+            let writes = Arc::clone(&writes);
+            async move {
+                let name = format!("{} {}", request.method(), request.uri().path());
+                let sent = request.into_body().collect().await.map_err(std::io::Error::other)?;
+                let sent = serde_json::from_slice(&sent.to_bytes()).unwrap_or(Value::Null);
+                let code = match refuses {
+                    _ if name.starts_with("GET") => 404,
+                    Some(code) => code,
+                    None => 200,
+                };
+                let status = json!({
+                    "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+                    "message": "refused by the test",
+                });
+                let answer = if code == 200 { sent.clone() } else { status };
+                if !name.starts_with("GET") {
+                    writes.lock().push((name, sent));
+                }
+                let answer = Full::new(Bytes::from(answer.to_string()));
+                Response::builder().status(code).body(answer).map_err(std::io::Error::other)
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    pub(crate) fn writer(&self) -> Writer {
+        Writer::new(self.client(), WriteMetrics::register(&mut Registry::default()))
+    }
+
+    pub(crate) fn recorder(&self) -> Recorder {
+        let clock = Arc::new(|| Timestamp::UNIX_EPOCH);
+        Recorder::new(self.client(), "test", clock, EventMetrics::default()).0
+    }
+
+    pub(crate) fn queue<K>(&self) -> Arc<Queue<K>>
+    where
+        K: Clone + std::fmt::Debug + Eq + std::hash::Hash + Send + 'static,
+    {
+        let metrics = QueueMetrics::register(&mut Registry::default());
+        Queue::new(QueueSettings::new("test", 1), &metrics)
+    }
+
+    pub(crate) fn reviewer(&self) -> Arc<Reviewer> {
+        Arc::new(Reviewer::new(
+            self.stores.clone(),
+            self.sessions.clone(),
+            Arc::clone(&self.settings),
+            self.recorder(),
+            self.queue(),
+            self.queue(),
+        ))
+    }
+
+    /// The API server shows a machine that this core cannot parse.
+    pub(crate) fn a_machine_cannot_be_read(&self) {
+        let meta = ObjectMeta { name: Some("x".to_owned()), ..ObjectMeta::default() };
+        let object = Unreadable { meta, why: "it is broken".to_owned() };
+        self.stores.machines.skip(None, Seen::Changed, &object);
+    }
+}
+
+/// Puts an object into a cache.
+pub(crate) fn put<K: Cached + DeserializeOwned>(cache: &Cache<K>, object: Value) {
+    cache.apply(Event::Apply(serde_json::from_value(object).unwrap()));
+}

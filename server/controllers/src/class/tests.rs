@@ -1,0 +1,106 @@
+use k8s_openapi::api::core::v1::Secret;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::bench::{Bench, put};
+use crate::metrics::ReconcileMetrics;
+use crate::reconcile::reconcile;
+
+const CLASS: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machineclasses/c";
+const COPIES: &str = "/api/v1/namespaces/default/secrets";
+
+fn class(finalizers: &[&str]) -> Value {
+    json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
+        "metadata": {
+            "name": "c", "namespace": "default", "resourceVersion": "7", "finalizers": finalizers
+        },
+        "provider": "a.example.com", "providerSpec": {}
+    })
+}
+
+fn machine() -> Value {
+    json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+        "metadata": { "name": "m", "namespace": "default", "uid": "u" },
+        "spec": { "class": { "kind": "MachineClass", "name": "c" } }
+    })
+}
+
+fn classes(bench: &Bench) -> Classes {
+    Classes {
+        writer: bench.writer(),
+        stores: bench.stores.clone(),
+        reviewer: bench.reviewer(),
+        recorder: bench.recorder(),
+        reported: Mutex::default(),
+    }
+}
+
+async fn reconciled(classes: &Classes) -> Outcome {
+    let metrics = ReconcileMetrics::register(&mut Registry::default());
+    reconcile(classes, &ObjectName::new("default", "c"), &metrics).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_that_a_machine_uses_gets_the_finalizer_and_is_kept() {
+    let bench = Bench::new();
+    put(&bench.stores.classes, class(&["other"]));
+    put(&bench.stores.machines, machine());
+    assert_eq!(reconciled(&classes(&bench)).await, Outcome::Done);
+    let [(finalizer, patch), (copy, kept)] = bench.writes().try_into().unwrap();
+    assert_eq!(finalizer, format!("PATCH {CLASS}"));
+    let all = json!(["other", finalizer::MACHINE]);
+    assert_eq!(patch["metadata"], json!({ "resourceVersion": "7", "finalizers": all }));
+    assert_eq!(copy, format!("POST {COPIES}"));
+    assert_eq!(kept["type"], ostler_lifecycle::last_known::TYPE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_that_no_machine_uses_loses_its_finalizer() {
+    let bench = Bench::new();
+    put(&bench.stores.classes, class(&["other", finalizer::MACHINE]));
+    assert_eq!(reconciled(&classes(&bench)).await, Outcome::Done);
+    let [(finalizer, patch)] = bench.writes().try_into().unwrap();
+    assert_eq!(finalizer, format!("PATCH {CLASS}"));
+    assert_eq!(patch["metadata"]["finalizers"], json!(["other"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_machine_cannot_be_read_no_class_loses_its_finalizer() {
+    let bench = Bench::new();
+    put(&bench.stores.classes, class(&[finalizer::MACHINE]));
+    bench.a_machine_cannot_be_read();
+    assert_eq!(reconciled(&classes(&bench)).await, Outcome::Again(UNSURE));
+    assert_eq!(bench.writes(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_the_api_server_refuses_is_a_failure_that_machines_can_show() {
+    let bench = Bench::new().refusing(403);
+    put(&bench.stores.classes, class(&[]));
+    put(&bench.stores.machines, machine());
+    assert_eq!(reconciled(&classes(&bench)).await, Outcome::Failed);
+    let why = bench.stores.unheld.why(&ObjectName::new("default", "c"));
+    assert!(why.is_some_and(|why| why.contains("refused by the test")));
+}
+
+#[test]
+fn finalizers_of_others_stay_and_nothing_is_written_when_all_is_well() {
+    let secret = |finalizers: &[&str]| -> Secret {
+        serde_json::from_value(json!({ "metadata": {
+            "name": "s", "namespace": "default", "resourceVersion": "7",
+            "finalizers": finalizers
+        }}))
+        .unwrap()
+    };
+    let expected = |finalizers: &[&str]| {
+        Some(json!({ "metadata": { "resourceVersion": "7", "finalizers": finalizers } }))
+    };
+    let added = patch(&secret(&["other"]), "ours", Hold::Add);
+    assert_eq!(added, expected(&["other", "ours"]));
+    let removed = patch(&secret(&["ours", "other"]), "ours", Hold::Remove);
+    assert_eq!(removed, expected(&["other"]));
+    assert_eq!(patch(&secret(&["ours"]), "ours", Hold::Keep), None);
+}
