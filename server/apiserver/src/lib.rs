@@ -3,9 +3,9 @@
 //! The parts, from the disk outwards:
 //!
 //! * [`store`]: one ordered, durable revision log for all kinds, and watches over it.
-//! * [`kinds`], [`schema`]: what can be stored, and what it must look like.
-//! * [`rest`], [`patch`], [`status`]: what a request means.
-//! * [`discovery`], [`openapi`], [`table`]: what clients read to find their way.
+//! * `kinds`, `schema`: what can be stored, and what it must look like.
+//! * `rest`, `patch`, `status`: what a request means.
+//! * `discovery`, `openapi`, `table`: what clients read to find their way.
 //! * [`auth`]: who asks, and whether they may. `certificates`: those of the server, and those that
 //!   clients ask for and show.
 //! * `controllers`: garbage collection and what else a control plane does by itself.

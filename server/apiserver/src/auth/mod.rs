@@ -1,8 +1,8 @@
 //! Who asks, and whether they may.
 //!
-//! * [`Identity`]: a user, found by `authenticate` from a client certificate or a request's bearer
+//! * `Identity`: a user, found by `authenticate` from a client certificate or a request's bearer
 //!   token.
-//! * [`Attributes`]: what a request wants to do, read from its method, path and field selector.
+//! * `Attributes`: what a request wants to do, read from its method, path and field selector.
 //! * `authorize`: the whole policy. There is no RBAC: members of `system:masters` may do
 //!   everything, other authenticated users may read discovery and ask about themselves, and
 //!   every client may read health and version. The holder of a bootstrap token may ask for a

@@ -19,7 +19,7 @@ use super::pipeline::{Origin, Pipeline};
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 /// A tower service that answers as the API server does, for callers in this process:
-/// every request acts as [`Identity::admin`].
+/// every request acts as `Identity::admin`.
 #[derive(Clone, Debug)]
 pub struct LocalService {
     pipeline: Pipeline,

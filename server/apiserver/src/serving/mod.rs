@@ -20,7 +20,7 @@
 //!
 //! A request takes the same way whether it comes from
 //! [`LocalService`] or from a TLS connection: `pipeline` authenticates, authorizes, answers health
-//! and reviews, hands the rest to [`crate::rest`], and tells `audit` of it.
+//! and reviews, hands the rest to `crate::rest`, and tells `audit` of it.
 //!
 //! What comes over the network has limits: `limits` says which, `door` who may be connected, `gate`
 //! whose request is worked on, `outflow` how long an answer waits for its reader, `tenant` who holds
