@@ -97,7 +97,7 @@ impl Bench {
         Recorder::new(self.client(), "test", clock, EventMetrics::default()).0
     }
 
-    pub(crate) fn queue<K>(&self) -> Arc<Queue<K>>
+    pub(crate) fn queue<K>() -> Arc<Queue<K>>
     where
         K: Clone + std::fmt::Debug + Eq + std::hash::Hash + Send + 'static,
     {
@@ -111,8 +111,8 @@ impl Bench {
             self.sessions.clone(),
             Arc::clone(&self.settings),
             self.recorder(),
-            self.queue(),
-            self.queue(),
+            Self::queue(),
+            Self::queue(),
         ))
     }
 

@@ -415,11 +415,8 @@ impl Core {
             clock: DebugClock(Arc::clone(&self.clock)),
             recorder: self.fanout.recorder.clone(),
         });
-        let queue = Arc::clone(&self.fanout.queues.nodes);
-        workers.spawn(queue.run(stop.clone(), move |name| {
-            let nodes = Arc::clone(&nodes);
-            async move { nodes.reconcile(name).await }
-        }));
+        let queue = &self.fanout.queues.nodes;
+        reconcile::work(nodes, queue, &self.reconcile_metrics, workers, stop);
     }
 
     fn collect_orphans(&self, lease: String, workers: &mut JoinSet<()>, stop: &CancellationToken) {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Resource};
 use ostler_api::names::annotation::NOT_MANAGED;
@@ -15,6 +16,7 @@ use tracing::{info, warn};
 use crate::clock::DebugClock;
 use crate::events::{EventRecord, Recorder, Severity};
 use crate::queue::Outcome;
+use crate::reconcile::{Kind, PassError, Passed};
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, Stores};
 use crate::target::Target;
@@ -30,39 +32,89 @@ pub(crate) struct UnmanagedNodes {
     pub(crate) recorder: Recorder,
 }
 
-impl UnmanagedNodes {
-    /// Reconciles the Node of this name, in every cluster that has one.
-    pub(crate) async fn reconcile(&self, name: ObjectName) -> Outcome {
-        let mut outcome = Outcome::Done;
-        for target in self.stores.targets.all() {
-            let Some(node) = target.nodes.get(&name) else { continue };
-            outcome = sooner(outcome, self.one(&target, &node).await);
-        }
-        outcome
+/// The Nodes of one name, one in each cluster that has it, and the time.
+pub(crate) struct Observed {
+    nodes: Vec<Found>,
+    now: Timestamp,
+    creation_timeout: Duration,
+}
+
+/// A Node and its cluster.
+struct Found {
+    target: Arc<Target>,
+    node: Arc<Node>,
+    has_machine: bool,
+}
+
+impl Kind for UnmanagedNodes {
+    const NAME: &'static str = "Node";
+    type Key = ObjectName;
+    type Snapshot = Observed;
+    type Plan = Vec<NodeTask>;
+    type Done = Vec<Outcome>;
+
+    async fn observe(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {
+        let found = |target: Arc<Target>| {
+            let node = target.nodes.get(name)?;
+            Some(Found { has_machine: self.has_machine(&node), target, node })
+        };
+        Ok(Some(Observed {
+            nodes: self.stores.targets.all().into_iter().filter_map(found).collect(),
+            now: (self.clock.0)(),
+            creation_timeout: self.settings.lifecycle.creation_timeout,
+        }))
     }
 
-    async fn one(&self, target: &Target, node: &Node) -> Outcome {
-        let now = (self.clock.0)();
-        let timeout = self.settings.lifecycle.creation_timeout;
-        match plan(node, self.has_machine(node), now, timeout) {
-            NodeTask::Leave => Outcome::Done,
-            NodeTask::LookAgain(at) => {
-                Outcome::Again(Duration::try_from(at.duration_since(now)).unwrap_or_default())
-            }
-            NodeTask::LetGo { mark } => {
-                let outcome = self.patch(target, node, release_patch(node, mark)).await;
-                if outcome == Outcome::Done {
-                    self.record_event(node, mark);
+    fn plan(Observed { nodes, now, creation_timeout }: &Observed) -> Vec<NodeTask> {
+        let task = |it: &Found| plan(&it.node, it.has_machine, *now, *creation_timeout);
+        nodes.iter().map(task).collect()
+    }
+
+    fn describe(plan: &Vec<NodeTask>) -> String {
+        format!("{plan:?}")
+    }
+
+    async fn execute(
+        &self,
+        observed: &Observed,
+        plan: &Vec<NodeTask>,
+    ) -> Result<Vec<Outcome>, PassError> {
+        let mut outcomes = Vec::with_capacity(plan.len());
+        for (Found { target, node, .. }, task) in observed.nodes.iter().zip(plan) {
+            outcomes.push(match task {
+                NodeTask::Leave => Outcome::Done,
+                NodeTask::LookAgain(at) => {
+                    let wait = Duration::try_from(at.duration_since(observed.now));
+                    Outcome::Again(wait.unwrap_or_default())
                 }
-                outcome
-            }
-            NodeTask::Unmark => {
-                let unmarked = json!({ "annotations": { NOT_MANAGED: null } });
-                self.patch(target, node, unmarked).await
-            }
+                NodeTask::LetGo { mark } => {
+                    self.patch(target, node, release_patch(node, *mark)).await
+                }
+                NodeTask::Unmark => {
+                    let unmarked = json!({ "annotations": { NOT_MANAGED: null } });
+                    self.patch(target, node, unmarked).await
+                }
+            });
         }
+        Ok(outcomes)
     }
 
+    async fn record(
+        &self,
+        observed: Observed,
+        plan: Vec<NodeTask>,
+        done: Vec<Outcome>,
+    ) -> Result<Passed, PassError> {
+        for ((found, task), outcome) in observed.nodes.iter().zip(&plan).zip(&done) {
+            if let (NodeTask::LetGo { mark }, Outcome::Done) = (task, outcome) {
+                self.record_event(&found.node, *mark);
+            }
+        }
+        Ok(Passed::Settled(done.into_iter().fold(Outcome::Done, sooner)))
+    }
+}
+
+impl UnmanagedNodes {
     /// Whether a Machine names this Node or is named by it. True if that is unknown.
     fn has_machine(&self, node: &Node) -> bool {
         let machines = &self.stores.machines;

@@ -7,7 +7,7 @@ use crate::bench::{Bench, put};
 const PROVIDER: &str = "a.example.com";
 
 fn orphans(bench: &Bench) -> Orphans {
-    let scans = OrphanScans::new(bench.queue());
+    let scans = OrphanScans::new(Bench::queue());
     let parts = OrphanAdminParts {
         client: bench.client(),
         writer: bench.writer(),
