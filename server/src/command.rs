@@ -106,7 +106,7 @@ pub struct Args {
     /// How long a Node may be unhealthy before its machine becomes Failed
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     machine_health_timeout: Duration,
-    /// How long to drain a Node gracefully before pods are deleted without grace
+    /// How long to drain a Node gracefully before the drain is forced: pods are deleted without grace
     #[arg(long, value_name = "DURATION", default_value = "2h", value_parser = duration)]
     machine_drain_timeout: Duration,
     /// How long a deletion waits for volumes to be detached
