@@ -355,3 +355,33 @@ pub(crate) struct Deletion<'a> {
     /// With a grace period of 0.
     pub(crate) force: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Node;
+    use serde_json::json;
+
+    use super::*;
+    use crate::bench::Bench;
+
+    #[tokio::test]
+    async fn a_deletion_and_an_eviction_name_the_uid_of_what_was_observed() {
+        let bench = Bench::new();
+        let writer = bench.writer();
+        let pods: Api<Pod> = writer.api("apps");
+        let nodes: Api<Node> = writer.cluster_api();
+        let only = |force| Deletion { uid: Some("u"), force };
+        writer.delete(&nodes, "n", only(false)).await.unwrap();
+        writer.delete(&pods, "p", only(true)).await.unwrap();
+        // The answer to an eviction is a Status, which the bench does not make.
+        drop(writer.evict(&ObjectName::new("apps", "p"), "u").await);
+        let [(_, node), (_, pod), (evicted, eviction)] = bench.writes().try_into().unwrap();
+        assert_eq!(node["preconditions"], json!({ "uid": "u" }));
+        assert_eq!(
+            (&pod["preconditions"], &pod["gracePeriodSeconds"]),
+            (&json!({ "uid": "u" }), &json!(0))
+        );
+        assert_eq!(evicted, "POST /api/v1/namespaces/apps/pods/p/eviction");
+        assert_eq!(eviction["deleteOptions"]["preconditions"], json!({ "uid": "u" }));
+    }
+}

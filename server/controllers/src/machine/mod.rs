@@ -109,3 +109,6 @@ fn namespace_of(machine: &Machine) -> &str {
 fn reference(machine: &Machine) -> ObjectReference {
     machine.object_ref(&())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+use std::time::Duration;
+
+use ostler_lifecycle::operation::OperationView;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio::time::{Instant, advance};
+
+use super::*;
+use crate::api_health::ApiCheck;
+use crate::bench::{Bench, put};
+use crate::watch::WatchMetrics;
+
+const ORDER: &str = "lease";
+
+/// The controller in term 2.
+fn machines(bench: &Bench) -> Machines {
+    let (queue, registry) = (Bench::queue(), &mut Registry::default());
+    let begun = Instant::now();
+    let clock: crate::clock::Clock =
+        Arc::new(move || jiff::Timestamp::UNIX_EPOCH + begun.elapsed());
+    let watches = WatchMetrics::register(registry);
+    let configs =
+        Configs::new(bench.client(), bench.stores.clone(), Arc::clone(&queue), watches, registry);
+    Machines {
+        writer: bench.writer(),
+        stores: bench.stores.clone(),
+        sessions: bench.sessions.clone(),
+        settings: Arc::clone(&bench.settings),
+        clock: DebugClock(Arc::clone(&clock)),
+        recorder: bench.recorder(),
+        state: Arc::default(),
+        configs: Arc::new(configs),
+        answers: AnswerMetrics::default(),
+        scans: OrphanScans::new(Bench::queue()),
+        steps: StepMetrics::register(registry),
+        term: Term { order: ORDER.to_owned(), number: 2 },
+        api_health: Arc::new(ApiHealth::new(ApiCheck::default(), clock, registry)),
+        schemas: Schemas::register(registry),
+        reviewer: bench.reviewer(),
+        queue,
+    }
+}
+
+/// A machine whose create was recorded in this term.
+fn machine(term: i64) -> Value {
+    json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+        "metadata": { "name": "m", "namespace": "default", "uid": "u" },
+        "spec": { "class": { "kind": "MachineClass", "name": "c" } },
+        "status": { "operation": {
+            "id": "op", "kind": "CreateMachine", "idempotencyKey": "u:c", "attempt": 1,
+            "term": term, "order": ORDER
+        } }
+    })
+}
+
+async fn operation(machines: &Machines) -> OperationView {
+    let snapshot = machines.observe(&ObjectName::new("default", "m")).await.unwrap();
+    snapshot.unwrap().operation
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_of_the_leader_before_is_expected_for_as_long_as_drivers_may_bring_it() {
+    let bench = Bench::new();
+    put(&bench.stores.machines, machine(1));
+    let machines = machines(&bench);
+    bench.sessions.lead(ostler_sessions::Term { order: ORDER.to_owned(), number: 2 });
+    assert_eq!(operation(&machines).await, OperationView::Expected);
+    advance(Duration::from_secs(31)).await;
+    tokio::task::yield_now().await;
+    assert!(!bench.sessions.adoption_open());
+    assert_eq!(operation(&machines).await, OperationView::Idle, "no driver brought it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_of_this_term_that_no_session_knows_was_never_sent() {
+    let bench = Bench::new();
+    put(&bench.stores.machines, machine(2));
+    let machines = machines(&bench);
+    bench.sessions.lead(ostler_sessions::Term { order: ORDER.to_owned(), number: 2 });
+    assert_eq!(operation(&machines).await, OperationView::Idle);
+}
