@@ -117,10 +117,10 @@ impl Kind for Classes {
     ) -> Result<Passed, PassError> {
         let Observed { name, facts, .. } = observed;
         self.report(&name, facts.class.as_deref(), &plan, &facts.reported);
-        let failure =
-            done.finalizer.as_ref().err().filter(|it| !matches!(it, WriteError::Conflict));
+        let failure = done.finalizer.as_ref().err().filter(is_no_conflict);
         self.stores.unheld.note(&name, failure.map(ToString::to_string));
-        if let Err(failure) = &done.last_known {
+        // A conflict: the cache does not have our last write yet, and the next pass sees it.
+        if let Some(failure) = done.last_known.as_ref().err().filter(is_no_conflict) {
             warn!(class = %name, error = %failure, "cannot keep a copy of the class");
         }
         let all_done = done.finalizer.is_ok() && done.last_known.is_ok();
@@ -148,6 +148,10 @@ impl Classes {
             note: plan.broken.clone(),
         });
     }
+}
+
+fn is_no_conflict(failure: &&WriteError) -> bool {
+    !matches!(failure, WriteError::Conflict)
 }
 
 /// Adds the finalizer to an object or removes it.
