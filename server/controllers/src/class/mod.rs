@@ -117,6 +117,7 @@ impl Kind for Classes {
     ) -> Result<Passed, PassError> {
         let Observed { name, facts, .. } = observed;
         self.report(&name, facts.class.as_deref(), &plan, &facts.reported);
+        let is_no_conflict = |failure: &&WriteError| !matches!(failure, WriteError::Conflict);
         let failure = done.finalizer.as_ref().err().filter(is_no_conflict);
         self.stores.unheld.note(&name, failure.map(ToString::to_string));
         // A conflict: the cache does not have our last write yet, and the next pass sees it.
@@ -148,10 +149,6 @@ impl Classes {
             note: plan.broken.clone(),
         });
     }
-}
-
-fn is_no_conflict(failure: &&WriteError) -> bool {
-    !matches!(failure, WriteError::Conflict)
 }
 
 /// Adds the finalizer to an object or removes it.
