@@ -20,6 +20,8 @@ use tokio::time::{sleep, timeout};
 const MACHINES: usize = 200;
 /// One after the other as long as there is work; with conflicts there is some left.
 const MOST_UPGRADES: usize = 100;
+/// Nothing happens in the cloud for so long: it is over. What a core could not send waits for longer than a minute.
+const QUIET: Duration = Duration::from_mins(5);
 /// For the core that is not replaced any more.
 const LAST_CORE: Duration = Duration::from_mins(10);
 
@@ -113,7 +115,7 @@ async fn users(client: Client) {
 async fn census(cloud: Cloud) -> BTreeMap<String, BTreeSet<String>> {
     let mut seen: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut changes = cloud.subscribe();
-    while timeout(Duration::from_mins(1), changes.changed()).await.is_ok() {
+    while timeout(QUIET, changes.changed()).await.is_ok() {
         for instance in cloud.instances().unwrap() {
             let of_uid = seen.entry(instance.identity.machine_uid).or_default();
             of_uid.insert(instance.provider_id);
@@ -227,10 +229,24 @@ async fn a_core_that_is_replaced_lets_every_read_end_though_the_api_server_is_sl
     nothing_is_even_repeated(slow, SLOWLY, &[Upgrade::Core, Upgrade::Driver]).await;
 }
 
+/// A result that no core could record before its driver had to go is lost: a read comes, and a deletion is asked for
+/// again, which finds nothing. Nothing is made again.
 #[tokio::test(start_paused = true)]
-async fn a_core_that_is_replaced_lets_every_read_end_though_others_change_machines_meanwhile() {
+async fn a_core_that_is_replaced_makes_nothing_twice_though_others_change_machines_meanwhile() {
     let contended = Setup { conflict_one_in: 3, ..Setup::default() };
-    nothing_is_even_repeated(contended, SLOWLY, &[Upgrade::Core, Upgrade::Driver]).await;
+    let world = live_and_die(contended, SLOWLY, &[Upgrade::Core, Upgrade::Driver]).await;
+    assert_eq!(failures(&world).await, BTreeSet::new());
+    let mut creates = BTreeMap::new();
+    for call in world.calls() {
+        let word = call.outcome.as_ref().map(|it| it.word.as_str());
+        assert!(matches!(word, Some("OK" | "NotFound")), "{call:?}");
+        if call.operation == Verb::CreateMachine {
+            *creates.entry(call.uid.clone()).or_insert(0) += 1;
+        }
+    }
+    assert_eq!(creates.len(), MACHINES);
+    assert_eq!(creates.iter().find(|(_, count)| **count != 1), None, "a create was done twice");
+    world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
