@@ -8,15 +8,6 @@ use ostler_api::{Machine, MachineClass, names};
 
 use crate::{class_rules, last_known::LastKnown};
 
-/// Whether a Machine uses a class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
-    /// One does.
-    Used,
-    /// None does.
-    Unused,
-}
-
 /// What there is where a class is kept.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Kept {
@@ -39,9 +30,7 @@ pub struct Snapshot {
     /// The class; `None`: it is gone.
     pub class: Option<Arc<MachineClass>>,
     /// Whether a Machine uses it.
-    pub used: Use,
-    /// Broken rules that an event was recorded for; empty: none.
-    pub reported: String,
+    pub used: bool,
     /// The class with its credentials; `None` while a part is missing.
     pub known: Option<LastKnown>,
     /// What is kept of it.
@@ -53,8 +42,6 @@ pub struct Snapshot {
 pub struct Plan {
     /// Its finalizer.
     pub hold: Hold,
-    /// Whether its driver reviews it.
-    pub review: bool,
     /// The rules that it breaks, for people; empty: none.
     pub broken: String,
     /// What is kept of it.
@@ -99,8 +86,7 @@ impl std::fmt::Debug for Keep {
 pub fn plan(snapshot: &Snapshot) -> Plan {
     let class = snapshot.class.as_deref();
     Plan {
-        hold: class.map_or(Hold::Keep, |class| hold_class(class, snapshot.used == Use::Used)),
-        review: class.is_some(),
+        hold: class.map_or(Hold::Keep, |class| hold_class(class, snapshot.used)),
         broken: class.map(|class| class_rules::broken(class).join("; ")).unwrap_or_default(),
         keep: keep(snapshot),
     }
@@ -114,13 +100,13 @@ fn keep(snapshot: &Snapshot) -> Keep {
         None => None,
     };
     match (snapshot.used, &snapshot.known, here) {
-        (Use::Unused, _, Some(_)) => Keep::Drop,
-        (Use::Used, Some(known), here) => match known.encode() {
+        (false, _, Some(_)) => Keep::Drop,
+        (true, Some(known), here) => match known.encode() {
             None => Keep::TooLarge,
             Some(data) if here == Some(&data) => Keep::Leave,
             Some(data) => Keep::Write(data),
         },
-        (Use::Unused, _, None) | (Use::Used, None, _) => Keep::Leave,
+        (false, _, None) | (true, None, _) => Keep::Leave,
     }
 }
 
@@ -137,7 +123,7 @@ pub enum Hold {
 
 /// A class is held while a Machine names it. One that is being deleted takes no new finalizer: the
 /// API server refuses that, and no Machine can be made with it any more.
-pub fn hold_class(class: &MachineClass, in_use: bool) -> Hold {
+fn hold_class(class: &MachineClass, in_use: bool) -> Hold {
     hold(class.has_finalizer(), class.metadata.deletion_timestamp.is_some(), in_use)
 }
 
@@ -201,26 +187,26 @@ mod tests {
         .unwrap()
     }
 
-    fn snapshot(used: Use, kept: Option<Kept>) -> Snapshot {
+    fn snapshot(used: bool, kept: Option<Kept>) -> Snapshot {
         let known = LastKnown { class: class(), secret_revision: None, secret: BTreeMap::new() };
         let class = Some(Arc::new(class()));
-        Snapshot { class, used, reported: String::new(), known: Some(known), kept }
+        Snapshot { class, used, known: Some(known), kept }
     }
 
     #[test]
     fn a_class_is_kept_while_it_is_used_and_the_last_state_stays_when_a_part_is_missing() {
-        let data = snapshot(Use::Used, None).known.unwrap().encode().unwrap();
+        let data = snapshot(true, None).known.unwrap().encode().unwrap();
         let same = || Some(Kept::Ours(data.clone()));
         let old = || Some(Kept::Ours(BTreeMap::new()));
-        assert_eq!(keep(&snapshot(Use::Used, None)), Keep::Write(data.clone()));
-        assert_eq!(keep(&snapshot(Use::Used, old())), Keep::Write(data.clone()));
-        assert_eq!(keep(&snapshot(Use::Used, same())), Keep::Leave);
-        assert_eq!(keep(&snapshot(Use::Unused, same())), Keep::Drop);
-        assert_eq!(keep(&snapshot(Use::Unused, None)), Keep::Leave);
-        for used in [Use::Used, Use::Unused] {
+        assert_eq!(keep(&snapshot(true, None)), Keep::Write(data.clone()));
+        assert_eq!(keep(&snapshot(true, old())), Keep::Write(data.clone()));
+        assert_eq!(keep(&snapshot(true, same())), Keep::Leave);
+        assert_eq!(keep(&snapshot(false, same())), Keep::Drop);
+        assert_eq!(keep(&snapshot(false, None)), Keep::Leave);
+        for used in [true, false] {
             assert_eq!(keep(&snapshot(used, Some(Kept::Foreign))), Keep::Blocked, "left alone");
         }
-        let torn = Snapshot { class: None, known: None, ..snapshot(Use::Used, old()) };
+        let torn = Snapshot { class: None, known: None, ..snapshot(true, old()) };
         assert_eq!(keep(&torn), Keep::Leave, "its machines need it to be deleted");
         assert_eq!(plan(&torn).hold, Hold::Keep, "there is nothing to hold");
     }

@@ -16,7 +16,7 @@ use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use ostler_api::MachineClass;
 use ostler_api::names::finalizer;
-use ostler_lifecycle::class::{Hold, Plan, Snapshot, Use, plan, uses_class};
+use ostler_lifecycle::class::{Hold, Plan, Snapshot, plan, uses_class};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -68,18 +68,13 @@ impl Kind for Classes {
         let users = self.stores.users(name);
         let mut used = users.iter().filter_map(|user| self.stores.machines.get(user));
         let used = used.any(|one| uses_class(&one, &name.namespace, &name.name));
-        let used = match used {
-            true => Use::Used,
-            // It may be the class of a machine that cannot be read.
-            false if self.stores.machines.has_unreadable() => {
-                return Err(PassError::NotYet(UNSURE));
-            }
-            false => Use::Unused,
-        };
+        // It may be the class of a machine that cannot be read.
+        if !used && self.stores.machines.has_unreadable() {
+            return Err(PassError::NotYet(UNSURE));
+        }
         let kept = self.stores.secrets.get(&last_known::place(name));
         let facts = Snapshot {
             used,
-            reported: self.reported.lock().get(name).cloned().unwrap_or_default(),
             known: class.as_deref().and_then(|class| last_known::of(&self.stores, class)),
             kept: kept.as_deref().map(last_known::facts),
             class,
@@ -97,12 +92,10 @@ impl Kind for Classes {
 
     async fn execute(&self, observed: &Observed, plan: &Plan) -> Result<Done, PassError> {
         let Observed { name, facts, kept } = observed;
-        if let Some(class) = facts.class.as_deref().filter(|_| plan.review) {
-            self.reviewer.check(class);
-        }
-        let finalizer = match &facts.class {
+        let finalizer = match facts.class.as_deref() {
             Some(class) => {
-                change(&self.writer, class.as_ref(), name, finalizer::MACHINE, plan.hold).await
+                self.reviewer.check(class);
+                change(&self.writer, class, name, finalizer::MACHINE, plan.hold).await
             }
             None => Ok(()),
         };
@@ -116,7 +109,7 @@ impl Kind for Classes {
         done: Done,
     ) -> Result<Passed, PassError> {
         let Observed { name, facts, .. } = observed;
-        self.report(&name, facts.class.as_deref(), &plan, &facts.reported);
+        self.report(&name, facts.class.as_deref(), plan.broken);
         let is_no_conflict = |failure: &&WriteError| !matches!(failure, WriteError::Conflict);
         let failure = done.finalizer.as_ref().err().filter(is_no_conflict);
         self.stores.unheld.note(&name, failure.map(ToString::to_string));
@@ -131,22 +124,22 @@ impl Kind for Classes {
 
 impl Classes {
     /// Records an event for the rules that a class breaks: one for each content of the class.
-    fn report(&self, name: &ObjectName, class: Option<&MachineClass>, plan: &Plan, before: &str) {
-        if plan.broken == before {
-            return;
-        }
+    fn report(&self, name: &ObjectName, class: Option<&MachineClass>, broken: String) {
         let mut reported = self.reported.lock();
-        let Some(class) = class.filter(|_| !plan.broken.is_empty()) else {
+        let Some(class) = class.filter(|_| !broken.is_empty()) else {
             reported.remove(name);
             return;
         };
-        reported.insert(name.clone(), plan.broken.clone());
+        if reported.get(name) == Some(&broken) {
+            return;
+        }
+        reported.insert(name.clone(), broken.clone());
         self.recorder.record(EventRecord {
             regarding: class.object_ref(&()),
             severity: Severity::Warning,
             reason: "ClassInvalid",
             action: "Check",
-            note: plan.broken.clone(),
+            note: broken,
         });
     }
 }

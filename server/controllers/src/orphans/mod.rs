@@ -215,7 +215,7 @@ impl Shown {
         orphans::Snapshot {
             due: &self.due,
             rules: &self.rules,
-            hold: self.hold.as_ref().map(Clone::clone).map_err(|_| ()),
+            hold: self.hold.as_ref().map(Option::as_ref).map_err(|_| ()),
             names_only,
             elsewhere: match &self.everywhere {
                 None => Elsewhere::NotRead,

@@ -119,17 +119,19 @@ fn look_first(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> 
 
 /// What the driver says of the change as a whole, before any part of it is tried.
 fn review(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Outcome<()> {
-    let observed = Question::of(pass.machine, class, driver);
     let old_spec = applied_spec(pass).unwrap_or_default();
     let Some(question) = Question::about(old_spec, class, driver) else { return Ok(()) };
-    let review = match &pass.snap.review {
-        ReviewView::Known(review) if observed.as_ref() == Some(&question) => review.clone(),
+    // This pass may have learned of another spec than the one that the driver was asked about.
+    let observed = Question::of(pass.machine, class, driver).as_ref() == Some(&question);
+    let view = if observed { &pass.snap.review } else { &ReviewView::NotAsked };
+    let review = match view {
+        ReviewView::Known(review) => review.clone(),
         ReviewView::NoAnswer => return Ok(()),
         ReviewView::Failed { reason, message } => {
             return Err(wait(reason.clone(), Some(message.clone()), None));
         }
         ReviewView::Asked => return Err(wait_for_review(class)),
-        ReviewView::NotAsked | ReviewView::Known(_) => {
+        ReviewView::NotAsked => {
             pass.act(Action::AskReview(question));
             return Err(wait_for_review(class));
         }

@@ -1,6 +1,6 @@
 //! What a scan of the instances of a provider leads to.
 
-use super::{Hold, Kind, MOST_AT_ONCE, Orphan, Rules, kept};
+use super::{Hold, Kept, Kind, MOST_AT_ONCE, Orphan, Rules, kept};
 
 /// What is known of the Machines of all namespaces. An instance without tags of ours may be that of any of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Snapshot<'a> {
     /// How orphans are looked for.
     pub rules: &'a Rules,
     /// The mark by which they are only reported; `Err`: it could not be read, so nothing is done.
-    pub hold: Result<Option<Hold>, ()>,
+    pub hold: Result<Option<&'a Hold>, ()>,
     /// Whether the driver knows instances by their names alone.
     pub names_only: bool,
     /// The Machines of all namespaces.
@@ -52,27 +52,27 @@ pub struct Plan {
 
 /// Whether the Machines of all namespaces have to be read before a decision.
 pub fn needs_elsewhere(snapshot: &Snapshot<'_>) -> bool {
-    let Ok(hold) = snapshot.hold.as_ref().map(Option::as_ref) else { return false };
-    let goes = |one: &&Orphan| one.kind == Kind::Untagged && reason(snapshot, hold, one).is_none();
-    snapshot.due.iter().any(|one| goes(&one))
+    let Ok(hold) = snapshot.hold else { return false };
+    let goes = |one: &Orphan| one.kind == Kind::Untagged && reason(snapshot, hold, one).is_none();
+    snapshot.due.iter().any(goes)
 }
 
 /// Decides. An orphan that is kept is acted on once: when it is reported.
 pub fn plan(snapshot: &Snapshot<'_>) -> Plan {
-    let Ok(hold) = snapshot.hold.as_ref().map(Option::as_ref) else {
+    let Ok(hold) = snapshot.hold else {
         return Plan { fates: Vec::new(), left: !snapshot.due.is_empty() };
     };
-    let fates = snapshot.due.iter().map(|orphan| (orphan.clone(), fate(snapshot, hold, orphan)));
+    let fates = snapshot.due.iter().map(|orphan| (orphan, fate(snapshot, hold, orphan)));
     // What cannot be done does not keep the others from their turn.
-    let mut fates: Vec<_> = fates.filter(|(one, fate)| one.new || *fate == Fate::Delete).collect();
-    let left = fates.len() > MOST_AT_ONCE;
-    fates.truncate(MOST_AT_ONCE);
-    Plan { fates, left }
+    let mut fates = fates.filter(|(one, fate)| one.new || *fate == Fate::Delete);
+    let now = fates.by_ref().take(MOST_AT_ONCE);
+    let now = now.map(|(orphan, fate)| (orphan.clone(), fate)).collect();
+    Plan { fates: now, left: fates.next().is_some() }
 }
 
 fn fate(snapshot: &Snapshot<'_>, hold: Option<&Hold>, orphan: &Orphan) -> Fate {
     if let Some(why) = reason(snapshot, hold, orphan) {
-        return Fate::Keep(why);
+        return Fate::Keep(why.to_string());
     }
     match &snapshot.elsewhere {
         _ if orphan.kind != Kind::Untagged => Fate::Delete,
@@ -84,9 +84,8 @@ fn fate(snapshot: &Snapshot<'_>, hold: Option<&Hold>, orphan: &Orphan) -> Fate {
     }
 }
 
-fn reason(snapshot: &Snapshot<'_>, hold: Option<&Hold>, orphan: &Orphan) -> Option<String> {
-    let why = kept(orphan.kind, snapshot.rules, hold, snapshot.names_only);
-    why.map(|why| why.to_string())
+fn reason(snapshot: &Snapshot<'_>, hold: Option<&Hold>, orphan: &Orphan) -> Option<Kept> {
+    kept(orphan.kind, snapshot.rules, hold, snapshot.names_only)
 }
 
 #[cfg(test)]
@@ -135,8 +134,8 @@ mod tests {
     #[test]
     fn while_the_mark_stands_orphans_are_reported_once_and_all_machines_are_not_read() {
         let due = [orphan(1, Kind::Ours, false), orphan(2, Kind::Untagged, true)];
-        let hold = Some(Hold { since: String::new(), reason: String::new() });
-        let held = Snapshot { hold: Ok(hold), ..snapshot(&due, Elsewhere::NotRead) };
+        let hold = Hold { since: String::new(), reason: String::new() };
+        let held = Snapshot { hold: Ok(Some(&hold)), ..snapshot(&due, Elsewhere::NotRead) };
         let plan = plan(&held);
         assert_eq!(plan.fates.len(), 1, "the first one was reported before");
         assert!(matches!(plan.fates[0].1, Fate::Keep(_)));
