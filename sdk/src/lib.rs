@@ -79,7 +79,6 @@
 //! What each verb has to promise is said at [`Driver`], and in full in the `.proto` files, which are
 //! the contract. [`testing::TestContext`] makes the context for a unit test of a verb.
 
-mod cache;
 mod class;
 mod connect;
 mod context;

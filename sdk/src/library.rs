@@ -1,9 +1,11 @@
 //! Classes and secrets, fetched from the core by reference and cached by revision.
 
 use std::future::Future;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lru::LruCache;
 use ostler_proto::v1alpha1 as proto;
 use parking_lot::Mutex;
 use proto::ObjectRevision;
@@ -14,7 +16,6 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
-use crate::cache::Cache;
 use crate::class::Class;
 use crate::connect::Bearer;
 use crate::error::DriverError;
@@ -23,8 +24,8 @@ use crate::secret::Secret;
 pub(crate) type Client = DriverServiceClient<InterceptedService<Channel, Bearer>>;
 
 /// A class is at most 128 KiB, so the cache stays below 32 MiB.
-const CLASSES: usize = 256;
-const SECRETS: usize = 64;
+const CLASSES: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+const SECRETS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// Whatever the core allows: a secret that was withdrawn is not used for longer than this.
 const LONGEST_SECRET_LIFE: Duration = Duration::from_mins(5);
 /// For one look-up; the core answers from memory.
@@ -44,8 +45,8 @@ pub(crate) struct Session {
 /// Fetches and caches. A cell is shared by all who want the same revision, so it is fetched once.
 pub(crate) struct Library {
     session: watch::Receiver<Option<Session>>,
-    classes: Mutex<Cache<ObjectRevision, Arc<OnceCell<Arc<Class>>>>>,
-    secrets: Mutex<Cache<ObjectRevision, Arc<OnceCell<Lease>>>>,
+    classes: Mutex<LruCache<ObjectRevision, Arc<OnceCell<Arc<Class>>>>>,
+    secrets: Mutex<LruCache<ObjectRevision, Arc<OnceCell<Lease>>>>,
 }
 
 struct Lease {
@@ -57,8 +58,8 @@ impl Library {
     pub(crate) fn new(session: watch::Receiver<Option<Session>>) -> Self {
         Self {
             session,
-            classes: Mutex::new(Cache::new(CLASSES)),
-            secrets: Mutex::new(Cache::new(SECRETS)),
+            classes: Mutex::new(LruCache::new(CLASSES)),
+            secrets: Mutex::new(LruCache::new(SECRETS)),
         }
     }
 
@@ -100,13 +101,7 @@ impl Library {
     }
 
     fn class_cell(&self, wanted: &ObjectRevision) -> Arc<OnceCell<Arc<Class>>> {
-        let mut classes = self.classes.lock();
-        if let Some(cell) = classes.get(wanted) {
-            return Arc::clone(cell);
-        }
-        let cell = Arc::default();
-        classes.insert(wanted.clone(), Arc::clone(&cell));
-        cell
+        Arc::clone(self.classes.lock().get_or_insert_ref(wanted, Arc::default))
     }
 
     async fn fetch_class(&self, wanted: &ObjectRevision) -> Result<Arc<Class>, DriverError> {
@@ -155,24 +150,15 @@ impl Library {
     /// The secrets that this process holds now, to be kept out of texts: a verb may have learned one
     /// in an earlier operation.
     pub(crate) fn held_secrets(&self) -> Vec<Secret> {
-        let mut held = Vec::new();
-        self.secrets.lock().retain(|_, cell| {
-            held.extend(cell.get().map(|lease| lease.secret.clone()));
-            true
-        });
-        held
+        let secrets = self.secrets.lock();
+        secrets.iter().filter_map(|(_, cell)| Some(cell.get()?.secret.clone())).collect()
     }
 
     fn secret_cell(&self, wanted: &ObjectRevision) -> Arc<OnceCell<Lease>> {
         let mut secrets = self.secrets.lock();
         let now = Instant::now();
         secrets.retain(|_, cell| cell.get().is_none_or(|lease| now < lease.until));
-        if let Some(cell) = secrets.get(wanted) {
-            return Arc::clone(cell);
-        }
-        let cell = Arc::default();
-        secrets.insert(wanted.clone(), Arc::clone(&cell));
-        cell
+        Arc::clone(secrets.get_or_insert_ref(wanted, Arc::default))
     }
 
     async fn fetch_secret(

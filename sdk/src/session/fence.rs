@@ -20,7 +20,7 @@ pub(crate) struct Stale {
 pub(crate) struct Fence {
     order: Option<String>,
     term: u64,
-    /// Oldest first.
+    /// Oldest first. No cache: a look at one must not keep it.
     left: VecDeque<String>,
 }
 

@@ -22,7 +22,7 @@ const HELD_IN_HELLO: usize = 1000;
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     running: BTreeMap<String, Running>,
-    /// Oldest first.
+    /// Oldest first. No cache: age and bytes limit it too, and the Hello lists it in order.
     done: VecDeque<Done>,
 }
 

@@ -1,8 +1,9 @@
 //! Revisions of classes that drivers may still ask for.
 
-use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use lru::LruCache;
 use ostler_proto::v1alpha1::ObjectRevision;
 use parking_lot::Mutex;
 
@@ -11,18 +12,16 @@ use crate::{ClassContent, ClassError, ClassSource};
 /// Revisions that were dispatched or served. One that an operation refers to is held by the
 /// operation as well, and stays; of the others the latest stay.
 #[derive(Debug)]
-pub(crate) struct RevisionCache {
-    limit: usize,
-    state: Mutex<State>,
-}
+pub(crate) struct RevisionCache(Mutex<State>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    /// By name and revision.
-    kept: HashMap<String, Arc<ClassContent>>,
-    order: VecDeque<String>,
-    /// By name: what was newest when it was last dispatched.
-    seen: HashMap<String, Seen>,
+    limit: usize,
+    /// By name and revision. [`Self::keep`] holds the limit, because it spares what operations refer to.
+    kept: LruCache<String, Arc<ClassContent>>,
+    /// By name: what was newest when it was last dispatched. Only invalidations are lost with one that is dropped:
+    /// a driver that asks for a stale secret is told so.
+    seen: LruCache<String, Seen>,
 }
 
 /// The revisions of a class and of its secret.
@@ -35,7 +34,8 @@ struct Seen {
 impl RevisionCache {
     /// Keeps `limit` revisions that no operation refers to.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, state: Mutex::default() }
+        let seen = LruCache::new(NonZeroUsize::new(limit).unwrap_or(NonZeroUsize::MIN));
+        Self(Mutex::new(State { limit, kept: LruCache::unbounded(), seen }))
     }
 
     /// The class of an operation that is about to be dispatched, and what drivers may have cached
@@ -46,10 +46,10 @@ impl RevisionCache {
         wanted: &ObjectRevision,
     ) -> (Option<Arc<ClassContent>>, Vec<ObjectRevision>) {
         let newest = source.class(&wanted.namespace, &wanted.name).ok();
-        let mut state = self.state.lock();
-        let stale = newest.as_ref().map(|newest| state.look(wanted, newest, self.limit));
+        let mut state = self.0.lock();
+        let stale = newest.as_ref().map(|newest| state.look(wanted, newest));
         let class = match newest.filter(|newest| fits(wanted, newest)) {
-            Some(newest) => Some(state.keep(wanted, newest, self.limit)),
+            Some(newest) => Some(state.keep(wanted, newest)),
             None => state.kept.get(&revision_key(wanted, &wanted.revision)).cloned(),
         };
         (class, stale.unwrap_or_default())
@@ -63,10 +63,10 @@ impl RevisionCache {
         wanted: &ObjectRevision,
     ) -> Result<Option<Arc<ClassContent>>, ClassError> {
         let newest = source.class(&wanted.namespace, &wanted.name);
-        let mut state = self.state.lock();
+        let mut state = self.0.lock();
         let gone = match newest {
             Ok(newest) if fits(wanted, &newest) => {
-                return Ok(Some(state.keep(wanted, newest, self.limit)));
+                return Ok(Some(state.keep(wanted, newest)));
             }
             Ok(_) => Ok(None),
             Err(ClassError::NamespaceDenied) => return Err(ClassError::NamespaceDenied),
@@ -79,19 +79,10 @@ impl RevisionCache {
 
 impl State {
     /// Notes what is newest; what it makes stale.
-    fn look(
-        &mut self,
-        wanted: &ObjectRevision,
-        newest: &ClassContent,
-        limit: usize,
-    ) -> Vec<ObjectRevision> {
+    fn look(&mut self, wanted: &ObjectRevision, newest: &ClassContent) -> Vec<ObjectRevision> {
         let name = format!("{}/{}", wanted.namespace, wanted.name);
-        if self.seen.len() >= limit && !self.seen.contains_key(&name) {
-            // Only invalidations are lost: a driver that asks for a stale secret is told so.
-            self.seen.clear();
-        }
         let now = Seen { class: newest.revision.clone(), secret: newest.secret_revision.clone() };
-        let Some(before) = self.seen.insert(name, now) else { return Vec::new() };
+        let Some(before) = self.seen.put(name, now) else { return Vec::new() };
         if before.secret == newest.secret_revision {
             return Vec::new();
         }
@@ -99,12 +90,8 @@ impl State {
         std::iter::once(before.class).chain(before.secret).map(at).collect()
     }
 
-    fn keep(
-        &mut self,
-        wanted: &ObjectRevision,
-        class: ClassContent,
-        limit: usize,
-    ) -> Arc<ClassContent> {
+    /// Keeps a revision, at the price of the one that was used least recently and that no operation holds.
+    fn keep(&mut self, wanted: &ObjectRevision, class: ClassContent) -> Arc<ClassContent> {
         let key = revision_key(wanted, &class.revision);
         if let Some(kept) = self.kept.get(&key)
             && **kept == class
@@ -112,27 +99,13 @@ impl State {
             return Arc::clone(kept);
         }
         let class = Arc::new(class);
-        if self.kept.insert(key.clone(), Arc::clone(&class)).is_none() {
-            self.order.push_back(key);
-            self.evict(limit);
+        self.kept.put(key, Arc::clone(&class));
+        while self.kept.len() > self.limit {
+            let free = self.kept.iter().rev().find(|(_, class)| Arc::strong_count(class) == 1);
+            let Some(key) = free.map(|(key, _)| key.clone()) else { break };
+            self.kept.pop(&key);
         }
         class
-    }
-
-    /// Drops the oldest that no operation holds, until at most `limit` are left.
-    fn evict(&mut self, limit: usize) {
-        for _ in 0..self.order.len() {
-            if self.order.len() <= limit {
-                return;
-            }
-            let Some(key) = self.order.pop_front() else { return };
-            let held = self.kept.get(&key).is_some_and(|class| Arc::strong_count(class) > 1);
-            if held {
-                self.order.push_back(key);
-            } else {
-                self.kept.remove(&key);
-            }
-        }
     }
 }
 

@@ -4,17 +4,19 @@
 //! here: `\d`, `\w`, `\s` and `\b` are ASCII in Go, brackets do not nest in classes, and `\Q…\E`
 //! quotes.
 
-use std::{collections::HashMap, fmt, iter::Peekable, str::Chars, sync::LazyLock};
+use std::{fmt, iter::Peekable, num::NonZeroUsize, str::Chars, sync::LazyLock};
 
+use lru::LruCache;
 use parking_lot::Mutex;
 use regex::Regex;
 
 /// Patterns that were compiled, as they were written. A definition is read and checked whenever it is written,
 /// and mostly it has the patterns that it had.
-static COMPILED: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::default);
-/// How many of them are kept; then it begins anew. `regex` refuses one of over 10 MiB, so even the worst that
+static COMPILED: LazyLock<Mutex<LruCache<String, Regex>>> =
+    LazyLock::new(|| Mutex::new(LruCache::new(KEPT)));
+/// How many of them are kept. `regex` refuses one of over 10 MiB, so even the worst that
 /// definitions can say stays in memory that a control plane has.
-const KEPT: usize = 64;
+const KEPT: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
 /// A compiled pattern that remembers how it was written. Translating it recurses over nothing, and `regex`
 /// refuses one that nests deeper than 250 levels.
@@ -35,10 +37,7 @@ impl Pattern {
             return Ok(Self { written: written.to_owned(), regex: regex.clone() });
         }
         let regex = Regex::new(&translate(written))?;
-        if compiled.len() >= KEPT {
-            compiled.clear();
-        }
-        compiled.insert(written.to_owned(), regex.clone());
+        compiled.put(written.to_owned(), regex.clone());
         Ok(Self { written: written.to_owned(), regex })
     }
 

@@ -1,8 +1,9 @@
 //! Decides which events are new and which repeat an earlier one. No I/O.
 
-use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use lru::LruCache;
 use tokio::time::Instant;
 
 use super::{EventRecord, Severity};
@@ -12,7 +13,7 @@ const SERIES_ENDS_AFTER: Duration = Duration::from_mins(6);
 /// Repetitions are written at most this often.
 pub(super) const WRITE_EVERY: Duration = Duration::from_secs(10);
 /// Series that are kept; a repetition of a forgotten one becomes a new event, which is harmless.
-const SERIES_KEPT: usize = 4096;
+const SERIES_KEPT: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// New events of one reason that an object may have in a burst, as in client-go: notes contain driver messages, and
 /// ever new ones would fill the API server.
@@ -53,11 +54,17 @@ pub(super) struct Repeated {
     pub(super) count: i32,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SeriesBook {
-    series: HashMap<SeriesKey, Series>,
-    /// By UID and reason. At most [`SERIES_KEPT`], of which the oldest are forgotten.
-    allowances: HashMap<(String, &'static str), Allowance>,
+    series: LruCache<SeriesKey, Series>,
+    /// By UID and reason.
+    allowances: LruCache<(String, &'static str), Allowance>,
+}
+
+impl Default for SeriesBook {
+    fn default() -> Self {
+        Self { series: LruCache::new(SERIES_KEPT), allowances: LruCache::new(SERIES_KEPT) }
+    }
 }
 
 /// What to do with an event.
@@ -97,23 +104,15 @@ impl SeriesBook {
         if !self.allows(&key.uid, key.reason, now) {
             return Sort::TooMany;
         }
-        self.make_room();
         let (namespace, event_name) = (namespace.to_owned(), event_name.to_owned());
         let series = Series { namespace, event_name, count: 1, written: 1, last_seen: now };
-        self.series.insert(key, series);
+        self.series.put(key, series);
         Sort::New
     }
 
     fn allows(&mut self, uid: &str, reason: &'static str, now: Instant) -> bool {
-        if self.allowances.len() >= SERIES_KEPT {
-            let fresh = |it: &Allowance| now.saturating_duration_since(it.since) < ONE_EVERY;
-            self.allowances.retain(|_, it| fresh(it));
-            if self.allowances.len() >= SERIES_KEPT {
-                self.allowances.clear();
-            }
-        }
-        let full = Allowance { left: AT_ONCE, since: now };
-        let of = self.allowances.entry((uid.to_owned(), reason)).or_insert(full);
+        let full = || Allowance { left: AT_ONCE, since: now };
+        let of = self.allowances.get_or_insert_mut((uid.to_owned(), reason), full);
         let earned = now.saturating_duration_since(of.since).as_secs() / ONE_EVERY.as_secs();
         if earned > 0 {
             let earned = u32::try_from(earned).unwrap_or(u32::MAX);
@@ -125,17 +124,9 @@ impl SeriesBook {
         allowed
     }
 
-    fn make_room(&mut self) {
-        while self.series.len() >= SERIES_KEPT {
-            let oldest = self.series.iter().min_by_key(|(_, series)| series.last_seen);
-            let Some(key) = oldest.map(|(key, _)| key.clone()) else { return };
-            self.series.remove(&key);
-        }
-    }
-
     /// Whether a repetition is unwritten.
     pub(super) fn has_unwritten(&self) -> bool {
-        self.series.values().any(|series| series.count > series.written)
+        self.series.iter().any(|(_, series)| series.count > series.written)
     }
 
     /// The repetitions to write; forgets the series that ended.
@@ -205,14 +196,14 @@ mod tests {
     #[test]
     fn no_more_series_are_kept_than_allowed() {
         let (mut book, now) = (SeriesBook::default(), Instant::now());
-        for uid in 0..SERIES_KEPT + 10 {
+        for uid in 0..SERIES_KEPT.get() + 10 {
             book.take(&event(uid, "x"), "default", "n", now + Duration::from_millis(uid as u64));
         }
-        assert_eq!(book.series.len(), SERIES_KEPT);
-        let newest = SERIES_KEPT + 9;
+        assert_eq!(book.series.len(), SERIES_KEPT.get());
+        let newest = SERIES_KEPT.get() + 9;
         let again = book.take(&event(newest, "x"), "default", "n", now + Duration::from_secs(9));
         assert_eq!(again, Sort::Repetition);
-        assert!(book.allowances.len() <= SERIES_KEPT);
+        assert!(book.allowances.len() <= SERIES_KEPT.get());
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! The answers of drivers to reviews of classes.
 
-use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroUsize;
 
+use lru::LruCache;
 use ostler_lifecycle::hot_update::{Question, ReviewView};
 
 use super::ReviewKey;
 
-/// Answers that are kept; beyond that the oldest is dropped and requested again. There is one for each class and spec
-/// that a Machine of it still has, so a thousand covers many edits of many classes.
-const MOST_ANSWERS: usize = 1_000;
+/// Answers that are kept; a dropped one is requested again. There is one for each class and spec that a Machine of it
+/// still has, so a thousand covers many edits of many classes.
+const MOST_ANSWERS: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
 
 /// A question and its answer.
 #[derive(Debug, Clone)]
@@ -19,40 +20,39 @@ pub(super) struct Asked {
     pub(super) failures: i32,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Answers {
-    all: HashMap<ReviewKey, Asked>,
-    /// The same keys, oldest first.
-    order: VecDeque<ReviewKey>,
+#[derive(Debug)]
+pub(super) struct Answers(LruCache<ReviewKey, Asked>);
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self(LruCache::new(MOST_ANSWERS))
+    }
 }
 
 impl Answers {
     /// The state of the answer to exactly this question.
-    pub(super) fn of(&self, key: &ReviewKey, question: &Question) -> ReviewView {
-        let asked = self.all.get(key).filter(|asked| asked.question == *question);
+    pub(super) fn of(&mut self, key: &ReviewKey, question: &Question) -> ReviewView {
+        let asked = self.0.get(key).filter(|asked| asked.question == *question);
         asked.map_or(ReviewView::NotAsked, |asked| asked.view.clone())
     }
 
     /// Notes that the driver is asked. False: it was asked exactly this question already.
     pub(super) fn ask(&mut self, key: &ReviewKey, question: &Question) -> bool {
-        match self.all.get(key) {
-            Some(asked) if asked.question == *question => return false,
-            Some(_) => {}
-            None => self.make_room(key),
+        if self.0.get(key).is_some_and(|asked| asked.question == *question) {
+            return false;
         }
         let question = question.clone();
-        let asked = Asked { question, view: ReviewView::Asked, failures: 0 };
-        self.all.insert(key.clone(), asked);
+        self.0.put(key.clone(), Asked { question, view: ReviewView::Asked, failures: 0 });
         true
     }
 
-    pub(super) fn get(&self, key: &ReviewKey) -> Option<Asked> {
-        self.all.get(key).cloned()
+    pub(super) fn get(&mut self, key: &ReviewKey) -> Option<Asked> {
+        self.0.get(key).cloned()
     }
 
     /// Stores an answer, unless another question replaced its question.
     pub(super) fn keep(&mut self, key: &ReviewKey, asked: Asked) -> bool {
-        match self.all.get_mut(key) {
+        match self.0.get_mut(key) {
             Some(slot) if slot.question == asked.question => {
                 *slot = asked;
                 true
@@ -62,17 +62,7 @@ impl Answers {
     }
 
     pub(super) fn forget(&mut self, key: &ReviewKey) {
-        self.all.remove(key);
-        self.order.retain(|other| other != key);
-    }
-
-    fn make_room(&mut self, key: &ReviewKey) {
-        if self.order.len() >= MOST_ANSWERS
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.all.remove(&oldest);
-        }
-        self.order.push_back(key.clone());
+        self.0.pop(key);
     }
 }
 
@@ -110,12 +100,12 @@ mod tests {
     #[test]
     fn no_more_answers_are_kept_than_there_is_room_for() {
         let mut answers = Answers::default();
-        for index in 0..MOST_ANSWERS + 10 {
+        for index in 0..MOST_ANSWERS.get() + 10 {
             answers.ask(&key(&index.to_string()), &question("1"));
         }
-        assert_eq!((answers.all.len(), answers.order.len()), (MOST_ANSWERS, MOST_ANSWERS));
+        assert_eq!(answers.0.len(), MOST_ANSWERS.get());
         assert!(answers.ask(&key("0"), &question("1")));
         answers.forget(&key("0"));
-        assert_eq!(answers.all.len(), answers.order.len());
+        assert_eq!(answers.of(&key("0"), &question("1")), ReviewView::NotAsked);
     }
 }

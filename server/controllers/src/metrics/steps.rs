@@ -3,9 +3,11 @@
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use lru::LruCache;
 use ostler_api::Machine;
 use ostler_api::machine::{FailureReason, MachineStatus, MachineStep};
 use ostler_api::names::label;
@@ -21,7 +23,7 @@ use prometheus_client::registry::Registry;
 const SECONDS: [f64; 12] =
     [0.1, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0, 7200.0];
 /// Series of last durations that are kept: MachineDeployments come and go, and a process runs for long.
-const MOST_SERIES: usize = 1000;
+const MOST_SERIES: NonZeroUsize = NonZeroUsize::new(1000).unwrap();
 /// Label of a Machine's Node with its zone.
 const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -124,9 +126,15 @@ type Key = (&'static str, Vec<(&'static str, String)>);
 
 /// The last duration of each kind, as upstream's dashboards expect it: whole seconds, for machines that have a label
 /// `name`.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Last {
-    values: Arc<Mutex<BTreeMap<Key, i64>>>,
+    values: Arc<Mutex<LruCache<Key, i64>>>,
+}
+
+impl Default for Last {
+    fn default() -> Self {
+        Self { values: Arc::new(Mutex::new(LruCache::new(MOST_SERIES))) }
+    }
 }
 
 impl fmt::Debug for Last {
@@ -161,12 +169,7 @@ impl Last {
         change: impl FnOnce(&mut i64),
     ) {
         let Some(labels) = labels(name, machine, shape) else { return };
-        let mut values = self.values.lock();
-        let key = (name, labels);
-        if values.len() >= MOST_SERIES && !values.contains_key(&key) {
-            values.pop_first();
-        }
-        change(values.entry(key).or_default());
+        change(self.values.lock().get_or_insert_mut((name, labels), || 0));
     }
 }
 
@@ -188,7 +191,7 @@ impl Collector for Last {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let values = self.values.lock().clone();
         let mut families: BTreeMap<&str, Vec<_>> = BTreeMap::new();
-        for ((name, labels), value) in values {
+        for (&(name, ref labels), &value) in values.iter() {
             families.entry(name).or_default().push((labels, value));
         }
         for (name, series) in families {
@@ -199,7 +202,7 @@ impl Collector for Last {
             };
             let mut to = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (labels, value) in series {
-                ConstGauge::new(value).encode(to.encode_family(&labels)?)?;
+                ConstGauge::new(value).encode(to.encode_family(labels)?)?;
             }
         }
         Ok(())
@@ -252,11 +255,11 @@ mod tests {
         let metrics = StepMetrics::register(&mut registry);
         let draining = json!({ "step": "DrainNode", "stepSince": "2026-01-01T00:00:00Z" });
         let now = "2026-01-01T00:01:30Z".parse().unwrap();
-        for number in 0..MOST_SERIES + 100 {
+        for number in 0..MOST_SERIES.get() + 100 {
             let machine = machine(&format!("d-{number}"), &draining);
             metrics.passed(&machine, &MachineStatus::default(), false, &Shape::default(), now);
         }
         let text = scrape(&registry);
-        assert_eq!(text.matches("mcm_machine_drain_duration_seconds{").count(), MOST_SERIES);
+        assert_eq!(text.matches("mcm_machine_drain_duration_seconds{").count(), MOST_SERIES.get());
     }
 }

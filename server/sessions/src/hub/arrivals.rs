@@ -1,8 +1,9 @@
 //! How fast drivers may come: a storm of them must not keep the core from its work.
 
-use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use lru::LruCache;
 use tokio::time::Instant;
 
 /// What a principal may spend on streams: one in every `interval`, and `burst` of them in a row.
@@ -10,17 +11,17 @@ use tokio::time::Instant;
 pub(crate) struct Arrivals {
     interval: Duration,
     burst: u32,
-    /// When each principal has everything back that it spent; gone once it has.
-    spent_until: HashMap<String, Instant>,
+    /// When each principal has everything back that it spent.
+    spent_until: LruCache<String, Instant>,
 }
 
-/// Principals that are looked through for those that have everything back. Each costs some bytes.
-const KEPT: usize = 1024;
+/// Principals that are remembered. One that is forgotten has everything back.
+const KEPT: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 impl Arrivals {
     /// No driver came yet.
     pub(crate) fn new(interval: Duration, burst: u32) -> Self {
-        Self { interval, burst: burst.max(1), spent_until: HashMap::new() }
+        Self { interval, burst: burst.max(1), spent_until: LruCache::new(KEPT) }
     }
 
     /// A stream of this principal: fine, or how long it has to wait.
@@ -31,10 +32,7 @@ impl Arrivals {
         if !wait.is_zero() {
             return Err(wait);
         }
-        if self.spent_until.len() >= KEPT {
-            self.spent_until.retain(|_, until| *until > now);
-        }
-        self.spent_until.insert(principal.to_owned(), spent_until + self.interval);
+        self.spent_until.put(principal.to_owned(), spent_until + self.interval);
         Ok(())
     }
 }
@@ -61,13 +59,13 @@ mod tests {
     }
 
     #[test]
-    fn principals_that_have_everything_back_are_forgotten() {
+    fn the_principals_that_came_last_are_remembered() {
         let mut arrivals = Arrivals::new(SECOND, 3);
         let now = Instant::now();
-        for number in 0..KEPT {
+        for number in 0..=KEPT.get() {
             arrivals.enter(now, &number.to_string()).unwrap();
         }
-        arrivals.enter(now + SECOND, "late").unwrap();
-        assert_eq!(arrivals.spent_until.len(), 1);
+        assert_eq!(arrivals.spent_until.len(), KEPT.get());
+        assert!(!arrivals.spent_until.contains("0") && arrivals.spent_until.contains("1"));
     }
 }

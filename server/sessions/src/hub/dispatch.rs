@@ -252,7 +252,7 @@ impl Hub {
         self.timers.clear(&Timer::Accept(Arc::clone(id)));
         self.timers.clear(&Timer::Stall(Arc::clone(id)));
         self.timers.clear(&Timer::Operation(Arc::clone(id)));
-        self.ended.push(Arc::clone(id));
+        self.ended.put(Arc::clone(id), ());
         Some(operation)
     }
 

@@ -16,7 +16,6 @@ mod dispatch;
 #[cfg(test)]
 mod docs;
 mod drain;
-mod ended;
 mod heartbeat;
 mod leadership;
 #[cfg(test)]
@@ -37,15 +36,16 @@ mod timers;
 mod views;
 
 use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lru::LruCache;
 use ostler_api::driver::OperationKind;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::arrivals::Arrivals;
-use self::ended::Ended;
 use self::leadership::Leadership;
 pub(crate) use self::operations::{Answer, Op, Order, Owner};
 use self::session::{Guest, Lost, Provider, Session};
@@ -56,6 +56,9 @@ use crate::record::Records;
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame};
 use crate::{SessionEvent, SessionsOptions};
+
+/// A few minutes of a busy core; an operation that ended earlier is not known, and is not wanted either.
+const ENDED: NonZeroUsize = NonZeroUsize::new(8192).unwrap();
 
 /// One Register stream; grows with every stream.
 pub(crate) type SessionKey = u64;
@@ -125,7 +128,8 @@ pub(crate) struct Hub {
     operations: HashMap<OpId, Box<Op>>,
     /// The operation that occupies a target, by UID.
     slots: HashMap<String, OpId>,
-    ended: Ended,
+    /// Operations that ended lately, so that a driver that still holds one is told to drop it.
+    ended: LruCache<OpId, ()>,
     timers: Timers,
     effects: Vec<Effect>,
 }
@@ -148,7 +152,7 @@ impl Hub {
             providers: BTreeMap::new(),
             operations: HashMap::new(),
             slots: HashMap::new(),
-            ended: Ended::default(),
+            ended: LruCache::sparse(ENDED),
             timers: Timers::default(),
             effects: Vec::new(),
         }
