@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, reason = "tests")]
 
+mod fuzzed;
 mod hardening;
 mod mutations;
 mod named;
