@@ -95,3 +95,23 @@ impl Gate {
         }
     }
 }
+
+/// The checks of a file: what runs it, how binding the rule is, what it needs, its gates, and where the contract says so;
+/// then the rule and its reason.
+macro_rules! checks {
+    ($($name:literal => $run:path, $tier:ident, $needs:ident, [$($gate:expr),*], $manual:expr;
+        does: $sentence:literal,
+        why: $why:literal;)*) => {
+        pub(super) const CHECKS: &[crate::check::Check] = &[$(crate::check::Check {
+            name: $name,
+            tier: crate::check::Tier::$tier,
+            needs: crate::check::Needs::$needs,
+            gates: &[$($gate),*],
+            sentence: $sentence,
+            why: $why,
+            manual: $manual,
+            run: |bench| Box::pin($run(bench)),
+        }),*];
+    };
+}
+pub(crate) use checks;

@@ -1,6 +1,6 @@
 //! How a check ends before its end, and how much that matters.
 
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 
 use serde::Serialize;
 
@@ -61,4 +61,9 @@ pub(crate) fn skipped(reason: impl Display) -> NotPassed {
 /// Goes on only if `ok`.
 pub(crate) fn ensure(ok: bool, expected: impl Display, came: impl Display) -> Outcome {
     if ok { Ok(()) } else { Err(failed(expected, came)) }
+}
+
+/// Goes on only if the driver said what the contract asks for.
+pub(crate) fn same<T: PartialEq + Debug + ?Sized>(what: &str, came: &T, wanted: &T) -> Outcome {
+    ensure(came == wanted, format_args!("{what} {wanted:?}"), format_args!("{came:?}"))
 }

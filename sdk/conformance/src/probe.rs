@@ -72,10 +72,11 @@ impl Probe {
         Ok(all.into_iter().filter(|seen| seen.uid == uid).collect())
     }
 
-    /// The instance of this id.
-    pub(crate) async fn instance(&self, provider_id: &str) -> Outcome<Option<Seen>> {
-        let all = self.instances().await?;
-        Ok(all.into_iter().find(|seen| seen.provider_id == provider_id))
+    /// The instance of this id, without which a check has nothing to say.
+    pub(crate) async fn instance(&self, provider_id: &str) -> Outcome<Seen> {
+        let found =
+            self.instances().await?.into_iter().find(|seen| seen.provider_id == provider_id);
+        found.ok_or_else(|| skipped("--probe-cmd does not show the instance"))
     }
 
     /// Everything that was made for a machine.

@@ -5,221 +5,80 @@ use proto::{DriverCapability, MachineErrorCode, Operation};
 
 use crate::answer::same_instance;
 use crate::bench::Bench;
-use crate::check::{Check, Gate, Needs, Tier};
+use crate::check::{Gate, checks};
 use crate::driver::{ACCEPT, Driver, speaks_of};
 use crate::machine::{Machine, again};
-use crate::outcome::{Outcome, ensure, skipped};
+use crate::outcome::{Outcome, ensure, same, skipped};
 
 const MANUAL: &str = "operation.proto, CreateMachineRequest";
 const IDENTITY: &str = "driver.proto, \"Identity\" and \"Idempotency\"";
 
-pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "create/basic",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "makes an instance with a provider id, and the name and UID of its machine",
-        why: "the core finds the Node by the provider id, and the instance by name and UID",
-        manual: MANUAL,
-        run: |bench| Box::pin(basic(bench)),
-    },
-    Check {
-        name: "create/same-key-new-id",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "returns the instance that is there when the same intent comes again with a new operation id",
-        why: "that is every retry after a crash; a second instance costs money, and no Machine refers to it",
-        manual: IDENTITY,
-        run: |bench| Box::pin(same_key_new_id(bench)),
-    },
-    Check {
-        name: "create/same-id-twice",
-        tier: Tier::Must,
-        needs: Needs::Link,
-        gates: &[Gate::Creates],
-        sentence: "accepts an operation again that arrives twice while it runs, and answers it the same again once it is done",
-        why: "delivery is at least once: a core that heard nothing sends the same operation again",
-        manual: "operation.proto, Operation",
-        run: |bench| Box::pin(same_id_twice(bench)),
-    },
-    Check {
-        name: "create/parallel-same-target",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "makes one instance when two creates of one machine arrive together; the second gets the same result or ABORTED",
-        why: "a core that restarted may ask while the operation of its predecessor still runs",
-        manual: IDENTITY,
-        run: |bench| Box::pin(parallel_same_target(bench)),
-    },
-    Check {
-        name: "create/incompatible",
-        tier: Tier::Should,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::AltClass],
-        sentence: "answers ALREADY_EXISTS for a machine whose instance does not fit the class, and changes nothing",
-        why: "an instance of another shape than asked for is a surprise that shows late",
-        manual: MANUAL,
-        run: |bench| Box::pin(incompatible(bench)),
-    },
-    Check {
-        name: "create/bad-class",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::BadClass],
-        sentence: "refuses a provider spec that is wrong with INVALID_ARGUMENT, NOT_APPLIED and the path of what is wrong",
-        why: "the core shows the path to the author of the class, and waits for a change instead of trying for ever",
-        manual: MANUAL,
-        run: |bench| Box::pin(bad_class(bench)),
-    },
-    Check {
-        name: "create/bad-secret",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::BadSecret],
-        sentence: "answers UNAUTHENTICATED or PERMISSION_DENIED, NOT_APPLIED, when the credentials are refused",
-        why: "the core tries again as soon as the secret changes, which it does not after other errors",
-        manual: MANUAL,
-        run: |bench| Box::pin(bad_secret(bench)),
-    },
-    Check {
-        name: "create/max-name",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "keeps names of 63 characters whole, or refuses them with INVALID_ARGUMENT",
-        why: "names that are cut to the same beginning make two machines share an instance",
-        manual: MANUAL,
-        run: |bench| Box::pin(max_name(bench)),
-    },
-    Check {
-        name: "create/restored-provider-id",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "adopts the instance of a known provider id whose cluster and name match, and puts the new UID on it",
-        why: "after a restore of the cluster all UIDs are new; without this every machine is made a second time",
-        manual: "driver.proto, \"Identity\"; operation.proto, CreateMachineRequest.provider_id",
-        run: |bench| Box::pin(restored_provider_id(bench)),
-    },
-    Check {
-        name: "create/request-tags",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::Probe],
-        sentence: "puts every tag of the request on the instance that it makes",
-        why: "people and programs find by them what an instance is for, and they are not added later",
-        manual: MANUAL,
-        run: |bench| Box::pin(super::adopt::request_tags(bench)),
-    },
-    Check {
-        name: "create/adopt-by-name",
-        tier: Tier::Should,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::McmClass, Gate::Probe],
-        sentence: "adopts an instance of the machine's name that has the tags of its cluster and no UID, if it is asked to, and puts the identity on it",
-        why: "a cluster that comes from machine-controller-manager keeps its instances; else each is made a second time",
-        manual: IDENTITY,
-        run: |bench| Box::pin(super::adopt::by_name(bench)),
-    },
-    Check {
-        name: "create/adopt-only-unclaimed",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "takes no instance for its name alone: not one with another UID, nor one of another cluster",
-        why: "the machine of that name may be another one, and its instance would get two owners",
-        manual: IDENTITY,
-        run: |bench| Box::pin(super::adopt::only_unclaimed(bench)),
-    },
-    Check {
-        name: "create/previous-by-id",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)],
-        sentence: "adopts the instance of a known provider id that has a previous id of the cluster, and puts the tags of today on it",
-        why: "after a migration of the control plane that is every instance; one that keeps its old tags is lost when the old id is forgotten",
-        manual: super::previous::MANUAL,
-        run: |bench| Box::pin(super::previous::create_by_id(bench)),
-    },
-    Check {
-        name: "create/previous-by-uid",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)],
-        sentence: "finds an instance of the machine's UID that has a previous id of the cluster, puts the tags of today on it, and makes no second one",
-        why: "a create whose answer was lost before the migration comes again after it",
-        manual: super::previous::MANUAL,
-        run: |bench| Box::pin(super::previous::create_by_uid(bench)),
-    },
-    Check {
-        name: "create/previous-by-name",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)],
-        sentence: "makes nothing beside an instance of the machine's name that has a previous id of the cluster and another UID, and does not take it: NOT_OURS, with its cluster id",
-        why: "it may be that of this machine or of another one of that name; only the operator knows",
-        manual: super::previous::MANUAL,
-        run: |bench| Box::pin(super::previous::create_by_name(bench)),
-    },
-    Check {
-        name: "create/tags-atomic",
-        tier: Tier::Must,
-        needs: Needs::Process,
-        gates: &[Gate::Creates],
-        sentence: "tags an instance in the call that makes it: however early the driver dies, no instance is without identity",
-        why: "an instance without tags cannot be found: it is made again, and the first one is paid for until a person wonders",
-        manual: IDENTITY,
-        run: |bench| Box::pin(super::interrupted::tags_atomic(bench)),
-    },
-    Check {
-        name: "create/cancel",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::Capability(DriverCapability::Cancel)],
-        sentence: "completes a cancelled create within 30 s, and says truthfully what is left of it",
-        why: "the core deletes a machine only once its create ended, and by what that said",
-        manual: "session.proto, OperationCancel",
-        run: |bench| Box::pin(super::interrupted::cancel(bench)),
-    },
-    Check {
-        name: "create/timeout",
-        tier: Tier::Should,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "completes by the end of its time, if need be with DEADLINE_EXCEEDED and its certainty",
-        why: "the core waits 15 s longer, then takes the outcome for unknown",
-        manual: "driver.proto, \"Time\"",
-        run: |bench| Box::pin(super::interrupted::timeout(bench)),
-    },
-    Check {
-        name: "create/user-data-intact",
-        tier: Tier::Should,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::Probe],
-        sentence: "hands user data to the instance byte for byte, also when it is empty, large or binary",
-        why: "one changed byte and the instance does not become a Node, without a word why",
-        manual: "operation.proto, BootstrapData",
-        run: |bench| Box::pin(user_data_intact(bench)),
-    },
-];
+checks! {
+    "create/basic" => basic, Must, Session, [Gate::Creates], MANUAL;
+        does: "makes an instance with a provider id, and the name and UID of its machine",
+        why: "the core finds the Node by the provider id, and the instance by name and UID";
+    "create/same-key-new-id" => same_key_new_id, Must, Session, [Gate::Creates], IDENTITY;
+        does: "returns the instance that is there when the same intent comes again with a new operation id",
+        why: "that is every retry after a crash; a second instance costs money, and no Machine refers to it";
+    "create/same-id-twice" => same_id_twice, Must, Link, [Gate::Creates], "operation.proto, Operation";
+        does: "accepts an operation again that arrives twice while it runs, and answers it the same again once it is done",
+        why: "delivery is at least once: a core that heard nothing sends the same operation again";
+    "create/parallel-same-target" => parallel_same_target, Must, Session, [Gate::Creates], IDENTITY;
+        does: "makes one instance when two creates of one machine arrive together; the second gets the same result or ABORTED",
+        why: "a core that restarted may ask while the operation of its predecessor still runs";
+    "create/incompatible" => incompatible, Should, Session, [Gate::Creates, Gate::AltClass], MANUAL;
+        does: "answers ALREADY_EXISTS for a machine whose instance does not fit the class, and changes nothing",
+        why: "an instance of another shape than asked for is a surprise that shows late";
+    "create/bad-class" => bad_class, Must, Session, [Gate::Creates, Gate::BadClass], MANUAL;
+        does: "refuses a provider spec that is wrong with INVALID_ARGUMENT, NOT_APPLIED and the path of what is wrong",
+        why: "the core shows the path to the author of the class, and waits for a change instead of trying for ever";
+    "create/bad-secret" => bad_secret, Must, Session, [Gate::Creates, Gate::BadSecret], MANUAL;
+        does: "answers UNAUTHENTICATED or PERMISSION_DENIED, NOT_APPLIED, when the credentials are refused",
+        why: "the core tries again as soon as the secret changes, which it does not after other errors";
+    "create/max-name" => max_name, Must, Session, [Gate::Creates], MANUAL;
+        does: "keeps names of 63 characters whole, or refuses them with INVALID_ARGUMENT",
+        why: "names that are cut to the same beginning make two machines share an instance";
+    "create/restored-provider-id" => restored_provider_id, Must, Session, [Gate::Creates], "driver.proto, \"Identity\"; operation.proto, CreateMachineRequest.provider_id";
+        does: "adopts the instance of a known provider id whose cluster and name match, and puts the new UID on it",
+        why: "after a restore of the cluster all UIDs are new; without this every machine is made a second time";
+    "create/request-tags" => super::adopt::request_tags, Must, Session, [Gate::Creates, Gate::Probe], MANUAL;
+        does: "puts every tag of the request on the instance that it makes",
+        why: "people and programs find by them what an instance is for, and they are not added later";
+    "create/adopt-by-name" => super::adopt::by_name, Should, Session, [Gate::Creates, Gate::McmClass, Gate::Probe], IDENTITY;
+        does: "adopts an instance of the machine's name that has the tags of its cluster and no UID, if it is asked to, and puts the identity on it",
+        why: "a cluster that comes from machine-controller-manager keeps its instances; else each is made a second time";
+    "create/adopt-only-unclaimed" => super::adopt::only_unclaimed, Must, Session, [Gate::Creates], IDENTITY;
+        does: "takes no instance for its name alone: not one with another UID, nor one of another cluster",
+        why: "the machine of that name may be another one, and its instance would get two owners";
+    "create/previous-by-id" => super::previous::create_by_id, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)], super::previous::MANUAL;
+        does: "adopts the instance of a known provider id that has a previous id of the cluster, and puts the tags of today on it",
+        why: "after a migration of the control plane that is every instance; one that keeps its old tags is lost when the old id is forgotten";
+    "create/previous-by-uid" => super::previous::create_by_uid, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)], super::previous::MANUAL;
+        does: "finds an instance of the machine's UID that has a previous id of the cluster, puts the tags of today on it, and makes no second one",
+        why: "a create whose answer was lost before the migration comes again after it";
+    "create/previous-by-name" => super::previous::create_by_name, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)], super::previous::MANUAL;
+        does: "makes nothing beside an instance of the machine's name that has a previous id of the cluster and another UID, and does not take it: NOT_OURS, with its cluster id",
+        why: "it may be that of this machine or of another one of that name; only the operator knows";
+    "create/tags-atomic" => super::interrupted::tags_atomic, Must, Process, [Gate::Creates], IDENTITY;
+        does: "tags an instance in the call that makes it: however early the driver dies, no instance is without identity",
+        why: "an instance without tags cannot be found: it is made again, and the first one is paid for until a person wonders";
+    "create/cancel" => super::interrupted::cancel, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::Cancel)], "session.proto, OperationCancel";
+        does: "completes a cancelled create within 30 s, and says truthfully what is left of it",
+        why: "the core deletes a machine only once its create ended, and by what that said";
+    "create/timeout" => super::interrupted::timeout, Should, Session, [Gate::Creates], "driver.proto, \"Time\"";
+        does: "completes by the end of its time, if need be with DEADLINE_EXCEEDED and its certainty",
+        why: "the core waits 15 s longer, then takes the outcome for unknown";
+    "create/user-data-intact" => user_data_intact, Should, Session, [Gate::Creates, Gate::Probe], "operation.proto, BootstrapData";
+        does: "hands user data to the instance byte for byte, also when it is empty, large or binary",
+        why: "one changed byte and the instance does not become a Node, without a word why";
+}
 
 async fn basic(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     let machine = bench.machine();
     let made = driver.create(&machine).await?;
-    ensure(
-        made.machine_name == machine.name,
-        format_args!("machine_name {:?}", machine.name),
-        format_args!("{:?}", made.machine_name),
-    )?;
-    ensure(
-        made.machine_uid == machine.uid,
-        format_args!("machine_uid {:?}", machine.uid),
-        format_args!("{:?}", made.machine_uid),
-    )?;
+    same("machine_name", &made.machine_name, &machine.name)?;
+    same("machine_uid", &made.machine_uid, &machine.uid)?;
     let listed = driver.has_one(&machine).await?;
     same_instance(&made, &listed)?;
     driver.delete(&machine).await?;
@@ -347,11 +206,7 @@ async fn max_name(bench: &Bench) -> Outcome {
             answer.refusal(&[MachineErrorCode::InvalidArgument])?;
             continue;
         };
-        ensure(
-            record.machine_name == machine.name,
-            format_args!("machine_name {}", machine.name),
-            &record.machine_name,
-        )?;
+        same("machine_name", &record.machine_name, &machine.name)?;
         made.push(record);
     }
     if let [one, two] = made.as_slice() {
@@ -374,11 +229,7 @@ async fn restored_provider_id(bench: &Bench) -> Outcome {
     same_instance(&made, &adopted)?;
     let found = driver.status(&after).await?;
     same_instance(&made, &found)?;
-    ensure(
-        found.machine_uid == after.uid,
-        format_args!("machine_uid {}", after.uid),
-        &found.machine_uid,
-    )?;
+    same("machine_uid", &found.machine_uid, &after.uid)?;
     driver.has_one(&after).await?;
     driver.has_none(&before).await?;
     bench.step("an id that is gone");
@@ -408,7 +259,6 @@ async fn user_data_intact(bench: &Bench) -> Outcome {
         bench.step(format_args!("user data: {name}"));
         let made = driver.create(&machine).await?;
         let seen = probe.instance(&made.provider_id).await?;
-        let seen = seen.ok_or_else(|| skipped("--probe-cmd does not show the instance"))?;
         let got = seen.user_data();
         let got = got.ok_or_else(|| skipped("--probe-cmd instances shows no userData"))?;
         ensure(

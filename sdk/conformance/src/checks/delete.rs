@@ -4,114 +4,44 @@ use ostler_proto::v1alpha1::{DeletionOutcome, DriverCapability, MachineErrorCode
 
 use crate::answer::same_instance;
 use crate::bench::Bench;
-use crate::check::{Check, Gate, Needs, Tier};
+use crate::check::{Gate, checks};
 use crate::machine::again;
 use crate::outcome::{Outcome, ensure, skipped};
 
 const MANUAL: &str = "operation.proto, DeleteMachineRequest";
 
-pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "delete/basic",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "answers with a result once the instance is gone: no status and no list knows it any more",
-        why: "the core forgets the machine then; what is still there costs money and holds names, and no program looks for it",
-        manual: MANUAL,
-        run: |bench| Box::pin(basic(bench)),
-    },
-    Check {
-        name: "delete/twice",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "deletes again and again with a result each time",
-        why: "the core repeats a delete whose answer it did not hear; an error then blocks the machine for ever",
-        manual: MANUAL,
-        run: |bench| Box::pin(twice(bench)),
-    },
-    Check {
-        name: "delete/unknown",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[],
-        sentence: "answers the deletion of a machine that never had an instance with a result",
-        why: "that is how a create ends of which it is not known whether it made anything",
-        manual: MANUAL,
-        run: |bench| Box::pin(unknown(bench)),
-    },
-    Check {
-        name: "delete/by-uid",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "finds what to delete by cluster id and UID when the provider id is not known",
-        why: "after a lost create the core knows no provider id, and the instance would stay",
-        manual: MANUAL,
-        run: |bench| Box::pin(by_uid(bench)),
-    },
-    Check {
-        name: "delete/dependents",
-        tier: Tier::Should,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::Probe],
-        sentence: "deletes disks, network cards and addresses with the instance that they were made for",
-        why: "they cost money, run into quotas, and block the name for the next machine",
-        manual: MANUAL,
-        run: |bench| Box::pin(dependents(bench)),
-    },
-    Check {
-        name: "delete/says-which",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "says DELETED where there was an instance, and WAS_ABSENT where there was none",
-        why: "of a machine that it never adopted the core believes the absence only when it hears it twice",
-        manual: MANUAL,
-        run: |bench| Box::pin(says_which(bench)),
-    },
-    Check {
-        name: "delete/not-ours",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "says NOT_OURS, and which instance, where the provider id names one of another machine",
-        why: "taken for gone, the instance is left running, and no Machine refers to it",
-        manual: "driver.proto, \"Not ours\"; operation.proto, DeleteMachineRequest",
-        run: |bench| Box::pin(super::not_ours::delete(bench)),
-    },
-    Check {
-        name: "delete/previous",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)],
-        sentence: "deletes an instance that has a previous id of the cluster, by its provider id and by the UID",
-        why: "a machine that is deleted before it was adopted would leave its instance behind, or never end",
-        manual: super::previous::MANUAL,
-        run: |bench| Box::pin(super::previous::delete(bench)),
-    },
-    Check {
-        name: "delete/previous-by-name",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)],
-        sentence: "leaves an instance alone that has the machine's name, a previous id of the cluster and another UID: NOT_OURS, with its cluster id",
-        why: "it may run for another machine; said to be gone, it would run on and no machine would know of it",
-        manual: super::previous::MANUAL,
-        run: |bench| Box::pin(super::previous::delete_by_name(bench)),
-    },
-    Check {
-        name: "delete/foreign-cluster",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "touches no instance of another cluster or machine, even when its provider id is given",
-        why: "one wrong id would delete a machine of another owner, with all that runs on it",
-        manual: "driver.proto, \"Identity\"; operation.proto, DeleteMachineRequest",
-        run: |bench| Box::pin(foreign_cluster(bench)),
-    },
-];
+checks! {
+    "delete/basic" => basic, Must, Session, [Gate::Creates], MANUAL;
+        does: "answers with a result once the instance is gone: no status and no list knows it any more",
+        why: "the core forgets the machine then; what is still there costs money and holds names, and no program looks for it";
+    "delete/twice" => twice, Must, Session, [Gate::Creates], MANUAL;
+        does: "deletes again and again with a result each time",
+        why: "the core repeats a delete whose answer it did not hear; an error then blocks the machine for ever";
+    "delete/unknown" => unknown, Must, Session, [], MANUAL;
+        does: "answers the deletion of a machine that never had an instance with a result",
+        why: "that is how a create ends of which it is not known whether it made anything";
+    "delete/by-uid" => by_uid, Must, Session, [Gate::Creates], MANUAL;
+        does: "finds what to delete by cluster id and UID when the provider id is not known",
+        why: "after a lost create the core knows no provider id, and the instance would stay";
+    "delete/dependents" => dependents, Should, Session, [Gate::Creates, Gate::Probe], MANUAL;
+        does: "deletes disks, network cards and addresses with the instance that they were made for",
+        why: "they cost money, run into quotas, and block the name for the next machine";
+    "delete/says-which" => says_which, Must, Session, [Gate::Creates], MANUAL;
+        does: "says DELETED where there was an instance, and WAS_ABSENT where there was none",
+        why: "of a machine that it never adopted the core believes the absence only when it hears it twice";
+    "delete/not-ours" => super::not_ours::delete, Must, Session, [Gate::Creates], "driver.proto, \"Not ours\"; operation.proto, DeleteMachineRequest";
+        does: "says NOT_OURS, and which instance, where the provider id names one of another machine",
+        why: "taken for gone, the instance is left running, and no Machine refers to it";
+    "delete/previous" => super::previous::delete, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)], super::previous::MANUAL;
+        does: "deletes an instance that has a previous id of the cluster, by its provider id and by the UID",
+        why: "a machine that is deleted before it was adopted would leave its instance behind, or never end";
+    "delete/previous-by-name" => super::previous::delete_by_name, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)], super::previous::MANUAL;
+        does: "leaves an instance alone that has the machine's name, a previous id of the cluster and another UID: NOT_OURS, with its cluster id",
+        why: "it may run for another machine; said to be gone, it would run on and no machine would know of it";
+    "delete/foreign-cluster" => foreign_cluster, Must, Session, [Gate::Creates], "driver.proto, \"Identity\"; operation.proto, DeleteMachineRequest";
+        does: "touches no instance of another cluster or machine, even when its provider id is given",
+        why: "one wrong id would delete a machine of another owner, with all that runs on it";
+}
 
 async fn basic(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;

@@ -4,7 +4,7 @@ use ostler_proto::v1alpha1::{MachineErrorCode, MachineRecord, OperationKind};
 
 use crate::answer::same_instance;
 use crate::bench::Bench;
-use crate::check::{Check, Gate, Needs, Tier};
+use crate::check::{Gate, checks};
 use crate::driver::Driver;
 use crate::machine::{Machine, again};
 use crate::outcome::{Outcome, ensure, skipped};
@@ -12,48 +12,20 @@ use crate::outcome::{Outcome, ensure, skipped};
 const MANUAL: &str = "operation.proto, InitializeMachineRequest";
 const KIND: Gate = Gate::Kind(OperationKind::InitializeMachine);
 
-pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "initialize/flow",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[KIND, Gate::Creates],
-        sentence: "says initialized=false until InitializeMachine was done, and not any more afterwards",
-        why: "the core asks for the initialization by that field alone: a Node that counts before is not ready, one that never counts blocks",
-        manual: MANUAL,
-        run: |bench| Box::pin(flow(bench)),
-    },
-    Check {
-        name: "initialize/twice",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[KIND, Gate::Creates],
-        sentence: "initializes again and again with a result each time",
-        why: "the core repeats an initialization whose answer it did not hear",
-        manual: MANUAL,
-        run: |bench| Box::pin(twice(bench)),
-    },
-    Check {
-        name: "initialize/not-ours",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[KIND, Gate::Creates],
-        sentence: "says NOT_OURS, and which instance, where the provider id names one of another machine",
-        why: "taken for absent, the core makes another instance",
-        manual: "driver.proto, \"Not ours\"; operation.proto, InitializeMachineRequest",
-        run: |bench| Box::pin(super::not_ours::initialize(bench)),
-    },
-    Check {
-        name: "initialize/absent",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[KIND],
-        sentence: "answers NOT_FOUND when there is no such instance, and makes none",
-        why: "only CreateMachine makes instances; the core would never hear of this one",
-        manual: MANUAL,
-        run: |bench| Box::pin(absent(bench)),
-    },
-];
+checks! {
+    "initialize/flow" => flow, Capability, Session, [KIND, Gate::Creates], MANUAL;
+        does: "says initialized=false until InitializeMachine was done, and not any more afterwards",
+        why: "the core asks for the initialization by that field alone: a Node that counts before is not ready, one that never counts blocks";
+    "initialize/twice" => twice, Capability, Session, [KIND, Gate::Creates], MANUAL;
+        does: "initializes again and again with a result each time",
+        why: "the core repeats an initialization whose answer it did not hear";
+    "initialize/not-ours" => super::not_ours::initialize, Capability, Session, [KIND, Gate::Creates], "driver.proto, \"Not ours\"; operation.proto, InitializeMachineRequest";
+        does: "says NOT_OURS, and which instance, where the provider id names one of another machine",
+        why: "taken for absent, the core makes another instance";
+    "initialize/absent" => absent, Capability, Session, [KIND], MANUAL;
+        does: "answers NOT_FOUND when there is no such instance, and makes none",
+        why: "only CreateMachine makes instances; the core would never hear of this one";
+}
 
 /// A machine that is still to be initialized.
 async fn raw(bench: &Bench, driver: &Driver<'_>) -> Outcome<(Machine, MachineRecord)> {

@@ -6,7 +6,7 @@ use ostler_proto::v1alpha1::{DriverCapability, MachineRecord};
 use prost::Message;
 
 use crate::bench::Bench;
-use crate::check::{Check, Gate, Needs, Tier};
+use crate::check::{Gate, checks};
 use crate::driver::Asked;
 use crate::machine::{self, Machine};
 use crate::outcome::{Outcome, ensure, skipped};
@@ -17,68 +17,26 @@ const PAGE: usize = 500;
 /// Concurrent creates.
 const LANES: u32 = 64;
 
-pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "list/exact",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "lists exactly the instances of the cluster, each with name and UID, and nothing once they are deleted",
-        why: "the core finds by the list what is not wanted any more: one that is missing is never deleted, one too many is",
-        manual: MANUAL,
-        run: |bench| Box::pin(exact(bench)),
-    },
-    Check {
-        name: "list/other-cluster",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "lists no instance of another cluster",
-        why: "to this core it belongs to no machine: it would be deleted as an orphan",
-        manual: MANUAL,
-        run: |bench| Box::pin(other_cluster(bench)),
-    },
-    Check {
-        name: "list/error-not-empty",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::BadSecret],
-        sentence: "answers with an error when it cannot look, never with an empty or partial list",
-        why: "an empty list means that nothing is there: the core would forget, or make everything anew",
-        manual: MANUAL,
-        run: |bench| Box::pin(error_not_empty(bench)),
-    },
-    Check {
-        name: "list/pages",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::Capability(DriverCapability::PagedLists)],
-        sentence: "sends a list of more than 500 records in pages, in order, without gap or repetition",
-        why: "a frame that is too large kills the whole stream, at the moment when there are many machines",
-        manual: "session.proto, OperationPage",
-        run: |bench| Box::pin(pages(bench)),
-    },
-    Check {
-        name: "list/untagged",
-        tier: Tier::Should,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::McmClass, Gate::Probe],
-        sentence: "lists an instance that has the tags of machine-controller-manager and none of ours, with its name and no UID",
-        why: "its Machine may be gone: an instance that no list shows runs on for good",
-        manual: MANUAL,
-        run: |bench| Box::pin(super::adopt::listed_untagged(bench)),
-    },
-    Check {
-        name: "list/previous-cluster",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)],
-        sentence: "lists what has a previous id of the cluster, with that id in the record, and lists it to no cluster that never had that id",
-        why: "the core deletes as an orphan what has the id of today and no Machine; it must know which ones have another id",
-        manual: super::previous::MANUAL,
-        run: |bench| Box::pin(super::previous::list(bench)),
-    },
-];
+checks! {
+    "list/exact" => exact, Must, Session, [Gate::Creates], MANUAL;
+        does: "lists exactly the instances of the cluster, each with name and UID, and nothing once they are deleted",
+        why: "the core finds by the list what is not wanted any more: one that is missing is never deleted, one too many is";
+    "list/other-cluster" => other_cluster, Must, Session, [Gate::Creates], MANUAL;
+        does: "lists no instance of another cluster",
+        why: "to this core it belongs to no machine: it would be deleted as an orphan";
+    "list/error-not-empty" => error_not_empty, Must, Session, [Gate::Creates, Gate::BadSecret], MANUAL;
+        does: "answers with an error when it cannot look, never with an empty or partial list",
+        why: "an empty list means that nothing is there: the core would forget, or make everything anew";
+    "list/pages" => pages, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PagedLists)], "session.proto, OperationPage";
+        does: "sends a list of more than 500 records in pages, in order, without gap or repetition",
+        why: "a frame that is too large kills the whole stream, at the moment when there are many machines";
+    "list/untagged" => super::adopt::listed_untagged, Should, Session, [Gate::Creates, Gate::McmClass, Gate::Probe], MANUAL;
+        does: "lists an instance that has the tags of machine-controller-manager and none of ours, with its name and no UID",
+        why: "its Machine may be gone: an instance that no list shows runs on for good";
+    "list/previous-cluster" => super::previous::list, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)], super::previous::MANUAL;
+        does: "lists what has a previous id of the cluster, with that id in the record, and lists it to no cluster that never had that id",
+        why: "the core deletes as an orphan what has the id of today and no Machine; it must know which ones have another id";
+}
 
 fn uids<'a>(records: impl IntoIterator<Item = &'a MachineRecord>) -> BTreeSet<String> {
     records.into_iter().map(|record| record.machine_uid.clone()).collect()

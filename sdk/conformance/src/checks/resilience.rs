@@ -14,11 +14,11 @@ use proto::{
 use super::duplicates::duplicate_frames;
 use crate::answer::{collect, same_instance};
 use crate::bench::Bench;
-use crate::check::{Check, Gate, Needs, Tier};
+use crate::check::{Gate, checks};
 use crate::core::session::Session;
 use crate::driver::{Asked, Driver};
 use crate::machine::{again, list};
-use crate::outcome::{Outcome, ensure, failed};
+use crate::outcome::{Outcome, ensure, failed, same};
 
 const RETENTION: Gate = Gate::Capability(DriverCapability::ResultRetention);
 const RESUME: &str = "session.proto, Resume and HeldVerdict";
@@ -27,88 +27,32 @@ const HALF_OPEN: Duration = Duration::from_mins(1);
 /// For a result of an operation that was in flight.
 const RESULT: Duration = Duration::from_mins(1);
 
-pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "resilience/cut-mid-create",
-        tier: Tier::Must,
-        needs: Needs::Link,
-        gates: &[Gate::Creates],
-        sentence: "goes on with a create whose link broke, lists it in the next Hello, and hands the result over",
-        why: "links break; what a driver forgets then is unknown to the core, which must stop and read",
-        manual: RESUME,
-        run: |bench| Box::pin(cut_mid_create(bench)),
-    },
-    Check {
-        name: "resilience/core-restart",
-        tier: Tier::Must,
-        needs: Needs::Link,
-        gates: &[Gate::Creates, RETENTION],
-        sentence: "obeys KEEP, CANCEL and FORGET of a core that restarted",
-        why: "the new core has only what the driver tells it: a forgotten result that comes again, or a kept one that does not, stands for another machine's fate",
-        manual: RESUME,
-        run: |bench| Box::pin(core_restart(bench)),
-    },
-    Check {
-        name: "resilience/crash-mid-create",
-        tier: Tier::Must,
-        needs: Needs::Process,
-        gates: &[Gate::Creates],
-        sentence: "finds after a crash what it made before, and makes no second instance",
-        why: "this is how instances leak: the first one runs, is paid for, and belongs to no Machine",
-        manual: "driver.proto, \"Identity\" and \"Idempotency\"",
-        run: |bench| Box::pin(crash_mid_create(bench)),
-    },
-    Check {
-        name: "resilience/half-open",
-        tier: Tier::Must,
-        needs: Needs::Link,
-        gates: &[Gate::Creates],
-        sentence: "dials again within a minute when the link is dead but open, and does nothing twice",
-        why: "a switch that swallows packets shows nothing: without keepalive the driver waits for ever, and serves no core",
-        manual: "driver.proto, \"In short\" 1; session.proto, Welcome.heartbeat_interval",
-        run: |bench| Box::pin(half_open(bench)),
-    },
-    Check {
-        name: "resilience/core-not-reading",
-        tier: Tier::Should,
-        needs: Needs::Link,
-        gates: &[],
-        sentence: "loses no result when the core does not read for a while",
-        why: "a core that is busy reads late; results that are dropped then are waited for",
-        manual: "session.proto, OperationCompleted",
-        run: |bench| Box::pin(core_not_reading(bench)),
-    },
-    Check {
-        name: "resilience/ack-loss",
-        tier: Tier::Must,
-        needs: Needs::Link,
-        gates: &[RETENTION],
-        sentence: "sends a result again in every session until it is acknowledged, and not any more then",
-        why: "the acknowledgement means that the result is recorded; before that a crash of the core loses it",
-        manual: "session.proto, OperationCompleted",
-        run: |bench| Box::pin(ack_loss(bench)),
-    },
-    Check {
-        name: "resilience/result-resent",
-        tier: Tier::Must,
-        needs: Needs::Link,
-        gates: &[Gate::Creates, RETENTION],
-        sentence: "keeps a result that was made while no core was there, and hands it over later",
-        why: "a core that restarts takes a minute; a create that ended meanwhile must not be lost",
-        manual: "session.proto, OperationCompleted",
-        run: |bench| Box::pin(result_resent(bench)),
-    },
-    Check {
-        name: "resilience/duplicate-frames",
-        tier: Tier::Must,
-        needs: Needs::Link,
-        gates: &[Gate::Creates],
-        sentence: "survives every frame that comes twice, or is about an operation that it does not know",
-        why: "delivery is at least once both ways, and a core that restarted knows other operations than the driver",
-        manual: "session.proto, at the top",
-        run: |bench| Box::pin(duplicate_frames(bench)),
-    },
-];
+checks! {
+    "resilience/cut-mid-create" => cut_mid_create, Must, Link, [Gate::Creates], RESUME;
+        does: "goes on with a create whose link broke, lists it in the next Hello, and hands the result over",
+        why: "links break; what a driver forgets then is unknown to the core, which must stop and read";
+    "resilience/core-restart" => core_restart, Must, Link, [Gate::Creates, RETENTION], RESUME;
+        does: "obeys KEEP, CANCEL and FORGET of a core that restarted",
+        why: "the new core has only what the driver tells it: a forgotten result that comes again, or a kept one that does not, stands for another machine's fate";
+    "resilience/crash-mid-create" => crash_mid_create, Must, Process, [Gate::Creates], "driver.proto, \"Identity\" and \"Idempotency\"";
+        does: "finds after a crash what it made before, and makes no second instance",
+        why: "this is how instances leak: the first one runs, is paid for, and belongs to no Machine";
+    "resilience/half-open" => half_open, Must, Link, [Gate::Creates], "driver.proto, \"In short\" 1; session.proto, Welcome.heartbeat_interval";
+        does: "dials again within a minute when the link is dead but open, and does nothing twice",
+        why: "a switch that swallows packets shows nothing: without keepalive the driver waits for ever, and serves no core";
+    "resilience/core-not-reading" => core_not_reading, Should, Link, [], "session.proto, OperationCompleted";
+        does: "loses no result when the core does not read for a while",
+        why: "a core that is busy reads late; results that are dropped then are waited for";
+    "resilience/ack-loss" => ack_loss, Must, Link, [RETENTION], "session.proto, OperationCompleted";
+        does: "sends a result again in every session until it is acknowledged, and not any more then",
+        why: "the acknowledgement means that the result is recorded; before that a crash of the core loses it";
+    "resilience/result-resent" => result_resent, Must, Link, [Gate::Creates, RETENTION], "session.proto, OperationCompleted";
+        does: "keeps a result that was made while no core was there, and hands it over later",
+        why: "a core that restarts takes a minute; a create that ended meanwhile must not be lost";
+    "resilience/duplicate-frames" => duplicate_frames, Must, Link, [Gate::Creates], "session.proto, at the top";
+        does: "survives every frame that comes twice, or is about an operation that it does not know",
+        why: "delivery is at least once both ways, and a core that restarted knows other operations than the driver";
+}
 
 fn retains(session: &Session) -> bool {
     session.hello.capabilities.contains(&DriverCapability::ResultRetention.into())
@@ -162,11 +106,7 @@ async fn cut_mid_create(bench: &Bench) -> Outcome {
     bench.harness.proxy.cut();
     let session = bench.harness.arrival().await?;
     let resume = session.hello.resume.clone().unwrap_or_default();
-    ensure(
-        resume.session_id == driver.session.id,
-        format_args!("resume.session_id {:?}", driver.session.id),
-        format_args!("{:?}", resume.session_id),
-    )?;
+    same("resume.session_id", &resume.session_id, &driver.session.id)?;
     let retains = retains(&session);
     if retains {
         must_hold(&session, &asked, OperationKind::CreateMachine)?;

@@ -9,7 +9,7 @@ use proto::register_response::Frame;
 use proto::{MachineErrorCode, ObjectRevision};
 
 use crate::bench::{Bench, user_data_mark};
-use crate::check::{Check, Gate, Needs, Tier};
+use crate::check::{Gate, checks};
 use crate::core::library::{CallKind, SecretData};
 use crate::driver::Driver;
 use crate::machine::list;
@@ -20,58 +20,23 @@ const GET_CLASS: &str = "driver.proto, GetMachineClass";
 /// Shorter values stand in outputs by chance.
 const TELLING: usize = 8;
 
-pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "secret/scope",
-        tier: Tier::Must,
-        needs: Needs::Link,
-        gates: &[],
-        sentence: "asks for a secret only with an operation that is in flight on its session, and only for that of its class",
-        why: "everything else is refused: a driver that fetches ahead or shares across classes stands still",
-        manual: GET_SECRET,
-        run: |bench| Box::pin(scope(bench)),
-    },
-    Check {
-        name: "secret/not-in-output",
-        tier: Tier::Must,
-        needs: Needs::Process,
-        gates: &[Gate::Creates],
-        sentence: "shows neither credentials nor user data in its output, its errors, its progress and its checkpoints",
-        why: "logs are read by many, kept for long, and copied into tickets",
-        manual: "driver.proto, \"Secrets\"",
-        run: |bench| Box::pin(not_in_output(bench)),
-    },
-    Check {
-        name: "secret/refresh",
-        tier: Tier::Should,
-        needs: Needs::Link,
-        gates: &[Gate::Creates, Gate::Secret, Gate::BadSecret],
-        sentence: "uses the new credentials after CacheInvalidation, without a restart",
-        why: "credentials are replaced while drivers run; the old ones stop to work soon after",
-        manual: "session.proto, CacheInvalidation",
-        run: |bench| Box::pin(refresh(bench)),
-    },
-    Check {
-        name: "secret/class-cache",
-        tier: Tier::Should,
-        needs: Needs::Link,
-        gates: &[],
-        sentence: "fetches a revision of a class at most twice for fifty operations",
-        why: "the content of a revision never changes, and the core serves thousands of operations",
-        manual: GET_CLASS,
-        run: |bench| Box::pin(class_cache(bench)),
-    },
-    Check {
-        name: "secret/stale-revision",
-        tier: Tier::Must,
-        needs: Needs::Link,
-        gates: &[Gate::Creates],
-        sentence: "completes with ABORTED, STALE_REVISION, NOT_APPLIED when the revision of the class is gone",
-        why: "the core then sends the operation again with the current class; after another error it waits",
-        manual: GET_CLASS,
-        run: |bench| Box::pin(stale_revision(bench)),
-    },
-];
+checks! {
+    "secret/scope" => scope, Must, Link, [], GET_SECRET;
+        does: "asks for a secret only with an operation that is in flight on its session, and only for that of its class",
+        why: "everything else is refused: a driver that fetches ahead or shares across classes stands still";
+    "secret/not-in-output" => not_in_output, Must, Process, [Gate::Creates], "driver.proto, \"Secrets\"";
+        does: "shows neither credentials nor user data in its output, its errors, its progress and its checkpoints",
+        why: "logs are read by many, kept for long, and copied into tickets";
+    "secret/refresh" => refresh, Should, Link, [Gate::Creates, Gate::Secret, Gate::BadSecret], "session.proto, CacheInvalidation";
+        does: "uses the new credentials after CacheInvalidation, without a restart",
+        why: "credentials are replaced while drivers run; the old ones stop to work soon after";
+    "secret/class-cache" => class_cache, Should, Link, [], GET_CLASS;
+        does: "fetches a revision of a class at most twice for fifty operations",
+        why: "the content of a revision never changes, and the core serves thousands of operations";
+    "secret/stale-revision" => stale_revision, Must, Link, [Gate::Creates], GET_CLASS;
+        does: "completes with ABORTED, STALE_REVISION, NOT_APPLIED when the revision of the class is gone",
+        why: "the core then sends the operation again with the current class; after another error it waits";
+}
 
 /// Who asked for a secret so far.
 fn secret_calls(bench: &Bench) -> Vec<(String, ObjectRevision)> {

@@ -5,103 +5,40 @@ use proto::{DriverCapability, MachineErrorCode};
 
 use crate::answer::same_instance;
 use crate::bench::Bench;
-use crate::check::{Check, Gate, Needs, Tier};
+use crate::check::{Gate, checks};
 use crate::outcome::{NotPassed, Outcome, ensure};
 
 const MANUAL: &str = "operation.proto, GetMachineStatusRequest";
 
-pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "status/absent",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[],
-        sentence: "answers NOT_FOUND for a machine that has no instance",
-        why: "the core creates when it hears NOT_FOUND and only then: an empty result makes it wait for ever, another error keeps it from creating",
-        manual: MANUAL,
-        run: |bench| Box::pin(absent(bench)),
-    },
-    Check {
-        name: "status/by-uid",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "finds an instance by cluster id and UID when the provider id is not known",
-        why: "after a crash the core knows no provider id; an instance that is not found then is made a second time",
-        manual: "driver.proto, \"Identity\"",
-        run: |bench| Box::pin(by_uid(bench)),
-    },
-    Check {
-        name: "status/after-create",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "tells of an instance what CreateMachine told, at the latest two minutes later",
-        why: "the core takes the status for the truth: if it differs, machines lose their Node or are made again",
-        manual: MANUAL,
-        run: |bench| Box::pin(after_create(bench)),
-    },
-    Check {
-        name: "status/pure",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "changes nothing when it is asked for a status, however often",
-        why: "the core asks often and repeats at will; a hidden repair or initialization happens behind its back",
-        manual: MANUAL,
-        run: |bench| Box::pin(pure(bench)),
-    },
-    Check {
-        name: "status/wrong-provider-id",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "looks for the identity when the provider id is that of another machine or of none",
-        why: "the core would take the Node of another machine for its own, and delete that one's instance later",
-        manual: "driver.proto, \"Identity\"",
-        run: |bench| Box::pin(wrong_provider_id(bench)),
-    },
-    Check {
-        name: "status/not-ours",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "says NOT_OURS, and which instance, where the provider id names one of another machine",
-        why: "taken for absent, the machine is made a second time, or given up while its instance runs",
-        manual: "driver.proto, \"Not ours\"; operation.proto, GetMachineStatusRequest",
-        run: |bench| Box::pin(super::not_ours::status(bench)),
-    },
-    Check {
-        name: "status/not-ours-cluster",
-        tier: Tier::Should,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "names with NOT_OURS the cluster id in the tags of the instance, in a status as in a deletion",
-        why: "the operator sees by it that the cluster once had another id, and tells the core",
-        manual: "operation.proto, OperationError.cluster_id and DeleteMachineResponse.cluster_id",
-        run: |bench| Box::pin(super::not_ours::names_cluster(bench)),
-    },
-    Check {
-        name: "status/previous-by-name",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)],
-        sentence: "says NOT_OURS, with its cluster id, of an instance of the machine's name that has a previous id of the cluster and another UID",
-        why: "taken for absent, the machine is made a second time; taken for its own, it may be that of another machine",
-        manual: super::previous::MANUAL,
-        run: |bench| Box::pin(super::previous::status_by_name(bench)),
-    },
-    Check {
-        name: "status/tells-tags",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "tells the UID that is on the instance, also when another machine of its name asks by its provider id",
-        why: "the core sees by it that an instance is of a life before, and has it adopted; else it keeps the old UID and looks like an orphan",
-        manual: MANUAL,
-        run: |bench| Box::pin(super::adopt::tells_tags(bench)),
-    },
-];
+checks! {
+    "status/absent" => absent, Must, Session, [], MANUAL;
+        does: "answers NOT_FOUND for a machine that has no instance",
+        why: "the core creates when it hears NOT_FOUND and only then: an empty result makes it wait for ever, another error keeps it from creating";
+    "status/by-uid" => by_uid, Must, Session, [Gate::Creates], "driver.proto, \"Identity\"";
+        does: "finds an instance by cluster id and UID when the provider id is not known",
+        why: "after a crash the core knows no provider id; an instance that is not found then is made a second time";
+    "status/after-create" => after_create, Must, Session, [Gate::Creates], MANUAL;
+        does: "tells of an instance what CreateMachine told, at the latest two minutes later",
+        why: "the core takes the status for the truth: if it differs, machines lose their Node or are made again";
+    "status/pure" => pure, Must, Session, [Gate::Creates], MANUAL;
+        does: "changes nothing when it is asked for a status, however often",
+        why: "the core asks often and repeats at will; a hidden repair or initialization happens behind its back";
+    "status/wrong-provider-id" => wrong_provider_id, Must, Session, [Gate::Creates], "driver.proto, \"Identity\"";
+        does: "looks for the identity when the provider id is that of another machine or of none",
+        why: "the core would take the Node of another machine for its own, and delete that one's instance later";
+    "status/not-ours" => super::not_ours::status, Must, Session, [Gate::Creates], "driver.proto, \"Not ours\"; operation.proto, GetMachineStatusRequest";
+        does: "says NOT_OURS, and which instance, where the provider id names one of another machine",
+        why: "taken for absent, the machine is made a second time, or given up while its instance runs";
+    "status/not-ours-cluster" => super::not_ours::names_cluster, Should, Session, [Gate::Creates], "operation.proto, OperationError.cluster_id and DeleteMachineResponse.cluster_id";
+        does: "names with NOT_OURS the cluster id in the tags of the instance, in a status as in a deletion",
+        why: "the operator sees by it that the cluster once had another id, and tells the core";
+    "status/previous-by-name" => super::previous::status_by_name, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)], super::previous::MANUAL;
+        does: "says NOT_OURS, with its cluster id, of an instance of the machine's name that has a previous id of the cluster and another UID",
+        why: "taken for absent, the machine is made a second time; taken for its own, it may be that of another machine";
+    "status/tells-tags" => super::adopt::tells_tags, Must, Session, [Gate::Creates], MANUAL;
+        does: "tells the UID that is on the instance, also when another machine of its name asks by its provider id",
+        why: "the core sees by it that an instance is of a life before, and has it adopted; else it keeps the old UID and looks like an orphan";
+}
 
 async fn absent(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::answer::same_instance;
 use crate::bench::Bench;
-use crate::check::{Check, Gate, Needs, Tier};
+use crate::check::{Gate, checks};
 use crate::core::library::ClassContent;
 use crate::driver::Driver;
 use crate::machine::{Machine, again};
@@ -20,88 +20,32 @@ mod parts;
 const MANUAL: &str = "operation.proto, UpdateMachineRequest";
 const KIND: Gate = Gate::Kind(OperationKind::UpdateMachine);
 
-pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "update/hot",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[KIND, Gate::Creates, Gate::HotClass],
-        sentence: "brings a running instance to the new spec, and says which paths it applied",
-        why: "the core records the spec as applied, and never looks again",
-        manual: MANUAL,
-        run: |bench| Box::pin(hot(bench)),
-    },
-    Check {
-        name: "update/not-ours",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[KIND, Gate::Creates],
-        sentence: "says NOT_OURS, and which instance, where the provider id names one of another machine",
-        why: "taken for absent, the operator looks for an instance that is there",
-        manual: "driver.proto, \"Not ours\"; operation.proto, UpdateMachineRequest",
-        run: |bench| Box::pin(super::not_ours::update(bench)),
-    },
-    Check {
-        name: "update/idempotent",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[KIND, Gate::Creates, Gate::HotClass],
-        sentence: "updates again and again to the same spec with a result each time",
-        why: "the core repeats an update whose answer it did not hear",
-        manual: MANUAL,
-        run: |bench| Box::pin(idempotent(bench)),
-    },
-    Check {
-        name: "update/partial-heals",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[KIND, Gate::Creates, Gate::HotClass],
-        sentence: "compares the spec with what the instance has, not with the last applied one alone",
-        why: "an update that failed half way and was then taken back leaves an instance that neither spec describes, and nothing to compare",
-        manual: MANUAL,
-        run: |bench| Box::pin(partial_heals(bench)),
-    },
-    Check {
-        name: "update/foreign-tags-kept",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[KIND, Gate::Creates, Gate::HotClass, Gate::Probe],
-        sentence: "keeps tags that others put on the instance",
-        why: "billing, backup and other controllers live by tags of their own",
-        manual: MANUAL,
-        run: |bench| Box::pin(foreign_tags_kept(bench)),
-    },
-    Check {
-        name: "update/parts",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[KIND, Gate::Creates, Gate::HotClass, Gate::Probe],
-        sentence: "brings network cards and disks to the new spec as well, each with tags of its own",
-        why: "a bill, a quota or a firewall goes by the tags of the part, not by those of the machine",
-        manual: MANUAL,
-        run: |bench| Box::pin(parts::alike(bench)),
-    },
-    Check {
-        name: "update/foreign-tags-of-parts",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[KIND, Gate::Creates, Gate::HotClass, Gate::Probe],
-        sentence: "keeps tags that others put on network cards and disks",
-        why: "backups find disks by tags that the class knows nothing of",
-        manual: MANUAL,
-        run: |bench| Box::pin(parts::foreign_tags_kept(bench)),
-    },
-    Check {
-        name: "update/refused-whole",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[KIND, Gate::Creates, Gate::AltClass],
-        sentence: "refuses a change that cannot reach a running instance with NOT_HOT_UPDATABLE and its paths, and applies no part of it",
-        why: "half a change is a state that was not asked for, and the core would count the machine as unchanged",
-        manual: MANUAL,
-        run: |bench| Box::pin(refused_whole(bench)),
-    },
-];
+checks! {
+    "update/hot" => hot, Capability, Session, [KIND, Gate::Creates, Gate::HotClass], MANUAL;
+        does: "brings a running instance to the new spec, and says which paths it applied",
+        why: "the core records the spec as applied, and never looks again";
+    "update/not-ours" => super::not_ours::update, Capability, Session, [KIND, Gate::Creates], "driver.proto, \"Not ours\"; operation.proto, UpdateMachineRequest";
+        does: "says NOT_OURS, and which instance, where the provider id names one of another machine",
+        why: "taken for absent, the operator looks for an instance that is there";
+    "update/idempotent" => idempotent, Capability, Session, [KIND, Gate::Creates, Gate::HotClass], MANUAL;
+        does: "updates again and again to the same spec with a result each time",
+        why: "the core repeats an update whose answer it did not hear";
+    "update/partial-heals" => partial_heals, Capability, Session, [KIND, Gate::Creates, Gate::HotClass], MANUAL;
+        does: "compares the spec with what the instance has, not with the last applied one alone",
+        why: "an update that failed half way and was then taken back leaves an instance that neither spec describes, and nothing to compare";
+    "update/foreign-tags-kept" => foreign_tags_kept, Capability, Session, [KIND, Gate::Creates, Gate::HotClass, Gate::Probe], MANUAL;
+        does: "keeps tags that others put on the instance",
+        why: "billing, backup and other controllers live by tags of their own";
+    "update/parts" => parts::alike, Capability, Session, [KIND, Gate::Creates, Gate::HotClass, Gate::Probe], MANUAL;
+        does: "brings network cards and disks to the new spec as well, each with tags of its own",
+        why: "a bill, a quota or a firewall goes by the tags of the part, not by those of the machine";
+    "update/foreign-tags-of-parts" => parts::foreign_tags_kept, Capability, Session, [KIND, Gate::Creates, Gate::HotClass, Gate::Probe], MANUAL;
+        does: "keeps tags that others put on network cards and disks",
+        why: "backups find disks by tags that the class knows nothing of";
+    "update/refused-whole" => refused_whole, Capability, Session, [KIND, Gate::Creates, Gate::AltClass], MANUAL;
+        does: "refuses a change that cannot reach a running instance with NOT_HOT_UPDATABLE and its paths, and applies no part of it",
+        why: "half a change is a state that was not asked for, and the core would count the machine as unchanged";
+}
 
 /// A machine of `--class` and the class to update it to.
 async fn stage(bench: &Bench, driver: &Driver<'_>) -> Outcome<(Machine, MachineRecord, Machine)> {
@@ -151,7 +95,6 @@ async fn looks_like_new(driver: &Driver<'_>, updated: &Machine, made: &MachineRe
                       record: &MachineRecord|
            -> Outcome<BTreeMap<String, String>> {
         let seen = probe.instance(&record.provider_id).await?;
-        let seen = seen.ok_or_else(|| skipped("--probe-cmd does not show the instance"))?;
         let own = |value: &String| value.contains(&machine.uid) || value.contains(&machine.name);
         Ok(seen.tags.into_iter().filter(|(_, value)| !own(value)).collect())
     };
@@ -201,7 +144,6 @@ async fn foreign_tags_kept(bench: &Bench) -> Outcome {
     probe.add_foreign_tag(&made.provider_id, "conformance-stranger=hello").await?;
     let there = async || -> Outcome {
         let seen = probe.instance(&made.provider_id).await?;
-        let seen = seen.ok_or_else(|| skipped("--probe-cmd does not show the instance"))?;
         let tag = seen.tags.get("conformance-stranger").map(String::as_str);
         ensure(tag == Some("hello"), "the tag of the stranger", format_args!("{:?}", seen.tags))
     };

@@ -6,7 +6,7 @@ use proto::operation_result::Response;
 use proto::{OperationKind, ValidateClassRequest, ValidateClassResponse};
 
 use crate::bench::Bench;
-use crate::check::{Check, Gate, Needs, Tier};
+use crate::check::{Gate, checks};
 use crate::driver::Driver;
 use crate::machine::on_class;
 use crate::manifest::ClassManifest;
@@ -15,38 +15,17 @@ use crate::outcome::{Outcome, ensure, failed, skipped};
 const MANUAL: &str = "operation.proto, ValidateClassRequest";
 const KIND: Gate = Gate::Kind(OperationKind::ValidateClass);
 
-pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "validate/classifies",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[KIND],
-        sentence: "tells good specs from bad ones, and changes that reach running instances from those that do not",
-        why: "it is said before a machine is made, to the author of the class",
-        manual: MANUAL,
-        run: |bench| Box::pin(classifies(bench)),
-    },
-    Check {
-        name: "validate/fixed-digest",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[KIND, Gate::HotClass, Gate::AltClass],
-        sentence: "gives the same digest of what is fixed for a change that reaches running instances, and another one for a change that does not",
-        why: "tools name classes by it: machines would be replaced for a tag, or not be replaced for an image",
-        manual: MANUAL,
-        run: |bench| Box::pin(fixed_digest(bench)),
-    },
-    Check {
-        name: "validate/pure",
-        tier: Tier::Capability,
-        needs: Needs::Session,
-        gates: &[KIND],
-        sentence: "changes nothing when it validates, and always says the same",
-        why: "it is asked for specs that are not applied yet",
-        manual: MANUAL,
-        run: |bench| Box::pin(pure(bench)),
-    },
-];
+checks! {
+    "validate/classifies" => classifies, Capability, Session, [KIND], MANUAL;
+        does: "tells good specs from bad ones, and changes that reach running instances from those that do not",
+        why: "it is said before a machine is made, to the author of the class";
+    "validate/fixed-digest" => fixed_digest, Capability, Session, [KIND, Gate::HotClass, Gate::AltClass], MANUAL;
+        does: "gives the same digest of what is fixed for a change that reaches running instances, and another one for a change that does not",
+        why: "tools name classes by it: machines would be replaced for a tag, or not be replaced for an image";
+    "validate/pure" => pure, Capability, Session, [KIND], MANUAL;
+        does: "changes nothing when it validates, and always says the same",
+        why: "it is asked for specs that are not applied yet";
+}
 
 /// What the driver says of `--class`.
 pub(crate) async fn review(bench: &Bench) -> Outcome<ValidateClassResponse> {

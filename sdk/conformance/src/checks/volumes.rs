@@ -6,20 +6,15 @@ use proto::operation::Request;
 use proto::operation_result::Response;
 
 use crate::bench::Bench;
-use crate::check::{Check, Gate, Needs, Tier};
+use crate::check::{Gate, checks};
 use crate::machine::on_class;
 use crate::outcome::{Outcome, ensure, failed};
 
-pub(super) const CHECKS: &[Check] = &[Check {
-    name: "volumes/ids",
-    tier: Tier::Capability,
-    needs: Needs::Session,
-    gates: &[Gate::Kind(OperationKind::GetVolumeIds)],
-    sentence: "answers with one id for each volume, in order, and an empty one for volumes of others",
-    why: "a drain waits for these volumes to be detached: with a wrong id it waits for ever or not at all",
-    manual: "operation.proto, GetVolumeIdsRequest",
-    run: |bench| Box::pin(ids(bench)),
-}];
+checks! {
+    "volumes/ids" => ids, Capability, Session, [Gate::Kind(OperationKind::GetVolumeIds)], "operation.proto, GetVolumeIdsRequest";
+        does: "answers with one id for each volume, in order, and an empty one for volumes of others",
+        why: "a drain waits for these volumes to be detached: with a wrong id it waits for ever or not at all";
+}
 
 async fn ids(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;

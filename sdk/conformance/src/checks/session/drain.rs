@@ -10,46 +10,25 @@ use tokio::time::Instant;
 
 use crate::answer::collect;
 use crate::bench::Bench;
-use crate::check::{Check, Gate, Needs, Tier};
+use crate::check::{Gate, checks};
 use crate::driver::Driver;
-use crate::outcome::{Outcome, ensure, failed};
+use crate::outcome::{Outcome, ensure, failed, same};
 
 /// For a driver that has nothing left to do to end.
 const EXIT: Duration = Duration::from_secs(20);
 const DRAINING: Duration = Duration::from_secs(5);
 
-pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "session/drain-driver",
-        tier: Tier::Must,
-        needs: Needs::Process,
-        gates: &[Gate::Creates],
-        sentence: "on SIGTERM says DRAINING, finishes what it accepted, waits for the acknowledgements, and ends in time",
-        why: "every upgrade of the driver does this; what is cut off instead has an unknown outcome",
-        manual: "driver.proto, \"In short\" 7; session.proto, DriverState",
-        run: |bench| Box::pin(drain_driver(bench)),
-    },
-    Check {
-        name: "session/drain-refuses-new",
-        tier: Tier::Must,
-        needs: Needs::Process,
-        gates: &[],
-        sentence: "refuses operations that arrive while it drains, with UNAVAILABLE and NOT_APPLIED",
-        why: "one that it starts then is cut off at its end; one that it drops is waited for",
-        manual: "operation.proto, Operation",
-        run: |bench| Box::pin(drain_refuses_new(bench)),
-    },
-    Check {
-        name: "session/drain-core",
-        tier: Tier::Must,
-        needs: Needs::Link,
-        gates: &[Gate::Creates],
-        sentence: "on CoreDraining goes on with what runs, dials again, and hands the results over",
-        why: "every upgrade of the core does this; a driver that drops its work makes it unknown",
-        manual: "session.proto, CoreDraining",
-        run: |bench| Box::pin(drain_core(bench)),
-    },
-];
+checks! {
+    "session/drain-driver" => drain_driver, Must, Process, [Gate::Creates], "driver.proto, \"In short\" 7; session.proto, DriverState";
+        does: "on SIGTERM says DRAINING, finishes what it accepted, waits for the acknowledgements, and ends in time",
+        why: "every upgrade of the driver does this; what is cut off instead has an unknown outcome";
+    "session/drain-refuses-new" => drain_refuses_new, Must, Process, [], "operation.proto, Operation";
+        does: "refuses operations that arrive while it drains, with UNAVAILABLE and NOT_APPLIED",
+        why: "one that it starts then is cut off at its end; one that it drops is waited for";
+    "session/drain-core" => drain_core, Must, Link, [Gate::Creates], "session.proto, CoreDraining";
+        does: "on CoreDraining goes on with what runs, dials again, and hands the results over",
+        why: "every upgrade of the core does this; a driver that drops its work makes it unknown";
+}
 
 /// Asks the process to end and waits for DRAINING.
 async fn drain(driver: &Driver<'_>) -> Outcome<DriverState> {
@@ -136,11 +115,7 @@ async fn drain_core(bench: &Bench) -> Outcome {
     let came = next.since.saturating_duration_since(sent);
     bench.step(format_args!("the driver dialed again after {came:?}"));
     let resume = next.hello.resume.clone().unwrap_or_default();
-    ensure(
-        resume.session_id == lost,
-        format_args!("resume.session_id {lost:?}"),
-        format_args!("{:?}", resume.session_id),
-    )?;
+    same("resume.session_id", &resume.session_id, &lost)?;
     let held = resume.operations.iter().any(|it| it.operation_id == asked.operation.operation_id);
     let retains = proto::DriverCapability::ResultRetention.into();
     ensure(

@@ -8,44 +8,23 @@ use proto::register_request::Frame;
 
 use super::hello::still_serves;
 use crate::bench::Bench;
-use crate::check::{Check, Needs, Tier};
+use crate::check::checks;
 use crate::core::HEARTBEAT;
 use crate::core::session::heartbeat;
 use crate::driver::Driver;
 use crate::outcome::{Outcome, ensure};
 
-pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "session/heartbeat-echo",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[],
-        sentence: "answers every heartbeat within the interval, with the time that it got",
-        why: "after three that are not answered the core takes the session for lost, and everything in flight for unknown",
-        manual: "session.proto, Heartbeat",
-        run: |bench| Box::pin(heartbeat_echo(bench)),
-    },
-    Check {
-        name: "session/unknown-frame",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[],
-        sentence: "answers a frame that it does not know with UnsupportedFrame and its number, and goes on",
-        why: "a newer core may say more; a driver that ends then cannot be upgraded after the core",
-        manual: "session.proto, UnsupportedFrame",
-        run: |bench| Box::pin(unknown_frame(bench)),
-    },
-    Check {
-        name: "session/unknown-kind",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[],
-        sentence: "completes an operation whose request it does not know with UNIMPLEMENTED, and goes on",
-        why: "a newer core may ask for more; without an answer it waits for minutes, without certainty it must read",
-        manual: "operation.proto, Operation",
-        run: |bench| Box::pin(unknown_kind(bench)),
-    },
-];
+checks! {
+    "session/heartbeat-echo" => heartbeat_echo, Must, Session, [], "session.proto, Heartbeat";
+        does: "answers every heartbeat within the interval, with the time that it got",
+        why: "after three that are not answered the core takes the session for lost, and everything in flight for unknown";
+    "session/unknown-frame" => unknown_frame, Must, Session, [], "session.proto, UnsupportedFrame";
+        does: "answers a frame that it does not know with UnsupportedFrame and its number, and goes on",
+        why: "a newer core may say more; a driver that ends then cannot be upgraded after the core";
+    "session/unknown-kind" => unknown_kind, Must, Session, [], "operation.proto, Operation";
+        does: "completes an operation whose request it does not know with UNIMPLEMENTED, and goes on",
+        why: "a newer core may ask for more; without an answer it waits for minutes, without certainty it must read";
+}
 
 async fn heartbeat_echo(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;

@@ -9,53 +9,25 @@ use proto::{Hello, MachineErrorCode, Operation, OperationKind, SessionMode};
 
 use crate::answer::{Answer, code_name, shown};
 use crate::bench::Bench;
-use crate::check::{Check, Needs, Tier};
+use crate::check::checks;
 use crate::driver::Driver;
 use crate::machine::{Machine, list, on_class};
 use crate::outcome::{Outcome, ensure, failed};
 
-pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "session/hello-first",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[],
-        sentence: "sends Hello as the first frame of every stream, and numbers its frames 1, 2, 3, … without a gap",
-        why: "a core ends a stream that begins otherwise, or that has a gap, and the driver serves nothing",
-        manual: "session.proto, RegisterRequest",
-        run: |bench| Box::pin(first(bench)),
-    },
-    Check {
-        name: "session/hello-valid",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[],
-        sentence: "introduces itself with a valid provider, instance id, credit and the four operations that all have",
-        why: "a core refuses a Hello that is wrong, for minutes at a time",
-        manual: "session.proto, Hello",
-        run: |bench| Box::pin(valid(bench)),
-    },
-    Check {
-        name: "session/hello-stable",
-        tier: Tier::Must,
-        needs: Needs::Process,
-        gates: &[],
-        sentence: "introduces itself the same way at every start, with a new instance id for every process and the same one for all its streams",
-        why: "the core knows by the instance id whether a process came back or another one took its place: what it held is resumed, or lost",
-        manual: "session.proto, Hello",
-        run: |bench| Box::pin(stable(bench)),
-    },
-    Check {
-        name: "session/kinds-honest",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[],
-        sentence: "has the operations that its Hello lists, and answers the others with UNIMPLEMENTED",
-        why: "the core plans by that list: it waits for an initialization that never comes, or skips one that is needed",
-        manual: "session.proto, Hello.operation_kinds",
-        run: |bench| Box::pin(kinds_honest(bench)),
-    },
-];
+checks! {
+    "session/hello-first" => first, Must, Session, [], "session.proto, RegisterRequest";
+        does: "sends Hello as the first frame of every stream, and numbers its frames 1, 2, 3, … without a gap",
+        why: "a core ends a stream that begins otherwise, or that has a gap, and the driver serves nothing";
+    "session/hello-valid" => valid, Must, Session, [], "session.proto, Hello";
+        does: "introduces itself with a valid provider, instance id, credit and the four operations that all have",
+        why: "a core refuses a Hello that is wrong, for minutes at a time";
+    "session/hello-stable" => stable, Must, Process, [], "session.proto, Hello";
+        does: "introduces itself the same way at every start, with a new instance id for every process and the same one for all its streams",
+        why: "the core knows by the instance id whether a process came back or another one took its place: what it held is resumed, or lost";
+    "session/kinds-honest" => kinds_honest, Must, Session, [], "session.proto, Hello.operation_kinds";
+        does: "has the operations that its Hello lists, and answers the others with UNIMPLEMENTED",
+        why: "the core plans by that list: it waits for an initialization that never comes, or skips one that is needed";
+}
 
 async fn first(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;

@@ -8,7 +8,7 @@ use proto::register_request::Frame;
 
 use super::frames::echoed;
 use crate::bench::Bench;
-use crate::check::{Check, Gate, Needs, Tier};
+use crate::check::{Gate, checks};
 use crate::core::library::ClassContent;
 use crate::core::limits;
 use crate::driver::Asked;
@@ -21,48 +21,20 @@ const MANY: u32 = 64;
 /// From here on "before the work" and "after the work" can be told apart.
 const SLOW: Duration = Duration::from_secs(1);
 
-pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "session/heartbeat-under-load",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "answers heartbeats within the interval while operations run, and names those",
-        why: "a driver whose loop waits for its infrastructure looks dead, and its operations are given up",
-        manual: "session.proto, Heartbeat",
-        run: |bench| Box::pin(heartbeat_under_load(bench)),
-    },
-    Check {
-        name: "session/accept-fast",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[Gate::Creates],
-        sentence: "accepts every operation immediately, before it works on it",
-        why: "a mutation that is not accepted holds up its machine; after three times 10 s the session ends, and its outcome is unknown",
-        manual: "session.proto, OperationAccepted",
-        run: |bench| Box::pin(accept_fast(bench)),
-    },
-    Check {
-        name: "session/credit-respected",
-        tier: Tier::Should,
-        needs: Needs::Link,
-        gates: &[],
-        sentence: "works with a credit of one and with as much as it offers itself",
-        why: "the core sends as much as both agreed; what the driver then refuses is lost time",
-        manual: "session.proto, Hello.max_in_flight and Welcome.max_in_flight",
-        run: |bench| Box::pin(credit(bench)),
-    },
-    Check {
-        name: "session/limits",
-        tier: Tier::Must,
-        needs: Needs::Session,
-        gates: &[],
-        sentence: "keeps its frames, messages, checkpoints and ids within the limits",
-        why: "a frame that is too large kills the whole stream, and a text that is too long fills the status of a machine",
-        manual: "driver.proto, \"Limits\"",
-        run: |bench| Box::pin(limits(bench)),
-    },
-];
+checks! {
+    "session/heartbeat-under-load" => heartbeat_under_load, Must, Session, [Gate::Creates], "session.proto, Heartbeat";
+        does: "answers heartbeats within the interval while operations run, and names those",
+        why: "a driver whose loop waits for its infrastructure looks dead, and its operations are given up";
+    "session/accept-fast" => accept_fast, Must, Session, [Gate::Creates], "session.proto, OperationAccepted";
+        does: "accepts every operation immediately, before it works on it",
+        why: "a mutation that is not accepted holds up its machine; after three times 10 s the session ends, and its outcome is unknown";
+    "session/credit-respected" => credit, Should, Link, [], "session.proto, Hello.max_in_flight and Welcome.max_in_flight";
+        does: "works with a credit of one and with as much as it offers itself",
+        why: "the core sends as much as both agreed; what the driver then refuses is lost time";
+    "session/limits" => limits, Must, Session, [], "driver.proto, \"Limits\"";
+        does: "keeps its frames, messages, checkpoints and ids within the limits",
+        why: "a frame that is too large kills the whole stream, and a text that is too long fills the status of a machine";
+}
 
 async fn heartbeat_under_load(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;

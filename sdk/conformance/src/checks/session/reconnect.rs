@@ -10,7 +10,7 @@ use tonic::Status;
 
 use super::hello::still_serves;
 use crate::bench::Bench;
-use crate::check::{Check, Needs, Tier};
+use crate::check::checks;
 use crate::outcome::{Outcome, ensure, failed};
 
 /// Enough to tell a growing, random wait from none and from a fixed one.
@@ -22,48 +22,20 @@ const HAMMERING: Duration = Duration::from_millis(400);
 /// The usual backoff begins far below this.
 const REFUSED_FOR: Duration = Duration::from_secs(4);
 
-pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "session/reconnect-backoff",
-        tier: Tier::Must,
-        needs: Needs::Link,
-        gates: &[],
-        sentence: "waits for a random and growing time before it dials again, 30 s at most",
-        why: "a core that comes back is overrun by drivers that hammer, or by all of them in the same moment",
-        manual: "driver.proto, \"In short\" 6",
-        run: |bench| Box::pin(backoff(bench)),
-    },
-    Check {
-        name: "session/reconnect-after",
-        tier: Tier::Must,
-        needs: Needs::Link,
-        gates: &[],
-        sentence: "dials after the time that CoreDraining names, neither immediately nor much later",
-        why: "the core spreads its drivers by that, and another core is not there before",
-        manual: "session.proto, CoreDraining",
-        run: |bench| Box::pin(after(bench)),
-    },
-    Check {
-        name: "session/refused-for-good",
-        tier: Tier::Must,
-        needs: Needs::Process,
-        gates: &[],
-        sentence: "stays away for minutes when the core refuses it with retry=false",
-        why: "the same refusal would come again and again, in the logs of both sides",
-        manual: "driver.proto, Register; session.proto, ProtocolError",
-        run: |bench| Box::pin(refused(bench)),
-    },
-    Check {
-        name: "session/superseded",
-        tier: Tier::Must,
-        needs: Needs::Link,
-        gates: &[],
-        sentence: "goes on as the same process when the core ends a stream as SUPERSEDED",
-        why: "after a half-open link the core ends the old stream so; a driver that ends itself then loses what runs",
-        manual: "driver.proto, Register",
-        run: |bench| Box::pin(superseded(bench)),
-    },
-];
+checks! {
+    "session/reconnect-backoff" => backoff, Must, Link, [], "driver.proto, \"In short\" 6";
+        does: "waits for a random and growing time before it dials again, 30 s at most",
+        why: "a core that comes back is overrun by drivers that hammer, or by all of them in the same moment";
+    "session/reconnect-after" => after, Must, Link, [], "session.proto, CoreDraining";
+        does: "dials after the time that CoreDraining names, neither immediately nor much later",
+        why: "the core spreads its drivers by that, and another core is not there before";
+    "session/refused-for-good" => refused, Must, Process, [], "driver.proto, Register; session.proto, ProtocolError";
+        does: "stays away for minutes when the core refuses it with retry=false",
+        why: "the same refusal would come again and again, in the logs of both sides";
+    "session/superseded" => superseded, Must, Link, [], "driver.proto, Register";
+        does: "goes on as the same process when the core ends a stream as SUPERSEDED",
+        why: "after a half-open link the core ends the old stream so; a driver that ends itself then loses what runs";
+}
 
 async fn backoff(bench: &Bench) -> Outcome {
     let mut gaps = Vec::new();

@@ -9,65 +9,30 @@ use proto::{DriverCapability, MachineErrorCode, Operation, RoleKind};
 
 use super::frames::echoed;
 use crate::bench::Bench;
-use crate::check::{Check, Gate, Needs, Tier};
+use crate::check::{Gate, checks};
 use crate::core::service::name;
 use crate::driver::Driver;
 use crate::outcome::{Outcome, ensure, failed};
 
 const TERMS: &str = "operation.proto, Operation.fencing_term and fencing_order";
 
-pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "session/standby-quiet",
-        tier: Tier::Must,
-        needs: Needs::Link,
-        gates: &[],
-        sentence: "touches nothing while it stands by: no secret, no change of the cloud, no operation",
-        why: "another process serves then; two that act on the same instances undo each other's work",
-        manual: "session.proto, RoleKind",
-        run: |bench| Box::pin(standby_quiet(bench)),
-    },
-    Check {
-        name: "session/promoted-serves",
-        tier: Tier::Must,
-        needs: Needs::Link,
-        gates: &[],
-        sentence: "serves as soon as it is promoted, and refuses new operations once it is demoted",
-        why: "during an upgrade the new process takes over by that frame alone",
-        manual: "session.proto, SessionRole",
-        run: |bench| Box::pin(promoted_serves(bench)),
-    },
-    Check {
-        name: "session/stale-term",
-        tier: Tier::Should,
-        needs: Needs::Link,
-        gates: &[],
-        sentence: "refuses operations of a lower leadership term with STALE_TERM, and ignores its roles",
-        why: "a core that lost its leadership may not know yet, and would act beside its successor",
-        manual: TERMS,
-        run: |bench| Box::pin(stale_term(bench)),
-    },
-    Check {
-        name: "session/new-order",
-        tier: Tier::Should,
-        needs: Needs::Link,
-        gates: &[],
-        sentence: "counts terms afresh in a new order, and refuses what comes in an order that was left",
-        why: "when the Lease is made anew its count begins again: a driver that compares across refuses the only leader there is",
-        manual: TERMS,
-        run: |bench| Box::pin(new_order(bench)),
-    },
-    Check {
-        name: "session/outside-fencing",
-        tier: Tier::Must,
-        needs: Needs::Link,
-        gates: &[Gate::Capability(DriverCapability::ReadsOutsideFencing)],
-        sentence: "answers reads without an order, changes nothing without one, and stays with the core that it has",
-        why: "a core that only looks comes beside the one that leads: a driver that takes it for the next one leaves its own for good",
-        manual: TERMS,
-        run: |bench| Box::pin(outside_fencing(bench)),
-    },
-];
+checks! {
+    "session/standby-quiet" => standby_quiet, Must, Link, [], "session.proto, RoleKind";
+        does: "touches nothing while it stands by: no secret, no change of the cloud, no operation",
+        why: "another process serves then; two that act on the same instances undo each other's work";
+    "session/promoted-serves" => promoted_serves, Must, Link, [], "session.proto, SessionRole";
+        does: "serves as soon as it is promoted, and refuses new operations once it is demoted",
+        why: "during an upgrade the new process takes over by that frame alone";
+    "session/stale-term" => stale_term, Should, Link, [], TERMS;
+        does: "refuses operations of a lower leadership term with STALE_TERM, and ignores its roles",
+        why: "a core that lost its leadership may not know yet, and would act beside its successor";
+    "session/new-order" => new_order, Should, Link, [], TERMS;
+        does: "counts terms afresh in a new order, and refuses what comes in an order that was left",
+        why: "when the Lease is made anew its count begins again: a driver that compares across refuses the only leader there is";
+    "session/outside-fencing" => outside_fencing, Must, Link, [Gate::Capability(DriverCapability::ReadsOutsideFencing)], TERMS;
+        does: "answers reads without an order, changes nothing without one, and stays with the core that it has",
+        why: "a core that only looks comes beside the one that leads: a driver that takes it for the next one leaves its own for good";
+}
 
 async fn standby_quiet(bench: &Bench) -> Outcome {
     let driver = bench.welcomed(RoleKind::Standby, |_| {}).await?;
