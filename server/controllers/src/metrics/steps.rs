@@ -191,7 +191,7 @@ impl Collector for Last {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let values = self.values.lock().clone();
         let mut families: BTreeMap<&str, Vec<_>> = BTreeMap::new();
-        for (&(name, ref labels), &value) in values.iter() {
+        for (&(name, ref labels), &value) in &values {
             families.entry(name).or_default().push((labels, value));
         }
         for (name, series) in families {
