@@ -5,6 +5,7 @@ use std::error::Error;
 use protox::Compiler;
 
 const DRIVER: &str = "ostler/driver/v1alpha1/driver.proto";
+const UNARY: &str = "ostler/driver/v1alpha1/machine_driver.proto";
 const DEBUG: &str = "ostler/driver/v1alpha1/debug.proto";
 /// The protocol of the first proposal, once for each of its two names.
 const LEGACY: [&str; 2] = ["legacy/infra/infra.proto", "legacy/service/service.proto"];
@@ -13,12 +14,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=ostler");
     println!("cargo:rerun-if-changed=legacy");
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
-    // Two sets: what drivers are told about has nothing of the admin listener. They are encoded by
-    // the compiler, because the types of `prost` would lose `debug_redact`.
+    // A set for each listener, with what it serves. They are encoded by the compiler, because the types
+    // of `prost` would lose `debug_redact`.
     let driver = compile(&[DRIVER])?;
     std::fs::write(out.join("driver_descriptor.bin"), driver.encode_file_descriptor_set())?;
-    let all = compile(&[DRIVER, DEBUG])?;
-    std::fs::write(out.join("admin_descriptor.bin"), all.encode_file_descriptor_set())?;
+    let unary = compile(&[UNARY])?;
+    std::fs::write(out.join("unary_descriptor.bin"), unary.encode_file_descriptor_set())?;
+    let admin = compile(&[DRIVER, DEBUG])?;
+    std::fs::write(out.join("admin_descriptor.bin"), admin.encode_file_descriptor_set())?;
+    let all = compile(&[DRIVER, UNARY, DEBUG])?;
 
     let mut config = tonic_prost_build::Config::new();
     config.enable_type_names();
@@ -27,6 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .skip_debug([
             "ostler.driver.v1alpha1.BootstrapData",
             "ostler.driver.v1alpha1.GetSecretResponse",
+            "ostler.driver.v1alpha1.OperationContext",
         ])
         .compile_fds_with_config(all.file_descriptor_set(), config)?;
     tonic_prost_build::configure()

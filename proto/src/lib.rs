@@ -28,7 +28,11 @@ pub mod v1alpha1 {
     pub const FILE_DESCRIPTOR_SET: &[u8] =
         include_bytes!(concat!(env!("OUT_DIR"), "/driver_descriptor.bin"));
 
-    /// The same with the debug service, for reflection on the admin listener and for tools.
+    /// What a driver serves to its adapter, for reflection on the driver's own socket.
+    pub const UNARY_FILE_DESCRIPTOR_SET: &[u8] =
+        include_bytes!(concat!(env!("OUT_DIR"), "/unary_descriptor.bin"));
+
+    /// The contract of the stream with the debug service, for reflection on the admin listener and for tools.
     pub const ADMIN_FILE_DESCRIPTOR_SET: &[u8] =
         include_bytes!(concat!(env!("OUT_DIR"), "/admin_descriptor.bin"));
 }

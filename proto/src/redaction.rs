@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::v1alpha1::{BootstrapData, GetSecretResponse};
+use crate::v1alpha1::{BootstrapData, GetSecretResponse, OperationContext};
 
 impl fmt::Debug for BootstrapData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -23,12 +23,25 @@ impl fmt::Debug for GetSecretResponse {
     }
 }
 
+impl fmt::Debug for OperationContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OperationContext")
+            .field("operation_id", &self.operation_id)
+            .field("target", &self.target)
+            .field("cluster_id", &self.cluster_id)
+            .field("machine_class", &self.machine_class)
+            .field("secret", &format_args!("<{} keys>", self.secret.len()))
+            .finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
 
     use crate::v1alpha1::{
-        BootstrapData, CreateMachineRequest, GetSecretResponse, Operation, operation,
+        BootstrapData, CreateMachineRequest, GetSecretResponse, Operation, OperationContext,
+        operation,
     };
 
     const CANARY: &[u8] = b"canary-7f3a";
@@ -52,6 +65,15 @@ mod tests {
     fn debug_of_a_secret_shows_neither_keys_nor_values() {
         let data = HashMap::from([("canary-key".to_owned(), CANARY.to_vec())]);
         let shown = format!("{:?}", GetSecretResponse { data, ..Default::default() });
+        assert!(shown.contains("<1 keys>"), "{shown}");
+        assert!(!shown.contains("canary") && !shown.contains(&format!("{CANARY:?}")), "{shown}");
+    }
+
+    #[test]
+    fn debug_of_a_unary_request_never_shows_the_secret_of_its_context() {
+        let secret = HashMap::from([("canary-key".to_owned(), CANARY.to_vec())]);
+        let context = Some(OperationContext { secret, ..Default::default() });
+        let shown = format!("{:?}", CreateMachineRequest { context, ..Default::default() });
         assert!(shown.contains("<1 keys>"), "{shown}");
         assert!(!shown.contains("canary") && !shown.contains(&format!("{CANARY:?}")), "{shown}");
     }
