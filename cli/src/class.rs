@@ -40,6 +40,10 @@ pub(crate) struct NameArgs {
     #[arg(long, value_name = "COMMAND")]
     driver_cmd: Option<String>,
 
+    /// As for `ostler sanity`: the command starts a driver that serves MachineDriverService on a unix socket
+    #[arg(long, requires = "driver_cmd")]
+    unary: bool,
+
     /// Begin the name with this, in place of metadata.generateName or metadata.name
     #[arg(long, value_name = "PREFIX")]
     base: Option<String>,
@@ -59,6 +63,7 @@ async fn name(args: NameArgs) -> anyhow::Result<()> {
         .with_context(|| format!("--file {shown} cannot be used"))?;
     let provider = text(&manifest, "/provider");
     let command = command(args.driver_cmd, provider)?;
+    let command = if args.unary { crate::driver::adapted(&command)? } else { command };
     let review = review(Target::Command(command), class).await.map_err(|it| unanswered(&it))?;
     if review.provider != provider {
         note(format_args!(

@@ -9,6 +9,8 @@ pub(crate) enum Args {
     Fake(ostler_driver_fake::FakeArgs),
     /// Machines out of containers on a Docker Engine
     Docker(ostler_driver_docker::DockerArgs),
+    /// A driver that serves MachineDriverService on a unix socket, in any language
+    Adapt(ostler_adapter::AdaptArgs),
     /// Become another program, which the system ends with the process that started this one
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
@@ -22,6 +24,9 @@ pub(crate) struct Exec {
     /// The process that started this one
     #[arg(long, value_name = "PID")]
     parent: i32,
+    /// End it with SIGKILL, not with SIGTERM
+    #[arg(long)]
+    kill: bool,
     /// The program and its arguments
     #[arg(last = true, required = true)]
     command: Vec<std::ffi::OsString>,
@@ -36,7 +41,8 @@ impl Exec {
         use nix::sys::prctl::set_pdeathsig;
         use nix::sys::signal::Signal;
 
-        set_pdeathsig(Some(Signal::SIGTERM)).context("the end cannot be bound to the parent's")?;
+        let signal = if self.kill { Signal::SIGKILL } else { Signal::SIGTERM };
+        set_pdeathsig(Some(signal)).context("the end cannot be bound to the parent's")?;
         // It may have ended before that.
         anyhow::ensure!(nix::unistd::getppid().as_raw() == self.parent, "the parent has ended");
         let mut command = self.command.into_iter();
@@ -51,7 +57,35 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     match args {
         Args::Fake(args) => ostler_driver_fake::run(args).await,
         Args::Docker(args) => ostler_driver_docker::run(args).await,
+        Args::Adapt(args) => ostler_adapter::run(args, launcher()?).await,
         #[cfg(target_os = "linux")]
         Args::Exec(exec) => exec.run(),
     }
+}
+
+/// Starts a program that is killed when this process ends: what an operation left behind is then read by
+/// the next adapter's driver, with none at work beside it.
+#[cfg(target_os = "linux")]
+fn launcher() -> anyhow::Result<Vec<std::ffi::OsString>> {
+    use anyhow::Context as _;
+
+    let this = std::env::current_exe().context("the path of this executable is not known")?;
+    let parent = std::process::id().to_string();
+    let words = ["driver", "exec", "--kill", "--parent", &parent, "--"].map(Into::into);
+    Ok([this.into_os_string()].into_iter().chain(words).collect())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn launcher() -> anyhow::Result<Vec<std::ffi::OsString>> {
+    Ok(Vec::new())
+}
+
+/// The command line that starts the driver of `command` behind an adapter.
+pub(crate) fn adapted(command: &str) -> anyhow::Result<String> {
+    use anyhow::Context as _;
+
+    let this = std::env::current_exe().context("the path of this executable is not known")?;
+    let quote = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
+    let this = quote(&this.to_string_lossy());
+    Ok(format!("exec {this} driver adapt -- sh -c {}", quote(&format!("exec {command}"))))
 }

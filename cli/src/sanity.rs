@@ -12,6 +12,7 @@ use ostler_conformance::{
 };
 use regex::Regex;
 
+use crate::driver::adapted;
 use crate::log::{self, page, say};
 
 /// Checks a driver against the contract. Ends with 0 if it keeps every MUST and every capability that
@@ -21,6 +22,11 @@ pub(crate) struct Args {
     /// Command line of the driver; the suite sets OSTLER_ENDPOINT and OSTLER_TOKEN_FILE, starts and ends it
     #[arg(long, value_name = "COMMAND", conflicts_with = "listen")]
     driver_cmd: Option<String>,
+
+    /// The command starts a driver that serves MachineDriverService on a unix socket (OSTLER_DRIVER_SOCKET): put the
+    /// adapter before it
+    #[arg(long, requires = "driver_cmd")]
+    unary: bool,
 
     /// Wait here for a driver that you start; checks that end the process are skipped
     #[arg(long, value_name = "ADDRESS", requires = "token_file")]
@@ -151,6 +157,7 @@ pub(crate) async fn run_suite(args: Args) -> anyhow::Result<ExitCode> {
 
 fn target(args: &Args) -> anyhow::Result<Target> {
     match (&args.driver_cmd, args.listen, &args.token_file) {
+        (Some(command), None, _) if args.unary => Ok(Target::Command(adapted(command)?)),
         (Some(command), None, _) => Ok(Target::Command(command.clone())),
         (None, Some(address), Some(token_file)) => {
             Ok(Target::Listen { address, token_file: token_file.clone() })

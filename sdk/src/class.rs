@@ -16,6 +16,8 @@ pub struct Class {
     pub name: String,
     /// Opaque; compare for equality only.
     pub revision: String,
+    /// The name that drivers use for its provider.
+    pub provider: String,
     /// Exactly the bytes of the provider spec, JSON.
     pub provider_spec_json: String,
     /// Their digest, lower-case hex.
@@ -47,6 +49,11 @@ impl Class {
     pub fn spec<T: DeserializeOwned>(&self) -> Result<T, DriverError> {
         parse_spec(&self.provider_spec_json)
     }
+
+    /// Whether it names a secret, which [`Context::secret`](crate::Context::secret) then fetches.
+    pub const fn has_secret(&self) -> bool {
+        self.secret.is_some()
+    }
 }
 
 impl From<proto::GetMachineClassResponse> for Class {
@@ -56,6 +63,7 @@ impl From<proto::GetMachineClassResponse> for Class {
             namespace: reference.namespace,
             name: reference.name,
             revision: reference.revision,
+            provider: class.provider,
             provider_spec_json: class.provider_spec_json,
             provider_spec_sha256: class.provider_spec_sha256,
             labels: class.labels.into_iter().collect(),

@@ -324,7 +324,28 @@ impl From<DriverError> for proto::OperationError {
             provider_request_id: error.provider_request_id,
             provider_id: error.provider_id,
             cluster_id: error.cluster_id,
+            checkpoint: String::new(),
         }
+    }
+}
+
+/// An error as it was sent; its checkpoint is left behind.
+impl From<proto::OperationError> for DriverError {
+    fn from(error: proto::OperationError) -> Self {
+        let violation = |it: proto::FieldViolation| Violation::new(it.path, it.description);
+        let details = Details {
+            code: Code::try_from(error.code).unwrap_or(Code::Unknown),
+            certainty: Certainty::try_from(error.certainty).unwrap_or(Certainty::Unknown),
+            reason: error.reason,
+            message: error.message,
+            retry_after: error.retry_after.and_then(|delay| delay.try_into().ok()),
+            violations: error.violations.into_iter().map(violation).collect(),
+            provider_code: error.provider_code,
+            provider_request_id: error.provider_request_id,
+            provider_id: error.provider_id,
+            cluster_id: error.cluster_id,
+        };
+        Self { details: Box::new(details) }
     }
 }
 

@@ -86,6 +86,7 @@ mod diagnosis;
 mod driver;
 mod endpoint;
 mod error;
+pub mod handler;
 pub mod hot;
 pub mod identity;
 mod instance;
@@ -117,7 +118,7 @@ pub use request::{
     ClassReview, CreateMachine, DeleteMachine, Deletion, GetMachineStatus, GetVolumeIds,
     InitializeMachine, ListMachines, Target, UpdateMachine, Updated, ValidateClass,
 };
-pub use run::{RunError, run, run_adjusted, run_with, run_with_args};
+pub use run::{RunError, options, run, run_adjusted, run_handler, run_with, run_with_args};
 pub use secret::Secret;
 /// Cancels and ends things: see [`Options::shutdown`].
 pub use tokio_util::sync::CancellationToken;

@@ -70,6 +70,23 @@ pub struct DriverArgs {
     pub exit_on_stdin_eof: bool,
 }
 
+/// As without flags and variables.
+impl Default for DriverArgs {
+    fn default() -> Self {
+        Self {
+            endpoint: "http://127.0.0.1:5000".to_owned(),
+            token_file: None,
+            ca_file: None,
+            cert_file: None,
+            key_file: None,
+            allow_plaintext: false,
+            drain_timeout: Duration::from_secs(25),
+            instance_name: None,
+            exit_on_stdin_eof: false,
+        }
+    }
+}
+
 /// How to run a driver inside another program.
 #[derive(Debug, Clone)]
 #[must_use]
@@ -99,6 +116,11 @@ impl Options {
     pub fn shutdown(mut self, token: CancellationToken) -> Self {
         self.shutdown = token;
         self
+    }
+
+    /// What [`shutdown`](Self::shutdown) was given.
+    pub fn shutdown_token(&self) -> CancellationToken {
+        self.shutdown.clone()
     }
 
     /// Cancel it to cut the drain: what still runs is given up, and the core is told so.

@@ -11,6 +11,7 @@ use tracing_subscriber::EnvFilter;
 use crate::connect::{ConnectError, Connector};
 use crate::driver::{Driver, DriverInfo};
 use crate::error::chain;
+use crate::handler::{Handler, Verbs};
 use crate::options::{DriverArgs, Options};
 use crate::session;
 
@@ -73,11 +74,16 @@ pub async fn run_adjusted<D: Driver>(
 /// Runs `driver` inside another program until [`Options::shutdown`] is cancelled and the drain is
 /// over. Neither logs nor signals are set up.
 pub async fn run_with<D: Driver>(driver: D, options: Options) -> Result<(), RunError> {
-    let DriverInfo { provider, .. } = driver.info();
+    run_handler(Verbs(driver), options).await
+}
+
+/// As [`run_with`], with what answers operations in place of a driver.
+pub async fn run_handler<H: Handler>(handler: H, options: Options) -> Result<(), RunError> {
+    let DriverInfo { provider, .. } = handler.info();
     if !is_provider(&provider) {
         return Err(RunError::Provider { provider });
     }
-    session::serve(driver, options).await;
+    session::serve(handler, options).await;
     Ok(())
 }
 
@@ -86,17 +92,21 @@ async fn until_signalled<D: Driver>(
     args: &DriverArgs,
     adjust: impl FnOnce(Options) -> Options,
 ) -> Result<(), RunError> {
+    run_with(driver, adjust(options(args)?)).await
+}
+
+/// What the flags say, with SIGTERM, SIGINT and the end of standard input as what ends the driver.
+pub fn options(args: &DriverArgs) -> Result<Options, RunError> {
     let (shutdown, hurry) = (CancellationToken::new(), CancellationToken::new());
     cancel_on_signal(shutdown.clone(), hurry.clone()).map_err(RunError::Signals)?;
     if args.exit_on_stdin_eof {
         cancel_on_stdin_eof(shutdown.clone());
     }
-    let options = Options::new(Connector::from_args(args)?)
+    Ok(Options::new(Connector::from_args(args)?)
         .shutdown(shutdown)
         .hurry(hurry)
         .drain_timeout(args.drain_timeout)
-        .instance_name(args.instance_name.clone().unwrap_or_else(host_name));
-    run_with(driver, adjust(options)).await
+        .instance_name(args.instance_name.clone().unwrap_or_else(host_name)))
 }
 
 /// In a pod its name. One that cannot be told is none.

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use crate::error::DriverError;
 
 /// The secrets of a class, merged. Wiped from memory when the last clone is dropped.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret {
     data: Arc<BTreeMap<String, Zeroizing<Vec<u8>>>>,
 }

@@ -115,6 +115,7 @@ impl TestContext {
             name: "class".to_owned(),
             revision: "1".to_owned(),
             provider_spec_json: self.provider_spec_json,
+            provider: String::new(),
             provider_spec_sha256: String::new(),
             labels: BTreeMap::new(),
             shape: None,

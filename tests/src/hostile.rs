@@ -162,7 +162,10 @@ fn outcome(claim: &HeldOperation) -> operation_completed::Outcome {
             node_name: "attacker-node".to_owned(),
             ..MachineRecord::default()
         });
-        operation_result::Response::CreateMachine(CreateMachineResponse { machine })
+        operation_result::Response::CreateMachine(CreateMachineResponse {
+            machine,
+            ..Default::default()
+        })
     };
     operation_completed::Outcome::Result(OperationResult { response: Some(response) })
 }

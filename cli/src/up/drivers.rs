@@ -11,6 +11,8 @@ use anyhow::Context as _;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use ostler_adapter::SocketDirectory;
+use ostler_driver_sdk::{Connector, DriverArgs, Options};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -62,6 +64,8 @@ pub(crate) struct DriverProcess {
     directory: PathBuf,
     /// All of its environment but what we say.
     environment: Vec<(OsString, OsString)>,
+    /// Where it may serve `MachineDriverService` instead of dialing in. Ours dial in.
+    socket: Option<SocketDirectory>,
 }
 
 impl DriverProcess {
@@ -90,11 +94,38 @@ impl DriverProcess {
         let endpoint = format!("http://{core}");
         let environment =
             std::env::vars_os().filter(|(name, _)| is_for_drivers(name, more_env)).collect();
-        Ok(Self { name, program, args, endpoint, token_file, directory, environment })
+        let foreign = matches!(choice, DriverChoice::Path { .. });
+        let socket = foreign.then(SocketDirectory::new).transpose()?;
+        Ok(Self { name, program, args, endpoint, token_file, directory, environment, socket })
     }
 
-    /// Keeps the driver running until `end`, then ends it.
+    /// Keeps the driver running until `end`, then ends it. Should it serve `MachineDriverService`, the adapter
+    /// is here, and ends first.
     pub(crate) async fn supervise(self, story: Story, end: CancellationToken) {
+        let child = CancellationToken::new();
+        let adapter = async {
+            if let Err(error) = self.adapt(end.clone()).await {
+                story.tell(format_args!("driver {} cannot be served: {error:#}", self.name));
+            }
+            end.cancelled().await;
+            child.cancel();
+        };
+        tokio::join!(self.keep_running(story, child.clone()), adapter);
+    }
+
+    /// Serves the core with the driver, if it listens on its socket.
+    async fn adapt(&self, end: CancellationToken) -> anyhow::Result<()> {
+        let Some(directory) = &self.socket else { return Ok(()) };
+        let args = DriverArgs {
+            endpoint: self.endpoint.clone(),
+            token_file: Some(self.token_file.clone()),
+            ..DriverArgs::default()
+        };
+        let options = Options::new(Connector::from_args(&args)?).shutdown(end);
+        ostler_adapter::serve(directory.socket(), None, options.instance_name(&self.name)).await
+    }
+
+    async fn keep_running(&self, story: Story, end: CancellationToken) {
         let mut pauses = PAUSES.build();
         while !end.is_cancelled() {
             let started = Instant::now();
@@ -152,6 +183,7 @@ impl DriverProcess {
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env("OSTLER_ENDPOINT", &self.endpoint)
             .env("OSTLER_TOKEN_FILE", &self.token_file)
+            .envs(self.socket.as_ref().map(|it| ("OSTLER_DRIVER_SOCKET", it.socket())))
             // The end of its input tells the driver that we are gone, even after SIGKILL.
             .env("OSTLER_EXIT_ON_STDIN_EOF", "1")
             .current_dir(&self.directory)

@@ -90,7 +90,8 @@ impl Machine {
         let provider_id = provider_id.to_owned();
         let mut tags = self.tags();
         tags.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-        let request = proto::CreateMachineRequest { bootstrap, provider_id, tags };
+        let request =
+            proto::CreateMachineRequest { bootstrap, provider_id, tags, ..Default::default() };
         self.operation("c", Request::CreateMachine(request))
     }
 
@@ -99,7 +100,10 @@ impl Machine {
         let provider_id = provider_id.to_owned();
         self.operation(
             "i",
-            Request::InitializeMachine(proto::InitializeMachineRequest { provider_id }),
+            Request::InitializeMachine(proto::InitializeMachineRequest {
+                provider_id,
+                ..Default::default()
+            }),
         )
     }
 
@@ -108,6 +112,7 @@ impl Machine {
         let request = proto::UpdateMachineRequest {
             provider_id: provider_id.to_owned(),
             last_applied_spec_json: last_applied_spec_json.to_owned(),
+            ..Default::default()
         };
         let verb = format!("u:{}", self.class.revision);
         self.operation(&verb, Request::UpdateMachine(request))
@@ -116,13 +121,19 @@ impl Machine {
     /// DeleteMachine; the id may be empty.
     pub(crate) fn delete(&self, provider_id: &str) -> Operation {
         let provider_id = provider_id.to_owned();
-        self.operation("d", Request::DeleteMachine(proto::DeleteMachineRequest { provider_id }))
+        self.operation(
+            "d",
+            Request::DeleteMachine(proto::DeleteMachineRequest {
+                provider_id,
+                ..Default::default()
+            }),
+        )
     }
 
     /// GetMachineStatus; the id may be empty.
     pub(crate) fn status(&self, provider_id: &str) -> Operation {
         let provider_id = provider_id.to_owned();
-        let request = proto::GetMachineStatusRequest { provider_id };
+        let request = proto::GetMachineStatusRequest { provider_id, ..Default::default() };
         self.operation("s", Request::GetMachineStatus(request))
     }
 

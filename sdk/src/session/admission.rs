@@ -183,7 +183,8 @@ mod tests {
             (vec![id(257)], false),
             (vec![id(1), String::new()], false),
         ] {
-            let request = Some(Request::ListMachines(proto::ListMachinesRequest {}));
+            let request =
+                Some(Request::ListMachines(proto::ListMachinesRequest { ..Default::default() }));
             let asked = proto::Operation { previous_cluster_ids: ids, ..operation(request) };
             let admitted = admit(&info(), &asked, Ok(()), None);
             assert_eq!(admitted.is_ok(), good, "{admitted:?}");

@@ -9,6 +9,7 @@ use proto::{MachineRecord, OperationCompleted, OperationPage, OperationResult};
 
 use super::limits::{FRAME_BYTES, cut_error};
 use crate::error::DriverError;
+use crate::handler::Answer;
 
 /// A list of more records goes in pages.
 const PAGE_RECORDS: usize = 500;
@@ -16,9 +17,6 @@ const PAGE_RECORDS: usize = 500;
 const PAGE_BYTES: usize = FRAME_BYTES - 8 * 1024;
 /// More would not fit the queue of outgoing frames.
 const PAGES: usize = 512;
-
-/// What a verb answered.
-pub(crate) type Answer = Result<Response, DriverError>;
 
 /// The frames of a finished operation, in order.
 #[derive(Debug, Clone, PartialEq)]

@@ -53,6 +53,15 @@ pub(crate) enum Known<'a> {
 }
 
 impl Ledger {
+    /// With operations that were started by an earlier process.
+    pub(crate) fn holding(held: Vec<HeldOperation>) -> Self {
+        let running = held.into_iter().map(|held| {
+            let running = Running { held, progress: None, forgotten: false, mutates: true };
+            (running.held.operation_id.clone(), running)
+        });
+        Self { running: running.collect(), done: VecDeque::new() }
+    }
+
     pub(crate) fn find(&self, operation_id: &str) -> Option<Known<'_>> {
         if self.running.contains_key(operation_id) {
             return Some(Known::Running);

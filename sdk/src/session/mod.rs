@@ -32,8 +32,8 @@ use self::link::{Event, Link};
 use self::protocol::{Effect, Protocol};
 use crate::connect::Cutter;
 use crate::context::Report;
-use crate::driver::Driver;
 use crate::error::DriverError;
+use crate::handler::Handler;
 use crate::library::{Client, Library, Session};
 use crate::options::Options;
 use crate::readiness::Readiness;
@@ -44,19 +44,22 @@ const REPORTS: usize = 256;
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Serves until `options.shutdown` is cancelled and the drain is over.
-pub(crate) async fn serve<D: Driver>(driver: D, options: Options) {
+pub(crate) async fn serve<H: Handler>(handler: H, options: Options) {
     let Options { connector, shutdown, hurry, drain_timeout, instance_name, cutter } = options;
-    let instance = Instance { id: uuid::Uuid::new_v4().to_string(), name: instance_name };
+    let id = handler.instance_id().unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
+    let instance = Instance { id, name: instance_name };
     let (session, sessions) = watch::channel(None);
     let (reports, inbox) = mpsc::channel(REPORTS);
-    let mut protocol = Protocol::new(driver.info(), instance);
-    let readiness = driver.readiness();
+    let held = handler.held();
+    let running: Vec<String> = held.iter().map(|held| held.operation_id.clone()).collect();
+    let mut protocol = Protocol::new(handler.info(), instance, held);
+    let readiness = handler.readiness();
     let mut lack = readiness.watch();
     // There is no session yet that could be told.
     let _unsaid = protocol.on_readiness(lack.borrow_and_update().clone());
     let library = Arc::new(Library::new(sessions));
-    let dispatcher = Dispatcher { driver: Arc::new(driver), library, reports };
-    let shell = Shell {
+    let dispatcher = Dispatcher { handler: Arc::new(handler), library, reports };
+    let mut shell = Shell {
         dispatcher,
         protocol,
         link: Link::new(connector),
@@ -70,11 +73,16 @@ pub(crate) async fn serve<D: Driver>(driver: D, options: Options) {
         cancels: HashMap::new(),
         drain: None,
     };
+    for operation_id in running {
+        let token = CancellationToken::new();
+        shell.cancels.insert(operation_id.clone(), token.clone());
+        shell.tasks.spawn(shell.dispatcher.resume(operation_id, token));
+    }
     shell.serve(shutdown, hurry, drain_timeout).await;
 }
 
-struct Shell<D> {
-    dispatcher: Dispatcher<D>,
+struct Shell<H> {
+    dispatcher: Dispatcher<H>,
     protocol: Protocol,
     link: Link,
     cutter: Cutter,
@@ -99,7 +107,7 @@ enum Drain {
     Parting { until: Instant },
 }
 
-impl<D: Driver> Shell<D> {
+impl<H: Handler> Shell<H> {
     async fn serve(
         mut self,
         shutdown: CancellationToken,

@@ -11,11 +11,12 @@ use proto::{DriverState, Readiness, RoleKind, Verdict};
 use tokio::time::Instant;
 
 use super::admission::{Refusal, admit, is_mutation};
-use super::completion::{Answer, Completion};
+use super::completion::Completion;
 use super::fence::{Fence, Stale};
 use super::hello::{Instance, hello};
 use super::ledger::{Known, Ledger};
 use crate::driver::DriverInfo;
+use crate::handler::Answer;
 
 /// How long a core that drains is given if it does not say.
 const CLOSE_IN: Duration = Duration::from_secs(5);
@@ -77,12 +78,19 @@ enum Phase {
 }
 
 impl Protocol {
-    pub(crate) fn new(info: DriverInfo, instance: Instance) -> Self {
+    /// `held`: what runs already, from before this process.
+    pub(crate) fn new(
+        info: DriverInfo,
+        instance: Instance,
+        held: Vec<proto::HeldOperation>,
+    ) -> Self {
+        // The core knows an instance that resumes by its id; the name of its last session is for people.
+        let last_session = (!held.is_empty()).then(String::new);
         Self {
             info,
             instance,
-            ledger: Ledger::default(),
-            last_session: None,
+            ledger: Ledger::holding(held),
+            last_session,
             phase: Phase::Unwelcome,
             fence: Fence::default(),
             draining: None,

@@ -354,7 +354,10 @@ fn record(machine: &Machine, node_name: &str) -> MachineRecord {
 
 fn created(record: MachineRecord) -> Box<operation_result::Response> {
     let machine = Some(record);
-    Box::new(operation_result::Response::CreateMachine(CreateMachineResponse { machine }))
+    Box::new(operation_result::Response::CreateMachine(CreateMachineResponse {
+        machine,
+        ..Default::default()
+    }))
 }
 
 fn deleted(outcome: DeletionOutcome) -> Box<operation_result::Response> {

@@ -87,29 +87,48 @@ fn request(request: Request, target: &Target, cluster_id: &str) -> operation::Re
                 user_data: data.into_bytes(),
             });
             let tags = identity_tags(target, cluster_id);
-            operation::Request::CreateMachine(CreateMachineRequest { bootstrap, provider_id, tags })
+            operation::Request::CreateMachine(CreateMachineRequest {
+                bootstrap,
+                provider_id,
+                tags,
+                ..Default::default()
+            })
         }
         Request::Initialize { provider_id } => {
-            operation::Request::InitializeMachine(InitializeMachineRequest { provider_id })
+            operation::Request::InitializeMachine(InitializeMachineRequest {
+                provider_id,
+                ..Default::default()
+            })
         }
         Request::Update { provider_id, last_applied_spec_json } => {
-            let update = UpdateMachineRequest { provider_id, last_applied_spec_json };
+            let update =
+                UpdateMachineRequest { provider_id, last_applied_spec_json, ..Default::default() };
             operation::Request::UpdateMachine(update)
         }
         Request::Delete { provider_id } => {
-            operation::Request::DeleteMachine(DeleteMachineRequest { provider_id })
+            operation::Request::DeleteMachine(DeleteMachineRequest {
+                provider_id,
+                ..Default::default()
+            })
         }
         Request::Status { provider_id } => {
-            operation::Request::GetMachineStatus(GetMachineStatusRequest { provider_id })
+            operation::Request::GetMachineStatus(GetMachineStatusRequest {
+                provider_id,
+                ..Default::default()
+            })
         }
         Request::VolumeIds { specs } => operation::Request::GetVolumeIds(GetVolumeIdsRequest {
             pv_specs_json: specs.into_values().collect(),
+            ..Default::default()
         }),
-        Request::List => operation::Request::ListMachines(ListMachinesRequest {}),
+        Request::List => {
+            operation::Request::ListMachines(ListMachinesRequest { ..Default::default() })
+        }
         Request::Validate { spec_json, old_spec_json } => {
             operation::Request::ValidateClass(ValidateClassRequest {
                 provider_spec_json: spec_json,
                 old_provider_spec_json: old_spec_json,
+                ..Default::default()
             })
         }
     }
@@ -228,6 +247,7 @@ pub(crate) fn error(failure: Failure) -> OperationError {
         provider_request_id: infrastructure.request_id,
         provider_id: stranger.provider_id,
         cluster_id: stranger.cluster_id,
+        ..Default::default()
     }
 }
 

@@ -42,6 +42,7 @@ async fn validate(
     let request = ValidateClassRequest {
         provider_spec_json: spec.to_owned(),
         old_provider_spec_json: old.unwrap_or_default(),
+        ..Default::default()
     };
     let bench = driver.bench;
     let request = Request::ValidateClass(request);

@@ -27,6 +27,7 @@ async fn ids(bench: &Bench) -> Outcome {
     ];
     let request = proto::GetVolumeIdsRequest {
         pv_specs_json: specs.iter().map(ToString::to_string).collect(),
+        ..Default::default()
     };
     let request = Request::GetVolumeIds(request);
     let answer = driver.ask(on_class(&bench.class(), bench.cluster_id(), request)).await?;

@@ -8,7 +8,7 @@ use super::*;
 
 fn protocol() -> Protocol {
     let instance = Instance { id: "instance".to_owned(), name: String::new() };
-    Protocol::new(DriverInfo::new("a").max_in_flight(2), instance)
+    Protocol::new(DriverInfo::new("a").max_in_flight(2), instance, Vec::new())
 }
 
 fn welcome() -> proto::Welcome {

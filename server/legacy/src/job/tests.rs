@@ -30,12 +30,18 @@ impl Table {
     }
 
     fn delete() -> Self {
-        Self::of(Request::DeleteMachine(DeleteMachineRequest { provider_id: "i-1".into() }))
+        Self::of(Request::DeleteMachine(DeleteMachineRequest {
+            provider_id: "i-1".into(),
+            ..Default::default()
+        }))
     }
 
     fn status(provider_id: &str) -> Self {
         let provider_id = provider_id.into();
-        Self::of(Request::GetMachineStatus(GetMachineStatusRequest { provider_id }))
+        Self::of(Request::GetMachineStatus(GetMachineStatusRequest {
+            provider_id,
+            ..Default::default()
+        }))
     }
 
     fn hears(&mut self, response: impl Into<Option<Response>>) -> Next {

@@ -90,13 +90,20 @@ mod tests {
     fn validate(spec: usize) -> Operation {
         let provider_spec_json = "x".repeat(spec);
         let old_provider_spec_json = provider_spec_json.clone();
-        let validate = ValidateClassRequest { provider_spec_json, old_provider_spec_json };
+        let validate = ValidateClassRequest {
+            provider_spec_json,
+            old_provider_spec_json,
+            ..Default::default()
+        };
         of(operation::Request::ValidateClass(validate))
     }
 
     fn volumes(bytes: usize) -> Operation {
         let pv_specs_json = vec!["x".repeat(bytes)];
-        of(operation::Request::GetVolumeIds(GetVolumeIdsRequest { pv_specs_json }))
+        of(operation::Request::GetVolumeIds(GetVolumeIdsRequest {
+            pv_specs_json,
+            ..Default::default()
+        }))
     }
 
     #[test]

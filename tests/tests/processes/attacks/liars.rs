@@ -132,7 +132,10 @@ async fn a_driver_does_not_make_the_machines_of_another() {
         node_name: "attacker-node".to_owned(),
         ..MachineRecord::default()
     };
-    let created = Response::CreateMachine(CreateMachineResponse { machine: Some(record) });
+    let created = Response::CreateMachine(CreateMachineResponse {
+        machine: Some(record),
+        ..Default::default()
+    });
     let result = OperationResult { response: Some(created) };
     session.complete("op-1", Outcome::Result(result)).await;
     let _honest = honest(&up, directory.path()).await;

@@ -1,0 +1,367 @@
+//! One driver process, seen by the session as what answers its operations.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_driver_sdk::handler::{Answer, Handler};
+use ostler_driver_sdk::{
+    CancellationToken, Code, Context, DriverError, DriverInfo, OptionalOperation, Readiness,
+};
+use ostler_proto::v1alpha1 as proto;
+use parking_lot::Mutex;
+use proto::operation::Request;
+use proto::operation_result::Response;
+use proto::{DriverCapability, GetInfoResponse, HeldOperation, OperationKind, RunningOperation};
+use tokio::sync::Notify;
+
+use crate::call;
+use crate::socket::{Client, Socket};
+
+/// How often the driver is asked whether it can work.
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+/// For the answer to that, and to GetInfo.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How often the driver is asked whether an operation of an earlier adapter has ended.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// What a driver works on at once if it does not say.
+const MAX_IN_FLIGHT: u32 = 16;
+
+/// One driver process. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Adapter {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    info: GetInfoResponse,
+    client: Mutex<Client>,
+    /// Targets whose mutation runs in the driver, by UID, also after the core gave it up.
+    busy: Mutex<HashMap<String, String>>,
+    readiness: Readiness,
+    /// A call failed in a way that a lost connection explains.
+    doubt: Notify,
+}
+
+impl Adapter {
+    pub(crate) fn new(client: Client, info: GetInfoResponse) -> Self {
+        let shared = Shared {
+            info,
+            client: Mutex::new(client),
+            busy: Mutex::default(),
+            readiness: Readiness::default(),
+            doubt: Notify::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    fn client(&self) -> Client {
+        self.shared.client.lock().clone()
+    }
+
+    /// Looks after the driver until `ended`, or until another process or another driver answers in its
+    /// place: then cancels `ended`, since the session of this one is over.
+    pub(crate) async fn watch(&self, socket: &Socket, ended: &CancellationToken) {
+        let mut pause = PROBE_EVERY;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.shared.doubt.notified() => {}
+                () = ended.cancelled() => return,
+            }
+            pause = match self.probe().await {
+                Ok(()) => PROBE_EVERY,
+                Err(why) => {
+                    self.shared.readiness.not_ready(why);
+                    match info(socket).await {
+                        Ok((_, info)) if !self.is_same(&info) => {
+                            tracing::info!(
+                                "the driver is another process than before; registering it anew"
+                            );
+                            ended.cancel();
+                            return;
+                        }
+                        Ok((client, _)) => *self.shared.client.lock() = client,
+                        Err(_) => {}
+                    }
+                    Duration::from_secs(1)
+                }
+            };
+        }
+    }
+
+    /// Asks whether the driver can work. `Err`: it does not answer.
+    async fn probe(&self) -> Result<(), String> {
+        let mut client = self.client();
+        let asked = client.probe(proto::ProbeRequest {});
+        match tokio::time::timeout(ANSWER_WITHIN, asked).await {
+            Ok(Ok(said)) => {
+                let why = said.into_inner().not_ready_reason;
+                if why.is_empty() {
+                    self.shared.readiness.ready();
+                } else {
+                    self.shared.readiness.not_ready(why);
+                }
+                Ok(())
+            }
+            Ok(Err(status)) if status.code() == tonic::Code::Unimplemented => {
+                self.shared.readiness.ready();
+                Ok(())
+            }
+            Ok(Err(status)) => Err(format!("the driver does not answer: {}", status.message())),
+            Err(_) => Err(format!("the driver does not answer within {ANSWER_WITHIN:?}")),
+        }
+    }
+
+    fn is_same(&self, info: &GetInfoResponse) -> bool {
+        let fixed =
+            |info: &GetInfoResponse| GetInfoResponse { running: Vec::new(), ..info.clone() };
+        fixed(info) == fixed(&self.shared.info)
+    }
+
+    /// Calls the driver in a task of its own: a mutation that the core gives up goes on there, and its
+    /// target is busy until it has ended.
+    async fn detached(&self, request: Request, ctx: Context, fresh: bool) -> Answer {
+        let context = call::context(&request, &ctx, fresh).await?;
+        let busy = Busy::take(&self.shared, ctx.target().uid.clone(), ctx.operation_id())?;
+        let this = self.clone();
+        let called = tokio::spawn(async move {
+            let answer = this.call(request, context, ctx).await;
+            drop(busy);
+            answer
+        });
+        called.await.unwrap_or_else(|_| {
+            Err(DriverError::internal("the adapter failed in a call to the driver"))
+        })
+    }
+
+    async fn call(
+        &self,
+        request: Request,
+        context: proto::OperationContext,
+        ctx: Context,
+    ) -> Answer {
+        let operation_id = context.operation_id.clone();
+        let mut call = Box::pin(call::call(self.client(), request, context, &ctx));
+        let answer = tokio::select! {
+            answer = &mut call => answer,
+            () = ctx.cancelled() => {
+                self.cancel(operation_id).await;
+                call.await
+            }
+        };
+        if answer.as_ref().is_err_and(|error| error.reason_word() == "NO_DETAIL") {
+            self.shared.doubt.notify_one();
+        }
+        answer
+    }
+
+    /// Asks the driver to stop an operation. It answers in the call of that operation.
+    async fn cancel(&self, operation_id: String) {
+        let mut client = self.client();
+        let asked = client.cancel_operation(proto::CancelOperationRequest { operation_id });
+        if !matches!(tokio::time::timeout(ANSWER_WITHIN, asked).await, Ok(Ok(_))) {
+            tracing::debug!("the driver was not asked to stop an operation; it ends by itself");
+        }
+    }
+
+    /// Finds one instance in the list, for a driver that cannot read one.
+    async fn find(&self, asked: &proto::GetMachineStatusRequest, ctx: &Context) -> Answer {
+        let list = Request::ListMachines(proto::ListMachinesRequest::default());
+        let context = call::context(&list, ctx, false).await?;
+        let answer = self.call(list, context, ctx.clone()).await?;
+        let Response::ListMachines(list) = answer else {
+            return Err(DriverError::internal("the driver answered another call"));
+        };
+        let of_machine = |record: &&proto::MachineRecord| {
+            let target = ctx.target();
+            let by_id = !asked.provider_id.is_empty() && record.provider_id == asked.provider_id;
+            let by_name = ctx.adopts_by_name() && record.machine_uid.is_empty();
+            (by_id && record.machine_name == target.name)
+                || (!target.uid.is_empty() && record.machine_uid == target.uid)
+                || (by_name && record.machine_name == target.name)
+        };
+        let found: Vec<_> = list.machines.iter().filter(of_machine).collect();
+        match found.as_slice() {
+            [] => Err(DriverError::not_found(
+                "the list of the driver has no instance of this machine",
+            )),
+            [one] => {
+                let machine = Some((*one).clone());
+                Ok(Response::GetMachineStatus(proto::GetMachineStatusResponse { machine }))
+            }
+            [_, _, ..] => Err(DriverError::out_of_range(
+                "several instances of this machine are in the driver's list",
+            )),
+        }
+    }
+
+    async fn ask(&self, request: Request, ctx: Context, fresh: bool) -> Answer {
+        let reads_one = self.kinds().contains(&OperationKind::GetMachineStatus);
+        match request {
+            Request::GetMachineStatus(asked) if !reads_one => self.find(&asked, &ctx).await,
+            Request::CreateMachine(_)
+            | Request::InitializeMachine(_)
+            | Request::UpdateMachine(_)
+            | Request::DeleteMachine(_) => self.detached(request, ctx, fresh).await,
+            Request::GetMachineStatus(_)
+            | Request::ListMachines(_)
+            | Request::GetVolumeIds(_)
+            | Request::ValidateClass(_) => {
+                let context = call::context(&request, &ctx, fresh).await?;
+                self.call(request, context, ctx).await
+            }
+        }
+    }
+
+    fn kinds(&self) -> BTreeSet<OperationKind> {
+        self.shared.info.operation_kinds().collect()
+    }
+}
+
+impl Handler for Adapter {
+    fn info(&self) -> DriverInfo {
+        let info = &self.shared.info;
+        let optional = [
+            (OperationKind::InitializeMachine, OptionalOperation::InitializeMachine),
+            (OperationKind::UpdateMachine, OptionalOperation::UpdateMachine),
+            (OperationKind::GetVolumeIds, OptionalOperation::GetVolumeIds),
+            (OperationKind::ValidateClass, OptionalOperation::ValidateClass),
+        ];
+        let kinds = self.kinds();
+        let offered =
+            optional.into_iter().filter(|(kind, _)| kinds.contains(kind)).map(|(_, it)| it);
+        let most = if info.max_in_flight == 0 { MAX_IN_FLIGHT } else { info.max_in_flight };
+        let mut said = DriverInfo::new(&info.provider)
+            .name(&info.driver_name)
+            .version(&info.driver_version)
+            .max_in_flight(most)
+            .offering(offered);
+        if info.capabilities().any(|it| it == DriverCapability::PreviousClusterIds) {
+            said = said.knows_previous_cluster_ids();
+        }
+        if info.capabilities().any(|it| it == DriverCapability::NamesOnly) {
+            said = said.knows_only_names();
+        }
+        said
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.shared.readiness.clone()
+    }
+
+    /// The driver's, so that the core knows a driver whose adapter was replaced.
+    fn instance_id(&self) -> Option<String> {
+        Some(self.shared.info.boot_id.clone())
+    }
+
+    fn held(&self) -> Vec<HeldOperation> {
+        let held = |running: &RunningOperation| HeldOperation {
+            operation_id: running.operation_id.clone(),
+            idempotency_key: running.idempotency_key.clone(),
+            target: running.target.clone(),
+            state: proto::HeldState::Running.into(),
+            kind: running.kind,
+            machine_class: None,
+        };
+        self.shared.info.running.iter().map(held).collect()
+    }
+
+    async fn until_ended(&self, operation_id: &str, cancelled: CancellationToken) -> DriverError {
+        let mut asked = false;
+        loop {
+            let mut client = self.client();
+            let running = match tokio::time::timeout(
+                ANSWER_WITHIN,
+                client.get_info(proto::GetInfoRequest {}),
+            )
+            .await
+            {
+                Ok(Ok(info)) => {
+                    info.into_inner().running.iter().any(|it| it.operation_id == operation_id)
+                }
+                // It may still run: `watch` ends the session if another process answers.
+                Ok(Err(_)) | Err(_) => true,
+            };
+            if !running {
+                return DriverError::unknown(
+                    "the operation has ended, and its adapter was replaced meanwhile",
+                )
+                .reason("RESULT_LOST");
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = cancelled.cancelled(), if !asked => {
+                    asked = true;
+                    self.cancel(operation_id.to_owned()).await;
+                }
+            }
+        }
+    }
+
+    async fn perform(&self, request: Request, ctx: Context) -> Answer {
+        let answer = self.ask(request.clone(), ctx.clone(), false).await;
+        // The secret may just have been replaced.
+        let refused = answer.as_ref().is_err_and(|error| {
+            matches!(error.code(), Code::Unauthenticated | Code::PermissionDenied)
+        });
+        if !refused || ctx.class_name().is_none() || !ctx.class().await?.has_secret() {
+            return answer;
+        }
+        let before = ctx.secret().await?;
+        if ctx.fresh_secret().await? == before {
+            return answer;
+        }
+        self.ask(request, ctx, true).await
+    }
+}
+
+/// Who the driver is, over a new connection.
+pub(crate) async fn info(socket: &Socket) -> anyhow::Result<(Client, GetInfoResponse)> {
+    let mut client = socket.connect().await?;
+    let asked = client.get_info(proto::GetInfoRequest {});
+    let said = tokio::time::timeout(ANSWER_WITHIN, asked).await;
+    let said = said.map_err(|_| {
+        anyhow::anyhow!("the driver does not answer GetInfo within {ANSWER_WITHIN:?}")
+    })?;
+    let info = said.map_err(|status| {
+        anyhow::anyhow!("GetInfo of the driver fails: {}: {}", status.code(), status.message())
+    })?;
+    Ok((client, info.into_inner()))
+}
+
+/// A mutation that runs in the driver.
+struct Busy {
+    shared: Arc<Shared>,
+    uid: String,
+}
+
+impl Busy {
+    fn take(shared: &Arc<Shared>, uid: String, operation_id: &str) -> Result<Self, DriverError> {
+        let mut busy = shared.busy.lock();
+        // The core may have given up as many as it may have in flight.
+        let most =
+            usize::try_from(shared.info.max_in_flight.max(MAX_IN_FLIGHT)).unwrap_or(usize::MAX);
+        if busy.len() >= most.saturating_mul(2) {
+            return Err(DriverError::unavailable(
+                "the driver still works on operations that were given up",
+            )
+            .reason("DRIVER_BUSY")
+            .not_applied());
+        }
+        if let Some(other) = busy.get(&uid) {
+            let message = format!("operation {other} of this machine still runs in the driver");
+            return Err(DriverError::aborted(message).reason("TARGET_BUSY").not_applied());
+        }
+        busy.insert(uid.clone(), operation_id.to_owned());
+        drop(busy);
+        Ok(Self { shared: Arc::clone(shared), uid })
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.shared.busy.lock().remove(&self.uid);
+    }
+}

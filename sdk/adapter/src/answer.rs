@@ -1,0 +1,80 @@
+//! What a call to the driver ended with, in the words of the stream.
+
+use ostler_driver_sdk::DriverError;
+use ostler_proto::v1alpha1::{MachineErrorCode, OperationError};
+use prost::{Message as _, Name as _};
+use tonic::{Code, Status};
+
+/// The error of a failed call, and the checkpoint that came with it. What carries no detail says nothing
+/// of what was left behind: gRPC and the libraries of clouds use the same codes for other things.
+pub(crate) fn error(status: &Status) -> (DriverError, String) {
+    if let Some(mut detail) = detail(status) {
+        let checkpoint = std::mem::take(&mut detail.checkpoint);
+        if detail.code() == MachineErrorCode::Unspecified {
+            detail.code = MachineErrorCode::Unknown.into();
+        }
+        return (detail.into(), checkpoint);
+    }
+    let message = status.message();
+    let error = if status.code() == Code::Unimplemented {
+        DriverError::unimplemented(message)
+    } else {
+        DriverError::unknown(format!("{}: {message}", status.code())).reason("NO_DETAIL")
+    };
+    (error, String::new())
+}
+
+fn detail(status: &Status) -> Option<OperationError> {
+    let rich = tonic_types::pb::Status::decode(status.details()).ok()?;
+    let name = OperationError::full_name();
+    let found = rich.details.iter().find(|any| any.type_url.rsplit('/').next() == Some(&name))?;
+    OperationError::decode(found.value.as_slice()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_driver_sdk::{Certainty, Code as Ours};
+    use ostler_proto::v1alpha1::OutcomeCertainty;
+
+    use super::*;
+
+    fn with(detail: &OperationError) -> Status {
+        let any = prost_any(detail);
+        let rich = tonic_types::pb::Status { code: 5, message: "x".to_owned(), details: vec![any] };
+        Status::with_details(Code::NotFound, "x", rich.encode_to_vec().into())
+    }
+
+    fn prost_any(detail: &OperationError) -> prost_types::Any {
+        prost_types::Any { type_url: OperationError::type_url(), value: detail.encode_to_vec() }
+    }
+
+    #[test]
+    fn a_detail_decides_and_a_bare_status_is_unknown_unless_it_is_unimplemented() {
+        let known = OperationError {
+            code: MachineErrorCode::NotFound.into(),
+            certainty: OutcomeCertainty::NotApplied.into(),
+            reason: "GONE".to_owned(),
+            checkpoint: "step 2".to_owned(),
+            ..Default::default()
+        };
+        let (error, checkpoint) = error(&with(&known));
+        assert_eq!((error.code(), error.certainty()), (Ours::NotFound, Certainty::NotApplied));
+        assert_eq!((error.reason_word(), checkpoint.as_str()), ("GONE", "step 2"));
+        for (code, ours, certainty) in [
+            (Code::NotFound, Ours::Unknown, Certainty::Unknown),
+            (Code::ResourceExhausted, Ours::Unknown, Certainty::Unknown),
+            (Code::Unavailable, Ours::Unknown, Certainty::Unknown),
+            (Code::Unimplemented, Ours::Unimplemented, Certainty::NotApplied),
+        ] {
+            let (error, _) = super::error(&Status::new(code, "project not found"));
+            assert_eq!((error.code(), error.certainty()), (ours, certainty), "{code:?}");
+            assert!(error.message().contains("project not found"));
+        }
+    }
+
+    #[test]
+    fn a_detail_without_a_code_is_unknown() {
+        let (error, _) = error(&with(&OperationError::default()));
+        assert_eq!((error.code(), error.certainty()), (Ours::Unknown, Certainty::Unspecified));
+    }
+}

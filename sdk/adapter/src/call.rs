@@ -1,0 +1,177 @@
+//! From an operation of the stream to a call of the driver, and back.
+
+use std::collections::HashMap;
+
+use ostler_driver_sdk::handler::Answer;
+use ostler_driver_sdk::{Class, Context, DriverError, Secret};
+use ostler_proto::v1alpha1 as proto;
+use proto::operation::Request;
+use proto::operation_result::Response;
+use tonic::Status;
+
+use crate::answer;
+use crate::socket::Client;
+
+/// A list of more is refused: the core takes no more either.
+const MOST_MACHINES: usize = 200_000;
+
+/// What an operation needs besides its request.
+pub(crate) async fn context(
+    request: &Request,
+    ctx: &Context,
+    fresh_secret: bool,
+) -> Result<proto::OperationContext, DriverError> {
+    let of_machine = !matches!(request, Request::ListMachines(_) | Request::ValidateClass(_));
+    let offline = matches!(request, Request::ValidateClass(_) | Request::GetVolumeIds(_));
+    let class = if ctx.class_name().is_some() { Some(ctx.class().await?) } else { None };
+    let secret = match &class {
+        Some(class) if class.has_secret() && !offline => {
+            bytes(&if fresh_secret { ctx.fresh_secret().await? } else { ctx.secret().await? })
+        }
+        Some(_) | None => HashMap::new(),
+    };
+    let target = ctx.target();
+    let kind = if of_machine { "Machine" } else { "MachineClass" };
+    let tags = of_machine.then(|| ctx.identity().tags().into_iter().collect());
+    Ok(proto::OperationContext {
+        operation_id: ctx.operation_id().to_owned(),
+        idempotency_key: ctx.idempotency_key().to_owned(),
+        target: Some(proto::Target {
+            kind: kind.to_owned(),
+            namespace: target.namespace.clone(),
+            name: target.name.clone(),
+            uid: target.uid.clone(),
+        }),
+        cluster_id: ctx.cluster_id().to_owned(),
+        previous_cluster_ids: ctx.previous_cluster_ids().to_vec(),
+        identity_tags: tags.unwrap_or_default(),
+        adopt_by_name: ctx.adopts_by_name(),
+        checkpoint: ctx.checkpoint().unwrap_or_default().to_owned(),
+        timeout: ctx.remaining().try_into().ok(),
+        traceparent: ctx.traceparent().to_owned(),
+        machine_class: class.map(|class| content(&class)),
+        secret,
+    })
+}
+
+fn bytes(secret: &Secret) -> HashMap<String, Vec<u8>> {
+    secret.keys().filter_map(|key| Some((key.to_owned(), secret.get(key)?.to_vec()))).collect()
+}
+
+fn content(class: &Class) -> proto::ClassContent {
+    let shape = class.shape.clone().map(|shape| proto::MachineShape {
+        capacity: shape.capacity.into_iter().collect(),
+        instance_type: shape.instance_type,
+        region: shape.region,
+        zone: shape.zone,
+        architecture: shape.architecture,
+    });
+    proto::ClassContent {
+        r#ref: Some(proto::ObjectRevision {
+            namespace: class.namespace.clone(),
+            name: class.name.clone(),
+            revision: class.revision.clone(),
+        }),
+        provider: class.provider.clone(),
+        provider_spec_json: class.provider_spec_json.clone(),
+        provider_spec_sha256: class.provider_spec_sha256.clone(),
+        labels: class.labels.clone().into_iter().collect(),
+        shape,
+    }
+}
+
+/// Calls the driver and waits for its answer, which may be of the operation's own checkpoint as well.
+pub(crate) async fn call(
+    mut client: Client,
+    request: Request,
+    context: proto::OperationContext,
+    ctx: &Context,
+) -> Answer {
+    let context = Some(context);
+    let (response, checkpoint) = match request {
+        Request::CreateMachine(it) => {
+            let asked = proto::CreateMachineRequest { context, ..it };
+            let answer = client.create_machine(asked).await.map(tonic::Response::into_inner);
+            saved(answer, |it| &mut it.checkpoint, Response::CreateMachine)
+        }
+        Request::InitializeMachine(it) => {
+            let asked = proto::InitializeMachineRequest { context, ..it };
+            let answer = client.initialize_machine(asked).await.map(tonic::Response::into_inner);
+            saved(answer, |it| &mut it.checkpoint, Response::InitializeMachine)
+        }
+        Request::UpdateMachine(it) => {
+            let asked = proto::UpdateMachineRequest { context, ..it };
+            let answer = client.update_machine(asked).await.map(tonic::Response::into_inner);
+            saved(answer, |it| &mut it.checkpoint, Response::UpdateMachine)
+        }
+        Request::DeleteMachine(it) => {
+            let asked = proto::DeleteMachineRequest { context, ..it };
+            let answer = client.delete_machine(asked).await.map(tonic::Response::into_inner);
+            saved(answer, |it| &mut it.checkpoint, Response::DeleteMachine)
+        }
+        Request::GetMachineStatus(it) => {
+            let asked = proto::GetMachineStatusRequest { context, ..it };
+            let answer = client.get_machine_status(asked).await;
+            read(answer.map(|it| Response::GetMachineStatus(it.into_inner())))
+        }
+        Request::ListMachines(_) => {
+            let asked = proto::ListMachinesRequest { context };
+            read(list(client, asked).await.map(Response::ListMachines))
+        }
+        Request::GetVolumeIds(it) => {
+            let asked = proto::GetVolumeIdsRequest { context, ..it };
+            let answer = client.get_volume_ids(asked).await;
+            read(answer.map(|it| Response::GetVolumeIds(it.into_inner())))
+        }
+        Request::ValidateClass(it) => {
+            let asked = proto::ValidateClassRequest { context, ..it };
+            let answer = client.validate_class(asked).await;
+            read(answer.map(|it| Response::ValidateClass(it.into_inner())))
+        }
+    };
+    if !checkpoint.is_empty() {
+        ctx.save_checkpoint(checkpoint);
+    }
+    response
+}
+
+/// An answer whose checkpoint travels apart from it on the stream.
+fn saved<T>(
+    answer: Result<T, Status>,
+    checkpoint: impl FnOnce(&mut T) -> &mut String,
+    arm: impl FnOnce(T) -> Response,
+) -> (Answer, String) {
+    match answer {
+        Ok(mut response) => {
+            let checkpoint = std::mem::take(checkpoint(&mut response));
+            (Ok(arm(response)), checkpoint)
+        }
+        Err(status) => failed(&status),
+    }
+}
+
+fn read(answer: Result<Response, Status>) -> (Answer, String) {
+    answer.map_or_else(|status| failed(&status), |response| (Ok(response), String::new()))
+}
+
+fn failed(status: &Status) -> (Answer, String) {
+    let (error, checkpoint) = answer::error(status);
+    (Err(error), checkpoint)
+}
+
+async fn list(
+    mut client: Client,
+    asked: proto::ListMachinesRequest,
+) -> Result<proto::ListMachinesResponse, Status> {
+    let mut parts = client.list_machines(asked).await?.into_inner();
+    let mut machines = Vec::new();
+    while let Some(part) = parts.message().await? {
+        machines.extend(part.machines);
+        if machines.len() > MOST_MACHINES {
+            return Err(Status::internal(format!(
+                "the list has more than {MOST_MACHINES} machines"
+            )));
+        }
+    }
+    Ok(proto::ListMachinesResponse { machines, ..Default::default() })
+}

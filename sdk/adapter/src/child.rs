@@ -1,0 +1,125 @@
+//! The driver as a child process: started, started again when it ends, and ended with the adapter.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{AccessFlags, Pid, access};
+use ostler_driver_sdk::CancellationToken;
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+
+/// Longest pause before a driver that ended is started again: one that was fixed is back within this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(500))
+    .with_max_delay(LONGEST_PAUSE)
+    .without_max_times();
+/// After a driver ran for this long, the pauses begin with the shortest again.
+const WELL_AFTER: Duration = Duration::from_mins(1);
+
+/// Which program is the driver, and how it is started.
+#[derive(Debug)]
+pub(crate) struct Program {
+    path: PathBuf,
+    args: Vec<OsString>,
+    /// What starts the program so that it ends with this process, though that be killed.
+    launcher: Vec<OsString>,
+}
+
+impl Program {
+    /// The first word of `command` is the program. One that cannot be executed is refused: to try again
+    /// would not help.
+    pub(crate) fn new(command: Vec<OsString>, launcher: Vec<OsString>) -> anyhow::Result<Self> {
+        let mut words = command.into_iter();
+        let named = words.next().context("no program is named after --")?;
+        let path = resolve(Path::new(&named))?;
+        let shown = path.display();
+        ensure!(path.is_file(), "the driver {shown} is no file");
+        access(&path, AccessFlags::X_OK).with_context(|| {
+            format!("the driver {shown} cannot be executed: run `chmod +x {shown}`")
+        })?;
+        Ok(Self { path, args: words.collect(), launcher })
+    }
+
+    /// Keeps the driver running until `end`, and then ends it within `drain`.
+    pub(crate) async fn supervise(&self, socket: &Path, end: &CancellationToken, drain: Duration) {
+        let shown = self.path.display();
+        let mut pauses = PAUSES.build();
+        while !end.is_cancelled() {
+            let started = Instant::now();
+            match self.start(socket) {
+                Ok(mut child) => {
+                    tracing::info!(process = child.id(), "driver {shown} started");
+                    tokio::select! {
+                        status = child.wait() => tracing::warn!("driver {shown} ended: {}", describe(status)),
+                        () = end.cancelled() => return stop(child, drain).await,
+                    }
+                }
+                Err(error) => tracing::error!("driver {shown} did not start: {error:#}"),
+            }
+            if started.elapsed() >= WELL_AFTER {
+                pauses = PAUSES.build();
+            }
+            let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = end.cancelled() => return,
+            }
+        }
+    }
+
+    fn start(&self, socket: &Path) -> anyhow::Result<Child> {
+        let own = std::env::vars_os().filter(|(name, _)| {
+            // They say where the core is and who the adapter is: nothing for the driver.
+            !name.to_string_lossy().starts_with("OSTLER_")
+        });
+        let mut words =
+            self.launcher.iter().map(OsString::as_os_str).chain([self.path.as_os_str()]);
+        let first = words.next().context("no program")?;
+        Command::new(first)
+            .args(words)
+            .args(&self.args)
+            .env_clear()
+            .envs(own)
+            .env("OSTLER_DRIVER_SOCKET", socket)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            // Ctrl-C of a terminal goes to the whole group; the adapter ends the driver after the session.
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("{} cannot be executed", self.path.display()))
+    }
+}
+
+/// A name without a slash is looked for in PATH, as a shell does.
+fn resolve(named: &Path) -> anyhow::Result<PathBuf> {
+    if named.components().count() > 1 || named.is_absolute() {
+        return Ok(named.to_owned());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found =
+        std::env::split_paths(&path).map(|folder| folder.join(named)).find(|it| it.is_file());
+    let Some(found) = found else { bail!("no program {} is in PATH", named.display()) };
+    Ok(found)
+}
+
+async fn stop(mut child: Child, drain: Duration) {
+    let process = child.id().and_then(|id| i32::try_from(id).ok());
+    if let Some(process) = process
+        && let Err(error) = kill(Pid::from_raw(process), Signal::SIGTERM)
+    {
+        tracing::warn!(%error, "the driver cannot be asked to end");
+    }
+    if tokio::time::timeout(drain, child.wait()).await.is_err() {
+        tracing::warn!("the driver did not end within {drain:?} and is killed");
+    }
+}
+
+fn describe(status: std::io::Result<ExitStatus>) -> String {
+    status.map_or_else(|error| error.to_string(), |status| status.to_string())
+}

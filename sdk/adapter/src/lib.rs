@@ -1,0 +1,192 @@
+//! Makes a driver of the core out of one that serves `MachineDriverService` on a unix socket.
+//!
+//! The adapter is the session layer of `ostler-driver-sdk` in a process of its own: it dials in,
+//! registers with what GetInfo says, and turns each operation into one call. [`run`] is the command
+//! `ostler driver adapt`; [`serve`] is the same without a process of its own and without a child.
+
+mod adapter;
+mod answer;
+mod call;
+mod child;
+mod socket;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use ostler_driver_sdk::{CancellationToken, DriverArgs, Options, options, run_handler};
+use ostler_proto::v1alpha1::GetInfoResponse;
+
+use self::adapter::Adapter;
+use self::child::Program;
+use self::socket::{Client, Lock, Socket};
+
+/// Between two looks for a driver that does not answer. A driver that starts is found soon.
+const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(50))
+    .with_max_delay(Duration::from_secs(2))
+    .without_max_times();
+
+/// Serve the core with a driver that listens on a unix socket
+#[derive(Debug, clap::Args)]
+pub struct AdaptArgs {
+    #[command(flatten)]
+    driver: DriverArgs,
+
+    /// Where the driver listens; with a program after `--`, where it is told to listen (left out: in a new
+    /// directory that only this user can enter)
+    #[arg(long, env = "OSTLER_DRIVER_SOCKET", value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// User id of the driver; left out: that of the adapter. Any other one that listens there is refused
+    #[arg(long, env = "OSTLER_DRIVER_UID", value_name = "UID")]
+    driver_uid: Option<u32>,
+
+    /// The driver's program with its arguments, started and ended with the adapter; left out: it runs already
+    #[arg(last = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// Runs the adapter as the whole process, until SIGTERM. `launcher`: a command that starts the one after
+/// it so that it ends with this process; empty: started directly.
+///
+/// # Errors
+/// What cannot be mended by waiting: bad arguments, a driver that cannot be executed, another adapter.
+pub async fn run(args: AdaptArgs, launcher: Vec<OsString>) -> anyhow::Result<()> {
+    let AdaptArgs { driver, socket, driver_uid, command } = args;
+    let program = if command.is_empty() { None } else { Some(Program::new(command, launcher)?) };
+    let own = match (&socket, &program) {
+        (Some(_), _) => None,
+        (None, Some(_)) => Some(SocketDirectory::new()?),
+        (None, None) => {
+            anyhow::bail!("pass --socket PATH of a driver that runs, or its program after --")
+        }
+    };
+    let path = socket.or_else(|| own.as_ref().map(SocketDirectory::socket)).context("no socket")?;
+    let path =
+        std::path::absolute(&path).with_context(|| format!("{} is no path", path.display()))?;
+    let drain = driver.drain_timeout;
+    let options = options(&driver)?;
+    let Some(program) = program else { return serve(path, driver_uid, options).await };
+    let end = CancellationToken::new();
+    let child = async {
+        program.supervise(&path, &end, drain).await;
+        anyhow::Ok(())
+    };
+    let session = async {
+        let served = serve(path.clone(), driver_uid, options).await;
+        // The driver ends after its session, which waits for what runs.
+        end.cancel();
+        served
+    };
+    tokio::try_join!(session, child).map(|_| ())
+}
+
+/// A directory for the socket of one driver that only this user can enter; it goes with this value.
+#[derive(Debug)]
+pub struct SocketDirectory(PathBuf);
+
+impl SocketDirectory {
+    /// A new one among the temporary files: paths of sockets are short, at most 107 bytes.
+    pub fn new() -> anyhow::Result<Self> {
+        let template = std::env::temp_dir().join("ostler-driver-XXXXXX");
+        let path = nix::unistd::mkdtemp(&template).with_context(|| {
+            format!("no directory can be made in {}", std::env::temp_dir().display())
+        })?;
+        Ok(Self(path))
+    }
+
+    /// Where the driver is to listen.
+    pub fn socket(&self) -> PathBuf {
+        self.0.join("driver.sock")
+    }
+}
+
+impl Drop for SocketDirectory {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            tracing::debug!(%error, "the directory of the driver's socket stays");
+        }
+    }
+}
+
+/// Serves the core with the driver on the socket `path`, whenever one answers there, until
+/// [`Options::shutdown`] is cancelled. `uid`: the user that the driver runs as; `None`: this process's.
+///
+/// # Errors
+/// Another adapter serves the drivers in this directory.
+pub async fn serve(path: PathBuf, uid: Option<u32>, options: Options) -> anyhow::Result<()> {
+    let socket = Socket::new(path, uid.unwrap_or_else(|| nix::unistd::geteuid().as_raw()));
+    let shutdown = options.shutdown_token();
+    let mut lock: Option<Lock> = None;
+    while let Some((client, info)) = find(&socket, &mut lock, &shutdown).await? {
+        let adapter = Adapter::new(client, info);
+        let session = shutdown.child_token();
+        let watched = adapter.clone();
+        let options = options.clone().shutdown(session.clone());
+        tokio::select! {
+            served = run_handler(adapter, options) => served?,
+            () = async {
+                watched.watch(&socket, &session).await;
+                std::future::pending().await
+            } => {}
+        }
+    }
+    Ok(())
+}
+
+/// Waits for a driver to answer. `None`: the process is to end.
+async fn find(
+    socket: &Socket,
+    lock: &mut Option<Lock>,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<Option<(Client, GetInfoResponse)>> {
+    let mut pauses = PAUSES.build();
+    let mut said = String::new();
+    while !shutdown.is_cancelled() {
+        let why = match socket.check() {
+            Err(why) => why,
+            Ok(()) => {
+                if lock.is_none() {
+                    *lock = Some(socket.lock()?);
+                }
+                match usable(adapter::info(socket).await) {
+                    Ok(found) => return Ok(Some(found)),
+                    Err(why) => why,
+                }
+            }
+        };
+        let why = format!("{why:#}");
+        if socket.is_there() && why != said {
+            tracing::warn!("{why}");
+            said = why;
+        } else {
+            tracing::debug!(socket = %socket.path().display(), "{why}");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pauses.next().unwrap_or(Duration::from_secs(2))) => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
+    Ok(None)
+}
+
+fn usable(
+    found: anyhow::Result<(Client, GetInfoResponse)>,
+) -> anyhow::Result<(Client, GetInfoResponse)> {
+    let found = found?;
+    let GetInfoResponse { boot_id, provider, .. } = &found.1;
+    ensure!(!provider.is_empty(), "GetInfo of the driver names no provider");
+    ensure!(
+        is_uuid(boot_id),
+        "GetInfo of the driver says boot_id {boot_id:?}: it must be a UUID, new for every start"
+    );
+    Ok(found)
+}
+
+fn is_uuid(text: &str) -> bool {
+    let groups: Vec<usize> = text.split('-').map(str::len).collect();
+    groups == [8, 4, 4, 4, 12] && text.chars().all(|c| c == '-' || c.is_ascii_hexdigit())
+}
