@@ -26,6 +26,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut config = tonic_prost_build::Config::new();
     config.enable_type_names();
+    // Only on unary calls: an operation on the stream is not to be larger for it.
+    config.boxed("context");
     tonic_prost_build::configure()
         // Their hand-written `Debug` keeps secrets out of logs.
         .skip_debug([

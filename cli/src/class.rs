@@ -63,7 +63,8 @@ async fn name(args: NameArgs) -> anyhow::Result<()> {
         .with_context(|| format!("--file {shown} cannot be used"))?;
     let provider = text(&manifest, "/provider");
     let command = command(args.driver_cmd, provider)?;
-    let command = if args.unary { crate::driver::adapted(&command)? } else { command };
+    let command =
+        if args.unary { crate::driver::adapted(&command, &std::env::temp_dir())? } else { command };
     let review = review(Target::Command(command), class).await.map_err(|it| unanswered(&it))?;
     if review.provider != provider {
         note(format_args!(

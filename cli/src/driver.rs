@@ -80,12 +80,13 @@ fn launcher() -> anyhow::Result<Vec<std::ffi::OsString>> {
     Ok(Vec::new())
 }
 
-/// The command line that starts the driver of `command` behind an adapter.
-pub(crate) fn adapted(command: &str) -> anyhow::Result<String> {
+/// The command line that starts the driver of `command` behind an adapter, with its socket in `parent`.
+pub(crate) fn adapted(command: &str, parent: &std::path::Path) -> anyhow::Result<String> {
     use anyhow::Context as _;
 
     let this = std::env::current_exe().context("the path of this executable is not known")?;
     let quote = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
     let this = quote(&this.to_string_lossy());
-    Ok(format!("exec {this} driver adapt -- sh -c {}", quote(&format!("exec {command}"))))
+    let (parent, command) = (quote(&parent.to_string_lossy()), quote(&format!("exec {command}")));
+    Ok(format!("{this} driver adapt --socket-parent {parent} -- sh -c {command}"))
 }

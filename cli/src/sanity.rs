@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::Parser;
+use ostler_adapter::SocketDirectory;
 use ostler_conformance::{
     ClassManifest, ManifestError, Options, Report, RunError, SecretManifest, Target, catalogue, run,
 };
@@ -123,7 +124,9 @@ pub(crate) async fn run_suite(args: Args) -> anyhow::Result<ExitCode> {
         list();
         return Ok(ExitCode::SUCCESS);
     }
-    let (target, options) = match (target(&args), options(&args)) {
+    // Processes of the adapter that the suite kills leave their sockets here.
+    let sockets = SocketDirectory::new(&std::env::temp_dir())?;
+    let (target, options) = match (target(&args, sockets.path()), options(&args)) {
         (Ok(target), Ok(options)) => (target, options),
         (Err(error), _) | (_, Err(error)) => return Ok(unusable(&error)),
     };
@@ -155,9 +158,9 @@ pub(crate) async fn run_suite(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn target(args: &Args) -> anyhow::Result<Target> {
+fn target(args: &Args, sockets: &Path) -> anyhow::Result<Target> {
     match (&args.driver_cmd, args.listen, &args.token_file) {
-        (Some(command), None, _) if args.unary => Ok(Target::Command(adapted(command)?)),
+        (Some(command), None, _) if args.unary => Ok(Target::Command(adapted(command, sockets)?)),
         (Some(command), None, _) => Ok(Target::Command(command.clone())),
         (None, Some(address), Some(token_file)) => {
             Ok(Target::Listen { address, token_file: token_file.clone() })

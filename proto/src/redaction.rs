@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn debug_of_a_unary_request_never_shows_the_secret_of_its_context() {
         let secret = HashMap::from([("canary-key".to_owned(), CANARY.to_vec())]);
-        let context = Some(OperationContext { secret, ..Default::default() });
+        let context = Some(Box::new(OperationContext { secret, ..Default::default() }));
         let shown = format!("{:?}", CreateMachineRequest { context, ..Default::default() });
         assert!(shown.contains("<1 keys>"), "{shown}");
         assert!(!shown.contains("canary") && !shown.contains(&format!("{CANARY:?}")), "{shown}");

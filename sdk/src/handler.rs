@@ -42,7 +42,7 @@ pub trait Handler: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Waits until an operation of [`held`](Self::held) has ended; what the core is told of it then.
+    /// Waits until an operation of [`held`](Self::held) has ended. Returns what the core gets then.
     /// `cancelled`: the core does not want it any more.
     fn until_ended(
         &self,

@@ -95,7 +95,7 @@ impl DriverProcess {
         let environment =
             std::env::vars_os().filter(|(name, _)| is_for_drivers(name, more_env)).collect();
         let foreign = matches!(choice, DriverChoice::Path { .. });
-        let socket = foreign.then(SocketDirectory::new).transpose()?;
+        let socket = foreign.then(|| SocketDirectory::new(&directory)).transpose()?;
         Ok(Self { name, program, args, endpoint, token_file, directory, environment, socket })
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use ostler_driver_sdk::handler::{Answer, Handler};
 use ostler_driver_sdk::{
     CancellationToken, Code, Context, DriverError, DriverInfo, OptionalOperation, Readiness,
@@ -13,7 +14,6 @@ use parking_lot::Mutex;
 use proto::operation::Request;
 use proto::operation_result::Response;
 use proto::{DriverCapability, GetInfoResponse, HeldOperation, OperationKind, RunningOperation};
-use tokio::sync::Notify;
 
 use crate::call;
 use crate::socket::{Client, Socket};
@@ -24,6 +24,11 @@ const PROBE_EVERY: Duration = Duration::from_secs(10);
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How often the driver is asked whether an operation of an earlier adapter has ended.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Between two looks for a driver that does not answer any more.
+const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(50))
+    .with_max_delay(Duration::from_secs(2))
+    .without_max_times();
 /// What a driver works on at once if it does not say.
 const MAX_IN_FLIGHT: u32 = 16;
 
@@ -40,8 +45,6 @@ struct Shared {
     /// Targets whose mutation runs in the driver, by UID, also after the core gave it up.
     busy: Mutex<HashMap<String, String>>,
     readiness: Readiness,
-    /// A call failed in a way that a lost connection explains.
-    doubt: Notify,
 }
 
 impl Adapter {
@@ -51,7 +54,6 @@ impl Adapter {
             client: Mutex::new(client),
             busy: Mutex::default(),
             readiness: Readiness::default(),
-            doubt: Notify::new(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -63,38 +65,48 @@ impl Adapter {
     /// Looks after the driver until `ended`, or until another process or another driver answers in its
     /// place: then cancels `ended`, since the session of this one is over.
     pub(crate) async fn watch(&self, socket: &Socket, ended: &CancellationToken) {
-        let mut pause = PROBE_EVERY;
+        let mut pauses = PAUSES.build();
+        let mut answers = true;
         loop {
+            let lost = self.client().lost;
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = self.shared.doubt.notified() => {}
+                () = tokio::time::sleep(PROBE_EVERY), if answers => {}
+                () = lost.cancelled(), if answers => {}
+                () = tokio::time::sleep(pauses.next().unwrap_or(PROBE_EVERY)), if !answers => {}
                 () = ended.cancelled() => return,
             }
-            pause = match self.probe().await {
-                Ok(()) => PROBE_EVERY,
+            let said = self.probe().await;
+            answers = said.is_ok();
+            match said {
+                Ok(()) => pauses = PAUSES.build(),
                 Err(why) => {
                     self.shared.readiness.not_ready(why);
-                    match info(socket).await {
-                        Ok((_, info)) if !self.is_same(&info) => {
-                            tracing::info!(
-                                "the driver is another process than before; registering it anew"
-                            );
-                            ended.cancel();
-                            return;
-                        }
-                        Ok((client, _)) => *self.shared.client.lock() = client,
-                        Err(_) => {}
+                    if !self.reconnect(socket).await {
+                        tracing::info!(
+                            "the driver is another process than before; it is registered anew"
+                        );
+                        ended.cancel();
+                        return;
                     }
-                    Duration::from_secs(1)
                 }
-            };
+            }
         }
+    }
+
+    /// Whether it may still be the same driver.
+    async fn reconnect(&self, socket: &Socket) -> bool {
+        let Ok((client, info)) = info(socket).await else { return true };
+        let same = self.is_same(&info);
+        if same {
+            *self.shared.client.lock() = client;
+        }
+        same
     }
 
     /// Asks whether the driver can work. `Err`: it does not answer.
     async fn probe(&self) -> Result<(), String> {
-        let mut client = self.client();
-        let asked = client.probe(proto::ProbeRequest {});
+        let Client { mut calls, lost } = self.client();
+        let asked = calls.probe(proto::ProbeRequest {});
         match tokio::time::timeout(ANSWER_WITHIN, asked).await {
             Ok(Ok(said)) => {
                 let why = said.into_inner().not_ready_reason;
@@ -108,6 +120,9 @@ impl Adapter {
             Ok(Err(status)) if status.code() == tonic::Code::Unimplemented => {
                 self.shared.readiness.ready();
                 Ok(())
+            }
+            Ok(Err(_)) | Err(_) if lost.is_cancelled() => {
+                Err("the connection to the driver is lost".to_owned())
             }
             Ok(Err(status)) => Err(format!("the driver does not answer: {}", status.message())),
             Err(_) => Err(format!("the driver does not answer within {ANSWER_WITHIN:?}")),
@@ -144,22 +159,18 @@ impl Adapter {
     ) -> Answer {
         let operation_id = context.operation_id.clone();
         let mut call = Box::pin(call::call(self.client(), request, context, &ctx));
-        let answer = tokio::select! {
+        tokio::select! {
             answer = &mut call => answer,
             () = ctx.cancelled() => {
                 self.cancel(operation_id).await;
                 call.await
             }
-        };
-        if answer.as_ref().is_err_and(|error| error.reason_word() == "NO_DETAIL") {
-            self.shared.doubt.notify_one();
         }
-        answer
     }
 
     /// Asks the driver to stop an operation. It answers in the call of that operation.
     async fn cancel(&self, operation_id: String) {
-        let mut client = self.client();
+        let mut client = self.client().calls;
         let asked = client.cancel_operation(proto::CancelOperationRequest { operation_id });
         if !matches!(tokio::time::timeout(ANSWER_WITHIN, asked).await, Ok(Ok(_))) {
             tracing::debug!("the driver was not asked to stop an operation; it ends by itself");
@@ -271,7 +282,7 @@ impl Handler for Adapter {
     async fn until_ended(&self, operation_id: &str, cancelled: CancellationToken) -> DriverError {
         let mut asked = false;
         loop {
-            let mut client = self.client();
+            let mut client = self.client().calls;
             let running = match tokio::time::timeout(
                 ANSWER_WITHIN,
                 client.get_info(proto::GetInfoRequest {}),
@@ -320,7 +331,7 @@ impl Handler for Adapter {
 /// Who the driver is, over a new connection.
 pub(crate) async fn info(socket: &Socket) -> anyhow::Result<(Client, GetInfoResponse)> {
     let mut client = socket.connect().await?;
-    let asked = client.get_info(proto::GetInfoRequest {});
+    let asked = client.calls.get_info(proto::GetInfoRequest {});
     let said = tokio::time::timeout(ANSWER_WITHIN, asked).await;
     let said = said.map_err(|_| {
         anyhow::anyhow!("the driver does not answer GetInfo within {ANSWER_WITHIN:?}")
@@ -365,3 +376,6 @@ impl Drop for Busy {
         self.shared.busy.lock().remove(&self.uid);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! What a call to the driver ended with, in the words of the stream.
+//! What a call to the driver ended with, as an error of the stream.
 
 use ostler_driver_sdk::DriverError;
 use ostler_proto::v1alpha1::{MachineErrorCode, OperationError};

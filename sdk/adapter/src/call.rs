@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use ostler_driver_sdk::handler::Answer;
 use ostler_driver_sdk::{Class, Context, DriverError, Secret};
 use ostler_proto::v1alpha1 as proto;
+use proto::machine_driver_service_client::MachineDriverServiceClient;
 use proto::operation::Request;
 use proto::operation_result::Response;
 use tonic::Status;
+use tonic::transport::Channel;
 
 use crate::answer;
 use crate::socket::Client;
@@ -82,12 +84,12 @@ fn content(class: &Class) -> proto::ClassContent {
 
 /// Calls the driver and waits for its answer, which may be of the operation's own checkpoint as well.
 pub(crate) async fn call(
-    mut client: Client,
+    Client { calls: mut client, .. }: Client,
     request: Request,
     context: proto::OperationContext,
     ctx: &Context,
 ) -> Answer {
-    let context = Some(context);
+    let context = Some(Box::new(context));
     let (response, checkpoint) = match request {
         Request::CreateMachine(it) => {
             let asked = proto::CreateMachineRequest { context, ..it };
@@ -160,7 +162,7 @@ fn failed(status: &Status) -> (Answer, String) {
 }
 
 async fn list(
-    mut client: Client,
+    mut client: MachineDriverServiceClient<Channel>,
     asked: proto::ListMachinesRequest,
 ) -> Result<proto::ListMachinesResponse, Status> {
     let mut parts = client.list_machines(asked).await?.into_inner();

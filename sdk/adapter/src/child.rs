@@ -48,29 +48,38 @@ impl Program {
 
     /// Keeps the driver running until `end`, and then ends it within `drain`.
     pub(crate) async fn supervise(&self, socket: &Path, end: &CancellationToken, drain: Duration) {
-        let shown = self.path.display();
         let mut pauses = PAUSES.build();
-        while !end.is_cancelled() {
+        loop {
             let started = Instant::now();
-            match self.start(socket) {
-                Ok(mut child) => {
-                    tracing::info!(process = child.id(), "driver {shown} started");
-                    tokio::select! {
-                        status = child.wait() => tracing::warn!("driver {shown} ended: {}", describe(status)),
-                        () = end.cancelled() => return stop(child, drain).await,
-                    }
-                }
-                Err(error) => tracing::error!("driver {shown} did not start: {error:#}"),
-            }
+            let run = self.run(socket, end, drain);
+            let Err(error) = run.await else { return };
+            tracing::error!("driver {}: {error:#}", self.path.display());
             if started.elapsed() >= WELL_AFTER {
                 pauses = PAUSES.build();
             }
             let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = end.cancelled() => return,
+            let ended = tokio::time::timeout(pause, end.cancelled()).await;
+            if ended.is_ok() {
+                return;
             }
         }
+    }
+
+    /// One life of the driver; an error if it ended before `end`.
+    async fn run(
+        &self,
+        socket: &Path,
+        end: &CancellationToken,
+        drain: Duration,
+    ) -> anyhow::Result<()> {
+        let mut child = self.start(socket)?;
+        tracing::info!(process = child.id(), "driver {} started", self.path.display());
+        let ended = end.run_until_cancelled(child.wait()).await;
+        match ended {
+            Some(status) => bail!("ended: {}", describe(status)),
+            None => stop(child, drain).await,
+        }
+        Ok(())
     }
 
     fn start(&self, socket: &Path) -> anyhow::Result<Child> {

@@ -11,7 +11,7 @@ mod child;
 mod socket;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -22,6 +22,9 @@ use ostler_proto::v1alpha1::GetInfoResponse;
 use self::adapter::Adapter;
 use self::child::Program;
 use self::socket::{Client, Lock, Socket};
+
+/// The path of a socket takes at most 107 bytes.
+const LONGEST_PARENT: usize = 107 - "/driver-XXXXXX/driver.sock".len();
 
 /// Between two looks for a driver that does not answer. A driver that starts is found soon.
 const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
@@ -40,6 +43,10 @@ pub struct AdaptArgs {
     #[arg(long, env = "OSTLER_DRIVER_SOCKET", value_name = "PATH")]
     socket: Option<PathBuf>,
 
+    /// Where that new directory is made
+    #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
+    socket_parent: PathBuf,
+
     /// User id of the driver; left out: that of the adapter. Any other one that listens there is refused
     #[arg(long, env = "OSTLER_DRIVER_UID", value_name = "UID")]
     driver_uid: Option<u32>,
@@ -53,13 +60,13 @@ pub struct AdaptArgs {
 /// it so that it ends with this process; empty: started directly.
 ///
 /// # Errors
-/// What cannot be mended by waiting: bad arguments, a driver that cannot be executed, another adapter.
+/// What waiting does not fix: bad arguments, a driver that cannot be executed, another adapter.
 pub async fn run(args: AdaptArgs, launcher: Vec<OsString>) -> anyhow::Result<()> {
-    let AdaptArgs { driver, socket, driver_uid, command } = args;
+    let AdaptArgs { driver, socket, socket_parent, driver_uid, command } = args;
     let program = if command.is_empty() { None } else { Some(Program::new(command, launcher)?) };
     let own = match (&socket, &program) {
         (Some(_), _) => None,
-        (None, Some(_)) => Some(SocketDirectory::new()?),
+        (None, Some(_)) => Some(SocketDirectory::new(&socket_parent)?),
         (None, None) => {
             anyhow::bail!("pass --socket PATH of a driver that runs, or its program after --")
         }
@@ -89,13 +96,18 @@ pub async fn run(args: AdaptArgs, launcher: Vec<OsString>) -> anyhow::Result<()>
 pub struct SocketDirectory(PathBuf);
 
 impl SocketDirectory {
-    /// A new one among the temporary files: paths of sockets are short, at most 107 bytes.
-    pub fn new() -> anyhow::Result<Self> {
-        let template = std::env::temp_dir().join("ostler-driver-XXXXXX");
-        let path = nix::unistd::mkdtemp(&template).with_context(|| {
-            format!("no directory can be made in {}", std::env::temp_dir().display())
-        })?;
+    /// A new one in `parent`, or among the temporary files where that path is too long for a socket.
+    pub fn new(parent: &Path) -> anyhow::Result<Self> {
+        let short = parent.as_os_str().len() <= LONGEST_PARENT;
+        let parent = if short { parent.to_owned() } else { std::env::temp_dir() };
+        let path = nix::unistd::mkdtemp(&parent.join("driver-XXXXXX"))
+            .with_context(|| format!("no directory can be made in {}", parent.display()))?;
         Ok(Self(path))
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
     }
 
     /// Where the driver is to listen.
@@ -130,7 +142,7 @@ pub async fn serve(path: PathBuf, uid: Option<u32>, options: Options) -> anyhow:
             served = run_handler(adapter, options) => served?,
             () = async {
                 watched.watch(&socket, &session).await;
-                std::future::pending().await
+                std::future::pending::<()>().await;
             } => {}
         }
     }
@@ -146,47 +158,30 @@ async fn find(
     let mut pauses = PAUSES.build();
     let mut said = String::new();
     while !shutdown.is_cancelled() {
-        let why = match socket.check() {
-            Err(why) => why,
-            Ok(()) => {
-                if lock.is_none() {
-                    *lock = Some(socket.lock()?);
-                }
-                match usable(adapter::info(socket).await) {
-                    Ok(found) => return Ok(Some(found)),
-                    Err(why) => why,
-                }
-            }
+        if lock.is_none() && socket.check().is_ok() {
+            *lock = Some(socket.lock()?);
+        }
+        let why = match adapter::info(socket).await.and_then(usable) {
+            Ok(found) => return Ok(Some(found)),
+            Err(why) => format!("{why:#}"),
         };
-        let why = format!("{why:#}");
         if socket.is_there() && why != said {
             tracing::warn!("{why}");
             said = why;
-        } else {
-            tracing::debug!(socket = %socket.path().display(), "{why}");
         }
-        tokio::select! {
-            () = tokio::time::sleep(pauses.next().unwrap_or(Duration::from_secs(2))) => {}
-            () = shutdown.cancelled() => {}
-        }
+        let pause = pauses.next().unwrap_or(Duration::from_secs(2));
+        // A pause that is cut short ends the loop.
+        let _ = tokio::time::timeout(pause, shutdown.cancelled()).await;
     }
     Ok(None)
 }
 
-fn usable(
-    found: anyhow::Result<(Client, GetInfoResponse)>,
-) -> anyhow::Result<(Client, GetInfoResponse)> {
-    let found = found?;
+fn usable(found: (Client, GetInfoResponse)) -> anyhow::Result<(Client, GetInfoResponse)> {
     let GetInfoResponse { boot_id, provider, .. } = &found.1;
     ensure!(!provider.is_empty(), "GetInfo of the driver names no provider");
     ensure!(
-        is_uuid(boot_id),
+        uuid::Uuid::try_parse(boot_id).is_ok(),
         "GetInfo of the driver says boot_id {boot_id:?}: it must be a UUID, new for every start"
     );
     Ok(found)
-}
-
-fn is_uuid(text: &str) -> bool {
-    let groups: Vec<usize> = text.split('-').map(str::len).collect();
-    groups == [8, 4, 4, 4, 12] && text.chars().all(|c| c == '-' || c.is_ascii_hexdigit())
 }

@@ -84,9 +84,9 @@ enum State {
 enum Step {
     Dial,
     Dialed(Result<Connection, ConnectError>),
-    Registered(Registered),
+    Registered(Box<Registered>),
     Room,
-    Received(Result<Option<RegisterResponse>, Status>),
+    Received(Result<Option<Box<RegisterResponse>>, Status>),
     Silence,
     Leave,
 }
@@ -131,9 +131,9 @@ impl Link {
             State::Dialing(dial) => Step::Dialed(dial.await),
             // The owner has to register first.
             State::Dialed(_) => std::future::pending().await,
-            State::Registering { answer, .. } => Step::Registered(answer.await),
+            State::Registering { answer, .. } => Step::Registered(Box::new(answer.await)),
             State::Open { inbound, outbound } => tokio::select! {
-                received = inbound.message() => Step::Received(received),
+                received = inbound.message() => Step::Received(received.map(|it| it.map(Box::new))),
                 Ok(permit) = outbound.reserve(), if !self.queue.is_empty() => {
                     if let Some(frame) = self.queue.pop_front() {
                         permit.send(frame);
@@ -163,7 +163,7 @@ impl Link {
                 self.close(Dial::Backoff);
                 None
             }
-            Step::Registered(answer) => self.on_registered(answer),
+            Step::Registered(answer) => self.on_registered(*answer),
             Step::Room => None,
             Step::Received(received) => Some(self.on_received(received)),
             Step::Silence => {
@@ -191,12 +191,12 @@ impl Link {
         }
     }
 
-    fn on_received(&mut self, received: Result<Option<RegisterResponse>, Status>) -> Event {
+    fn on_received(&mut self, received: Result<Option<Box<RegisterResponse>>, Status>) -> Event {
         match received {
             Ok(Some(frame)) => {
                 self.heard = Instant::now();
                 self.ack_seq = frame.seq;
-                Event::Frame(Box::new(frame))
+                Event::Frame(frame)
             }
             Ok(None) => {
                 tracing::info!("the core ended the session");

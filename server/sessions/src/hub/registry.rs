@@ -72,7 +72,7 @@ impl Hub {
             Step::Accepted(id) => self.accepted(now, key, &id),
             Step::Progress(progress) => self.progressed(now, key, progress),
             Step::Page(page) => self.paged(now, key, page),
-            Step::Completed(completed) => self.completed(now, key, completed),
+            Step::Completed(completed) => self.completed(now, key, *completed),
             Step::State(state) => self.state(now, key, &state),
             Step::Alive(running) => self.on_heartbeat(now, key, &running),
             Step::Heard => {}

@@ -21,7 +21,7 @@ pub(crate) enum Step {
     /// A slice of a list.
     Page(OperationPage),
     /// An operation ended.
-    Completed(OperationCompleted),
+    Completed(Box<OperationCompleted>),
     /// Readiness, credit, drain.
     State(DriverState),
     /// The driver answers a heartbeat, and works on these operations.
@@ -80,7 +80,7 @@ impl Machine {
             Frame::Accepted(accepted) => Step::Accepted(accepted.operation_id),
             Frame::Progress(progress) => Step::Progress(progress),
             Frame::Page(page) => Step::Page(page),
-            Frame::Completed(completed) => Step::Completed(completed),
+            Frame::Completed(completed) => Step::Completed(Box::new(completed)),
             Frame::State(state) => Step::State(state),
             Frame::Heartbeat(heartbeat) => {
                 self.unanswered = 0;

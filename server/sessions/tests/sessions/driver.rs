@@ -294,7 +294,10 @@ pub(crate) fn result(response: operation_result::Response) -> operation_complete
 
 pub(crate) fn created(name: &str) -> operation_completed::Outcome {
     let machine = Some(record(name));
-    result(operation_result::Response::CreateMachine(CreateMachineResponse { machine }))
+    result(operation_result::Response::CreateMachine(CreateMachineResponse {
+        machine,
+        ..Default::default()
+    }))
 }
 
 pub(crate) fn deleted() -> operation_completed::Outcome {

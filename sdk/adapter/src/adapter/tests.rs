@@ -1,0 +1,320 @@
+//! The adapter against a driver in this process, on a real socket.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::pin::Pin;
+
+use ostler_driver_sdk::Certainty;
+use ostler_driver_sdk::testing::TestContext;
+use proto::machine_driver_service_server::{MachineDriverService, MachineDriverServiceServer};
+use tokio::net::UnixListener;
+use tokio::sync::Semaphore;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request as Call, Response as Reply, Status};
+
+use super::*;
+
+const BOOT: &str = "7f8d9440-5eea-4cbf-a2da-9816c1749049";
+
+/// A driver whose creates wait for a permit, and which remembers what it was asked.
+#[derive(Debug, Clone)]
+struct Fake {
+    permits: Arc<Semaphore>,
+    began: Arc<Semaphore>,
+    asked: Arc<Mutex<Vec<proto::OperationContext>>>,
+    cancelled: Arc<Semaphore>,
+    running: Vec<RunningOperation>,
+}
+
+type Answered<T> = Result<Reply<T>, Status>;
+
+#[tonic::async_trait]
+impl MachineDriverService for Fake {
+    type ListMachinesStream =
+        Pin<Box<dyn Stream<Item = Result<proto::ListMachinesResponse, Status>> + Send>>;
+
+    async fn get_info(&self, _: Call<proto::GetInfoRequest>) -> Answered<GetInfoResponse> {
+        let kinds = [
+            OperationKind::CreateMachine,
+            OperationKind::DeleteMachine,
+            OperationKind::ListMachines,
+        ];
+        Ok(Reply::new(GetInfoResponse {
+            provider: "fake.example.com".to_owned(),
+            boot_id: BOOT.to_owned(),
+            operation_kinds: kinds.map(Into::into).to_vec(),
+            running: self.running.clone(),
+            ..Default::default()
+        }))
+    }
+
+    async fn probe(&self, _: Call<proto::ProbeRequest>) -> Answered<proto::ProbeResponse> {
+        Ok(Reply::new(proto::ProbeResponse { not_ready_reason: "the cloud is away".to_owned() }))
+    }
+
+    async fn create_machine(
+        &self,
+        call: Call<proto::CreateMachineRequest>,
+    ) -> Answered<proto::CreateMachineResponse> {
+        let this = self.clone();
+        // A handler that goes on when its client has gone, as the contract says.
+        let work = tokio::spawn(async move {
+            this.asked.lock().extend(call.into_inner().context.map(|it| *it));
+            this.began.add_permits(1);
+            this.permits.acquire().await.unwrap().forget();
+        });
+        work.await.unwrap();
+        Ok(Reply::new(proto::CreateMachineResponse {
+            checkpoint: "made".to_owned(),
+            ..Default::default()
+        }))
+    }
+
+    async fn initialize_machine(
+        &self,
+        _: Call<proto::InitializeMachineRequest>,
+    ) -> Answered<proto::InitializeMachineResponse> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn update_machine(
+        &self,
+        _: Call<proto::UpdateMachineRequest>,
+    ) -> Answered<proto::UpdateMachineResponse> {
+        Err(Status::not_found("project not found"))
+    }
+
+    async fn delete_machine(
+        &self,
+        _: Call<proto::DeleteMachineRequest>,
+    ) -> Answered<proto::DeleteMachineResponse> {
+        Ok(Reply::new(proto::DeleteMachineResponse::default()))
+    }
+
+    async fn get_machine_status(
+        &self,
+        _: Call<proto::GetMachineStatusRequest>,
+    ) -> Answered<proto::GetMachineStatusResponse> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn list_machines(
+        &self,
+        _: Call<proto::ListMachinesRequest>,
+    ) -> Answered<Self::ListMachinesStream> {
+        let part = |name: &str| {
+            let machines = vec![proto::MachineRecord {
+                provider_id: format!("fake:///{name}"),
+                machine_name: name.to_owned(),
+                machine_uid: format!("uid-{name}"),
+                ..Default::default()
+            }];
+            Ok(proto::ListMachinesResponse { machines, ..Default::default() })
+        };
+        Ok(Reply::new(Box::pin(tokio_stream::iter([part("a"), part("b")]))))
+    }
+
+    async fn get_volume_ids(
+        &self,
+        _: Call<proto::GetVolumeIdsRequest>,
+    ) -> Answered<proto::GetVolumeIdsResponse> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn validate_class(
+        &self,
+        _: Call<proto::ValidateClassRequest>,
+    ) -> Answered<proto::ValidateClassResponse> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn cancel_operation(
+        &self,
+        _: Call<proto::CancelOperationRequest>,
+    ) -> Answered<proto::CancelOperationResponse> {
+        self.cancelled.add_permits(1);
+        Ok(Reply::new(proto::CancelOperationResponse {}))
+    }
+}
+
+struct Setting {
+    fake: Fake,
+    socket: Socket,
+    adapter: Adapter,
+    /// Of its own, so that its connections end with it.
+    server: Option<tokio::runtime::Runtime>,
+    _directory: tempfile::TempDir,
+}
+
+impl Setting {
+    fn kill(&mut self) {
+        self.server.take().into_iter().for_each(tokio::runtime::Runtime::shutdown_background);
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+async fn setting(running: Vec<RunningOperation>) -> Setting {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let none = || Arc::new(Semaphore::new(0));
+    let asked = Arc::default();
+    let fake = Fake { permits: none(), began: none(), asked, cancelled: none(), running };
+    let service = MachineDriverServiceServer::new(fake.clone());
+    let server = tonic::transport::Server::builder().add_service(service);
+    {
+        let _inside = runtime.enter();
+        let listener = UnixListener::bind(&path).unwrap();
+        tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+    }
+    let socket = Socket::new(path, nix::unistd::geteuid().as_raw());
+    let (client, info) = info(&socket).await.unwrap();
+    Setting {
+        fake,
+        socket,
+        adapter: Adapter::new(client, info),
+        server: Some(runtime),
+        _directory: directory,
+    }
+}
+
+fn create() -> Request {
+    Request::CreateMachine(proto::CreateMachineRequest::default())
+}
+
+fn machine(name: &str) -> Context {
+    TestContext::new(name, format!("uid-{name}")).secret([("key", "canary")]).build()
+}
+
+#[tokio::test]
+async fn a_call_brings_class_and_identity_and_its_checkpoint_is_saved() {
+    let it = setting(Vec::new()).await;
+    it.fake.permits.add_permits(1);
+    let ctx = machine("a");
+    let answer = it.adapter.perform(create(), ctx.clone()).await;
+    assert!(matches!(answer, Ok(Response::CreateMachine(_))), "{answer:?}");
+    let asked = it.fake.asked.lock().pop().unwrap();
+    assert_eq!(asked.target.unwrap().kind, "Machine");
+    assert_eq!(asked.identity_tags["ostler.dev/machine-uid"], "uid-a");
+    assert!(asked.timeout.is_some_and(|time| time.seconds > 0));
+}
+
+#[tokio::test]
+async fn a_mutation_that_was_given_up_goes_on_and_keeps_its_target_busy() {
+    let it = setting(Vec::new()).await;
+    let adapter = it.adapter.clone();
+    let given_up = tokio::spawn(async move { adapter.perform(create(), machine("a")).await });
+    it.fake.began.acquire().await.unwrap().forget();
+    given_up.abort();
+    assert!(given_up.await.unwrap_err().is_cancelled());
+    let refused = it.adapter.perform(create(), machine("a")).await.unwrap_err();
+    assert_eq!(
+        (refused.reason_word(), refused.certainty()),
+        ("TARGET_BUSY", Certainty::NotApplied)
+    );
+    it.fake.permits.add_permits(2);
+    let other = it.adapter.perform(create(), machine("b")).await;
+    assert!(other.is_ok(), "{other:?}");
+}
+
+#[tokio::test]
+async fn a_cancelled_operation_is_cancelled_in_the_driver_and_its_answer_is_waited_for() {
+    let it = setting(Vec::new()).await;
+    let token = CancellationToken::new();
+    let ctx = TestContext::new("a", "uid-a").cancellation(token.clone()).build();
+    let adapter = it.adapter.clone();
+    let running = tokio::spawn(async move { adapter.perform(create(), ctx).await });
+    it.fake.began.acquire().await.unwrap().forget();
+    token.cancel();
+    it.fake.cancelled.acquire().await.unwrap().forget();
+    it.fake.permits.add_permits(1);
+    assert!(running.await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn a_bare_status_says_nothing_of_what_was_left_behind() {
+    let it = setting(Vec::new()).await;
+    let update = Request::UpdateMachine(proto::UpdateMachineRequest::default());
+    let error = it.adapter.perform(update, machine("a")).await.unwrap_err();
+    assert_eq!((error.code(), error.certainty()), (Code::Unknown, Certainty::Unknown));
+}
+
+#[tokio::test]
+async fn a_driver_that_reads_no_single_instance_is_asked_for_its_list() {
+    let it = setting(Vec::new()).await;
+    let status = || Request::GetMachineStatus(proto::GetMachineStatusRequest::default());
+    let found = it.adapter.perform(status(), machine("b")).await.unwrap();
+    let Response::GetMachineStatus(found) = found else { panic!("{found:?}") };
+    assert_eq!(found.machine.unwrap().provider_id, "fake:///b");
+    let absent = it.adapter.perform(status(), machine("c")).await.unwrap_err();
+    assert_eq!(absent.code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_lost_driver_makes_the_outcome_unknown_and_another_process_ends_the_session() {
+    let mut it = setting(Vec::new()).await;
+    let adapter = it.adapter.clone();
+    let running = tokio::spawn(async move { adapter.perform(create(), machine("a")).await });
+    it.fake.began.acquire().await.unwrap().forget();
+    let ended = CancellationToken::new();
+    // What answers next has another boot id than the adapter was told.
+    let info = GetInfoResponse { boot_id: "before".to_owned(), ..it.adapter.shared.info.clone() };
+    let successor = Adapter::new(it.adapter.client(), info);
+    it.kill();
+    let lost = it.adapter.client().lost;
+    lost.cancelled().await;
+    let error = running.await.unwrap().unwrap_err();
+    assert_eq!((error.code(), error.certainty()), (Code::Unknown, Certainty::Unknown));
+    std::fs::remove_file(&it.socket.path).unwrap();
+    let listener = UnixListener::bind(&it.socket.path).unwrap();
+    let service = MachineDriverServiceServer::new(it.fake.clone());
+    let server = tonic::transport::Server::builder().add_service(service);
+    tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+    successor.watch(&it.socket, &ended).await;
+    assert!(ended.is_cancelled());
+    assert!(!successor.readiness().is_ready());
+}
+
+#[tokio::test]
+async fn an_operation_of_an_earlier_adapter_is_held_until_the_driver_lists_it_no_more() {
+    let running = RunningOperation {
+        operation_id: "op".to_owned(),
+        idempotency_key: "key".to_owned(),
+        target: Some(proto::Target { uid: "uid-a".to_owned(), ..Default::default() }),
+        kind: OperationKind::CreateMachine.into(),
+    };
+    let it = setting(vec![running]).await;
+    let held = it.adapter.held();
+    assert_eq!((held[0].operation_id.as_str(), held[0].idempotency_key.as_str()), ("op", "key"));
+    assert_eq!(it.adapter.instance_id().as_deref(), Some(BOOT));
+    let gone = it.adapter.until_ended("another", CancellationToken::new()).await;
+    assert_eq!((gone.reason_word(), gone.certainty()), ("RESULT_LOST", Certainty::Unknown));
+    let cancelled = CancellationToken::new();
+    cancelled.cancel();
+    let waits = it.adapter.until_ended("op", cancelled);
+    tokio::select! {
+        error = waits => panic!("{error}"),
+        permit = it.fake.cancelled.acquire() => permit.unwrap().forget(),
+    }
+}
+
+#[tokio::test]
+async fn a_directory_in_which_others_can_put_a_socket_and_a_second_adapter_are_refused() {
+    let it = setting(Vec::new()).await;
+    let _first = it.socket.lock().unwrap();
+    let second = it.socket.lock().unwrap_err().to_string();
+    assert!(second.contains("another adapter"), "{second}");
+    let directory = it.socket.path.parent().unwrap();
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = it.socket.check().unwrap_err().to_string();
+    assert!(refused.contains("chmod go-w"), "{refused}");
+    let stranger = Socket::new(it.socket.path.clone(), 12_345);
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let refused = stranger.connect().await.unwrap_err().to_string();
+    assert!(refused.contains("--driver-uid"), "{refused}");
+}
