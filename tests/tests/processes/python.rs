@@ -1,5 +1,6 @@
-//! The driver in plain Python, set up and started as its page says: it passes the conformance suite, and `ostler up` runs
-//! machines with it.
+//! The unary driver in plain Python, set up and started as its page says: it passes the conformance suite behind the
+//! adapter, and `ostler up` runs machines with it. And a peer in `tests/stream_peer` that speaks the stream itself, as
+//! only an author without the adapter would: a second implementation of the session keeps the contract honest.
 //!
 //! Without python3 and its venv module, or without the packages, these tests say `skipped`.
 
@@ -30,7 +31,10 @@ fn set_up() -> Option<PathBuf> {
         fs::remove_dir_all(&clone).unwrap();
     }
     for file in repository::files().unwrap() {
-        if file.path.starts_with("proto") || file.path.starts_with("sdk/python") {
+        if file.path.starts_with("proto")
+            || file.path.starts_with("sdk/python")
+            || file.path.starts_with("tests/stream_peer")
+        {
             let copy = clone.join(&file.path);
             fs::create_dir_all(copy.parent().unwrap()).unwrap();
             fs::copy(tools::root().join(&file.path), copy).unwrap();
@@ -64,7 +68,21 @@ fn shell(clone: &Path, commands: &str) -> (bool, String) {
 #[test]
 fn the_python_driver_passes_the_whole_suite() {
     let Some(clone) = clone() else { return };
-    let (green, said) = shell(clone, &page_commands("sanity --driver-cmd"));
+    let (green, said) = shell(clone, &page_commands("sanity --unary"));
+    assert!(green, "{said}");
+}
+
+#[test]
+fn a_driver_that_speaks_the_stream_itself_passes_the_whole_suite() {
+    let Some(clone) = clone() else { return };
+    let peer =
+        "env PYTHONPATH=sdk/python/stubs sdk/python/.venv/bin/python tests/stream_peer/driver.py";
+    let suite = page_commands("sanity --unary").replace(
+        "--unary --driver-cmd sdk/python/python-driver",
+        &format!("--driver-cmd '{peer}'"),
+    );
+    let cloud = clone.join("stream-peer.sqlite3");
+    let (green, said) = shell(clone, &format!("export CLOUD_FILE='{}'\n{suite}", cloud.display()));
     assert!(green, "{said}");
 }
 

@@ -1,11 +1,10 @@
-"""A driver's side of the protocol: copy it as it is. A driver hands its operations to `run`, as driver.py does."""
+"""A driver's side of the stream, without an SDK: a second implementation, which tests the first. PYTHONPATH has the stubs."""
 
 import asyncio, contextlib, itertools, logging, os, random, signal, socket, sys, time, traceback, uuid
 from pathlib import Path
 
 import grpc
 
-sys.path.insert(0, str(Path(__file__).parent / "stubs"))
 from ostler.driver.v1alpha1 import driver_pb2 as d, driver_pb2_grpc, operation_pb2 as o, session_pb2 as s
 
 RESULTS, QUEUE, HELD_IN_HELLO, PAGE, CLASSES = 1000, 2000, 1000, 150, 100  # limits

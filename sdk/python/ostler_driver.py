@@ -1,0 +1,128 @@
+"""What every Ostler driver in Python needs around its calls: a server, errors, and what runs. README.md explains."""
+
+import os, re, signal, sys, threading, time, uuid
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+from google.protobuf import any_pb2
+from google.rpc import status_pb2
+from grpc_reflection.v1alpha import reflection
+from grpc_status import rpc_status
+
+sys.path.insert(0, str(Path(__file__).parent / "stubs"))  # made from proto/
+from ostler.driver.v1alpha1 import machine_driver_pb2 as m, machine_driver_pb2_grpc as services, operation_pb2 as o
+
+MUTATIONS = ("CreateMachine", "InitializeMachine", "UpdateMachine", "DeleteMachine")
+
+
+class Failed(Exception):
+    """Ends a call without a result. `left`: what it left behind; UNKNOWN makes the core look before it goes on."""
+
+    def __init__(self, code, reason, message, left="NOT_APPLIED", paths=(), **more):
+        super().__init__(message)
+        self.error = o.OperationError(
+            code=f"MACHINE_ERROR_CODE_{code}", reason=reason, message=message, certainty=f"OUTCOME_CERTAINTY_{left}",
+            violations=[o.FieldViolation(path=path, description=text) for path, text in paths], **more)
+
+    def status(self):
+        """As a gRPC status, which carries the error in its details."""
+        detail = any_pb2.Any()
+        detail.Pack(self.error)
+        code = self.error.code if self.error.code <= 16 else 2  # gRPC has no UNINITIALIZED
+        return rpc_status.to_status(status_pb2.Status(code=code, message=self.error.message, details=[detail]))
+
+
+class Call:
+    """What a call of the driver gets: `request`, and `op`, its OperationContext."""
+
+    def __init__(self, request):
+        self.request, self.op, self.left = request, request.context, "NOT_APPLIED"
+        self.cancelled, self.deadline = threading.Event(), time.monotonic() + (request.context.timeout.ToSeconds() or 60)
+
+    def sleep(self, seconds):
+        """Waits, unless the core cancels or the time is over: then the call ends, with what `left` says."""
+        if self.cancelled.wait(max(0, min(seconds, self.deadline - time.monotonic()))):
+            raise Failed("CANCELED", "CANCELED", "the core cancelled the operation", self.left)
+        if time.monotonic() >= self.deadline:
+            raise Failed("DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", "the time of the operation is over", self.left)
+
+
+class Server(services.MachineDriverServiceServicer):
+    """Serves the methods of `driver`: create_machine(call) for CreateMachine, and so on; those it has."""
+
+    def __init__(self, driver, provider, version, max_in_flight=16, capabilities=()):
+        self.info = m.GetInfoResponse(
+            provider=provider, driver_name=provider.split(".")[0], driver_version=version, boot_id=str(uuid.uuid4()),
+            capabilities=[f"DRIVER_CAPABILITY_{it}" for it in capabilities], max_in_flight=max_in_flight)
+        self.lock, self.calls = threading.Lock(), {}
+        for kind in o.OperationKind.keys()[1:]:
+            word = kind.removeprefix("OPERATION_KIND_")
+            if verb := getattr(driver, word.lower(), None):
+                self.info.operation_kinds.append(o.OperationKind.Value(kind))
+                self.offer("".join(it.capitalize() for it in word.split("_")), o.OperationKind.Value(kind), verb)
+
+    def offer(self, name, kind, verb):
+        def serve(request, rpc):  # in a thread of its own, which goes on when the client has gone
+            try:
+                return self.work(name, kind, verb, Call(request))
+            except Failed as failed:
+                error = failed
+            except Exception as defect:  # its text may hold secrets
+                print(f"{name}: {type(defect).__name__} in line {defect.__traceback__.tb_lineno}", file=sys.stderr)
+                error = Failed("INTERNAL", "DRIVER_DEFECT", f"{name} failed: {type(defect).__name__}", "UNKNOWN")
+            return rpc.abort_with_status(error.status())
+
+        def stream(request, rpc):
+            yield serve(request, rpc)
+
+        setattr(self, name, stream if name == "ListMachines" else serve)
+
+    def work(self, name, kind, verb, call):
+        op, mutates = call.op, name in MUTATIONS
+        with self.lock:
+            if mutates and any(it.target.uid == op.target.uid and writes for _, it, writes in self.calls.values()):
+                raise Failed("ABORTED", "TARGET_BUSY", "another operation of this machine runs")
+            running = m.RunningOperation(
+                operation_id=op.operation_id, idempotency_key=op.idempotency_key, target=op.target, kind=kind)
+            self.calls[op.operation_id] = call, running, mutates
+        try:
+            return verb(call)
+        finally:
+            with self.lock:
+                del self.calls[op.operation_id]
+
+    def GetInfo(self, request, rpc):
+        with self.lock:
+            running = [running for _, running, mutates in self.calls.values() if mutates]
+        info = m.GetInfoResponse(running=running)
+        info.MergeFrom(self.info)
+        return info
+
+    def Probe(self, request, rpc):
+        return m.ProbeResponse()
+
+    def CancelOperation(self, request, rpc):
+        if found := self.calls.get(request.operation_id):
+            found[0].cancelled.set()
+        return m.CancelOperationResponse()
+
+
+def serve(driver, provider, version, max_in_flight=16, capabilities=()):
+    """Serves until SIGTERM, and then until the calls that run are done."""
+    path = os.environ.get("OSTLER_DRIVER_SOCKET") or sys.exit("OSTLER_DRIVER_SOCKET must name a unix socket")
+    os.makedirs(os.path.dirname(path) or ".", mode=0o750, exist_ok=True)
+    Path(path).unlink(missing_ok=True)
+    os.umask(0o117)
+    server = grpc.server(futures.ThreadPoolExecutor(max_in_flight * 2 + 8))
+    services.add_MachineDriverServiceServicer_to_server(
+        Server(driver, provider, version, max_in_flight, capabilities), server)
+    reflection.enable_server_reflection([m.DESCRIPTOR.services_by_name["MachineDriverService"].full_name,
+                                         reflection.SERVICE_NAME], server)
+    server.add_insecure_port(f"unix:{path}")
+    server.start()
+    end = threading.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, lambda *_: end.set())
+    end.wait()
+    server.stop(25).wait()
