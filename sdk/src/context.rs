@@ -13,9 +13,8 @@ use zeroize::Zeroizing;
 
 use crate::class::Class;
 use crate::error::{Code, DriverError};
-use crate::identity::Identity;
+use crate::identity::{Identity, Target};
 use crate::library::Library;
-use crate::request::Target;
 use crate::secret::Secret;
 
 /// One operation, seen from inside a verb. Cheap to clone.

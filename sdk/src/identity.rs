@@ -11,6 +11,17 @@ pub const MACHINE_TAG: &str = "ostler.dev/machine-name";
 /// Tag with the UID of the machine.
 pub const UID_TAG: &str = "ostler.dev/machine-uid";
 
+/// The API object that an operation is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// Namespace of the object.
+    pub namespace: String,
+    /// Name of the object.
+    pub name: String,
+    /// UID of the object. Together with the cluster id it is the identity of the instance.
+    pub uid: String,
+}
+
 /// To which machine of which cluster an instance belongs. Cluster id and UID alone decide; the name is for people.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

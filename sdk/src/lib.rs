@@ -108,7 +108,7 @@ pub use context::Context;
 pub use driver::{Driver, DriverInfo, OptionalOperation};
 pub use error::{Certainty, Code, DriverError, Violation};
 pub use hot::HotSpec;
-pub use identity::Identity;
+pub use identity::{Identity, Target};
 pub use instance::{Instance, PowerState};
 pub use options::{DriverArgs, Options};
 /// Implements [`HotSpec`](trait@HotSpec) for a provider spec.
@@ -116,7 +116,7 @@ pub use ostler_driver_sdk_derive::HotSpec;
 pub use readiness::Readiness;
 pub use request::{
     ClassReview, CreateMachine, DeleteMachine, Deletion, GetMachineStatus, GetVolumeIds,
-    InitializeMachine, ListMachines, Target, UpdateMachine, Updated, ValidateClass,
+    InitializeMachine, ListMachines, UpdateMachine, Updated, ValidateClass,
 };
 pub use run::{RunError, options, run, run_adjusted, run_handler, run_with, run_with_args};
 pub use secret::Secret;

@@ -11,17 +11,6 @@ use crate::context::Context;
 use crate::error::{DriverError, Violation};
 use crate::hot::{self, HotSpec};
 
-/// The API object that an operation is about.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Target {
-    /// Namespace of the object.
-    pub namespace: String,
-    /// Name of the object.
-    pub name: String,
-    /// UID of the object. Together with the cluster id it is the identity of the instance.
-    pub uid: String,
-}
-
 /// Make an instance.
 #[derive(Clone)]
 pub struct CreateMachine {

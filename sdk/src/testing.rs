@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::class::Class;
 use crate::context::{Context, Facts, References};
-use crate::request::Target;
+use crate::identity::Target;
 use crate::secret::Secret;
 
 /// Builds a [`Context`] by hand.

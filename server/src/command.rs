@@ -7,9 +7,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use clap::Parser;
-use ostler_api::timeout::Timeout;
 use ostler_controllers::{ApiCheck, GivenIds, Namespaces, Settings};
 use ostler_lifecycle::{cluster, orphans, snapshot};
 use ostler_sessions::{ListenAddress, Rate};
@@ -18,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use crate::clusters::ClusterArgs;
+use crate::duration::duration;
 use crate::health::{self, Health};
 use crate::klog::LogFormat;
 use crate::legacy::LegacyArgs;
@@ -381,12 +381,6 @@ fn options(args: Args) -> CoreOptions {
         rates: args.provider_rates.into_iter().collect(),
         ..CoreOptions::default()
     }
-}
-
-pub(crate) fn duration(text: &str) -> anyhow::Result<Duration> {
-    Timeout::from(text)
-        .duration()
-        .ok_or_else(|| anyhow!("`{text}` is not a duration such as 90s, 20m or 1h30m"))
 }
 
 /// Reads `NAME=PROVIDER`: another name that classes use for a provider.

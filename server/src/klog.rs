@@ -23,7 +23,7 @@ pub(crate) struct KlogArgs {
     #[arg(long, value_name = "PATTERN=LEVEL,…")]
     vmodule: Option<String>,
     /// Has no effect: every line is written immediately
-    #[arg(long, value_name = "DURATION", value_parser = crate::command::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = crate::duration::duration)]
     log_flush_frequency: Option<std::time::Duration>,
     #[command(flatten)]
     ignored: Ignored,

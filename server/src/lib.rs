@@ -9,6 +9,7 @@ mod clusters;
 pub mod command;
 mod core;
 mod descriptors;
+mod duration;
 mod flags;
 mod health;
 mod klog;

@@ -54,13 +54,13 @@ pub(crate) struct UpstreamArgs {
     #[arg(long, value_name = "NAME")]
     cloud_provider: Option<String>,
     /// Has no effect: caches need no resync
-    #[arg(long, value_name = "DURATION", value_parser = crate::command::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = crate::duration::duration)]
     min_resync_period: Option<Duration>,
     /// Has no effect, as upstream: requests are JSON
     #[arg(long, value_name = "TYPE")]
     kube_api_content_type: Option<String>,
     /// Has no effect, as upstream
-    #[arg(long, value_name = "DURATION", value_parser = crate::command::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = crate::duration::duration)]
     controller_start_interval: Option<Duration>,
     #[command(flatten)]
     klog: KlogArgs,

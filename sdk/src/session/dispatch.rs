@@ -15,8 +15,8 @@ use super::admission::{default_timeout, is_mutation};
 use crate::context::{Context, Facts, References, Report};
 use crate::error::DriverError;
 use crate::handler::{Answer, Handler};
+use crate::identity::Target;
 use crate::library::Library;
-use crate::request::Target;
 
 /// A verb that answered.
 #[derive(Debug)]

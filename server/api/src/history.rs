@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{MachineStep, OperationVerb};
+use crate::step::{MachineStep, OperationVerb};
 
 /// Steps that are kept; a whole life has about a dozen.
 pub const MOST_STEPS: usize = 16;

@@ -18,6 +18,7 @@ pub mod operation;
 mod operation_record;
 mod paused;
 mod reasons;
+mod step;
 pub mod timeout;
 
 pub use crds::crds;

@@ -13,10 +13,11 @@ pub use crate::{
     machine_status::{
         CurrentStatus, HotUpdate, HotUpdateState, LastOperation, LifecyclePhase, MachineAddress,
         MachineConditionType, MachineOperationType, MachinePhase, MachineState, MachineStatus,
-        MachineStep, OperationIntent, OperationVerb, Retry, WaitingFor,
+        OperationIntent, Retry, WaitingFor,
     },
     operation_record::OperationRecord,
     reasons::{FailureReason, WaitReason},
+    step::{MachineStep, OperationVerb},
 };
 
 /// What a Machine is to be.

@@ -1,10 +1,11 @@
 //! Requests to the API: counted, limited in time, with a typed result.
 
+use std::borrow::Cow;
 use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     DeleteOptions, ObjectMeta, Preconditions, Status,
@@ -24,7 +25,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::target::Target;
-use crate::watch::{Cached, ObjectName};
+use crate::watch::ObjectName;
 
 /// Longest wait for an answer. After that, a retry is better than a waiting worker.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -101,7 +102,7 @@ impl From<kube::Error> for WriteError {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WriteLabel {
-    kind: &'static str,
+    kind: Cow<'static, str>,
     verb: &'static str,
 }
 
@@ -122,6 +123,14 @@ impl WriteMetrics {
         metrics
     }
 }
+
+/// What requests are about.
+pub(crate) trait Object:
+    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned
+{
+}
+
+impl<K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned> Object for K {}
 
 /// Sends requests to the API.
 #[derive(Clone)]
@@ -158,11 +167,11 @@ impl Writer {
 
     async fn run<T>(
         &self,
-        kind: &'static str,
+        kind: impl Into<Cow<'static, str>>,
         verb: &'static str,
         request: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, WriteError> {
-        let label = WriteLabel { kind, verb };
+        let label = WriteLabel { kind: kind.into(), verb };
         let result = match tokio::time::timeout(PATIENCE, request).await {
             Ok(answer) => answer.map_err(WriteError::from),
             Err(_) => Err(WriteError::NoAnswer),
@@ -174,31 +183,26 @@ impl Writer {
 
     /// Merge-patches an object. `patch` must contain `metadata.resourceVersion`, so that a cache may store the answer
     /// and lists of other clients are never overwritten.
-    pub(crate) async fn patch<K>(
+    pub(crate) async fn patch<K: Object>(
         &self,
         api: &Api<K>,
         name: &str,
         patch: &Value,
-    ) -> Result<K, WriteError>
-    where
-        K: Cached + Debug + DeserializeOwned,
-    {
+    ) -> Result<K, WriteError> {
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
-        self.run(K::KIND, "patch", api.patch(name, &params, &patch)).await
+        self.run(K::kind(&()), "patch", api.patch(name, &params, &patch)).await
     }
 
-    /// As [`Self::patch`], for the status.
-    pub(crate) async fn merge_patch_status<K>(
+    /// As [`Self::patch`], for the status. That of a built-in kind takes a strategic merge: the entries of its lists
+    /// have keys.
+    pub(crate) async fn patch_status<K: Object>(
         &self,
         api: &Api<K>,
         name: &str,
-        patch: &Value,
-    ) -> Result<K, WriteError>
-    where
-        K: Cached + Debug + DeserializeOwned,
-    {
-        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
-        self.run(K::KIND, "patch_status", api.patch_status(name, &params, &patch)).await
+        patch: Patch<&Value>,
+    ) -> Result<K, WriteError> {
+        let params = PatchParams::default();
+        self.run(K::kind(&()), "patch_status", api.patch_status(name, &params, &patch)).await
     }
 
     /// Merge-patches an object of a bootstrap provider; `patch` as in [`Self::patch`].
@@ -214,49 +218,23 @@ impl Writer {
         self.run("BootstrapConfig", "patch", api.patch(&config.name, &params, &patch)).await
     }
 
-    /// Patches the status of a built-in kind by strategic merge: the entries of its lists have keys.
-    pub(crate) async fn strategic_patch_status<K>(
+    /// Creates an object.
+    pub(crate) async fn create<K: Object>(
         &self,
         api: &Api<K>,
-        name: &str,
-        patch: &Value,
-    ) -> Result<K, WriteError>
-    where
-        K: Cached + Debug + DeserializeOwned,
-    {
-        let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
-        self.run(K::KIND, "patch_status", api.patch_status(name, &params, &patch)).await
-    }
-
-    /// Creates an object.
-    pub(crate) async fn create<K>(&self, api: &Api<K>, object: &K) -> Result<K, WriteError>
-    where
-        K: Cached + Debug + DeserializeOwned + Serialize,
-    {
-        self.run(K::KIND, "create", api.create(&PostParams::default(), object)).await
+        object: &K,
+    ) -> Result<K, WriteError> {
+        self.run(K::kind(&()), "create", api.create(&PostParams::default(), object)).await
     }
 
     /// Replaces an object, whatever its current version.
-    pub(crate) async fn replace<K>(
+    pub(crate) async fn replace<K: Object>(
         &self,
         api: &Api<K>,
         name: &str,
         object: &K,
-    ) -> Result<K, WriteError>
-    where
-        K: Cached + Debug + DeserializeOwned + Serialize,
-    {
-        self.run(K::KIND, "update", api.replace(name, &PostParams::default(), object)).await
-    }
-
-    /// Replaces the ConfigMap with the cluster id, which has no cache.
-    pub(crate) async fn replace_map(
-        &self,
-        api: &Api<ConfigMap>,
-        name: &str,
-        map: &ConfigMap,
-    ) -> Result<ConfigMap, WriteError> {
-        self.run("ConfigMap", "update", api.replace(name, &PostParams::default(), map)).await
+    ) -> Result<K, WriteError> {
+        self.run(K::kind(&()), "update", api.replace(name, &PostParams::default(), object)).await
     }
 
     /// Every Machine of a name in the cluster, read from the API.
@@ -293,10 +271,11 @@ impl Writer {
     }
 
     /// Reads an object from the API.
-    pub(crate) async fn get<K>(&self, api: &Api<K>, name: &str) -> Result<Option<K>, WriteError>
-    where
-        K: Clone + Debug + DeserializeOwned,
-    {
+    pub(crate) async fn get<K: Object>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+    ) -> Result<Option<K>, WriteError> {
         match tokio::time::timeout(PATIENCE, api.get_opt(name)).await {
             Ok(answer) => answer.map_err(WriteError::from),
             Err(_) => Err(WriteError::NoAnswer),
@@ -304,15 +283,12 @@ impl Writer {
     }
 
     /// Deletes an object, on condition of its UID if given.
-    pub(crate) async fn delete<K>(
+    pub(crate) async fn delete<K: Object>(
         &self,
         api: &Api<K>,
         name: &str,
         options: Deletion<'_>,
-    ) -> Result<(), WriteError>
-    where
-        K: Cached + Debug + DeserializeOwned,
-    {
+    ) -> Result<(), WriteError> {
         let preconditions = options.uid.map(|uid| kube::api::Preconditions {
             uid: Some(uid.to_owned()),
             resource_version: None,
@@ -320,7 +296,7 @@ impl Writer {
         let grace_period_seconds = options.force.then_some(0);
         let params =
             DeleteParams { preconditions, grace_period_seconds, ..DeleteParams::default() };
-        self.run(K::KIND, "delete", api.delete(name, &params)).await.map(drop)
+        self.run(K::kind(&()), "delete", api.delete(name, &params)).await.map(drop)
     }
 
     /// Evicts the pod with this UID, with its own grace period.

@@ -5,13 +5,12 @@
 
 use ostler_proto::v1alpha1::{ObjectRevision, Target};
 
-use crate::hub::Op;
 use crate::session::hello::Introduction;
 
 /// The target of these events.
 pub(crate) const TARGET: &str = "ostler::audit";
 /// Who sends operations to drivers.
-const CORE: &str = "core";
+pub(crate) const CORE: &str = "core";
 
 /// A caller got no further than the door; `who` is empty if it is unknown.
 pub(crate) fn refused(who: &str, from: &str, reason: &str) {
@@ -51,42 +50,6 @@ pub(crate) fn closed(who: &str, from: &str, provider: &str, session: &str, reaso
 pub(crate) fn read(who: &str, from: &str, what: &str, wanted: &ObjectRevision, outcome: &str) {
     let object = format!("{what}/{}/{}", wanted.namespace, wanted.name);
     tracing::info!(target: TARGET, who, from, verb = "get", object, outcome);
-}
-
-/// A mutation is sent to a driver.
-pub(crate) fn sent(id: &str, operation: &Op, to: &str) {
-    if !operation.kind.is_mutation() {
-        return;
-    }
-    tracing::info!(
-        target: TARGET,
-        who = CORE,
-        verb = operation.kind.name(),
-        object = object(&operation.target),
-        uid = operation.target.uid,
-        provider = operation.provider,
-        operation = id,
-        to,
-        delivery = operation.delivery,
-        outcome = "sent"
-    );
-}
-
-/// A mutation ended.
-pub(crate) fn finished(id: &str, operation: &Op, code: &str) {
-    if !operation.kind.is_mutation() {
-        return;
-    }
-    tracing::info!(
-        target: TARGET,
-        who = CORE,
-        verb = operation.kind.name(),
-        object = object(&operation.target),
-        uid = operation.target.uid,
-        provider = operation.provider,
-        operation = id,
-        outcome = code
-    );
 }
 
 /// A person did something by hand to `object`.

@@ -17,7 +17,7 @@ use ostler_proto::v1alpha1::{
     operation_result,
 };
 
-use crate::hub::Order;
+use crate::operation::Order;
 use crate::session::frames;
 
 /// The verb of a request.

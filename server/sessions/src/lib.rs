@@ -16,6 +16,7 @@
 //! | `gate` | how many may be connected, and how long without saying who they are |
 //! | `listen` | where drivers dial in: loopback, TLS, unix sockets; who is at the other end |
 //! | `debug` | gRPC for people: sessions, operations and frames shown, one operation by hand |
+//! | `tail` | frames as people read them along |
 //! | `convert` | the operations of the core as those of the wire, and answers back |
 //! | `local` | a session without a wire, for a driver within this process |
 //! | `revisions` | revisions of classes that drivers may still ask for |
@@ -42,6 +43,7 @@ mod service;
 mod session;
 mod sessions;
 mod shell;
+mod tail;
 mod term;
 
 pub use auth::{

@@ -69,6 +69,13 @@ struct OfFailure {
     error_code: &'static str,
 }
 
+/// Name, help and metric in each row.
+macro_rules! register {
+    ($registry:ident; $($name:literal: $help:literal, $metric:expr;)*) => {
+        $($registry.register($name, $help, $metric.clone());)*
+    };
+}
+
 /// The same under the names that dashboards of machine-controller-manager know.
 #[derive(Debug)]
 struct UpstreamNames {
@@ -78,16 +85,10 @@ struct UpstreamNames {
 
 impl UpstreamNames {
     fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "mcm_cloud_api_driver_request_duration_seconds",
-            "Time from submitting an operation to its outcome",
-            self.seconds.clone(),
-        );
-        registry.register(
-            "mcm_cloud_api_driver_requests_failed",
-            "Operations that failed, by code",
-            self.failed.clone(),
-        );
+        register! { registry;
+            "mcm_cloud_api_driver_request_duration_seconds": "Time from submitting an operation to its outcome", self.seconds;
+            "mcm_cloud_api_driver_requests_failed": "Operations that failed, by code", self.failed;
+        }
     }
 
     fn ended(&self, provider: &str, operation: &'static str, code: &'static str, took: Duration) {
@@ -148,82 +149,24 @@ impl Metrics {
         let metrics = &shell.metrics;
         metrics.upstream.register(registry);
         let registry = registry.sub_registry_with_prefix("ostler_driver");
-        registry.register(
-            "operations",
-            "Operations that ended, by code; OK is a result",
-            metrics.operations.clone(),
-        );
-        registry.register(
-            "operation_seconds",
-            "Time from submitting an operation to its outcome",
-            metrics.seconds.clone(),
-        );
-        registry.register(
-            "queue_seconds",
-            "Time that operations waited for credit before they were sent",
-            metrics.queue_seconds.clone(),
-        );
-        registry.register(
-            "stalled_operations",
-            "Operations of which nothing was heard for too long",
-            metrics.stalled.clone(),
-        );
-        registry.register(
-            "throttled",
-            "Times that the infrastructure throttled and creates paused",
-            metrics.throttled.clone(),
-        );
-        registry.register(
-            "late_results",
-            "Results of operations that no controller waited for any more",
-            metrics.late.clone(),
-        );
-        registry.register(
-            "unclaimed_results",
-            "Results dropped because no controller recorded them",
-            metrics.unclaimed.clone(),
-        );
-        registry.register(
-            "sessions_ended",
-            "Sessions that ended, by reason",
-            metrics.ended.clone(),
-        );
-        metrics.register_debug(shell, registry);
-        registry.register(
-            "lost_operations",
-            "Operations that a driver accepted and did not know any more",
-            metrics.lost.clone(),
-        );
-        registry.register(
-            "turned_away",
-            "Streams that were refused because too many came in a short time, by reason",
-            metrics.turned_away.clone(),
-        );
-        registry.register(
-            "calls_refused",
-            "Calls whose caller was refused, by reason",
-            metrics.refused.clone(),
-        );
+        register! { registry;
+            "operations": "Operations that ended, by code; OK is a result", metrics.operations;
+            "operation_seconds": "Time from submitting an operation to its outcome", metrics.seconds;
+            "queue_seconds": "Time that operations waited for credit before they were sent", metrics.queue_seconds;
+            "stalled_operations": "Operations of which nothing was heard for too long", metrics.stalled;
+            "throttled": "Times that the infrastructure throttled and creates paused", metrics.throttled;
+            "late_results": "Results of operations that no controller waited for any more", metrics.late;
+            "unclaimed_results": "Results dropped because no controller recorded them", metrics.unclaimed;
+            "sessions_ended": "Sessions that ended, by reason", metrics.ended;
+            "lost_operations": "Operations that a driver accepted and did not know any more", metrics.lost;
+            "turned_away": "Streams that were refused because too many came in a short time, by reason", metrics.turned_away;
+            "calls_refused": "Calls whose caller was refused, by reason", metrics.refused;
+            "debug_invocations": "Operations that people asked for by hand, by result", metrics.invocations;
+            "debug_tails": "People who read frames along", shell.tail.reading;
+            "debug_frames_lost": "Frames that a reader was too slow for", shell.tail.lost;
+        }
         shell.gate.register_metrics("port", registry);
         registry.register_collector(Box::new(Now(Arc::downgrade(shell))));
-    }
-
-    fn register_debug(&self, shell: &Shell, registry: &mut Registry) {
-        registry.register(
-            "debug_invocations",
-            "Operations that people asked for by hand, by result",
-            self.invocations.clone(),
-        );
-        registry.register(
-            "debug_tails",
-            "People who read frames along",
-            shell.tail.reading.clone(),
-        );
-        registry.register(
-            "debug_frames_lost",
-            "Frames that a reader was too slow for",
-            shell.tail.lost.clone(),
-        );
     }
 
     /// A caller was refused.

@@ -1,7 +1,34 @@
-//! Why an operation is not accepted.
+//! An operation on its way to a driver, and why it is not accepted.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
-use ostler_api::operation::{Failure, Reason};
+use ostler_api::operation::{Failure, Lane, Reason};
+use ostler_proto::v1alpha1::{ObjectRevision, Operation};
+
+use crate::ClassContent;
+
+/// An operation to be sent, with what was looked up for it.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// The verb.
+    pub(crate) kind: OperationKind,
+    /// `MachineClass.provider`, or the name that drivers use.
+    pub(crate) provider: String,
+    /// For the driver, from receipt.
+    pub(crate) timeout: Duration,
+    /// Its priority.
+    pub(crate) lane: Lane,
+    /// What is sent, without what only the hub knows.
+    pub(crate) operation: Operation,
+    /// Names of the volumes whose ids are asked for.
+    pub(crate) volumes: Vec<String>,
+    /// The class at its revision, kept until the operation ends.
+    pub(crate) class: Option<Arc<ClassContent>>,
+    /// What drivers may have cached and must not use any more.
+    pub(crate) stale: Vec<ObjectRevision>,
+}
 
 /// Why an operation was not accepted. Nothing was sent; nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -10,8 +10,9 @@ use tokio::sync::{broadcast, oneshot};
 use tokio::time::Instant;
 use tonic::service::Routes;
 
-use crate::hub::{Answer, Order, Owner};
+use crate::hub::{Answer, Owner};
 use crate::metrics::Metrics;
+use crate::operation::Order;
 use crate::service::{self, Health};
 use crate::shell::Shell;
 use crate::{

@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tokio::time::Instant;
 
-use crate::debug::{Tail, Tap};
 use crate::hub::{Count, Effect, Hub, SessionKey};
 use crate::metrics::Metrics;
 use crate::record::Records;
 use crate::revisions::RevisionCache;
 use crate::session::Close;
 use crate::session::outbox::Outbox;
+use crate::tail::{Tail, Tap};
 use crate::{
     Authenticator, ClassSource, Gate, GateRules, Principal, SessionEvent, SessionsOptions, Term,
 };

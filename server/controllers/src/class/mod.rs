@@ -7,7 +7,6 @@ mod secret;
 pub(crate) use secret::Secrets;
 
 use std::collections::HashMap;
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +17,6 @@ use ostler_api::MachineClass;
 use ostler_api::names::finalizer;
 use ostler_lifecycle::class::{Hold, Plan, Snapshot, plan, uses_class};
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::{debug, warn};
 
@@ -28,7 +26,7 @@ use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
 use crate::stores::Stores;
 use crate::watch::{Cached, ObjectName};
-use crate::writes::{WriteError, Writer};
+use crate::writes::{Object, WriteError, Writer};
 
 /// When usage is checked again while a possible user cannot be read.
 const UNSURE: Duration = Duration::from_mins(1);
@@ -153,7 +151,7 @@ async fn change<K>(
     hold: Hold,
 ) -> Result<(), WriteError>
 where
-    K: Cached + Debug + DeserializeOwned + Resource<Scope = NamespaceResourceScope>,
+    K: Cached + Object + Resource<Scope = NamespaceResourceScope>,
 {
     let Some(patch) = patch(object, finalizer, hold) else { return Ok(()) };
     let api = writer.api(&name.namespace);

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
+use kube::api::Patch;
 use ostler_api::Machine;
 use ostler_api::machine::DeletionCause;
 use ostler_api::names::{finalizer, label, node_condition, taint};
@@ -214,7 +215,7 @@ impl Machines {
         let target = self.target(snapshot)?;
         let writer = self.writer.to(&target);
         let api: Api<Node> = writer.cluster_api();
-        let written = writer.strategic_patch_status(&api, &patch.name, &change).await?;
+        let written = writer.patch_status(&api, &patch.name, Patch::Strategic(&change)).await?;
         target.nodes.update(written);
         done.changed = true;
         Ok(())
@@ -324,7 +325,7 @@ impl Machines {
         let writer = self.writer.to(&target);
         let api: Api<Node> = writer.cluster_api();
         let patch = termination(cause, snapshot.now, version.as_deref());
-        let written = writer.strategic_patch_status(&api, name, &patch).await?;
+        let written = writer.patch_status(&api, name, Patch::Strategic(&patch)).await?;
         target.nodes.update(written);
         Ok(())
     }

@@ -314,7 +314,7 @@ fn is_not_held(class: &MachineClass, machine: &Machine) -> bool {
     !class.has_finalizer() && !going
 }
 
-pub(super) fn name_of(node: &Node) -> String {
+fn name_of(node: &Node) -> String {
     node.metadata.name.clone().unwrap_or_default()
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Resource;
+use kube::api::Patch;
 use ostler_api::Machine;
 use ostler_lifecycle::operation::{Dispatch, OperationView};
 use ostler_lifecycle::orphans::calls_for_a_look;
@@ -70,7 +71,8 @@ impl Machines {
         let version = machine.meta().resource_version.clone();
         let patch = json!({ "metadata": { "resourceVersion": version }, "status": status });
         let api = self.writer.api(namespace_of(machine));
-        match self.writer.merge_patch_status::<Machine>(&api, machine.name(), &patch).await {
+        match self.writer.patch_status::<Machine>(&api, machine.name(), Patch::Merge(&patch)).await
+        {
             Ok(written) => {
                 let kept = written.status.as_ref().is_some_and(|it| it.operation.is_some());
                 let dropped = status["operation"].is_object() && !kept;

@@ -9,7 +9,6 @@ use ostler_lifecycle::snapshot::{
     AttachmentView, NodeView, Observed, PodView, VolumeFacts, VolumesView,
 };
 
-use super::observe::name_of;
 use crate::stores::{AttachmentIndex, PodIndex};
 use crate::target::{Target, TargetOf};
 use crate::watch::{Cache, ObjectName};
@@ -42,7 +41,7 @@ pub(super) fn volumes_of(
     // Start all three watches before waiting for any.
     let observed = (target.claims.get(), target.volumes.get(), target.attachments.get());
     let (Some(_), Some(_), Some(attachments)) = observed else { return Observed::Unknown };
-    let node = name_of(node);
+    let node = node.metadata.name.clone().unwrap_or_default();
     Observed::Known(VolumesView {
         claims: behind(target, &claims),
         attachments: attachments

@@ -123,7 +123,7 @@ impl OrphanAdmin {
                 return Ok(data.clone());
             }
             let written = data.clone();
-            match self.writer.replace_map(&self.maps, CLUSTER_ID_CONFIG_MAP, &map).await {
+            match self.writer.replace(&self.maps, CLUSTER_ID_CONFIG_MAP, &map).await {
                 Ok(_) => return Ok(written),
                 Err(WriteError::Conflict) => last = WriteError::Conflict,
                 Err(failure) => return Err(failure),

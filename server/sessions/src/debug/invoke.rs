@@ -8,12 +8,12 @@ use ostler_proto::v1alpha1::{
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use super::frame::json_name;
 use super::request::{Prepared, prepare};
 use super::{Caller, Debug};
-use crate::hub::Order;
+use crate::operation::Order;
 use crate::service::status;
 use crate::session::frames;
+use crate::tail::json_name;
 use crate::{SessionEvent, SubmitError, audit, convert};
 
 pub(super) async fn invoke(

@@ -1,10 +1,8 @@
 //! Looking into the sessions, and doing one operation by hand: the service of the admin listener.
 
-mod frame;
 mod invoke;
 mod orphans;
 mod request;
-mod tail;
 mod targets;
 
 use std::fmt;
@@ -27,13 +25,13 @@ use tonic::{Request, Response, Status};
 pub use self::orphans::{
     OrphanDesk, OrphanFate, OrphanReport, Refused, ReportedHold, ReportedOrphan,
 };
-pub(crate) use self::tail::{Tail, Tap};
 pub use self::targets::{KnownMachine, Targets};
 use crate::Sessions;
 use crate::audit;
 use crate::hub::Selected;
 use crate::service::reflection;
 use crate::session::Close;
+use crate::tail;
 
 /// Operations that are shown, unless the request says how many.
 const SHOWN: usize = 1000;

@@ -10,14 +10,15 @@ use ostler_proto::v1alpha1::{
 };
 use tonic::{Code, Status};
 
-use super::frame::json_name;
 use super::{KnownMachine, Targets};
 use crate::ClassError;
 use crate::convert::{self, kind_of};
-use crate::hub::{Order, Selected};
+use crate::hub::Selected;
+use crate::operation::Order;
 use crate::service::status;
 use crate::session::frames;
 use crate::shell::Shell;
+use crate::tail::json_name;
 
 /// Longest time of an operation by hand.
 const LONGEST: Duration = Duration::from_hours(24);

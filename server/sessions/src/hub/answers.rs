@@ -149,7 +149,7 @@ impl Hub {
             code: code_of(&answer),
             took: now - operation.since,
         }));
-        crate::audit::finished(id, operation, code_of(&answer));
+        operation.audit(id, None, code_of(&answer));
         if matches!(operation.owner, Owner::Target) {
             operation.request = None;
             operation.pinned = None;

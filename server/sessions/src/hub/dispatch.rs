@@ -7,12 +7,13 @@ use ostler_api::operation::Reason;
 use ostler_proto::v1alpha1::{ObjectRevision, Operation, Target};
 use tokio::time::Instant;
 
-use super::operations::{Op, Order, Owner, Place};
+use super::operations::{Op, Owner, Place};
 use super::pages::Pages;
 use super::session::Session;
 use super::timers::Timer;
 use super::{Count, Effect, Hub, OpId, SessionKey, size};
 use crate::SubmitError;
+use crate::operation::Order;
 use crate::session::frames;
 use crate::session::outbox::Room;
 
@@ -184,7 +185,7 @@ impl Hub {
         operation.interval = interval;
         let frame = frames::operation(request.as_ref().clone());
         operation.place = Place::Sent(key);
-        crate::audit::sent(&id, operation, &session.principal);
+        operation.audit(&id, Some(&session.principal), "sent");
         session.in_flight.insert(id.clone(), operation.kind);
         session.unaccepted += operation.bytes;
         let provider = operation.provider.clone();

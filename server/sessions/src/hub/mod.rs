@@ -47,7 +47,7 @@ use tokio::time::Instant;
 
 use self::arrivals::Arrivals;
 use self::leadership::Leadership;
-pub(crate) use self::operations::{Answer, Op, Order, Owner};
+pub(crate) use self::operations::{Answer, Op, Owner};
 use self::session::{Guest, Lost, Provider, Session};
 pub(crate) use self::shown::Selected;
 pub(crate) use self::size::PROVIDER_SPEC;

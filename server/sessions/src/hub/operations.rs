@@ -12,31 +12,10 @@ use tokio::time::Instant;
 use super::pages::Pages;
 use super::queue::Ticket;
 use super::{LostKey, SessionKey};
-use crate::ClassContent;
+use crate::{ClassContent, audit};
 
 /// What a driver answered, or why there is no answer.
 pub(crate) type Answer = Result<operation_result::Response, Failure>;
-
-/// An operation to be sent, with what was looked up for it.
-#[derive(Debug)]
-pub(crate) struct Order {
-    /// The verb.
-    pub(crate) kind: OperationKind,
-    /// `MachineClass.provider`, or the name that drivers use.
-    pub(crate) provider: String,
-    /// For the driver, from receipt.
-    pub(crate) timeout: Duration,
-    /// Its priority.
-    pub(crate) lane: Lane,
-    /// What is sent, without what only the hub knows.
-    pub(crate) operation: Operation,
-    /// Names of the volumes whose ids are asked for.
-    pub(crate) volumes: Vec<String>,
-    /// The class at its revision, kept until the operation ends.
-    pub(crate) class: Option<Arc<ClassContent>>,
-    /// What drivers may have cached and must not use any more.
-    pub(crate) stale: Vec<ObjectRevision>,
-}
 
 /// Who gets the outcome.
 #[derive(Debug)]
@@ -113,6 +92,24 @@ impl Op {
     ) -> Answer {
         let certainty = if self.kind.is_mutation() { certainty } else { Certainty::NotApplied };
         Err(Failure::by_core(code, reason, message, certainty))
+    }
+
+    /// Writes down that a mutation was sent, to the driver with the principal `to`, or that it ended.
+    pub(crate) fn audit(&self, id: &str, to: Option<&str>, outcome: &str) {
+        if self.kind.is_mutation() {
+            tracing::info!(
+                target: audit::TARGET,
+                who = audit::CORE,
+                verb = self.kind.name(),
+                object = audit::object(&self.target),
+                uid = self.target.uid,
+                provider = self.provider,
+                operation = id,
+                to,
+                delivery = to.map(|_| self.delivery),
+                outcome
+            );
+        }
     }
 
     /// Whether a caller waits for the outcome, and for nothing else meanwhile.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::{Close, Frame};
-use crate::debug::Tap;
+use crate::tail::Tap;
 
 /// What bounds the number of frames of a sort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! Reading along: frames as they pass, for those who ask.
 
+mod frame;
+
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tonic::Status;
 
-use super::frame;
+pub(crate) use self::frame::json_name;
 
 /// Frames that a reader may be behind before it loses some. One takes some kilobytes at most.
 const BEHIND: usize = 1024;
@@ -50,7 +52,7 @@ struct State {
 
 impl Tail {
     /// Reads along from now on.
-    pub(super) fn read(self: &Arc<Self>, wanted: TailFramesRequest) -> Result<Frames, Status> {
+    pub(crate) fn read(self: &Arc<Self>, wanted: TailFramesRequest) -> Result<Frames, Status> {
         let reader = Arc::new(Reader { wanted, state: Mutex::default() });
         let mut readers = self.readers.lock();
         if readers.len() >= READERS {
@@ -123,7 +125,7 @@ impl State {
 
 /// What one reader gets.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(crate) struct Frames {
     tail: Arc<Tail>,
     reader: Arc<Reader>,
 }

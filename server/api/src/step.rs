@@ -1,0 +1,89 @@
+//! What is done for a Machine: the steps of its life, and the verbs of its driver.
+
+use crate::open_enum::open_enum;
+
+open_enum! {
+    /// What is being done for a Machine.
+    pub enum MachineStep {
+        /// Look the instance up, and make it if there is none.
+        CreateInstance = "CreateInstance",
+        /// Finish what is to be done once after the instance exists.
+        InitializeInstance = "InitializeInstance",
+        /// Wait until the Node is there and healthy.
+        JoinNode = "JoinNode",
+        /// Bring the running instance to the current spec of its class.
+        UpdateInstance = "UpdateInstance",
+        /// Another controller updates the Node in place.
+        UpdateNode = "UpdateNode",
+        /// Deletion: find out which instance and which Node there are.
+        FindInstance = "FindInstance",
+        /// Deletion: a pre-drain hook holds it.
+        PreDrainHook = "PreDrainHook",
+        /// Deletion, or before an update in place: no new pods on the Node.
+        CordonNode = "CordonNode",
+        /// Deletion, preservation, or before an update in place: the pods leave.
+        DrainNode = "DrainNode",
+        /// The same: the volumes leave.
+        DetachVolumes = "DetachVolumes",
+        /// Deletion: a pre-terminate hook holds it.
+        PreTerminateHook = "PreTerminateHook",
+        /// Deletion: the instance goes.
+        DeleteInstance = "DeleteInstance",
+        /// Deletion: the Node goes.
+        DeleteNode = "DeleteNode",
+        /// Deletion: the Machine itself goes.
+        RemoveFinalizer = "RemoveFinalizer",
+    }
+}
+
+open_enum! {
+    /// A verb of the driver contract, as it stands in a status.
+    pub enum OperationVerb {
+        /// Make the instance.
+        CreateMachine = "CreateMachine",
+        /// Initialize the instance.
+        InitializeMachine = "InitializeMachine",
+        /// Change the running instance.
+        UpdateMachine = "UpdateMachine",
+        /// Make the instance go away.
+        DeleteMachine = "DeleteMachine",
+        /// Read the instance.
+        GetMachineStatus = "GetMachineStatus",
+        /// Read all instances of a class.
+        ListMachines = "ListMachines",
+        /// Name volumes.
+        GetVolumeIds = "GetVolumeIds",
+        /// Check a provider spec.
+        ValidateClass = "ValidateClass",
+    }
+}
+
+impl MachineStep {
+    /// The steps that come after this one, if all goes well. Nothing follows a step of another writer.
+    pub const fn following(&self) -> &'static [Self] {
+        const CREATION: [MachineStep; 2] = [MachineStep::InitializeInstance, MachineStep::JoinNode];
+        const DELETION: [MachineStep; 6] = [
+            MachineStep::CordonNode,
+            MachineStep::DrainNode,
+            MachineStep::DetachVolumes,
+            MachineStep::DeleteInstance,
+            MachineStep::DeleteNode,
+            MachineStep::RemoveFinalizer,
+        ];
+        match self {
+            Self::CreateInstance => &CREATION,
+            Self::InitializeInstance => CREATION.split_at(1).1,
+            Self::FindInstance | Self::PreDrainHook => &DELETION,
+            Self::CordonNode => DELETION.split_at(1).1,
+            Self::DrainNode => DELETION.split_at(2).1,
+            Self::DetachVolumes | Self::PreTerminateHook => DELETION.split_at(3).1,
+            Self::DeleteInstance => DELETION.split_at(4).1,
+            Self::DeleteNode => DELETION.split_at(5).1,
+            Self::JoinNode
+            | Self::UpdateInstance
+            | Self::UpdateNode
+            | Self::RemoveFinalizer
+            | Self::Other(_) => &[],
+        }
+    }
+}
