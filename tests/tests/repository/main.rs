@@ -6,5 +6,6 @@ mod fuzzed;
 mod hardening;
 mod mutations;
 mod named;
+mod owners;
 mod tidy;
 mod words;

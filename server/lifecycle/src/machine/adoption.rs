@@ -8,7 +8,7 @@ use ostler_api::{
 };
 
 use super::{
-    conditions, instance,
+    cluster_id, conditions, instance,
     pass::Pass,
     preconditions,
     reading::Reading,
@@ -59,8 +59,7 @@ fn is_own(pass: &Pass<'_>) -> bool {
 /// write as long as there was never another one.
 pub(crate) fn record_identity(pass: &mut Pass<'_>) {
     if !is_own(pass) {
-        pass.status.instance_uid = Some(pass.machine.uid().to_owned());
-        pass.status.instance_cluster_id = Some(pass.snap.cluster.own.clone());
+        cluster_id::record_own(pass);
     }
     conditions::remove(&mut pass.status, &ADOPTED);
 }
@@ -68,7 +67,7 @@ pub(crate) fn record_identity(pass: &mut Pass<'_>) {
 /// Writes down that a create found the instance that the Machine had before.
 pub(crate) fn record_adoption(pass: &mut Pass<'_>, record: &InstanceRecord) {
     instance::set_adopted(pass);
-    pass.event(false, EventReason::InstanceAdopted, record.provider_id.clone());
+    pass.effects.event(false, EventReason::InstanceAdopted, record.provider_id.clone());
 }
 
 /// Whether a create that returned this instance was sent for that very one.
@@ -85,14 +84,14 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
         return Ok(());
     }
     let Some(class) = preconditions::class_to_read(pass.snap) else { return Ok(()) };
-    let failure = match pass.reading.take() {
+    let failure = match pass.learned.reading.take() {
         None => {
             retry::gate(pass)?;
             return Err(pass.send_read(class));
         }
         Some(Reading::Found(record)) => {
             let (needed, provider_id) = (is_needed(pass, &record), record.provider_id.clone());
-            pass.reading = Some(Reading::Found(record));
+            pass.learned.reading = Some(Reading::Found(record));
             // It joined long ago: its user data, with a token in it, would be of no use.
             let request = Request::Create { user_data: None, provider_id };
             return if needed { Err(pass.send(class, request)) } else { Ok(()) };
@@ -102,14 +101,14 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
             return Ok(());
         }
         Some(other @ (Reading::Uninitialized | Reading::CannotRead)) => {
-            pass.reading = Some(other);
+            pass.learned.reading = Some(other);
             return Ok(());
         }
         Some(Reading::Failed(failure)) => failure,
     };
     if failure.is_cluster_id_changed() {
         let reason = EventReason::ClusterIdChanged;
-        pass.status.instance_cluster_id = failure.stranger.map(|it| it.cluster_id);
+        cluster_id::record_stranger(pass, &failure);
         set_refused(pass, reason, reason.as_str(), &failure.message);
     } else if failure.is_not_ours() {
         refuse(pass, class, NOT_OURS);
@@ -131,7 +130,7 @@ fn refuse(pass: &mut Pass<'_>, class: &ClassFacts, unnamed: &'static str) {
     let text = "the driver finds no instance of this cluster and machine by that id; if another controller \
                 made it, set annotation ostler.dev/adopt-by-name on the class";
     if !pass.snap.cluster.previous.is_empty() {
-        pass.status.instance_cluster_id.get_or_insert_default();
+        cluster_id::record_unknown(pass);
     }
     set_refused(pass, EventReason::InstanceAdoptFailed, code, text);
 }
@@ -157,7 +156,7 @@ pub(crate) fn failed(pass: &mut Pass<'_>, failure: &Failure) {
 
 fn set_refused(pass: &mut Pass<'_>, event: EventReason, code: &str, text: &str) {
     if conditions::reason(&pass.status, &ADOPTED) != Some(code) {
-        pass.event(true, event, format!("{code}: {text}"));
+        pass.effects.event(true, event, format!("{code}: {text}"));
     }
     conditions::set(pass, &ADOPTED, false, code, text);
 }

@@ -43,7 +43,7 @@ pub(crate) fn settle(pass: &mut Pass<'_>, state: State) -> Transition {
         OperationKind::GetMachineStatus => reading::answered(pass, Err(failure), state),
         OperationKind::GetVolumeIds => {
             // A drain does not wait for a driver: the API server knows the pods.
-            pass.volume_ids = Some(BTreeMap::new());
+            pass.learned.volume_ids = Some(BTreeMap::new());
             Transition::To(state)
         }
         OperationKind::ListMachines | OperationKind::ValidateClass => Transition::To(state),
@@ -58,7 +58,7 @@ fn succeeded(pass: &mut Pass<'_>, success: &Success, state: State) -> Transition
         Success::Updated { .. } => updating::answered(pass, Ok(()), state),
         Success::Deleted { was_absent } => deleting::answered(pass, Ok(*was_absent), state),
         Success::VolumeIds(ids) => {
-            pass.volume_ids = Some(ids.clone());
+            pass.learned.volume_ids = Some(ids.clone());
             Transition::To(state)
         }
         // Never asked on behalf of a Machine.
@@ -73,8 +73,7 @@ fn record_history(pass: &mut Pass<'_>, finished: &Finished) {
         Err(failure) => (failure.code.name(), Some(failure.text())),
     };
     let now = pass.now();
-    let history = pass.status.history.get_or_insert_default();
-    history.answered(finished.kind.into(), code, message, now);
+    pass.history().answered(finished.kind.into(), code, message, now);
 }
 
 /// The intent is gone, and nothing waits for the result. An instance that was made for this Machine,

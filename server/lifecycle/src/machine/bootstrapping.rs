@@ -192,7 +192,7 @@ pub(crate) fn gate(pass: &mut Pass<'_>) -> Outcome<()> {
     own(pass);
     let state = state(pass.snap);
     if let BootstrapState::Copy(patch) = state {
-        pass.patch.bootstrap = Some(patch);
+        pass.effects.patch.bootstrap = Some(patch);
         return Err(Transition::Rest(Next::OnChange));
     }
     if pass.ever_asked() { Ok(()) } else { obstacle(state) }
@@ -241,7 +241,7 @@ fn own(pass: &mut Pass<'_>) {
         controller: Some(true),
         block_owner_deletion: Some(true),
     });
-    pass.act(Action::OwnConfig(OwnConfig {
+    pass.effects.act(Action::OwnConfig(OwnConfig {
         config,
         resource_version: facts.resource_version.clone(),
         owner_references: json!(owners),

@@ -22,3 +22,19 @@ pub(crate) fn changed(pass: &Pass<'_>, failure: &Failure) -> Option<Failure> {
     let reason = Reason::CoreClusterIdChanged.into();
     Some(Failure { reason, message, ..failure.clone() })
 }
+
+/// The instance carries the identity of this Machine.
+pub(crate) fn record_own(pass: &mut Pass<'_>) {
+    pass.status.instance_uid = Some(pass.machine.uid().to_owned());
+    pass.status.instance_cluster_id = Some(pass.snap.cluster.own.clone());
+}
+
+/// The instance carries the cluster id that the driver named, if it named one.
+pub(crate) fn record_stranger(pass: &mut Pass<'_>, failure: &Failure) {
+    pass.status.instance_cluster_id = failure.stranger.as_ref().map(|it| it.cluster_id.clone());
+}
+
+/// The driver was asked, and did not say which cluster id the instance carries.
+pub(crate) fn record_unknown(pass: &mut Pass<'_>) {
+    pass.status.instance_cluster_id.get_or_insert_default();
+}

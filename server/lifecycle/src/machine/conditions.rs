@@ -31,7 +31,7 @@ pub(crate) fn set_complaint(
     let known = held_since(&pass.status, type_).is_some();
     set(pass, type_, true, reason, &text);
     if !known {
-        pass.event(true, event, text);
+        pass.effects.event(true, event, text);
     }
 }
 

@@ -6,14 +6,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind},
-    machine::{
-        FailureReason, LastOperation, MachineOperationType, MachinePhase, MachineState,
-        MachineStep, WaitReason,
-    },
+    machine::{FailureReason, MachineOperationType, MachinePhase, MachineStep, WaitReason},
 };
 
 use super::{
     State, absence, adoption, bootstrapping, initializing, instance, joining,
+    last_operation::Activity,
     pass::{Pass, after},
     preconditions::{self, MissingPrecondition},
     reading::Reading,
@@ -43,7 +41,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     }
     retry::gate(pass)?;
     restore_created_condition(pass);
-    Ok(match pass.reading.take() {
+    Ok(match pass.learned.reading.take() {
         None if driver.has(OperationKind::GetMachineStatus) => pass.send_read(class),
         Some(Reading::NotFound) if let Some(until) = catching_up(pass) => {
             let next = after(pass.snap.now, LOOK_AGAIN).min(until);
@@ -111,10 +109,7 @@ fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Outcome {
         Some(_) | None => digest.clone(),
     });
     pass.step(Some(MachineStep::CreateInstance));
-    if !is_failed_create(pass.status.last_operation.as_ref()) {
-        let text = "creating the instance";
-        pass.last_operation(MachineOperationType::Create, MachineState::Processing, text, None);
-    }
+    pass.show(Activity::Create);
     let provider_id = pass.provider_id().unwrap_or_default().to_owned();
     Ok(pass.send(class, Request::Create { user_data, provider_id }))
 }
@@ -124,15 +119,6 @@ pub(crate) fn start_creation(pass: &mut Pass<'_>) {
     if pass.status.creation_started_at.is_none() {
         pass.status.creation_started_at = Some(pass.now());
     }
-}
-
-/// A failed create is shown until one succeeds: autoscalers back off for as long as its error code stands there.
-fn is_failed_create(last: Option<&LastOperation>) -> bool {
-    last.is_some_and(|last| {
-        last.type_ == Some(MachineOperationType::Create)
-            && last.state == Some(MachineState::Failed)
-            && last.error_code.is_some()
-    })
 }
 
 /// The user data with its placeholders replaced. Makes the bootstrap token if it asks for one.
@@ -206,7 +192,7 @@ pub(crate) fn answered(
 }
 
 fn created(pass: &mut Pass<'_>, record: &InstanceRecord, state: State) -> State {
-    let intent = pass.status.operation.take();
+    let intent = pass.end_operation();
     let digest = intent.as_ref().and_then(|intent| intent.spec_digest.clone());
     let known = adoption::was_known(intent.as_ref(), record);
     let owed = !known || initializing::is_owed(pass);
@@ -219,7 +205,7 @@ fn created(pass: &mut Pass<'_>, record: &InstanceRecord, state: State) -> State 
     if known {
         adoption::record_adoption(pass, record);
     } else {
-        pass.event(false, EventReason::InstanceCreated, record.provider_id.clone());
+        pass.effects.event(false, EventReason::InstanceCreated, record.provider_id.clone());
         if one_spec {
             updating::note_applied(pass, digest.as_deref());
         }
@@ -241,13 +227,7 @@ fn created(pass: &mut Pass<'_>, record: &InstanceRecord, state: State) -> State 
 fn show_failure(pass: &mut Pass<'_>, failure: &Failure) {
     instance::set_not_made(pass, failure);
     let (code, text) = (failure.code.name(), failure.text());
-    let description = format!("creating the instance failed: {text}");
-    pass.last_operation(
-        MachineOperationType::Create,
-        MachineState::Failed,
-        &description,
-        Some(code),
-    );
+    pass.show(Activity::CreateFailed(failure));
     pass.machine_phase(&MachinePhase::CrashLoopBackOff);
-    pass.event(true, EventReason::InstanceCreateFailed, format!("{code}: {text}"));
+    pass.effects.event(true, EventReason::InstanceCreateFailed, format!("{code}: {text}"));
 }

@@ -2,16 +2,17 @@
 
 use ostler_api::{
     driver::OperationKind,
-    machine::{MachineConditionType, MachineState, MachineStep},
+    machine::{MachineConditionType, MachineStep},
 };
 
 use super::{
     State, abandoning, absence, adoption, conditions, draining, hooks,
+    last_operation::Activity,
     pass::{Pass, Release},
     preconditions,
     reading::Reading,
     retry::{self, RetryAction},
-    takeover::{self, Upstream},
+    takeover::Upstream,
     transition::{Outcome, Transition},
 };
 use crate::{
@@ -22,7 +23,7 @@ use crate::{
 const DELETED: MachineConditionType = MachineConditionType::InstanceDeleted;
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
-    if pass.release.is_some() {
+    if pass.learned.release.is_some() {
         return Ok(Transition::To(State::Finishing));
     }
     if pass.status.step != Some(MachineStep::PreTerminateHook) {
@@ -42,15 +43,14 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     hooks::hold(pass, hooks::PRE_TERMINATE)?;
     pass.step(Some(MachineStep::DeleteInstance));
     let (class, driver) = preconditions::check(pass.snap)?;
-    if let Some(Reading::Failed(failure)) = pass.reading.take() {
+    if let Some(Reading::Failed(failure)) = pass.learned.reading.take() {
         retry::remember(pass, OperationKind::GetMachineStatus, &failure);
     }
     retry::gate(pass)?;
     if pass.is_unresolved() && driver.has(OperationKind::GetMachineStatus) {
         return Ok(pass.send_read(class));
     }
-    let (state, text) = (MachineState::Processing, "deleting the instance");
-    takeover::describe(pass, state, text, Upstream::DeleteVm, None);
+    pass.show(Activity::Delete("deleting the instance", Upstream::DeleteVm));
     // By identity and name alone if the driver found nothing by the id: the id may be what is wrong.
     // An id that another Machine has is not evidence of an instance of this one: the driver finds
     // it by identity.
@@ -67,7 +67,7 @@ pub(crate) fn answered(
 ) -> Transition {
     let gone = match result {
         Ok(was_absent) => {
-            pass.status.operation = None;
+            pass.end_operation();
             !was_absent || absence::accept(pass)
         }
         Err(failure) => {
@@ -79,24 +79,23 @@ pub(crate) fn answered(
             accepted && absence::accept(pass)
         }
     };
-    pass.release = gone.then_some(Release::Deleted);
+    pass.learned.release = gone.then_some(Release::Deleted);
     Transition::To(state)
 }
 
 fn show_failure(pass: &mut Pass<'_>, failure: &Failure) {
-    let (code, text) = (failure.code.name(), failure.text());
+    let text = failure.text();
     let (event, reason) = match adoption::stranger(failure) {
         Some(event) => (event, event.as_str()),
-        None => (EventReason::InstanceDeleteFailed, code),
+        None => (EventReason::InstanceDeleteFailed, failure.code.name()),
     };
     conditions::set(pass, &DELETED, false, reason, &text);
-    let description = format!("deleting the instance failed: {text}");
-    takeover::describe(pass, MachineState::Failed, &description, Upstream::DeleteVm, Some(code));
-    pass.event(true, event, format!("{}: {text}", failure.code));
+    pass.show(Activity::DeleteFailed(failure));
+    pass.effects.event(true, event, format!("{}: {text}", failure.code));
 }
 
 /// Shows that the instance is gone.
 pub(crate) fn show_deleted(pass: &mut Pass<'_>) {
     conditions::set(pass, &DELETED, true, "Deleted", "");
-    pass.event(false, EventReason::InstanceDeleted, pass.name().to_owned());
+    pass.effects.event(false, EventReason::InstanceDeleted, pass.name().to_owned());
 }

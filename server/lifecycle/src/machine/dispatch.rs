@@ -18,12 +18,12 @@ impl Pass<'_> {
 
     /// Asks for the instance, beside everything else that the pass does.
     pub(crate) fn ask_status(&mut self, class: &ClassFacts) {
-        self.dispatch = Some(self.status_request(class));
+        self.effects.dispatch = Some(self.status_request(class));
     }
 
     /// Asks what the infrastructure calls these volumes, beside everything else that the pass does.
     pub(crate) fn ask_volume_ids(&mut self, class: &ClassFacts, specs: BTreeMap<String, String>) {
-        self.dispatch = Some(self.dispatch_of(class, Request::VolumeIds { specs }));
+        self.effects.dispatch = Some(self.dispatch_of(class, Request::VolumeIds { specs }));
     }
 
     fn status_request(&self, class: &ClassFacts) -> Dispatch {

@@ -2,13 +2,14 @@
 
 use ostler_api::{
     driver::OperationKind,
-    machine::{DeletionCause, DrainPurpose, MachinePhase, MachineState, MachineStep, WaitReason},
+    machine::{DeletionCause, DrainPurpose, MachinePhase, MachineStep, WaitReason},
 };
 
 use super::{
     State, abandoning,
     draining::{self, drain},
     hooks,
+    last_operation::Activity,
     pass::Pass,
     preconditions,
     reading::Reading,
@@ -16,6 +17,7 @@ use super::{
     takeover::{self, Upstream},
     token,
     transition::{Outcome, Transition},
+    updating,
 };
 use crate::{
     operation::OperationView,
@@ -40,14 +42,13 @@ pub(crate) fn begin(pass: &mut Pass<'_>) {
     pass.machine_phase(&MachinePhase::Terminating);
     pass.step(Some(step));
     retry::clear(pass);
-    pass.status.hot_update = None;
+    updating::forget(pass);
     // A drain for something else proves nothing: pods may have come since.
     for purpose in [DrainPurpose::Preservation, DrainPurpose::InPlaceUpdate] {
         drain::forget(pass, &purpose);
     }
     token::delete(pass);
-    let (state, text) = (MachineState::Processing, "the machine is being deleted");
-    takeover::describe(pass, state, text, Upstream::FindNode, None);
+    pass.show(Activity::Delete("the machine is being deleted", Upstream::FindNode));
 }
 
 const fn is_of_deletion(step: &MachineStep) -> bool {
@@ -68,7 +69,7 @@ const fn is_of_deletion(step: &MachineStep) -> bool {
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     pass.step(Some(MachineStep::FindInstance));
-    if pass.release.is_some() {
+    if pass.learned.release.is_some() {
         return Ok(Transition::To(State::Finishing));
     }
     if pass.is_working() {
@@ -83,9 +84,11 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if !unresolved && pass.node().is_some() {
         return Ok(Transition::To(State::Draining));
     }
-    Ok(match pass.reading.take() {
+    Ok(match pass.learned.reading.take() {
         // Found: the Node may have been looked for under a name that is known only now.
-        Some(Reading::Found(_)) if !pass.patch.is_empty() => Transition::Rest(Next::OnChange),
+        Some(Reading::Found(_)) if !pass.effects.patch.is_empty() => {
+            Transition::Rest(Next::OnChange)
+        }
         Some(
             Reading::Found(_) | Reading::Uninitialized | Reading::NotFound | Reading::CannotRead,
         ) => Transition::To(State::Draining),
@@ -102,7 +105,7 @@ fn cancel(pass: &mut Pass<'_>) {
     let OperationView::InFlight(flight) = &pass.snap.operation else { return };
     let unwanted = flight.kind.is_mutation() && flight.kind != OperationKind::DeleteMachine;
     if unwanted && !flight.cancelled {
-        pass.cancel = Some(flight.id.clone());
+        pass.effects.cancel = Some(flight.id.clone());
     }
 }
 
@@ -116,7 +119,7 @@ fn never_asked(pass: &mut Pass<'_>) -> Outcome {
         }
         Err(lack) => {
             hooks::hold(pass, hooks::PRE_TERMINATE)?;
-            pass.event(false, EventReason::InstanceNeverRequested, lack.reason.to_string());
+            pass.effects.event(false, EventReason::InstanceNeverRequested, lack.reason.to_string());
             Ok(Transition::To(State::Finishing))
         }
     }

@@ -1,13 +1,14 @@
 //! Deletion ends: the Node, the bootstrap token, and the Machine itself.
 
 use k8s_openapi::api::core::v1::Node;
-use ostler_api::machine::{MachineState, MachineStep};
+use ostler_api::machine::MachineStep;
 
 use super::{
     deleting, draining,
+    last_operation::Activity,
     pass::{Pass, Release},
     retry,
-    takeover::{self, Upstream},
+    takeover::Upstream,
     transition::{Outcome, Transition},
 };
 use crate::{
@@ -20,8 +21,8 @@ use crate::{
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     draining::unless_unseen(pass)?;
     // An instance that is abandoned keeps its Node.
-    let abandoned = pass.release == Some(Release::Abandoned);
-    pass.node_patch.remove_finalizer |= abandoned && pass.node().is_some();
+    let abandoned = pass.learned.release == Some(Release::Abandoned);
+    pass.effects.node_patch.remove_finalizer |= abandoned && pass.node().is_some();
     // Without the Machine, the core would not know of a stale Node.
     if let (false, Some(node)) = (abandoned, pass.node().or_else(|| stale_node(pass))) {
         delete_node(pass, node);
@@ -29,21 +30,21 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if !draining::is_unseen_for_good(pass) && !matches!(pass.snap.bootstrap_token, Observed::Absent)
     {
         let id = user_data::token_id_of(pass.machine);
-        pass.act_last(Action::DeleteBootstrapToken { id });
+        pass.effects.act_last(Action::DeleteBootstrapToken { id });
     }
-    pass.act_last(Action::RemoveFinalizer);
+    pass.effects.act_last(Action::RemoveFinalizer);
     pass.step(Some(MachineStep::RemoveFinalizer));
-    pass.status.operation = None;
+    pass.end_operation();
     retry::clear(pass);
     let (text, next) = if abandoned {
         ("the instance is abandoned", Upstream::RemoveFinalizer)
     } else {
         ("the instance is gone", Upstream::DeleteNode)
     };
-    if pass.release == Some(Release::Deleted) {
+    if pass.learned.release == Some(Release::Deleted) {
         deleting::show_deleted(pass);
     }
-    takeover::describe(pass, MachineState::Successful, text, next, None);
+    pass.show(Activity::Deleted(text, next));
     Ok(Transition::Rest(Next::Done))
 }
 
@@ -56,8 +57,8 @@ pub(crate) fn stale_node<'a>(pass: &Pass<'a>) -> Option<&'a Node> {
 
 /// This very Node goes, at the end of the pass.
 pub(crate) fn delete_node(pass: &mut Pass<'_>, node: &Node) {
-    pass.node_patch.remove_finalizer = true;
+    pass.effects.node_patch.remove_finalizer = true;
     let name = node.metadata.name.clone().unwrap_or_default();
     let uid = node.metadata.uid.clone().unwrap_or_default();
-    pass.act_last(Action::DeleteNode { name, uid });
+    pass.effects.act_last(Action::DeleteNode { name, uid });
 }

@@ -11,16 +11,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
-    machine::{
-        DrainPurpose, MachineOperationType, MachinePhase, MachineState, MachineStep, WaitReason,
-    },
+    machine::{DrainPurpose, MachinePhase, MachineStep, WaitReason},
     names::{annotation, label, node_condition, taint},
     timeout::Timeout,
 };
 
 use super::{
     draining::drain,
-    health, instance_check, node_notes,
+    health, instance_check,
+    last_operation::Activity,
+    node_notes,
     pass::{Pass, after},
     running,
     transition::{Outcome, Transition, wait},
@@ -194,9 +194,7 @@ fn empty(pass: &mut Pass<'_>, node: &Node) -> Outcome {
     let said = node_notes::condition(node, node_condition::IN_PLACE_UPDATE);
     let selected_at = said.and_then(|said| said.last_transition_time.clone());
     drain::begin(pass, DrainPurpose::InPlaceUpdate, selected_at);
-    let text = "draining the node for an in-place update";
-    let type_ = MachineOperationType::DrainNode;
-    pass.last_operation(type_, MachineState::Processing, text, None);
+    pass.show(Activity::DrainForUpdate);
     let force = drain::must_force(pass, node);
     drain::cordon(pass, node, force)?;
     let forced = drain::evict_pods(pass, force)?;
@@ -212,10 +210,8 @@ fn empty(pass: &mut Pass<'_>, node: &Node) -> Outcome {
 /// The time of the updating controller counts from now on.
 fn begin(pass: &mut Pass<'_>) {
     pass.machine_phase(&MachinePhase::InPlaceUpdating);
-    let text = format!("Machine {} is undergoing an in-place update", pass.name());
-    let type_ = MachineOperationType::InPlaceUpdate;
-    pass.last_operation(type_, MachineState::Processing, &text, None);
-    pass.event_on_node(false, EventReason::InPlaceUpdateReady, text);
+    let text = pass.show(Activity::UpdateInPlace);
+    pass.effects.event_on_node(false, EventReason::InPlaceUpdateReady, text);
     pass.step(Some(MachineStep::UpdateNode));
 }
 
@@ -262,10 +258,8 @@ fn due(pass: &Pass<'_>) -> (Timestamp, Duration) {
 }
 
 fn succeed(pass: &mut Pass<'_>) -> Transition {
-    let text = format!("Machine {} successfully updated dependencies", pass.name());
-    let type_ = MachineOperationType::InPlaceUpdate;
-    pass.last_operation(type_, MachineState::Successful, &text, None);
-    pass.event_on_node(false, EventReason::InPlaceUpdated, text);
+    let text = pass.show(Activity::UpdatedInPlace);
+    pass.effects.event_on_node(false, EventReason::InPlaceUpdated, text);
     pass.machine_phase(&MachinePhase::InPlaceUpdateSuccessful);
     pass.step(None);
     wait_for_node(pass)
@@ -281,10 +275,9 @@ fn fail_as_reported(pass: &mut Pass<'_>, node: Option<&Node>) -> Transition {
 fn fail(pass: &mut Pass<'_>, text: &str) -> Transition {
     if pass.status.machine_phase() != MachinePhase::InPlaceUpdateFailed {
         pass.machine_phase(&MachinePhase::InPlaceUpdateFailed);
-        pass.event_on_node(true, EventReason::InPlaceUpdateFailed, text.to_owned());
+        pass.effects.event_on_node(true, EventReason::InPlaceUpdateFailed, text.to_owned());
     }
-    let type_ = MachineOperationType::InPlaceUpdate;
-    pass.last_operation(type_, MachineState::Failed, text, None);
+    pass.show(Activity::UpdateInPlaceFailed(text));
     pass.step(None);
     wait(WaitReason::InPlaceUpdateFailed, Some(text.to_owned()), None)
 }
@@ -319,7 +312,7 @@ fn after_failure(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Transition
 fn give_back(pass: &mut Pass<'_>) {
     let drain = pass.status.drain.as_ref();
     let ours = drain.is_some_and(|it| it.cordoned && it.purpose() == DrainPurpose::InPlaceUpdate);
-    pass.node_patch.uncordon |= ours;
+    pass.effects.node_patch.uncordon |= ours;
     drain::forget(pass, &DrainPurpose::InPlaceUpdate);
 }
 
@@ -337,10 +330,10 @@ pub(crate) fn conclude(pass: &mut Pass<'_>, node: &Node) -> Outcome<()> {
         return Ok(());
     }
     for key in [label::CANDIDATE_FOR_UPDATE, label::SELECTED_FOR_UPDATE, label::UPDATE_RESULT] {
-        pass.node_patch.labels.insert(key.to_owned(), None);
+        pass.effects.node_patch.labels.insert(key.to_owned(), None);
     }
     let reason = annotation::UPDATE_FAILED_REASON.to_owned();
-    pass.node_patch.annotations.insert(reason, None);
+    pass.effects.node_patch.annotations.insert(reason, None);
     if pass.status.critical_components {
         node_notes::edit_taints(pass, node, |taints| {
             let key = taint::CRITICAL_COMPONENTS_NOT_READY;

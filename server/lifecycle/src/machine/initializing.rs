@@ -3,13 +3,14 @@
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind},
     machine::{
-        FailureReason, MachineConditionType, MachineOperationType, MachinePhase, MachineState,
-        MachineStatus, MachineStep,
+        FailureReason, MachineConditionType, MachineOperationType, MachinePhase, MachineStatus,
+        MachineStep,
     },
 };
 
 use super::{
     State, conditions, instance, joining,
+    last_operation::Activity,
     pass::Pass,
     preconditions,
     reading::Reading,
@@ -24,21 +25,17 @@ use crate::{
 
 const INITIALIZED: MachineConditionType = MachineConditionType::InstanceInitialized;
 
-/// What `lastOperation.description` says, word for word, while initialization fails: other programs
-/// look for it.
-pub(crate) const DESCRIPTION: &str = "InstanceInitialization";
-
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     pass.step(Some(MachineStep::InitializeInstance));
     token::keep_alive(pass);
     pass.unless_working()?;
-    match pass.reading.take() {
+    match pass.learned.reading.take() {
         Some(Reading::Found(record)) if record.initialized == Some(true) => {
             joining::enter(pass);
             return Ok(Transition::To(State::Joining));
         }
         Some(Reading::NotFound) => {
-            pass.reading = Some(Reading::NotFound);
+            pass.learned.reading = Some(Reading::NotFound);
             return Ok(Transition::To(State::Creating));
         }
         Some(Reading::Failed(failure)) => {
@@ -101,11 +98,11 @@ pub(crate) fn answered(
         Ok(Some(InstanceRecord { initialized: Some(false), .. })) if !pass.is_over() => {
             let text = "the driver reported success but the instance as not initialized";
             let failure = Failure::new(ErrorCode::Uninitialized, Certainty::NotApplied, text);
-            pass.status.operation = None;
+            pass.end_operation();
             failed(pass, &failure, state)
         }
         Ok(record) => {
-            pass.status.operation = None;
+            pass.end_operation();
             if pass.is_over() {
                 return Transition::To(state);
             }
@@ -116,7 +113,7 @@ pub(crate) fn answered(
             }
             retry::clear(pass);
             conditions::set(pass, &INITIALIZED, true, "Initialized", "");
-            pass.event(false, EventReason::InstanceInitialized, pass.name().to_owned());
+            pass.effects.event(false, EventReason::InstanceInitialized, pass.name().to_owned());
             joining::enter(pass);
             Transition::To(State::Joining)
         }
@@ -138,7 +135,7 @@ fn failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -> Transition {
     show_failure(pass, failure);
     if matches!(rule.then, RetryAction::LookAgain { .. }) {
         // The lookup by identity finds the instance again, or makes it.
-        pass.status.operation = None;
+        pass.end_operation();
         pass.step(Some(MachineStep::CreateInstance));
         return Transition::To(State::Creating);
     }
@@ -149,12 +146,7 @@ fn failed(pass: &mut Pass<'_>, failure: &Failure, state: State) -> Transition {
 fn show_failure(pass: &mut Pass<'_>, failure: &Failure) {
     let (code, text) = (failure.code.name(), failure.text());
     conditions::set(pass, &INITIALIZED, false, code, &text);
-    pass.last_operation(
-        MachineOperationType::Create,
-        MachineState::Failed,
-        DESCRIPTION,
-        Some(ErrorCode::Uninitialized.name()),
-    );
+    pass.show(Activity::InitializeFailed);
     pass.machine_phase(&MachinePhase::CrashLoopBackOff);
-    pass.event(true, EventReason::InstanceInitializeFailed, format!("{code}: {text}"));
+    pass.effects.event(true, EventReason::InstanceInitializeFailed, format!("{code}: {text}"));
 }

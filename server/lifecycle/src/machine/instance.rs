@@ -90,9 +90,8 @@ pub(crate) fn adopt(
             return true;
         }
     };
-    pass.status.operation =
-        intent.map(|intent| OperationIntent { outcome_unknown: true, ..intent });
-    pass.event(true, EventReason::InstanceCreateFailed, format!("{reason}: {message}"));
+    pass.end_unknown(intent);
+    pass.effects.event(true, EventReason::InstanceCreateFailed, format!("{reason}: {message}"));
     let until = after(pass.snap.now, ODD_RECORD_RETRY);
     let kind = OperationKind::GetMachineStatus;
     retry::wait_until(pass, kind, ErrorCode::Internal, reason, &message, until);
@@ -102,11 +101,11 @@ pub(crate) fn adopt(
 /// Takes over what the driver knows of the instance.
 pub(crate) fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
     if pass.machine.provider_id() != Some(record.provider_id.as_str()) {
-        pass.patch.provider_id = Some(record.provider_id.clone());
+        pass.effects.patch.provider_id = Some(record.provider_id.clone());
     }
     let joins = pass.snap.target != TargetView::None;
     if joins && pass.machine.node_name().is_none() && !record.node_name.is_empty() {
-        pass.patch.labels.insert(names::label::NODE.to_owned(), record.node_name.clone());
+        pass.effects.patch.labels.insert(names::label::NODE.to_owned(), record.node_name.clone());
     }
     set_default_priority(pass);
     // The addresses of an instance that is gone are no longer the Machine's.
@@ -123,6 +122,6 @@ pub(crate) fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
 pub(crate) fn set_default_priority(pass: &mut Pass<'_>) {
     if pass.machine.annotation(names::annotation::PRIORITY).is_none() {
         let value = names::annotation::DEFAULT_PRIORITY.to_owned();
-        pass.patch.annotations.insert(names::annotation::PRIORITY.to_owned(), Some(value));
+        pass.effects.patch.annotations.insert(names::annotation::PRIORITY.to_owned(), Some(value));
     }
 }

@@ -19,7 +19,7 @@ use super::{
 /// The instance does not exist: the Machine is given up. Otherwise when to look again, if an answer
 /// or a driver that comes does not say so first.
 pub(crate) fn check(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
-    match pass.reading.take() {
+    match pass.learned.reading.take() {
         Some(Reading::NotFound)
             if creating::catching_up(pass).is_none()
                 && absence::is_proof(pass.machine, &pass.status, &pass.snap.cluster) =>
@@ -29,7 +29,7 @@ pub(crate) fn check(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
             pass.status.instance_checked_at = None;
             return Err(fail(FailureReason::InstanceMissing, type_, text));
         }
-        Some(_) => pass.status.instance_checked_at = Some(pass.now()),
+        Some(_) => record(pass),
         None => {}
     }
     let known = pass.provider_id().is_some() && pass.is_free();
@@ -43,11 +43,16 @@ pub(crate) fn check(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
     Ok(None)
 }
 
+/// The driver said now how the instance is.
+pub(crate) fn record(pass: &mut Pass<'_>) {
+    pass.status.instance_checked_at = Some(pass.now());
+}
+
 /// Looks an instance up by identity whose provider id a user erased: without the id, its Node is no
 /// Machine's.
 pub(crate) fn find_id(pass: &Pass<'_>) -> Outcome<()> {
     let erased = pass.provider_id().is_none() && pass.status.instance_uid.is_some();
-    let may_ask = erased && pass.reading.is_none() && pass.is_free();
+    let may_ask = erased && pass.learned.reading.is_none() && pass.is_free();
     match preconditions::class_to_read(pass.snap) {
         Some(class) if may_ask => Err(pass.send_read(class)),
         Some(_) | None => Ok(()),

@@ -5,9 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
-    machine::{
-        FailureReason, MachineOperationType, MachinePhase, MachineState, MachineStep, WaitReason,
-    },
+    machine::{FailureReason, MachineOperationType, MachinePhase, MachineStep, WaitReason},
     names,
 };
 
@@ -15,6 +13,7 @@ use super::{
     State, conditions, creating,
     draining::drain,
     finishing, health, instance, instance_check,
+    last_operation::Activity,
     pass::{Pass, after},
     preconditions, preserving,
     reading::Reading,
@@ -32,12 +31,7 @@ use crate::{
 pub(crate) fn enter(pass: &mut Pass<'_>) {
     pass.step(Some(MachineStep::JoinNode));
     pass.machine_phase(&MachinePhase::Pending);
-    pass.last_operation(
-        MachineOperationType::Create,
-        MachineState::Processing,
-        "the instance exists, its node has to join",
-        None,
-    );
+    pass.show(Activity::Join);
 }
 
 /// A read found the instance.
@@ -47,7 +41,7 @@ pub(crate) fn found(record: &InstanceRecord) -> State {
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     token::keep_alive(pass);
-    if matches!(pass.reading, Some(Reading::NotFound)) {
+    if matches!(pass.learned.reading, Some(Reading::NotFound)) {
         // Without an id, the driver spoke of an instance that it never named, and takes it back.
         let unnamed = pass.machine.provider_id().is_none();
         if unnamed || (pass.node().is_none() && made_and_gone(pass)) {
@@ -143,11 +137,11 @@ fn wait_for_node(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Ou
     pass.unless_working()?;
     let deadline = pass.creation_deadline();
     let every = pass.snap.settings.join_check;
-    if pass.reading.is_some() && was_waiting(pass) {
-        pass.status.instance_checked_at = Some(pass.now());
+    if pass.learned.reading.is_some() && was_waiting(pass) {
+        instance_check::record(pass);
     }
     let check = after(last_check(pass), every);
-    let (reason, message) = match pass.reading.take() {
+    let (reason, message) = match pass.learned.reading.take() {
         Some(Reading::NotFound) => (
             WaitReason::InstanceMissing,
             "the driver does not find the instance any more".to_owned(),

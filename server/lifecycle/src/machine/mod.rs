@@ -11,7 +11,8 @@
 //! |---|---|
 //! | condition `InstanceCreated`, `addresses` | `instance.rs` |
 //! | condition `InstanceInitialized` | `initializing.rs` |
-//! | condition `InstanceAdopted`, `instanceUID` | `adoption.rs` |
+//! | condition `InstanceAdopted` | `adoption.rs` |
+//! | `instanceUID`, `instanceClusterID` | `cluster_id.rs` |
 //! | condition `InstanceDeleted` | `deleting.rs` |
 //! | condition `Drained`, `drain` | `draining/` |
 //! | conditions `HotUpdated` and `HotUpdateRefused`, `hotUpdate` | `updating.rs` |
@@ -19,8 +20,19 @@
 //! | condition `PreserveValueInvalid` | `preserving.rs` |
 //! | conditions of the Node | `conditions.rs` |
 //! | `retry` | `retry/` |
-//! | `operation`, `step`, `waitingFor`, `currentStatus`, `failureReason` | `pass.rs` |
-//! | `phase`, `bootstrap…`, `infrastructure…`, `nodeRef` | `preboot.rs` |
+//! | `lastOperation` | `last_operation.rs` |
+//! | `operation`, `step`, `stepSince`, `history`, `waitingFor` | `pass.rs` |
+//! | `currentStatus`, `failureReason`, `failureMessage` | `pass.rs` |
+//! | `waitingFor`, once the evictions were answered | `draining/` |
+//! | `creationStartedAt`, `creationSpecDigest` | `creating.rs` |
+//! | `bootstrapTokenID` | `token.rs` |
+//! | `criticalComponents` | `running.rs` |
+//! | `deletionCause` | `finding.rs` |
+//! | `instanceCheckedAt` | `instance_check.rs` |
+//! | `lastKnownState` | `answer.rs` |
+//! | `phase`, `nodeRef`, `version` | `preboot.rs` |
+//! | `bootstrapReady`, `bootstrapPhase`, `infrastructureReady`, `infrastructurePhase` | `preboot.rs` |
+//! | `observedGeneration` | `effects.rs` |
 
 pub(crate) mod abandoning;
 pub(crate) mod absence;
@@ -34,6 +46,7 @@ mod deleting;
 mod diagram;
 mod dispatch;
 pub(crate) mod draining;
+mod effects;
 mod evacuating;
 mod failed;
 mod finding;
@@ -45,6 +58,7 @@ mod initializing;
 pub(crate) mod instance;
 mod instance_check;
 mod joining;
+mod last_operation;
 mod node_notes;
 mod node_template;
 mod operation_state;
@@ -186,7 +200,7 @@ fn walk(pass: &mut Pass<'_>) -> ControlFlow<Next, State> {
     if let Err(wait) = paused::hold(pass, state) {
         pass.apply(wait)?;
     }
-    pass.holds = !pass.machine.is_deleting();
+    pass.effects.holds = !pass.machine.is_deleting();
     for _ in 0..MAX_TRANSITIONS {
         let (Ok(wanted) | Err(wanted)) = match state {
             State::Creating => creating::plan(pass),

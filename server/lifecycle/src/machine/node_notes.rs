@@ -7,10 +7,10 @@ use super::{health, pass::Pass};
 /// Changes the taints of the Node, together with what this pass changed of them already.
 pub(crate) fn edit_taints(pass: &mut Pass<'_>, node: &Node, edit: impl FnOnce(&mut Vec<Taint>)) {
     let old = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
-    let mut new = pass.node_patch.taints.clone().unwrap_or_else(|| old.clone());
+    let mut new = pass.effects.node_patch.taints.clone().unwrap_or_else(|| old.clone());
     edit(&mut new);
-    if new != old || pass.node_patch.taints.is_some() {
-        pass.node_patch.taints = Some(new);
+    if new != old || pass.effects.node_patch.taints.is_some() {
+        pass.effects.node_patch.taints = Some(new);
     }
 }
 
@@ -45,8 +45,8 @@ pub(crate) fn set_condition(
         return;
     }
     let transition = old.and_then(|old| old.last_transition_time.clone());
-    pass.node_status.conditions.retain(|one| one.type_ != type_);
-    pass.node_status.conditions.push(NodeCondition {
+    pass.effects.node_status.conditions.retain(|one| one.type_ != type_);
+    pass.effects.node_status.conditions.push(NodeCondition {
         type_: type_.to_owned(),
         status: status.to_owned(),
         reason: Some(reason.to_owned()),

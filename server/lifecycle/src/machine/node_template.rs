@@ -126,14 +126,14 @@ pub(crate) fn apply(pass: &mut Pass<'_>, node: &Node) {
     // An unreadable note says nothing of what was put there; it is written anew.
     let read = noted.and_then(|text| serde_json::from_str::<NodeTemplate>(text).ok());
     let last = read.as_ref().map(Wanted::of);
-    sync(&mut pass.node_patch, node, &last.clone().unwrap_or_default(), &wanted);
+    sync(&mut pass.effects.node_patch, node, &last.clone().unwrap_or_default(), &wanted);
     let key = annotation::LAST_APPLIED_NODE_TEMPLATE.to_owned();
     if wanted.is_empty() {
         if noted.is_some() {
-            pass.node_patch.annotations.insert(key, None);
+            pass.effects.node_patch.annotations.insert(key, None);
         }
     } else if last.as_ref() != Some(&wanted) {
-        pass.node_patch.annotations.insert(key, Some(wanted.to_json()));
+        pass.effects.node_patch.annotations.insert(key, Some(wanted.to_json()));
     }
     apply_capacity(pass, node);
 }
@@ -203,13 +203,13 @@ fn apply_capacity(pass: &mut Pass<'_>, node: &Node) {
         .chain(set.map(|(key, value)| (key.clone(), Some(value.clone()))))
         .collect();
     if !changes.is_empty() {
-        pass.node_status.capacity = changes;
+        pass.effects.node_status.capacity = changes;
         return;
     }
     let note = (!wanted.is_empty()).then(|| json!(wanted).to_string());
     let same = last.len() == wanted.len()
         && wanted.iter().all(|(key, value)| last.get(key).and_then(Value::as_str) == Some(value));
     if note.is_some() != noted.is_some() || (note.is_some() && !same) {
-        pass.node_patch.annotations.insert(key.to_owned(), note);
+        pass.effects.node_patch.annotations.insert(key.to_owned(), note);
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn hold(pass: &mut Pass<'_>, state: State) -> Outcome<()> {
         // initialized.
         pass.step(Some(MachineStep::InitializeInstance));
     }
-    pass.node_patch = NodePatch::default();
+    pass.effects.node_patch = NodePatch::default();
     Err(wait(WaitReason::Paused, Some(message), None))
 }
 

@@ -112,7 +112,7 @@ fn wish_of_node(pass: &mut Pass<'_>, node: &Node) -> Option<Wish> {
     let wish = Wish::read(value);
     complain(pass, wish.is_none().then(|| format!("the node's value {value:?}")));
     let wish = wish?;
-    let changes = &mut pass.patch.annotations;
+    let changes = &mut pass.effects.patch.annotations;
     if pass.machine.annotation(annotation::PRESERVE).is_some() {
         changes.insert(annotation::PRESERVE.to_owned(), None);
     }
@@ -141,7 +141,7 @@ fn preserve(pass: &mut Pass<'_>, wish: Wish, failed: bool) {
     let Some(node) = pass.node() else { return };
     if node_notes::annotation_of(node, annotation::SCALE_DOWN_DISABLED) != Some("true") {
         for key in [annotation::SCALE_DOWN_DISABLED, annotation::SCALE_DOWN_DISABLED_BY_US] {
-            pass.node_patch.annotations.insert(key.to_owned(), Some("true".to_owned()));
+            pass.effects.node_patch.annotations.insert(key.to_owned(), Some("true".to_owned()));
         }
     }
     if failed {
@@ -166,43 +166,44 @@ fn preserve(pass: &mut Pass<'_>, wish: Wish, failed: bool) {
 fn begin(pass: &mut Pass<'_>) -> Timestamp {
     let own = pass.machine.spec.machine_preserve_timeout.as_ref().and_then(Timeout::duration);
     let until = after(pass.snap.now, own.unwrap_or(pass.snap.settings.preserve_timeout));
-    let current = pass.status.current_status.get_or_insert_default();
-    current.preserve_expiry_time = Some(until.into());
-    pass.event(false, EventReason::Preserved, format!("the machine is kept until {until}"));
+    pass.preserve_until(Some(until));
+    pass.effects.event(false, EventReason::Preserved, format!("the machine is kept until {until}"));
     until
 }
 
 /// The annotations have done their work.
 fn forget(pass: &mut Pass<'_>) {
     for key in [annotation::PRESERVE, annotation::LAST_NODE_PRESERVE] {
-        if pass.machine.annotation(key).is_some() || pass.patch.annotations.contains_key(key) {
-            pass.patch.annotations.insert(key.to_owned(), None);
+        if pass.machine.annotation(key).is_some()
+            || pass.effects.patch.annotations.contains_key(key)
+        {
+            pass.effects.patch.annotations.insert(key.to_owned(), None);
         }
     }
     let Some(node) = pass.node() else { return };
     if node_notes::annotation_of(node, annotation::PRESERVE).is_some() {
-        pass.node_patch.annotations.insert(annotation::PRESERVE.to_owned(), None);
+        pass.effects.node_patch.annotations.insert(annotation::PRESERVE.to_owned(), None);
     }
 }
 
 /// Takes back what preservation put there, as far as any of it is still there.
 fn end(pass: &mut Pass<'_>, expired: bool) {
-    let current = pass.status.current_status.as_mut();
-    if current.and_then(|current| current.preserve_expiry_time.take()).is_some() {
+    if until(pass).is_some() {
+        pass.preserve_until(None);
         evacuating::forget(pass);
         let text = if expired {
             "the preservation timeout has expired"
         } else {
             "preservation is not requested any more"
         };
-        pass.event(false, EventReason::PreservationEnded, text.to_owned());
+        pass.effects.event(false, EventReason::PreservationEnded, text.to_owned());
     }
     let Some(node) = pass.node() else { return };
     if node_notes::annotation_of(node, annotation::SCALE_DOWN_DISABLED_BY_US) == Some("true")
         && is_marked(node)
     {
         for key in [annotation::SCALE_DOWN_DISABLED, annotation::SCALE_DOWN_DISABLED_BY_US] {
-            pass.node_patch.annotations.insert(key.to_owned(), None);
+            pass.effects.node_patch.annotations.insert(key.to_owned(), None);
         }
     }
     edit_taints(pass, node, |taints| taints.retain(|one| one.key != taint::PRESERVED));

@@ -54,11 +54,11 @@ pub(crate) fn answered(
     let next = match &reading {
         Reading::Failed(_) => state,
         Reading::Found(record) => {
-            let intent = pass.status.operation.take();
+            let intent = pass.end_operation();
             found(pass, record, intent, state)
         }
         Reading::Uninitialized | Reading::NotFound | Reading::CannotRead => {
-            pass.status.operation = None;
+            pass.end_operation();
             let creates = matches!(state, State::Creating | State::Joining);
             if creates && matches!(reading, Reading::Uninitialized) {
                 creating::start_creation(pass);
@@ -68,7 +68,7 @@ pub(crate) fn answered(
             }
         }
     };
-    pass.reading = Some(reading);
+    pass.learned.reading = Some(reading);
     Transition::To(next)
 }
 

@@ -7,7 +7,9 @@ use ostler_api::{
 };
 
 use super::{
-    State, adoption, conditions, health, in_place, instance, instance_check, node_template,
+    State, adoption, conditions, health, in_place, instance, instance_check,
+    last_operation::Activity,
+    node_template,
     pass::Pass,
     preserving, retry, token,
     transition::{Outcome, Transition, wait},
@@ -21,19 +23,12 @@ use crate::{
 /// The Node is healthy for the first time, or again.
 pub(crate) fn enter(pass: &mut Pass<'_>) {
     let first = !has_run(pass);
-    let name = pass.name();
-    let (type_, text) = if first {
-        (MachineOperationType::Create, format!("Machine {name} successfully joined the cluster"))
-    } else {
-        let text = format!("Machine {name} successfully re-joined the cluster");
-        (MachineOperationType::HealthCheck, text)
-    };
-    pass.last_operation(type_, MachineState::Successful, &text, None);
-    pass.event(false, EventReason::NodeJoined, text);
+    let joined = if first { Activity::Joined } else { Activity::Rejoined };
+    let text = pass.show(joined);
+    pass.effects.event(false, EventReason::NodeJoined, text);
     pass.machine_phase(&MachinePhase::Running);
     pass.step(None);
     retry::clear(pass);
-    pass.status.failure_reason = None;
 }
 
 /// Whether the Node was healthy before.
@@ -46,9 +41,8 @@ pub(crate) fn has_run(pass: &Pass<'_>) -> bool {
 
 /// The instance is there, and there is no cluster for a Node of it.
 pub(crate) fn enter_without_node(pass: &mut Pass<'_>) {
-    let text = "the instance exists, and there is no target cluster to join";
-    pass.last_operation(MachineOperationType::Create, MachineState::Successful, text, None);
-    pass.event(false, EventReason::Available, text.to_owned());
+    let text = pass.show(Activity::RunsWithoutNode);
+    pass.effects.event(false, EventReason::Available, text);
     pass.machine_phase(&MachinePhase::Available);
     pass.step(None);
     retry::clear(pass);
@@ -58,15 +52,15 @@ pub(crate) fn enter_without_node(pass: &mut Pass<'_>) {
 pub(crate) fn update_node(pass: &mut Pass<'_>, node: &Node) {
     let name = node.metadata.name.as_deref().unwrap_or_default();
     if pass.machine.node_name() != Some(name) {
-        pass.patch.labels.insert(names::label::NODE.to_owned(), name.to_owned());
+        pass.effects.patch.labels.insert(names::label::NODE.to_owned(), name.to_owned());
     }
     if node.metadata.deletion_timestamp.is_none() && !health::has_finalizer(node) {
-        pass.node_patch.add_finalizer = true;
+        pass.effects.node_patch.add_finalizer = true;
     }
     let labels = node.metadata.labels.as_ref();
     let labelled = labels.and_then(|all| all.get(names::label::MACHINE_NAME));
     if labelled.map(String::as_str) != Some(pass.name()) {
-        pass.node_patch.label_machine = true;
+        pass.effects.node_patch.label_machine = true;
     }
     pass.status.critical_components |=
         health::has_taint(node, names::taint::CRITICAL_COMPONENTS_NOT_READY);
@@ -120,8 +114,8 @@ pub(crate) fn observe_node<'a>(pass: &mut Pass<'a>) -> Outcome<Option<&'a Node>>
 /// A user who deletes the Node wants the Machine gone.
 pub(crate) fn follow_node(pass: &mut Pass<'_>, node: &Node) -> Transition {
     let name = node.metadata.name.as_deref().unwrap_or_default();
-    pass.event(false, EventReason::NodeDeleted, format!("node {name} was deleted"));
-    pass.act_last(Action::DeleteMachine);
+    pass.effects.event(false, EventReason::NodeDeleted, format!("node {name} was deleted"));
+    pass.effects.act_last(Action::DeleteMachine);
     Transition::Rest(Next::OnChange)
 }
 
@@ -152,7 +146,7 @@ fn healthy(pass: &mut Pass<'_>, node: &Node) -> Outcome {
         enter(pass);
     }
     if health::has_taint(node, names::taint::INSTANCE_NOT_READY) {
-        pass.node_patch.remove_not_ready_taint = true;
+        pass.effects.node_patch.remove_not_ready_taint = true;
     }
     token::delete(pass);
     if in_place::is_chosen(pass, node) {

@@ -4,7 +4,7 @@
 //! what comes next. That text is read here once, when a deletion is taken over, and nowhere else (INV-9 is about
 //! our own); and every description of ours ends in it, so that machine-controller goes on where we were.
 
-use ostler_api::machine::{MachineOperationType, MachineState, MachineStatus, MachineStep};
+use ostler_api::machine::{MachineOperationType, MachineStatus, MachineStep};
 
 use super::{draining::drain, pass::Pass};
 
@@ -35,7 +35,8 @@ impl Upstream {
         Self::RemoveFinalizer,
     ];
 
-    const fn words(self) -> &'static str {
+    /// What its text ends in.
+    pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::FindNode => "Set machine status to termination. Now, getting VM Status",
             Self::Drain => "Initiate node drain",
@@ -57,18 +58,6 @@ impl Upstream {
             }
         }
     }
-}
-
-/// Describes the deletion for people, and for machine-controller what comes next.
-pub(crate) fn describe(
-    pass: &mut Pass<'_>,
-    state: MachineState,
-    text: &str,
-    next: Upstream,
-    code: Option<&str>,
-) {
-    let text = format!("{text}. {}", next.words());
-    pass.last_operation(MachineOperationType::Delete, state, &text, code);
 }
 
 /// The step at which a deletion goes on that another controller began; `None`: from the start.

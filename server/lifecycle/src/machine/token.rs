@@ -73,7 +73,7 @@ pub(crate) fn delete(pass: &mut Pass<'_>) {
         return;
     }
     if let Some(id) = pass.status.bootstrap_token_id.take() {
-        pass.act_last(Action::DeleteBootstrapToken { id });
+        pass.effects.act_last(Action::DeleteBootstrapToken { id });
     }
 }
 
@@ -91,7 +91,7 @@ fn renew(pass: &mut Pass<'_>, id: &str, token: &BootstrapToken) {
 
 /// What the Node is called, once that is known.
 fn node_name<'a>(pass: &'a Pass<'_>) -> Option<&'a str> {
-    let learned = pass.patch.labels.get(names::label::NODE).map(String::as_str);
+    let learned = pass.effects.patch.labels.get(names::label::NODE).map(String::as_str);
     learned.or_else(|| pass.machine.node_name())
 }
 
@@ -103,7 +103,7 @@ fn needed_until(pass: &Pass<'_>) -> Timestamp {
 fn ensure(pass: &mut Pass<'_>, id: &str, secret: &SecretText) {
     let end = needed_until(pass);
     let node = node_name(pass).map(str::to_owned);
-    pass.act(Action::EnsureBootstrapToken(TokenRequest {
+    pass.effects.act(Action::EnsureBootstrapToken(TokenRequest {
         id: id.to_owned(),
         machine_uid: pass.machine.uid().to_owned(),
         secret: secret.clone(),

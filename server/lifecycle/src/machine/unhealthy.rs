@@ -5,13 +5,14 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
-    machine::{FailureReason, MachineOperationType, MachinePhase, MachineState, WaitReason},
+    machine::{FailureReason, MachineOperationType, MachinePhase, WaitReason},
     names,
     timeout::Timeout,
 };
 
 use super::{
     health, instance_check,
+    last_operation::Activity,
     pass::{Pass, after},
     running,
     transition::{Outcome, Transition, fail, wait},
@@ -60,10 +61,8 @@ pub(crate) fn plan(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> 
 
 fn enter(pass: &mut Pass<'_>, complaint: &str) {
     pass.machine_phase(&MachinePhase::Unknown);
-    let text = format!("Machine {} is unhealthy: {complaint}", pass.name());
-    let type_ = MachineOperationType::HealthCheck;
-    pass.last_operation(type_, MachineState::Processing, &text, None);
-    pass.event(true, EventReason::NodeUnhealthy, text);
+    let text = pass.show(Activity::Unhealthy(complaint));
+    pass.effects.event(true, EventReason::NodeUnhealthy, text);
 }
 
 fn unless_frozen(pass: &Pass<'_>, complaint: &str) -> Outcome<()> {
@@ -88,11 +87,11 @@ fn due(pass: &Pass<'_>) -> Timestamp {
 /// The last look is at the API itself: a watch that hangs shows a Node as it was.
 fn give_up(pass: &mut Pass<'_>, complaint: &str) -> Transition {
     if let Some((name, version)) = node_to_confirm(pass) {
-        pass.act(Action::ConfirmNode { name, version });
+        pass.effects.act(Action::ConfirmNode { name, version });
     }
     if let Some(deployment) = pass.machine.label(names::label::DEPLOYMENT_NAME) {
         let (deployment, seen) = (deployment.to_owned(), pass.snap.siblings.last_failure);
-        pass.act_last(Action::ClaimReplacement { deployment, seen });
+        pass.effects.act_last(Action::ClaimReplacement { deployment, seen });
     }
     let text = format!("unhealthy for longer than the health timeout: {complaint}");
     fail(FailureReason::HealthTimeout, MachineOperationType::HealthCheck, text)

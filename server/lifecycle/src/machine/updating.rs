@@ -14,6 +14,7 @@ use ostler_api::{
 
 use super::{
     State, conditions,
+    last_operation::Activity,
     pass::Pass,
     preconditions,
     reading::Reading,
@@ -70,7 +71,7 @@ fn applied_digest(pass: &Pass<'_>) -> Option<String> {
 /// The spec that a driver last reported as fully applied, in its canonical form.
 fn applied_spec(pass: &Pass<'_>) -> Option<String> {
     let key = names::annotation::LAST_APPLIED_PROVIDER_SPEC;
-    if let Some(Some(text)) = pass.patch.annotations.get(key) {
+    if let Some(Some(text)) = pass.effects.patch.annotations.get(key) {
         return Some(text.clone());
     }
     digest::canonical_text(pass.machine.annotation(key)?)
@@ -101,7 +102,7 @@ fn refused(pass: &Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Outcome
 
 /// Waits out a retry, and reads before an update whose forerunner's outcome is unknown.
 fn look_first(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Outcome<()> {
-    match pass.reading.take() {
+    match pass.learned.reading.take() {
         Some(Reading::Failed(failure)) => {
             retry::remember(pass, OperationKind::GetMachineStatus, &failure);
         }
@@ -132,7 +133,7 @@ fn review(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Outc
         }
         ReviewView::Asked => return Err(wait_for_review(class)),
         ReviewView::NotAsked => {
-            pass.act(Action::AskReview(question));
+            pass.effects.act(Action::AskReview(question));
             return Err(wait_for_review(class));
         }
     };
@@ -175,8 +176,7 @@ fn update(pass: &mut Pass<'_>, class: &ClassFacts) -> Transition {
         driver: None,
     });
     pass.step(Some(MachineStep::UpdateInstance));
-    let text = "updating the running instance";
-    pass.last_operation(MachineOperationType::Update, MachineState::Processing, text, None);
+    pass.show(Activity::Update);
     let last = pass.machine.annotation(names::annotation::LAST_APPLIED_PROVIDER_SPEC);
     let request = Request::Update {
         provider_id: pass.provider_id().unwrap_or_default().to_owned(),
@@ -199,7 +199,7 @@ pub(crate) fn answered(
 }
 
 fn succeeded(pass: &mut Pass<'_>) {
-    let intent = pass.status.operation.take();
+    let intent = pass.end_operation();
     retry::clear(pass);
     let digest = intent.as_ref().and_then(|intent| intent.spec_digest.as_deref());
     if !note_applied(pass, digest) {
@@ -209,16 +209,15 @@ fn succeeded(pass: &mut Pass<'_>) {
         }
         return;
     }
-    pass.status.hot_update = None;
+    forget(pass);
     conditions::remove(&mut pass.status, &MachineConditionType::HotUpdateRefused);
     conditions::set(pass, &MachineConditionType::HotUpdated, true, "Updated", "");
-    pass.event(false, EventReason::HotUpdated, pass.name().to_owned());
+    pass.effects.event(false, EventReason::HotUpdated, pass.name().to_owned());
     if pass.is_over() {
         return;
     }
     pass.step(None);
-    let text = "the running instance has the spec of its class";
-    pass.last_operation(MachineOperationType::Update, MachineState::Successful, text, None);
+    pass.show(Activity::Updated);
 }
 
 /// INV-6: the annotation names a spec only when a driver reported just that one as applied. If the
@@ -229,8 +228,13 @@ pub(crate) fn note_applied(pass: &mut Pass<'_>, digest: Option<&str>) -> bool {
         return false;
     }
     let key = names::annotation::LAST_APPLIED_PROVIDER_SPEC.to_owned();
-    pass.patch.annotations.insert(key, Some(class.provider_spec.clone()));
+    pass.effects.patch.annotations.insert(key, Some(class.provider_spec.clone()));
     true
+}
+
+/// No update is due or running.
+pub(crate) fn forget(pass: &mut Pass<'_>) {
+    pass.status.hot_update = None;
 }
 
 fn failed(pass: &mut Pass<'_>, failure: &Failure) {
@@ -250,16 +254,14 @@ fn failed(pass: &mut Pass<'_>, failure: &Failure) {
     }
     let code = failure.code.name();
     conditions::set(pass, &MachineConditionType::HotUpdated, false, code, &text);
-    let description = format!("updating the running instance failed: {text}");
-    let type_ = MachineOperationType::Update;
-    pass.last_operation(type_, MachineState::Failed, &description, Some(code));
-    pass.event(true, EventReason::HotUpdateFailed, format!("{code}: {text}"));
+    pass.show(Activity::UpdateFailed(failure));
+    pass.effects.event(true, EventReason::HotUpdateFailed, format!("{code}: {text}"));
 }
 
 /// Shows a refusal, once. Nothing was changed: the last operation is not an update.
 fn refuse(pass: &mut Pass<'_>, state: HotUpdateState, spec_digest: &str, text: &str) {
     let word = state.as_str().to_owned();
-    pass.status.operation = None;
+    pass.end_operation();
     retry::clear(pass);
     pass.step(None);
     let dirty = pass.status.hot_update.take().is_some_and(|update| update.dirty);
@@ -274,8 +276,6 @@ fn refuse(pass: &mut Pass<'_>, state: HotUpdateState, spec_digest: &str, text: &
         |class| format!("class {} revision {}: {text}", class.name, class.revision),
     );
     conditions::set(pass, &MachineConditionType::HotUpdateRefused, true, &word, &message);
-    let description = format!("Machine {} runs; its class cannot be applied to it", pass.name());
-    let type_ = MachineOperationType::HealthCheck;
-    pass.last_operation(type_, MachineState::Successful, &description, None);
-    pass.event(true, EventReason::HotUpdateRefused, message);
+    pass.show(Activity::UpdateRefused);
+    pass.effects.event(true, EventReason::HotUpdateRefused, message);
 }

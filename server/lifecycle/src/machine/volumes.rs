@@ -4,13 +4,14 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
-use ostler_api::machine::{MachineState, MachineStep, WaitReason};
+use ostler_api::machine::{MachineStep, WaitReason};
 
 use super::{
     State,
     draining::{self, drain},
+    last_operation::Activity,
     pass::{Pass, after},
-    takeover::{self, Upstream},
+    takeover::Upstream,
     transition::{Outcome, Transition, wait},
 };
 use crate::{
@@ -48,7 +49,7 @@ pub(crate) fn wait_for_detach(pass: &mut Pass<'_>) -> Outcome<()> {
     pass.step(Some(MachineStep::DetachVolumes));
     let until = after(since(pass), pass.snap.settings.detach_timeout);
     if pass.snap.now >= until {
-        pass.event_on_node(
+        pass.effects.event_on_node(
             true,
             EventReason::VolumesNotDetached,
             format!("going on without waiting any longer: {what}"),
@@ -114,7 +115,7 @@ fn volumes_that_stay<'a>(pass: &Pass<'_>, view: &'a VolumesView) -> BTreeSet<&'a
 
 fn record_force(pass: &mut Pass<'_>, what: &str) {
     let text = format!("volumes are detached by force: {what}");
-    takeover::describe(pass, MachineState::Processing, &text, Upstream::Detach, None);
+    pass.show(Activity::Delete(&text, Upstream::Detach));
     drain::finish_with_volumes(pass, &text);
 }
 
@@ -131,7 +132,7 @@ fn force_detach(pass: &mut Pass<'_>) -> Transition {
     };
     for one in view.attachments.iter().filter(|one| !one.deleting) {
         let (name, uid) = (one.name.clone(), one.uid.clone());
-        pass.act(Action::DeleteAttachment { name, uid });
+        pass.effects.act(Action::DeleteAttachment { name, uid });
     }
     Transition::To(State::Deleting)
 }

@@ -46,7 +46,7 @@ pub(crate) fn begin(pass: &mut Pass<'_>, purpose: DrainPurpose, counts_from: Opt
             cordoned: before.is_some_and(|before| before.cordoned),
             ..DrainProgress::default()
         });
-        pass.event_on_node(false, EventReason::DrainStarted, pass.name().to_owned());
+        pass.effects.event_on_node(false, EventReason::DrainStarted, pass.name().to_owned());
     }
     let deadline = deadline(pass).map(Into::into);
     if let Some(drain) = &mut pass.status.drain {
@@ -83,7 +83,7 @@ pub(crate) fn cordon(pass: &mut Pass<'_>, node: &Node, force: bool) -> Outcome<(
     if selection::is_cordoned(node) {
         return Ok(());
     }
-    pass.node_patch.cordon = true;
+    pass.effects.node_patch.cordon = true;
     if let Some(drain) = &mut pass.status.drain {
         drain.cordoned = true;
     }
@@ -116,7 +116,7 @@ pub(crate) fn evict_pods(pass: &mut Pass<'_>, force: bool) -> Outcome<bool> {
     }
     if force {
         for pod in &leaving {
-            pass.act(Action::DeletePod(reference(pod)));
+            pass.effects.act(Action::DeletePod(reference(pod)));
         }
         return Ok(!leaving.is_empty());
     }
@@ -141,7 +141,7 @@ pub(crate) fn finish(pass: &mut Pass<'_>, forced: bool) -> &'static str {
         (EventReason::Drained, "Drained", "all pods that had to leave the node are gone")
     };
     conditions::set(pass, &DRAINED, !forced, reason, text);
-    pass.event_on_node(forced, event, text.to_owned());
+    pass.effects.event_on_node(forced, event, text.to_owned());
     text
 }
 
@@ -151,7 +151,7 @@ pub(crate) fn finish_with_volumes(pass: &mut Pass<'_>, text: &str) {
         drain.forced = true;
     }
     conditions::set(pass, &DRAINED, false, "VolumesNotDetached", text);
-    pass.event_on_node(true, EventReason::VolumesForced, text.to_owned());
+    pass.effects.event_on_node(true, EventReason::VolumesForced, text.to_owned());
 }
 
 /// Takes over the drain that another controller finished.
@@ -205,7 +205,7 @@ fn reference(pod: &PodView) -> PodRef {
 /// Asks a pod to leave, with its own grace.
 fn request_eviction(pass: &mut Pass<'_>, pod: &PodView) {
     let pod = reference(pod);
-    pass.act(if pass.snap.can_evict { Action::Evict(pod) } else { Action::EndPod(pod) });
+    pass.effects.act(if pass.snap.can_evict { Action::Evict(pod) } else { Action::EndPod(pod) });
 }
 
 /// Asks every pod whose time it is, and says what is left. What comes of the requests is added by
@@ -231,9 +231,9 @@ fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Transition {
                 again(next_try(refusal, &pass.snap.settings));
             }
             Some(refusal) if refusal.attempts >= tries => {
-                pass.act(Action::DeletePod(reference(pod)));
+                pass.effects.act(Action::DeletePod(reference(pod)));
             }
-            None if tries == 0 => pass.act(Action::DeletePod(reference(pod))),
+            None if tries == 0 => pass.effects.act(Action::DeletePod(reference(pod))),
             Some(_) | None => {
                 again(after(pass.snap.now, pass.snap.settings.eviction_retry));
                 request_eviction(pass, pod);

@@ -126,7 +126,7 @@ fn resolve_volume_ids(pass: &mut Pass<'_>, view: &VolumesView) -> Option<Hold> {
         let facts = view.claims.values().find(|facts| facts.name == name);
         facts.and_then(|facts| facts.csi_handle.clone()).unwrap_or_default()
     };
-    let answer = pass.volume_ids.take();
+    let answer = pass.learned.volume_ids.take();
     let can_ask = class_to_ask(pass).cloned();
     let working = pass.is_working();
     let mut specs = std::collections::BTreeMap::new();

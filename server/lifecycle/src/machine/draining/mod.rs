@@ -8,15 +8,16 @@ mod selection;
 
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
-    machine::{DrainPurpose, MachineState, MachineStep, WaitReason},
+    machine::{DrainPurpose, MachineStep, WaitReason},
     names,
 };
 
 use super::{
     State, conditions, health, hooks,
+    last_operation::Activity,
     pass::Pass,
     preconditions,
-    takeover::{self, Upstream},
+    takeover::Upstream,
     transition::{Outcome, Transition, wait},
 };
 use crate::{
@@ -53,7 +54,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     let forced = drain::evict_pods(pass, force)?;
     let text = drain::finish(pass, forced);
     let next = if forced { Upstream::Detach } else { Upstream::DeleteVm };
-    takeover::describe(pass, MachineState::Processing, text, next, None);
+    pass.show(Activity::Delete(text, next));
     Ok(Transition::To(State::Detaching))
 }
 
@@ -76,8 +77,7 @@ pub(crate) fn repeat_if_needed(pass: &mut Pass<'_>) -> Outcome<()> {
         }
     }
     drain::begin(pass, DrainPurpose::Deletion, counts_from);
-    let (state, text) = (MachineState::Processing, "pods came after the drain");
-    takeover::describe(pass, state, text, Upstream::Drain, None);
+    pass.show(Activity::Delete("pods came after the drain", Upstream::Drain));
     Err(Transition::To(State::Draining))
 }
 
@@ -116,6 +116,6 @@ fn mark_terminating(pass: &mut Pass<'_>, node: &Node) {
         .any(|one| one.type_ == names::node_condition::TERMINATING && one.status == "True");
     if let (false, Some(cause)) = (marked, pass.status.deletion_cause.clone()) {
         let name = node.metadata.name.clone().unwrap_or_default();
-        pass.act_last(Action::MarkNode { name, cause });
+        pass.effects.act_last(Action::MarkNode { name, cause });
     }
 }

@@ -10,11 +10,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use ostler_api::{
     driver::{ErrorCode, OperationKind},
-    machine::{OperationIntent, Retry, WaitReason},
+    machine::{Retry, WaitReason},
 };
 
 use super::{
-    bootstrapping,
+    bootstrapping, cluster_id,
     pass::{Pass, after},
     transition::{Outcome, Transition, wait},
 };
@@ -43,7 +43,7 @@ pub(crate) fn remember(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failu
         .filter(|retry| retry.kind == kind.into())
         .map_or(1, |retry| retry.failures.saturating_add(1));
     if rule.reason == WaitReason::ClusterIdChanged {
-        pass.status.instance_cluster_id = failure.stranger.as_ref().map(|it| it.cluster_id.clone());
+        cluster_id::record_stranger(pass, failure);
     }
     if let Some(not_before) = not_before(pass, &rule.then, failure, failures) {
         pass.status.retry = Some(Retry {
@@ -67,15 +67,14 @@ pub(crate) fn remember_mutation(
     kind: OperationKind,
     failure: &Failure,
 ) -> Rule {
-    let intent = pass.status.operation.take();
+    let intent = pass.end_operation();
     let rule = if pass.is_over() && kind != OperationKind::DeleteMachine {
         rule_for(kind, failure)
     } else {
         remember(pass, kind, failure)
     };
     if rule.first == Precondition::Read {
-        pass.status.operation =
-            intent.map(|intent| OperationIntent { outcome_unknown: true, ..intent });
+        pass.end_unknown(intent);
     }
     rule
 }
