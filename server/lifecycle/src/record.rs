@@ -130,6 +130,9 @@ fn has_other_finalizers(snapshot: &Snapshot) -> bool {
 
 /// The merge patch that turns one status into another; `None` if they are the same.
 pub fn status_patch(old: &MachineStatus, new: &MachineStatus) -> Option<Value> {
+    if old == new {
+        return None;
+    }
     let old = serde_json::to_value(old).unwrap_or_default();
     let new = serde_json::to_value(new).unwrap_or_default();
     merge_patch(&old, &new)

@@ -310,7 +310,7 @@ pub enum TargetView {
 }
 
 /// The Node of a Machine.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub enum NodeView {
     /// Could not be looked up yet.
     #[default]

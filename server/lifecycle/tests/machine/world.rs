@@ -374,14 +374,14 @@ impl World {
             if self.machine.is_none() {
                 return;
             }
-            let before = (self.machine.clone(), format!("{:?}", self.node));
+            let before = (self.machine.clone(), self.node.clone());
             let plan = self.pass();
             let works = matches!(self.operation, OperationView::InFlight(_));
             if works {
                 self.answer();
             }
-            let after = (self.machine.clone(), format!("{:?}", self.node));
-            if !works && before == after && plan.dispatch.is_none() && plan.acknowledge.is_none() {
+            let rests = before.0 == self.machine && before.1 == self.node;
+            if !works && rests && plan.dispatch.is_none() && plan.acknowledge.is_none() {
                 return;
             }
         }
