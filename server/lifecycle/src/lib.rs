@@ -21,7 +21,6 @@ pub mod orphans;
 pub mod outage;
 pub mod plan;
 pub mod pod;
-mod quantity;
 pub mod record;
 pub mod replacement;
 pub mod snapshot;

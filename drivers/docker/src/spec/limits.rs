@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ostler_quantity::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -59,15 +60,13 @@ impl TryFrom<Raw> for Cpu {
     type Error = NotAQuantity;
 
     fn try_from(raw: Raw) -> Result<Self, NotAQuantity> {
-        const SCALES: [(&str, i64); 4] =
-            [("m", 1_000_000), ("u", 1_000), ("n", 1), ("", 1_000_000_000)];
         let text = raw.to_string();
         let wrong = || NotAQuantity {
             text: text.clone(),
             what: "amount of CPU",
             example: "2, 0.5 or 500m",
         };
-        parse(&text, &SCALES).map(Self).ok_or_else(wrong)
+        parse(&text, 1).map(Self).ok_or_else(wrong)
     }
 }
 
@@ -93,24 +92,13 @@ impl TryFrom<Raw> for Memory {
     type Error = NotAQuantity;
 
     fn try_from(raw: Raw) -> Result<Self, NotAQuantity> {
-        const SCALES: [(&str, i64); 9] = [
-            ("Ki", 1 << 10),
-            ("Mi", 1 << 20),
-            ("Gi", 1 << 30),
-            ("Ti", 1 << 40),
-            ("k", 1_000),
-            ("M", 1_000_000),
-            ("G", 1_000_000_000),
-            ("T", 1_000_000_000_000),
-            ("", 1),
-        ];
         let text = raw.to_string();
         let wrong = || NotAQuantity {
             text: text.clone(),
             what: "amount of memory",
             example: "256Mi or 1G",
         };
-        parse(&text, &SCALES).map(Self).ok_or_else(wrong)
+        parse(&text, 1_000_000_000).map(Self).ok_or_else(wrong)
     }
 }
 
@@ -141,22 +129,11 @@ impl Default for Processes {
     }
 }
 
-/// A decimal number and one of these suffixes, the last of which is none.
-fn parse(text: &str, scales: &[(&str, i64)]) -> Option<i64> {
-    let (number, scale) = scales
-        .iter()
-        .find_map(|(suffix, scale)| text.strip_suffix(suffix).map(|number| (number, *scale)))?;
-    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || !digits(whole) || !digits(part) || (number.ends_with('.')) {
-        return None;
-    }
-    let whole = whole.parse::<i64>().ok()?.checked_mul(scale)?;
-    let part = part.get(..part.len().min(9))?;
-    let below = 10_i64.checked_pow(u32::try_from(part.len()).ok()?)?;
-    let part = if part.is_empty() { 0 } else { part.parse::<i64>().ok()? };
-    let part = i64::try_from(i128::from(part) * i128::from(scale) / i128::from(below)).ok()?;
-    whole.checked_add(part)
+/// An amount in units of so many billionths, rounded up.
+fn parse(text: &str, unit: i128) -> Option<i64> {
+    let nanos = Quantity::parse(text)?.nanos();
+    let complete = nanos >= 0 && !text.ends_with('.');
+    i64::try_from((nanos + unit - 1) / unit).ok().filter(|_| complete)
 }
 
 /// When Docker starts a container again.

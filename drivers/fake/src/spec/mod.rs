@@ -5,6 +5,7 @@ mod duration;
 use std::collections::BTreeMap;
 
 use ostler_driver_sdk::{HotSpec, Violation};
+use ostler_quantity::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -224,7 +225,7 @@ impl ProviderSpec {
         }
         let NodeCapacity { cpu, memory, pods } = &self.node_capacity;
         for (name, quantity) in [("cpu", cpu), ("memory", memory), ("pods", pods)] {
-            if !is_quantity(quantity) {
+            if Quantity::parse(quantity).is_none_or(|amount| amount.nanos() < 0) {
                 let path = format!("nodeCapacity.{name}");
                 found.push(Violation::new(path, "must be a quantity such as 4, 500m or 16Gi"));
             }
@@ -252,15 +253,6 @@ fn is_label(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 63
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-}
-
-/// A number with the suffixes that Kubernetes knows.
-fn is_quantity(text: &str) -> bool {
-    const SUFFIXES: [&str; 15] =
-        ["", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "n"];
-    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
-    let (number, suffix) = text.split_at(end);
-    number.parse::<f64>().is_ok() && SUFFIXES.contains(&suffix)
 }
 
 #[cfg(test)]

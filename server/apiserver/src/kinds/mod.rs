@@ -22,7 +22,6 @@ pub(crate) mod names;
 mod namespace;
 pub(crate) mod node;
 mod pod;
-pub(crate) mod quantity;
 pub(crate) mod registry;
 mod service;
 mod strategy;

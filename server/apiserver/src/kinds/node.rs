@@ -1,11 +1,11 @@
 //! Nodes.
 
+use ostler_quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::{
     access::{entries, flag, items, object_in, preset, text},
     names,
-    quantity::Quantity,
 };
 use crate::{
     field::{FieldError, FieldErrorKind, child, index, quote},

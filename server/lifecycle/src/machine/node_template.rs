@@ -13,13 +13,11 @@ use ostler_api::{
     machine::{MachineConditionType, NodeTemplate},
     names::{annotation, label},
 };
+use ostler_quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::{conditions, node_notes, pass::Pass, well_formed};
-use crate::{
-    plan::{EventReason, NodePatch},
-    quantity,
-};
+use crate::plan::{EventReason, NodePatch};
 
 type Map = BTreeMap<String, String>;
 
@@ -189,15 +187,15 @@ fn apply_capacity(pass: &mut Pass<'_>, node: &Node) {
     let wanted: Map = class
         .virtual_capacity
         .iter()
-        .filter(|(key, value)| well_formed::key(key) && quantity::is_quantity(value))
+        .filter(|(key, value)| well_formed::key(key) && Quantity::parse(value).is_some())
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     let capacity = node.status.as_ref().and_then(|status| status.capacity.clone());
     let there = capacity.unwrap_or_default();
     let gone = last.keys().filter(|key| !wanted.contains_key(*key) && there.contains_key(*key));
-    let set = wanted
-        .iter()
-        .filter(|(key, value)| there.get(*key).is_none_or(|is| !quantity::same(&is.0, value)));
+    let set = wanted.iter().filter(|(key, value)| {
+        there.get(*key).is_none_or(|is| Quantity::parse(&is.0) != Quantity::parse(value))
+    });
     let changes: BTreeMap<_, _> = gone
         .map(|key| (key.clone(), None))
         .chain(set.map(|(key, value)| (key.clone(), Some(value.clone()))))

@@ -1,5 +1,6 @@
 //! What a pod's spec must look like.
 
+use ostler_quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::volumes;
@@ -8,7 +9,6 @@ use crate::{
     kinds::{
         access::{entries, flag, items, number, text},
         names,
-        quantity::Quantity,
     },
 };
 

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use crate::{kinds::quantity::Quantity, schema::formats};
+use ostler_quantity::Quantity;
+
+use crate::schema::formats;
 
 /// A value without parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

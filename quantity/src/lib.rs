@@ -1,4 +1,5 @@
-//! Quantities: numbers with a suffix, such as `500m` or `1Gi`.
+//! Kubernetes quantities: numbers with a suffix, such as `500m` or `1Gi`. An API server may write `1000m` back as
+//! `1`, so they are compared by value.
 
 use std::fmt;
 
@@ -15,7 +16,7 @@ enum Family {
 
 /// A parsed quantity, in billionths of one. Finer amounts are rounded up.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Quantity {
+pub struct Quantity {
     nanos: i128,
     family: Family,
 }
@@ -44,7 +45,7 @@ const DECIMAL: [(&str, i32); 10] = [
 
 impl Quantity {
     /// Parses a quantity; `None` if it is malformed or beyond any use.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let split =
             text.find(|c: char| !c.is_ascii_digit() && !"+-.".contains(c)).unwrap_or(text.len());
         let (number, suffix) = text.split_at_checked(split)?;
@@ -54,7 +55,7 @@ impl Quantity {
     }
 
     /// The amount in billionths.
-    pub(crate) const fn nanos(self) -> i128 {
+    pub const fn nanos(self) -> i128 {
         self.nanos
     }
 }
@@ -162,6 +163,27 @@ mod tests {
     fn nonsense_is_no_quantity() {
         for text in ["", "lots", "1.2.3", "1Zi", "+", "1 Gi"] {
             assert!(Quantity::parse(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_same_amount_may_be_written_in_many_ways() {
+        for (one, other) in
+            [("1", "1000m"), ("1Gi", "1024Mi"), ("1k", "1e3"), ("1.5Gi", "1536Mi"), ("2E", "2e18")]
+        {
+            assert_eq!(Quantity::parse(one), Quantity::parse(other), "{one} {other}");
+        }
+        assert_ne!(Quantity::parse("1"), Quantity::parse("2"));
+        assert_ne!(Quantity::parse("1G"), Quantity::parse("1Gi"));
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_recognised() {
+        for text in ["", "many", "1Qi", "NaN", "inf", "-", "1 Gi", "e3"] {
+            assert_eq!(Quantity::parse(text), None, "{text}");
+        }
+        for text in ["0", "1.5", ".5Gi", "-3", "+1", "12e6"] {
+            assert!(Quantity::parse(text).is_some(), "{text}");
         }
     }
 
