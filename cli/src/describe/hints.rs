@@ -3,7 +3,7 @@
 use ostler_api::machine::WaitReason;
 
 /// Only where a person can do something; most waits end by themselves.
-const HINTS: [(WaitReason, &str); 28] = [
+const HINTS: [(WaitReason, &str); 29] = [
     (WaitReason::ClassRefInvalid, "set spec.class to kind MachineClass and a name"),
     (WaitReason::ClassMissing, "apply the MachineClass that spec.class names"),
     (WaitReason::ClassNotHeld, "give the core the right that the message names"),
@@ -14,6 +14,7 @@ const HINTS: [(WaitReason, &str); 28] = [
     (WaitReason::BootstrapDataMissing, "set spec.bootstrap.data or dataSecretName"),
     (WaitReason::BootstrapKindMissing, "install the bootstrap provider"),
     (WaitReason::DriverUnavailable, "see `ostler drivers ls`: is a driver connected and ready?"),
+    (WaitReason::DriverLost, "see `ostler drivers ls`: does the driver run?"),
     (WaitReason::DriverStalled, "see `ostler drivers ops` and the log of the driver"),
     (WaitReason::DriverLacksVerb, "upgrade the driver"),
     (WaitReason::InvalidSpec, "correct the provider spec of the class"),

@@ -97,8 +97,12 @@ fn ready(node: &Node) -> String {
 
 fn waiting(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timestamp) {
     let Some(WaitingFor { reason, message, since }) = &status.waiting_for else {
-        let rests = if subject.machine.status.is_none() { "not looked at yet" } else { "nothing" };
-        return page.line("Waits for", rests);
+        let rests = match &status.operation {
+            Some(intent) => format!("the driver's answer to {}", intent.kind),
+            None if subject.machine.status.is_none() => "not looked at yet".to_owned(),
+            None => "nothing".to_owned(),
+        };
+        return page.line("Waits for", &rests);
     };
     let since = since.as_ref().map(|since| span(now.duration_since(since.0)));
     let since = since.map(|since| format!(", for {since}")).unwrap_or_default();

@@ -50,6 +50,8 @@ open_enum! {
         DriverWorking = "DriverWorking",
         /// A driver works on an operation and has said nothing about it for too long.
         DriverStalled = "DriverStalled",
+        /// The driver that has an operation lost its session; it may come back with it.
+        DriverLost = "DriverLost",
         /// The driver failed; the next attempt has its time.
         DriverRetry = "DriverRetry",
         /// The driver lacks a verb that is needed.

@@ -279,6 +279,7 @@ impl Fanout {
             SessionEvent::OutcomeReady { target_uid, .. }
             | SessionEvent::Adopted { target_uid, .. }
             | SessionEvent::Stalled { target_uid, .. }
+            | SessionEvent::Lost { target_uid, .. }
             | SessionEvent::Checkpoint { target_uid, .. } => {
                 let names = self.stores.machines.find_names(MachineIndex::Uid, &target_uid);
                 self.add_all(names, Priority::Change);

@@ -95,7 +95,7 @@ pub fn inv_1_one_instance(snapshot: &Snapshot, plan: &Plan) -> bool {
         DriverView::Unavailable | DriverView::NotReady(_) => return false,
     };
     match &snapshot.operation {
-        OperationView::InFlight(_) | OperationView::Expected => false,
+        OperationView::InFlight(_) | OperationView::Expected(_) => false,
         OperationView::Idle => cannot_read,
         OperationView::Finished(finished) => match &finished.outcome {
             Ok(Success::Read(record)) => is_adoption(snapshot, plan, record),

@@ -42,6 +42,15 @@ pub enum SessionEvent {
         /// False: it goes on.
         stalled: bool,
     },
+    /// The driver that has an operation lost its session, or came back with it.
+    Lost {
+        /// UID of the target.
+        target_uid: String,
+        /// The operation.
+        operation_id: String,
+        /// False: it came back.
+        lost: bool,
+    },
     /// A running operation has a new checkpoint; [`crate::Sessions::view`] has it.
     Checkpoint {
         /// UID of the target.

@@ -77,7 +77,12 @@ impl Sessions {
     /// not know, because it began to lead only lately. Until then it is unknown what still runs for
     /// a target with an intent of an earlier term, nor whom an instance belongs to.
     pub fn adoption_open(&self) -> bool {
-        self.shell.with(|hub, _| hub.adoption_open())
+        self.adoption_left().is_some()
+    }
+
+    /// For how long [`Self::adoption_open`] holds.
+    pub fn adoption_left(&self) -> Option<Duration> {
+        self.shell.with(|hub, now| hub.adoption_left(now))
     }
 
     /// Asks the driver of a session to dial again. A ready standby takes over immediately; what

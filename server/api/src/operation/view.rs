@@ -13,8 +13,8 @@ pub enum OperationView {
     #[default]
     Idle,
     /// None is known here, but this core leads only since a moment: a driver may still come back
-    /// with one that an earlier core sent.
-    Expected,
+    /// with one that an earlier core sent, for so long.
+    Expected(Duration),
     /// Queued, sent, or with a session that was lost and may come back.
     InFlight(InFlight),
     /// Finished; the result is kept until it is acknowledged.
@@ -58,6 +58,9 @@ pub struct InFlight {
     pub progress: Option<Progress>,
     /// Whether the driver has said nothing about it for too long.
     pub stalled: bool,
+    /// The driver that has it lost its session. If it does not come back within this time, the outcome counts as
+    /// unknown.
+    pub lost: Option<Duration>,
 }
 
 /// What a driver said of a running operation.

@@ -52,8 +52,8 @@ impl Machines {
         let refused = || self.state.refused.get(uid);
         let mut known = operation::of_machine(self.sessions.view(uid), refused, provider);
         self.not_of_another(&machine, &mut known);
-        let expected = known == OperationView::Idle && self.may_come_back(&machine);
-        let mut operation = if expected { OperationView::Expected } else { known };
+        let expected = (known == OperationView::Idle).then(|| self.may_come_back(&machine));
+        let mut operation = expected.flatten().map_or(known, OperationView::Expected);
         let bootstrap = self.configs.view(&machine);
         let bootstrap_token = self.token_of(&machine, &secret, &bootstrap, &target).await?;
         let attached = attached_volumes(&node);
@@ -129,13 +129,13 @@ impl Machines {
         }
     }
 
-    /// Whether a driver may still reconnect with an operation that an earlier core sent for this machine. A machine
-    /// without an intent of an earlier term has none, and need not wait.
-    fn may_come_back(&self, machine: &Machine) -> bool {
-        let Some(intent) = machine.intent() else { return false };
+    /// For how long a driver may still reconnect with an operation that an earlier core sent for this machine. A
+    /// machine without an intent of an earlier term has none, and need not wait.
+    fn may_come_back(&self, machine: &Machine) -> Option<Duration> {
+        let intent = machine.intent()?;
         let ours = intent.term == i64::from(self.term.number)
             && intent.order.as_deref() == Some(self.term.order.as_str());
-        !ours && self.sessions.adoption_open()
+        self.sessions.adoption_left().filter(|_| !ours)
     }
 
     /// `None` also for a machine that names another kind: the class would not get a finalizer because of it.

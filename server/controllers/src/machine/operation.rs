@@ -26,7 +26,7 @@ pub(super) fn of_machine(
             finished.outcome = Err(Failure::by_core(code, reason, &text, Certainty::Unknown));
             finished.checkpoint = None;
         }
-        OperationView::Expected | OperationView::InFlight(_) | OperationView::Finished(_) => {}
+        OperationView::Expected(_) | OperationView::InFlight(_) | OperationView::Finished(_) => {}
     }
     view
 }
@@ -113,6 +113,7 @@ mod tests {
             cancelled: false,
             progress: Some(progress.clone()),
             stalled: false,
+            lost: None,
         });
         let OperationView::InFlight(flight) = of(Some("b.example.com"), view.clone()) else {
             panic!()

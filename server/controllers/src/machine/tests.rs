@@ -65,7 +65,7 @@ async fn an_operation_of_the_leader_before_is_expected_for_as_long_as_drivers_ma
     put(&bench.stores.machines, machine(1));
     let machines = machines(&bench);
     bench.sessions.lead(ostler_sessions::Term { order: ORDER.to_owned(), number: 2 });
-    assert_eq!(operation(&machines).await, OperationView::Expected);
+    assert_eq!(operation(&machines).await, OperationView::Expected(Duration::from_secs(30)));
     advance(Duration::from_secs(31)).await;
     tokio::task::yield_now().await;
     assert!(!bench.sessions.adoption_open());

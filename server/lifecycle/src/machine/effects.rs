@@ -116,7 +116,7 @@ impl Pass<'_> {
         let quiet = quiet && differs_only_in_frills(&before, &self.status);
         self.status.observed_generation = self.machine.metadata.generation;
         preboot::derive(&mut self, next == Next::Done);
-        let expected = self.snap.operation == OperationView::Expected;
+        let expected = matches!(self.snap.operation, OperationView::Expected(_));
         let busy = works || expected || self.effects.dispatch.is_some();
         let slot = self.update_slot(busy);
         let status = if quiet { before } else { self.status };

@@ -29,9 +29,9 @@ pub(crate) fn compare<'a>(
     match view {
         OperationView::InFlight(_) => OperationState::Working,
         // Without an intent nothing was ever sent that could come back.
-        OperationView::Expected if intent.is_some() => OperationState::Working,
+        OperationView::Expected(_) if intent.is_some() => OperationState::Working,
         OperationView::Idle if intent.is_some() => OperationState::Unresolved,
-        OperationView::Idle | OperationView::Expected => OperationState::Free,
+        OperationView::Idle | OperationView::Expected(_) => OperationState::Free,
         OperationView::Finished(finished) => {
             if !finished.kind.is_mutation() || intent.is_some_and(|intent| fits(intent, finished)) {
                 OperationState::Answer(finished)
@@ -93,13 +93,15 @@ mod tests {
             cancelled: false,
             progress: None,
             stalled: false,
+            lost: None,
         })
     }
 
     #[test]
     fn only_an_intent_waits_for_drivers_that_may_come_back() {
-        assert_eq!(compare(Some(&intent()), &OperationView::Expected), OperationState::Working);
-        assert_eq!(compare(None, &OperationView::Expected), OperationState::Free);
+        let expected = OperationView::Expected(std::time::Duration::from_secs(9));
+        assert_eq!(compare(Some(&intent()), &expected), OperationState::Working);
+        assert_eq!(compare(None, &expected), OperationState::Free);
     }
 
     #[test]

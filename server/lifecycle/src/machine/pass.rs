@@ -201,10 +201,9 @@ impl<'a> Pass<'a> {
         const WORTH_SAYING: Duration = Duration::from_secs(5);
         let flight = match &self.snap.operation {
             OperationView::InFlight(flight) => flight,
-            OperationView::Expected => {
-                let what = "a driver may still be working on an operation of the previous leader"
-                    .to_owned();
-                return wait(WaitReason::DriverWorking, Some(what), None);
+            OperationView::Expected(left) => {
+                let what = "the driver may still work on an operation of the previous leader";
+                return self.wait_for_lost_driver(what, *left);
             }
             OperationView::Idle | OperationView::Finished(_) => {
                 return Transition::Rest(Next::OnChange);
@@ -215,6 +214,10 @@ impl<'a> Pass<'a> {
             return Transition::Rest(Next::Wait { reason: WaitReason::DriverWorking, until });
         }
         let verb = flight.kind.name();
+        if let Some(left) = flight.lost {
+            return self
+                .wait_for_lost_driver(&format!("{verb}: the driver lost its session"), left);
+        }
         if flight.stalled {
             let last = flight.progress.as_ref().map(ToString::to_string);
             let last = last.as_deref().unwrap_or("nothing");
@@ -222,6 +225,15 @@ impl<'a> Pass<'a> {
             return wait(WaitReason::DriverStalled, Some(message), None);
         }
         wait(WaitReason::DriverWorking, Some(verb.to_owned()), None)
+    }
+
+    fn wait_for_lost_driver(&self, what: &str, left: Duration) -> Transition {
+        let until = after(self.snap.now, left);
+        let seconds = Timestamp::from_second(until.as_second()).unwrap_or(until);
+        let text = format!(
+            "{what}; unless it comes back until {seconds}, the outcome is unknown and the core looks"
+        );
+        wait(WaitReason::DriverLost, Some(text), Some(until))
     }
 
     /// Whether a driver works for the Machine, or will.

@@ -1,10 +1,13 @@
 //! The core or the driver dies at every point: there is never a second instance, and none is lost.
 
+use std::time::Duration;
+
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind as Kind},
     machine::{MachinePhase, MachineStep, WaitReason},
 };
 use ostler_lifecycle::operation::{OperationView, Progress};
+use ostler_lifecycle::plan::Next;
 
 use crate::world::World;
 
@@ -186,6 +189,38 @@ fn a_driver_that_has_said_nothing_for_long_is_named_as_what_is_waited_for() {
         assert_eq!(waits.reason == WaitReason::DriverStalled, stalled);
         assert_eq!(waits.message.unwrap().contains("Boot"), stalled);
     }
+}
+
+#[test]
+fn a_driver_that_lost_its_session_is_waited_for_by_that_name_and_until_when() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    world.later(120);
+    for left in [Some(60), None] {
+        let OperationView::InFlight(flight) = &mut world.operation else { panic!() };
+        flight.lost = left.map(Duration::from_secs);
+        let plan = world.pass();
+        let waits = world.status().waiting_for.unwrap();
+        assert_eq!(waits.reason == WaitReason::DriverLost, left.is_some(), "{waits:?}");
+        let Some(left) = left else { return };
+        let until = world.now + jiff::SignedDuration::from_secs(i64::try_from(left).unwrap());
+        assert!(waits.message.unwrap().contains(&until.to_string()));
+        assert_eq!(plan.next, Next::Wait { reason: WaitReason::DriverLost, until });
+    }
+}
+
+#[test]
+fn a_driver_of_the_previous_leader_is_waited_for_by_that_name_and_until_when() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    world.operation = OperationView::Expected(Duration::from_secs(30));
+    world.pass();
+    let waits = world.status().waiting_for.unwrap();
+    assert_eq!(waits.reason, WaitReason::DriverLost, "{waits:?}");
 }
 
 #[test]

@@ -322,10 +322,10 @@ fn a_machine_deleted_while_a_driver_may_hold_its_create_waits_for_the_driver() {
     world.answer();
     world.pass();
     world.delete();
-    world.operation = OperationView::Expected;
+    world.operation = OperationView::Expected(std::time::Duration::from_secs(30));
     let plan = world.pass();
     assert_eq!(plan.dispatch, None, "the driver may come back with it");
-    assert_eq!(world.waits_for(), Some(WaitReason::DriverWorking));
+    assert_eq!(world.waits_for(), Some(WaitReason::DriverLost));
     world.operation = OperationView::Idle;
     world.settle();
     assert!(world.machine.is_none());

@@ -361,6 +361,7 @@ impl World {
                     cancelled: false,
                     progress: None,
                     stalled: false,
+                    lost: None,
                 });
             }
             self.events.extend(recorded.events);

@@ -11,6 +11,8 @@
 //! The window ends by time, not with the first session of the provider: of two instances the one
 //! that holds the operation may be the second.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::Hub;
@@ -21,6 +23,11 @@ impl Hub {
     /// Drivers may still come back with operations that this core does not know.
     pub(crate) fn adoption_open(&self) -> bool {
         self.timers.is_set(&Timer::Adoption)
+    }
+
+    /// For how long they may; `None`: not any more.
+    pub(crate) fn adoption_left(&self, now: Instant) -> Option<Duration> {
+        self.timers.due(&Timer::Adoption).map(|until| until - now)
     }
 
     /// A core begins to lead.

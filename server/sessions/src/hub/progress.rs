@@ -119,6 +119,15 @@ impl Hub {
         }
     }
 
+    /// The driver that has an operation lost its session, or came back with it.
+    pub(super) fn tell_loss(&mut self, id: &OpId, lost: bool) {
+        let watched = self.operations.get(id).and_then(|operation| operation.watched());
+        if let Some(target_uid) = watched {
+            let operation_id = id.to_string();
+            self.publish(SessionEvent::Lost { target_uid, operation_id, lost });
+        }
+    }
+
     /// How often the driver of a session has to say how far an operation is, if at all.
     pub(super) fn progress_interval(
         &self,

@@ -348,7 +348,11 @@ impl Hub {
             let provider = provider.clone();
             let lost =
                 Lost { provider, principal, instance_id, instance_name, operations, stream_ended };
+            let ids: Vec<_> = lost.operations.iter().cloned().collect();
             self.lost.insert(key, lost);
+            for id in ids {
+                self.tell_loss(&id, true);
+            }
         }
         self.assign_role(now, &provider);
     }

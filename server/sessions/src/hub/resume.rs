@@ -140,6 +140,7 @@ impl Hub {
                 session.in_flight.insert(Arc::clone(&id), operation.kind);
                 let cancelled = operation.cancelled;
                 self.note_progress(now, &id);
+                self.tell_loss(&id, false);
                 Ruling::Kept(if cancelled { Verdict::Cancel } else { Verdict::Keep })
             }
             Place::Finished { holder, .. }

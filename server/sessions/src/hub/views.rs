@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::operations::{Op, Place};
 use super::queue::Held;
 use super::session::{Provider, Session};
+use super::timers::Timer;
 use super::{Hub, SessionKey};
 use crate::ProviderState;
 
@@ -62,9 +63,17 @@ impl Hub {
                     cancelled: operation.cancelled,
                     progress: operation.progress.clone(),
                     stalled: operation.stalled,
+                    lost: self.comes_back_within(now, &operation.place),
                 })
             }
         }
+    }
+
+    /// For how long the driver that is lost with an operation is waited for; `None`: it is not lost.
+    fn comes_back_within(&self, now: Instant, place: &Place) -> Option<Duration> {
+        let Place::Away(key) = place else { return None };
+        let until = self.timers.due(&Timer::Resume(*key));
+        Some(until.map_or(Duration::ZERO, |until| until - now))
     }
 
     /// UIDs of all targets that are not idle.

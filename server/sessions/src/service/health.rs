@@ -58,6 +58,7 @@ async fn follow(reporter: HealthReporter, shell: Weak<Shell>, mut events: Receiv
                 SessionEvent::Adopted { .. }
                 | SessionEvent::OutcomeReady { .. }
                 | SessionEvent::Stalled { .. }
+                | SessionEvent::Lost { .. }
                 | SessionEvent::Checkpoint { .. }
                 | SessionEvent::ForeignProvider { .. },
             ) => continue,

@@ -62,6 +62,30 @@ async fn an_operation_that_runs_on_is_kept_and_counts_against_the_credit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_operation_of_a_lost_driver_says_so_and_for_how_long_it_is_waited_for() {
+    let waited_for = |core: &Core| match core.sessions.view("uid-1") {
+        OperationView::InFlight(flight) => flight.lost,
+        other => panic!("{other:?}"),
+    };
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.take().await;
+    driver.handled().await;
+    assert_eq!(waited_for(&core), None);
+    drop(driver);
+    let wanted = |event: &SessionEvent| matches!(event, SessionEvent::Lost { .. });
+    let (target_uid, operation_id) = ("uid-1".to_owned(), "op-1".to_owned());
+    let event = SessionEvent::Lost { target_uid, operation_id, lost: true };
+    assert_eq!(core.event(wanted).await, event);
+    assert_eq!(waited_for(&core), Some(std::time::Duration::from_mins(1)));
+    let hello = holding(1, vec![held("op-1", "uid-1", HeldState::Running)]);
+    let (_driver, _) = Driver::dial(&core, hello).await;
+    assert!(matches!(core.event(wanted).await, SessionEvent::Lost { lost: false, .. }));
+    assert_eq!(waited_for(&core), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_driver_that_restarted_leaves_unknown_outcomes_at_once() {
     let mut core = Core::start();
     lost(&mut core).await;
