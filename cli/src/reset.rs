@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::data_dir::DataDir;
 use crate::log;
-use crate::up::{CoreMode, GatewayFile, Options, Story, System};
+use crate::up::{CoreMode, GatewayFile, Options, Story, System, TargetMode};
 
 /// What `ostler reset` deletes.
 #[derive(Debug, clap::Args)]
@@ -65,6 +65,7 @@ async fn delete_machines(
         driver_env: driver_env.to_vec(),
         shares: ostler_server::raise_descriptors(),
         core: CoreMode::Embedded,
+        target: TargetMode::default(),
         // The machines look for the API server where it was: they must end their pods.
         gateway_port: GatewayFile::of(data).last().map(|address| address.port()),
     };

@@ -73,18 +73,22 @@ impl DriverProcess {
         choice: &DriverChoice,
         data: &DataDir,
         core: SocketAddr,
+        joins: bool,
         more_env: &[String],
     ) -> anyhow::Result<Self> {
         let name = choice.name();
         let directory = data.driver(&name)?;
         let (program, args) = match choice {
-            DriverChoice::Path { path, .. } => (
-                path.canonicalize()
-                    .with_context(|| format!("driver {} cannot be found", path.display()))?,
-                Vec::new(),
-            ),
+            DriverChoice::Path { path, .. } => {
+                let found = path.canonicalize();
+                let path =
+                    found.with_context(|| format!("driver {} cannot be found", path.display()))?;
+                ostler_adapter::refuse_unexecutable(&path)?;
+                (path, Vec::new())
+            }
             DriverChoice::Fake | DriverChoice::None => {
-                (this_executable()?, fake_args(&directory, &data.kubeconfig()))
+                let kubeconfig = joins.then(|| data.kubeconfig());
+                (this_executable()?, fake_args(&directory, kubeconfig.as_deref()))
             }
             DriverChoice::Docker => {
                 (this_executable()?, ["driver", "docker"].map(str::to_owned).to_vec())
@@ -140,7 +144,14 @@ impl DriverProcess {
                     match self.show(stderr, exit).await {
                         None => break,
                         Some(status) => {
-                            story.tell(format_args!("driver {} ended: {status}", self.name));
+                            if status.as_ref().is_ok_and(ExitStatus::success) {
+                                pauses = PAUSES.build();
+                            }
+                            story.tell(format_args!(
+                                "driver {} ended: {}",
+                                self.name,
+                                describe(status)
+                            ));
                         }
                     }
                 }
@@ -239,9 +250,9 @@ async fn until_exit(
     mut child: Child,
     stdin: Option<ChildStdin>,
     end: &CancellationToken,
-) -> Option<String> {
+) -> Option<std::io::Result<ExitStatus>> {
     tokio::select! {
-        status = child.wait() => return Some(describe(status)),
+        status = child.wait() => return Some(status),
         () = end.cancelled() => {}
     }
     drop(stdin);
@@ -266,9 +277,10 @@ fn this_executable() -> anyhow::Result<PathBuf> {
     std::env::current_exe().context("the path of this executable is not known")
 }
 
-fn fake_args(directory: &Path, kubeconfig: &Path) -> Vec<String> {
+/// `kubeconfig`: of the cluster that its instances join, if they do.
+fn fake_args(directory: &Path, kubeconfig: Option<&Path>) -> Vec<String> {
     let file = |name: &str| directory.join(name).display().to_string();
-    [
+    let args = [
         "driver",
         "fake",
         "--state-file",
@@ -277,11 +289,11 @@ fn fake_args(directory: &Path, kubeconfig: &Path) -> Vec<String> {
         &file("calls.jsonl"),
         "--control-file",
         &file("control.json"),
-        "--node-kubeconfig",
-        &kubeconfig.display().to_string(),
-    ]
-    .map(str::to_owned)
-    .to_vec()
+    ];
+    let joins = kubeconfig
+        .map(|path| ["--node-kubeconfig".to_owned(), path.display().to_string()])
+        .into_iter();
+    args.map(str::to_owned).into_iter().chain(joins.flatten()).collect()
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::screen;
 pub(crate) use drivers::DriverProcess;
 pub(crate) use gateway::GatewayFile;
 pub(crate) use narrate::Story;
-pub(crate) use system::{CoreMode, Options, System};
+pub(crate) use system::{CoreMode, Options, System, TargetMode};
 
 /// What `ostler up` starts, and where.
 #[derive(Debug, clap::Args)]
@@ -32,6 +32,7 @@ Examples:
   ostler up --driver docker --apply DIR          machines are containers of the Docker Engine here
   ostler up --driver none --core none            an API server only
   ostler up --driver aws.example.com=./my-driver a driver of your own
+  ostler up --target none                        machines without Nodes
 
 In files of --apply, `<<API_SERVER>>` becomes the URL at which machines reach the API server, and
 `<<CA_DATA>>` the certificate of its authority (base64 of the PEM). With `--driver docker` the API server
@@ -70,6 +71,11 @@ pub(crate) struct Args {
     /// Where the core runs: in this process, or `none` (start `ostler-server` yourself)
     #[arg(long, value_enum, default_value_t = CoreMode::Embedded)]
     pub(crate) core: CoreMode,
+    /// Which cluster the machines join
+    ///
+    /// With `none` a driver can be tried without kubelets: a machine is Available once its instance is initialized.
+    #[arg(long, value_enum, default_value_t = TargetMode::Own)]
+    pub(crate) target: TargetMode,
     /// The audit log.
     #[command(flatten)]
     pub(crate) audit: AuditArgs,
@@ -95,6 +101,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         driver_env: args.driver_env,
         shares: raise_descriptors(),
         core: args.core,
+        target: args.target,
         gateway_port: None,
     };
     let mut system = Box::pin(System::start(options, &data, story)).await?;

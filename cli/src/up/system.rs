@@ -18,7 +18,7 @@ use ostler_apiserver::serving::{
 };
 use ostler_apiserver::store::OpenError as StoreOpenError;
 use ostler_server::{
-    AdminListener, Core, CoreOptions, DriverToken, ListenAddress, Settings, Shares,
+    AdminListener, Core, CoreOptions, DriverToken, ListenAddress, Settings, Shares, TargetCluster,
 };
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -48,6 +48,16 @@ pub(crate) enum CoreMode {
     None,
 }
 
+/// Which cluster the machines join.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TargetMode {
+    /// The cluster of this API server
+    #[default]
+    Own,
+    /// None: machines have no Nodes, and are Available as soon as their instances are initialized
+    None,
+}
+
 /// What to start.
 #[derive(Debug)]
 pub(crate) struct Options {
@@ -57,6 +67,7 @@ pub(crate) struct Options {
     /// Variables that drivers get besides those that all get.
     pub(crate) driver_env: Vec<String>,
     pub(crate) core: CoreMode,
+    pub(crate) target: TargetMode,
     /// How many connections each listener may have.
     pub(crate) shares: Shares,
     /// The port at the gateway of Docker's bridge, if it is not that of `api_listen`.
@@ -145,8 +156,15 @@ impl System {
         let mut core = None;
         if let Some(listener) = drivers_listener {
             drivers_address = listener.local_addr()?;
-            let options =
-                CoreOptions { driver_connections: shares.drivers, ..core_options(data, &drivers)? };
+            let target = match options.target {
+                TargetMode::Own => TargetCluster::Control,
+                TargetMode::None => TargetCluster::None,
+            };
+            let options = CoreOptions {
+                driver_connections: shares.drivers,
+                target,
+                ..core_options(data, &drivers)?
+            };
             let mut registry = Registry::default();
             let mut started =
                 Core::start_tcp(client.clone(), listener, options, &mut registry).await?;
@@ -158,7 +176,9 @@ impl System {
         let end_drivers = CancellationToken::new();
         let mut driver_tasks = JoinSet::new();
         for driver in &drivers {
-            let process = DriverProcess::new(driver, data, drivers_address, &options.driver_env)?;
+            let joins = options.target == TargetMode::Own;
+            let more_env = &options.driver_env;
+            let process = DriverProcess::new(driver, data, drivers_address, joins, more_env)?;
             driver_tasks.spawn(process.supervise(story, end_drivers.clone()));
         }
         Ok(Self { api, reach, client, core, drivers, tasks, end_drivers, driver_tasks, end_api })
@@ -381,6 +401,7 @@ mod tests {
                 drivers: vec![driver],
                 driver_env: Vec::new(),
                 core,
+                target: TargetMode::Own,
                 shares: Shares { api: 1, gateway: 1, drivers: 1, people: 1 },
                 gateway_port: None,
             };

@@ -31,6 +31,17 @@ pub(crate) struct Program {
     launcher: Vec<OsString>,
 }
 
+/// Whether a program can be executed, so that nothing tries for ever to start one that cannot.
+///
+/// # Errors
+/// There is no such file, or it is not executable.
+pub fn refuse_unexecutable(path: &Path) -> anyhow::Result<()> {
+    let shown = path.display();
+    ensure!(path.is_file(), "the driver {shown} is no file");
+    access(path, AccessFlags::X_OK)
+        .with_context(|| format!("the driver {shown} cannot be executed: run `chmod +x {shown}`"))
+}
+
 impl Program {
     /// The first word of `command` is the program. One that cannot be executed is refused: to try again
     /// would not help.
@@ -38,11 +49,7 @@ impl Program {
         let mut words = command.into_iter();
         let named = words.next().context("no program is named after --")?;
         let path = resolve(Path::new(&named))?;
-        let shown = path.display();
-        ensure!(path.is_file(), "the driver {shown} is no file");
-        access(&path, AccessFlags::X_OK).with_context(|| {
-            format!("the driver {shown} cannot be executed: run `chmod +x {shown}`")
-        })?;
+        refuse_unexecutable(&path)?;
         Ok(Self { path, args: words.collect(), launcher })
     }
 

@@ -21,6 +21,7 @@ use ostler_proto::v1alpha1::GetInfoResponse;
 
 use self::adapter::Adapter;
 use self::child::Program;
+pub use self::child::refuse_unexecutable;
 use self::socket::{Client, Lock, Socket};
 
 /// The path of a socket takes at most 107 bytes.

@@ -63,7 +63,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             WaitReason::NodeAmbiguous,
             format!("several nodes match this machine: {}", nodes.join(", ")),
         ),
-        NodeView::Absent => (WaitReason::NodeNotJoined, "no node has joined".to_owned()),
+        NodeView::Absent => (WaitReason::NodeNotJoined, not_joined(pass)),
         NodeView::Known(node) => match joined(pass, node) {
             None => {
                 running::enter(pass);
@@ -85,6 +85,14 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         return Ok(fail(FailureReason::JoinTimeout, MachineOperationType::Create, text));
     }
     wait_for_node(pass, reason, message)
+}
+
+/// Says which Node counts as that of the Machine.
+fn not_joined(pass: &Pass<'_>) -> String {
+    let name = node::expected_name(pass.machine).map(|name| format!("its name is {name}"));
+    let id = pass.provider_id().map(|id| format!("its spec.providerID is {id}"));
+    let counts: Vec<_> = name.into_iter().chain(id).collect();
+    format!("no node has joined; one counts if {}", counts.join(" or "))
 }
 
 /// The driver made the instance, does not find it, and had time enough to.

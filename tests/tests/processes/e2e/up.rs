@@ -90,6 +90,32 @@ fn a_second_up_and_a_reset_on_a_directory_in_use_are_refused() {
 }
 
 #[test]
+fn a_driver_that_cannot_be_executed_is_refused_and_not_tried_for_ever() {
+    let dir = TempDir::new().unwrap();
+    let program = dir.path().join("my-driver");
+    std::fs::write(&program, "#!/bin/sh\n").unwrap();
+    let data = dir.path().join("data");
+    let choice = program.to_str().unwrap();
+    let args = ["up", "--data-dir", data.to_str().unwrap(), "--driver", choice];
+    let output = ostler(&[&args[..], &FREE_PORTS[..]].concat());
+    assert!(!output.status.success());
+    assert!(stderr(&output).contains(&format!("run `chmod +x {choice}`")), "{}", stderr(&output));
+}
+
+#[test]
+fn without_a_target_cluster_a_machine_is_available_once_its_instance_is_initialized() {
+    let Some(program) = tools::kubectl() else { return };
+    let dir = TempDir::new().unwrap();
+    let data = dir.path().join("data");
+    let kubectl = Kubectl::new(program, data.join("kubeconfig"), dir.path());
+    let _up = up(&data, &["--target", "none", "--apply", &examples()]);
+    kubectl.wait("machine", "fake-1", ".status.currentStatus.phase", "Available");
+    assert_eq!(kubectl.list("nodes"), Vec::<serde_json::Value>::new());
+    kubectl.run(["delete", "machine", "--all"]);
+    kubectl.wait_gone("machine", "fake-1");
+}
+
+#[test]
 fn up_ends_cleanly_at_sigterm_and_goes_on_where_it_was() {
     let Some(program) = tools::kubectl() else { return };
     let dir = TempDir::new().unwrap();
