@@ -144,7 +144,7 @@ pub struct DriverInfo {
     pub(crate) max_in_flight: u32,
     pub(crate) offered: BTreeSet<OptionalOperation>,
     pub(crate) knows_previous_cluster_ids: bool,
-    pub(crate) knows_only_names: bool,
+    pub(crate) identity_by_name: bool,
 }
 
 impl DriverInfo {
@@ -159,7 +159,7 @@ impl DriverInfo {
             max_in_flight: 16,
             offered: BTreeSet::new(),
             knows_previous_cluster_ids: false,
-            knows_only_names: false,
+            identity_by_name: false,
         }
     }
 
@@ -196,9 +196,9 @@ impl DriverInfo {
     }
 
     /// The driver finds instances by their name alone, and reads no tags. It cannot tell whose an
-    /// instance is, so the core deletes none as an orphan; it only reports them.
-    pub fn knows_only_names(mut self) -> Self {
-        self.knows_only_names = true;
+    /// instance is: see the capability `IDENTITY_BY_NAME` in the contract for what is lost by it.
+    pub fn identity_by_name(mut self) -> Self {
+        self.identity_by_name = true;
         self
     }
 
@@ -206,7 +206,7 @@ impl DriverInfo {
     pub(crate) fn capabilities(&self) -> impl Iterator<Item = DriverCapability> {
         let all = [
             (self.knows_previous_cluster_ids, DriverCapability::PreviousClusterIds),
-            (self.knows_only_names, DriverCapability::NamesOnly),
+            (self.identity_by_name, DriverCapability::IdentityByName),
         ];
         all.into_iter().filter(|(has, _)| *has).map(|(_, capability)| capability)
     }

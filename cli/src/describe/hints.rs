@@ -36,7 +36,7 @@ const HINTS: [(WaitReason, &str); 29] = [
     (
         WaitReason::AdoptionUndecided,
         "annotate the class ostler.dev/adopt-by-name: true takes over what has the machine's name, \
-         false makes a new instance",
+         false makes a new instance, for which the driver has to read tags",
     ),
     (
         WaitReason::AbsenceUnconfirmed,

@@ -90,7 +90,7 @@ impl Verdict {
 
 /// What it amounts to if the driver finds no instance for this Machine, as the core judges it.
 pub(super) fn absence(machine: &Machine, cluster: &ClusterIds, allowed: AdoptByName) -> Verdict {
-    if absence_is_proof(machine, &machine.recorded_status(), cluster) {
+    if absence_is_proof(machine, &machine.recorded_status(), cluster, false) {
         return Verdict::Absent;
     }
     match (machine.provider_id(), allowed) {

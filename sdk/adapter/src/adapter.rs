@@ -252,8 +252,8 @@ impl Handler for Adapter {
         if info.capabilities().any(|it| it == DriverCapability::PreviousClusterIds) {
             said = said.knows_previous_cluster_ids();
         }
-        if info.capabilities().any(|it| it == DriverCapability::NamesOnly) {
-            said = said.knows_only_names();
+        if info.capabilities().any(|it| it == DriverCapability::IdentityByName) {
+            said = said.identity_by_name();
         }
         said
     }

@@ -63,10 +63,10 @@ mod tests {
             let instance = Instance { id: String::new(), name: String::new() };
             hello(info, &instance, None, Vec::new(), SystemTime::UNIX_EPOCH).capabilities
         };
-        let own = [DriverCapability::PreviousClusterIds, DriverCapability::NamesOnly];
+        let own = [DriverCapability::PreviousClusterIds, DriverCapability::IdentityByName];
         let info = DriverInfo::new("a");
         assert!(own.iter().all(|it| !said(&info).contains(&(*it).into())));
-        let info = info.knows_previous_cluster_ids().knows_only_names();
+        let info = info.knows_previous_cluster_ids().identity_by_name();
         assert!(own.iter().all(|it| said(&info).contains(&(*it).into())));
     }
 }

@@ -141,7 +141,7 @@ impl Service {
             // A cluster id is nothing to it: it finds by name what had any.
             capabilities: vec![
                 DriverCapability::PreviousClusterIds.into(),
-                DriverCapability::NamesOnly.into(),
+                DriverCapability::IdentityByName.into(),
             ],
             ..Hello::default()
         };

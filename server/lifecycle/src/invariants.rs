@@ -162,8 +162,7 @@ pub fn inv_3_finalizer_last(snapshot: &Snapshot, plan: &Plan) -> bool {
     }
     let absent = || {
         let status = status(snapshot);
-        absence::is_proof(&snapshot.machine, &status, &snapshot.cluster)
-            || absence::is_asked_again(&status)
+        absence::proves(snapshot, &status) || absence::is_asked_again(&status)
     };
     let gone = finished(snapshot).is_some_and(|finished| {
         finished.kind == OperationKind::DeleteMachine

@@ -356,6 +356,8 @@ pub struct DriverFacts {
     pub identity: String,
     /// Verbs it has.
     pub kinds: BTreeSet<OperationKind>,
+    /// Whether it knows instances by their names alone, and cannot tell whose they are.
+    pub by_name: bool,
 }
 
 impl DriverFacts {

@@ -89,7 +89,7 @@ pub struct ProviderState {
     /// Verbs of the active session.
     pub kinds: BTreeSet<OperationKind>,
     /// Whether it knows instances by their names alone, and cannot tell who made them.
-    pub names_only: bool,
+    pub by_name: bool,
     /// Operations sent and not answered, over all sessions.
     pub in_flight: usize,
     /// Operations that wait for credit.

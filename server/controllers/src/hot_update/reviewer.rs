@@ -51,9 +51,11 @@ pub(crate) fn driver_of(sessions: &Sessions, settings: &Settings, provider: &str
     let name = settings.driver_name(provider);
     let states = sessions.providers();
     match states.into_iter().find(|state| state.provider == name) {
-        Some(state) if state.ready => {
-            DriverView::Ready(DriverFacts { identity: state.driver, kinds: state.kinds })
-        }
+        Some(state) if state.ready => DriverView::Ready(DriverFacts {
+            identity: state.driver,
+            kinds: state.kinds,
+            by_name: state.by_name,
+        }),
         Some(state) if !state.reason.is_empty() => DriverView::NotReady(state.reason),
         Some(_) | None => DriverView::Unavailable,
     }

@@ -52,7 +52,7 @@ pub(super) struct Seen {
     /// The last scan listed every class.
     pub(super) complete: bool,
     /// Its driver reads no tags.
-    pub(super) names_only: bool,
+    pub(super) by_name: bool,
 }
 
 /// The parts of an [`OrphanAdmin`].
@@ -170,7 +170,7 @@ impl OrphanAdmin {
             .collect();
         let mut all: Vec<(Duration, ReportedOrphan)> = Vec::new();
         for (name, seen) in seen.iter().filter(|(name, _)| wanted(name)) {
-            let fate = |one: &Suspected| fate(one, rules, hold.as_ref(), seen.names_only);
+            let fate = |one: &Suspected| fate(one, rules, hold.as_ref(), seen.by_name);
             let info = |one: &Suspected| (one.since, info(name, one, uptime, fate(one)));
             all.extend(seen.suspected.iter().map(info));
         }
@@ -219,9 +219,9 @@ impl OrphanAdmin {
         }
         let rules = &self.settings.orphans;
         let goes =
-            |one: &&Suspected, names_only| kept(one.orphan.kind, rules, None, names_only).is_none();
+            |one: &&Suspected, by_name| kept(one.orphan.kind, rules, None, by_name).is_none();
         let count =
-            |seen: &Seen| seen.suspected.iter().filter(|one| goes(one, seen.names_only)).count();
+            |seen: &Seen| seen.suspected.iter().filter(|one| goes(one, seen.by_name)).count();
         Ok(self.seen.lock().values().map(count).sum())
     }
 }
@@ -231,9 +231,9 @@ fn fate(
     one: &Suspected,
     rules: &Rules,
     hold: Option<&Hold>,
-    names_only: bool,
+    by_name: bool,
 ) -> (OrphanFate, String) {
-    match kept(one.orphan.kind, rules, hold, names_only) {
+    match kept(one.orphan.kind, rules, hold, by_name) {
         Some(kept) => (OrphanFate::Reported, kept.to_string()),
         None if !one.confirmed => (OrphanFate::ToBeConfirmed, String::new()),
         None if !one.kept.is_empty() => (OrphanFate::Reported, one.kept.clone()),

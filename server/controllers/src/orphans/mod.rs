@@ -79,7 +79,7 @@ pub(crate) struct Observed {
     provider: String,
     classes: Vec<Arc<MachineClass>>,
     began: Duration,
-    names_only: bool,
+    by_name: bool,
     failed: Vec<(Arc<MachineClass>, Failure)>,
     /// `None`: the driver changed meanwhile, so its lists are not used.
     shown: Option<Shown>,
@@ -108,7 +108,7 @@ struct Lists {
 struct Lister {
     process: String,
     /// It reads no tags.
-    names_only: bool,
+    by_name: bool,
 }
 
 /// What was done with an orphan.
@@ -159,17 +159,17 @@ impl Kind for Orphans {
         let began = self.admin.uptime();
         let Lists { listed, failed } = self.list_all(&classes).await;
         let same = self.lister(provider).as_ref() == Some(&driver);
-        let names_only = driver.names_only;
+        let by_name = driver.by_name;
         let shown =
-            if same { Some(self.shown(provider, names_only, began, &listed).await) } else { None };
-        Ok(Some(Observed { provider: provider.clone(), classes, began, names_only, failed, shown }))
+            if same { Some(self.shown(provider, by_name, began, &listed).await) } else { None };
+        Ok(Some(Observed { provider: provider.clone(), classes, began, by_name, failed, shown }))
     }
 
     fn plan(observed: &Observed) -> Plan {
         observed
             .shown
             .as_ref()
-            .map_or_else(Plan::default, |shown| orphans::plan(&shown.facts(observed.names_only)))
+            .map_or_else(Plan::default, |shown| orphans::plan(&shown.facts(observed.by_name)))
     }
 
     fn describe(plan: &Plan) -> String {
@@ -211,12 +211,12 @@ impl Kind for Orphans {
 }
 
 impl Shown {
-    fn facts(&self, names_only: bool) -> orphans::Snapshot<'_> {
+    fn facts(&self, by_name: bool) -> orphans::Snapshot<'_> {
         orphans::Snapshot {
             due: &self.due,
             rules: &self.rules,
             hold: self.hold.as_ref().map(Option::as_ref).map_err(|_| ()),
-            names_only,
+            by_name,
             elsewhere: match &self.everywhere {
                 None => Elsewhere::NotRead,
                 Some(Ok(_)) => Elsewhere::Read,
@@ -255,14 +255,14 @@ impl Orphans {
         let states = self.sessions.providers();
         let state = states.into_iter().find(|state| state.ready && state.provider == provider)?;
         let lists = state.kinds.contains(&OperationKind::ListMachines);
-        lists.then_some(Lister { process: state.instance_id, names_only: state.names_only })
+        lists.then_some(Lister { process: state.instance_id, by_name: state.by_name })
     }
 
     /// Compares the lists, and reads what the decisions about due orphans need.
     async fn shown(
         &self,
         provider: &str,
-        names_only: bool,
+        by_name: bool,
         began: Duration,
         listed: &[(Arc<MachineClass>, Vec<Listed>)],
     ) -> Shown {
@@ -283,7 +283,7 @@ impl Orphans {
         let all = listed.iter().flat_map(|(_, records)| records);
         let duplicates = duplicates(all);
         let mut shown = Shown { duplicates, counts, due, hold, everywhere: None, rules };
-        if needs_elsewhere(&shown.facts(names_only)) {
+        if needs_elsewhere(&shown.facts(by_name)) {
             let read = self.everywhere().await.inspect_err(|error| {
                 warn!(%error, "cannot read the machines of all namespaces");
             });
@@ -419,7 +419,7 @@ impl Orphans {
         plan: &Plan,
         done: Vec<(Orphan, Acted)>,
     ) {
-        let Observed { provider, began, names_only, failed, .. } = observed;
+        let Observed { provider, began, by_name, failed, .. } = observed;
         self.report_duplicates(provider, &shown.duplicates);
         let mut ledgers = self.ledgers.lock();
         let Ledger { watchlist, last } = ledgers.entry(provider.clone()).or_default();
@@ -448,7 +448,7 @@ impl Orphans {
         *last = Some((*began, plan.left));
         let (suspected, complete) = (watchlist.suspected(), failed.is_empty());
         drop(ledgers);
-        self.admin.show(provider, Seen { suspected, complete, names_only: *names_only });
+        self.admin.show(provider, Seen { suspected, complete, by_name: *by_name });
     }
 
     /// Only the driver's author knows which of the instances is the right one.

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     cluster::ClusterIds,
-    snapshot::{AdoptByName, ClassFacts},
+    snapshot::{AdoptByName, ClassFacts, DriverView, Snapshot},
 };
 
 /// How long after the first "none" the deletion of a Machine that was never adopted is asked for
@@ -24,11 +24,23 @@ const SECOND_LOOK: std::time::Duration = std::time::Duration::from_mins(1);
 /// Whether "none" proves that there is none: of a Machine whose instance we made, began to make or
 /// adopted, and of one that the core did nothing for yet. Not under another cluster id than it was
 /// made with: what has that is a stranger's to the driver.
-pub fn is_proof(machine: &Machine, status: &MachineStatus, cluster: &ClusterIds) -> bool {
-    let ours = status.instance_uid.as_deref() == Some(machine.uid())
-        || status.creation_started_at.is_some()
-        || instance::was_made(status);
+///
+/// `by_name`: the driver puts no tags on what it adopts, so that it proves only what the core itself had made.
+pub fn is_proof(
+    machine: &Machine,
+    status: &MachineStatus,
+    cluster: &ClusterIds,
+    by_name: bool,
+) -> bool {
+    let tagged = !by_name && status.instance_uid.as_deref() == Some(machine.uid());
+    let ours = tagged || status.creation_started_at.is_some() || instance::was_made(status);
     (ours || is_fresh(machine, status)) && !has_moved(status, cluster)
+}
+
+/// Whether "none" proves that there is none, from what a pass sees.
+pub(crate) fn proves(snap: &Snapshot, status: &MachineStatus) -> bool {
+    let by_name = matches!(&snap.driver, DriverView::Ready(driver) if driver.by_name);
+    is_proof(&snap.machine, status, &snap.cluster, by_name)
 }
 
 /// Whether the instance carries a cluster id that this core does not know.
@@ -46,7 +58,7 @@ fn is_fresh(machine: &Machine, status: &MachineStatus) -> bool {
 /// Why nothing is made though the driver finds nothing: another controller may have made an instance for this
 /// Machine. `None`: no controller did, or the operator said what to do.
 pub(crate) fn doubt(pass: &Pass<'_>, class: &ClassFacts) -> Option<(WaitReason, &'static str)> {
-    if is_proof(pass.machine, &pass.status, &pass.snap.cluster) {
+    if proves(pass.snap, &pass.status) {
         return None;
     }
     if has_moved(&pass.status, &pass.snap.cluster) {
@@ -77,7 +89,7 @@ pub(crate) fn is_asked_again(status: &MachineStatus) -> bool {
 
 /// Takes "none" as the answer to a deletion. True: the instance is gone.
 pub(crate) fn accept(pass: &mut Pass<'_>) -> bool {
-    let proof = is_proof(pass.machine, &pass.status, &pass.snap.cluster);
+    let proof = proves(pass.snap, &pass.status);
     if proof || is_asked_again(&pass.status) {
         return true;
     }

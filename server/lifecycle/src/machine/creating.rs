@@ -139,7 +139,7 @@ fn user_data(pass: &mut Pass<'_>) -> Outcome<Option<UserData>> {
 
 fn read_failed(pass: &mut Pass<'_>, failure: &Failure) -> Transition {
     if !retry::is_loss_of_session(failure) {
-        if absence::is_proof(pass.machine, &pass.status, &pass.snap.cluster) {
+        if absence::proves(pass.snap, &pass.status) {
             start_creation(pass);
         }
         pass.step(Some(MachineStep::CreateInstance));

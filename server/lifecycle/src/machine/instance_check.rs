@@ -22,7 +22,7 @@ pub(crate) fn check(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
     match pass.learned.reading.take() {
         Some(Reading::NotFound)
             if creating::catching_up(pass).is_none()
-                && absence::is_proof(pass.machine, &pass.status, &pass.snap.cluster) =>
+                && absence::proves(pass.snap, &pass.status) =>
         {
             let text = "the driver reports that the instance does not exist any more";
             let type_ = MachineOperationType::HealthCheck;

@@ -37,7 +37,7 @@ pub(crate) fn check(snap: &Snapshot) -> Result<(&ClassFacts, &DriverFacts), Miss
     secret(snap)?;
     let provider = &class.provider;
     let message = match &snap.driver {
-        DriverView::Ready(driver) => return Ok((class, driver)),
+        DriverView::Ready(driver) => return permitted(snap, class, driver),
         DriverView::NotReady(why) => {
             format!("the driver for provider {provider:?} is connected and not ready: {why}")
         }
@@ -46,6 +46,25 @@ pub(crate) fn check(snap: &Snapshot) -> Result<(&ClassFacts, &DriverFacts), Miss
         }
     };
     lack(WaitReason::DriverUnavailable, message)
+}
+
+/// A driver that knows instances by their names alone takes, and deletes, whatever has the name of a Machine: only
+/// where the class says that this is meant.
+fn permitted<'a>(
+    snap: &Snapshot,
+    class: &'a ClassFacts,
+    driver: &'a DriverFacts,
+) -> Result<(&'a ClassFacts, &'a DriverFacts), MissingPrecondition> {
+    if !driver.by_name || snap.settings.adopts_by_name(class) {
+        return Ok((class, driver));
+    }
+    let text = format!(
+        "the driver for provider {:?} knows instances by their names alone, whoever made them: set annotation {} on \
+         the class to \"true\" if its machines may take over, and delete, what has their name",
+        class.provider,
+        names::annotation::ADOPT_BY_NAME
+    );
+    lack(WaitReason::AdoptionUndecided, text)
 }
 
 /// The class, if its driver can be asked for the instance now.

@@ -14,7 +14,7 @@ pub enum Kept {
     /// It has the tags of a previous cluster id.
     PreviousId,
     /// Its driver knows instances by their names alone.
-    NamesOnly,
+    IdentityByName,
     /// It has no tags of ours.
     Untagged,
 }
@@ -27,7 +27,7 @@ impl fmt::Display for Kept {
             Self::PreviousId => {
                 "because it has a previous cluster id: it may be a machine of the core that had that id"
             }
-            Self::NamesOnly => {
+            Self::IdentityByName => {
                 "because its driver knows instances by their names alone: another system may have made it"
             }
             Self::Untagged => {
@@ -38,14 +38,14 @@ impl fmt::Display for Kept {
     }
 }
 
-/// Why an orphan of this kind is only reported; `None`: it is deleted. `names_only`: its driver reads no
+/// Why an orphan of this kind is only reported; `None`: it is deleted. `by_name`: its driver reads no
 /// tags.
-pub fn kept(kind: Kind, rules: &Rules, hold: Option<&Hold>, names_only: bool) -> Option<Kept> {
+pub fn kept(kind: Kind, rules: &Rules, hold: Option<&Hold>, by_name: bool) -> Option<Kept> {
     let reasons = [
         (hold.is_some(), Kept::Held),
         (rules.mode == Mode::Report, Kept::Mode),
         (kind == Kind::Previous, Kept::PreviousId),
-        (names_only, Kept::NamesOnly),
+        (by_name, Kept::IdentityByName),
         (kind == Kind::Untagged && !rules.delete_untagged, Kept::Untagged),
     ];
     reasons.into_iter().find_map(|(holds, kept)| holds.then_some(kept))
@@ -66,19 +66,19 @@ mod tests {
     fn an_orphan_is_deleted_only_if_it_is_ours_or_the_flag_says_that_untagged_ones_are() {
         let flag = Rules { delete_untagged: true, ..USUAL };
         let report = Rules { mode: Mode::Report, ..flag };
-        for (kind, rules, names_only, expected) in [
+        for (kind, rules, by_name, expected) in [
             (Kind::Ours, USUAL, false, None),
-            (Kind::Ours, USUAL, true, Some(Kept::NamesOnly)),
+            (Kind::Ours, USUAL, true, Some(Kept::IdentityByName)),
             (Kind::Ours, report, false, Some(Kept::Mode)),
             (Kind::Previous, flag, false, Some(Kept::PreviousId)),
             (Kind::Untagged, USUAL, false, Some(Kept::Untagged)),
             (Kind::Untagged, flag, false, None),
-            (Kind::Untagged, flag, true, Some(Kept::NamesOnly)),
+            (Kind::Untagged, flag, true, Some(Kept::IdentityByName)),
             (Kind::Untagged, report, false, Some(Kept::Mode)),
         ] {
-            assert_eq!(kept(kind, &rules, None, names_only), expected, "{kind:?} {names_only}");
+            assert_eq!(kept(kind, &rules, None, by_name), expected, "{kind:?} {by_name}");
             let hold = Hold { since: String::new(), reason: String::new() };
-            assert_eq!(kept(kind, &rules, Some(&hold), names_only), Some(Kept::Held), "{kind:?}");
+            assert_eq!(kept(kind, &rules, Some(&hold), by_name), Some(Kept::Held), "{kind:?}");
         }
     }
 }

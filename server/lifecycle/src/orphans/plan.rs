@@ -25,7 +25,7 @@ pub struct Snapshot<'a> {
     /// The mark by which they are only reported; `Err`: it could not be read, so nothing is done.
     pub hold: Result<Option<&'a Hold>, ()>,
     /// Whether the driver knows instances by their names alone.
-    pub names_only: bool,
+    pub by_name: bool,
     /// The Machines of all namespaces.
     pub elsewhere: Elsewhere,
 }
@@ -85,7 +85,7 @@ fn fate(snapshot: &Snapshot<'_>, hold: Option<&Hold>, orphan: &Orphan) -> Fate {
 }
 
 fn reason(snapshot: &Snapshot<'_>, hold: Option<&Hold>, orphan: &Orphan) -> Option<Kept> {
-    kept(orphan.kind, snapshot.rules, hold, snapshot.names_only)
+    kept(orphan.kind, snapshot.rules, hold, snapshot.by_name)
 }
 
 #[cfg(test)]
@@ -112,7 +112,7 @@ mod tests {
     };
 
     fn snapshot(due: &[Orphan], elsewhere: Elsewhere) -> Snapshot<'_> {
-        Snapshot { due, rules: &RULES, hold: Ok(None), names_only: false, elsewhere }
+        Snapshot { due, rules: &RULES, hold: Ok(None), by_name: false, elsewhere }
     }
 
     fn fates(snapshot: &Snapshot<'_>) -> Vec<Fate> {

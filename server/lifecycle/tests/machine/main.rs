@@ -11,6 +11,7 @@
 mod adoption;
 mod bad_input;
 mod bootstrap;
+mod by_name;
 mod chaos;
 mod crashes;
 mod creation;

@@ -92,6 +92,7 @@ pub struct World {
     pub kinds: BTreeSet<OperationKind>,
     pub connected: bool,
     pub driver_version: String,
+    pub by_name: bool,
     pub operation: OperationView,
     pub review: ReviewView,
     pub slot: SlotView,
@@ -150,6 +151,7 @@ impl World {
             connected: true,
             not_ready: None,
             driver_version: "fake 1".to_owned(),
+            by_name: false,
             operation: OperationView::Idle,
             review: ReviewView::NoAnswer,
             slot: SlotView { has: SlotUse::None, ahead: 0, free: 1, limit: 1 },
@@ -306,6 +308,7 @@ impl World {
                 DriverView::Ready(DriverFacts {
                     identity: self.driver_version.clone(),
                     kinds: self.kinds.clone(),
+                    by_name: self.by_name,
                 })
             } else if let Some(why) = self.not_ready {
                 DriverView::NotReady(why.to_owned())
@@ -485,7 +488,9 @@ impl World {
         let foreign = self.instances.first().and_then(|instance| instance.foreign.clone());
         InstanceRecord {
             provider_id: PROVIDER_ID.to_owned(),
-            machine_uid: foreign.unwrap_or_else(|| UID.to_owned()),
+            machine_uid: foreign
+                .or(self.by_name.then(String::new))
+                .unwrap_or_else(|| UID.to_owned()),
             cluster_id: self.carried().to_owned(),
             node_name: NODE.to_owned(),
             initialized: self.instances.first().map(|instance| instance.initialized),

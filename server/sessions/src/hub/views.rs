@@ -120,7 +120,7 @@ impl Hub {
             instance_name: driver.map(|it| it.instance_name.clone()).unwrap_or_default(),
             driver: driver.map(|it| it.driver.clone()).unwrap_or_default(),
             kinds: driver.map(|it| it.kinds.clone()).unwrap_or_default(),
-            names_only: driver.is_some_and(|it| it.has(DriverCapability::NamesOnly)),
+            by_name: driver.is_some_and(|it| it.has(DriverCapability::IdentityByName)),
             in_flight,
             queued: record.map_or(0, |record| record.queue.len()),
             oldest_wait,

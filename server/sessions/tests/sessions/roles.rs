@@ -133,7 +133,7 @@ async fn a_core_with_previous_cluster_ids_takes_only_drivers_that_know_them() {
     core.provider_ready().await;
     core.sessions.submit(create("op-1", "uid-1")).unwrap();
     assert_eq!(driver.take().await.previous_cluster_ids, ["before"]);
-    assert!(!core.sessions.providers()[0].names_only);
+    assert!(!core.sessions.providers()[0].by_name);
 }
 
 #[tokio::test(start_paused = true)]

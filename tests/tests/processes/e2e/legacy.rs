@@ -15,7 +15,7 @@ stringData: { userData: "name=<<MACHINE_NAME>>", accessKey: key }
 ---
 apiVersion: machine.sapcloud.io/v1alpha1
 kind: MachineClass
-metadata: { name: old, namespace: default }
+metadata: { name: old, namespace: default, annotations: { ostler.dev/adopt-by-name: "true" } }
 provider: old.example.com
 providerSpec:
   region: eu

@@ -59,7 +59,10 @@ pub(crate) fn secret(name: &str) -> Value {
 pub(crate) fn class(name: &str, tags: &Value) -> Value {
     json!({
         "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
-        "metadata": { "name": name, "namespace": "default" },
+        "metadata": {
+            "name": name, "namespace": "default",
+            "annotations": { "ostler.dev/adopt-by-name": "true" },
+        },
         "provider": PROVIDER,
         "providerSpec": { "region": "eu", "tags": tags },
         "secretRef": { "name": format!("secret-of-{name}"), "namespace": "default" },
