@@ -14,6 +14,8 @@ pub struct Class {
     pub namespace: String,
     /// Name of the class.
     pub name: String,
+    /// UID of the class: one that was made again under the same name has another.
+    pub uid: String,
     /// Opaque; compare for equality only.
     pub revision: String,
     /// The name that drivers use for its provider.
@@ -62,6 +64,7 @@ impl From<proto::GetMachineClassResponse> for Class {
         Self {
             namespace: reference.namespace,
             name: reference.name,
+            uid: reference.uid,
             revision: reference.revision,
             provider: class.provider,
             provider_spec_json: class.provider_spec_json,

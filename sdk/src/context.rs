@@ -15,6 +15,7 @@ use crate::class::Class;
 use crate::error::{Code, DriverError};
 use crate::identity::{Identity, Target};
 use crate::library::Library;
+use crate::metadata::MachineMetadata;
 use crate::secret::Secret;
 
 /// One operation, seen from inside a verb. Cheap to clone.
@@ -63,6 +64,7 @@ pub(crate) struct Facts {
     pub(crate) traceparent: String,
     pub(crate) deadline: Instant,
     pub(crate) class: Option<proto::ObjectRevision>,
+    pub(crate) machine: Option<MachineMetadata>,
 }
 
 /// Where class and secret come from.
@@ -110,6 +112,12 @@ impl Context {
     /// The object that the operation is about.
     pub fn target(&self) -> &Target {
         &self.inner.operation.target
+    }
+
+    /// What the core says of the Machine beyond its identity. `None`: the operation is about no Machine, or about an
+    /// instance whose Machine is not known.
+    pub fn machine(&self) -> Option<&MachineMetadata> {
+        self.inner.operation.machine.as_ref()
     }
 
     /// To which machine of which cluster the instance belongs: what it is tagged with and found by.

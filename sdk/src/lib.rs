@@ -91,6 +91,7 @@ pub mod hot;
 pub mod identity;
 mod instance;
 mod library;
+mod metadata;
 mod options;
 mod readiness;
 mod request;
@@ -110,6 +111,7 @@ pub use error::{Certainty, Code, DriverError, Violation};
 pub use hot::HotSpec;
 pub use identity::{Identity, Target};
 pub use instance::{Instance, PowerState};
+pub use metadata::MachineMetadata;
 pub use options::{DriverArgs, Options};
 /// Implements [`HotSpec`](trait@HotSpec) for a provider spec.
 pub use ostler_driver_sdk_derive::HotSpec;

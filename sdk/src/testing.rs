@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::class::Class;
 use crate::context::{Context, Facts, References};
 use crate::identity::Target;
+use crate::metadata::MachineMetadata;
 use crate::secret::Secret;
 
 /// Builds a [`Context`] by hand.
@@ -28,6 +29,7 @@ pub struct TestContext {
     cluster_id: String,
     previous_cluster_ids: Vec<String>,
     adopt_by_name: bool,
+    machine: Option<MachineMetadata>,
     provider_spec_json: String,
     secret: Option<Secret>,
     checkpoint: Option<String>,
@@ -45,6 +47,7 @@ impl TestContext {
             cluster_id: "test".to_owned(),
             previous_cluster_ids: Vec::new(),
             adopt_by_name: false,
+            machine: None,
             provider_spec_json: "{}".to_owned(),
             secret: None,
             checkpoint: None,
@@ -71,6 +74,12 @@ impl TestContext {
     /// The instance may be found by the name of the machine.
     pub fn adopt_by_name(mut self) -> Self {
         self.adopt_by_name = true;
+        self
+    }
+
+    /// What the core says of the Machine.
+    pub fn machine(mut self, machine: MachineMetadata) -> Self {
+        self.machine = Some(machine);
         self
     }
 
@@ -113,6 +122,7 @@ impl TestContext {
         let class = Class {
             namespace: self.target.namespace.clone(),
             name: "class".to_owned(),
+            uid: String::new(),
             revision: "1".to_owned(),
             provider_spec_json: self.provider_spec_json,
             provider: String::new(),
@@ -134,9 +144,11 @@ impl TestContext {
             class: Some(proto::ObjectRevision {
                 namespace: class.namespace.clone(),
                 name: class.name.clone(),
+                uid: class.uid.clone(),
                 revision: class.revision.clone(),
             }),
             target: self.target,
+            machine: self.machine,
         };
         let references = References::Given { class: Arc::new(class), secret: self.secret };
         Context::new(facts, references, self.cancelled, None)

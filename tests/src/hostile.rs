@@ -139,6 +139,7 @@ pub fn claim(
         state: state.into(),
         kind: kind.number(),
         machine_class: Some(ObjectRevision {
+            uid: String::new(),
             namespace,
             name: machine.spec.class.name.clone(),
             revision: String::new(),

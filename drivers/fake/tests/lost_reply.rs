@@ -101,6 +101,7 @@ async fn welcome(session: &mut Session) -> proto::Hello {
 
 fn create() -> proto::Operation {
     let reference = proto::ObjectRevision {
+        uid: String::new(),
         namespace: "default".to_owned(),
         name: "class".to_owned(),
         revision: "1".to_owned(),

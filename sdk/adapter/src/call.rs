@@ -53,6 +53,7 @@ pub(crate) async fn context(
         traceparent: ctx.traceparent().to_owned(),
         machine_class: class.map(|class| content(&class)),
         secret,
+        machine: ctx.machine().cloned().map(Into::into),
     })
 }
 
@@ -72,6 +73,7 @@ fn content(class: &Class) -> proto::ClassContent {
         r#ref: Some(proto::ObjectRevision {
             namespace: class.namespace.clone(),
             name: class.name.clone(),
+            uid: class.uid.clone(),
             revision: class.revision.clone(),
         }),
         provider: class.provider.clone(),

@@ -142,6 +142,7 @@ impl Bench {
         secret: Option<SecretData>,
     ) -> ObjectRevision {
         let reference = ObjectRevision {
+            uid: String::new(),
             namespace: NAMESPACE.to_owned(),
             name: format!("{label}-{}", self.tag),
             revision: format!("r{}", self.number()),

@@ -245,6 +245,7 @@ pub(crate) fn reference(name: &str, revision: &str) -> proto::ObjectRevision {
     proto::ObjectRevision {
         namespace: "default".to_owned(),
         name: name.to_owned(),
+        uid: String::new(),
         revision: revision.to_owned(),
     }
 }

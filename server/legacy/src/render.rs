@@ -88,7 +88,12 @@ mod tests {
     }
 
     fn named() -> ObjectRevision {
-        ObjectRevision { namespace: "dev".into(), name: "m5".into(), revision: "7".into() }
+        ObjectRevision {
+            uid: String::new(),
+            namespace: "dev".into(),
+            name: "m5".into(),
+            revision: "7".into(),
+        }
     }
 
     fn parsed(text: &str) -> Value {

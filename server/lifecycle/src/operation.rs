@@ -3,8 +3,8 @@
 use std::fmt;
 
 pub use ostler_api::operation::{
-    ClassReference, Dispatch, Failure, Finished, InFlight, InstanceRecord, Lane, OperationView,
-    Outcome, Progress, Reason, Request, Stranger, Success, Target, UserData,
+    ClassReference, Dispatch, Failure, Finished, InFlight, InstanceRecord, Lane, MachineMetadata,
+    OperationView, Outcome, Progress, Reason, Request, Stranger, Success, Target, UserData,
 };
 
 /// A text that is a credential: never printed.

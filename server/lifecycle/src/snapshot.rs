@@ -222,6 +222,7 @@ impl ClassFacts {
                 revision: self.revision.clone(),
             }),
             target,
+            machine: None,
             timeout,
             adopt_by_name: false,
             checkpoint: String::new(),

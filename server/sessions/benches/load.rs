@@ -237,6 +237,7 @@ fn create(number: usize) -> Dispatch {
         timeout: Duration::from_mins(20),
         checkpoint: String::new(),
         adopt_by_name: false,
+        machine: None,
         lane: Lane::User,
     }
 }

@@ -233,6 +233,7 @@ fn read(id: &str) -> Dispatch {
         timeout: Duration::from_mins(1),
         checkpoint: String::new(),
         adopt_by_name: false,
+        machine: None,
         lane: Lane::User,
     }
 }

@@ -8,6 +8,8 @@ use crate::RecordedOperation;
 /// A machine class at one revision.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ClassContent {
+    /// UID of the class.
+    pub uid: String,
     /// Changes whenever anything else here but `secret_revision` does; compared for equality only.
     pub revision: String,
     /// `MachineClass.provider`, as written there.

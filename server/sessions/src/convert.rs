@@ -6,15 +6,15 @@ use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::machine::MachineAddress;
 use ostler_api::names::tag;
 use ostler_api::operation::{
-    ClassReference, ClassReview, Dispatch, Failure, InfrastructureError, InstanceRecord, Outcome,
-    Request, Stranger, Success, Target,
+    ClassReference, ClassReview, Dispatch, Failure, InfrastructureError, InstanceRecord,
+    MachineMetadata, Outcome, Request, Stranger, Success, Target,
 };
 use ostler_proto::v1alpha1::{
     BootstrapData, CreateMachineRequest, DeleteMachineRequest, DeleteMachineResponse,
     DeletionOutcome, FieldViolation, GetMachineStatusRequest, GetVolumeIdsRequest,
-    InitializeMachineRequest, ListMachinesRequest, MachineRecord, ObjectRevision, Operation,
-    OperationError, Target as WireTarget, UpdateMachineRequest, ValidateClassRequest, operation,
-    operation_result,
+    InitializeMachineRequest, ListMachinesRequest, MachineMetadata as WireMetadata, MachineRecord,
+    ObjectRevision, Operation, OperationError, Target as WireTarget, UpdateMachineRequest,
+    ValidateClassRequest, operation, operation_result,
 };
 
 use crate::operation::Order;
@@ -40,9 +40,21 @@ pub(crate) fn target(target: Target) -> WireTarget {
     WireTarget { kind, namespace, name, uid }
 }
 
+/// What a driver may know of a Machine.
+pub(crate) fn metadata(of: MachineMetadata) -> WireMetadata {
+    WireMetadata {
+        labels: of.labels.into_iter().collect(),
+        annotations: of.annotations.into_iter().collect(),
+        node_template_json: of.node_template_json,
+        version: of.version,
+        zone: of.zone,
+        incomplete: of.incomplete,
+    }
+}
+
 pub(crate) fn reference(class: ClassReference) -> ObjectRevision {
     let ClassReference { namespace, name, revision } = class;
-    ObjectRevision { namespace, name, revision }
+    ObjectRevision { namespace, name, uid: String::new(), revision }
 }
 
 /// An operation for the driver of its provider, in the cluster with this id.
@@ -71,6 +83,7 @@ pub(crate) fn order(dispatch: Dispatch, cluster_id: &str) -> Order {
             adopt_by_name: dispatch.adopt_by_name,
             request: Some(request(dispatch.request, &dispatch.target, cluster_id)),
             target: Some(target(dispatch.target)),
+            machine: dispatch.machine.map(|it| metadata(*it)),
             ..Operation::default()
         },
         volumes,

@@ -82,6 +82,7 @@ fn dispatch(number: u32, what: u8, whom: u8) -> Dispatch {
         timeout: Duration::from_mins(1),
         checkpoint: String::new(),
         adopt_by_name: false,
+        machine: None,
         lane: Lane::User,
     }
 }

@@ -147,6 +147,7 @@ mod tests {
 
     fn class(revision: &str) -> ObjectRevision {
         ObjectRevision {
+            uid: String::new(),
             namespace: "default".into(),
             name: "small".into(),
             revision: revision.into(),

@@ -180,6 +180,9 @@ impl Sessions {
         if let Some(class) = class {
             (order.class, order.stale) = shell.revisions.pin(shell.classes.as_ref(), class);
         }
+        if let (Some(named), Some(class)) = (&mut order.operation.machine_class, &order.class) {
+            named.uid.clone_from(&class.uid);
+        }
         shell.with(|hub, now| hub.submit(now, order, owner))
     }
 }

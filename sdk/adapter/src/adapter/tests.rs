@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::pin::Pin;
 
-use ostler_driver_sdk::Certainty;
 use ostler_driver_sdk::testing::TestContext;
+use ostler_driver_sdk::{Certainty, MachineMetadata};
 use proto::machine_driver_service_server::{MachineDriverService, MachineDriverServiceServer};
 use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
@@ -195,12 +195,18 @@ fn machine(name: &str) -> Context {
 async fn a_call_brings_class_and_identity_and_its_checkpoint_is_saved() {
     let it = setting(Vec::new()).await;
     it.fake.permits.add_permits(1);
-    let ctx = machine("a");
+    let told = MachineMetadata {
+        labels: [("pool".to_owned(), "x".to_owned())].into(),
+        zone: "z".to_owned(),
+        ..Default::default()
+    };
+    let ctx = TestContext::new("a", "uid-a").machine(told.clone()).build();
     let answer = it.adapter.perform(create(), ctx.clone()).await;
     assert!(matches!(answer, Ok(Response::CreateMachine(_))), "{answer:?}");
     let asked = it.fake.asked.lock().pop().unwrap();
     assert_eq!(asked.target.unwrap().kind, "Machine");
     assert_eq!(asked.identity_tags["ostler.dev/machine-uid"], "uid-a");
+    assert_eq!(asked.machine.map(MachineMetadata::from), Some(told));
     assert!(asked.timeout.is_some_and(|time| time.seconds > 0));
 }
 

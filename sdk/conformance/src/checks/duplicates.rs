@@ -45,6 +45,7 @@ fn unsolicited(bench: &Bench, done: &str) -> Vec<Frame> {
     };
     let stale = vec![
         proto::ObjectRevision {
+            uid: String::new(),
             namespace: NAMESPACE.to_owned(),
             name: "nobody-knows".to_owned(),
             revision: String::new(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use super::MachineMetadata;
 use crate::driver::OperationKind;
 use crate::{Machine, MachineClass, names};
 
@@ -116,6 +117,8 @@ pub struct Dispatch {
     pub provider: String,
     /// What it is about.
     pub target: Target,
+    /// What the driver may know of the Machine besides; `None`: it is about no Machine that is known.
+    pub machine: Option<Box<MachineMetadata>>,
     /// The class; its revision is kept for the driver until the operation ends.
     pub class: Option<ClassReference>,
     /// How long the driver may take, from receipt. Waiting for credit is bounded by the same time and

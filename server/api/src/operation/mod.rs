@@ -2,11 +2,13 @@
 //! types of its own, which only the sessions know.
 
 mod dispatch;
+mod metadata;
 mod outcome;
 mod reason;
 mod view;
 
 pub use dispatch::{ClassReference, Dispatch, Lane, Request, Target, UserData};
+pub use metadata::MachineMetadata;
 pub use outcome::{
     ClassReview, Failure, InfrastructureError, InstanceRecord, Outcome, Stranger, Success,
 };

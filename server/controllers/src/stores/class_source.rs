@@ -55,6 +55,7 @@ impl ClassSource for StoreClassSource {
             MergedSecret::NamespaceDenied(_) | MergedSecret::Missing(_) => Some(String::new()),
         };
         Ok(ClassContent {
+            uid: class.metadata.uid.clone().unwrap_or_default(),
             revision: facts.revision,
             provider: facts.provider,
             format: String::new(),

@@ -6,7 +6,7 @@ use ostler_api::{driver::OperationKind, machine::OperationIntent};
 
 use super::{pass::Pass, transition::Transition};
 use crate::{
-    operation::{Dispatch, Lane, Request, Target},
+    operation::{Dispatch, Lane, MachineMetadata, Request, Target},
     snapshot::ClassFacts,
 };
 
@@ -60,7 +60,9 @@ impl Pass<'_> {
 
     fn dispatch_of(&self, class: &ClassFacts, request: Request) -> Dispatch {
         let (id, kind) = (self.snap.fresh.operation_id.clone(), request.kind());
+        let told = kind != OperationKind::GetVolumeIds;
         Dispatch {
+            machine: told.then(|| Box::new(MachineMetadata::of(self.machine))),
             idempotency_key: idempotency_key(self.machine.uid(), kind, class),
             adopt_by_name: self.snap.settings.adopts_by_name(class),
             checkpoint: self.status.last_known_state.clone().unwrap_or_default(),

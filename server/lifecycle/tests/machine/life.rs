@@ -147,3 +147,18 @@ fn a_class_without_user_data_needs_no_token() {
     assert_eq!(world.creates, 1);
     assert_eq!(world.token, Observed::Absent);
 }
+
+#[test]
+fn drivers_are_told_of_the_machine_with_all_that_is_asked_about_it_but_its_volumes() {
+    let mut world = World::running();
+    world.edit_class(serde_json::json!({ "size": 1, "tags": { "a": "2" } }));
+    world.settle();
+    world.delete();
+    world.settle();
+    let kinds: std::collections::BTreeSet<_> = world.kinds_sent().into_iter().collect();
+    assert!(kinds.len() > 3, "{kinds:?}");
+    for sent in &world.sent {
+        let told = sent.kind() != Kind::GetVolumeIds;
+        assert_eq!(sent.machine.is_some(), told, "{}", sent.kind());
+    }
+}

@@ -156,6 +156,7 @@ fn known(target: &Target, targets: &dyn Targets) -> Result<Option<KnownMachine>,
 
 fn class_target(target: &Target) -> Option<ObjectRevision> {
     (target.kind == "MachineClass" && !target.name.is_empty()).then(|| ObjectRevision {
+        uid: String::new(),
         namespace: target.namespace.clone(),
         name: target.name.clone(),
         revision: String::new(),

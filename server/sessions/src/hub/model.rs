@@ -278,6 +278,7 @@ impl World {
             timeout: Duration::from_secs(150),
             checkpoint: String::new(),
             adopt_by_name: false,
+            machine: None,
             lane: Lane::User,
         };
         let (owner, outcome) = match call {

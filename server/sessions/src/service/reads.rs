@@ -57,6 +57,7 @@ fn response(
     wanted: ObjectRevision,
 ) -> GetMachineClassResponse {
     let secret = class.secret_revision.clone();
+    let wanted = ObjectRevision { uid: class.uid.clone(), ..wanted };
     GetMachineClassResponse {
         secret: secret.map(|revision| ObjectRevision { revision, ..wanted.clone() }),
         r#ref: Some(ObjectRevision { revision: class.revision.clone(), ..wanted }),
@@ -148,4 +149,27 @@ fn named_by(wanted: &ObjectRevision) -> String {
     let mut name = format!("{}/{}", wanted.namespace, wanted.name);
     name.truncate(name.floor_char_boundary(512));
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `printf '{"size":2,"täg":"x"}' | sha256sum`
+    const DIGEST: &str = "7389ca3c3fa1f9c443b6f0039af25e738d9b52f4ce46afc779c9294c28f3945e";
+
+    #[test]
+    fn the_digest_is_over_the_bytes_of_the_provider_spec_as_the_contract_says() {
+        let class = ClassContent {
+            uid: "u".to_owned(),
+            revision: "7".to_owned(),
+            provider_spec_json: r#"{"size":2,"täg":"x"}"#.to_owned(),
+            ..Default::default()
+        };
+        let wanted = ObjectRevision { name: "c".to_owned(), ..Default::default() };
+        let served = response(&class, "p", wanted);
+        assert_eq!(served.provider_spec_sha256, DIGEST);
+        let named = served.r#ref.unwrap();
+        assert_eq!((named.uid.as_str(), named.revision.as_str()), ("u", "7"));
+    }
 }

@@ -9,12 +9,8 @@ use super::Close;
 use super::frames::FRAME_BYTES;
 
 /// The verbs that every driver has.
-const REQUIRED: [OperationKind; 4] = [
-    OperationKind::CreateMachine,
-    OperationKind::DeleteMachine,
-    OperationKind::GetMachineStatus,
-    OperationKind::ListMachines,
-];
+const REQUIRED: [OperationKind; 3] =
+    [OperationKind::CreateMachine, OperationKind::DeleteMachine, OperationKind::ListMachines];
 
 /// Longest name or id, in bytes.
 const NAME_BYTES: usize = 256;
@@ -176,7 +172,7 @@ mod tests {
     fn a_minimal_hello_is_enough() {
         let introduction = check(good(), 10).unwrap();
         assert_eq!(introduction.max_frame_bytes, FRAME_BYTES);
-        assert_eq!(introduction.kinds.len(), 4);
+        assert_eq!(introduction.kinds.len(), 3);
         assert!(!introduction.retains && introduction.held.is_empty());
     }
 
@@ -193,6 +189,7 @@ mod tests {
             (Hello { max_in_flight: 0, ..good() }, "BAD_CREDIT"),
             (Hello { mode: 2, ..good() }, "BAD_MODE"),
             (Hello { operation_kinds: vec![20, 23, 24], ..good() }, "MISSING_KINDS"),
+            (Hello { operation_kinds: vec![20, 24, 25], ..good() }, "MISSING_KINDS"),
             (held(&["a", "a"]), "BAD_HELD"),
             (held(&[""]), "BAD_HELD"),
             (held(&["a", "b", "c"]), "TOO_MANY_HELD"),
@@ -202,10 +199,28 @@ mod tests {
         }
     }
 
+    /// Whether an operation is needed, by the table at the top of the contract.
+    fn is_needed(kind: OperationKind) -> bool {
+        let contract = include_str!("../../../../proto/ostler/driver/v1alpha1/operation.proto");
+        let row = contract.lines().find_map(|line| {
+            line.strip_prefix("// | ")?.strip_prefix(kind.name())?.strip_prefix(" | ")
+        });
+        row.unwrap().starts_with("yes")
+    }
+
+    #[test]
+    fn the_contract_needs_the_operations_that_a_hello_must_have() {
+        for kind in OperationKind::ALL {
+            assert_eq!(REQUIRED.contains(&kind), is_needed(kind), "{kind}");
+        }
+        let text = include_str!("../../../../proto/ostler/driver/v1alpha1/session.proto");
+        assert!(text.contains("Must contain CREATE_MACHINE, DELETE_MACHINE and LIST_MACHINES."));
+    }
+
     #[test]
     fn kinds_of_a_later_version_are_left_out() {
         let mut hello = good();
         hello.operation_kinds.extend([30, 99, 0]);
-        assert_eq!(check(hello, 10).unwrap().kinds.len(), 4);
+        assert_eq!(check(hello, 10).unwrap().kinds.len(), 3);
     }
 }

@@ -247,6 +247,7 @@ pub(crate) fn dispatch(id: &str, uid: &str, request: Request) -> Dispatch {
         timeout: Duration::from_mins(1),
         checkpoint: String::new(),
         adopt_by_name: false,
+        machine: None,
         lane: Lane::User,
     }
 }
@@ -261,7 +262,12 @@ pub(crate) fn target(uid: &str) -> Target {
 }
 
 pub(crate) fn class_ref(name: &str, revision: &str) -> ObjectRevision {
-    ObjectRevision { namespace: "default".into(), name: name.into(), revision: revision.into() }
+    ObjectRevision {
+        uid: String::new(),
+        namespace: "default".into(),
+        name: name.into(),
+        revision: revision.into(),
+    }
 }
 
 /// The same target, as the core speaks of it.
@@ -272,7 +278,7 @@ pub(crate) fn target_of(target: &Target) -> operation::Target {
 
 /// The same class, as the core speaks of it.
 pub(crate) fn class_of(class: &ObjectRevision) -> ClassReference {
-    let ObjectRevision { namespace, name, revision } = class.clone();
+    let ObjectRevision { namespace, name, revision, .. } = class.clone();
     ClassReference { namespace, name, revision }
 }
 

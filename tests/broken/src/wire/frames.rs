@@ -56,6 +56,7 @@ impl Memory {
     pub(super) fn secret_of_no_operation(&self) -> proto::GetSecretRequest {
         proto::GetSecretRequest {
             r#ref: Some(self.secret.clone().unwrap_or_else(|| proto::ObjectRevision {
+                uid: String::new(),
                 namespace: "default".to_owned(),
                 name: "secret".to_owned(),
                 revision: String::new(),

@@ -137,6 +137,7 @@ impl Session {
         operation: &str,
     ) -> Result<Vec<String>, Code> {
         let revision = ObjectRevision {
+            uid: String::new(),
             namespace: "default".to_owned(),
             name: name.to_owned(),
             revision: String::new(),

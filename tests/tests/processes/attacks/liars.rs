@@ -91,6 +91,7 @@ async fn an_operation_that_nobody_sent_opens_no_secret() {
     class(&admin, "ca2", HOSTILE, json!({})).await;
     let update = OperationKind::UpdateMachine;
     let named = ObjectRevision {
+        uid: String::new(),
         namespace: "default".to_owned(),
         name: "ca2".to_owned(),
         revision: String::new(),

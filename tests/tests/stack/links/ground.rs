@@ -125,6 +125,7 @@ pub(crate) fn dispatch(provider: &str, id: &str, uid: &str, request: Request) ->
         timeout: Duration::from_mins(1),
         checkpoint: String::new(),
         adopt_by_name: false,
+        machine: None,
         lane: Lane::User,
     }
 }
