@@ -10,6 +10,7 @@ use ostler_proto::v1alpha1 as proto;
 use parking_lot::Mutex;
 use proto::operation::Request;
 use proto::{MachineRecord, ObjectRevision, Operation};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::core::library::{ClassContent, SecretData};
@@ -17,17 +18,18 @@ use crate::harness::Harness;
 use crate::machine::{Machine, NAMESPACE};
 use crate::manifest::ClassManifest;
 use crate::options::Options;
-use crate::outcome::{NotPassed, Outcome, failed, skipped};
+use crate::outcome::{Failure, NotPassed, Outcome, skipped};
 use crate::probe::Probe;
 
 /// The first steps of a long check matter less than the last.
 const STEPS: usize = 400;
 /// Concurrent deletes: the driver's credit holds for cleaning up, too.
 const DELETES: u32 = 64;
-/// Tries to delete what a check made.
-const CLEAN_UP_TRIES: u32 = 5;
-/// Before the second try; each further one waits so much longer.
+/// For how long deletions that fail are repeated, as the core does; what is left then is named.
+const CLEAN_UP: Duration = Duration::from_mins(3);
+/// Before the second try; each further one waits so much longer, up to the limit.
 const CLEAN_UP_PAUSE: Duration = Duration::from_secs(1);
+const CLEAN_UP_LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The place of one check.
 #[derive(Debug)]
@@ -113,6 +115,12 @@ impl Bench {
     pub(crate) fn slow_class(&self) -> ObjectRevision {
         let class = self.options().slow_class.as_ref();
         class.map_or_else(|| self.class(), |class| self.published("slow", class))
+    }
+
+    /// The class that works, with the credentials that the infrastructure refuses.
+    pub(crate) fn denied_class(&self) -> ObjectRevision {
+        let secret = self.options().bad_secret.as_ref().map(|secret| secret.data.clone());
+        self.publish("denied", &self.options().class.content, secret)
     }
 
     /// A class of the options that may be missing.
@@ -280,49 +288,54 @@ impl Bench {
         }
         self.harness.proxy.heal();
         self.harness.proxy.refuse(false);
-        let mut last = failed("", "");
-        for tried in 0..CLEAN_UP_TRIES {
+        let mut made: Vec<&Machine> = made.values().collect();
+        let until = Instant::now() + self.scaled(CLEAN_UP);
+        let mut tried = 0;
+        loop {
             // What a check gave up may run on for a while, and no deletion begins beside it.
-            tokio::time::sleep(self.scaled(CLEAN_UP_PAUSE) * tried).await;
-            match self.try_clean_up(made.values(), &clusters).await {
-                Ok(left) if left.is_empty() => return left,
-                Ok(left) => {
-                    last = failed("an empty list after everything was deleted", left.join(", "));
+            let pause = (CLEAN_UP_PAUSE * tried).min(CLEAN_UP_LONGEST_PAUSE);
+            tokio::time::sleep(self.scaled(pause)).await;
+            tried += 1;
+            let left = match self.try_clean_up(&mut made, &clusters).await {
+                Ok(left) if left.is_empty() && made.is_empty() => return left,
+                Ok(left) => left,
+                Err(NotPassed::Failed(Failure { expected, came })) => {
+                    vec![format!("expected {expected}, came {came}")]
                 }
-                Err(not_passed) => last = not_passed,
+                Err(NotPassed::Skipped(reason) | NotPassed::NotOffered(reason)) => vec![reason],
+            };
+            if Instant::now() >= until {
+                let undeleted = made.iter().map(|it| format!("{} was not deleted", it.name));
+                return left.into_iter().chain(undeleted).collect();
             }
             if self.harness.core().current().is_none() {
                 self.harness.forget_process();
             }
         }
-        let why = match last {
-            NotPassed::Failed(failure) => {
-                format!("expected {}, came {}", failure.expected, failure.came)
-            }
-            NotPassed::Skipped(reason) => reason,
-        };
-        let names: Vec<&str> = made.values().map(|machine| machine.name.as_str()).collect();
-        vec![format!("{}: {why}", names.join(", "))]
     }
 
+    /// Deletes each of `made` once, and keeps in it what has to be asked again. Returns what is there all the same.
     async fn try_clean_up(
         &self,
-        made: impl Iterator<Item = &Machine>,
+        made: &mut Vec<&Machine>,
         clusters: &BTreeSet<String>,
     ) -> Outcome<Vec<String>> {
         let driver = self.connect().await?;
         let class = self.class();
-        let made: Vec<&Machine> = made.collect();
         let lanes = driver.session.hello.max_in_flight.clamp(1, DELETES);
+        let mut again = Vec::new();
         for some in made.chunks(usize::try_from(lanes).unwrap_or(1)) {
             let asked: Vec<_> = some
                 .iter()
                 .map(|machine| driver.start(machine.of_class(&class).delete("")))
                 .collect::<Outcome<_>>()?;
-            for asked in asked {
-                asked.answer().await?.result()?;
+            for (asked, machine) in asked.into_iter().zip(some) {
+                if asked.answer().await?.result().is_err() {
+                    again.push(*machine);
+                }
             }
         }
+        *made = again;
         let mut left = Vec::new();
         for cluster_id in clusters {
             let records: Vec<MachineRecord> = driver.list_of(&class, cluster_id).await?;

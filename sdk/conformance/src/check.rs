@@ -5,8 +5,8 @@ use ostler_proto::v1alpha1::{DriverCapability, Hello, OperationKind};
 
 use crate::bench::Bench;
 use crate::options::{Options, Target};
-use crate::outcome::Outcome;
 pub(crate) use crate::outcome::Tier;
+use crate::outcome::{NotPassed, Outcome, not_offered, skipped};
 
 /// What a check needs for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,27 +63,38 @@ pub(crate) struct Check {
 
 impl Check {
     /// Why the check has nothing to say about this driver, if so.
-    pub(crate) fn skip(&self, options: &Options, target: &Target, hello: &Hello) -> Option<String> {
+    pub(crate) fn skip(
+        &self,
+        options: &Options,
+        target: &Target,
+        hello: &Hello,
+    ) -> Option<NotPassed> {
         let controlled = !matches!(target, Target::Listen { .. });
         if self.needs == Needs::Process && !controlled {
-            return Some("the suite did not start the driver".to_owned());
+            return Some(skipped("the suite did not start the driver"));
         }
         self.gates.iter().find_map(|gate| gate.closed(options, hello))
     }
 }
 
 impl Gate {
-    fn closed(self, options: &Options, hello: &Hello) -> Option<String> {
-        let flag = |given: bool, name: &str| (!given).then(|| format!("{name} is not given"));
+    fn closed(self, options: &Options, hello: &Hello) -> Option<NotPassed> {
+        let flag = |given: bool, name: &str| {
+            (!given).then(|| skipped(format_args!("{name} is not given")))
+        };
         match self {
-            Self::Creates => options.no_create.then(|| "--no-create".to_owned()),
+            Self::Creates => options.no_create.then(|| skipped("--no-create")),
             Self::Capability(wanted) => {
                 let offered = hello.capabilities.contains(&wanted.into());
-                (!offered).then(|| format!("the driver does not offer {}", wanted.as_str_name()))
+                (!offered).then(|| {
+                    not_offered(format_args!("the driver does not offer {}", wanted.as_str_name()))
+                })
             }
             Self::Kind(wanted) => {
                 let offered = hello.operation_kinds.contains(&wanted.into());
-                (!offered).then(|| format!("the driver does not offer {}", wanted.as_str_name()))
+                (!offered).then(|| {
+                    not_offered(format_args!("the driver does not offer {}", wanted.as_str_name()))
+                })
             }
             Self::Secret => flag(options.secret.is_some(), "--secret"),
             Self::AltClass => flag(options.alt_class.is_some(), "--alt-class"),

@@ -11,7 +11,7 @@
 //! let target = Target::InProcess(Arc::new(|invitation| Box::pin(my_driver(invitation))));
 //! let class = ClassManifest::of_spec(r#"{"size": "small"}"#);
 //! let report = run(target, Options::new(class)).await?;
-//! assert!(report.is_conformant(), "{}", report.summary());
+//! assert!(report.passes(), "{}", report.summary());
 //! # Ok(())
 //! # }
 //! ```

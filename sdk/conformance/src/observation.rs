@@ -12,6 +12,8 @@ const KEPT: usize = 200;
 pub(crate) enum Rule {
     /// Hello first, frames without a gap.
     HelloFirst,
+    /// Register without a deadline.
+    NoDeadline,
     /// Sizes of frames, messages, checkpoints, ids.
     Limits,
     /// Secrets only for operations in flight.
@@ -23,6 +25,7 @@ impl Rule {
     pub(crate) fn check(self) -> &'static str {
         match self {
             Self::HelloFirst => "session/hello-first",
+            Self::NoDeadline => "session/no-deadline",
             Self::Limits => "session/limits",
             Self::SecretScope => "secret/scope",
         }

@@ -41,8 +41,10 @@ pub(crate) struct Failure {
 pub(crate) enum NotPassed {
     /// The driver broke the rule.
     Failed(Failure),
-    /// The check cannot say anything about this driver.
+    /// The check could not be done.
     Skipped(String),
+    /// The rule is about something that this driver does not have.
+    NotOffered(String),
 }
 
 /// What a step of a check returns.
@@ -56,6 +58,11 @@ pub(crate) fn failed(expected: impl Display, came: impl Display) -> NotPassed {
 /// The check has nothing to say, for this reason.
 pub(crate) fn skipped(reason: impl Display) -> NotPassed {
     NotPassed::Skipped(reason.to_string())
+}
+
+/// The check is about something that this driver does not have.
+pub(crate) fn not_offered(what: impl Display) -> NotPassed {
+    NotPassed::NotOffered(what.to_string())
 }
 
 /// Goes on only if `ok`.

@@ -17,7 +17,7 @@ use crate::checks;
 use crate::harness::{Harness, RunSetup};
 use crate::observation::Observations;
 use crate::options::{Options, Target};
-use crate::outcome::{Failure, NotPassed, Outcome};
+use crate::outcome::{Failure, NotPassed, Outcome, skipped};
 use crate::report::{CheckResult, DriverName, Finding, Report, Verdict};
 
 /// For one check, whatever it waits for.
@@ -122,7 +122,9 @@ pub(crate) async fn first_hello(harness: &Harness) -> Result<Hello, RunError> {
 pub(crate) fn unanswered(harness: &Harness, not_passed: NotPassed) -> RunError {
     let (expected, came) = match not_passed {
         NotPassed::Failed(Failure { expected, came }) => (expected, came),
-        NotPassed::Skipped(reason) => ("a driver".to_owned(), reason),
+        NotPassed::Skipped(reason) | NotPassed::NotOffered(reason) => {
+            ("a driver".to_owned(), reason)
+        }
     };
     RunError::Driver { expected, came, printed: harness.output.tail(20) }
 }
@@ -162,11 +164,11 @@ impl Runner {
 
     async fn verdict(&self, check: &Check) -> (Verdict, Vec<String>) {
         let RunSetup { options, target, .. } = &*self.setup;
-        if let Some(reason) = check.skip(options, target, &self.hello) {
-            return (Verdict::Skipped { reason }, Vec::new());
-        }
         if options.interrupt.is_cancelled() {
-            return (Verdict::Skipped { reason: "interrupted".to_owned() }, Vec::new());
+            return (not_passed(check, None, skipped("interrupted")), Vec::new());
+        }
+        if let Some(why) = check.skip(options, target, &self.hello) {
+            return (not_passed(check, None, why), Vec::new());
         }
         let own = check.needs != Needs::Session && !matches!(target, Target::Listen { .. });
         let harness = if own {
@@ -177,8 +179,8 @@ impl Runner {
         let harness = match harness {
             Ok(harness) => harness,
             Err(error) => {
-                let reason = format!("the suite cannot listen: {error}");
-                return (Verdict::Skipped { reason }, Vec::new());
+                let why = skipped(format_args!("the suite cannot listen: {error}"));
+                return (not_passed(check, None, why), Vec::new());
             }
         };
         let bench = Bench::new(harness);
@@ -188,12 +190,10 @@ impl Runner {
             Ok(()) => self.act(check, &bench).await,
             Err(not_passed) => Err(not_passed),
         };
-        // Before the cleaning up adds to them.
-        let finding = |failure: Failure| finding(check, &bench, failure);
+        // Before the cleaning up adds to what was done.
         let verdict = match outcome {
             Ok(()) => Verdict::Passed,
-            Err(NotPassed::Skipped(reason)) => Verdict::Skipped { reason },
-            Err(NotPassed::Failed(failure)) => Verdict::Failed(Box::new(finding(failure))),
+            Err(why) => not_passed(check, Some(&bench), why),
         };
         let renewed = if breaks { bench.renew().await } else { Ok(()) };
         let limit = options.scaled(CLEAN_UP);
@@ -269,13 +269,17 @@ impl Runner {
     }
 }
 
-fn finding(check: &Check, bench: &Bench, failure: Failure) -> Finding {
-    Finding {
-        did: bench.last_steps(STEPS_SHOWN),
-        expected: failure.expected,
-        came: failure.came,
-        why: check.why.to_owned(),
-        manual: check.manual.to_owned(),
-        output: bench.harness.output.tail(OUTPUT_SHOWN),
+fn not_passed(check: &Check, bench: Option<&Bench>, why: NotPassed) -> Verdict {
+    match why {
+        NotPassed::Skipped(reason) => Verdict::Skipped { reason, applies: true },
+        NotPassed::NotOffered(reason) => Verdict::Skipped { reason, applies: false },
+        NotPassed::Failed(Failure { expected, came }) => Verdict::Failed(Box::new(Finding {
+            did: bench.map(|bench| bench.last_steps(STEPS_SHOWN)).unwrap_or_default(),
+            expected,
+            came,
+            why: check.why.to_owned(),
+            manual: check.manual.to_owned(),
+            output: bench.map(|bench| bench.harness.output.tail(OUTPUT_SHOWN)).unwrap_or_default(),
+        })),
     }
 }

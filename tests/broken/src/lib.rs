@@ -58,6 +58,7 @@ macro_rules! breakages {
 
 breakages! {
     HelloFirst "session/hello-first" "leaves out a number after Hello";
+    NoDeadline "session/no-deadline" "opens its stream with a deadline of an hour";
     HelloValid "session/hello-valid" "has an instance id that is no UUID";
     HelloStable "session/hello-stable" "has the same instance id in every process";
     KindsHonest "session/kinds-honest" "advertises GetVolumeIds and answers UNIMPLEMENTED";
@@ -100,6 +101,7 @@ breakages! {
     CreatePreviousByUid "create/previous-by-uid" "makes a second instance beside one of a previous cluster id";
     CreatePreviousByName "create/previous-by-name" "takes an instance of a previous cluster id that has the name of the machine";
     StatusAbsent "status/absent" "answers an empty instance where there is none";
+    StatusErrorNotAbsent "status/error-not-absent" "says NOT_FOUND when the infrastructure refuses the credentials";
     StatusByUid "status/by-uid" "finds nothing without a provider id";
     StatusAfterCreate "status/after-create" "answers another id than the create did";
     StatusPure "status/pure" "initializes and tags the instance that it reads";
@@ -116,6 +118,7 @@ breakages! {
     DeleteNotOurs "delete/not-ours" "says gone where an instance of others is";
     DeleteBasic "delete/basic" "says gone and deletes nothing";
     DeleteTwice "delete/twice" "fails for an instance that it deleted already";
+    DeleteErrorNotGone "delete/error-not-gone" "says gone when the infrastructure refuses the credentials";
     DeleteUnknown "delete/unknown" "fails for an instance that was never there";
     DeleteByUid "delete/by-uid" "deletes nothing without a provider id";
     DeleteDependents "delete/dependents" "leaves the disk behind";

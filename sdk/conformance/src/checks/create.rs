@@ -184,8 +184,7 @@ async fn bad_class(bench: &Bench) -> Outcome {
 }
 
 async fn bad_secret(bench: &Bench) -> Outcome {
-    let secret = bench.options().bad_secret.as_ref().map(|secret| secret.data.clone());
-    let class = bench.publish("denied", &bench.options().class.content, secret);
+    let class = bench.denied_class();
     let driver = bench.connect().await?;
     let machine = bench.machine();
     let answer = driver.ask(machine.of_class(&class).create()).await?;

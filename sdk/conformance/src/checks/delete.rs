@@ -2,7 +2,7 @@
 
 use ostler_proto::v1alpha1::{DeletionOutcome, DriverCapability, MachineErrorCode};
 
-use crate::answer::same_instance;
+use crate::answer::{same_instance, shown};
 use crate::bench::Bench;
 use crate::check::{Gate, checks};
 use crate::machine::again;
@@ -17,6 +17,9 @@ checks! {
     "delete/twice" => twice, Must, Session, [Gate::Creates], MANUAL;
         does: "deletes again and again with a result each time",
         why: "the core repeats a delete whose answer it did not hear; an error then blocks the machine for ever";
+    "delete/error-not-gone" => error_not_gone, Must, Session, [Gate::Creates, Gate::BadSecret], MANUAL;
+        does: "answers with an error other than NOT_FOUND when it cannot look, and never that the instance is gone",
+        why: "the core forgets the machine then, and its instance runs on";
     "delete/unknown" => unknown, Must, Session, [], MANUAL;
         does: "answers the deletion of a machine that never had an instance with a result",
         why: "that is how a create ends of which it is not known whether it made anything";
@@ -54,6 +57,21 @@ async fn basic(bench: &Bench) -> Outcome {
     driver.has_none(&doomed).await?;
     let left = driver.status(&bystander).await?;
     same_instance(&other, &left)
+}
+
+async fn error_not_gone(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let made = driver.create(&machine).await?;
+    let denied = machine.of_class(&bench.denied_class());
+    bench.step("deletes with credentials that the infrastructure refuses");
+    for id in ["", &made.provider_id] {
+        let answer = driver.ask(denied.delete(id)).await?;
+        let error = answer.error("an error, since the infrastructure refuses the credentials")?;
+        let absent = error.code() == MachineErrorCode::NotFound;
+        ensure(!absent, "an error other than NOT_FOUND", shown(&error))?;
+    }
+    same_instance(&made, &driver.status(&machine).await?)
 }
 
 async fn twice(bench: &Bench) -> Outcome {

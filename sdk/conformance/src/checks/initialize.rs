@@ -7,7 +7,7 @@ use crate::bench::Bench;
 use crate::check::{Gate, checks};
 use crate::driver::Driver;
 use crate::machine::{Machine, again};
-use crate::outcome::{Outcome, ensure, skipped};
+use crate::outcome::{Outcome, ensure, not_offered};
 
 const MANUAL: &str = "operation.proto, InitializeMachineRequest";
 const KIND: Gate = Gate::Kind(OperationKind::InitializeMachine);
@@ -32,7 +32,7 @@ async fn raw(bench: &Bench, driver: &Driver<'_>) -> Outcome<(Machine, MachineRec
     let machine = bench.machine();
     let made = driver.create(&machine).await?;
     if made.initialized != Some(false) {
-        return Err(skipped("instances of --class need no initialization"));
+        return Err(not_offered("instances of --class need no initialization"));
     }
     Ok((machine, made))
 }

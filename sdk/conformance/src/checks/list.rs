@@ -96,8 +96,7 @@ async fn error_not_empty(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     let machine = bench.machine();
     driver.create(&machine).await?;
-    let secret = bench.options().bad_secret.as_ref().map(|secret| secret.data.clone());
-    let class = bench.publish("denied", &bench.options().class.content, secret);
+    let class = bench.denied_class();
     bench.step("lists with credentials that the infrastructure refuses");
     let answer = driver.ask(machine::list(&class, bench.cluster_id())).await?;
     let Ok(records) = answer.machines() else { return Ok(()) };

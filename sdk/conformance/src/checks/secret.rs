@@ -13,7 +13,7 @@ use crate::check::{Gate, checks};
 use crate::core::library::{CallKind, SecretData};
 use crate::driver::Driver;
 use crate::machine::list;
-use crate::outcome::{Outcome, ensure, failed, skipped};
+use crate::outcome::{Outcome, ensure, failed, not_offered, skipped};
 
 const GET_SECRET: &str = "driver.proto, GetSecret";
 const GET_CLASS: &str = "driver.proto, GetMachineClass";
@@ -166,7 +166,7 @@ async fn refresh(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     driver.create(&bench.machine_of(&class)).await?;
     if secret_calls(bench).is_empty() {
-        return Err(skipped("the driver never asks for a secret"));
+        return Err(not_offered("the driver never asks for a secret"));
     }
     bench.step("replaced the secret by one that is refused");
     bench.replace_secret("rotated", Some(bad));

@@ -3,7 +3,7 @@
 use ostler_proto::v1alpha1 as proto;
 use proto::{DriverCapability, MachineErrorCode};
 
-use crate::answer::same_instance;
+use crate::answer::{same_instance, shown};
 use crate::bench::Bench;
 use crate::check::{Gate, checks};
 use crate::outcome::{NotPassed, Outcome, ensure};
@@ -14,6 +14,9 @@ checks! {
     "status/absent" => absent, Must, Session, [], MANUAL;
         does: "answers NOT_FOUND for a machine that has no instance",
         why: "the core creates when it hears NOT_FOUND and only then: an empty result makes it wait for ever, another error keeps it from creating";
+    "status/error-not-absent" => error_not_absent, Must, Session, [Gate::Creates, Gate::BadSecret], MANUAL;
+        does: "answers with an error other than NOT_FOUND when it cannot look",
+        why: "the core takes NOT_FOUND for the proof that there is no instance, and makes a second one";
     "status/by-uid" => by_uid, Must, Session, [Gate::Creates], "driver.proto, \"Identity\"";
         does: "finds an instance by cluster id and UID when the provider id is not known",
         why: "after a crash the core knows no provider id; an instance that is not found then is made a second time";
@@ -47,6 +50,21 @@ async fn absent(bench: &Bench) -> Outcome {
     answer.error_of(&[MachineErrorCode::NotFound])?;
     let answer = driver.ask(machine.status("conformance:///no-such-instance")).await?;
     answer.error_of(&[MachineErrorCode::NotFound]).map(drop)
+}
+
+async fn error_not_absent(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let made = driver.create(&machine).await?;
+    let denied = machine.of_class(&bench.denied_class());
+    bench.step("asks with credentials that the infrastructure refuses");
+    for id in ["", &made.provider_id] {
+        let answer = driver.ask(denied.status(id)).await?;
+        let Ok(error) = answer.error("an error") else { continue };
+        let absent = error.code() == MachineErrorCode::NotFound;
+        ensure(!absent, "the instance, or an error other than NOT_FOUND", shown(&error))?;
+    }
+    Ok(())
 }
 
 async fn by_uid(bench: &Bench) -> Outcome {

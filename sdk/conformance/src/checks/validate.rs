@@ -10,7 +10,7 @@ use crate::check::{Gate, checks};
 use crate::driver::Driver;
 use crate::machine::on_class;
 use crate::manifest::ClassManifest;
-use crate::outcome::{Outcome, ensure, failed, skipped};
+use crate::outcome::{Outcome, ensure, failed, not_offered};
 
 const MANUAL: &str = "operation.proto, ValidateClassRequest";
 const KIND: Gate = Gate::Kind(OperationKind::ValidateClass);
@@ -110,7 +110,7 @@ async fn fixed_digest(bench: &Bench) -> Outcome {
         digests.push(validate(&driver, spec(class), None).await?.fixed_spec_sha256);
     }
     if digests.iter().all(String::is_empty) {
-        return Err(skipped("the driver says no fixed_spec_sha256"));
+        return Err(not_offered("the driver says no fixed_spec_sha256"));
     }
     let form = |digest: &String| {
         digest.len() == 64 && digest.chars().all(|it| matches!(it, '0'..='9' | 'a'..='f'))

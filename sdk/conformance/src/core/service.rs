@@ -82,6 +82,9 @@ impl StreamingService<Inbound> for Register {
         let state = Arc::clone(&self.state);
         Box::pin(async move {
             state.authenticate(&request)?;
+            if let Some(deadline) = request.metadata().get("grpc-timeout") {
+                state.observe(Rule::NoDeadline, format!("Register with grpc-timeout {deadline:?}"));
+            }
             let (outbox, frames) = mpsc::channel(OUTBOX);
             tokio::spawn(async move {
                 if let Err(status) = serve(&state, request.into_inner(), &outbox).await {

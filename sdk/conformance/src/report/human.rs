@@ -15,7 +15,7 @@ pub(super) fn result(result: &CheckResult) -> String {
     };
     match &result.verdict {
         Verdict::Passed => format!("✓ {}{tier}  {seconds:.1} s", result.name),
-        Verdict::Skipped { reason } => {
+        Verdict::Skipped { reason, .. } => {
             format!("– {}{tier}  skipped: {}", result.name, one_line(reason))
         }
         Verdict::Failed(finding) => {
@@ -66,11 +66,19 @@ pub(super) fn summary(report: &Report) -> String {
     };
     names("broken", |tier| tier != Tier::Should);
     names("should be better", |tier| tier == Tier::Should);
-    let verdict = if report.is_conformant() { "conformant" } else { "not conformant" };
+    let unchecked = report.not_checked();
+    if report.passes() && !unchecked.is_empty() {
+        let _ = writeln!(text, "not checked: {}", unchecked.join(", "));
+    }
+    let verdict = match (report.passes(), unchecked.len()) {
+        (true, 0) => "is conformant".to_owned(),
+        (true, count) => format!("passes what was checked; {count} MUST were not"),
+        (false, _) => "is not conformant".to_owned(),
+    };
     let super::DriverName { provider, name, version } = &report.driver;
     let _ = write!(
         text,
-        "{} ({} {}) is {verdict}: {} passed, {} failed, {} warned, {} skipped in {:.0} s",
+        "{} ({} {}) {verdict}: {} passed, {} failed, {} warned, {} skipped in {:.0} s",
         one_line(provider),
         one_line(name),
         one_line(version),

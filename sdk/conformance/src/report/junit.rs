@@ -35,7 +35,7 @@ fn case(xml: &mut String, result: &CheckResult) {
     );
     let _ = match &result.verdict {
         Verdict::Passed => writeln!(xml, "/>"),
-        Verdict::Skipped { reason } => {
+        Verdict::Skipped { reason, .. } => {
             writeln!(xml, "><skipped message=\"{}\"/></testcase>", escaped(reason))
         }
         Verdict::Failed(finding) => writeln!(

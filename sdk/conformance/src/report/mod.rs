@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::outcome::Tier;
+use crate::registry::catalogue;
 
 /// The result of a run.
 #[derive(Debug, Clone, Serialize)]
@@ -55,10 +56,12 @@ pub struct CheckResult {
 pub enum Verdict {
     /// The rule holds.
     Passed,
-    /// There was nothing to check.
+    /// The check was not done.
     Skipped {
         /// Why.
         reason: String,
+        /// False: the rule is about something that the driver does not have.
+        applies: bool,
     },
     /// The rule does not hold.
     Failed(Box<Finding>),
@@ -109,10 +112,26 @@ impl Report {
         counts
     }
 
-    /// Whether the driver may call itself conformant: every MUST holds, and every capability that
+    /// Whether every MUST that was checked holds, and every capability that the driver offers.
+    pub fn passes(&self) -> bool {
+        self.counts().failed == 0
+    }
+
+    /// The checks of tier MUST that apply to the driver and were not done.
+    pub fn not_checked(&self) -> Vec<&'static str> {
+        let all = catalogue().into_iter().filter(|check| check.tier == Tier::Must);
+        let missing = |name: &str| match self.result(name).map(|it| &it.verdict) {
+            None => true,
+            Some(Verdict::Skipped { applies, .. }) => *applies,
+            Some(Verdict::Passed | Verdict::Failed(_)) => false,
+        };
+        all.map(|check| check.name).filter(|name| missing(name)).collect()
+    }
+
+    /// Whether the driver may call itself conformant: every MUST was checked and holds, and every capability that
     /// it offers.
     pub fn is_conformant(&self) -> bool {
-        self.counts().failed == 0
+        self.passes() && self.not_checked().is_empty()
     }
 
     /// The result of a check.
@@ -125,6 +144,7 @@ impl Report {
         let report = serde_json::json!({
             "driver": self.driver,
             "conformant": self.is_conformant(),
+            "notChecked": self.not_checked(),
             "counts": self.counts(),
             "seconds": self.took.as_secs_f64(),
             "checks": self.results,

@@ -59,7 +59,10 @@ impl Broken {
             let doomed: Vec<String> = doomed.into_iter().map(|vm| vm.provider_id).collect();
             self.fake.cloud().remove(&doomed)?;
         }
-        let ended = self.fake.delete_machine(request).await?;
+        let ended = match self.fake.delete_machine(request).await {
+            Err(_) if self.breaks(Breakage::DeleteErrorNotGone) => Deletion::WasAbsent,
+            ended => ended?,
+        };
         if self.breaks(Breakage::DeleteDependents) {
             let disks = vms.iter().map(disk_of).collect();
             self.fake.cloud().leave_behind(disks)?;

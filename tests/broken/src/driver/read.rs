@@ -40,6 +40,11 @@ impl Broken {
         } else {
             answer
         };
+        let answer = if self.breaks(Breakage::StatusErrorNotAbsent) {
+            answer.map_err(|error| DriverError::not_found(error.to_string()))
+        } else {
+            answer
+        };
         if self.breaks(Breakage::StatusAbsent)
             && answer.as_ref().is_err_and(|error| error.code() == Code::NotFound)
         {

@@ -80,7 +80,10 @@ impl Relay {
             // The channel is new and holds more than a Hello is ever turned into.
             to_core.try_send(frame).ok();
         }
-        let request = shown(ReceiverStream::new(frames), token);
+        let mut request = shown(ReceiverStream::new(frames), token);
+        if self.breakage == Breakage::NoDeadline {
+            request.set_timeout(Duration::from_secs(3600));
+        }
         let mut from_core = self.core.clone().register(request).await?.into_inner();
         let mut first = None;
         if self.breakage == Breakage::ReconnectBackoff {

@@ -18,6 +18,9 @@ checks! {
     "session/hello-first" => first, Must, Session, [], "session.proto, RegisterRequest";
         does: "sends Hello as the first frame of every stream, and numbers its frames 1, 2, 3, … without a gap",
         why: "a core ends a stream that begins otherwise, or that has a gap, and the driver serves nothing";
+    "session/no-deadline" => no_deadline, Must, Session, [], "driver.proto, Register";
+        does: "opens its stream without a deadline",
+        why: "the stream breaks when the deadline passes, again and again, with all that runs on it";
     "session/hello-valid" => valid, Must, Session, [], "session.proto, Hello";
         does: "introduces itself with a valid provider, instance id, credit and the four operations that all have",
         why: "a core refuses a Hello that is wrong, for minutes at a time";
@@ -43,6 +46,11 @@ async fn first(bench: &Bench) -> Outcome {
         )?;
     }
     Ok(())
+}
+
+/// Seen in the headers of every stream of the run.
+async fn no_deadline(bench: &Bench) -> Outcome {
+    bench.connect().await.map(drop)
 }
 
 async fn valid(bench: &Bench) -> Outcome {

@@ -6,7 +6,7 @@ use super::{applied, good_spec, hot_spec, stage};
 use crate::bench::Bench;
 use crate::driver::Driver;
 use crate::machine::Machine;
-use crate::outcome::{Outcome, ensure, skipped};
+use crate::outcome::{Outcome, ensure, not_offered};
 use crate::probe::{Probe, Resource};
 
 const STRANGER: (&str, &str) = ("conformance-stranger", "hello");
@@ -16,7 +16,7 @@ async fn tagged(probe: &Probe, machine: &Machine) -> Outcome<Vec<Resource>> {
     let mut parts = probe.resources_of(&machine.uid).await?;
     parts.retain(|part| part.tags.is_some());
     if parts.iter().all(|part| part.kind == "instance") {
-        return Err(skipped("--probe-cmd shows no part that has tags of its own"));
+        return Err(not_offered("--probe-cmd shows no part that has tags of its own"));
     }
     Ok(parts)
 }
