@@ -82,7 +82,7 @@ impl Relay {
         }
         let mut request = shown(ReceiverStream::new(frames), token);
         if self.breakage == Breakage::NoDeadline {
-            request.set_timeout(Duration::from_secs(3600));
+            request.set_timeout(Duration::from_hours(1));
         }
         let mut from_core = self.core.clone().register(request).await?.into_inner();
         let mut first = None;
