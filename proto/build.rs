@@ -26,8 +26,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut config = tonic_prost_build::Config::new();
     config.enable_type_names();
-    // Only on unary calls: an operation on the stream is not to be larger for it.
+    // Large and often absent: frames of the stream are not to be larger for them.
     config.boxed("context");
+    config.boxed(".ostler.driver.v1alpha1.Operation.machine");
     tonic_prost_build::configure()
         // Their hand-written `Debug` keeps secrets out of logs.
         .skip_debug([

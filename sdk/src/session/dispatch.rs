@@ -140,7 +140,7 @@ fn split(operation: proto::Operation) -> (Facts, Option<Request>) {
         traceparent: operation.traceparent,
         deadline: Instant::now() + timeout,
         class: operation.machine_class,
-        machine: operation.machine.map(Into::into),
+        machine: operation.machine.map(|it| (*it).into()),
     };
     (facts, operation.request)
 }

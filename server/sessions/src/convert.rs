@@ -83,7 +83,7 @@ pub(crate) fn order(dispatch: Dispatch, cluster_id: &str) -> Order {
             adopt_by_name: dispatch.adopt_by_name,
             request: Some(request(dispatch.request, &dispatch.target, cluster_id)),
             target: Some(target(dispatch.target)),
-            machine: dispatch.machine.map(|it| metadata(*it)),
+            machine: dispatch.machine.map(|it| Box::new(metadata(*it))),
             ..Operation::default()
         },
         volumes,

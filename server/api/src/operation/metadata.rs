@@ -33,8 +33,8 @@ impl MachineMetadata {
         let (meta, spec) = (&machine.metadata, &machine.spec);
         let template = spec.node_template.as_ref();
         let of_node = template.and_then(|it| it.metadata.as_ref()?.labels.as_ref());
-        let zones = [meta.labels.as_ref(), of_node].into_iter().flatten();
-        let zone = zones.filter_map(|labels| labels.get(ZONE)).next().cloned();
+        let mut zones = [meta.labels.as_ref(), of_node].into_iter().flatten();
+        let zone = zones.find_map(|labels| labels.get(ZONE)).cloned();
         let template = template.and_then(|it| serde_json::to_string(it).ok());
         Self {
             zone: room.text(zone),
