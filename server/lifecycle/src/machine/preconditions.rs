@@ -59,7 +59,7 @@ fn permitted<'a>(
         return Ok((class, driver));
     }
     let text = format!(
-        "the driver for provider {:?} knows instances by their names alone, whoever made them: set annotation {} on \
+        "the driver for provider {:?} knows instances by their names alone and cannot tell who made them: set annotation {} on \
          the class to \"true\" if its machines may take over, and delete, what has their name",
         class.provider,
         names::annotation::ADOPT_BY_NAME

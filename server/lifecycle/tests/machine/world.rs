@@ -486,11 +486,10 @@ impl World {
 
     pub fn record(&self) -> InstanceRecord {
         let foreign = self.instances.first().and_then(|instance| instance.foreign.clone());
+        let uid = if self.by_name { "" } else { UID };
         InstanceRecord {
             provider_id: PROVIDER_ID.to_owned(),
-            machine_uid: foreign
-                .or(self.by_name.then(String::new))
-                .unwrap_or_else(|| UID.to_owned()),
+            machine_uid: foreign.unwrap_or_else(|| uid.to_owned()),
             cluster_id: self.carried().to_owned(),
             node_name: NODE.to_owned(),
             initialized: self.instances.first().map(|instance| instance.initialized),
@@ -500,8 +499,7 @@ impl World {
 
     /// The cluster id on the instance, if that is not the one of today.
     fn carried(&self) -> &str {
-        let first = self.instances.first();
-        first.and_then(|instance| instance.cluster.as_deref()).unwrap_or_default()
+        self.instances.first().and_then(|it| it.cluster.as_deref()).unwrap_or_default()
     }
 
     /// The core dies and comes back; the driver keeps what it has.

@@ -75,12 +75,8 @@ async fn valid(bench: &Bench) -> Outcome {
         "max_frame_bytes 0 or at least 64 KiB, which every operation may take",
         frame,
     )?;
-    let needed = [
-        OperationKind::CreateMachine,
-        OperationKind::DeleteMachine,
-        OperationKind::GetMachineStatus,
-        OperationKind::ListMachines,
-    ];
+    let needed =
+        [OperationKind::CreateMachine, OperationKind::DeleteMachine, OperationKind::ListMachines];
     for kind in needed {
         let listed = hello.operation_kinds.contains(&kind.into());
         ensure(listed, format_args!("{} among operation_kinds", kind.as_str_name()), "it is not")?;
