@@ -66,6 +66,7 @@ impl Instance {
 }
 
 #[derive(Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "what a test sets")]
 pub struct World {
     pub now: Timestamp,
     pub machine: Option<Machine>,
