@@ -34,10 +34,8 @@ use ostler_lifecycle::{
 };
 use serde_json::json;
 
-pub use crate::{
-    objects::{class, node, secret},
-    pods::pod,
-};
+pub use crate::objects::{class, node, secret};
+pub use crate::pods::pod;
 
 pub const UID: &str = "11111111-2222-3333-4444-555555555555";
 pub const PROVIDER_ID: &str = "fake:///i-1";
