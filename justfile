@@ -23,6 +23,7 @@ check:
     cargo clippy --workspace --all-targets --locked -- -D warnings
     RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
     cd proto && buf lint
+    cd sdk/go && go vet ./... && go test ./...
 
 # All tests
 test:
@@ -48,8 +49,9 @@ mutations *names:
 fuzz seconds="60":
     fuzz/run {{seconds}}
 
-# Write all generated files anew: CRDs, manuals, tables, schemas
+# Write all generated files anew: CRDs, manuals, tables, schemas, Go
 generate:
+    cd sdk/go && buf generate
     UPDATE_CRDS=1 cargo test -p ostler-api --test crds
     UPDATE_DOCS=1 cargo test -p ostler-lifecycle --lib
     UPDATE_DOCS=1 cargo test -p ostler-sessions --lib

@@ -5,4 +5,4 @@
 mod attacks;
 mod canary;
 mod e2e;
-mod python;
+mod sdks;

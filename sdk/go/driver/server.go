@@ -1,0 +1,324 @@
+// Package driver serves an Ostler driver: it is what stands around the calls in machine_driver.proto.
+//
+// Write a type that implements [Driver], and those of the optional interfaces whose operations it has, and give it to
+// [Main]. The server knows which operations run, hands each one a context that ends when the core cancels it or its
+// time is over, refuses a second mutation of the same machine, and turns errors into those of the contract.
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/protobuf/proto"
+
+	pb "ostler.dev/sdk/go/gen/ostler/driver/v1alpha1"
+)
+
+// Driver has the operations that every driver has. Requests carry all that an operation needs in Context: class,
+// secret, identity. operation.proto has a table for each of what to answer; fail with an [Error].
+//
+// The context ends when the core cancels the operation or its time is over, and not when the caller goes away.
+type Driver interface {
+	CreateMachine(context.Context, *pb.CreateMachineRequest) (*pb.CreateMachineResponse, error)
+	// DeleteMachine may fail with [NotOurs]: the core gets the outcome NOT_OURS.
+	DeleteMachine(context.Context, *pb.DeleteMachineRequest) (*pb.DeleteMachineResponse, error)
+	// ListMachines returns all or fails: the core believes what it gets.
+	ListMachines(context.Context, *pb.ListMachinesRequest) ([]*pb.MachineRecord, error)
+}
+
+// StatusGetter can read one instance. Without it the core looks for the instance in the list.
+type StatusGetter interface {
+	GetMachineStatus(context.Context, *pb.GetMachineStatusRequest) (*pb.GetMachineStatusResponse, error)
+}
+
+// Initializer does what has to be done once, after the instance exists.
+type Initializer interface {
+	InitializeMachine(context.Context, *pb.InitializeMachineRequest) (*pb.InitializeMachineResponse, error)
+}
+
+// Updater changes running instances.
+type Updater interface {
+	UpdateMachine(context.Context, *pb.UpdateMachineRequest) (*pb.UpdateMachineResponse, error)
+}
+
+// VolumeNamer names the volumes behind persistent volumes.
+type VolumeNamer interface {
+	GetVolumeIds(context.Context, *pb.GetVolumeIdsRequest) (*pb.GetVolumeIdsResponse, error)
+}
+
+// ClassValidator checks provider specs.
+type ClassValidator interface {
+	ValidateClass(context.Context, *pb.ValidateClassRequest) (*pb.ValidateClassResponse, error)
+}
+
+// Prober says whether the driver can work: an error makes it NOT_READY, and its text is shown. It must answer within
+// 5 s, so it must not wait for the infrastructure.
+type Prober interface {
+	Probe(context.Context) error
+}
+
+// Info says who the driver is.
+type Info struct {
+	// Provider is a DNS name. Classes name it in `provider`.
+	Provider string
+	// Version is for people.
+	Version string
+	// MaxInFlight is how many operations the driver works on at once; 0: 16.
+	MaxInFlight uint32
+	// PreviousClusterIDs says that all operations look for previous cluster ids as well: see "Cluster ids that change" in
+	// driver.proto.
+	PreviousClusterIDs bool
+}
+
+// pageSize is how many machines one response of a list has at most: the contract wants pages above 500.
+const pageSize = 500
+
+// call is an operation whose call has not ended.
+type call struct {
+	running *pb.RunningOperation
+	mutates bool
+	cancel  context.CancelFunc
+}
+
+// server is the MachineDriverService of a Driver.
+type server struct {
+	pb.UnimplementedMachineDriverServiceServer
+	driver Driver
+	info   *pb.GetInfoResponse
+
+	mu    sync.Mutex
+	calls map[*call]struct{}
+}
+
+func newServer(d Driver, info Info) *server {
+	who := &pb.GetInfoResponse{
+		Provider: info.Provider, DriverName: filepath.Base(os.Args[0]), DriverVersion: info.Version,
+		BootId: uuid.NewString(), MaxInFlight: info.MaxInFlight,
+	}
+	if info.PreviousClusterIDs {
+		who.Capabilities = append(who.Capabilities, pb.DriverCapability_DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS)
+	}
+	offers := func(has bool, kinds ...pb.OperationKind) {
+		if has {
+			who.OperationKinds = append(who.OperationKinds, kinds...)
+		}
+	}
+	offers(true, pb.OperationKind_OPERATION_KIND_CREATE_MACHINE, pb.OperationKind_OPERATION_KIND_DELETE_MACHINE,
+		pb.OperationKind_OPERATION_KIND_LIST_MACHINES)
+	_, has := d.(StatusGetter)
+	offers(has, pb.OperationKind_OPERATION_KIND_GET_MACHINE_STATUS)
+	_, has = d.(Initializer)
+	offers(has, pb.OperationKind_OPERATION_KIND_INITIALIZE_MACHINE)
+	_, has = d.(Updater)
+	offers(has, pb.OperationKind_OPERATION_KIND_UPDATE_MACHINE)
+	_, has = d.(VolumeNamer)
+	offers(has, pb.OperationKind_OPERATION_KIND_GET_VOLUME_IDS)
+	_, has = d.(ClassValidator)
+	offers(has, pb.OperationKind_OPERATION_KIND_VALIDATE_CLASS)
+	return &server{driver: d, info: who, calls: map[*call]struct{}{}}
+}
+
+// begin admits an operation, unless another mutation of its machine runs.
+func (s *server) begin(kind pb.OperationKind, mutates bool, op *pb.OperationContext) (context.Context, func(), error) {
+	timeout := time.Minute
+	if op.GetTimeout().AsDuration() > 0 {
+		timeout = op.GetTimeout().AsDuration()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for other := range s.calls {
+		if mutates && other.mutates && other.running.Target.GetUid() == op.GetTarget().GetUid() {
+			return nil, nil, Fail(Aborted, "TARGET_BUSY", "another operation of this machine runs")
+		}
+	}
+	// Not the context of the call: an operation goes on when its caller has gone.
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	it := &call{mutates: mutates, cancel: cancel, running: &pb.RunningOperation{
+		OperationId: op.GetOperationId(), IdempotencyKey: op.GetIdempotencyKey(), Target: op.GetTarget(), Kind: kind,
+	}}
+	s.calls[it] = struct{}{}
+	return ctx, func() {
+		cancel()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.calls, it)
+	}, nil
+}
+
+// request is any request of an operation.
+type request interface{ GetContext() *pb.OperationContext }
+
+// work does one operation from its admission to its answer.
+func work[Q request, A any](s *server, kind pb.OperationKind, mutates bool, q Q,
+	do func(context.Context, Q) (A, error),
+) (answer A, err error) {
+	verb := kind.String()[len("OPERATION_KIND_"):]
+	ctx, end, err := s.begin(kind, mutates, q.GetContext())
+	if err != nil {
+		return answer, err
+	}
+	defer end()
+	defer func() {
+		if defect := recover(); defect != nil {
+			// Its text may hold secrets; where it happened does not.
+			slog.Error("the driver panicked", "operation", verb, "type", fmt.Sprintf("%T", defect),
+				"stack", string(debug.Stack()))
+			err = Fail(Internal, "DRIVER_DEFECT", "%s panicked: see the log of the driver", verb).Leaving(NotKnown)
+		}
+	}()
+	if answer, err = do(ctx, q); err != nil {
+		err = asError(verb, err)
+	}
+	return answer, err
+}
+
+// offered does the operation if the driver has it.
+func offered[I any, Q request, A any](s *server, kind pb.OperationKind, mutates bool, q Q,
+	do func(I, context.Context, Q) (A, error),
+) (A, error) {
+	it, has := s.driver.(I)
+	if !has {
+		var none A
+		return none, Fail(Unimplemented, "NOT_OFFERED", "the driver has no such operation")
+	}
+	return work(s, kind, mutates, q, func(ctx context.Context, q Q) (A, error) { return do(it, ctx, q) })
+}
+
+func (s *server) CreateMachine(_ context.Context, q *pb.CreateMachineRequest) (*pb.CreateMachineResponse, error) {
+	return work(s, pb.OperationKind_OPERATION_KIND_CREATE_MACHINE, true, q, s.driver.CreateMachine)
+}
+
+func (s *server) DeleteMachine(_ context.Context, q *pb.DeleteMachineRequest) (*pb.DeleteMachineResponse, error) {
+	answer, err := work(s, pb.OperationKind_OPERATION_KIND_DELETE_MACHINE, true, q, s.driver.DeleteMachine)
+	var failed *Error
+	if errors.As(err, &failed) && failed.Detail.Reason == notOurs {
+		return &pb.DeleteMachineResponse{
+			Outcome:    pb.DeletionOutcome_DELETION_OUTCOME_NOT_OURS,
+			ProviderId: failed.Detail.ProviderId, ClusterId: failed.Detail.ClusterId,
+		}, nil
+	}
+	return answer, err
+}
+
+func (s *server) InitializeMachine(_ context.Context, q *pb.InitializeMachineRequest) (*pb.InitializeMachineResponse, error) {
+	return offered(s, pb.OperationKind_OPERATION_KIND_INITIALIZE_MACHINE, true, q, Initializer.InitializeMachine)
+}
+
+func (s *server) UpdateMachine(_ context.Context, q *pb.UpdateMachineRequest) (*pb.UpdateMachineResponse, error) {
+	return offered(s, pb.OperationKind_OPERATION_KIND_UPDATE_MACHINE, true, q, Updater.UpdateMachine)
+}
+
+func (s *server) GetMachineStatus(_ context.Context, q *pb.GetMachineStatusRequest) (*pb.GetMachineStatusResponse, error) {
+	return offered(s, pb.OperationKind_OPERATION_KIND_GET_MACHINE_STATUS, false, q, StatusGetter.GetMachineStatus)
+}
+
+func (s *server) GetVolumeIds(_ context.Context, q *pb.GetVolumeIdsRequest) (*pb.GetVolumeIdsResponse, error) {
+	return offered(s, pb.OperationKind_OPERATION_KIND_GET_VOLUME_IDS, false, q, VolumeNamer.GetVolumeIds)
+}
+
+func (s *server) ValidateClass(_ context.Context, q *pb.ValidateClassRequest) (*pb.ValidateClassResponse, error) {
+	return offered(s, pb.OperationKind_OPERATION_KIND_VALIDATE_CLASS, false, q, ClassValidator.ValidateClass)
+}
+
+func (s *server) ListMachines(q *pb.ListMachinesRequest, stream grpc.ServerStreamingServer[pb.ListMachinesResponse]) error {
+	machines, err := work(s, pb.OperationKind_OPERATION_KIND_LIST_MACHINES, false, q, s.driver.ListMachines)
+	for some := range slices.Chunk(machines, pageSize) {
+		if err == nil {
+			err = stream.Send(&pb.ListMachinesResponse{Machines: some})
+		}
+	}
+	return err
+}
+
+func (s *server) GetInfo(context.Context, *pb.GetInfoRequest) (*pb.GetInfoResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info := proto.CloneOf(s.info)
+	for it := range s.calls {
+		if it.mutates {
+			info.Running = append(info.Running, it.running)
+		}
+	}
+	return info, nil
+}
+
+func (s *server) Probe(ctx context.Context, _ *pb.ProbeRequest) (*pb.ProbeResponse, error) {
+	if it, has := s.driver.(Prober); has {
+		if err := it.Probe(ctx); err != nil {
+			return &pb.ProbeResponse{NotReadyReason: Fail(Unknown, "", "%s", err).Detail.Message}, nil
+		}
+	}
+	return &pb.ProbeResponse{}, nil
+}
+
+func (s *server) CancelOperation(_ context.Context, q *pb.CancelOperationRequest) (*pb.CancelOperationResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for it := range s.calls {
+		if it.running.OperationId == q.OperationId {
+			it.cancel()
+		}
+	}
+	return &pb.CancelOperationResponse{}, nil
+}
+
+// listen opens the socket for the adapter's user and group alone. A socket file that is left there is removed.
+func listen(path string) (net.Listener, error) {
+	if path == "" {
+		return nil, errors.New("OSTLER_DRIVER_SOCKET must name a unix socket, e.g. /run/driver/s")
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	old := syscall.Umask(0o117)
+	defer syscall.Umask(old)
+	return net.Listen("unix", path)
+}
+
+// Main is Serve for a program that does nothing else: it ends with 0 after SIGTERM, else with 1 and says why.
+func Main(d Driver, info Info) {
+	if err := Serve(d, info); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+// Serve serves the driver on the unix socket that OSTLER_DRIVER_SOCKET names, until SIGTERM, and then until the
+// operations that run are done.
+func Serve(d Driver, info Info) error {
+	socket, err := listen(os.Getenv("OSTLER_DRIVER_SOCKET"))
+	if err != nil {
+		return err
+	}
+	serving := grpc.NewServer()
+	pb.RegisterMachineDriverServiceServer(serving, newServer(d, info))
+	reflection.Register(serving)
+	signals, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- serving.Serve(socket) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-signals.Done():
+		serving.GracefulStop()
+		return <-ended
+	}
+}

@@ -1,0 +1,184 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "ostler.dev/sdk/go/gen/ostler/driver/v1alpha1"
+)
+
+// fake does what a test says.
+type fake struct {
+	create func(context.Context) error
+	remove func() error
+	list   int
+}
+
+func (f fake) CreateMachine(ctx context.Context, _ *pb.CreateMachineRequest) (*pb.CreateMachineResponse, error) {
+	return &pb.CreateMachineResponse{}, f.create(ctx)
+}
+
+func (f fake) DeleteMachine(context.Context, *pb.DeleteMachineRequest) (*pb.DeleteMachineResponse, error) {
+	return &pb.DeleteMachineResponse{}, f.remove()
+}
+
+func (f fake) ListMachines(context.Context, *pb.ListMachinesRequest) ([]*pb.MachineRecord, error) {
+	return make([]*pb.MachineRecord, f.list), nil
+}
+
+// serve serves the driver on a unix socket for the time of the test.
+func serve(t *testing.T, d Driver) pb.MachineDriverServiceClient {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	socket, err := listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving := grpc.NewServer()
+	pb.RegisterMachineDriverServiceServer(serving, newServer(d, Info{Provider: "go.ostler.dev"}))
+	go func() { _ = serving.Serve(socket) }()
+	t.Cleanup(serving.Stop)
+	link, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { link.Close() })
+	return pb.NewMachineDriverServiceClient(link)
+}
+
+func operation(id, uid string) *pb.OperationContext {
+	return &pb.OperationContext{OperationId: id, Target: &pb.Target{Uid: uid}}
+}
+
+// detail is the OperationError in the status of a call, which must be there.
+func detail(t *testing.T, err error) (codes.Code, *pb.OperationError) {
+	t.Helper()
+	said, _ := status.FromError(err)
+	for _, it := range said.Details() {
+		if it, ok := it.(*pb.OperationError); ok {
+			return said.Code(), it
+		}
+	}
+	t.Fatalf("%v has no OperationError", err)
+	return 0, nil
+}
+
+func TestEveryFailureCarriesItsError(t *testing.T) {
+	for name, row := range map[string]struct {
+		fails     func(context.Context) error
+		status    codes.Code
+		code      Code
+		reason    string
+		certainty Certainty
+	}{
+		"an error of the contract":    {func(context.Context) error { return Fail(ResourceExhausted, "QUOTA", "no more") }, codes.ResourceExhausted, ResourceExhausted, "QUOTA", NotApplied},
+		"what was left behind":        {func(context.Context) error { return Fail(Unavailable, "DOWN", "").Leaving(Partial) }, codes.Unavailable, Unavailable, "DOWN", Partial},
+		"a code that gRPC has not":    {func(context.Context) error { return Fail(Uninitialized, "WAIT", "") }, codes.Unknown, Uninitialized, "WAIT", NotApplied},
+		"any other error":             {func(context.Context) error { return errors.New("eof") }, codes.Unknown, Unknown, "UNEXPECTED_ERROR", NotKnown},
+		"a status of a cloud library": {func(context.Context) error { return status.Error(codes.NotFound, "project") }, codes.Unknown, Unknown, "UNEXPECTED_ERROR", NotKnown},
+		"a panic":                     {func(context.Context) error { panic("a secret") }, codes.Internal, Internal, "DRIVER_DEFECT", NotKnown},
+		"the end of its time":         {func(ctx context.Context) error { return Sleep(ctx, time.Hour, Partial) }, codes.DeadlineExceeded, DeadlineExceeded, "DEADLINE_EXCEEDED", Partial},
+	} {
+		t.Run(name, func(t *testing.T) {
+			op := operation("1", "u")
+			op.Timeout = durationpb.New(50 * time.Millisecond)
+			_, err := serve(t, fake{create: row.fails}).CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: op})
+			code, said := detail(t, err)
+			if code != row.status || said.Code != row.code || said.Reason != row.reason || said.Certainty != row.certainty {
+				t.Errorf("%v %v", code, said)
+			}
+		})
+	}
+}
+
+func TestAnInstanceThatIsNotOursIsAnOutcomeOfADeletion(t *testing.T) {
+	client := serve(t, fake{remove: func() error { return NotOurs("go:///1", "other") }})
+	answer, err := client.DeleteMachine(t.Context(), &pb.DeleteMachineRequest{Context: operation("1", "u")})
+	if err != nil || answer.Outcome != pb.DeletionOutcome_DELETION_OUTCOME_NOT_OURS || answer.ProviderId != "go:///1" || answer.ClusterId != "other" {
+		t.Error(answer, err)
+	}
+}
+
+func TestAnOperationGoesOnWithoutItsCallerAndKeepsItsMachine(t *testing.T) {
+	began, ended := make(chan struct{}), make(chan error, 1)
+	client := serve(t, fake{create: func(ctx context.Context) error {
+		close(began)
+		err := Sleep(ctx, time.Hour, NotApplied)
+		ended <- err
+		return err
+	}})
+	caller, leave := context.WithCancel(t.Context())
+	go func() {
+		_, _ = client.CreateMachine(caller, &pb.CreateMachineRequest{Context: operation("first", "u")})
+	}()
+	<-began
+	leave()
+
+	_, err := client.CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation("second", "u")})
+	if code, said := detail(t, err); code != codes.Aborted || said.Reason != "TARGET_BUSY" {
+		t.Error(code, said)
+	}
+	info, err := client.GetInfo(t.Context(), &pb.GetInfoRequest{})
+	if err != nil || len(info.Running) != 1 || info.Running[0].OperationId != "first" {
+		t.Error(info, err)
+	}
+	if _, err := client.CancelOperation(t.Context(), &pb.CancelOperationRequest{OperationId: "first"}); err != nil {
+		t.Error(err)
+	}
+	var failed *Error
+	if err := <-ended; !errors.As(err, &failed) || failed.Detail.Code != Canceled {
+		t.Error(err)
+	}
+}
+
+func TestOnlyWhatADriverHasIsOffered(t *testing.T) {
+	client := serve(t, fake{})
+	info, err := client.GetInfo(t.Context(), &pb.GetInfoRequest{})
+	if err != nil || len(info.OperationKinds) != 3 {
+		t.Error(info, err)
+	}
+	_, err = client.UpdateMachine(t.Context(), &pb.UpdateMachineRequest{Context: operation("1", "u")})
+	if code, said := detail(t, err); code != codes.Unimplemented || said.Certainty != NotApplied {
+		t.Error(code, said)
+	}
+}
+
+func TestALongListComesInPages(t *testing.T) {
+	stream, err := serve(t, fake{list: 1001}).ListMachines(t.Context(), &pb.ListMachinesRequest{Context: operation("1", "")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pages []int
+	for page, err := stream.Recv(); err == nil; page, err = stream.Recv() {
+		pages = append(pages, len(page.Machines))
+	}
+	if len(pages) != 3 || pages[0] != 500 || pages[2] != 1 {
+		t.Error(pages)
+	}
+}
+
+func TestASocketFileThatIsLeftIsReplacedAndOthersCannotUseIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dir", "s")
+	for range 2 {
+		socket, err := listen(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		socket.(*net.UnixListener).SetUnlinkOnClose(false)
+		socket.Close()
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o660 {
+		t.Error(info, err)
+	}
+}

@@ -1,0 +1,82 @@
+package driver
+
+import (
+	"reflect"
+	"testing"
+
+	pb "ostler.dev/sdk/go/gen/ostler/driver/v1alpha1"
+)
+
+type disk struct {
+	Size int `json:"size"`
+}
+
+type spec struct {
+	Image string            `json:"image" ostler:"fixed"`
+	Disks []disk            `json:"disks" ostler:"fixed"`
+	Tags  map[string]string `json:"tags"`
+}
+
+func (s spec) Check() Violations {
+	return Violations{}.Unless(s.Image != "", "image", "must name an image")
+}
+
+func paths(violations []*pb.FieldViolation) (paths []string) {
+	for _, it := range violations {
+		paths = append(paths, it.Path)
+	}
+	return paths
+}
+
+func TestAWrongSpecNamesItsFields(t *testing.T) {
+	for text, want := range map[string][]string{
+		`{"image": "i", "disks": [{"size": 1}]}`:   nil,
+		`{"disks": [], "colour": "red"}`:           {"image", "colour"},
+		`{"image": 1}`:                             {"image"},
+		`{"image": "i", "disks": [{"size": "x"}]}`: {"disks.size"},
+		`[]`:   {""},
+		`oops`: {""},
+		``:     {""},
+	} {
+		op := &pb.OperationContext{MachineClass: &pb.ClassContent{ProviderSpecJson: text}}
+		_, err := ParseSpec[spec](op)
+		if len(want) == 0 {
+			if err != nil {
+				t.Errorf("%s: %v", text, err)
+			}
+			continue
+		}
+		failed, ok := err.(*Error)
+		if !ok || failed.Detail.Code != InvalidArgument || !reflect.DeepEqual(paths(failed.Detail.Violations), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestOnlyAChangeOfWhatIsFixedReplacesMachines(t *testing.T) {
+	const old = `{"image": "a", "disks": [{"size": 1}], "tags": {"k": "v"}}`
+	digest := Validate[spec](&pb.ValidateClassRequest{ProviderSpecJson: old}).FixedSpecSha256
+	if digest == "" {
+		t.Fatal("no digest")
+	}
+	for text, want := range map[string][]string{
+		`{"tags": {"k": "w"}, "disks": [{"size": 1}], "image": "a"}`: nil,
+		`{"image": "b", "disks": [{"size": 1}]}`:                     {"image"},
+		`{"image": "b", "disks": [{"size": 2}]}`:                     {"disks", "image"},
+	} {
+		said := Validate[spec](&pb.ValidateClassRequest{ProviderSpecJson: text, OldProviderSpecJson: old})
+		same := said.FixedSpecSha256 == digest
+		if !reflect.DeepEqual(said.NotHotUpdatablePaths, want) || said.ChangeIsHotUpdatable != (want == nil) || same != (want == nil) {
+			t.Errorf("%s: %v", text, said)
+		}
+	}
+}
+
+func TestVolumesOfOtherDriversHaveNoID(t *testing.T) {
+	said, err := VolumeIDs(&pb.GetVolumeIdsRequest{PvSpecsJson: []string{
+		`{"csi": {"driver": "mine", "volumeHandle": "v-1"}}`, `{"csi": {"driver": "other", "volumeHandle": "v-2"}}`, `{"nfs": {}}`,
+	}}, "mine")
+	if err != nil || !reflect.DeepEqual(said.VolumeIds, []string{"v-1", "", ""}) {
+		t.Error(said, err)
+	}
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"ostler.dev/sdk/go/driver"
+	pb "ostler.dev/sdk/go/gen/ostler/driver/v1alpha1"
+)
+
+// cloud is the infrastructure of this example: a JSON file.
+type cloud struct {
+	// Changes counts what changed the cloud.
+	Changes   int         `json:"changes"`
+	Instances []*instance `json:"instances"`
+}
+
+// instance is a server of this cloud. It is tagged in the write that makes it.
+type instance struct {
+	ID          string            `json:"providerId"`
+	Cluster     string            `json:"clusterId"`
+	UID         string            `json:"uid"`
+	Name        string            `json:"name"`
+	Spec        spec              `json:"spec"`
+	Tags        map[string]string `json:"tags"`
+	UserData    []byte            `json:"userData"`
+	ReadyAt     time.Time         `json:"readyAt"`
+	Initialized bool              `json:"initialized"`
+}
+
+// cloudFile is where the cloud is: CLOUD_FILE, or a file beside the program.
+func cloudFile() string {
+	if path := os.Getenv("CLOUD_FILE"); path != "" {
+		return path
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return "cloud.data"
+	}
+	return filepath.Join(filepath.Dir(program), "cloud.data")
+}
+
+// inCloud logs in and runs do on the cloud, alone, and keeps what it changed unless it fails. This cloud refuses every
+// key that begins with `invalid`.
+func inCloud(apiKey []byte, do func(*cloud) error) error {
+	if len(apiKey) == 0 || bytes.HasPrefix(apiKey, []byte("invalid")) {
+		return driver.Fail(driver.Unauthenticated, "BAD_KEY", "the cloud refuses the apiKey of the secret")
+	}
+	path := cloudFile()
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
+	before, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	var c cloud
+	if len(before) > 0 {
+		if err := json.Unmarshal(before, &c); err != nil {
+			return err
+		}
+	}
+	if err := do(&c); err != nil {
+		return err
+	}
+	if after, err := json.Marshal(c); err != nil || bytes.Equal(before, after) {
+		return err
+	}
+	c.Changes++
+	after, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", after, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// machine is whose instance is looked for.
+type machine struct {
+	op *pb.OperationContext
+	id string // the provider id that the core knows, or empty
+}
+
+// mine says whether the instance is tagged with the cluster, under its id of today or one that it had before.
+func (m machine) mine(it *instance) bool {
+	return it.Cluster == m.op.ClusterId || slices.Contains(m.op.PreviousClusterIds, it.Cluster)
+}
+
+// is says whether the instance is this machine's: by the id if the names fit, else by UID, never in another cluster.
+func (m machine) is(it *instance) bool {
+	target := m.op.Target
+	return m.mine(it) && (it.UID == target.Uid || it.ID == m.id && it.Name == target.Name)
+}
+
+// isNot says whether the instance was asked for and is another machine's; or may be this machine's or not, since it has
+// its name, a previous cluster id and another UID.
+func (m machine) isNot(it *instance) bool {
+	named := m.mine(it) && it.Name == m.op.Target.Name
+	if m.id != "" {
+		return it.ID == m.id && !named
+	}
+	return named && it.UID != m.op.Target.Uid && it.Cluster != m.op.ClusterId
+}
+
+// find returns the instances for which the rule holds.
+func (c *cloud) find(rule func(*instance) bool) []*instance {
+	found := []*instance{}
+	for _, it := range c.Instances {
+		if rule(it) {
+			found = append(found, it)
+		}
+	}
+	return found
+}
+
+func (c *cloud) remove(it *instance) bool {
+	before := len(c.Instances)
+	c.Instances = slices.DeleteFunc(c.Instances, func(other *instance) bool { return other == it })
+	return len(c.Instances) < before
+}
+
+func (it *instance) state() pb.MachinePowerState {
+	if time.Now().Before(it.ReadyAt) {
+		return pb.MachinePowerState_MACHINE_POWER_STATE_PENDING
+	}
+	return pb.MachinePowerState_MACHINE_POWER_STATE_RUNNING
+}
+
+// boot is how long this cloud takes to make an instance.
+func (s spec) boot() time.Duration { return time.Duration(s.BootSeconds * float64(time.Second)) }
+
+// merge returns all tags; of those in both, the ones of more.
+func merge(tags, more map[string]string) map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, tags)
+	maps.Copy(all, more)
+	return all
+}
+
+// replaceTags takes the old tags away, puts the new ones on, leaves all others, and says whether that changed any.
+func (it *instance) replaceTags(old, new map[string]string) bool {
+	tags := maps.Clone(it.Tags)
+	maps.DeleteFunc(tags, func(key, _ string) bool { _, own := old[key]; return own })
+	tags = merge(tags, new)
+	changed := !maps.Equal(tags, it.Tags)
+	it.Tags = tags
+	return changed
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"log"
+	"os"
+	"strings"
+)
+
+// resource is what costs money: an instance of this cloud has no parts.
+type resource struct {
+	ID        string `json:"id"`
+	Kind      string `json:"kind"`
+	UID       string `json:"uid"`
+	ClusterID string `json:"clusterId"`
+}
+
+// probe answers `go-driver probe WORD` and ends the program: it shows the suite what is really in the cloud. See
+// "Looking into the cloud" in ../../conformance/README.md.
+func probe() {
+	if len(os.Args) < 3 || os.Args[1] != "probe" {
+		return
+	}
+	var answer any
+	err := inCloud([]byte("probe"), func(c *cloud) error {
+		switch word := os.Args[2]; word {
+		case "instances":
+			answer = c.find(func(*instance) bool { return true })
+		case "resources":
+			all := []resource{}
+			for _, it := range c.Instances {
+				all = append(all, resource{it.ID, "instance", it.UID, it.Cluster})
+			}
+			answer = all
+		case "journal-length":
+			answer = c.Changes
+		case "add-foreign-tag":
+			key, value, _ := strings.Cut(os.Args[4], "=")
+			for _, it := range c.find(func(it *instance) bool { return it.ID == os.Args[3] }) {
+				it.Tags[key] = value
+			}
+		default:
+			return fmt.Errorf("probe knows instances, resources, journal-length, add-foreign-tag; not %s", word)
+		}
+		return nil
+	})
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(answer)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	os.Exit(0)
+}

@@ -1,0 +1,212 @@
+//! The unary drivers of `sdk/`, set up and started as their pages say: they pass the conformance suite behind the
+//! adapter, and `ostler up` runs machines with them. And a peer in `tests/stream_peer` that speaks the stream itself, as
+//! only an author without the adapter would: a second implementation of the session keeps the contract honest.
+//!
+//! Without the tools of a language, or without its packages, its tests say `skipped`.
+
+#![expect(clippy::unwrap_used, clippy::unwrap_in_result, reason = "tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use ostler_tests::kubectl::Kubectl;
+use ostler_tests::process::{Process, binaries};
+use ostler_tests::{repository, tools};
+use serde_json::json;
+use tempfile::TempDir;
+
+/// The example of one language.
+struct Sdk {
+    /// As in `sdk/<name>`, the provider, the provider ids and the machine of the example.
+    name: &'static str,
+    /// In the block of commands of its page that sets it up.
+    set_up: &'static str,
+    /// In a clone, as the other paths.
+    driver: &'static str,
+    probe: &'static [&'static str],
+    /// Folders that the page needs.
+    needs: &'static [&'static str],
+    clone: OnceLock<Option<PathBuf>>,
+}
+
+static PYTHON: Sdk = Sdk {
+    name: "python",
+    set_up: "-m venv",
+    driver: "sdk/python/python-driver",
+    probe: &["sdk/python/.venv/bin/python", "sdk/python/probe.py"],
+    needs: &["proto", "sdk/python", "tests/stream_peer"],
+    clone: OnceLock::new(),
+};
+
+static GO: Sdk = Sdk {
+    name: "go",
+    set_up: "go build",
+    driver: "sdk/go/example/go-driver",
+    probe: &["sdk/go/example/go-driver", "probe"],
+    needs: &["sdk/go"],
+    clone: OnceLock::new(),
+};
+
+impl Sdk {
+    /// A fresh clone in which the page's set-up was done; `None` if this machine cannot.
+    fn clone(&self) -> Option<&Path> {
+        self.clone.get_or_init(|| self.set_up()).as_deref()
+    }
+
+    fn set_up(&self) -> Option<PathBuf> {
+        match self.name {
+            "python" => tools::python_with_venv()?,
+            name => tools::find(name, &[name])?,
+        };
+        // One for all runs: what it had is replaced.
+        let clone = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-driver", self.name));
+        if clone.exists() {
+            fs::remove_dir_all(&clone).unwrap();
+        }
+        for file in repository::files().unwrap() {
+            if self.needs.iter().any(|folder| file.path.starts_with(folder)) {
+                let copy = clone.join(&file.path);
+                fs::create_dir_all(copy.parent().unwrap()).unwrap();
+                fs::copy(tools::root().join(&file.path), copy).unwrap();
+            }
+        }
+        let (done, said) = shell(&clone, &self.page_commands(self.set_up));
+        if !done {
+            tools::skip(&format!("what sdk/{}/README.md needs ({})", self.name, said.trim()));
+            return None;
+        }
+        Some(clone)
+    }
+
+    /// The first block of commands on the page that has `mark` in it.
+    fn page_commands(&self, mark: &str) -> String {
+        let page = tools::root().join("sdk").join(self.name).join("README.md");
+        let page = fs::read_to_string(page).unwrap();
+        let mut blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+        blocks.find(|block| block.contains(mark)).unwrap().to_owned()
+    }
+
+    fn passes_the_suite(&self) {
+        let Some(clone) = self.clone() else { return };
+        let (green, said) = shell(clone, &self.page_commands("sanity --unary"));
+        assert!(green, "{said}");
+    }
+
+    /// The tags of each instance in the cloud, without the identity.
+    fn tags(&self, clone: &Path, cloud: &str) -> Vec<serde_json::Value> {
+        let [program, arguments @ ..] = self.probe else { return Vec::new() };
+        let probe = Command::new(clone.join(program))
+            .args(arguments)
+            .arg("instances")
+            .current_dir(clone)
+            .env("CLOUD_FILE", cloud)
+            .output()
+            .unwrap();
+        let instances: serde_json::Value = serde_json::from_slice(&probe.stdout).unwrap();
+        let instances = instances.as_array().unwrap().iter();
+        let mut tags: Vec<_> = instances.map(|it| it["tags"].clone()).collect();
+        for tags in &mut tags {
+            let identity = |key: &str| key.starts_with("ostler.dev/");
+            tags.as_object_mut().unwrap().retain(|key, _| !identity(key));
+        }
+        tags
+    }
+
+    fn runs_a_machine(&self) {
+        let (Some(clone), Some(program)) = (self.clone(), tools::kubectl()) else { return };
+        let dir = TempDir::new().unwrap();
+        let data = dir.path().join("data");
+        let kubectl = Kubectl::new(program, data.join("kubeconfig"), dir.path());
+        let cloud = dir.path().join("cloud").display().to_string();
+        let up = [
+            "up",
+            "--data-dir",
+            data.to_str().unwrap(),
+            "--api-listen",
+            "127.0.0.1:0",
+            "--drivers-listen",
+            "127.0.0.1:0",
+            "--driver",
+            &format!("{}.ostler.dev={}", self.name, clone.join(self.driver).display()),
+            "--driver-env",
+            "CLOUD_FILE",
+            "--driver-env",
+            "LOG_LEVEL",
+        ];
+        let mut process =
+            Process::start("ostler", up, &[("CLOUD_FILE", &cloud), ("LOG_LEVEL", "ERROR")]);
+        process.line("`ready`", |line| line.starts_with("ready"));
+        let tags = || self.tags(clone, &cloud);
+
+        let example = clone.join("sdk").join(self.name).join("example");
+        let machine = format!("{}-1", self.name);
+        kubectl.run(["apply", "-f", example.to_str().unwrap()]);
+        kubectl.wait("machine", &machine, ".status.phase", "Provisioned");
+        let id = kubectl.get("machine", &machine)["spec"]["providerID"].clone();
+        assert!(id.as_str().unwrap().starts_with(&format!("{}:///", self.name)), "{id}");
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": { "name": &machine }, "spec": { "providerID": id },
+            "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+        });
+        kubectl.output(["create", "-f", "-"], Some(&node.to_string()));
+        kubectl.wait("machine", &machine, ".status.phase", "Running");
+        assert_eq!(tags(), [json!({ "team": "stables" })]);
+
+        let class = fs::read_to_string(example.join("class.yaml")).unwrap();
+        kubectl.apply(&class.replace("team: stables", "team: mews"));
+        let updated = r#".status.conditions[?(@.type=="HotUpdated")].status"#;
+        kubectl.wait("machine", &machine, updated, "True");
+        assert_eq!(tags(), [json!({ "team": "mews" })]);
+
+        kubectl.run(["delete", "machine", &machine, "--wait=false"]);
+        kubectl.wait_gone("machine", &machine);
+        assert!(tags().is_empty());
+        process.terminate();
+        assert!(process.wait().success());
+    }
+}
+
+/// Runs commands of a page; whether they succeeded, and what they said.
+fn shell(clone: &Path, commands: &str) -> (bool, String) {
+    let ostler = binaries().join("ostler");
+    let commands = commands.replace("cargo run --release --", ostler.to_str().unwrap());
+    let output = Command::new("sh").args(["-euc", &commands]).current_dir(clone).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn the_python_driver_passes_the_whole_suite() {
+    PYTHON.passes_the_suite();
+}
+
+#[test]
+fn the_go_driver_passes_the_whole_suite() {
+    GO.passes_the_suite();
+}
+
+#[test]
+fn a_machine_of_the_python_driver_lives_a_whole_life() {
+    PYTHON.runs_a_machine();
+}
+
+#[test]
+fn a_machine_of_the_go_driver_lives_a_whole_life() {
+    GO.runs_a_machine();
+}
+
+#[test]
+fn a_driver_that_speaks_the_stream_itself_passes_the_whole_suite() {
+    let Some(clone) = PYTHON.clone() else { return };
+    let peer =
+        "env PYTHONPATH=sdk/python/stubs sdk/python/.venv/bin/python tests/stream_peer/driver.py";
+    let suite = PYTHON.page_commands("sanity --unary").replace(
+        "--unary --driver-cmd sdk/python/python-driver",
+        &format!("--driver-cmd '{peer}'"),
+    );
+    let cloud = clone.join("stream-peer.sqlite3");
+    let (green, said) = shell(clone, &format!("export CLOUD_FILE='{}'\n{suite}", cloud.display()));
+    assert!(green, "{said}");
+}
