@@ -15,7 +15,7 @@ use crate::error::DriverError;
 use crate::readiness::Readiness;
 use crate::request::{
     CreateMachine, DeleteMachine, GetMachineStatus, GetVolumeIds, InitializeMachine, ListMachines,
-    UpdateMachine, ValidateClass,
+    UpdateMachine, UserData, ValidateClass,
 };
 
 /// What an operation ended with. The arm of the response is that of the request.
@@ -80,8 +80,10 @@ fn some(text: String) -> Option<String> {
 async fn call<D: Driver>(driver: &D, request: Request, ctx: Context) -> Answer {
     match request {
         Request::CreateMachine(create) => create_machine(driver, create, ctx).await,
-        Request::InitializeMachine(proto::InitializeMachineRequest { provider_id, .. }) => {
-            let asked = InitializeMachine { ctx: ctx.clone(), provider_id };
+        Request::InitializeMachine(initialize) => {
+            let (user_data, _) = user_data(initialize.bootstrap, &ctx);
+            let provider_id = initialize.provider_id;
+            let asked = InitializeMachine { ctx: ctx.clone(), provider_id, user_data };
             let machine = Some(driver.initialize_machine(asked).await?.into_record_of(&ctx));
             Ok(Response::InitializeMachine(proto::InitializeMachineResponse {
                 machine,
@@ -126,19 +128,25 @@ async fn call<D: Driver>(driver: &D, request: Request, ctx: Context) -> Answer {
     }
 }
 
+/// User data and their format. What is in them never gets into an error.
+fn user_data(bootstrap: Option<proto::BootstrapData>, ctx: &Context) -> (UserData, String) {
+    let proto::BootstrapData { user_data, format } = bootstrap.unwrap_or_default();
+    ctx.guard(&user_data);
+    (UserData(user_data), format)
+}
+
 async fn create_machine<D: Driver>(
     driver: &D,
     create: proto::CreateMachineRequest,
     ctx: Context,
 ) -> Answer {
-    let bootstrap = create.bootstrap.unwrap_or_default();
-    ctx.guard(&bootstrap.user_data);
+    let (user_data, user_data_format) = user_data(create.bootstrap, &ctx);
     let request = CreateMachine {
         ctx: ctx.clone(),
         tags: create.tags.into_iter().collect(),
         provider_id: some(create.provider_id),
-        user_data_format: bootstrap.format,
-        user_data: bootstrap.user_data,
+        user_data_format,
+        user_data,
     };
     let machine = Some(driver.create_machine(request).await?.into_record_of(&ctx));
     Ok(Response::CreateMachine(proto::CreateMachineResponse { machine, ..Default::default() }))

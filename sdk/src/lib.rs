@@ -118,7 +118,7 @@ pub use ostler_driver_sdk_derive::HotSpec;
 pub use readiness::Readiness;
 pub use request::{
     ClassReview, CreateMachine, DeleteMachine, Deletion, GetMachineStatus, GetVolumeIds,
-    InitializeMachine, ListMachines, UpdateMachine, Updated, ValidateClass,
+    InitializeMachine, ListMachines, UpdateMachine, Updated, UserData, ValidateClass,
 };
 pub use run::{RunError, options, run, run_adjusted, run_handler, run_with, run_with_args};
 pub use secret::Secret;

@@ -12,7 +12,7 @@ use crate::error::{DriverError, Violation};
 use crate::hot::{self, HotSpec};
 
 /// Make an instance.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct CreateMachine {
     /// The operation.
     pub ctx: Context,
@@ -25,18 +25,18 @@ pub struct CreateMachine {
     pub provider_id: Option<String>,
     /// What the user data is, e.g. `cloud-init`; may be empty.
     pub user_data_format: String,
-    pub(crate) user_data: Vec<u8>,
+    pub(crate) user_data: UserData,
 }
 
 impl CreateMachine {
     /// The user data, complete and ready to hand over. It holds credentials: never log it.
     pub fn user_data(&self) -> &[u8] {
-        &self.user_data
+        self.user_data.as_bytes()
     }
 
     /// A request for tests of a verb.
     pub fn for_tests(ctx: Context, user_data: impl Into<Vec<u8>>) -> Self {
-        let user_data = user_data.into();
+        let user_data = UserData(user_data.into());
         Self {
             ctx,
             tags: BTreeMap::new(),
@@ -47,15 +47,20 @@ impl CreateMachine {
     }
 }
 
-impl fmt::Debug for CreateMachine {
+/// User data, complete and ready to hand over. It holds credentials: `Debug` shows its size alone.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct UserData(pub(crate) Vec<u8>);
+
+impl UserData {
+    /// What the instance is to get, byte for byte; empty if the class has no user data. Never log it.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for UserData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CreateMachine")
-            .field("ctx", &self.ctx)
-            .field("tags", &self.tags)
-            .field("provider_id", &self.provider_id)
-            .field("user_data_format", &self.user_data_format)
-            .field("user_data", &format_args!("<{} bytes>", self.user_data.len()))
-            .finish()
+        write!(f, "<{} bytes>", self.0.len())
     }
 }
 
@@ -66,6 +71,8 @@ pub struct InitializeMachine {
     pub ctx: Context,
     /// Id of the instance.
     pub provider_id: String,
+    /// As for its creation, for an infrastructure that hands it to the instance only now.
+    pub user_data: UserData,
 }
 
 /// Bring a running instance to the class as it is now.

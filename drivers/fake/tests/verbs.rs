@@ -12,7 +12,8 @@ use ostler_driver_fake::spec::Resource;
 use ostler_driver_sdk::testing::TestContext;
 use ostler_driver_sdk::{
     CancellationToken, Certainty, Code, Context, CreateMachine, DeleteMachine, Driver, DriverError,
-    GetMachineStatus, GetVolumeIds, InitializeMachine, ListMachines, UpdateMachine, ValidateClass,
+    GetMachineStatus, GetVolumeIds, InitializeMachine, ListMachines, UpdateMachine, UserData,
+    ValidateClass,
 };
 use serde_json::{Value, json};
 
@@ -74,7 +75,11 @@ async fn a_machine_lives_from_create_to_delete() {
     let spec = spec(&json!({"initialize": true}));
     let id = create(&driver, ctx("m", &spec)).await.unwrap();
     assert_eq!(create(&driver, ctx("m", &spec)).await.unwrap(), id);
-    let request = InitializeMachine { ctx: ctx("m", &spec), provider_id: id.clone() };
+    let request = InitializeMachine {
+        ctx: ctx("m", &spec),
+        provider_id: id.clone(),
+        user_data: UserData::default(),
+    };
     for _ in 0..2 {
         let done = driver.initialize_machine(request.clone()).await.unwrap();
         assert_eq!(done.provider_id(), id);
@@ -239,7 +244,11 @@ async fn things_take_as_long_as_the_class_says() {
     let start = tokio::time::Instant::now();
     let id = create(&driver, ctx("m", &spec)).await.unwrap();
     assert_eq!(start.elapsed().as_secs(), 1);
-    let request = InitializeMachine { ctx: ctx("m", &spec), provider_id: id.clone() };
+    let request = InitializeMachine {
+        ctx: ctx("m", &spec),
+        provider_id: id.clone(),
+        user_data: UserData::default(),
+    };
     drop(driver.initialize_machine(request).await.unwrap());
     assert_eq!(start.elapsed().as_secs(), 3);
     update(&driver, ctx("m", &spec), &id).await.unwrap();
@@ -256,7 +265,7 @@ async fn a_cancelled_call_tells_the_truth_about_what_it_left() {
     cancelled.cancel();
     let ctx = || context("m", &spec).cancellation(cancelled.clone()).build();
     let id = create(&driver, ctx()).await.expect("the instance is there");
-    let request = InitializeMachine { ctx: ctx(), provider_id: id };
+    let request = InitializeMachine { ctx: ctx(), provider_id: id, user_data: UserData::default() };
     let error = driver.initialize_machine(request).await.unwrap_err();
     assert_eq!((error.code(), error.certainty()), (Code::Canceled, Certainty::NotApplied));
     let error = delete(&driver, ctx()).await.unwrap_err();

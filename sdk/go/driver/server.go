@@ -82,6 +82,9 @@ type Info struct {
 	// PreviousClusterIDs says that all operations look for previous cluster ids as well: see "Cluster ids that change" in
 	// driver.proto.
 	PreviousClusterIDs bool
+	// IdentityByName says that the driver finds instances by their names alone: see the capability in session.proto for
+	// what is lost by it.
+	IdentityByName bool
 }
 
 // pageSize is how many machines one response of a list has at most: the contract wants pages above 500.
@@ -111,6 +114,9 @@ func newServer(d Driver, info Info) *server {
 	}
 	if info.PreviousClusterIDs {
 		who.Capabilities = append(who.Capabilities, pb.DriverCapability_DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS)
+	}
+	if info.IdentityByName {
+		who.Capabilities = append(who.Capabilities, pb.DriverCapability_DRIVER_CAPABILITY_IDENTITY_BY_NAME)
 	}
 	offers := func(has bool, kinds ...pb.OperationKind) {
 		if has {

@@ -14,7 +14,8 @@ use crate::driver::DriverInfo;
 /// frame breaks the driver, whatever came before it.
 pub fn driver_hears(mut data: &[u8]) {
     let info = DriverInfo::new("fuzz.ostler.dev").max_in_flight(4);
-    let mut protocol = Protocol::new(info, Instance { id: "fuzz".to_owned(), name: String::new() });
+    let instance = Instance { id: "fuzz".to_owned(), name: String::new() };
+    let mut protocol = Protocol::new(info, instance, Vec::new());
     let mut now = Instant::now();
     drop(protocol.hello(SystemTime::UNIX_EPOCH));
     let mut seq = 0;

@@ -7,7 +7,7 @@ use ostler_api::machine::MachineAddress;
 use ostler_api::names::tag;
 use ostler_api::operation::{
     ClassReference, ClassReview, Dispatch, Failure, InfrastructureError, InstanceRecord,
-    MachineMetadata, Outcome, Request, Stranger, Success, Target,
+    MachineMetadata, Outcome, Request, Stranger, Success, Target, UserData,
 };
 use ostler_proto::v1alpha1::{
     BootstrapData, CreateMachineRequest, DeleteMachineRequest, DeleteMachineResponse,
@@ -92,23 +92,27 @@ pub(crate) fn order(dispatch: Dispatch, cluster_id: &str) -> Order {
     }
 }
 
+fn bootstrap(user_data: Option<UserData>) -> Option<BootstrapData> {
+    user_data.map(|data| BootstrapData {
+        format: data.format().to_owned(),
+        user_data: data.into_bytes(),
+    })
+}
+
 fn request(request: Request, target: &Target, cluster_id: &str) -> operation::Request {
     match request {
         Request::Create { user_data, provider_id } => {
-            let bootstrap = user_data.map(|data| BootstrapData {
-                format: data.format().to_owned(),
-                user_data: data.into_bytes(),
-            });
             let tags = identity_tags(target, cluster_id);
             operation::Request::CreateMachine(CreateMachineRequest {
-                bootstrap,
+                bootstrap: bootstrap(user_data),
                 provider_id,
                 tags,
                 ..Default::default()
             })
         }
-        Request::Initialize { provider_id } => {
+        Request::Initialize { user_data, provider_id } => {
             operation::Request::InitializeMachine(InitializeMachineRequest {
+                bootstrap: bootstrap(user_data),
                 provider_id,
                 ..Default::default()
             })

@@ -14,7 +14,7 @@ impl DockerDriver {
         &self,
         request: InitializeMachine,
     ) -> Result<Instance, DriverError> {
-        let InitializeMachine { ctx, provider_id } = request;
+        let InitializeMachine { ctx, provider_id, .. } = request;
         let spec = self.spec(&*ctx.class().await?)?;
         let identity = ctx.identity();
         let _turn = self.busy.turn(&identity)?;

@@ -8,7 +8,7 @@ use ostler_driver_docker::identity::{Identity, instance_name};
 use ostler_driver_sdk::testing::TestContext;
 use ostler_driver_sdk::{
     Context, CreateMachine, DeleteMachine, Driver as _, DriverError, GetMachineStatus,
-    InitializeMachine, Instance, ListMachines, UpdateMachine, Updated,
+    InitializeMachine, Instance, ListMachines, UpdateMachine, Updated, UserData,
 };
 use serde_json::{Value, json};
 
@@ -111,7 +111,13 @@ impl Machine {
 
     pub(crate) async fn initialize(&self, driver: &DockerDriver) -> Result<Instance, DriverError> {
         let provider_id = self.id();
-        driver.initialize_machine(InitializeMachine { ctx: self.ctx(), provider_id }).await
+        driver
+            .initialize_machine(InitializeMachine {
+                ctx: self.ctx(),
+                provider_id,
+                user_data: UserData::default(),
+            })
+            .await
     }
 
     pub(crate) async fn update(&self, driver: &DockerDriver) -> Result<Updated, DriverError> {

@@ -65,7 +65,7 @@ impl Driver for FakeDriver {
         &self,
         request: InitializeMachine,
     ) -> Result<Instance, DriverError> {
-        let InitializeMachine { ctx, provider_id } = request;
+        let InitializeMachine { ctx, provider_id, .. } = request;
         self.call((Verb::InitializeMachine, Need::Class), ctx, async |call| {
             check_credentials(call).await?;
             let (identity, tags) = (call.ctx.identity(), by_name(call));

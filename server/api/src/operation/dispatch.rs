@@ -164,6 +164,8 @@ pub enum Request {
     },
     /// Initialize the instance.
     Initialize {
+        /// As for the creation: some infrastructures start the instance only now.
+        user_data: Option<UserData>,
         /// The instance.
         provider_id: String,
     },

@@ -61,7 +61,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Answer<Value> {
     let kind = kind.as_ref().and_then(|kind| kind.as_message());
     let (version, kind) =
         kind.map(|kind| (text(kind, "apiVersion"), text(kind, "kind"))).unwrap_or_default();
-    if !KINDS.contains(&(version.as_str(), kind.as_str())) {
+    // Clients write the group and version of what they delete there.
+    let is_read = kind == "DeleteOptions" || KINDS.contains(&(version.as_str(), kind.as_str()));
+    if !is_read {
         return Err(Status::unsupported_media_type(&["application/json", "application/yaml"]));
     }
     let raw = envelope.get_field_by_name("raw");
@@ -137,8 +139,19 @@ mod tests {
 
     #[test]
     fn every_kind_that_is_read_is_described() {
-        for (_, kind) in KINDS {
+        for kind in KINDS.map(|(_, kind)| kind).into_iter().chain(["DeleteOptions"]) {
             assert!(descriptor(kind).is_ok(), "{kind}");
+        }
+    }
+
+    #[test]
+    fn delete_options_are_read_whatever_is_deleted() {
+        for version in ["v1", "apps/v1", "metal.ironcore.dev/v1alpha1"] {
+            let sent = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "u"}});
+            let mut expected = sent.clone();
+            expected["apiVersion"] = json!(version);
+            expected["kind"] = json!("DeleteOptions");
+            assert_eq!(decode(&encode(version, "DeleteOptions", &sent)).unwrap(), expected);
         }
     }
 

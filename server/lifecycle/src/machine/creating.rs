@@ -122,7 +122,7 @@ pub(crate) fn start_creation(pass: &mut Pass<'_>) {
 }
 
 /// The user data with its placeholders replaced. Makes the bootstrap token if it asks for one.
-fn user_data(pass: &mut Pass<'_>) -> Outcome<Option<UserData>> {
+pub(crate) fn user_data(pass: &mut Pass<'_>) -> Outcome<Option<UserData>> {
     let Some(template) = bootstrapping::template(pass)? else { return Ok(None) };
     // Without a target cluster there is nothing to join, and no place for a token.
     let joins = pass.snap.target != TargetView::None;

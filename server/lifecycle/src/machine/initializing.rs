@@ -9,7 +9,7 @@ use ostler_api::{
 };
 
 use super::{
-    State, conditions, instance, joining,
+    State, conditions, creating, instance, joining,
     last_operation::Activity,
     pass::Pass,
     preconditions,
@@ -65,8 +65,9 @@ fn initialize(pass: &mut Pass<'_>, looked: bool) -> Outcome {
     if pass.is_unresolved() && !looked && driver.has(OperationKind::GetMachineStatus) {
         return Ok(pass.send_read(class));
     }
+    let user_data = creating::user_data(pass)?;
     let provider_id = pass.provider_id().unwrap_or_default().to_owned();
-    Ok(pass.send(class, Request::Initialize { provider_id }))
+    Ok(pass.send(class, Request::Initialize { user_data, provider_id }))
 }
 
 /// Whether the instance, if there is one, was made for this Machine and never initialized. A driver

@@ -7,7 +7,7 @@ use ostler_api::{
     names,
 };
 use ostler_lifecycle::{
-    operation::{InstanceRecord, Success},
+    operation::{InstanceRecord, Request, Success},
     snapshot::NodeView,
 };
 use serde_json::json;
@@ -31,6 +31,20 @@ fn in_flight(kind: Kind) -> World {
         world.pass();
     }
     panic!("{kind} was never sent");
+}
+
+#[test]
+fn an_initialization_brings_the_user_data_of_the_creation() {
+    let world = in_flight(Kind::InitializeMachine);
+    let user_data = world.sent.iter().filter_map(|sent| match &sent.request {
+        Request::Create { user_data, .. } | Request::Initialize { user_data, .. } => {
+            Some(user_data.clone().unwrap().into_bytes())
+        }
+        _ => None,
+    });
+    let user_data: Vec<_> = user_data.collect();
+    assert_eq!(user_data.len(), 2);
+    assert_eq!(user_data[0], user_data[1]);
 }
 
 #[test]

@@ -53,9 +53,13 @@ pub(super) async fn invoke(
 
 /// What may be shown of an operation.
 fn without_user_data(mut sent: Operation) -> Operation {
-    if let Some(operation::Request::CreateMachine(create)) = &mut sent.request
-        && let Some(bootstrap) = &mut create.bootstrap
-    {
+    use operation::Request::{CreateMachine, InitializeMachine};
+    let bootstrap = match &mut sent.request {
+        Some(CreateMachine(create)) => create.bootstrap.as_mut(),
+        Some(InitializeMachine(initialize)) => initialize.bootstrap.as_mut(),
+        _ => None,
+    };
+    if let Some(bootstrap) = bootstrap {
         bootstrap.user_data.clear();
     }
     sent

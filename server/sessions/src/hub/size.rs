@@ -1,6 +1,8 @@
 //! What may go into a frame. Checked before anything is queued.
 
-use ostler_proto::v1alpha1::{Operation, operation};
+use ostler_proto::v1alpha1::{
+    CreateMachineRequest, InitializeMachineRequest, Operation, operation,
+};
 use prost::Message;
 
 use crate::{ClassContent, FramePart, SubmitError};
@@ -35,8 +37,9 @@ fn exempt_bytes(operation: &Operation) -> Result<usize, SubmitError> {
     use operation::Request;
     let Some(request) = &operation.request else { return Ok(0) };
     match request {
-        Request::CreateMachine(create) => {
-            let bytes = create.bootstrap.as_ref().map_or(0, |data| data.user_data.len());
+        Request::CreateMachine(CreateMachineRequest { bootstrap, .. })
+        | Request::InitializeMachine(InitializeMachineRequest { bootstrap, .. }) => {
+            let bytes = bootstrap.as_ref().map_or(0, |data| data.user_data.len());
             within(FramePart::UserData, bytes, USER_DATA)
         }
         Request::UpdateMachine(update) => {
@@ -48,8 +51,7 @@ fn exempt_bytes(operation: &Operation) -> Result<usize, SubmitError> {
             Ok(within(FramePart::ProviderSpec, new, PROVIDER_SPEC)?
                 + within(FramePart::ProviderSpec, old, PROVIDER_SPEC)?)
         }
-        Request::InitializeMachine(_)
-        | Request::DeleteMachine(_)
+        Request::DeleteMachine(_)
         | Request::GetMachineStatus(_)
         | Request::ListMachines(_)
         | Request::GetVolumeIds(_) => Ok(0),
@@ -63,8 +65,7 @@ fn within(part: FramePart, bytes: usize, limit: usize) -> Result<usize, SubmitEr
 #[cfg(test)]
 mod tests {
     use ostler_proto::v1alpha1::{
-        BootstrapData, CreateMachineRequest, GetVolumeIdsRequest, UpdateMachineRequest,
-        ValidateClassRequest,
+        BootstrapData, GetVolumeIdsRequest, UpdateMachineRequest, ValidateClassRequest,
     };
 
     use super::*;

@@ -116,7 +116,7 @@ async fn what_cannot_be_sent_is_refused_with_its_reason() {
     assert_eq!(core.sessions.submit(create("op", "uid")), Err(no_driver));
 
     let _driver = Driver::ready_with(&mut core, 1, 1).await;
-    let initialize = Request::Initialize { provider_id: String::new() };
+    let initialize = Request::Initialize { user_data: None, provider_id: String::new() };
     let unsupported = core.sessions.submit(crate::core::dispatch("op", "uid", initialize));
     assert!(matches!(unsupported, Err(SubmitError::KindUnsupported { .. })), "{unsupported:?}");
 

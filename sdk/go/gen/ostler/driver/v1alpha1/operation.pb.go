@@ -2153,6 +2153,8 @@ func (x *CreateMachineResponse) GetCheckpoint() string {
 // Does what has to be done once, after the instance exists and before the Node counts.
 //
 // Asked only while `initialized` is false. Check before you change: it may be done already, or half.
+// Some infrastructures hand the user data to the instance only now, e.g. those that claim a server first
+// and start it here; all others leave `bootstrap` alone.
 //
 // | condition | code | what the core does next |
 // |---|---|---|
@@ -2167,6 +2169,9 @@ type InitializeMachineRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Never empty.
 	ProviderId string `protobuf:"bytes,1,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	// As in CreateMachineRequest: the same text for the same machine, unless the bootstrap token was
+	// renewed. Absent: the class has no user data.
+	Bootstrap *BootstrapData `protobuf:"bytes,2,opt,name=bootstrap,proto3" json:"bootstrap,omitempty"`
 	// Only in `MachineDriverService`.
 	Context       *OperationContext `protobuf:"bytes,15,opt,name=context,proto3" json:"context,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2208,6 +2213,13 @@ func (x *InitializeMachineRequest) GetProviderId() string {
 		return x.ProviderId
 	}
 	return ""
+}
+
+func (x *InitializeMachineRequest) GetBootstrap() *BootstrapData {
+	if x != nil {
+		return x.Bootstrap
+	}
+	return nil
 }
 
 func (x *InitializeMachineRequest) GetContext() *OperationContext {
@@ -3224,10 +3236,11 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"\amachine\x18\x01 \x01(\v2%.ostler.driver.v1alpha1.MachineRecordR\amachine\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x0f \x01(\tR\n" +
-	"checkpoint\"\x7f\n" +
+	"checkpoint\"\xc4\x01\n" +
 	"\x18InitializeMachineRequest\x12\x1f\n" +
 	"\vprovider_id\x18\x01 \x01(\tR\n" +
-	"providerId\x12B\n" +
+	"providerId\x12C\n" +
+	"\tbootstrap\x18\x02 \x01(\v2%.ostler.driver.v1alpha1.BootstrapDataR\tbootstrap\x12B\n" +
 	"\acontext\x18\x0f \x01(\v2(.ostler.driver.v1alpha1.OperationContextR\acontext\"|\n" +
 	"\x19InitializeMachineResponse\x12?\n" +
 	"\amachine\x18\x01 \x01(\v2%.ostler.driver.v1alpha1.MachineRecordR\amachine\x12\x1e\n" +
@@ -3438,23 +3451,24 @@ var file_ostler_driver_v1alpha1_operation_proto_depIdxs = []int32{
 	40, // 42: ostler.driver.v1alpha1.CreateMachineRequest.tags:type_name -> ostler.driver.v1alpha1.CreateMachineRequest.TagsEntry
 	9,  // 43: ostler.driver.v1alpha1.CreateMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
 	17, // 44: ostler.driver.v1alpha1.CreateMachineResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
-	9,  // 45: ostler.driver.v1alpha1.InitializeMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	17, // 46: ostler.driver.v1alpha1.InitializeMachineResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
-	9,  // 47: ostler.driver.v1alpha1.UpdateMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	9,  // 48: ostler.driver.v1alpha1.DeleteMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	0,  // 49: ostler.driver.v1alpha1.DeleteMachineResponse.outcome:type_name -> ostler.driver.v1alpha1.DeletionOutcome
-	9,  // 50: ostler.driver.v1alpha1.GetMachineStatusRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	17, // 51: ostler.driver.v1alpha1.GetMachineStatusResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
-	9,  // 52: ostler.driver.v1alpha1.ListMachinesRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	17, // 53: ostler.driver.v1alpha1.ListMachinesResponse.machines:type_name -> ostler.driver.v1alpha1.MachineRecord
-	9,  // 54: ostler.driver.v1alpha1.GetVolumeIdsRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	9,  // 55: ostler.driver.v1alpha1.ValidateClassRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	14, // 56: ostler.driver.v1alpha1.ValidateClassResponse.violations:type_name -> ostler.driver.v1alpha1.FieldViolation
-	57, // [57:57] is the sub-list for method output_type
-	57, // [57:57] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	15, // 45: ostler.driver.v1alpha1.InitializeMachineRequest.bootstrap:type_name -> ostler.driver.v1alpha1.BootstrapData
+	9,  // 46: ostler.driver.v1alpha1.InitializeMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	17, // 47: ostler.driver.v1alpha1.InitializeMachineResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
+	9,  // 48: ostler.driver.v1alpha1.UpdateMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	9,  // 49: ostler.driver.v1alpha1.DeleteMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	0,  // 50: ostler.driver.v1alpha1.DeleteMachineResponse.outcome:type_name -> ostler.driver.v1alpha1.DeletionOutcome
+	9,  // 51: ostler.driver.v1alpha1.GetMachineStatusRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	17, // 52: ostler.driver.v1alpha1.GetMachineStatusResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
+	9,  // 53: ostler.driver.v1alpha1.ListMachinesRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	17, // 54: ostler.driver.v1alpha1.ListMachinesResponse.machines:type_name -> ostler.driver.v1alpha1.MachineRecord
+	9,  // 55: ostler.driver.v1alpha1.GetVolumeIdsRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	9,  // 56: ostler.driver.v1alpha1.ValidateClassRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	14, // 57: ostler.driver.v1alpha1.ValidateClassResponse.violations:type_name -> ostler.driver.v1alpha1.FieldViolation
+	58, // [58:58] is the sub-list for method output_type
+	58, // [58:58] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_ostler_driver_v1alpha1_operation_proto_init() }

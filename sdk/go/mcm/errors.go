@@ -1,0 +1,67 @@
+package mcm
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/gardener/machine-controller-manager/pkg/util/provider/machinecodes/codes"
+	"github.com/gardener/machine-controller-manager/pkg/util/provider/machinecodes/status"
+
+	"ostler.dev/sdk/go/driver"
+)
+
+// marker begins the text of every error that has a code of machine-controller-manager.
+const marker = "machine codes error: code = ["
+
+// statusOf is the status in an error of a provider: the type, wherever it is wrapped, or its text, which a provider with
+// another copy of the package makes. nil: the provider says no code.
+func statusOf(err error) *status.Status {
+	var found *status.Status
+	if errors.As(err, &found) {
+		return found
+	}
+	if err != nil && strings.Contains(err.Error(), marker) {
+		if found, ok := status.FromError(err); ok {
+			return found
+		}
+	}
+	return nil
+}
+
+// codeOf is the code of an error: OK of nil, Unknown of one that says none. A code of gRPC or of a cloud's library is
+// none: NotFound of a project is not NotFound of an instance.
+func codeOf(err error) codes.Code {
+	var ours *driver.Error
+	switch found := statusOf(err); {
+	case err == nil:
+		return codes.OK
+	case errors.As(err, &ours):
+		return codes.Code(ours.Detail.Code)
+	case found == nil:
+		return codes.Unknown
+	default:
+		return found.Code()
+	}
+}
+
+// failure is an error of a provider in terms of the contract. The numbers of both lists of codes are the same.
+func failure(err error, left driver.Certainty, state string) error {
+	var ours *driver.Error
+	if errors.As(err, &ours) {
+		return ours.Leaving(left)
+	}
+	code, message := codeOf(err), err.Error()
+	if found := statusOf(err); found != nil {
+		message = found.Message()
+	}
+	if code == codes.OK { // an error all the same
+		code = codes.Unknown
+	}
+	if code == codes.Unimplemented {
+		left = driver.NotApplied
+	}
+	failed := driver.Fail(driver.Code(code), "PROVIDER_ERROR", "%s", message).Leaving(left)
+	failed.Detail.ProviderCode = code.String()
+	failed.Detail.Checkpoint = state
+	return failed
+}

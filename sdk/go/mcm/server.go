@@ -1,0 +1,296 @@
+// Package mcm serves a provider of machine-controller-manager, unmodified, as an Ostler driver.
+//
+// The main of a provider becomes
+//
+//	func main() {
+//		mcm.Main(aws.NewAWSDriver(&cpi.ClientProvider{}), mcm.Info{Provider: "aws.example.com", Classes: "AWS"})
+//	}
+//
+// ../../../docs/mcm-providers.md says what such a driver can and cannot do.
+package mcm
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	upstream "github.com/gardener/machine-controller-manager/pkg/util/provider/driver"
+	"github.com/gardener/machine-controller-manager/pkg/util/provider/machinecodes/codes"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ostler.dev/sdk/go/driver"
+	pb "ostler.dev/sdk/go/gen/ostler/driver/v1alpha1"
+)
+
+// Info says who the driver is.
+type Info struct {
+	// Provider is a DNS name. The core maps the provider of the classes to it: `--provider-alias AWS=aws.example.com`.
+	Provider string
+	// Classes is what `provider` of a MachineClass must be for the provider, e.g. AWS.
+	Classes string
+	// Version is for people.
+	Version string
+	// MaxInFlight is how many operations the provider works on at once; 0: 16.
+	MaxInFlight uint32
+}
+
+// Main serves the provider on the unix socket that OSTLER_DRIVER_SOCKET names, until SIGTERM. It ends the program with 1
+// and says why if it cannot.
+func Main(provider upstream.Driver, info Info) {
+	driver.Main(New(provider, info.Classes), driver.Info{
+		Provider: info.Provider, Version: info.Version, MaxInFlight: info.MaxInFlight, IdentityByName: true,
+	})
+}
+
+// New makes a driver of a provider. classes is what `provider` of a MachineClass must be for the provider.
+func New(provider upstream.Driver, classes string) driver.Driver {
+	return shim{provider, classes}
+}
+
+type shim struct {
+	provider upstream.Driver
+	classes  string
+}
+
+// CreateMachine looks first, as machine-controller-manager does: not every provider does so by itself.
+func (s shim) CreateMachine(ctx context.Context, q *pb.CreateMachineRequest) (*pb.CreateMachineResponse, error) {
+	op := q.Context
+	machine, class, secret := s.machine(op, q.ProviderId), s.class(op), secretOf(op, q.Bootstrap)
+	found, err := s.status(ctx, machine, class, secret)
+	if err == nil {
+		return &pb.CreateMachineResponse{Machine: found}, nil
+	}
+	if code := codeOf(err); code != codes.NotFound && code != codes.Unimplemented {
+		return nil, failure(err, driver.NotApplied, "")
+	}
+	made, err := s.provider.CreateMachine(ctx, &upstream.CreateMachineRequest{
+		Machine: machine, MachineClass: class, Secret: secret,
+	})
+	state := ""
+	if made != nil {
+		state = made.LastKnownState
+	}
+	if err != nil {
+		// No code says that nothing was made: the core reads before it goes on.
+		return nil, failure(err, driver.NotKnown, state)
+	}
+	record := recordOf(op, made.ProviderID, made.NodeName, made.Addresses)
+	record.Initialized = new(bool) // a provider that has nothing to do there says Unimplemented
+	return &pb.CreateMachineResponse{Machine: record, Checkpoint: state}, nil
+}
+
+// InitializeMachine is asked until it succeeds, whatever a read says meanwhile.
+func (s shim) InitializeMachine(ctx context.Context, q *pb.InitializeMachineRequest) (*pb.InitializeMachineResponse, error) {
+	op := q.Context
+	done, err := s.provider.InitializeMachine(ctx, &upstream.InitializeMachineRequest{
+		Machine: s.machine(op, q.ProviderId), MachineClass: s.class(op), Secret: secretOf(op, q.Bootstrap),
+	})
+	if err != nil {
+		return nil, failure(err, driver.Partial, "")
+	}
+	record := recordOf(op, q.ProviderId, "", nil)
+	if done != nil && done.ProviderID != "" {
+		record = recordOf(op, done.ProviderID, done.NodeName, done.Addresses)
+	}
+	return &pb.InitializeMachineResponse{Machine: record}, nil
+}
+
+// DeleteMachine cannot tell DELETED from WAS_ABSENT unless the provider says NotFound.
+func (s shim) DeleteMachine(ctx context.Context, q *pb.DeleteMachineRequest) (*pb.DeleteMachineResponse, error) {
+	op := q.Context
+	gone, err := s.provider.DeleteMachine(ctx, &upstream.DeleteMachineRequest{
+		Machine: s.machine(op, q.ProviderId), MachineClass: s.class(op), Secret: secretOf(op, nil),
+	})
+	answer := &pb.DeleteMachineResponse{Outcome: pb.DeletionOutcome_DELETION_OUTCOME_DELETED}
+	if gone != nil {
+		answer.Checkpoint = gone.LastKnownState
+	}
+	if codeOf(err) == codes.NotFound {
+		answer.Outcome = pb.DeletionOutcome_DELETION_OUTCOME_WAS_ABSENT
+	} else if err != nil {
+		// The same request again finishes it; a read would see only the VM, and no disk that is left.
+		return nil, failure(err, driver.Partial, answer.Checkpoint)
+	}
+	return answer, nil
+}
+
+func (s shim) GetMachineStatus(ctx context.Context, q *pb.GetMachineStatusRequest) (*pb.GetMachineStatusResponse, error) {
+	op := q.Context
+	found, err := s.status(ctx, s.machine(op, q.ProviderId), s.class(op), secretOf(op, nil))
+	if codeOf(err) == codes.Unimplemented {
+		found, err = s.listed(ctx, op)
+	}
+	if err != nil {
+		return nil, failure(err, driver.NotApplied, "")
+	}
+	return &pb.GetMachineStatusResponse{Machine: found}, nil
+}
+
+// status reads one instance as the provider does, with one that is not initialized as a result.
+func (s shim) status(
+	ctx context.Context, machine *v1alpha1.Machine, class *v1alpha1.MachineClass, secret *corev1.Secret,
+) (*pb.MachineRecord, error) {
+	found, err := s.provider.GetMachineStatus(ctx, &upstream.GetMachineStatusRequest{
+		Machine: machine, MachineClass: class, Secret: secret,
+	})
+	id := machine.Spec.ProviderID
+	if found != nil && found.ProviderID != "" {
+		id = found.ProviderID
+	}
+	uninitialized := codeOf(err) == codes.Uninitialized && id != ""
+	if err != nil && !uninitialized {
+		return nil, err
+	}
+	record := &pb.MachineRecord{ProviderId: id, MachineName: machine.Name}
+	if found != nil {
+		record.NodeName, record.Addresses = found.NodeName, addresses(found.Addresses)
+	}
+	if uninitialized {
+		record.Initialized = new(bool)
+	}
+	return record, nil
+}
+
+// listed reads one instance of a provider that can only list.
+func (s shim) listed(ctx context.Context, op *pb.OperationContext) (*pb.MachineRecord, error) {
+	all, err := s.list(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(it *pb.MachineRecord) bool { return it.MachineName != op.Target.Name })
+	switch len(all) {
+	case 0:
+		return nil, driver.Fail(driver.NotFound, "NOT_LISTED", "no instance has the name of the machine")
+	case 1:
+		return all[0], nil
+	}
+	return nil, driver.Fail(driver.OutOfRange, "SEVERAL_INSTANCES", "%d instances have the name of the machine", len(all))
+}
+
+func (s shim) ListMachines(ctx context.Context, q *pb.ListMachinesRequest) ([]*pb.MachineRecord, error) {
+	all, err := s.list(ctx, q.Context)
+	if err != nil {
+		return nil, failure(err, driver.NotApplied, "")
+	}
+	return all, nil
+}
+
+func (s shim) list(ctx context.Context, op *pb.OperationContext) ([]*pb.MachineRecord, error) {
+	answer, err := s.provider.ListMachines(ctx, &upstream.ListMachinesRequest{
+		MachineClass: s.class(op), Secret: secretOf(op, nil),
+	})
+	if err != nil {
+		return nil, err
+	}
+	var all []*pb.MachineRecord
+	for id, name := range answer.MachineList {
+		all = append(all, &pb.MachineRecord{ProviderId: id, MachineName: name})
+	}
+	slices.SortFunc(all, func(a, b *pb.MachineRecord) int { return strings.Compare(a.ProviderId, b.ProviderId) })
+	return all, nil
+}
+
+// GetVolumeIds asks for one volume at a time: providers leave out those that are not theirs.
+func (s shim) GetVolumeIds(ctx context.Context, q *pb.GetVolumeIdsRequest) (*pb.GetVolumeIdsResponse, error) {
+	answer := &pb.GetVolumeIdsResponse{VolumeIds: make([]string, len(q.PvSpecsJson))}
+	for i, text := range q.PvSpecsJson {
+		spec := &corev1.PersistentVolumeSpec{}
+		if err := json.Unmarshal([]byte(text), spec); err != nil {
+			return nil, driver.Fail(driver.InvalidArgument, "BAD_VOLUME", "volume %d is not a PersistentVolumeSpec", i)
+		}
+		named, err := s.provider.GetVolumeIDs(ctx, &upstream.GetVolumeIDsRequest{
+			PVSpecs: []*corev1.PersistentVolumeSpec{spec},
+		})
+		if err != nil {
+			return nil, failure(err, driver.NotApplied, "")
+		}
+		if len(named.VolumeIDs) > 0 {
+			answer.VolumeIds[i] = named.VolumeIDs[0]
+		}
+	}
+	return answer, nil
+}
+
+func recordOf(op *pb.OperationContext, id, node string, at []corev1.NodeAddress) *pb.MachineRecord {
+	return &pb.MachineRecord{ProviderId: id, MachineName: op.Target.Name, NodeName: node, Addresses: addresses(at)}
+}
+
+func addresses(of []corev1.NodeAddress) (all []*pb.Address) {
+	for _, it := range of {
+		all = append(all, &pb.Address{Type: string(it.Type), Address: it.Address})
+	}
+	return all
+}
+
+// machine is the Machine as far as a driver may know it.
+func (s shim) machine(op *pb.OperationContext, providerID string) *v1alpha1.Machine {
+	machine := &v1alpha1.Machine{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Machine"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: op.Target.GetNamespace(), Name: op.Target.GetName(), UID: types.UID(op.Target.GetUid()),
+			Labels: op.Machine.GetLabels(), Annotations: op.Machine.GetAnnotations(),
+		},
+		Spec: v1alpha1.MachineSpec{
+			Class:      v1alpha1.ClassSpec{Kind: "MachineClass", Name: op.MachineClass.GetRef().GetName()},
+			ProviderID: providerID,
+		},
+		Status: v1alpha1.MachineStatus{LastKnownState: op.Checkpoint},
+	}
+	// What the core sends is a node template; one that is not is left out, as one that is too large is.
+	_ = json.Unmarshal([]byte(op.Machine.GetNodeTemplateJson()), &machine.Spec.NodeTemplateSpec)
+	return machine
+}
+
+func (s shim) class(op *pb.OperationContext) *v1alpha1.MachineClass {
+	it := op.MachineClass
+	class := &v1alpha1.MachineClass{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MachineClass"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: it.GetRef().GetNamespace(), Name: it.GetRef().GetName(), UID: types.UID(it.GetRef().GetUid()),
+			ResourceVersion: it.GetRef().GetRevision(), Labels: it.GetLabels(),
+		},
+		Provider:     s.classes,
+		ProviderSpec: runtime.RawExtension{Raw: []byte(it.GetProviderSpecJson())},
+		SecretRef:    &corev1.SecretReference{Namespace: it.GetRef().GetNamespace(), Name: it.GetRef().GetName()},
+	}
+	if shape := it.GetShape(); shape != nil {
+		class.NodeTemplate = &v1alpha1.NodeTemplate{
+			Capacity: corev1.ResourceList{}, InstanceType: shape.InstanceType, Region: shape.Region, Zone: shape.Zone,
+		}
+		if shape.Architecture != "" {
+			class.NodeTemplate.Architecture = &shape.Architecture
+		}
+		for name, text := range shape.Capacity {
+			if amount, err := resource.ParseQuantity(text); err == nil {
+				class.NodeTemplate.Capacity[corev1.ResourceName(name)] = amount
+			}
+		}
+	}
+	return class
+}
+
+// userData is the key of a Secret for what an instance starts with.
+const userData = "userData"
+
+// secretOf is the credentials with the user data of the operation. An operation that has none gets a comment: most
+// providers refuse a Secret without any, and use them only to create and to initialize.
+func secretOf(op *pb.OperationContext, bootstrap *pb.BootstrapData) *corev1.Secret {
+	ref := op.MachineClass.GetRef()
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ref.GetNamespace(), Name: ref.GetName()},
+		Data:       map[string][]byte{userData: []byte("# only for CreateMachine and InitializeMachine")},
+	}
+	for key, value := range op.Secret {
+		secret.Data[key] = value
+	}
+	if bootstrap != nil {
+		secret.Data[userData] = bootstrap.UserData
+	}
+	return secret
+}
