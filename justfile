@@ -24,6 +24,7 @@ check:
     RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
     cd proto && buf lint
     cd sdk/go && go vet ./... && go test ./...
+    cd sdk/go/mcm && go vet ./... && go test ./...
 
 # All tests
 test:

@@ -4,6 +4,7 @@ go 1.26.2
 
 require (
 	github.com/gardener/machine-controller-manager v0.62.0
+	google.golang.org/grpc v1.85.0
 	k8s.io/api v0.34.0
 	k8s.io/apimachinery v0.34.0
 	ostler.dev/sdk/go v0.0.0
@@ -24,7 +25,6 @@ require (
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261104224025-d1e00e9f33ab // indirect
-	google.golang.org/grpc v1.85.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	k8s.io/klog/v2 v2.130.1 // indirect

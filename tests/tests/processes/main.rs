@@ -5,4 +5,5 @@
 mod attacks;
 mod canary;
 mod e2e;
+mod mcm;
 mod sdks;

@@ -1,0 +1,276 @@
+package mcm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+
+	upstream "github.com/gardener/machine-controller-manager/pkg/util/provider/driver"
+	"github.com/gardener/machine-controller-manager/pkg/util/provider/machinecodes/codes"
+	"github.com/gardener/machine-controller-manager/pkg/util/provider/machinecodes/status"
+	corev1 "k8s.io/api/core/v1"
+
+	grpccodes "google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"ostler.dev/sdk/go/driver"
+	pb "ostler.dev/sdk/go/gen/ostler/driver/v1alpha1"
+)
+
+// provider answers what a test says, and keeps the last requests.
+type provider struct {
+	status, create, initialize, remove, list error
+	state                                    string
+	unknown                                  bool // GetMachineStatus returns no response with its error
+	machines                                 map[string]string
+	created                                  *upstream.CreateMachineRequest
+	initialized                              *upstream.InitializeMachineRequest
+	read                                     *upstream.GetMachineStatusRequest
+}
+
+func (p *provider) CreateMachine(_ context.Context, q *upstream.CreateMachineRequest) (*upstream.CreateMachineResponse, error) {
+	p.created = q
+	return &upstream.CreateMachineResponse{ProviderID: "cloud:///1", NodeName: "node", LastKnownState: p.state}, p.create
+}
+
+func (p *provider) InitializeMachine(_ context.Context, q *upstream.InitializeMachineRequest) (*upstream.InitializeMachineResponse, error) {
+	p.initialized = q
+	return nil, p.initialize
+}
+
+func (p *provider) DeleteMachine(context.Context, *upstream.DeleteMachineRequest) (*upstream.DeleteMachineResponse, error) {
+	return &upstream.DeleteMachineResponse{LastKnownState: p.state}, p.remove
+}
+
+func (p *provider) GetMachineStatus(_ context.Context, q *upstream.GetMachineStatusRequest) (*upstream.GetMachineStatusResponse, error) {
+	p.read = q
+	if p.unknown {
+		return nil, p.status
+	}
+	return &upstream.GetMachineStatusResponse{ProviderID: "cloud:///1", NodeName: "node"}, p.status
+}
+
+func (p *provider) ListMachines(context.Context, *upstream.ListMachinesRequest) (*upstream.ListMachinesResponse, error) {
+	return &upstream.ListMachinesResponse{MachineList: p.machines}, p.list
+}
+
+func (p *provider) GetVolumeIDs(_ context.Context, q *upstream.GetVolumeIDsRequest) (*upstream.GetVolumeIDsResponse, error) {
+	ids := []string{}
+	for _, spec := range q.PVSpecs {
+		if spec.CSI != nil {
+			ids = append(ids, spec.CSI.VolumeHandle)
+		}
+	}
+	return &upstream.GetVolumeIDsResponse{VolumeIDs: ids}, nil
+}
+
+func operation() *pb.OperationContext {
+	return &pb.OperationContext{
+		Target:     &pb.Target{Namespace: "shoot", Name: "m", Uid: "u"},
+		Checkpoint: "half",
+		Secret:     map[string][]byte{"apiKey": []byte("key")},
+		Machine:    &pb.MachineMetadata{Labels: map[string]string{"pool": "a"}, NodeTemplateJson: `{"metadata": {"labels": {"x": "y"}}}`},
+		MachineClass: &pb.ClassContent{
+			Ref: &pb.ObjectRevision{Namespace: "shoot", Name: "class"}, Provider: "cloud.example.com",
+			ProviderSpecJson: `{"image":"i"}`,
+			Shape:            &pb.MachineShape{InstanceType: "large", Zone: "z", Capacity: map[string]string{"cpu": "4"}},
+		},
+	}
+}
+
+func absent() error { return status.Error(codes.NotFound, "no VM") }
+
+func detail(t *testing.T, err error) *pb.OperationError {
+	t.Helper()
+	var failed *driver.Error
+	if !errors.As(err, &failed) {
+		t.Fatalf("%v is no error of the contract", err)
+	}
+	return failed.Detail
+}
+
+func TestEveryCodeOfAProviderKeepsItsNumber(t *testing.T) {
+	for code := codes.Canceled; code <= codes.Uninitialized; code++ {
+		failed := detail(t, failure(status.Error(code, "text [with] brackets"), driver.NotKnown, "state"))
+		if failed.Code != driver.Code(code) || failed.Message != "text [with] brackets" || failed.Checkpoint != "state" {
+			t.Errorf("%v: %v", code, failed)
+		}
+		left := driver.NotKnown
+		if code == codes.Unimplemented {
+			left = driver.NotApplied
+		}
+		if failed.Certainty != left {
+			t.Errorf("%v: %v", code, failed.Certainty)
+		}
+	}
+}
+
+func TestOnlyACodeOfMachineControllerManagerCounts(t *testing.T) {
+	for text, row := range map[string]struct {
+		err  error
+		code codes.Code
+	}{
+		"a wrapped status":           {fmt.Errorf("while creating: %w", status.Error(codes.ResourceExhausted, "x")), codes.ResourceExhausted},
+		"the text of a status":       {errors.New(status.Error(codes.Unauthenticated, "x").Error()), codes.Unauthenticated},
+		"any text in brackets":       {errors.New("[NotFound] [project]"), codes.Unknown},
+		"a status of gRPC":           {grpcstatus.Error(grpccodes.NotFound, "project"), codes.Unknown},
+		"a code that is no error":    {status.Error(codes.OK, "x"), codes.Unknown},
+		"an error of another origin": {errors.New("eof"), codes.Unknown},
+	} {
+		if failed := detail(t, failure(row.err, driver.NotKnown, "")); failed.Code != driver.Code(row.code) {
+			t.Errorf("%s: %v", text, failed)
+		}
+	}
+}
+
+func TestACreateLooksFirst(t *testing.T) {
+	for text, row := range map[string]struct {
+		status      error
+		creates     bool
+		code        driver.Code
+		initialized *bool
+	}{
+		"there":                       {nil, false, 0, nil},
+		"there and not initialized":   {status.Error(codes.Uninitialized, ""), false, 0, new(bool)},
+		"absent":                      {absent(), true, 0, new(bool)},
+		"a provider that cannot look": {status.Error(codes.Unimplemented, ""), true, 0, new(bool)},
+		"could not look":              {status.Error(codes.Unavailable, ""), false, driver.Unavailable, nil},
+		"no code":                     {errors.New("not found"), false, driver.Unknown, nil},
+	} {
+		p := &provider{status: row.status}
+		answer, err := New(p, "Cloud").CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation()})
+		if (p.created != nil) != row.creates {
+			t.Errorf("%s: created %v", text, p.created)
+		}
+		if row.code != 0 {
+			if failed := detail(t, err); failed.Code != row.code || failed.Certainty != driver.NotApplied {
+				t.Errorf("%s: %v", text, failed)
+			}
+		} else if err != nil || answer.Machine.ProviderId != "cloud:///1" || !reflect.DeepEqual(answer.Machine.Initialized, row.initialized) {
+			t.Errorf("%s: %v %v", text, answer, err)
+		}
+	}
+}
+
+func TestAFailedCreateIsOfUnknownOutcomeAndKeepsItsState(t *testing.T) {
+	p := &provider{status: absent(), create: status.Error(codes.InvalidArgument, "no such image"), state: "disk made"}
+	_, err := New(p, "Cloud").CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation()})
+	if failed := detail(t, err); failed.Certainty != driver.NotKnown || failed.Checkpoint != "disk made" {
+		t.Error(failed)
+	}
+}
+
+func TestAProviderGetsWhatMachineControllerManagerGivesIt(t *testing.T) {
+	p := &provider{status: absent()}
+	d := New(p, "Cloud")
+	bootstrap := &pb.BootstrapData{UserData: []byte("#cloud-config")}
+	if _, err := d.CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation(), Bootstrap: bootstrap}); err != nil {
+		t.Fatal(err)
+	}
+	machine, class, secret := p.created.Machine, p.created.MachineClass, p.created.Secret
+	if machine.Name != "m" || machine.Namespace != "shoot" || machine.Labels["pool"] != "a" ||
+		machine.Status.LastKnownState != "half" || machine.Spec.NodeTemplateSpec.Labels["x"] != "y" || machine.Spec.Class.Name != "class" {
+		t.Error(machine)
+	}
+	cpu := class.NodeTemplate.Capacity[corev1.ResourceCPU]
+	if class.Provider != "Cloud" || string(class.ProviderSpec.Raw) != `{"image":"i"}` || cpu.String() != "4" || class.NodeTemplate.Zone != "z" {
+		t.Error(class)
+	}
+	if string(secret.Data["apiKey"]) != "key" || string(secret.Data[userData]) != "#cloud-config" {
+		t.Error(secret)
+	}
+	initialize := &pb.InitializeMachineRequest{Context: operation(), ProviderId: "cloud:///1", Bootstrap: bootstrap}
+	if _, err := d.(driver.Initializer).InitializeMachine(t.Context(), initialize); err != nil {
+		t.Fatal(err)
+	}
+	if string(p.initialized.Secret.Data[userData]) != "#cloud-config" || p.initialized.Machine.Spec.ProviderID != "cloud:///1" {
+		t.Error(p.initialized)
+	}
+	// Most providers refuse a Secret without user data.
+	p.status = nil
+	if _, err := d.(driver.StatusGetter).GetMachineStatus(t.Context(), &pb.GetMachineStatusRequest{Context: operation()}); err != nil {
+		t.Fatal(err)
+	}
+	if text := string(p.read.Secret.Data[userData]); text == "" || text == "#cloud-config" {
+		t.Error(text)
+	}
+}
+
+func TestAProviderThatCannotReadOneIsAskedForAll(t *testing.T) {
+	unimplemented := status.Error(codes.Unimplemented, "")
+	for text, row := range map[string]struct {
+		machines map[string]string
+		list     error
+		code     driver.Code
+	}{
+		"listed":         {map[string]string{"a": "m", "b": "n"}, nil, 0},
+		"not listed":     {map[string]string{"b": "n"}, nil, driver.NotFound},
+		"listed twice":   {map[string]string{"a": "m", "b": "m"}, nil, driver.OutOfRange},
+		"could not list": {nil, status.Error(codes.Unavailable, ""), driver.Unavailable},
+		"cannot list":    {nil, unimplemented, driver.Unimplemented},
+	} {
+		p := &provider{status: unimplemented, machines: row.machines, list: row.list}
+		answer, err := New(p, "Cloud").(driver.StatusGetter).GetMachineStatus(t.Context(), &pb.GetMachineStatusRequest{Context: operation()})
+		if row.code == 0 {
+			if err != nil || answer.Machine.ProviderId != "a" || answer.Machine.MachineUid != "" {
+				t.Errorf("%s: %v %v", text, answer, err)
+			}
+		} else if failed := detail(t, err); failed.Code != row.code {
+			t.Errorf("%s: %v", text, failed)
+		}
+	}
+}
+
+func TestAnInstanceWithoutInitializationIsARecordOnlyIfItHasAnID(t *testing.T) {
+	p := &provider{status: status.Error(codes.Uninitialized, "not yet"), unknown: true}
+	read := func(id string) (*pb.GetMachineStatusResponse, error) {
+		q := &pb.GetMachineStatusRequest{Context: operation(), ProviderId: id}
+		return New(p, "Cloud").(driver.StatusGetter).GetMachineStatus(t.Context(), q)
+	}
+	if answer, err := read("cloud:///1"); err != nil || answer.Machine.GetInitialized() || answer.Machine.Initialized == nil {
+		t.Error(answer, err)
+	}
+	_, err := read("")
+	if failed := detail(t, err); failed.Code != driver.Uninitialized {
+		t.Error(failed)
+	}
+}
+
+func TestADeletionEndsOrGoesOn(t *testing.T) {
+	for text, row := range map[string]struct {
+		err     error
+		outcome pb.DeletionOutcome
+	}{
+		"gone":   {nil, pb.DeletionOutcome_DELETION_OUTCOME_DELETED},
+		"absent": {absent(), pb.DeletionOutcome_DELETION_OUTCOME_WAS_ABSENT},
+	} {
+		p := &provider{remove: row.err, state: "nic left"}
+		answer, err := New(p, "Cloud").DeleteMachine(t.Context(), &pb.DeleteMachineRequest{Context: operation()})
+		if err != nil || answer.Outcome != row.outcome || answer.Checkpoint != "nic left" {
+			t.Errorf("%s: %v %v", text, answer, err)
+		}
+	}
+	p := &provider{remove: status.Error(codes.Internal, "disk in use"), state: "disk left"}
+	_, err := New(p, "Cloud").DeleteMachine(t.Context(), &pb.DeleteMachineRequest{Context: operation()})
+	if failed := detail(t, err); failed.Certainty != driver.Partial || failed.Checkpoint != "disk left" {
+		t.Error(failed)
+	}
+}
+
+func TestAListHasNamesAndNoUIDs(t *testing.T) {
+	p := &provider{machines: map[string]string{"b": "n", "a": "m"}}
+	all, err := New(p, "Cloud").ListMachines(t.Context(), &pb.ListMachinesRequest{Context: operation()})
+	if err != nil || len(all) != 2 || all[0].ProviderId != "a" || all[0].MachineName != "m" || all[0].MachineUid != "" {
+		t.Error(all, err)
+	}
+}
+
+func TestEachVolumeIsNamedInItsPlace(t *testing.T) {
+	q := &pb.GetVolumeIdsRequest{PvSpecsJson: []string{`{"nfs": {}}`, `{"csi": {"driver": "d", "volumeHandle": "v"}}`}}
+	answer, err := New(&provider{}, "Cloud").(driver.VolumeNamer).GetVolumeIds(t.Context(), q)
+	if err != nil || !reflect.DeepEqual(answer.VolumeIds, []string{"", "v"}) {
+		t.Error(answer, err)
+	}
+}

@@ -1,0 +1,179 @@
+//! A provider of machine-controller-manager that nobody here wrote, unmodified, behind `sdk/go/mcm`: that of ironcore-metal
+//! claims servers in an API server, so it needs no cloud. The part of the operator that binds claims is kubectl's.
+//!
+//! Without Go, or without its modules, the test says `skipped`.
+
+#![expect(clippy::unwrap_used, clippy::unwrap_in_result, reason = "tests")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use ostler_tests::process::{PATIENCE, Process, binaries};
+use ostler_tests::stack::{Part, Stack};
+use ostler_tests::tools;
+use serde_json::Value;
+
+const CLASSES: &str = r#"
+{"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "provider": "ironcore-metal",
+ "metadata": {"name": "metal", "annotations": {"ostler.dev/adopt-by-name": "true"}},
+ "secretRef": {"name": "metal", "namespace": "default"},
+ "providerSpec": {"image": "registry.example.com/os:1", "labels": {"cluster": "one"}, "serverLabels": {"size": "small"}}}
+---
+{"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "provider": "ironcore-metal",
+ "metadata": {"name": "wrong", "annotations": {"ostler.dev/adopt-by-name": "true"}},
+ "secretRef": {"name": "metal", "namespace": "default"}, "providerSpec": {"image": 5}}
+---
+{"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "provider": "ironcore-metal",
+ "metadata": {"name": "undecided"},
+ "secretRef": {"name": "metal", "namespace": "default"}, "providerSpec": {"image": "registry.example.com/os:1"}}
+---
+{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "metal"}, "stringData": {"userData": "I am <<MACHINE_NAME>>"}}
+---
+{"apiVersion": "metal.ironcore.dev/v1alpha1", "kind": "Server", "metadata": {"name": "server-1"},
+ "spec": {"systemUUID": "38947555-7742-3448-3784-823347823834"}}
+"#;
+
+const MODULE: &str = "sdk/go/mcm/ironcore-metal";
+
+/// Builds the driver; its path, and that of the definitions of what the provider makes.
+fn build() -> Option<(PathBuf, PathBuf)> {
+    let go = tools::find("go", &["go"])?;
+    let module = tools::root().join(MODULE);
+    let driver = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ironcore-metal-driver");
+    let run = |args: &[&str]| {
+        let output = Command::new(&go).args(args).current_dir(&module).output().unwrap();
+        if !output.status.success() {
+            tools::skip(&format!("{MODULE}: {}", String::from_utf8_lossy(&output.stderr)));
+            return None;
+        }
+        Some(String::from_utf8(output.stdout).unwrap())
+    };
+    run(&["build", "-o", driver.to_str().unwrap(), "."])?;
+    let operator =
+        run(&["list", "-m", "-f", "{{.Dir}}", "github.com/ironcore-dev/metal-operator"])?;
+    Some((driver, PathBuf::from(operator.trim()).join("config/crd/bases")))
+}
+
+fn machine(name: &str, class: &str) -> String {
+    format!(
+        r#"{{"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {{"name": "{name}"}},
+            "spec": {{"class": {{"kind": "MachineClass", "name": "{class}"}}}}}}"#
+    )
+}
+
+/// A claim as the provider makes one, with a server bound to it.
+fn claim(name: &str) -> String {
+    format!(
+        r#"{{"apiVersion": "metal.ironcore.dev/v1alpha1", "kind": "ServerClaim",
+            "metadata": {{"name": "{name}", "labels": {{"cluster": "one"}}}},
+            "spec": {{"power": "On", "image": "registry.example.com/os:1", "serverRef": {{"name": "server-1"}}}}}}"#
+    )
+}
+
+fn claims(stack: &Stack) -> Vec<String> {
+    let claims = stack.kubectl().list("serverclaims");
+    claims.iter().map(|it| it["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn adapter(stack: &Stack, driver: &Path) -> Process {
+    let (endpoint, token) =
+        (format!("http://127.0.0.1:{}", stack.core_port()), stack.file("driver-token"));
+    let args = ["driver", "adapt", "--instance-name", "metal", "--", driver.to_str().unwrap()];
+    let env = [
+        ("OSTLER_ENDPOINT", endpoint.as_str()),
+        ("OSTLER_TOKEN_FILE", token.to_str().unwrap()),
+        ("METAL_KUBECONFIG", stack.kubeconfig().to_str().unwrap()),
+        ("METAL_WITHOUT_APPLY", "true"),
+    ];
+    Process::start("ostler", args, &env)
+}
+
+/// Names of the machines of the orphans, once there is one and every class was listed.
+fn orphans(admin: &str) -> Vec<String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let args = ["drivers", "orphans", "--admin", admin, "--output", "json"];
+        let output = Command::new(binaries().join("ostler")).args(args).output().unwrap();
+        let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let found: Vec<Value> = all["orphans"].as_array().cloned().unwrap_or_default();
+        if !found.is_empty() {
+            return found.iter().map(|it| it["machineName"].as_str().unwrap().to_owned()).collect();
+        }
+        assert!(Instant::now() < deadline, "no orphan is reported: {all:#}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn an_unmodified_provider_of_machine_controller_manager_runs_machines() {
+    let Some((driver, definitions)) = build() else { return };
+    let Some(mut stack) = Stack::with_own_api("it makes servers in it") else { return };
+    let admin = format!("unix:{}", stack.file("admin.sock").display());
+    let token = format!("ironcore-metal.ostler.dev={}", stack.file("driver-token").display());
+    stack.core_args([
+        "--provider-alias=ironcore-metal=ironcore-metal.ostler.dev",
+        "--driver-token",
+        &token,
+        "--machine-safety-orphan-vms-period=1s",
+        "--machine-safety-orphan-vms-grace=0s",
+        "--admin-listen",
+        &admin,
+    ]);
+    stack.replace_core();
+    for kind in ["serverclaims", "servers"] {
+        let file = definitions.join(format!("metal.ironcore.dev_{kind}.yaml"));
+        stack.kubectl().run(["apply", "-f", file.to_str().unwrap()]);
+    }
+    stack.kubectl().apply(CLASSES);
+    let mut running = adapter(&stack, &driver);
+
+    // What machine-controller-manager made is taken over, by its name.
+    stack.kubectl().apply(&claim("adopted"));
+    stack.kubectl().apply(&machine("adopted", "metal"));
+    stack.kubectl().wait("machine", "adopted", ".status.phase", "Provisioned");
+
+    // A new one waits for its server while every process is killed.
+    let waiting = ".status.waitingFor.reason";
+    stack.kubectl().apply(&machine("made", "metal"));
+    stack.kubectl().wait("machine", "made", waiting, "InstanceNotInitialized");
+    running.kill();
+    stack.kill(Part::Core);
+    stack.restart(Part::Core);
+    let _running = adapter(&stack, &driver);
+    let bind = r#"{"spec": {"serverRef": {"name": "server-1"}}}"#;
+    stack.kubectl().run(["patch", "serverclaim", "made", "--type=merge", "-p", bind]);
+    stack.kubectl().wait("machine", "made", ".status.phase", "Provisioned");
+    let secret =
+        stack.kubectl().get("serverclaim", "made")["spec"]["ignitionSecretRef"]["name"].clone();
+    let ignition = stack.kubectl().get("secret", secret.as_str().unwrap());
+    let ignition = BASE64_STANDARD.decode(ignition["data"]["ignition"].as_str().unwrap()).unwrap();
+    let user_data = BASE64_STANDARD.encode("I am made");
+    let ignition = String::from_utf8(ignition).unwrap();
+    assert!(ignition.contains(&user_data) || ignition.contains("I%20am%20made"), "{ignition}");
+
+    // A class that is wrong makes nothing, and neither does one of which nobody said that names count.
+    stack.kubectl().apply(&machine("wrong", "wrong"));
+    stack.kubectl().wait("machine", "wrong", ".status.lastOperation.errorCode", "Internal");
+    stack.kubectl().apply(&machine("undecided", "undecided"));
+    stack.kubectl().wait("machine", "undecided", waiting, "AdoptionUndecided");
+
+    // What has no machine is reported, and stays: who made it, a name cannot tell.
+    stack.kubectl().apply(&claim("stray"));
+    assert_eq!(orphans(&admin), ["stray"]);
+    assert_eq!(claims(&stack), ["adopted", "made", "stray"]);
+
+    // The provider reads nothing with a class that it cannot read, so that machine goes once its class is right.
+    stack
+        .kubectl()
+        .apply(&CLASSES.replace(r#""image": 5"#, r#""image": "registry.example.com/os:1""#));
+    for name in ["adopted", "made", "wrong", "undecided"] {
+        stack.kubectl().run(["delete", "machine", name, "--wait=false"]);
+    }
+    for name in ["adopted", "made", "wrong", "undecided"] {
+        stack.kubectl().wait_gone("machine", name);
+    }
+    assert_eq!(claims(&stack), ["stray"]);
+}
