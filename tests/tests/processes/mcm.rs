@@ -3,7 +3,12 @@
 //!
 //! Without Go, or without its modules, the test says `skipped`.
 
-#![expect(clippy::unwrap_used, clippy::unwrap_in_result, reason = "tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
