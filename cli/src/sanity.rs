@@ -69,7 +69,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     bad_secret: Option<PathBuf>,
 
-    /// Command that looks into the cloud, see sdk/conformance/README.md
+    /// Command that reads the cloud without the driver, e.g. "./my-driver probe"
+    ///
+    /// It gets one of these words and prints JSON: instances, resources, journal-length, `add-foreign-tag ID KEY=VALUE`,
+    /// `remove-identity ID`. A word that it does not know must end it with a code other than 0; the checks that need
+    /// the word are skipped. sdk/conformance/README.md says what each prints.
     #[arg(long, value_name = "COMMAND")]
     probe_cmd: Option<String>,
 
@@ -189,6 +193,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         timeout_scale: args.timeout_scale,
         name_prefix: args.name_prefix.clone(),
         probe_cmd: args.probe_cmd.clone(),
+        unary: args.unary,
         observer: Some(Arc::new(|result| page(result.text().trim_end()))),
         ..Options::new(class)
     })

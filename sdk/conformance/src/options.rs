@@ -95,6 +95,8 @@ pub struct Options {
     pub name_prefix: String,
     /// Looks into the cloud; see the README of the crate.
     pub probe_cmd: Option<String>,
+    /// The driver is unary and stands behind an adapter, which the report says.
+    pub unary: bool,
     /// Cancel it to stop early and clean up.
     pub interrupt: CancellationToken,
     /// Hears of every result as it comes.
@@ -132,6 +134,7 @@ impl Options {
             timeout_scale: 1.0,
             name_prefix: "conformance".to_owned(),
             probe_cmd: None,
+            unary: false,
             interrupt: CancellationToken::new(),
             observer: None,
         }

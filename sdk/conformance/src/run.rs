@@ -90,6 +90,7 @@ async fn check(target: Target, options: Options) -> Result<Report, RunError> {
         provider: runner.hello.provider.clone(),
         name: runner.hello.driver_name.clone(),
         version: runner.hello.driver_version.clone(),
+        unary: runner.setup.options.unary,
     };
     Ok(Report { driver, results, took: began.elapsed() })
 }

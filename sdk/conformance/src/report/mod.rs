@@ -31,6 +31,8 @@ pub struct DriverName {
     pub name: String,
     /// Its version.
     pub version: String,
+    /// It serves unary calls to an adapter; false: it speaks the stream itself.
+    pub unary: bool,
 }
 
 /// The result of one check.
