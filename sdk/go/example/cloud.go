@@ -127,9 +127,10 @@ func (c *cloud) find(rule func(*instance) bool) []*instance {
 	return found
 }
 
-func (c *cloud) remove(it *instance) bool {
+// remove deletes the instances for which the rule holds, and says whether there were any.
+func (c *cloud) remove(rule func(*instance) bool) bool {
 	before := len(c.Instances)
-	c.Instances = slices.DeleteFunc(c.Instances, func(other *instance) bool { return other == it })
+	c.Instances = slices.DeleteFunc(c.Instances, rule)
 	return len(c.Instances) < before
 }
 

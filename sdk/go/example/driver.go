@@ -133,16 +133,17 @@ func (example) UpdateMachine(_ context.Context, q *pb.UpdateMachineRequest) (*pb
 
 func (example) DeleteMachine(_ context.Context, q *pb.DeleteMachineRequest) (*pb.DeleteMachineResponse, error) {
 	answer := &pb.DeleteMachineResponse{Outcome: pb.DeletionOutcome_DELETION_OUTCOME_WAS_ABSENT}
-	err := on(q.Context, q.ProviderId, func(c *cloud, it *instance) error {
-		if it != nil && c.remove(it) {
+	m := machine{q.Context, q.ProviderId}
+	return answer, inCloud(q.Context.Secret["apiKey"], func(c *cloud) error {
+		if c.remove(m.is) { // all of them, should there be several
 			answer.Outcome = pb.DeletionOutcome_DELETION_OUTCOME_DELETED
+		}
+		if others := c.find(m.isNot); len(others) > 0 { // it is there, and not touched
+			answer.Outcome = pb.DeletionOutcome_DELETION_OUTCOME_NOT_OURS
+			answer.ProviderId, answer.ClusterId = others[0].ID, others[0].Cluster
 		}
 		return nil
 	})
-	if err == nil { // what the id names may be there still, and be another machine's
-		err = on(q.Context, q.ProviderId, func(*cloud, *instance) error { return nil })
-	}
-	return answer, err
 }
 
 func (example) GetMachineStatus(_ context.Context, q *pb.GetMachineStatusRequest) (*pb.GetMachineStatusResponse, error) {
