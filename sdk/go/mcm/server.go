@@ -10,6 +10,7 @@
 package mcm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -61,8 +62,7 @@ type shim struct {
 // CreateMachine looks first, as machine-controller-manager does: not every provider does so by itself.
 func (s shim) CreateMachine(ctx context.Context, q *pb.CreateMachineRequest) (*pb.CreateMachineResponse, error) {
 	op := q.Context
-	machine, class, secret := s.machine(op, q.ProviderId), s.class(op), secretOf(op, q.Bootstrap)
-	found, err := s.status(ctx, machine, class, secret)
+	found, err := s.find(ctx, op, q.ProviderId, q.Bootstrap)
 	if err == nil {
 		return &pb.CreateMachineResponse{Machine: found}, nil
 	}
@@ -70,7 +70,7 @@ func (s shim) CreateMachine(ctx context.Context, q *pb.CreateMachineRequest) (*p
 		return nil, failure(err, driver.NotApplied, "")
 	}
 	made, err := s.provider.CreateMachine(ctx, &upstream.CreateMachineRequest{
-		Machine: machine, MachineClass: class, Secret: secret,
+		Machine: s.machine(op, q.ProviderId), MachineClass: s.class(op), Secret: secretOf(op, q.Bootstrap),
 	})
 	state := ""
 	if made != nil {
@@ -95,8 +95,8 @@ func (s shim) InitializeMachine(ctx context.Context, q *pb.InitializeMachineRequ
 		return nil, failure(err, driver.Partial, "")
 	}
 	record := recordOf(op, q.ProviderId, "", nil)
-	if done != nil && done.ProviderID != "" {
-		record = recordOf(op, done.ProviderID, done.NodeName, done.Addresses)
+	if done != nil {
+		record = recordOf(op, cmp.Or(done.ProviderID, q.ProviderId), done.NodeName, done.Addresses)
 	}
 	return &pb.InitializeMachineResponse{Machine: record}, nil
 }
@@ -121,40 +121,35 @@ func (s shim) DeleteMachine(ctx context.Context, q *pb.DeleteMachineRequest) (*p
 }
 
 func (s shim) GetMachineStatus(ctx context.Context, q *pb.GetMachineStatusRequest) (*pb.GetMachineStatusResponse, error) {
-	op := q.Context
-	found, err := s.status(ctx, s.machine(op, q.ProviderId), s.class(op), secretOf(op, nil))
-	if codeOf(err) == codes.Unimplemented {
-		found, err = s.listed(ctx, op)
-	}
+	found, err := s.find(ctx, q.Context, q.ProviderId, nil)
 	if err != nil {
 		return nil, failure(err, driver.NotApplied, "")
 	}
 	return &pb.GetMachineStatusResponse{Machine: found}, nil
 }
 
-// status reads one instance as the provider does, with one that is not initialized as a result.
-func (s shim) status(
-	ctx context.Context, machine *v1alpha1.Machine, class *v1alpha1.MachineClass, secret *corev1.Secret,
+// find reads one instance: as the provider does, with one that is not initialized as a result, or in the list of a
+// provider that can only list.
+func (s shim) find(
+	ctx context.Context, op *pb.OperationContext, id string, bootstrap *pb.BootstrapData,
 ) (*pb.MachineRecord, error) {
 	found, err := s.provider.GetMachineStatus(ctx, &upstream.GetMachineStatusRequest{
-		Machine: machine, MachineClass: class, Secret: secret,
+		Machine: s.machine(op, id), MachineClass: s.class(op), Secret: secretOf(op, bootstrap),
 	})
-	id := machine.Spec.ProviderID
-	if found != nil && found.ProviderID != "" {
-		id = found.ProviderID
-	}
-	uninitialized := codeOf(err) == codes.Uninitialized && id != ""
-	if err != nil && !uninitialized {
-		return nil, err
-	}
-	record := &pb.MachineRecord{ProviderId: id, MachineName: machine.Name}
+	record := recordOf(op, id, "", nil)
 	if found != nil {
-		record.NodeName, record.Addresses = found.NodeName, addresses(found.Addresses)
+		record = recordOf(op, cmp.Or(found.ProviderID, id), found.NodeName, found.Addresses)
 	}
-	if uninitialized {
+	switch code := codeOf(err); {
+	case err == nil:
+		return record, nil
+	case code == codes.Unimplemented:
+		return s.listed(ctx, op)
+	case code == codes.Uninitialized && record.ProviderId != "":
 		record.Initialized = new(bool)
+		return record, nil
 	}
-	return record, nil
+	return nil, err
 }
 
 // listed reads one instance of a provider that can only list.

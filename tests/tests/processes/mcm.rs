@@ -12,14 +12,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use ostler_tests::process::{PATIENCE, Process, binaries};
+use ostler_tests::process::Process;
 use ostler_tests::stack::{Part, Stack};
 use ostler_tests::tools;
-use serde_json::Value;
+
+use crate::e2e::backup::until_orphans;
 
 const CLASSES: &str = r#"
 {"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "provider": "ironcore-metal",
@@ -96,22 +96,6 @@ fn adapter(stack: &Stack, driver: &Path) -> Process {
     Process::start("ostler", args, &env)
 }
 
-/// Names of the machines of the orphans, once there is one and every class was listed.
-fn orphans(admin: &str) -> Vec<String> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let args = ["drivers", "orphans", "--admin", admin, "--output", "json"];
-        let output = Command::new(binaries().join("ostler")).args(args).output().unwrap();
-        let all: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let found: Vec<Value> = all["orphans"].as_array().cloned().unwrap_or_default();
-        if !found.is_empty() {
-            return found.iter().map(|it| it["machineName"].as_str().unwrap().to_owned()).collect();
-        }
-        assert!(Instant::now() < deadline, "no orphan is reported: {all:#}");
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn an_unmodified_provider_of_machine_controller_manager_runs_machines() {
     let Some((driver, definitions)) = build() else { return };
@@ -167,7 +151,12 @@ fn an_unmodified_provider_of_machine_controller_manager_runs_machines() {
 
     // What has no machine is reported, and stays: who made it, a name cannot tell.
     stack.kubectl().apply(&claim("stray"));
-    assert_eq!(orphans(&admin), ["stray"]);
+    let reported = until_orphans(&admin, "the stray one reported", |now| {
+        now["orphans"].as_array().is_some_and(|all| !all.is_empty())
+    });
+    let orphans = reported["orphans"].as_array().unwrap();
+    assert_eq!(orphans.len(), 1, "{reported:#}");
+    assert_eq!(orphans[0]["machineName"], "stray");
     assert_eq!(claims(&stack), ["adopted", "made", "stray"]);
 
     // The provider reads nothing with a class that it cannot read, so that machine goes once its class is right.

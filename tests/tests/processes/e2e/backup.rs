@@ -26,7 +26,7 @@ fn orphans(admin: &str) -> Value {
 }
 
 /// Waits until what is known of orphans is as it should be.
-fn until_orphans(admin: &str, what: &str, enough: impl Fn(&Value) -> bool) -> Value {
+pub(crate) fn until_orphans(admin: &str, what: &str, enough: impl Fn(&Value) -> bool) -> Value {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let now = orphans(admin);

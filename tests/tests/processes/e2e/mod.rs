@@ -8,7 +8,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod admin;
-mod backup;
+pub(crate) mod backup;
 mod bad_input;
 mod class_name;
 mod crash;
