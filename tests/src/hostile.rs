@@ -30,7 +30,6 @@ pub struct Hostile {
     client: DriverServiceClient<Channel>,
     said: mpsc::Sender<RegisterRequest>,
     heard: Streaming<RegisterResponse>,
-    seq: u64,
 }
 
 impl Hostile {
@@ -41,7 +40,7 @@ impl Hostile {
         let request = authorized(ReceiverStream::new(frames), token);
         let heard = client.register(request).await.ok()?.into_inner();
         let (token, welcome) = (token.to_owned(), Welcome::default());
-        let mut hostile = Self { welcome, token, client, said, heard, seq: 0 };
+        let mut hostile = Self { welcome, token, client, said, heard };
         hostile.say(register_request::Frame::Hello(hello)).await;
         let register_response::Frame::Welcome(welcome) = hostile.hear().await? else { return None };
         hostile.welcome = welcome;
@@ -85,8 +84,7 @@ impl Hostile {
     }
 
     async fn say(&mut self, frame: register_request::Frame) {
-        self.seq += 1;
-        let request = RegisterRequest { seq: self.seq, ack_seq: 0, frame: Some(frame) };
+        let request = RegisterRequest { frame: Some(frame) };
         // The stream may be over, which it hears of.
         self.said.send(request).await.ok();
     }

@@ -1,11 +1,12 @@
 """An Ostler driver for a cloud that is one SQLite table. session.py speaks the stream."""
 
-import asyncio, hashlib, json, os, sqlite3, time, uuid
+import asyncio, hashlib, json, logging, os, signal, sqlite3, time, uuid
 from pathlib import Path
 
-from session import Failed, o, run, seconds
+from call import Failed, o
+from session import Session
 
-PROVIDER, MAX_IN_FLIGHT = "python.ostler.dev", 64
+PROVIDER = "python.ostler.dev"
 FIXED = ("size", "image")  # what cannot be changed on a running instance
 
 # The cloud. The statement that makes an instance also tags it with cluster and machine: no instance is ever without.
@@ -121,8 +122,7 @@ async def create_machine(x):
         raise Failed("ALREADY_EXISTS", "DOES_NOT_FIT", "an instance of this machine exists and was made differently")
     x.left = "PARTIAL"  # from here on something exists, however this ends
     while (wait := need(x)["ready"] - time.time()) > 0:
-        x.progress("Booting")
-        await asyncio.sleep(min(wait, seconds(x.op.progress_interval) / 2 or 5))
+        await asyncio.sleep(wait)
     return o.CreateMachineResponse(machine=record(x, need(x)))
 
 
@@ -161,7 +161,7 @@ async def get_machine_status(x):
 async def list_machines(x):
     await log_in(x)
     rows = cloud.execute(f"SELECT * FROM instance WHERE {OURS} ORDER BY id", identity(x))
-    return o.ListMachinesResponse(machines=[record(x, row) for row in rows])  # session.py makes pages of it
+    return o.ListMachinesResponse(machines=[record(x, row) for row in rows])
 
 
 async def get_volume_ids(x):
@@ -178,7 +178,18 @@ async def validate_class(x):
         fixed_spec_sha256="" if wrong else digest({path: new[path] for path in FIXED}))
 
 
+async def main():
+    session = Session(PROVIDER, [create_machine, initialize_machine, update_machine, delete_machine, get_machine_status,
+                                 list_machines, get_volume_ids, validate_class], knows=["PREVIOUS_CLUSTER_IDS"])
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    serving = asyncio.create_task(session.serve())
+    await stop.wait()
+    await session.drain()
+    await asyncio.wait([serving], timeout=1)  # for the core to end the stream
+
+
 if __name__ == "__main__":
-    run(PROVIDER, "0.1.0", MAX_IN_FLIGHT, [
-        create_machine, initialize_machine, update_machine, delete_machine, get_machine_status, list_machines,
-        get_volume_ids, validate_class], knows=["PREVIOUS_CLUSTER_IDS"])
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s")
+    asyncio.run(main())

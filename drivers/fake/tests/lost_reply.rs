@@ -82,8 +82,8 @@ async fn receive(session: &mut Session) -> Option<Sent> {
     session.0.message().await.ok().flatten().map(|request| request.frame.unwrap())
 }
 
-async fn send(session: &Session, seq: u64, frame: Received) {
-    let frame = RegisterResponse { seq, ack_seq: 0, frame: Some(frame) };
+async fn send(session: &Session, frame: Received) {
+    let frame = RegisterResponse { frame: Some(frame) };
     session.1.send(Ok(frame)).await.unwrap();
 }
 
@@ -92,10 +92,10 @@ async fn welcome(session: &mut Session) -> proto::Hello {
     let welcome = proto::Welcome {
         session_id: "session".to_owned(),
         role: proto::RoleKind::Active.into(),
-        fencing_order: "lease".to_owned(),
+        fencing_term: 1,
         ..Default::default()
     };
-    send(session, 1, Received::Welcome(welcome)).await;
+    send(session, Received::Welcome(welcome)).await;
     hello
 }
 
@@ -111,7 +111,7 @@ fn create() -> proto::Operation {
         target: Some(proto::Target { uid: "uid".to_owned(), ..Default::default() }),
         machine_class: Some(reference),
         cluster_id: "cluster".to_owned(),
-        fencing_order: "lease".to_owned(),
+        fencing_term: 1,
         request: Some(Asked::CreateMachine(proto::CreateMachineRequest::default())),
         ..Default::default()
     }
@@ -132,7 +132,7 @@ async fn a_lost_reply_takes_the_session_with_it_and_comes_with_the_next() {
 
     let mut first: Session = registered.recv().await.unwrap();
     assert!(welcome(&mut first).await.resume.is_none());
-    send(&first, 2, Received::Operation(create())).await;
+    send(&first, Received::Operation(create())).await;
     while let Some(frame) = receive(&mut first).await {
         assert!(!matches!(frame, Sent::Completed(_)), "the reply was not lost");
     }

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use crate::answer::{Answer, collect};
 use crate::bench::Bench;
 use crate::core::library::CallKind;
-use crate::core::session::Session;
-use crate::core::{Leadership, within};
+use crate::core::session::{Session, heartbeat};
+use crate::core::within;
 use crate::machine::{self, Machine, in_time, is_mutation, title};
 use crate::outcome::{Outcome, ensure, failed};
 
@@ -21,7 +21,7 @@ const MUTATION: Duration = Duration::from_mins(1);
 /// For one that reads.
 const READ: Duration = Duration::from_secs(20);
 /// As the contract says.
-pub(crate) const ACCEPT: Duration = Duration::from_secs(10);
+pub(crate) const ACCEPT: Duration = Duration::from_secs(15);
 /// What a core waits longer than the operation may take.
 const GRACE: Duration = Duration::from_secs(15);
 
@@ -90,8 +90,7 @@ impl<'a> Driver<'a> {
         if operation.fencing_term > 0 {
             return operation;
         }
-        let Leadership { order, term } = self.bench.harness.core().leadership();
-        Operation { fencing_term: term, fencing_order: order, ..operation }
+        Operation { fencing_term: self.bench.harness.core().term(), ..operation }
     }
 
     /// Sends an operation.
@@ -199,15 +198,26 @@ impl<'a> Driver<'a> {
 }
 
 impl Asked<'_> {
-    /// Waits until the driver says that it has the operation; how long that took.
+    /// Waits until the driver says that it has the operation; how long that took. It is asked by heartbeats,
+    /// so that it says so soon.
     pub(crate) async fn accepted(&self) -> Outcome<Duration> {
         let id = &self.operation.operation_id;
         let accepted = self.session.log.find(self.from, |entry| {
             let hit = entry.frame.as_ref().is_some_and(|frame| speaks_of(frame, id));
             hit.then_some(entry.at)
         });
-        let expected = format!("OperationAccepted for {}", title(&self.operation));
-        let at = within(self.bench.scaled(ACCEPT), &expected, accepted).await?;
+        let expected = format!("a frame that names {}", title(&self.operation));
+        let accepted = within(self.bench.scaled(ACCEPT), &expected, accepted);
+        let asking = async {
+            while self.session.send(heartbeat()).is_ok() {
+                tokio::time::sleep(LOOK).await;
+            }
+            std::future::pending().await
+        };
+        let at = tokio::select! {
+            at = accepted => at?,
+            never = asking => never,
+        };
         let at = at.map_err(|how| failed(&expected, format_args!("the session ended: {how}")))?;
         Ok(at.saturating_duration_since(self.sent))
     }
@@ -216,7 +226,6 @@ impl Asked<'_> {
     /// from here on it needs the core no more. A driver that has them cached is not waited for long.
     pub(crate) async fn under_way(&self) -> Outcome {
         const FETCH: Duration = Duration::from_millis(500);
-        const LOOK: Duration = Duration::from_millis(20);
         self.accepted().await?;
         let fetched = async {
             while !self.has_fetched() && !self.is_completed() {
@@ -263,16 +272,17 @@ impl Asked<'_> {
     }
 }
 
+/// How often to look whether something happened.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Whether a frame says that an operation was accepted or is over.
 pub(crate) fn speaks_of(frame: &Frame, operation_id: &str) -> bool {
     match frame {
-        Frame::Accepted(accepted) => accepted.operation_id == operation_id,
+        Frame::Accepted(accepted) => accepted.operation_ids.iter().any(|id| id == operation_id),
+        Frame::Heartbeat(echo) => echo.running.iter().any(|id| id == operation_id),
         Frame::Completed(done) => done.operation_id == operation_id,
-        Frame::Hello(_)
-        | Frame::Progress(_)
-        | Frame::Page(_)
-        | Frame::State(_)
-        | Frame::Heartbeat(_)
-        | Frame::Unsupported(_) => false,
+        Frame::Progress(progress) => progress.operation_id == operation_id,
+        Frame::Page(page) => page.operation_id == operation_id,
+        Frame::Hello(_) | Frame::State(_) => false,
     }
 }

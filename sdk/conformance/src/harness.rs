@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ostler_proto::v1alpha1::register_request::Frame;
@@ -11,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::session::Session;
-use crate::core::{Core, Leadership, within};
+use crate::core::{Core, within};
 use crate::observation::Observations;
 use crate::options::{Invitation, Options, Target};
 use crate::outcome::{Outcome, failed, skipped};
@@ -104,7 +105,7 @@ impl Drop for Running {
 impl Harness {
     /// A core and a proxy; the driver is started by the first who needs it.
     pub(crate) async fn open(setup: &Arc<RunSetup>) -> std::io::Result<Self> {
-        let core = Arc::new(new_core(setup, fresh_reign()).await?);
+        let core = Arc::new(new_core(setup, later_term()).await?);
         let listen = match &setup.target {
             Target::Listen { address, .. } => *address,
             Target::Command(_) | Target::InProcess(_) => ([127, 0, 0, 1], 0).into(),
@@ -127,19 +128,18 @@ impl Harness {
 
     /// Ends the core as a crash would, and starts another that remembers nothing.
     pub(crate) async fn restart_core(&self) -> Outcome {
-        let Leadership { order, term } = self.core().leadership();
-        self.replace_core(Leadership { order, term: term + 1 }).await
+        self.replace_core(self.core().term() + 1).await
     }
 
-    /// Begins anew with a driver that cannot be started anew: another core, another order of terms,
+    /// Begins anew with a driver that cannot be started anew: another core, much later,
     /// a healthy link.
     pub(crate) async fn renew(&self) -> Outcome {
         self.proxy.heal();
-        self.replace_core(fresh_reign()).await
+        self.replace_core(later_term()).await
     }
 
-    async fn replace_core(&self, leadership: Leadership) -> Outcome {
-        let core = new_core(&self.setup, leadership).await;
+    async fn replace_core(&self, term: u64) -> Outcome {
+        let core = new_core(&self.setup, term).await;
         let core = core.map_err(|error| skipped(format_args!("no core: {error}")))?;
         self.proxy.point_to(core.address);
         *self.core.lock() = Arc::new(core);
@@ -248,11 +248,13 @@ impl Harness {
     }
 }
 
-fn fresh_reign() -> Leadership {
-    Leadership { order: uuid::Uuid::new_v4().to_string(), term: 1 }
+/// Greater than any that a check has used so far.
+fn later_term() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1000);
+    NEXT.fetch_add(1000, Ordering::Relaxed)
 }
 
-async fn new_core(setup: &RunSetup, leadership: Leadership) -> std::io::Result<Core> {
+async fn new_core(setup: &RunSetup, term: u64) -> std::io::Result<Core> {
     let hello = setup.options.scaled(HELLO);
-    Core::start(&setup.token, hello, setup.observations.clone(), leadership).await
+    Core::start(&setup.token, hello, setup.observations.clone(), term).await
 }

@@ -18,7 +18,6 @@ pub fn driver_hears(mut data: &[u8]) {
     let mut protocol = Protocol::new(info, instance, Vec::new());
     let mut now = Instant::now();
     drop(protocol.hello(SystemTime::UNIX_EPOCH));
-    let mut seq = 0;
     while let [what, low, high, rest @ ..] = data {
         let length = usize::from(u16::from_le_bytes([*low, *high])).min(rest.len());
         let (frame, rest) = rest.split_at(length);
@@ -27,15 +26,14 @@ pub fn driver_hears(mut data: &[u8]) {
             0 => {
                 protocol.on_disconnected();
                 drop(protocol.hello(SystemTime::UNIX_EPOCH));
-                seq = 0;
             }
             1 => now += Duration::from_secs(u64::from(*what)),
             2 => drop(protocol.drain(Duration::from_secs(1))),
+            3 => drop(protocol.accept_running(now)),
             _ => {}
         }
         let Ok(response) = RegisterResponse::decode(frame) else { continue };
-        seq += 1;
-        drop(protocol.on_frame(seq, response.frame, now));
+        drop(protocol.on_frame(response.frame, now));
         assert!(protocol.running().len() <= 4, "more operations run than were agreed");
     }
 }

@@ -3,19 +3,18 @@
 use std::time::SystemTime;
 
 use ostler_proto::v1alpha1 as proto;
-use proto::{DriverCapability, HeldOperation, Hello, Resume, SessionMode};
+use proto::{DriverCapability, HeldOperation, Hello, Resume};
 
 use super::limits::MAX_FRAME_BYTES;
 use crate::driver::DriverInfo;
 
 /// What the session layer can do for every driver.
-const CAPABILITIES: [DriverCapability; 6] = [
+const CAPABILITIES: [DriverCapability; 5] = [
     DriverCapability::Cancel,
     DriverCapability::Progress,
     DriverCapability::PagedLists,
     DriverCapability::ResultRetention,
     DriverCapability::AdoptsByIdentity,
-    DriverCapability::ReadsOutsideFencing,
 ];
 
 /// This process.
@@ -47,7 +46,6 @@ pub(crate) fn hello(
         operation_kinds: info.operation_kinds().into_iter().map(Into::into).collect(),
         max_in_flight: info.max_in_flight,
         max_frame_bytes: u32::try_from(MAX_FRAME_BYTES).unwrap_or(u32::MAX),
-        mode: SessionMode::ActiveStandby.into(),
         resume,
         driver_time: Some(now.into()),
     }

@@ -35,6 +35,8 @@ struct Running {
     forgotten: bool,
     /// It may change something.
     mutates: bool,
+    /// Since when it runs, until the core hears that it does.
+    unnamed: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -56,7 +58,8 @@ impl Ledger {
     /// With operations that were started by an earlier process.
     pub(crate) fn holding(held: Vec<HeldOperation>) -> Self {
         let running = held.into_iter().map(|held| {
-            let running = Running { held, progress: None, forgotten: false, mutates: true };
+            let running =
+                Running { held, progress: None, forgotten: false, mutates: true, unnamed: None };
             (running.held.operation_id.clone(), running)
         });
         Self { running: running.collect(), done: VecDeque::new() }
@@ -70,10 +73,16 @@ impl Ledger {
         Some(Known::Done(&done.completion))
     }
 
-    pub(crate) fn start(&mut self, operation: &proto::Operation, kind: OperationKind) {
+    pub(crate) fn start(
+        &mut self,
+        operation: &proto::Operation,
+        kind: OperationKind,
+        now: Instant,
+    ) {
         let held = held(operation, kind);
         let mutates = is_mutation(operation);
-        let running = Running { held, progress: None, forgotten: false, mutates };
+        let running =
+            Running { held, progress: None, forgotten: false, mutates, unnamed: Some(now) };
         self.running.insert(running.held.operation_id.clone(), running);
     }
 
@@ -142,7 +151,26 @@ impl Ledger {
         let running = self.running.get_mut(&progress.operation_id);
         let Some(running) = running.filter(|running| !running.forgotten) else { return false };
         running.progress = Some(progress.clone());
+        running.unnamed = None;
         true
+    }
+
+    /// Since when the oldest operation runs of which the core was not told.
+    pub(crate) fn unnamed_since(&self) -> Option<Instant> {
+        self.running.values().filter_map(|running| running.unnamed).min()
+    }
+
+    /// Ids of at most so many operations of which the core was not told, and which started by `until`. It is
+    /// told now.
+    pub(crate) fn unnamed(&mut self, until: Option<Instant>, most: usize) -> Vec<String> {
+        let of = |running: &&mut Running| {
+            running.unnamed.is_some_and(|since| until.is_none_or(|until| since <= until))
+        };
+        let told = self.running.values_mut().filter(of).take(most).map(|running| {
+            running.unnamed = None;
+            running.held.operation_id.clone()
+        });
+        told.collect()
     }
 
     /// Whether a mutation of the target runs, wanted or not.
@@ -174,7 +202,8 @@ impl Ledger {
     }
 
     /// For the Hello.
-    pub(crate) fn held(&self) -> Vec<HeldOperation> {
+    pub(crate) fn held(&mut self) -> Vec<HeldOperation> {
+        self.unnamed(None, HELD_IN_HELLO);
         let running = self.running.values().filter(|running| !running.forgotten);
         let running = running.map(|running| running.held.clone());
         let done = self.done.iter().rev().map(|done| done.held.clone());
@@ -207,7 +236,7 @@ mod tests {
     }
 
     fn run(ledger: &mut Ledger, id: &str, now: Instant) {
-        ledger.start(&operation(id), OperationKind::CreateMachine);
+        ledger.start(&operation(id), OperationKind::CreateMachine, now);
         ledger.finish(id, completion(id), now);
     }
 
@@ -246,7 +275,7 @@ mod tests {
     #[test]
     fn a_forgotten_operation_leaves_no_result() {
         let mut ledger = Ledger::default();
-        ledger.start(&operation("a"), OperationKind::CreateMachine);
+        ledger.start(&operation("a"), OperationKind::CreateMachine, Instant::now());
         assert!(ledger.forget("a"));
         assert_eq!(ledger.running().count(), 0);
         assert!(!ledger.is_empty(), "it still runs");
@@ -260,7 +289,7 @@ mod tests {
         for index in 0..RESULTS {
             run(&mut ledger, &format!("done-{index}"), Instant::now());
         }
-        ledger.start(&operation("runs"), OperationKind::CreateMachine);
+        ledger.start(&operation("runs"), OperationKind::CreateMachine, Instant::now());
         let held = ledger.held();
         assert_eq!(held.len(), HELD_IN_HELLO);
         assert_eq!((held[0].operation_id.as_str(), held[0].state()), ("runs", HeldState::Running));

@@ -59,10 +59,6 @@ pub(crate) struct Link {
     search: Backoff,
     state: State,
     queue: VecDeque<RegisterRequest>,
-    /// Number of the last frame that was queued.
-    seq: u64,
-    /// Number of the last frame of the core.
-    ack_seq: u64,
     live_since: Option<Instant>,
     /// The core must be heard at least this often.
     silence: Option<Duration>,
@@ -100,8 +96,6 @@ impl Link {
             search: Backoff::up_to(SEARCH),
             state: State::Waiting { until: now },
             queue: VecDeque::new(),
-            seq: 0,
-            ack_seq: 0,
             live_since: None,
             silence: None,
             heard: now,
@@ -195,7 +189,6 @@ impl Link {
         match received {
             Ok(Some(frame)) => {
                 self.heard = Instant::now();
-                self.ack_seq = frame.seq;
                 Event::Frame(frame)
             }
             Ok(None) => {
@@ -249,10 +242,8 @@ impl Link {
             .max_decoding_message_size(MAX_FRAME_BYTES)
             .max_encoding_message_size(MAX_FRAME_BYTES);
         let (outbound, frames) = mpsc::channel(CHANNEL_FRAMES);
-        self.seq = 1;
-        self.ack_seq = 0;
         self.heard = Instant::now();
-        let first = RegisterRequest { seq: self.seq, ack_seq: 0, frame: Some(hello) };
+        let first = RegisterRequest { frame: Some(hello) };
         // The channel is new, so there is room.
         if outbound.try_send(first).is_err() {
             return self.close(Dial::Backoff);
@@ -298,9 +289,7 @@ impl Link {
             self.leave(Duration::ZERO, Dial::Backoff);
             return;
         }
-        self.seq += 1;
-        let frame = RegisterRequest { seq: self.seq, ack_seq: self.ack_seq, frame: Some(frame) };
-        self.queue.push_back(frame);
+        self.queue.push_back(RegisterRequest { frame: Some(frame) });
     }
 
     /// Loses the connection, if there is one, with all that is on its way.

@@ -116,6 +116,7 @@ impl<H: Handler> Shell<H> {
     ) {
         while !self.is_over() {
             let deadline = self.drain.map(Drain::until);
+            let accept = self.protocol.accept_at();
             tokio::select! {
                 event = self.link.next() => self.on_link(event),
                 Some(joined) = self.tasks.join_next(), if !self.tasks.is_empty() => {
@@ -132,6 +133,10 @@ impl<H: Handler> Shell<H> {
                 }
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     self.end_drain();
+                }
+                () = sleep_until(accept.unwrap_or_else(Instant::now)), if accept.is_some() => {
+                    let effect = self.protocol.accept_running(Instant::now());
+                    self.apply(effect);
                 }
             }
             if self.link.is_leaving() && self.protocol.is_idle() {
@@ -157,8 +162,7 @@ impl<H: Handler> Shell<H> {
                 self.link.register(hello);
             }
             Event::Frame(received) => {
-                let proto::RegisterResponse { seq, frame, .. } = *received;
-                let effects = self.protocol.on_frame(seq, frame, Instant::now());
+                let effects = self.protocol.on_frame(received.frame, Instant::now());
                 self.apply(effects);
             }
             Event::Closed => {

@@ -18,6 +18,10 @@ use super::ledger::{Known, Ledger};
 use crate::driver::DriverInfo;
 use crate::handler::Answer;
 
+/// After this the core is told that an operation runs, if it heard nothing else of it.
+const ACCEPT_AFTER: Duration = Duration::from_secs(1);
+/// As the contract has it.
+const ACCEPTED_IN_FRAME: usize = 200;
 /// How long a core that drains is given if it does not say.
 const CLOSE_IN: Duration = Duration::from_secs(5);
 
@@ -110,22 +114,15 @@ impl Protocol {
         self.phase = Phase::Unwelcome;
     }
 
-    /// A frame of the core; `seq` is its number, for the answer to one that is not known.
-    pub(crate) fn on_frame(
-        &mut self,
-        seq: u64,
-        frame: Option<Received>,
-        now: Instant,
-    ) -> Vec<Effect> {
-        let Some(frame) = frame else {
-            return vec![send(Sent::Unsupported(proto::UnsupportedFrame { seq }))];
-        };
+    /// A frame of the core. `None`: one that is not known here, which is ignored.
+    pub(crate) fn on_frame(&mut self, frame: Option<Received>, now: Instant) -> Vec<Effect> {
+        let Some(frame) = frame else { return Vec::new() };
         match frame {
             Received::Welcome(welcome) => self.on_welcome(welcome),
             Received::Operation(operation) => self.on_operation(operation, now),
             Received::Cancel(cancel) => self.on_cancel(&cancel),
             Received::ResultAck(ack) => {
-                self.ledger.acknowledge(&ack.operation_id);
+                ack.operation_ids.iter().for_each(|id| self.ledger.acknowledge(id));
                 Vec::new()
             }
             Received::Role(role) => self.on_role(&role),
@@ -135,15 +132,11 @@ impl Protocol {
             }
             Received::Invalidate(invalidation) => vec![Effect::Invalidate(invalidation.stale)],
             Received::ProtocolError(error) => vec![on_protocol_error(&error)],
-            Received::Unsupported(unsupported) => {
-                tracing::warn!(seq = unsupported.seq, "the core does not know a frame of ours");
-                Vec::new()
-            }
         }
     }
 
     fn on_welcome(&mut self, welcome: proto::Welcome) -> Vec<Effect> {
-        if let Err(stale) = self.fence.enter(&welcome.fencing_order, welcome.fencing_term) {
+        if let Err(stale) = self.fence.enter(welcome.fencing_term) {
             let Stale { term, highest } = stale;
             tracing::warn!(term, highest, "a core that lost its leadership; looking for another");
             return vec![Effect::Leave { close_in: Duration::ZERO, dial: Dial::Backoff }];
@@ -152,7 +145,7 @@ impl Protocol {
         let role = welcome.role();
         self.phase = Phase::Live { role, credit: core_credit.min(self.info.max_in_flight) };
         // A core that only looks is not the one to come back to.
-        if !welcome.fencing_order.is_empty() {
+        if welcome.fencing_term != 0 {
             self.last_session = Some(welcome.session_id.clone());
         }
         let heartbeat = welcome.heartbeat_interval.and_then(|time| Duration::try_from(time).ok());
@@ -182,22 +175,21 @@ impl Protocol {
         match self.ledger.find(&operation.operation_id) {
             Some(Known::Running) => {
                 self.ledger.recall(&operation.operation_id);
-                return vec![accepted(&operation.operation_id)];
+                return vec![accepted(vec![operation.operation_id])];
             }
             Some(Known::Done(completion)) => {
                 return completion.frames().map(send).collect();
             }
             None => {}
         }
-        let fenced = self.fence.enter(&operation.fencing_order, operation.fencing_term);
-        let unfenced = operation.fencing_order.is_empty() && is_mutation(&operation);
+        let fenced = self.fence.enter(operation.fencing_term);
+        let unfenced = operation.fencing_term == 0 && is_mutation(&operation);
         let refusal = unfenced.then_some(Refusal::OutsideFencing);
         let refusal = refusal.or_else(|| self.refusal()).or_else(|| self.conflict(&operation));
         match admit(&self.info, &operation, fenced, refusal) {
             Ok(kind) => {
-                self.ledger.start(&operation, kind);
-                let accepted = accepted(&operation.operation_id);
-                vec![accepted, Effect::Start(Box::new(operation))]
+                self.ledger.start(&operation, kind, now);
+                vec![Effect::Start(Box::new(operation))]
             }
             Err(error) => {
                 tracing::warn!(operation = %operation.operation_id, %error, "operation refused");
@@ -239,9 +231,9 @@ impl Protocol {
     }
 
     fn on_role(&mut self, session_role: &proto::SessionRole) -> Vec<Effect> {
-        let proto::SessionRole { fencing_term, fencing_order, .. } = session_role;
-        if self.fence.enter(fencing_order, *fencing_term).is_err() {
-            tracing::warn!(term = fencing_term, "role of an old term ignored");
+        let term = session_role.fencing_term;
+        if self.fence.enter(term).is_err() {
+            tracing::warn!(term, "role of an old term ignored");
             return Vec::new();
         }
         if let Phase::Live { role, .. } = &mut self.phase {
@@ -250,7 +242,8 @@ impl Protocol {
         Vec::new()
     }
 
-    fn echo(&self, heartbeat: &proto::Heartbeat) -> proto::Heartbeat {
+    fn echo(&mut self, heartbeat: &proto::Heartbeat) -> proto::Heartbeat {
+        self.ledger.unnamed(None, usize::MAX);
         let running = self.ledger.running().map(str::to_owned).collect();
         let driver_time = Some(SystemTime::now().into());
         proto::Heartbeat { sent_at: heartbeat.sent_at, running, driver_time }
@@ -301,6 +294,19 @@ impl Protocol {
         frames.into_iter().flatten().map(send).collect()
     }
 
+    /// When operations are due of which the core was told nothing since they started.
+    pub(crate) fn accept_at(&self) -> Option<Instant> {
+        let live = matches!(self.phase, Phase::Live { .. });
+        let started = self.ledger.unnamed_since().filter(|_| live)?;
+        Some(started + ACCEPT_AFTER)
+    }
+
+    /// Tells the core which operations have run for a while.
+    pub(crate) fn accept_running(&mut self, now: Instant) -> Option<Effect> {
+        let ids = self.ledger.unnamed(now.checked_sub(ACCEPT_AFTER), ACCEPTED_IN_FRAME);
+        (!ids.is_empty()).then(|| accepted(ids))
+    }
+
     /// The process is to end: takes nothing new, finishes what runs within `time`.
     pub(crate) fn drain(&mut self, time: Duration) -> Option<Effect> {
         self.draining = Some(time);
@@ -323,9 +329,8 @@ fn send(frame: Sent) -> Effect {
     Effect::Send(Box::new(frame))
 }
 
-fn accepted(operation_id: &str) -> Effect {
-    let operation_id = operation_id.to_owned();
-    send(Sent::Accepted(proto::OperationAccepted { operation_id }))
+fn accepted(operation_ids: Vec<String>) -> Effect {
+    send(Sent::Accepted(proto::OperationAccepted { operation_ids }))
 }
 
 fn on_core_draining(draining: &proto::CoreDraining) -> Effect {
@@ -337,12 +342,12 @@ fn on_core_draining(draining: &proto::CoreDraining) -> Effect {
 }
 
 fn on_protocol_error(error: &proto::ProtocolError) -> Effect {
-    let proto::ProtocolError { reason, message, offending_seq, retry } = error;
+    let proto::ProtocolError { reason, message, retry } = error;
     let dial = if *retry {
-        tracing::warn!(%reason, %message, offending_seq, "the core closes the session");
+        tracing::warn!(%reason, %message, "the core closes the session");
         Dial::Backoff
     } else {
-        tracing::error!(%reason, %message, offending_seq, "the core refuses this driver");
+        tracing::error!(%reason, %message, "the core refuses this driver");
         Dial::Refused
     };
     Effect::Leave { close_in: Duration::ZERO, dial }

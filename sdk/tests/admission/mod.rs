@@ -43,8 +43,7 @@ async fn a_session_that_stands_by_starts_nothing_until_it_is_promoted() {
     assert_eq!(stable.creates.load(Ordering::SeqCst), 0);
 
     let role = proto::RoleKind::Active.into();
-    let fencing_order = "lease".to_owned();
-    session.send(ToDriver::Role(proto::SessionRole { role, fencing_term: 2, fencing_order })).await;
+    session.send(ToDriver::Role(proto::SessionRole { role, fencing_term: 2 })).await;
     session.operate(proto::Operation { fencing_term: 2, ..create("op", "m") }).await;
     session.accepted().await;
 }

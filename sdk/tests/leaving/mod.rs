@@ -99,24 +99,3 @@ async fn a_welcome_of_an_old_term_is_not_obeyed() {
     let held: Vec<_> = held.iter().map(|held| held.operation_id.as_str()).collect();
     assert_eq!(held, ["op"], "the result is still kept");
 }
-
-#[tokio::test(start_paused = true)]
-async fn terms_start_afresh_in_a_new_order_and_an_order_that_was_left_is_refused() {
-    let mut core = TinyCore::start();
-    let stable = Stable::default();
-    let _driver = stable.run(&core);
-    let (mut session, _) = core.welcomed().await;
-    let fenced = |id, order: &str, fencing_term| proto::Operation {
-        fencing_order: order.to_owned(),
-        fencing_term,
-        ..create(id, "m")
-    };
-    session.operate(fenced("old", "lease-1", 9)).await;
-    session.accepted().await;
-    session.completed().await;
-    session.operate(fenced("new", "lease-2", 0)).await;
-    session.accepted().await;
-    session.completed().await;
-    session.operate(fenced("late", "lease-1", 10)).await;
-    assert_eq!(session.failed().await.reason, "STALE_TERM");
-}

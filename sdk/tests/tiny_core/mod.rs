@@ -2,7 +2,7 @@
 
 pub(crate) mod stable;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -122,7 +122,6 @@ pub(crate) fn welcome() -> proto::Welcome {
         session_id: "session".to_owned(),
         role: proto::RoleKind::Active.into(),
         fencing_term: 1,
-        fencing_order: "lease".to_owned(),
         ..Default::default()
     }
 }
@@ -131,15 +130,15 @@ pub(crate) fn welcome() -> proto::Welcome {
 pub(crate) struct CoreSession {
     inbound: Streaming<RegisterRequest>,
     outbound: mpsc::Sender<Result<RegisterResponse, Status>>,
-    seq: u64,
-    heard: u64,
+    /// Came while something else was waited for.
+    early: VecDeque<FromDriver>,
+    /// Operations that the driver has named.
+    named: HashSet<String>,
 }
 
 impl CoreSession {
     pub(crate) async fn send(&mut self, frame: impl Into<Option<ToDriver>>) {
-        self.seq += 1;
-        let frame = frame.into();
-        let sent = RegisterResponse { seq: self.seq, ack_seq: self.heard, frame };
+        let sent = RegisterResponse { frame: frame.into() };
         self.outbound.send(Ok(sent)).await.unwrap();
     }
 
@@ -158,17 +157,18 @@ impl CoreSession {
     }
 
     pub(crate) async fn ack(&mut self, id: &str) {
-        let operation_id = id.to_owned();
-        self.send(ToDriver::ResultAck(proto::OperationResultAck { operation_id })).await;
+        let operation_ids = vec![id.to_owned()];
+        self.send(ToDriver::ResultAck(proto::OperationResultAck { operation_ids })).await;
     }
 
-    /// The next frame; the driver numbers them without a gap.
+    /// The next frame.
     pub(crate) async fn receive(&mut self) -> Option<FromDriver> {
+        if let Some(frame) = self.early.pop_front() {
+            return Some(frame);
+        }
         let next = timeout(PATIENCE, self.inbound.next()).await;
         assert!(next.is_ok(), "neither a frame nor the end of the stream");
         let request = next.unwrap()?.ok()?;
-        assert_eq!(request.seq, self.heard + 1);
-        self.heard = request.seq;
         Some(request.frame.unwrap())
     }
 
@@ -186,11 +186,32 @@ impl CoreSession {
         }
     }
 
+    /// The next operation that the driver names; it is asked for by a heartbeat.
     pub(crate) async fn accepted(&mut self) -> String {
-        match self.receive().await {
-            Some(FromDriver::Accepted(accepted)) => accepted.operation_id,
-            other => panic!("not accepted: {other:?}"),
-        }
+        let mut early = std::mem::take(&mut self.early);
+        self.send(ToDriver::Heartbeat(proto::Heartbeat::default())).await;
+        let mut ids = loop {
+            match self.receive().await.unwrap() {
+                FromDriver::Heartbeat(echo) => break echo.running,
+                FromDriver::Accepted(_) => {}
+                frame @ (FromDriver::Hello(_)
+                | FromDriver::Progress(_)
+                | FromDriver::Page(_)
+                | FromDriver::Completed(_)
+                | FromDriver::State(_)) => early.push_back(frame),
+            }
+        };
+        ids.extend(early.iter().filter_map(|frame| match frame {
+            FromDriver::Progress(progress) => Some(progress.operation_id.clone()),
+            FromDriver::Page(page) => Some(page.operation_id.clone()),
+            FromDriver::Completed(completed) => Some(completed.operation_id.clone()),
+            FromDriver::Hello(_)
+            | FromDriver::Accepted(_)
+            | FromDriver::State(_)
+            | FromDriver::Heartbeat(_) => None,
+        }));
+        self.early = early;
+        ids.into_iter().find(|id| self.named.insert(id.clone())).unwrap()
     }
 
     pub(crate) async fn completed(&mut self) -> proto::OperationCompleted {
@@ -228,7 +249,6 @@ pub(crate) fn operation(id: &str, name: &str, request: Asked) -> proto::Operatio
             uid: format!("uid-{name}"),
         }),
         fencing_term: 1,
-        fencing_order: "lease".to_owned(),
         delivery: 1,
         machine_class: Some(reference("class", "1")),
         cluster_id: "cluster".to_owned(),
@@ -260,7 +280,12 @@ impl DriverService for Service {
     ) -> Result<Response<Self::RegisterStream>, Status> {
         check_token(&request)?;
         let (outbound, frames) = mpsc::channel(1);
-        let session = CoreSession { inbound: request.into_inner(), outbound, seq: 0, heard: 0 };
+        let session = CoreSession {
+            inbound: request.into_inner(),
+            outbound,
+            early: VecDeque::new(),
+            named: HashSet::new(),
+        };
         self.sessions.send(session).await.unwrap();
         Ok(Response::new(ReceiverStream::new(frames)))
     }

@@ -213,9 +213,6 @@ pub struct OperationIntent {
     /// Leadership term of the core that decided it.
     #[serde(default)]
     pub term: i64,
-    /// UID of the Lease: terms are compared within one only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub order: Option<String>,
     /// 1 for the first attempt.
     #[serde(default)]
     pub attempt: i32,

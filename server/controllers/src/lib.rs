@@ -37,7 +37,7 @@ mod writes;
 pub use api_health::ApiCheck;
 pub use clock::{Clock, system as system_clock};
 pub use cluster_id::{ClusterIdError, GivenIds, cluster_ids, known_cluster_ids};
-pub use election::{ElectionError, Term};
+pub use election::ElectionError;
 pub use namespaces::{Namespaces, NamespacesError};
 pub use run::Controllers;
 pub use schema_check::{PrunedField, SchemaError, check_schemas};

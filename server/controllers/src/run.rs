@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
 use ostler_api::Machine;
+use ostler_api::operation::Term;
 use ostler_sessions::{OrphanDesk, SessionEvent, Sessions};
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
@@ -22,7 +23,7 @@ use crate::api_health::{ApiHealth, Probes};
 use crate::bootstrap::Configs;
 use crate::class::{Classes, Secrets};
 use crate::clock::{Clock, DebugClock};
-use crate::election::{ElectionError, Elector, Term};
+use crate::election::{ElectionError, Elector};
 use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::fanout::{Fanout, Queues};
 use crate::hot_update::Reviewer;
@@ -210,7 +211,7 @@ impl Core {
         let Some(leadership) = elector.acquire(stop).await else { return Ok(()) };
         let (no_more_work, idle) = (CancellationToken::new(), CancellationToken::new());
         let term = leadership.term();
-        let Term { order, number } = term.clone();
+        let lease = leadership.lease_uid();
         let before = leadership.before();
         let held = leadership.hold(&idle, |until| self.sessions.lease_until(until));
         tokio::pin!(held);
@@ -222,8 +223,8 @@ impl Core {
             }
             () = self.inherit() => {}
         }
-        self.sessions.lead(ostler_sessions::Term { order, number: number.into() });
-        let mut workers = self.start_workers(term.clone(), &no_more_work);
+        self.sessions.lead(term);
+        let mut workers = self.start_workers(term, lease, &no_more_work);
         workers.spawn(self.ask_api_servers(before, &no_more_work));
         workers.spawn(self.check_definitions(&no_more_work));
         self.leading.send_replace(Some(term));
@@ -302,8 +303,7 @@ impl Core {
         info!("stopped");
     }
 
-    fn start_workers(&self, term: Term, stop: &CancellationToken) -> JoinSet<()> {
-        let lease = term.order.clone();
+    fn start_workers(&self, term: Term, lease: String, stop: &CancellationToken) -> JoinSet<()> {
         for machine in self.stores.machines.all() {
             self.state.slots.take_over(&machine);
         }

@@ -14,9 +14,8 @@ use ostler_proto::legacy::infra::{
     DriverSide, MachineClassMeta, McMside, mc_mside::OperationParams,
 };
 use ostler_proto::v1alpha1::{
-    DriverState, Heartbeat, ObjectRevision, Operation, OperationAccepted, OperationCompleted,
-    OperationResult, Readiness, operation, operation_completed, register_request,
-    register_response::Frame,
+    DriverState, Heartbeat, ObjectRevision, Operation, OperationCompleted, OperationResult,
+    Readiness, operation, operation_completed, register_request, register_response::Frame,
 };
 use ostler_sessions::{ClassContent, ClassError, LocalSession, Sessions};
 use parking_lot::Mutex;
@@ -159,8 +158,7 @@ impl Session {
                 | Frame::Role(_)
                 | Frame::Draining(_)
                 | Frame::Invalidate(_)
-                | Frame::ProtocolError(_)
-                | Frame::Unsupported(_),
+                | Frame::ProtocolError(_),
             )
             | None => {}
         }
@@ -187,8 +185,6 @@ impl Session {
 
     fn begin(&mut self, operation: Operation) -> Step {
         let operation_id = operation.operation_id.clone();
-        let accepted = OperationAccepted { operation_id: operation_id.clone() };
-        self.link.send(register_request::Frame::Accepted(accepted));
         if !matches!(self.work, Work::Idle) {
             let busy = later(reasons::BUSY, "the driver does one thing at a time", Duration::ZERO);
             self.complete(operation_id, Err(busy));

@@ -103,8 +103,6 @@ pub struct Snapshot {
     pub cluster: ClusterIds,
     /// Leadership term of this core.
     pub term: i64,
-    /// Within what terms are compared.
-    pub order: String,
     /// Values that a decision may use and cannot make itself.
     pub fresh: Fresh,
     /// Defaults of this core.

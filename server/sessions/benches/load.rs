@@ -116,8 +116,8 @@ async fn connect(channel: Channel, number: usize) -> Result<Held, tonic::Status>
         max_in_flight: 16,
         ..DriverState::default()
     };
-    for (seq, frame) in [(1, Frame::Hello(hello)), (2, Frame::State(state))] {
-        out.send(RegisterRequest { seq, ack_seq: 0, frame: Some(frame) }).await.unwrap();
+    for frame in [Frame::Hello(hello), Frame::State(state)] {
+        out.send(RegisterRequest { frame: Some(frame) }).await.unwrap();
     }
     let mut request = Request::new(ReceiverStream::new(frames));
     let token = format!("Bearer token-{number}");
@@ -200,7 +200,7 @@ async fn core() {
     });
     let options = SessionsOptions::default();
     let sessions = Sessions::new(options, Arc::new(NoClasses), Arc::new(tokens));
-    sessions.lead(Term { order: "bench".to_owned(), number: 1 });
+    sessions.lead(Term(1));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("http://{}", listener.local_addr().unwrap());
     let serving = sessions.clone();

@@ -14,9 +14,9 @@ use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
 use ostler_proto::v1alpha1::driver_service_server::{DriverService, DriverServiceServer};
 use ostler_proto::v1alpha1::{
     DriverState, GetMachineClassRequest, GetMachineClassResponse, GetMachineStatusResponse,
-    GetSecretRequest, GetSecretResponse, Heartbeat, Hello, OperationAccepted, OperationCompleted,
-    OperationKind, OperationResult, Readiness, RegisterRequest, RegisterResponse,
-    operation_completed, operation_result, register_request, register_response,
+    GetSecretRequest, GetSecretResponse, Heartbeat, Hello, OperationCompleted, OperationKind,
+    OperationResult, Readiness, RegisterRequest, RegisterResponse, operation_completed,
+    operation_result, register_request, register_response,
 };
 use ostler_sessions::{
     ClassContent, ClassError, ClassSource, Principal, Providers, SecretContent, SessionEvent,
@@ -112,12 +112,9 @@ impl DriverService for Echo {
         let (out, answers) = mpsc::channel(64);
         tokio::spawn(async move {
             while let Ok(Some(frame)) = frames.message().await {
-                let beat = Heartbeat::default();
-                let answer = RegisterResponse {
-                    seq: frame.seq,
-                    ack_seq: frame.seq,
-                    frame: Some(register_response::Frame::Heartbeat(beat)),
-                };
+                let Some(register_request::Frame::Heartbeat(beat)) = frame.frame else { return };
+                let frame = Some(register_response::Frame::Heartbeat(beat));
+                let answer = RegisterResponse { frame };
                 if out.send(Ok(answer)).await.is_err() {
                     return;
                 }
@@ -148,24 +145,26 @@ async fn bare(in_flight: usize) -> (f64, Duration) {
     let server = Server::builder().add_service(DriverServiceServer::new(Echo));
     let server = tokio::spawn(server.serve_with_incoming(incoming));
     let (out, frames) = mpsc::channel(in_flight);
-    let frame = |seq| RegisterRequest {
-        seq,
-        ack_seq: seq,
-        frame: Some(register_request::Frame::Heartbeat(Heartbeat::default())),
+    let frame = |number| {
+        let sent_at = Some(prost_types::Timestamp { seconds: number, nanos: 0 });
+        let beat = Heartbeat { sent_at, ..Heartbeat::default() };
+        RegisterRequest { frame: Some(register_request::Frame::Heartbeat(beat)) }
     };
     let mut began = vec![Instant::now(); in_flight];
-    for seq in 0..in_flight {
-        out.send(frame(seq as u64)).await.unwrap();
+    for number in 0..i64::try_from(in_flight).unwrap() {
+        out.send(frame(number)).await.unwrap();
     }
     let trips = Arc::new(Trips::default());
     let counted = Arc::clone(&trips);
     let echo = tokio::spawn(async move {
         let mut answers = client.register(ReceiverStream::new(frames)).await.unwrap().into_inner();
         while let Ok(Some(answer)) = answers.message().await {
-            let began = began.get_mut(usize::try_from(answer.seq).unwrap()).unwrap();
+            let Some(register_response::Frame::Heartbeat(beat)) = answer.frame else { return };
+            let number = beat.sent_at.unwrap_or_default().seconds;
+            let began = began.get_mut(usize::try_from(number).unwrap()).unwrap();
             counted.ended(*began);
             *began = Instant::now();
-            out.send(frame(answer.seq)).await.unwrap();
+            out.send(frame(number)).await.unwrap();
         }
     });
     let rate = rate(&trips).await;
@@ -192,7 +191,7 @@ async fn session(in_flight: usize) -> (f64, Duration) {
     let tokens = StaticTokens::new().with(TOKEN, principal);
     let options = SessionsOptions::default();
     let sessions = Sessions::new(options, Arc::new(NoClasses), Arc::new(tokens));
-    sessions.lead(ostler_sessions::Term { order: "bench".to_owned(), number: 1 });
+    sessions.lead(ostler_sessions::Term(1));
     let mut events = sessions.subscribe();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = client(&listener);
@@ -242,10 +241,8 @@ fn read(id: &str) -> Dispatch {
 async fn drive(mut client: DriverServiceClient<tonic::transport::Channel>) {
     use register_request::Frame;
     let (out, frames) = mpsc::channel(256);
-    let mut seq = 0;
-    let mut say = async |frame| {
-        seq += 1;
-        out.send(RegisterRequest { seq, ack_seq: 0, frame: Some(frame) }).await.unwrap();
+    let say = async |frame| {
+        out.send(RegisterRequest { frame: Some(frame) }).await.unwrap();
     };
     say(Frame::Hello(Hello {
         provider: PROVIDER.to_owned(),
@@ -275,8 +272,6 @@ async fn drive(mut client: DriverServiceClient<tonic::transport::Channel>) {
         match frame.frame {
             Some(register_response::Frame::Operation(operation)) => {
                 let operation_id = operation.operation_id;
-                say(Frame::Accepted(OperationAccepted { operation_id: operation_id.clone() }))
-                    .await;
                 let status = GetMachineStatusResponse::default();
                 let response = operation_result::Response::GetMachineStatus(status);
                 let result = OperationResult { response: Some(response) };
@@ -293,8 +288,7 @@ async fn drive(mut client: DriverServiceClient<tonic::transport::Channel>) {
                 | register_response::Frame::Role(_)
                 | register_response::Frame::Draining(_)
                 | register_response::Frame::Invalidate(_)
-                | register_response::Frame::ProtocolError(_)
-                | register_response::Frame::Unsupported(_),
+                | register_response::Frame::ProtocolError(_),
             )
             | None => {}
         }

@@ -21,7 +21,7 @@ const STREAMS: usize = 4;
 pub fn core_hears(mut data: &[u8]) {
     let mut hub = Hub::new(SessionsOptions::default(), Records::new(|_| None));
     let mut now = Instant::now();
-    hub.lead(now, Term { order: "fuzz".to_owned(), number: 1 });
+    hub.lead(now, Term(1));
     let mut streams = BTreeMap::new();
     let mut effects = Vec::new();
     let mut next = 0_u32;
@@ -53,7 +53,7 @@ pub fn core_hears(mut data: &[u8]) {
             }
         }
         if let (Some(key), Ok(frame)) = (streams.get(&slot), RegisterRequest::decode(frame)) {
-            hub.frame(now, *key, frame);
+            hub.frame(now, *key, frame.frame);
         }
         hub.expire(now);
         hub.swap_effects(&mut effects);

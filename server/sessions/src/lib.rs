@@ -44,7 +44,6 @@ mod session;
 mod sessions;
 mod shell;
 mod tail;
-mod term;
 
 pub use auth::{
     AuthError, Authenticator, Peer, PeerCertificate, PeerProcess, Presented, Principal, Providers,
@@ -64,10 +63,10 @@ pub use listen::{
 pub use local::LocalSession;
 pub use operation::{FramePart, SubmitError};
 pub use options::{Limits, SessionsOptions, Timing};
+pub use ostler_api::operation::Term;
 pub use rate::{Rate, RateError, TokenBucket};
 pub use record::RecordedOperation;
 pub use service::ServeError;
 pub use sessions::Sessions;
-pub use term::Term;
 /// For implementations of [`Authenticator`] and [`ClassSource`].
 pub use tonic::async_trait;

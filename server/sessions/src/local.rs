@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use ostler_proto::v1alpha1::{
-    Hello, ObjectRevision, RegisterRequest, register_request, register_response,
-};
+use ostler_proto::v1alpha1::{Hello, ObjectRevision, register_request, register_response};
 use tonic::Status;
 
 use crate::hub::SessionKey;
@@ -20,17 +18,13 @@ pub struct LocalSession {
     key: SessionKey,
     outbox: Outbox,
     frames: OutboxStream,
-    seq: u64,
 }
 
 impl LocalSession {
     /// Sends a frame to the hub.
     pub fn send(&mut self, frame: register_request::Frame) {
-        self.seq += 1;
-        let (seq, key) = (self.seq, self.key);
-        let frame = RegisterRequest { seq, ack_seq: 0, frame: Some(frame) };
-        self.shell.with(|hub, now| hub.frame(now, key, frame));
-        self.outbox.handled(seq);
+        let key = self.key;
+        self.shell.with(|hub, now| hub.frame(now, key, Some(frame)));
     }
 
     /// The next frame of the hub; an error once it has ended the session.
@@ -60,7 +54,7 @@ impl Sessions {
         let opened = self.shell.open(principal, peer, None);
         let (key, outbox) = opened.map_err(|close| close.status())?;
         let (shell, frames) = (Arc::clone(&self.shell), OutboxStream(outbox.clone()));
-        let mut session = LocalSession { shell, key, outbox, frames, seq: 0 };
+        let mut session = LocalSession { shell, key, outbox, frames };
         session.send(register_request::Frame::Hello(hello));
         Ok(session)
     }

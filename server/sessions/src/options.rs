@@ -188,7 +188,7 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             hello: Duration::from_secs(10),
-            accept: Duration::from_secs(10),
+            accept: Duration::from_secs(15),
             // Longer than the controllers take to send the next operation, and nothing to a driver that
             // keeps the result for minutes.
             acknowledge: Duration::from_millis(5),

@@ -57,14 +57,14 @@ macro_rules! breakages {
 }
 
 breakages! {
-    HelloFirst "session/hello-first" "leaves out a number after Hello";
+    HelloFirst "session/hello-first" "says how it is before its Hello";
     NoDeadline "session/no-deadline" "opens its stream with a deadline of an hour";
     HelloValid "session/hello-valid" "has an instance id that is no UUID";
     HelloStable "session/hello-stable" "has the same instance id in every process";
     KindsHonest "session/kinds-honest" "advertises GetVolumeIds and answers UNIMPLEMENTED";
     HeartbeatEcho "session/heartbeat-echo" "answers no heartbeat";
     HeartbeatUnderLoad "session/heartbeat-under-load" "answers no heartbeat while operations run";
-    AcceptFast "session/accept-fast" "never accepts an operation, and answers none before 15 s";
+    AcceptFast "session/accept-fast" "names no operation, and answers none before 20 s";
     CreditRespected "session/credit-respected" "refuses more than four operations at once, whatever it advertises";
     UnknownFrame "session/unknown-frame" "ends the session at a frame that it does not know";
     UnknownKind "session/unknown-kind" "answers INTERNAL to an operation that it does not know";
@@ -78,7 +78,6 @@ breakages! {
     StandbyQuiet "session/standby-quiet" "asks for secrets while it stands by";
     PromotedServes "session/promoted-serves" "does not notice that it is promoted";
     StaleTerm "session/stale-term" "does what a core of an old term asks";
-    NewOrder "session/new-order" "compares terms of different orders";
     OutsideFencing "session/outside-fencing" "takes a core that only looks for the one that leads";
     Superseded "session/superseded" "takes another instance id when another stream took over";
     Basic "create/basic" "names another machine in the answer";

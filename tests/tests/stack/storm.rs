@@ -68,7 +68,7 @@ async fn a_thousand_drivers_that_dial_at_once_are_all_served_soon() {
     });
     let options = SessionsOptions::default();
     let sessions = Sessions::new(options, Arc::new(NoClasses), Arc::new(tokens));
-    sessions.lead(Term { order: "lease".to_owned(), number: 1 });
+    sessions.lead(Term(1));
     let mut events = sessions.subscribe();
     let (door, incoming) = mpsc::channel(DRIVERS);
     let serving = sessions.clone();

@@ -34,10 +34,9 @@ pub(super) async fn duplicate_frames(bench: &Bench) -> Outcome {
 
 /// Frames that a driver may get at any time.
 fn unsolicited(bench: &Bench, done: &str) -> Vec<Frame> {
-    let leadership = bench.harness.core().leadership();
     let stranger = Uuid::new_v4().to_string();
     let ack = |operation_id: &str| {
-        Frame::ResultAck(proto::OperationResultAck { operation_id: operation_id.to_owned() })
+        Frame::ResultAck(proto::OperationResultAck { operation_ids: vec![operation_id.to_owned()] })
     };
     let cancel = |operation_id: &str| {
         let reason = "STRAY".to_owned();
@@ -54,8 +53,7 @@ fn unsolicited(bench: &Bench, done: &str) -> Vec<Frame> {
     ];
     let role = proto::SessionRole {
         role: RoleKind::Active.into(),
-        fencing_term: leadership.term,
-        fencing_order: leadership.order,
+        fencing_term: bench.harness.core().term(),
     };
     vec![
         heartbeat(),
@@ -66,6 +64,5 @@ fn unsolicited(bench: &Bench, done: &str) -> Vec<Frame> {
         Frame::Invalidate(proto::CacheInvalidation { stale }),
         Frame::Invalidate(proto::CacheInvalidation::default()),
         Frame::Role(role),
-        Frame::Unsupported(proto::UnsupportedFrame { seq: 1 }),
     ]
 }

@@ -59,7 +59,7 @@ impl Found {
             }
             Frame::Page(page) => page.machines.iter().for_each(|machine| self.record(machine)),
             Frame::Hello(hello) => self.check("a provider name", hello.provider.len(), 63),
-            Frame::Accepted(_) | Frame::State(_) | Frame::Heartbeat(_) | Frame::Unsupported(_) => {}
+            Frame::Accepted(_) | Frame::State(_) | Frame::Heartbeat(_) => {}
         }
     }
 

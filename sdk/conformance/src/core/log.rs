@@ -17,7 +17,6 @@ const ENTRIES: usize = 200_000;
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) at: Instant,
-    pub(crate) seq: u64,
     pub(crate) bytes: usize,
     pub(crate) frame: Option<Frame>,
 }
@@ -42,8 +41,8 @@ impl Log {
 
     /// Adds a frame; `false` if the driver said too much.
     pub(crate) fn push(&self, inbound: Inbound) -> bool {
-        let RegisterRequest { seq, frame, .. } = inbound.frame;
-        let entry = Entry { at: Instant::now(), seq, bytes: inbound.bytes, frame };
+        let Inbound { frame: RegisterRequest { frame }, bytes } = inbound;
+        let entry = Entry { at: Instant::now(), bytes, frame };
         let mut entries = self.entries.lock();
         if entries.len() >= ENTRIES {
             return false;

@@ -62,14 +62,8 @@ struct Facts {
     current: Option<Arc<Session>>,
     /// By id: for which class.
     in_flight: HashMap<String, String>,
-    leadership: Leadership,
-}
-
-/// A leadership term and the order in which it counts.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Leadership {
-    pub(crate) order: String,
-    pub(crate) term: u64,
+    /// Leadership term.
+    term: u64,
 }
 
 impl Core {
@@ -78,7 +72,7 @@ impl Core {
         token: &str,
         hello_limit: Duration,
         observations: Observations,
-        leadership: Leadership,
+        term: u64,
     ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -89,7 +83,7 @@ impl Core {
             observations,
             arrivals,
             library: Mutex::default(),
-            facts: Mutex::new(Facts { leadership, ..Facts::default() }),
+            facts: Mutex::new(Facts { term, ..Facts::default() }),
         });
         let service = SuiteService::new(&state);
         let server = tokio::spawn(async move {
@@ -147,15 +141,13 @@ impl Core {
                 verdict: Verdict::Keep.into(),
             })
             .collect();
-        let leadership = self.leadership();
         let duration = |time: Duration| prost_types::Duration::try_from(time).ok();
         Welcome {
             session_id: session.id.clone(),
             resume_outcome: proto::ResumeOutcome::Fresh.into(),
             verdicts,
             role: role.into(),
-            fencing_term: leadership.term,
-            fencing_order: leadership.order,
+            fencing_term: self.term(),
             capabilities: vec![
                 proto::CoreCapability::Resume.into(),
                 proto::CoreCapability::CacheInvalidation.into(),
@@ -183,14 +175,14 @@ impl Core {
         self.state.facts.lock().in_flight.insert(id, class.unwrap_or_default());
     }
 
-    /// Its leadership.
-    pub(crate) fn leadership(&self) -> Leadership {
-        self.state.facts.lock().leadership.clone()
+    /// Its leadership term.
+    pub(crate) fn term(&self) -> u64 {
+        self.state.facts.lock().term
     }
 
-    /// A new leadership.
-    pub(crate) fn set_leadership(&self, order: &str, term: u64) {
-        self.state.facts.lock().leadership = Leadership { order: order.to_owned(), term };
+    /// It leads in another term.
+    pub(crate) fn set_term(&self, term: u64) {
+        self.state.facts.lock().term = term;
     }
 }
 
@@ -258,11 +250,10 @@ impl State {
 
     /// What has to happen for every frame.
     fn received(&self, session: &Session, inbound: &Inbound) {
-        let before = session.log.len();
-        let expected = u64::try_from(before).unwrap_or(u64::MAX) + 1;
-        if inbound.frame.seq != expected {
-            let came = format!("frame {} of a stream had seq {}", expected, inbound.frame.seq);
-            self.observe(Rule::HelloFirst, came);
+        if let Some(Received::Hello(_)) = &inbound.frame.frame
+            && session.log.len() > 0
+        {
+            self.observe(Rule::HelloFirst, "a second Hello on one stream".to_owned());
         }
         for came in limits::broken(inbound.frame.frame.as_ref(), inbound.bytes) {
             self.observe(Rule::Limits, came);

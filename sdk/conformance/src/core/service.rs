@@ -153,7 +153,6 @@ pub(crate) fn name(frame: Option<&Frame>) -> &'static str {
         Some(Frame::Completed(_)) => "OperationCompleted",
         Some(Frame::State(_)) => "DriverState",
         Some(Frame::Heartbeat(_)) => "Heartbeat",
-        Some(Frame::Unsupported(_)) => "UnsupportedFrame",
     }
 }
 

@@ -31,14 +31,8 @@ pub(crate) struct Session {
     /// When the Hello came.
     pub(crate) since: Instant,
     pub(crate) log: Log,
-    out: Mutex<Out>,
+    out: Mutex<Option<Outbox>>,
     acknowledges: AtomicBool,
-}
-
-#[derive(Debug)]
-struct Out {
-    seq: u64,
-    outbox: Option<Outbox>,
 }
 
 impl Session {
@@ -48,39 +42,33 @@ impl Session {
             hello,
             since: Instant::now(),
             log: Log::new(),
-            out: Mutex::new(Out { seq: 0, outbox: Some(outbox) }),
+            out: Mutex::new(Some(outbox)),
             acknowledges: AtomicBool::new(true),
         }
     }
 
-    /// Sends a frame; its number.
-    pub(crate) fn send(&self, frame: Frame) -> Outcome<u64> {
-        self.send_bytes(|seq| {
-            RegisterResponse { seq, ack_seq: 0, frame: Some(frame) }.encode_to_vec()
-        })
+    /// Sends a frame.
+    pub(crate) fn send(&self, frame: Frame) -> Outcome {
+        self.send_bytes(RegisterResponse { frame: Some(frame) }.encode_to_vec())
     }
 
-    /// Sends a frame with an arm that the driver cannot know; its number.
-    pub(crate) fn send_unknown(&self) -> Outcome<u64> {
-        self.send_bytes(unknown_frame)
+    /// Sends a frame with an arm that the driver cannot know.
+    pub(crate) fn send_unknown(&self) -> Outcome {
+        self.send_bytes(unknown_frame())
     }
 
     /// Sends an operation with a request that the driver cannot know.
-    pub(crate) fn send_unknown_operation(&self, operation: &Operation) -> Outcome<u64> {
-        self.send_bytes(|seq| unknown_operation(seq, operation))
+    pub(crate) fn send_unknown_operation(&self, operation: &Operation) -> Outcome {
+        self.send_bytes(unknown_operation(operation))
     }
 
-    fn send_bytes(&self, encode: impl FnOnce(u64) -> Vec<u8>) -> Outcome<u64> {
-        let mut out = self.out.lock();
-        let seq = out.seq + 1;
-        let Some(outbox) = &out.outbox else {
+    fn send_bytes(&self, bytes: Vec<u8>) -> Outcome {
+        let out = self.out.lock();
+        let Some(outbox) = &*out else {
             return Err(self.over());
         };
-        match outbox.try_send(Ok(encode(seq))) {
-            Ok(()) => {
-                out.seq = seq;
-                Ok(seq)
-            }
+        match outbox.try_send(Ok(bytes)) {
+            Ok(()) => Ok(()),
             Err(mpsc::error::TrySendError::Full(_)) => {
                 Err(failed("a driver that reads its stream", "it left thousands of frames unread"))
             }
@@ -95,7 +83,7 @@ impl Session {
 
     /// Ends the stream with this status, or without an error.
     pub(crate) fn close(&self, status: Option<Status>) {
-        let outbox = self.out.lock().outbox.take();
+        let outbox = self.out.lock().take();
         self.log.end("the suite closed it");
         if let (Some(outbox), Some(status)) = (outbox, status) {
             // If there is no room the driver reads nothing and sees the end of the stream later.
@@ -114,8 +102,8 @@ impl Session {
 
     /// Acknowledges one result.
     pub(crate) fn acknowledge_result(&self, operation_id: &str) -> Outcome {
-        let operation_id = operation_id.to_owned();
-        self.send(Frame::ResultAck(proto::OperationResultAck { operation_id })).map(drop)
+        let operation_ids = vec![operation_id.to_owned()];
+        self.send(Frame::ResultAck(proto::OperationResultAck { operation_ids }))
     }
 
     /// Whether the stream is open.

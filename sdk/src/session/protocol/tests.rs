@@ -12,8 +12,7 @@ fn protocol() -> Protocol {
 }
 
 fn welcome() -> proto::Welcome {
-    let fencing_order = "lease".to_owned();
-    proto::Welcome { role: RoleKind::Active.into(), fencing_order, ..Default::default() }
+    proto::Welcome { role: RoleKind::Active.into(), fencing_term: 1, ..Default::default() }
 }
 
 fn live() -> Protocol {
@@ -23,7 +22,7 @@ fn live() -> Protocol {
 }
 
 fn receive(protocol: &mut Protocol, frame: Received) -> Vec<String> {
-    names(protocol.on_frame(7, Some(frame), Instant::now()))
+    names(protocol.on_frame(Some(frame), Instant::now()))
 }
 
 fn operate(protocol: &mut Protocol, id: &str) -> Vec<String> {
@@ -43,7 +42,7 @@ fn cancel(id: &str) -> Received {
 }
 
 fn ack(id: &str) -> Received {
-    Received::ResultAck(proto::OperationResultAck { operation_id: id.to_owned() })
+    Received::ResultAck(proto::OperationResultAck { operation_ids: vec![id.to_owned()] })
 }
 
 /// Effects in a form that reads well in a table.
@@ -55,13 +54,12 @@ fn name(effect: &Effect) -> String {
     match effect {
         Effect::Send(frame) => match &**frame {
             Sent::Hello(_) => "hello".to_owned(),
-            Sent::Accepted(accepted) => format!("accepted {}", accepted.operation_id),
+            Sent::Accepted(accepted) => format!("accepted {}", accepted.operation_ids.join(" ")),
             Sent::Progress(progress) => format!("progress {}", progress.operation_id),
             Sent::Page(page) => format!("page {}", page.index),
             Sent::Completed(completed) => format!("completed {}", completed.operation_id),
             Sent::State(state) => format!("state {}", state.readiness().as_str_name()),
             Sent::Heartbeat(heartbeat) => format!("heartbeat {}", heartbeat.running.join(" ")),
-            Sent::Unsupported(unsupported) => format!("unsupported {}", unsupported.seq),
         },
         Effect::Start(operation) => format!("start {}", operation.operation_id),
         Effect::Cancel(id) => format!("cancel {id}"),
@@ -80,7 +78,6 @@ fn each_frame_has_its_effects() {
         Received::ProtocolError(proto::ProtocolError { retry, ..proto::ProtocolError::default() })
     };
     let draining = Received::Draining(proto::CoreDraining::default());
-    let unsupported = Received::Unsupported(proto::UnsupportedFrame { seq: 1 });
     let cases = [
         (heartbeat(), vec!["heartbeat run"]),
         (cancel("run"), vec!["cancel run"]),
@@ -92,7 +89,6 @@ fn each_frame_has_its_effects() {
         (draining, vec!["leave Backoff"]),
         (error(true), vec!["leave Backoff"]),
         (error(false), vec!["leave Refused"]),
-        (unsupported, vec![]),
     ];
     for (frame, expected) in cases {
         let mut protocol = live();
@@ -104,20 +100,44 @@ fn each_frame_has_its_effects() {
 }
 
 #[test]
-fn a_frame_without_an_arm_is_answered_with_its_number() {
-    assert_eq!(names(live().on_frame(7, None, Instant::now())), ["unsupported 7"]);
+fn a_frame_without_an_arm_is_ignored() {
+    assert!(live().on_frame(None, Instant::now()).is_empty());
 }
 
 #[test]
-fn an_operation_goes_from_accepted_to_acknowledged() {
+fn an_operation_goes_from_its_start_to_acknowledged() {
     let mut protocol = live();
-    assert_eq!(operate(&mut protocol, "a"), ["accepted a", "start a"]);
+    assert_eq!(operate(&mut protocol, "a"), ["start a"]);
     assert_eq!(operate(&mut protocol, "a"), ["accepted a"]);
     assert_eq!(finish(&mut protocol, "a"), ["completed a"]);
     assert_eq!(operate(&mut protocol, "a"), ["completed a"]);
     assert!(!protocol.is_idle());
     receive(&mut protocol, ack("a"));
     assert!(protocol.is_idle());
+}
+
+#[test]
+fn the_core_is_told_once_of_operations_that_have_run_for_a_second_and_of_which_it_heard_nothing() {
+    let mut protocol = live();
+    assert_eq!(protocol.accept_at(), None);
+    let told = |protocol: &mut Protocol| {
+        let at = protocol.accept_at().unwrap();
+        assert!(names(protocol.accept_running(at - ACCEPT_AFTER)).is_empty(), "too early");
+        names(protocol.accept_running(Instant::now() + 2 * ACCEPT_AFTER))
+    };
+    operate(&mut protocol, "a");
+    operate(&mut protocol, "b");
+    assert_eq!(told(&mut protocol), ["accepted a b"]);
+    assert_eq!(protocol.accept_at(), None);
+    finish(&mut protocol, "a");
+    operate(&mut protocol, "c");
+    let progress = proto::OperationProgress { operation_id: "c".to_owned(), ..Default::default() };
+    protocol.on_progress(progress).unwrap();
+    assert_eq!(protocol.accept_at(), None, "progress tells as much");
+    finish(&mut protocol, "c");
+    operate(&mut protocol, "d");
+    receive(&mut protocol, Received::Heartbeat(proto::Heartbeat::default()));
+    assert_eq!(protocol.accept_at(), None, "and so does a heartbeat");
 }
 
 #[test]
@@ -189,8 +209,7 @@ fn nothing_starts_before_the_welcome_nor_after_the_drain_began() {
 fn a_role_of_an_old_term_changes_nothing() {
     let mut protocol = live();
     let role = |role: RoleKind, fencing_term| {
-        let fencing_order = "lease".to_owned();
-        Received::Role(proto::SessionRole { role: role.into(), fencing_term, fencing_order })
+        Received::Role(proto::SessionRole { role: role.into(), fencing_term })
     };
     receive(&mut protocol, role(RoleKind::Standby, 5));
     receive(&mut protocol, role(RoleKind::Active, 4));
@@ -210,7 +229,7 @@ fn a_core_that_only_looks_is_answered_changes_nothing_and_is_forgotten() {
     let look = proto::Welcome { session_id, role, ..Default::default() };
     let heard = receive(&mut protocol, Received::Welcome(look));
     assert_eq!(heard, ["welcomed", "completed held", "state READINESS_READY"]);
-    assert_eq!(operate(&mut protocol, "read"), ["accepted read", "start read"]);
+    assert_eq!(operate(&mut protocol, "read"), ["start read"]);
     finish(&mut protocol, "read");
     receive(&mut protocol, ack("read"));
     let request = Some(Request::DeleteMachine(proto::DeleteMachineRequest::default()));
@@ -225,6 +244,5 @@ fn a_core_that_only_looks_is_answered_changes_nothing_and_is_forgotten() {
     assert_ne!(resume.session_id, "look");
     let held: Vec<_> = resume.operations.iter().map(|it| it.operation_id.as_str()).collect();
     assert_eq!(held, ["held"]);
-    let fenced = protocol.fence.enter("lease", 0);
-    assert!(fenced.is_ok(), "the order of its core is still its own");
+    assert!(protocol.fence.enter(1).is_ok(), "the term of its core is still the highest");
 }

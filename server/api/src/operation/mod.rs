@@ -5,6 +5,7 @@ mod dispatch;
 mod metadata;
 mod outcome;
 mod reason;
+mod term;
 mod view;
 
 pub use dispatch::{ClassReference, Dispatch, Lane, Request, Target, UserData};
@@ -13,4 +14,5 @@ pub use outcome::{
     ClassReview, Failure, InfrastructureError, InstanceRecord, Outcome, Stranger, Success,
 };
 pub use reason::Reason;
+pub use term::Term;
 pub use view::{Finished, InFlight, OperationView, Progress};

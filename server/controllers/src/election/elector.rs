@@ -10,9 +10,10 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::record::{self, Move, Observed, Term};
+use super::record::{self, Move, Observed};
 use super::{ElectionSettings, LEASE};
 use crate::clock::{Clock, DebugClock};
+use ostler_api::operation::Term;
 
 /// Why leadership ended or could not be acquired.
 #[derive(Debug, thiserror::Error)]
@@ -77,8 +78,7 @@ impl Elector {
             match attempt {
                 Some(Attempt::Leads(lease, before)) => {
                     let (lease, identity) = (*lease, &self.settings.identity);
-                    let Term { order, number } = Term::of(&lease);
-                    info!(identity, order, term = number, "leads");
+                    info!(identity, term = record::term_of(&lease).0, "leads");
                     return Some(Leadership { elector: self, lease, renewed_at: started, before });
                 }
                 Some(Attempt::HeldBy(holder)) => tell_once(&mut waiting_for, holder),
@@ -106,7 +106,7 @@ impl Elector {
         let mut before = None;
         let written = match self.api.get_opt(LEASE).await? {
             None => {
-                let lease = record::new_lease(&self.settings, wall);
+                let lease = record::new_lease(observed, &self.settings, wall);
                 self.api.create(&PostParams::default(), &lease).await
             }
             Some(lease) => {
@@ -149,7 +149,12 @@ fn holder(lease: &Lease) -> String {
 impl Leadership {
     /// The current term.
     pub(crate) fn term(&self) -> Term {
-        Term::of(&self.lease)
+        record::term_of(&self.lease)
+    }
+
+    /// UID of the Lease.
+    pub(crate) fn lease_uid(&self) -> String {
+        self.lease.metadata.uid.clone().unwrap_or_default()
     }
 
     /// When the previous leader last renewed, by its own clock; `None`: there was none.
@@ -200,7 +205,7 @@ impl Leadership {
                 // Our own write whose answer was lost, a manual edit, or another holder.
                 let now = self.elector.api.get(LEASE).await?;
                 let ours = record::is_ours(&now, &self.elector.settings);
-                let same_term = Term::of(&now) == self.term();
+                let same_term = record::term_of(&now) == self.term();
                 Ok(if ours && same_term {
                     Renewal::Ours(Box::new(now))
                 } else {

@@ -12,7 +12,6 @@ mod record;
 
 pub use elector::ElectionError;
 pub(crate) use elector::Elector;
-pub use record::Term;
 
 use std::time::Duration;
 

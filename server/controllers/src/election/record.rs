@@ -5,29 +5,28 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use ostler_api::operation::Term;
 use tokio::time::Instant;
 
 use super::{ElectionSettings, LEASE};
 
-/// A leadership term, for fencing.
-///
-/// Within one Lease object a later leader has a greater number. A Lease that was deleted and created again counts its
-/// transitions from zero, but it has another UID, so its terms are a new order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Term {
-    /// UID of the Lease.
-    pub order: String,
-    /// Number of leader transitions of the Lease.
-    pub number: u32,
+/// Where the time of terms begins: 2020-01-01T00:00:00Z. Its seconds fit the field of the Lease until 2088.
+const TERMS_BEGIN: i64 = 1_577_836_800;
+
+/// The term that `lease` stands for.
+pub(super) fn term_of(lease: &Lease) -> Term {
+    Term(u32::try_from(transitions(lease)).unwrap_or(0))
 }
 
-impl Term {
-    /// The term that `lease` stands for.
-    pub(crate) fn of(lease: &Lease) -> Self {
-        let count = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
-        let order = lease.metadata.uid.clone().unwrap_or_default();
-        Self { order, number: u32::try_from(count).unwrap_or(0) }
-    }
+fn transitions(lease: &Lease) -> i32 {
+    lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0)
+}
+
+/// The next term after so many transitions. It is at least the time, so that terms go on growing when the Lease was
+/// deleted, or came back from a backup; drivers compare numbers and know nothing of Leases.
+fn next_term(transitions: i32, wall: Timestamp) -> i32 {
+    let time = wall.as_second().saturating_sub(TERMS_BEGIN).clamp(0, i32::MAX.into());
+    transitions.saturating_add(1).max(i32::try_from(time).unwrap_or(i32::MAX))
 }
 
 /// The last observed Lease, and since when it has not changed.
@@ -75,24 +74,27 @@ impl Observed {
 }
 
 /// A new Lease, held by us.
-pub(super) fn new_lease(settings: &ElectionSettings, wall: Timestamp) -> Lease {
+pub(super) fn new_lease(
+    observed: &Observed,
+    settings: &ElectionSettings,
+    wall: Timestamp,
+) -> Lease {
     let metadata = ObjectMeta {
         name: Some(LEASE.to_owned()),
         namespace: Some(settings.namespace.clone()),
         ..ObjectMeta::default()
     };
-    let mut lease = taken(Lease { metadata, spec: None }, settings, wall);
-    lease.spec.get_or_insert_default().lease_transitions = Some(0);
-    lease
+    let spec = observed.last.as_ref().map(|(spec, _)| spec.clone());
+    taken(Lease { metadata, spec }, settings, wall)
 }
 
 /// Every acquisition is a transition, also that of a lease which was ours: it starts a new term.
 fn taken(mut lease: Lease, settings: &ElectionSettings, wall: Timestamp) -> Lease {
-    let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
+    let term = next_term(transitions(&lease), wall);
     lease.spec = Some(LeaseSpec {
         holder_identity: Some(settings.identity.clone()),
         lease_duration_seconds: Some(seconds(settings.lease_duration)),
-        lease_transitions: Some(transitions.saturating_add(1)),
+        lease_transitions: Some(term),
         acquire_time: Some(MicroTime(wall)),
         renew_time: Some(MicroTime(wall)),
         ..lease.spec.unwrap_or_default()
@@ -146,7 +148,8 @@ mod tests {
     }
 
     fn held_by(holder: &str, transitions: i32) -> Lease {
-        let mut lease = new_lease(&ElectionSettings::new("default", holder), Timestamp::UNIX_EPOCH);
+        let settings = ElectionSettings::new("default", holder);
+        let mut lease = new_lease(&Observed::default(), &settings, Timestamp::UNIX_EPOCH);
         lease.spec.as_mut().unwrap().lease_transitions = Some(transitions);
         lease
     }
@@ -209,9 +212,15 @@ mod tests {
     }
 
     #[test]
-    fn a_term_is_the_lease_object_and_its_transitions() {
-        let mut lease = held_by("me", 4);
-        lease.metadata.uid = Some("uid".to_owned());
-        assert_eq!(Term::of(&lease), Term { order: "uid".to_owned(), number: 4 });
+    fn a_term_is_later_than_the_one_before_and_never_before_its_time() {
+        let wall = Timestamp::from_second(TERMS_BEGIN + 100).unwrap();
+        for (before, next) in [(0, 100), (7, 100), (99, 100), (100, 101), (500, 501)] {
+            let lease = taken(held_by("you", before), &settings(), wall);
+            assert_eq!(term_of(&lease), Term(next));
+        }
+        let mut observed = Observed::default();
+        observed.decide(held_by("you", 500), &settings(), Instant::now(), wall);
+        let lease = new_lease(&observed, &settings(), wall);
+        assert_eq!(term_of(&lease), Term(501), "also of a Lease that was deleted and is made anew");
     }
 }

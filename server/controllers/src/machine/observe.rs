@@ -93,8 +93,7 @@ impl Machines {
                 own: self.sessions.cluster_id().to_owned(),
                 previous: self.sessions.previous_cluster_ids().to_vec(),
             },
-            term: self.term.number.into(),
-            order: self.term.order.clone(),
+            term: self.term.0.into(),
             fresh: fresh(),
             settings: self.settings.lifecycle.clone(),
             machine,
@@ -133,8 +132,7 @@ impl Machines {
     /// machine without an intent of an earlier term has none, and need not wait.
     fn may_come_back(&self, machine: &Machine) -> Option<Duration> {
         let intent = machine.intent()?;
-        let ours = intent.term == i64::from(self.term.number)
-            && intent.order.as_deref() == Some(self.term.order.as_str());
+        let ours = intent.term == i64::from(self.term.0);
         self.sessions.adoption_left().filter(|_| !ours)
     }
 

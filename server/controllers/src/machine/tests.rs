@@ -10,8 +10,6 @@ use crate::api_health::ApiCheck;
 use crate::bench::{Bench, put};
 use crate::watch::WatchMetrics;
 
-const ORDER: &str = "lease";
-
 /// The controller in term 2.
 fn machines(bench: &Bench) -> Machines {
     let (queue, registry) = (Bench::queue(), &mut Registry::default());
@@ -33,7 +31,7 @@ fn machines(bench: &Bench) -> Machines {
         answers: AnswerMetrics::default(),
         scans: OrphanScans::new(Bench::queue()),
         steps: StepMetrics::register(registry),
-        term: Term { order: ORDER.to_owned(), number: 2 },
+        term: Term(2),
         api_health: Arc::new(ApiHealth::new(ApiCheck::default(), clock, registry)),
         schemas: Schemas::register(registry),
         reviewer: bench.reviewer(),
@@ -49,7 +47,7 @@ fn machine(term: i64) -> Value {
         "spec": { "class": { "kind": "MachineClass", "name": "c" } },
         "status": { "operation": {
             "id": "op", "kind": "CreateMachine", "idempotencyKey": "u:c", "attempt": 1,
-            "term": term, "order": ORDER
+            "term": term
         } }
     })
 }
@@ -64,7 +62,7 @@ async fn an_operation_of_the_leader_before_is_expected_for_as_long_as_drivers_ma
     let bench = Bench::new();
     put(&bench.stores.machines, machine(1));
     let machines = machines(&bench);
-    bench.sessions.lead(ostler_sessions::Term { order: ORDER.to_owned(), number: 2 });
+    bench.sessions.lead(ostler_sessions::Term(2));
     assert_eq!(operation(&machines).await, OperationView::Expected(Duration::from_secs(30)));
     advance(Duration::from_secs(31)).await;
     tokio::task::yield_now().await;
@@ -77,6 +75,6 @@ async fn an_operation_of_this_term_that_no_session_knows_was_never_sent() {
     let bench = Bench::new();
     put(&bench.stores.machines, machine(2));
     let machines = machines(&bench);
-    bench.sessions.lead(ostler_sessions::Term { order: ORDER.to_owned(), number: 2 });
+    bench.sessions.lead(ostler_sessions::Term(2));
     assert_eq!(operation(&machines).await, OperationView::Idle);
 }

@@ -54,7 +54,7 @@ async fn wait(orphans: &Orphans) -> Option<Duration> {
 #[tokio::test(start_paused = true)]
 async fn while_drivers_may_come_back_with_operations_no_instance_is_listed() {
     let bench = with_class();
-    bench.sessions.lead(ostler_sessions::Term { order: "lease".to_owned(), number: 1 });
+    bench.sessions.lead(ostler_sessions::Term(1));
     assert_eq!(wait(&orphans(&bench)).await, Some(ADOPTION));
 }
 

@@ -98,10 +98,7 @@ impl ClassSource for StoreClassSource {
             kind: intent.operation_kind()?,
             operation_id: intent.id,
             idempotency_key: intent.idempotency_key,
-            term: Term {
-                order: intent.order.unwrap_or_default(),
-                number: u64::try_from(intent.term).ok()?,
-            },
+            term: Term(u32::try_from(intent.term).ok()?),
             target: Target::of_machine(&machine),
             class: ClassReference {
                 namespace,
@@ -249,7 +246,7 @@ mod tests {
             "spec": { "class": { "kind": "MachineClass", "name": class } },
             "status": { "operation": {
                 "id": operation, "kind": "CreateMachine", "idempotencyKey": "u:c", "term": 4,
-                "order": "lease", "classRevision": "r1", "attempt": 1
+                "classRevision": "r1", "attempt": 1
             } }
         }))
         .unwrap()
@@ -266,7 +263,7 @@ mod tests {
             ("op-1", "u:c")
         );
         assert_eq!(recorded.kind, ostler_api::driver::OperationKind::CreateMachine);
-        assert_eq!(recorded.term, Term { order: "lease".to_owned(), number: 4 });
+        assert_eq!(recorded.term, Term(4));
         assert_eq!(recorded.provider, "fake.ostler.dev");
         assert_eq!((recorded.class.name.as_str(), recorded.class.revision.as_str()), ("c", "r1"));
         assert_eq!((recorded.target.name.as_str(), recorded.target.uid.as_str()), ("m", "u"));

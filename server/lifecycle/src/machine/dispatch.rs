@@ -49,7 +49,6 @@ impl Pass<'_> {
             class_revision: Some(class.revision.clone()),
             spec_digest: Some(class.spec_digest.clone()),
             term: self.snap.term,
-            order: Some(self.snap.order.clone()).filter(|order| !order.is_empty()),
             attempt,
             started_at: Some(self.now()),
             provider_id,

@@ -64,7 +64,6 @@ mod tests {
             class_revision: None,
             spec_digest: None,
             term: 1,
-            order: None,
             attempt: 1,
             started_at: None,
             provider_id: None,

@@ -320,7 +320,6 @@ impl World {
             provider_id_holder: self.holder.clone(),
             cluster: self.cluster.clone(),
             term: 1,
-            order: "lease".to_owned(),
             fresh: Fresh {
                 operation_id: format!("op-{}", self.ids),
                 token_secret: SecretText::new("0123456789abcdef".to_owned()),

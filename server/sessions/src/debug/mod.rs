@@ -96,8 +96,7 @@ impl Debug {
             instance: shell.options.core_instance.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             leading: *self.leading.borrow(),
-            fencing_term: term.number,
-            fencing_order: term.order,
+            fencing_term: term.0.into(),
             cluster_id: shell.options.cluster_id.clone(),
         }
     }

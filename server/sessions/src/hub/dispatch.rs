@@ -114,10 +114,8 @@ impl Hub {
 
     /// An operation with the term of this core and the ids of its cluster.
     pub(crate) fn stamped(&self, operation: Operation) -> Operation {
-        let term = self.term();
         Operation {
-            fencing_term: term.number,
-            fencing_order: term.order,
+            fencing_term: self.term().0.into(),
             cluster_id: self.options.cluster_id.clone(),
             previous_cluster_ids: self.options.previous_cluster_ids.clone(),
             ..operation

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::timers::Timer;
 use super::{Count, Effect, Hub, OpId, SessionKey};
-use crate::session::frames;
 use crate::session::outbox::Room;
+use crate::session::{Close, frames};
 
 /// Clocks that differ by more are spoken of, in milliseconds.
 const SKEW: i64 = 5_000;
@@ -17,23 +17,27 @@ const SKEW: i64 = 5_000;
 impl Hub {
     /// A heartbeat is due.
     pub(super) fn beat(&mut self, now: Instant, key: SessionKey) {
+        let missed = self.options.timing.heartbeats_missed;
         let Some(session) = self.sessions.get_mut(&key) else { return };
-        match session.machine.beat() {
-            Ok(()) => {
-                self.effects.push(Effect::CheckReading(key));
-                self.send_frame(key, frames::heartbeat(), Room::Limited);
-                self.timers.set(Timer::Heartbeat(key), now + self.options.timing.heartbeat);
-            }
-            Err(close) => self.close(now, key, close),
+        if session.unanswered >= missed {
+            let close = Close::heartbeat_lost(session.unanswered);
+            return self.close(now, key, close);
         }
+        session.unanswered += 1;
+        self.effects.push(Effect::CheckReading(key));
+        self.send_frame(key, frames::heartbeat(), Room::Limited);
+        self.timers.set(Timer::Heartbeat(key), now + self.options.timing.heartbeat);
     }
 
     /// The driver answered a heartbeat with what it works on.
     ///
-    /// What it accepted, did not complete and does not list twice in a row is lost: a completion
+    /// What it lists, it has accepted. What it accepted, did not complete and does not list twice in a row is lost: a completion
     /// that was under way came before the answer, on the same stream. Twice, because a driver may
     /// take an operation off its list a moment before it sends the completion.
     pub(super) fn on_heartbeat(&mut self, now: Instant, key: SessionKey, running: &[String]) {
+        for id in running {
+            self.accepted(now, key, id);
+        }
         let Some(session) = self.sessions.get_mut(&key) else { return };
         session.last_seen = now;
         let running: HashSet<&str> = running.iter().map(String::as_str).collect();

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::operation::Reason;
-use ostler_proto::v1alpha1::{CoreDraining, DriverCapability};
+use ostler_proto::v1alpha1::CoreDraining;
 use tokio::time::Instant;
 
 use super::operations::{Op, Place};
 use super::queue::Ticket;
 use super::timers::Timer;
 use super::{Hub, OpId, SessionKey};
-use crate::session::hello::Introduction;
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame, frames};
 use crate::{SubmitError, Term};
@@ -46,8 +45,8 @@ impl Hub {
     /// here may still get the class that a read needs, and answer the read. The next core would cancel
     /// it, for it does not know it. Mutations are not waited for: the next core finds them written down.
     pub(crate) fn wind_down(&mut self, now: Instant) {
-        let Leadership::Leads { term } = &self.leadership else { return };
-        self.leadership = Leadership::Ends { term: term.clone() };
+        let Leadership::Leads { term } = self.leadership else { return };
+        self.leadership = Leadership::Ends { term };
         self.give_back_calls(now);
     }
 
@@ -92,14 +91,6 @@ impl Hub {
     /// Whether this core only asks.
     pub(super) fn looks(&self) -> bool {
         self.leadership == Leadership::Looks
-    }
-
-    /// Whether a core that only asks leaves no trace in this driver: it forgets what comes without an
-    /// order, or has nothing to forget.
-    pub(super) fn may_look_at(&self, driver: &Introduction) -> Result<(), Close> {
-        let forgets = driver.has(DriverCapability::ReadsOutsideFencing);
-        let harmed = self.looks() && driver.returns && !forgets;
-        if harmed { Err(Close::looks_only()) } else { Ok(()) }
     }
 
     /// Whether an operation of this kind for this provider may be sent at all.
@@ -148,8 +139,8 @@ impl Hub {
 
     /// The term that frames carry.
     pub(crate) fn term(&self) -> Term {
-        match &self.leadership {
-            Leadership::Leads { term } | Leadership::Ends { term } => term.clone(),
+        match self.leadership {
+            Leadership::Leads { term } | Leadership::Ends { term } => term,
             Leadership::Waiting | Leadership::Looks | Leadership::Over => Term::default(),
         }
     }

@@ -12,7 +12,7 @@ use ostler_api::operation::{self, ClassReference, Dispatch, Lane, Reason, Reques
 use ostler_proto::v1alpha1::{
     DriverCapability, DriverState, Heartbeat, HeldOperation, HeldState, Hello, MachineErrorCode,
     OperationAccepted, OperationCompleted, OperationError, OperationProgress, OutcomeCertainty,
-    Readiness, RegisterRequest, Resume, Target, operation_completed, register_request,
+    Readiness, Resume, Target, operation_completed, register_request,
 };
 use proptest::prelude::*;
 use tokio::sync::oneshot;
@@ -36,8 +36,8 @@ const TARGETS: u8 = 3;
 struct World {
     hub: Hub,
     now: Instant,
-    /// Live streams: the instance, and the number of its last frame.
-    streams: BTreeMap<SessionKey, (u8, u64)>,
+    /// Live streams, and their instances.
+    streams: BTreeMap<SessionKey, u8>,
     /// What each instance was sent and did not see acknowledged.
     held: BTreeMap<(u8, String), HeldState>,
     /// Every operation that was accepted for dispatch, and how many outcomes it had.
@@ -64,7 +64,7 @@ impl World {
         let find = move |uid: &str| looked_up.lock().unwrap().clone().filter(|_| uid == "uid-0");
         let mut hub = Hub::new(options, Records::new(find));
         let now = Instant::now();
-        hub.lead(now, Term::default());
+        hub.lead(now, Term(1));
         Self {
             hub,
             now,
@@ -101,7 +101,7 @@ impl World {
             }
             Action::Accept { session, operation } => {
                 let Some(operation_id) = self.operation(operation) else { return };
-                let accepted = OperationAccepted { operation_id };
+                let accepted = OperationAccepted { operation_ids: vec![operation_id] };
                 self.say(session, register_request::Frame::Accepted(accepted));
             }
             Action::Progress { session, operation, checkpoint } => {
@@ -152,7 +152,7 @@ impl World {
 
     fn beat(&mut self, session: u8, honest: bool) {
         let Some(key) = self.stream(session) else { return };
-        let Some((instance, _)) = self.streams.get(&key) else { return };
+        let Some(instance) = self.streams.get(&key) else { return };
         let own = self.own(*instance).into_iter().map(|held| held.operation_id);
         let running: Vec<String> = if honest { own.collect() } else { Vec::new() };
         let sent = |hub: &Hub| -> HashSet<String> {
@@ -198,10 +198,7 @@ impl World {
 
     fn say(&mut self, session: u8, frame: register_request::Frame) {
         let Some(key) = self.stream(session) else { return };
-        let Some((_, seq)) = self.streams.get_mut(&key) else { return };
-        *seq += 1;
-        let frame = RegisterRequest { seq: *seq, ack_seq: 0, frame: Some(frame) };
-        self.hub.frame(self.now, key, frame);
+        self.hub.frame(self.now, key, Some(frame));
     }
 
     fn dial(&mut self, instance: u8, retains: bool, holds: Holds) {
@@ -244,9 +241,8 @@ impl World {
         // A core that goes takes no driver.
         assert_eq!(open.is_ok(), self.hub.takes_drivers().is_ok());
         let Ok(key) = open else { return };
-        self.streams.insert(key, (instance, 1));
-        let frame = Some(register_request::Frame::Hello(hello));
-        self.hub.frame(self.now, key, RegisterRequest { seq: 1, ack_seq: 0, frame });
+        self.streams.insert(key, instance);
+        self.hub.frame(self.now, key, Some(register_request::Frame::Hello(hello)));
     }
 
     fn own(&self, instance: u8) -> Vec<HeldOperation> {
@@ -326,7 +322,7 @@ impl World {
         use crate::session::Frame;
         match effect {
             Effect::Send(key, frame, _) => {
-                let Some((instance, _)) = self.streams.get(&key) else { return };
+                let Some(instance) = self.streams.get(&key) else { return };
                 match *frame {
                     Frame::Operation(operation) => {
                         // It may have ended with its session within the same step.
@@ -338,7 +334,9 @@ impl World {
                         self.held.insert(held, HeldState::Running);
                     }
                     Frame::ResultAck(ack) => {
-                        self.held.remove(&(*instance, ack.operation_id));
+                        for id in ack.operation_ids {
+                            self.held.remove(&(*instance, id));
+                        }
                     }
                     Frame::Welcome(_)
                     | Frame::Cancel(_)
@@ -346,8 +344,7 @@ impl World {
                     | Frame::Draining(_)
                     | Frame::Heartbeat(_)
                     | Frame::Invalidate(_)
-                    | Frame::ProtocolError(_)
-                    | Frame::Unsupported(_) => {}
+                    | Frame::ProtocolError(_) => {}
                 }
             }
             Effect::Close(key, _) => {
@@ -521,7 +518,7 @@ fn recorded(held: &HeldOperation) -> RecordedOperation {
         operation_id: held.operation_id.clone(),
         kind: OperationKind::DeleteMachine,
         idempotency_key: held.idempotency_key.clone(),
-        term: Term { order: "earlier".to_owned(), number: 0 },
+        term: Term(0),
         target: operation::Target { uid: "uid-0".to_owned(), ..<_>::default() },
         class: ClassReference::default(),
         provider: PROVIDER.to_owned(),

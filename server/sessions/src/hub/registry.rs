@@ -6,8 +6,8 @@ use std::time::Duration;
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_api::operation::Reason;
 use ostler_proto::v1alpha1::{
-    CoreCapability, DriverCapability, DriverState, Hello, Readiness, RegisterRequest, RoleKind,
-    Welcome,
+    CoreCapability, DriverCapability, DriverState, Hello, Readiness, RoleKind, Welcome,
+    register_request,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -18,7 +18,6 @@ use super::timers::Timer;
 use super::{Count, Effect, Hub, OpId, SessionKey};
 use crate::session::frames::{self, FRAME_BYTES};
 use crate::session::hello::{self, Introduction};
-use crate::session::machine::{Machine, Step};
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame};
 use crate::{Principal, SessionEvent};
@@ -43,42 +42,60 @@ impl Hub {
         }
         let key = self.next;
         self.next += 1;
-        let machine = Machine::new(self.options.timing.heartbeats_missed);
-        self.guests.insert(key, Guest { machine, principal, peer, arrival });
+        self.guests.insert(key, Guest { principal, peer, arrival });
         self.timers.set(Timer::Hello(key), now + self.options.timing.hello);
         Ok(key)
     }
 
-    /// A frame came in.
-    pub(crate) fn frame(&mut self, now: Instant, key: SessionKey, frame: RegisterRequest) {
-        let machine = match self.sessions.get_mut(&key) {
-            Some(session) => Some(&mut session.machine),
-            None => self.guests.get_mut(&key).map(|guest| &mut guest.machine),
+    /// A frame came in. `None`: one that this core does not know, which is ignored.
+    pub(crate) fn frame(
+        &mut self,
+        now: Instant,
+        key: SessionKey,
+        frame: Option<register_request::Frame>,
+    ) {
+        use register_request::Frame;
+        let Some(session) = self.sessions.get_mut(&key) else {
+            return self.introduced(now, key, frame);
         };
-        let Some(machine) = machine else { return };
-        match machine.frame(frame) {
-            Ok(step) => self.step(now, key, step),
-            Err(close) => self.close(now, key, close),
+        match frame {
+            None => {}
+            Some(Frame::Hello(_)) => {
+                let message = "Hello must come once; open another stream to say it again";
+                self.close(now, key, Close::violation("SECOND_HELLO", message));
+            }
+            Some(Frame::Accepted(accepted)) => {
+                for id in &accepted.operation_ids {
+                    self.accepted(now, key, id);
+                }
+            }
+            Some(Frame::Progress(progress)) => self.progressed(now, key, progress),
+            Some(Frame::Page(page)) => self.paged(now, key, page),
+            Some(Frame::Completed(completed)) => self.completed(now, key, completed),
+            Some(Frame::State(state)) => self.state(now, key, &state),
+            Some(Frame::Heartbeat(heartbeat)) => {
+                session.unanswered = 0;
+                self.on_heartbeat(now, key, &heartbeat.running);
+            }
         }
     }
 
-    fn step(&mut self, now: Instant, key: SessionKey, step: Step) {
-        match step {
-            Step::Hello(hello) => {
-                if let Err(close) = self.hello(now, key, hello) {
-                    self.close(now, key, close);
-                }
-            }
-            Step::Accepted(id) => self.accepted(now, key, &id),
-            Step::Progress(progress) => self.progressed(now, key, progress),
-            Step::Page(page) => self.paged(now, key, page),
-            Step::Completed(completed) => self.completed(now, key, *completed),
-            Step::State(state) => self.state(now, key, &state),
-            Step::Alive(running) => self.on_heartbeat(now, key, &running),
-            Step::Heard => {}
-            Step::Unsupported { seq } => {
-                self.send_frame(key, frames::unsupported(seq), Room::Answer);
-            }
+    /// The first frame of a stream.
+    fn introduced(
+        &mut self,
+        now: Instant,
+        key: SessionKey,
+        frame: Option<register_request::Frame>,
+    ) {
+        if !self.guests.contains_key(&key) {
+            return;
+        }
+        let introduced = match frame {
+            Some(register_request::Frame::Hello(hello)) => self.hello(now, key, hello),
+            _ => Err(Close::violation("HELLO_EXPECTED", "the first frame must be Hello")),
+        };
+        if let Err(close) = introduced {
+            self.close(now, key, close);
         }
     }
 
@@ -116,7 +133,7 @@ impl Hub {
         self.sessions.insert(
             key,
             Session {
-                machine: guest.machine,
+                unanswered: 0,
                 principal: principal.name,
                 peer: guest.peer,
                 id: id.clone(),
@@ -173,10 +190,8 @@ impl Hub {
     /// What every driver is told.
     fn welcome(&self) -> Welcome {
         let timing = &self.options.timing;
-        let term = self.term();
         Welcome {
-            fencing_term: term.number,
-            fencing_order: term.order,
+            fencing_term: self.term().0.into(),
             capabilities: vec![
                 CoreCapability::Resume.into(),
                 CoreCapability::CacheInvalidation.into(),
@@ -193,7 +208,6 @@ impl Hub {
 
     /// Whether this principal may be this driver.
     fn may_claim(&mut self, principal: &Principal, driver: &Introduction) -> Result<(), Close> {
-        self.may_look_at(driver)?;
         let provider = &driver.provider;
         if !principal.providers.allow(provider) {
             tracing::warn!(principal = principal.name, provider, "foreign provider claimed");

@@ -171,11 +171,10 @@ impl Hub {
         }
         let recorded = self.records.find(uid).ok_or("nothing recorded")?;
         let session = self.sessions.get(&key).ok_or("unknown")?;
-        let ours = self.term();
         if self.options.canonical(&recorded.provider) != session.driver.provider {
             return Err("target of another provider");
         }
-        if recorded.term.order == ours.order && recorded.term.number >= ours.number {
+        if recorded.term >= self.term() {
             return Err("not of an earlier term");
         }
         let same = recorded.operation_id == held.operation_id

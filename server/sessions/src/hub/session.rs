@@ -11,13 +11,11 @@ use super::pace::Pace;
 use super::queue::{Held, Queue};
 use super::{OpId, SessionKey};
 use crate::session::hello::Introduction;
-use crate::session::machine::Machine;
 use crate::{Principal, Rate};
 
 /// A stream without a Hello.
 #[derive(Debug)]
 pub(crate) struct Guest {
-    pub(crate) machine: Machine,
     pub(crate) principal: Principal,
     pub(crate) peer: String,
     /// Given back with the Hello.
@@ -27,7 +25,8 @@ pub(crate) struct Guest {
 /// A live session.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) machine: Machine,
+    /// Heartbeats sent since the driver last answered one.
+    pub(crate) unanswered: u32,
     /// Name of the principal.
     pub(crate) principal: String,
     pub(crate) peer: String,

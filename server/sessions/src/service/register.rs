@@ -97,7 +97,6 @@ fn together(
 
 /// Hands frames that came together to the hub together: it is locked once.
 fn hand_over(shell: &Shell, key: SessionKey, outbox: &Outbox, mut read: Vec<RegisterRequest>) {
-    let Some(last) = read.last().map(|frame| frame.seq) else { return };
     for frame in &mut read {
         scrub::frame(shell, key, frame);
         outbox.received(frame);
@@ -106,13 +105,12 @@ fn hand_over(shell: &Shell, key: SessionKey, outbox: &Outbox, mut read: Vec<Regi
     shell.with(|hub, now| {
         for frame in read {
             let ahead = clock_ahead(&frame, clock);
-            hub.frame(now, key, frame);
+            hub.frame(now, key, frame.frame);
             if let Some(ahead) = ahead {
                 hub.clock_is_off(key, ahead);
             }
         }
     });
-    outbox.handled(last);
 }
 
 /// By how many milliseconds the clock of a driver is ahead, if it says what time it has.
@@ -125,8 +123,7 @@ fn clock_ahead(frame: &RegisterRequest, now: SystemTime) -> Option<i64> {
         | Frame::Progress(_)
         | Frame::Page(_)
         | Frame::Completed(_)
-        | Frame::State(_)
-        | Frame::Unsupported(_) => None,
+        | Frame::State(_) => None,
     };
     let millis = |time: prost_types::Timestamp| {
         time.seconds.saturating_mul(1000).saturating_add(i64::from(time.nanos / 1_000_000))

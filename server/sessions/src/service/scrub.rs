@@ -44,8 +44,7 @@ fn texts(frame: &mut Frame) -> Option<(&str, Vec<&mut String>)> {
         | Frame::Accepted(_)
         | Frame::Page(_)
         | Frame::State(_)
-        | Frame::Heartbeat(_)
-        | Frame::Unsupported(_) => None,
+        | Frame::Heartbeat(_) => None,
     }
 }
 

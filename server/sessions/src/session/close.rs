@@ -21,8 +21,6 @@ pub(crate) struct Close {
     pub(crate) code: Code,
     /// Whether the driver may come back soon.
     pub(crate) retry: bool,
-    /// `seq` of the frame at fault, if one was.
-    pub(crate) seq: u64,
     /// Whether frames that were not written yet are thrown away.
     pub(crate) discard: bool,
     /// When to dial again at the earliest, if the driver was not even taken.
@@ -31,15 +29,7 @@ pub(crate) struct Close {
 
 impl Close {
     fn new(reason: &'static str, code: Code, retry: bool, message: impl Into<String>) -> Self {
-        Self {
-            reason,
-            message: message.into(),
-            code,
-            retry,
-            seq: 0,
-            discard: false,
-            retry_after: None,
-        }
+        Self { reason, message: message.into(), code, retry, discard: false, retry_after: None }
     }
 
     /// The driver broke the protocol; it will again, so it is told to wait for minutes.
@@ -114,12 +104,6 @@ impl Close {
         Self::new("NOT_LEADER", Code::Unavailable, true, message)
     }
 
-    /// This core only looks, and the driver cannot be looked at without harm.
-    pub(crate) fn looks_only() -> Self {
-        let message = "this core only looks, and this process served another one before and does not know a look; let a new process of the driver dial in";
-        Self::new("LOOKS_ONLY", Code::Unavailable, true, message)
-    }
-
     /// The driver would take instances of a previous cluster id for those of another cluster.
     pub(crate) fn unknown_cluster_ids() -> Self {
         let message = "this core has previous cluster ids, and this driver does not know them: every machine would be made a second time; update the driver, or start the core without --previous-cluster-ids once all instances are adopted";
@@ -145,17 +129,11 @@ impl Close {
         Self::new("DRAINED", Code::Unavailable, true, "the time to drain is over; connect again")
     }
 
-    /// The same, with the frame that is at fault.
-    pub(crate) fn at(self, seq: u64) -> Self {
-        Self { seq, ..self }
-    }
-
     /// The last frame.
     pub(crate) fn frame(&self) -> ProtocolError {
         ProtocolError {
             reason: self.reason.to_owned(),
             message: self.message.clone(),
-            offending_seq: self.seq,
             retry: self.retry,
         }
     }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use ostler_proto::v1alpha1::{
     CacheInvalidation, Heartbeat, ObjectRevision, Operation, OperationCancel, OperationResultAck,
-    RoleKind, SessionRole, UnsupportedFrame, register_response,
+    RoleKind, SessionRole, register_response,
 };
 
 use crate::Term;
 
-/// A frame of the core without its sequence numbers.
+/// A frame of the core.
 pub(crate) type Frame = register_response::Frame;
 
 /// Hard limit of every frame, both ways, in bytes.
@@ -27,15 +27,11 @@ pub(crate) fn cancel(operation_id: &str, reason: &str) -> Frame {
 }
 
 pub(crate) fn result_ack(operation_id: &str) -> Frame {
-    Frame::ResultAck(OperationResultAck { operation_id: operation_id.to_owned() })
+    Frame::ResultAck(OperationResultAck { operation_ids: vec![operation_id.to_owned()] })
 }
 
 pub(crate) fn role(role: RoleKind, term: Term) -> Frame {
-    Frame::Role(SessionRole {
-        role: role.into(),
-        fencing_term: term.number,
-        fencing_order: term.order,
-    })
+    Frame::Role(SessionRole { role: role.into(), fencing_term: term.0.into() })
 }
 
 pub(crate) fn heartbeat() -> Frame {
@@ -44,10 +40,6 @@ pub(crate) fn heartbeat() -> Frame {
 
 pub(crate) fn invalidate(stale: Vec<ObjectRevision>) -> Frame {
     Frame::Invalidate(CacheInvalidation { stale })
-}
-
-pub(crate) fn unsupported(seq: u64) -> Frame {
-    Frame::Unsupported(UnsupportedFrame { seq })
 }
 
 /// A part between 0 and 1 that is another for every session: the id of a session is random.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ostler_api::driver::OperationKind;
-use ostler_proto::v1alpha1::{DriverCapability, HeldOperation, Hello, SessionMode};
+use ostler_proto::v1alpha1::{DriverCapability, HeldOperation, Hello};
 
 use super::Close;
 use super::frames::FRAME_BYTES;
@@ -66,10 +66,6 @@ pub(crate) fn check(hello: Hello, held: usize) -> Result<Introduction, Close> {
     }
     if hello.max_in_flight == 0 {
         return Err(Close::violation("BAD_CREDIT", "max_in_flight must be at least 1"));
-    }
-    match SessionMode::try_from(hello.mode) {
-        Ok(SessionMode::Unspecified | SessionMode::ActiveStandby) => {}
-        Err(_) => return Err(Close::violation("BAD_MODE", "mode must be ACTIVE_STANDBY")),
     }
     let kinds = kinds(&hello.operation_kinds)?;
     let offers = |capability: DriverCapability| hello.capabilities.contains(&capability.into());
@@ -187,7 +183,6 @@ mod tests {
             (Hello { provider: name, ..good() }, "BAD_PROVIDER"),
             (Hello { instance_id: "one".into(), ..good() }, "BAD_INSTANCE_ID"),
             (Hello { max_in_flight: 0, ..good() }, "BAD_CREDIT"),
-            (Hello { mode: 2, ..good() }, "BAD_MODE"),
             (Hello { operation_kinds: vec![20, 23, 24], ..good() }, "MISSING_KINDS"),
             (Hello { operation_kinds: vec![20, 24, 25], ..good() }, "MISSING_KINDS"),
             (held(&["a", "a"]), "BAD_HELD"),

@@ -3,7 +3,6 @@
 mod close;
 pub(crate) mod frames;
 pub(crate) mod hello;
-pub(crate) mod machine;
 pub(crate) mod outbox;
 
 pub(crate) use close::{Close, DOMAIN};

@@ -16,6 +16,9 @@ use tonic::Status;
 use super::{Close, Frame};
 use crate::tail::Tap;
 
+/// Most acknowledgements in a frame: with the longest ids it stays below the 64 KiB of the contract.
+const ACKNOWLEDGED: usize = 200;
+
 /// What bounds the number of frames of a sort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
@@ -46,10 +49,6 @@ struct State {
     limited: usize,
     answers: usize,
     limit: usize,
-    /// `seq` of the last frame that was taken.
-    seq: u64,
-    /// Highest `seq` of the driver that was handled.
-    handled: u64,
     /// Since when the frame in front waits.
     since: Instant,
     end: End,
@@ -73,8 +72,6 @@ impl Outbox {
             limited: 0,
             answers: 0,
             limit,
-            seq: 0,
-            handled: 0,
             since: Instant::now(),
             end: End::Open,
             reader: None,
@@ -112,7 +109,9 @@ impl Outbox {
         if state.waiting.is_empty() {
             state.since = Instant::now();
         }
-        state.waiting.push_back((frame, room));
+        if let Some(frame) = state.join(frame, room) {
+            state.waiting.push_back((frame, room));
+        }
         if room != Room::Unhurried {
             state.wake();
         }
@@ -147,11 +146,6 @@ impl Outbox {
     pub(crate) fn stalled(&self, limit: Duration) -> bool {
         let state = self.state.lock();
         !state.waiting.is_empty() && state.since.elapsed() >= limit
-    }
-
-    /// The driver's frames up to `seq` are handled.
-    pub(crate) fn handled(&self, seq: u64) {
-        self.state.lock().handled = seq;
     }
 
     /// Ends the stream with what `close` says, after the frames that wait unless it discards them.
@@ -199,20 +193,38 @@ impl State {
         }
     }
 
+    /// Puts acknowledgements into the frame that waits last, if that has some and room for more; otherwise
+    /// gives the frame back.
+    fn join(&mut self, frame: Frame, room: Room) -> Option<Frame> {
+        match (frame, self.waiting.back_mut()) {
+            (Frame::ResultAck(more), Some((Frame::ResultAck(last), of)))
+                if *of == room && last.operation_ids.len() < ACKNOWLEDGED =>
+            {
+                last.operation_ids.extend(more.operation_ids);
+                None
+            }
+            (frame, _) => Some(frame),
+        }
+    }
+
     fn take(&mut self) -> Option<RegisterResponse> {
         let (frame, room) = self.waiting.pop_front()?;
         match room {
             Room::Limited => self.limited = self.limited.saturating_sub(1),
             Room::Answer => {
-                self.answers = self.answers.saturating_sub(1);
+                self.answers = self.answers.saturating_sub(ids_of(&frame));
                 self.wake_writer();
             }
             Room::Reserved | Room::Unhurried => {}
         }
         self.since = Instant::now();
-        self.seq += 1;
-        Some(RegisterResponse { seq: self.seq, ack_seq: self.handled, frame: Some(frame) })
+        Some(RegisterResponse { frame: Some(frame) })
     }
+}
+
+/// How many acknowledgements a frame has, or one.
+fn ids_of(frame: &Frame) -> usize {
+    if let Frame::ResultAck(ack) = frame { ack.operation_ids.len() } else { 1 }
 }
 
 /// The response stream of a session.
@@ -253,26 +265,27 @@ mod tests {
     const LIMITED: Room = Room::Limited;
 
     #[tokio::test(start_paused = true)]
-    async fn frames_come_out_in_order_and_numbered() {
+    async fn frames_come_out_in_order_and_acknowledgements_together() {
         let outbox = Outbox::new(8);
         let mut stream = OutboxStream(outbox.clone());
-        assert!(
-            outbox.push(frames::heartbeat(), LIMITED)
-                && outbox.push(frames::unsupported(7), LIMITED)
-        );
-        outbox.handled(5);
-        let first = stream.next().await.unwrap().unwrap();
-        let second = stream.next().await.unwrap().unwrap();
-        assert_eq!((first.seq, first.ack_seq, second.seq), (1, 5, 2));
-        assert_eq!(second.frame, Some(frames::unsupported(7)));
+        assert!(outbox.push(frames::heartbeat(), LIMITED));
+        for id in ["a", "b"] {
+            assert!(outbox.push(frames::result_ack(id), Room::Answer));
+        }
+        assert!(outbox.push(frames::result_ack("c"), Room::Unhurried));
+        let mut next = async || stream.next().await.unwrap().unwrap().frame.unwrap();
+        assert_eq!(next().await, frames::heartbeat());
+        let Frame::ResultAck(ack) = next().await else { panic!("no acknowledgement") };
+        assert_eq!(ack.operation_ids, ["a", "b"]);
+        assert_eq!(outbox.state.lock().answers, 0);
+        assert_eq!(next().await, frames::result_ack("c"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn frames_that_a_driver_calls_for_are_limited_and_operations_are_not() {
         let outbox = Outbox::new(2);
         assert!(
-            outbox.push(frames::unsupported(1), LIMITED)
-                && outbox.push(frames::unsupported(2), LIMITED)
+            outbox.push(frames::heartbeat(), LIMITED) && outbox.push(frames::heartbeat(), LIMITED)
         );
         assert!(!outbox.push(frames::heartbeat(), LIMITED));
         assert!(outbox.push(frames::cancel("a", "no"), Room::Reserved));

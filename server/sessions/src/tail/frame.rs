@@ -16,7 +16,7 @@ const TEXT_BYTES: usize = 4 << 10;
 
 /// A frame of a driver.
 pub(super) fn from_driver(request: &RegisterRequest) -> FrameInfo {
-    let mut info = info(FrameDirection::DriverToCore, request.seq, request);
+    let mut info = info(FrameDirection::DriverToCore, request);
     if let Some(register_request::Frame::Completed(completed)) = &request.frame
         && let Some(operation_completed::Outcome::Result(result)) = &completed.outcome
     {
@@ -27,7 +27,7 @@ pub(super) fn from_driver(request: &RegisterRequest) -> FrameInfo {
 
 /// A frame of the core.
 pub(super) fn from_core(response: &RegisterResponse) -> FrameInfo {
-    let mut info = info(FrameDirection::CoreToDriver, response.seq, response);
+    let mut info = info(FrameDirection::CoreToDriver, response);
     if let Some(register_response::Frame::Operation(operation)) = &response.frame {
         info.operation = json::arm(operation, "request").unwrap_or_default();
         info.target.clone_from(&operation.target);
@@ -35,8 +35,8 @@ pub(super) fn from_core(response: &RegisterResponse) -> FrameInfo {
     info
 }
 
-/// What every frame has: which one it is, the operation that it names, and its text.
-fn info<M: Message + Name>(direction: FrameDirection, seq: u64, frame: &M) -> FrameInfo {
+/// What every frame has: what it is, the operation that it names, and its text.
+fn info<M: Message + Name>(direction: FrameDirection, frame: &M) -> FrameInfo {
     let kind = json::arm(frame, "frame").unwrap_or_default();
     let json = json::to_redacted_json(frame);
     let operation_id = json.pointer(&format!("/{kind}/operationId")).and_then(Value::as_str);
@@ -49,7 +49,6 @@ fn info<M: Message + Name>(direction: FrameDirection, seq: u64, frame: &M) -> Fr
     FrameInfo {
         time: Some(SystemTime::now().into()),
         direction: direction.into(),
-        seq,
         kind,
         operation_id,
         size: u32::try_from(frame.encoded_len()).unwrap_or(u32::MAX),
@@ -83,14 +82,14 @@ mod tests {
             ..Operation::default()
         };
         let frame = Some(register_response::Frame::Operation(operation));
-        RegisterResponse { seq: 9, ack_seq: 0, frame }
+        RegisterResponse { frame }
     }
 
     #[test]
     fn a_create_says_what_it_is_about_and_keeps_its_user_data_to_itself() {
         let info = from_core(&create(b"canary-7f3a".to_vec(), ""));
         assert_eq!((info.kind.as_str(), info.operation.as_str()), ("operation", "createMachine"));
-        assert_eq!((info.operation_id.as_str(), info.seq), ("op-1", 9));
+        assert_eq!(info.operation_id, "op-1");
         assert_eq!(info.target.as_ref().unwrap().name, "m-1");
         assert!(info.text.contains("<redacted, 11 bytes>"), "{}", info.text);
         let shown = format!("{info:?}");

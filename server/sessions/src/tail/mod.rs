@@ -218,12 +218,12 @@ mod tests {
     fn hello(provider: &str) -> RegisterRequest {
         let hello = Hello { provider: provider.to_owned(), ..Hello::default() };
         let frame = Some(register_request::Frame::Hello(hello));
-        RegisterRequest { seq: 1, ack_seq: 0, frame }
+        RegisterRequest { frame }
     }
 
     fn heartbeat() -> RegisterResponse {
         let frame = Some(register_response::Frame::Heartbeat(Heartbeat::default()));
-        RegisterResponse { seq: 2, ack_seq: 0, frame }
+        RegisterResponse { frame }
     }
 
     fn next(frames: &mut Frames) -> Option<TailFramesResponse> {
@@ -241,7 +241,7 @@ mod tests {
         ours.received(&hello("ours.example.com"));
         let welcome = Welcome { session_id: "s-1".to_owned(), ..Welcome::default() };
         let frame = Some(register_response::Frame::Welcome(welcome));
-        ours.sent(&RegisterResponse { seq: 1, ack_seq: 1, frame });
+        ours.sent(&RegisterResponse { frame });
         ours.sent(&heartbeat());
         let kinds: Vec<_> = std::iter::from_fn(|| next(&mut frames))
             .map(|it| it.frame.unwrap())

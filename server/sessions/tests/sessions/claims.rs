@@ -16,9 +16,7 @@ use crate::core::{
     Core, FOREIGN_TOKEN, PROVIDER, SECOND_TOKEN, TOKEN, class, class_ref, create, delete, list,
     recorded,
 };
-use crate::driver::{
-    Driver, Heard, Said, authorized, created, deleted, held, hello, holding, instance,
-};
+use crate::driver::{Driver, Said, authorized, created, deleted, held, hello, holding, instance};
 
 const FOREIGN: &str = "foreign.ostler.dev";
 
@@ -133,16 +131,14 @@ async fn a_claim_is_taken_over_only_as_it_was_written_down() {
 #[tokio::test(start_paused = true)]
 async fn only_what_was_written_down_in_an_earlier_term_is_taken_over() {
     let honest = running("op-1", "uid-1");
-    let term = |order: &str, number| Term { order: order.to_owned(), number };
     for (term, verdict) in [
-        (term("lease", 2), Verdict::Keep),
-        (term("an older lease", 7), Verdict::Keep),
-        (term("", 0), Verdict::Keep),
-        (term("lease", 3), Verdict::Cancel),
-        (term("lease", 4), Verdict::Cancel),
+        (Term(2), Verdict::Keep),
+        (Term(0), Verdict::Keep),
+        (Term(3), Verdict::Cancel),
+        (Term(4), Verdict::Cancel),
     ] {
         let core = Core::start();
-        core.classes.write_down(RecordedOperation { term: term.clone(), ..recorded(&honest) });
+        core.classes.write_down(RecordedOperation { term, ..recorded(&honest) });
         let (_driver, ruling) = ruled(&core, 1, honest.clone()).await;
         assert_eq!(ruling, verdict, "{term:?}");
     }
@@ -254,6 +250,5 @@ async fn a_result_is_acknowledged_to_the_provider_that_brought_it() {
     core.outcome("uid-1").await;
     core.sessions.acknowledge("op-1");
     assert_eq!(driver.acknowledged().await, "op-1");
-    twin.say_as(3, None).await;
-    assert!(matches!(twin.hear().await, Heard::Unsupported(_)), "it hears of nothing else");
+    twin.handled().await; // it hears of nothing else
 }

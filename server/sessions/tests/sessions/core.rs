@@ -91,7 +91,7 @@ pub(crate) fn recorded(held: &HeldOperation) -> RecordedOperation {
         operation_id: held.operation_id.clone(),
         kind: OperationKind::from_number(held.kind).unwrap(),
         idempotency_key: held.idempotency_key.clone(),
-        term: Term { order: "lease".to_owned(), number: 2 },
+        term: Term(2),
         target: target_of(held.target.as_ref().unwrap()),
         class: class_of(held.machine_class.as_ref().unwrap()),
         provider: PROVIDER.to_owned(),
@@ -142,7 +142,7 @@ impl Core {
             );
         let source: Arc<Classes> = Arc::clone(&classes);
         let sessions = Sessions::new(options, source, Arc::new(tokens));
-        sessions.lead(Term { order: "lease".to_owned(), number: 3 });
+        sessions.lead(Term(3));
         Self::serving(sessions, classes)
     }
 

@@ -236,6 +236,7 @@ async fn inv_1_no_other_driver_gets_a_mutation_while_one_that_never_accepted_it_
     driver.receive().await;
     let (error, _) = driver.closed().await;
     assert_eq!((error.reason.as_str(), error.retry), ("NOT_ACCEPTING", true));
+    core.provider_gone().await;
     let mut other = Driver::ready(&mut core, 2).await;
     let refused = core.sessions.submit(create("op-2", "uid-1"));
     assert!(matches!(refused, Err(SubmitError::TargetBusy { .. })), "{refused:?}");

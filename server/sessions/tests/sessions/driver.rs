@@ -1,13 +1,14 @@
 //! A driver written by hand, frame by frame.
 
+use std::collections::VecDeque;
+
 use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
 use ostler_proto::v1alpha1::{
     CreateMachineResponse, DeleteMachineResponse, DeletionOutcome, DriverCapability, DriverState,
     GetMachineStatusResponse, GetSecretRequest, Heartbeat, HeldOperation, HeldState, Hello,
     ListMachinesResponse, MachineRecord, Operation, OperationAccepted, OperationCompleted,
     OperationKind, OperationResult, ProtocolError, Readiness, RegisterRequest, RegisterResponse,
-    Resume, SessionMode, Welcome, operation_completed, operation_result, register_request,
-    register_response,
+    Resume, Welcome, operation_completed, operation_result, register_request, register_response,
 };
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -19,6 +20,9 @@ use crate::core::{Core, PROVIDER, TOKEN, class_ref, target};
 
 pub(crate) use register_request::Frame as Said;
 pub(crate) use register_response::Frame as Heard;
+
+/// An operation that no core sent.
+const BARRIER: &str = "barrier";
 
 /// The instance id number `n`.
 pub(crate) fn instance(n: u8) -> String {
@@ -42,7 +46,6 @@ pub(crate) fn hello(n: u8) -> Hello {
         .map(Into::into)
         .to_vec(),
         max_in_flight: 4,
-        mode: SessionMode::ActiveStandby.into(),
         ..Hello::default()
     }
 }
@@ -69,8 +72,8 @@ pub(crate) struct Driver {
     pub(crate) session_id: String,
     said: mpsc::Sender<RegisterRequest>,
     heard: Streaming<RegisterResponse>,
-    seq: u64,
-    last_seq: u64,
+    /// Acknowledged, and not asked for.
+    acks: VecDeque<String>,
     /// What it says that it works on.
     pub(crate) running: Vec<String>,
     /// Aborted, it takes the connection away, as the death of the process does.
@@ -91,7 +94,7 @@ impl Driver {
         let request = authorized(ReceiverStream::new(frames), token);
         let heard = client.register(request).await?.into_inner();
         let (session_id, running) = (String::new(), Vec::new());
-        Ok(Self { client, session_id, said, heard, seq: 0, last_seq: 0, running, link })
+        Ok(Self { client, session_id, said, heard, acks: VecDeque::new(), running, link })
     }
 
     /// A ready driver, and its connection.
@@ -147,15 +150,13 @@ impl Driver {
     }
 
     pub(crate) async fn say(&mut self, frame: Said) {
-        self.seq += 1;
-        self.say_as(self.seq, Some(frame)).await;
+        self.send(Some(frame)).await;
     }
 
-    /// With any number; without a frame it is one that the core does not know.
-    pub(crate) async fn say_as(&mut self, seq: u64, frame: Option<Said>) {
-        self.seq = seq;
+    /// Without a frame it is one that the core does not know.
+    pub(crate) async fn send(&mut self, frame: Option<Said>) {
         // The stream may have ended, which is what the test wants to see.
-        drop(self.said.send(RegisterRequest { seq, ack_seq: self.last_seq, frame }).await);
+        drop(self.said.send(RegisterRequest { frame }).await);
     }
 
     /// Ends its half of the stream: it has nothing more to say.
@@ -165,12 +166,7 @@ impl Driver {
 
     /// The next item, whatever it is.
     pub(crate) async fn item(&mut self) -> Result<Option<RegisterResponse>, Status> {
-        let item = self.heard.message().await?;
-        if let Some(frame) = &item {
-            assert_eq!(frame.seq, self.last_seq + 1, "{frame:?}");
-            self.last_seq = frame.seq;
-        }
-        Ok(item)
+        self.heard.message().await
     }
 
     /// The next frame but heartbeats, which are answered.
@@ -204,35 +200,32 @@ impl Driver {
 
     pub(crate) async fn accept(&mut self, id: &str) {
         self.running.push(id.to_owned());
-        self.say(Said::Accepted(OperationAccepted { operation_id: id.to_owned() })).await;
+        self.say(Said::Accepted(OperationAccepted { operation_ids: vec![id.to_owned()] })).await;
     }
 
-    /// Resolves once the core has handled everything that was said: it answers in order.
+    /// Resolves once the core has handled everything that was said, of which it acknowledges nothing: it
+    /// acknowledges a result that it does not wait for, in order.
     pub(crate) async fn handled(&mut self) {
-        self.say_as(self.seq + 1, None).await;
-        match self.hear().await {
-            Heard::Unsupported(_) => {}
-            other => panic!("not the answer: {other:?}"),
-        }
+        self.complete(BARRIER, created("barrier")).await;
+        assert_eq!(self.acknowledged().await, BARRIER);
     }
 
     /// As [`Self::handled`], whatever is acknowledged before.
     pub(crate) async fn handled_past_acks(&mut self) {
-        self.say_as(self.seq + 1, None).await;
-        loop {
-            match self.hear().await {
-                Heard::Unsupported(_) => return,
-                Heard::ResultAck(_) => {}
-                other => panic!("not the answer: {other:?}"),
-            }
-        }
+        self.complete(BARRIER, created("barrier")).await;
+        while self.acknowledged().await != BARRIER {}
     }
 
     /// The id of the result that is acknowledged next.
     pub(crate) async fn acknowledged(&mut self) -> String {
-        match self.hear().await {
-            Heard::ResultAck(ack) => ack.operation_id,
-            other => panic!("not an acknowledgement: {other:?}"),
+        loop {
+            if let Some(id) = self.acks.pop_front() {
+                return id;
+            }
+            match self.hear().await {
+                Heard::ResultAck(ack) => self.acks.extend(ack.operation_ids),
+                other => panic!("not an acknowledgement: {other:?}"),
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use ostler_sessions::{ProviderState, SessionEvent, SessionsOptions};
 use tokio::time::Instant;
 
 use crate::core::{Core, PROVIDER, create, create_with, delete, status};
-use crate::driver::{Driver, Heard, Said, created, deleted, found, hello};
+use crate::driver::{Driver, Said, created, deleted, found, hello};
 
 fn provider(core: &Core) -> ProviderState {
     core.sessions.providers().remove(0)
@@ -381,10 +381,7 @@ async fn a_cancel_finds_an_operation_wherever_it_is() {
     driver.complete("op-3", created("m")).await;
     assert!(core.outcome("uid-3").await.outcome.is_ok());
     core.sessions.acknowledge("op-3");
-    match driver.hear().await {
-        Heard::ResultAck(ack) => assert_eq!(ack.operation_id, "op-3"),
-        other => panic!("{other:?}"),
-    }
+    assert_eq!(driver.acknowledged().await, "op-3");
 }
 
 /// Found by trying: an operation that was cancelled on its way to a driver that never got it was sent

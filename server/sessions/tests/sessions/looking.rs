@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use ostler_api::operation::Request;
-use ostler_proto::v1alpha1::{DriverCapability, HeldState, Hello, Readiness};
+use ostler_proto::v1alpha1::{HeldState, Readiness};
 use ostler_sessions::{Sessions, SessionsOptions, SubmitError};
 
-use crate::core::{Classes, Core, TOKEN, class, create, delete, dispatch, list, status, update};
-use crate::driver::{Driver, Said, created, found, held, hello, holding};
+use crate::core::{Classes, Core, class, create, delete, dispatch, list, status, update};
+use crate::driver::{Driver, created, found, held, hello, holding};
 use crate::leadership::tokens;
 
 fn looking() -> Core {
@@ -23,7 +23,7 @@ fn looking() -> Core {
 async fn a_core_that_only_looks_sends_reads_outside_fencing_and_nothing_else() {
     let mut core = looking();
     let (mut driver, welcome) = Driver::dial(&core, hello(1)).await;
-    assert_eq!((welcome.fencing_order.as_str(), welcome.fencing_term), ("", 0));
+    assert_eq!(welcome.fencing_term, 0);
     driver.state(Readiness::Ready, 4).await;
     core.provider_ready().await;
     let volumes = Request::VolumeIds { specs: <_>::default() };
@@ -37,7 +37,7 @@ async fn a_core_that_only_looks_sends_reads_outside_fencing_and_nothing_else() {
     let sessions = core.sessions.clone();
     let answer = tokio::spawn(async move { sessions.call(status("op-1", "uid-1")).await });
     let operation = driver.take().await;
-    assert_eq!((operation.fencing_order.as_str(), operation.fencing_term), ("", 0));
+    assert_eq!(operation.fencing_term, 0);
     driver.complete("op-1", found("m")).await;
     assert!(answer.await.unwrap().is_ok());
     assert_eq!(driver.acknowledged().await, "op-1", "its own results are acknowledged");
@@ -45,7 +45,7 @@ async fn a_core_that_only_looks_sends_reads_outside_fencing_and_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_driver_holds_for_its_core_is_neither_ruled_on_nor_acknowledged() {
-    let core = looking();
+    let mut core = looking();
     let holds = vec![
         held("runs", "uid-1", HeldState::Running),
         held("done", "uid-2", HeldState::Completed),
@@ -53,26 +53,13 @@ async fn what_a_driver_holds_for_its_core_is_neither_ruled_on_nor_acknowledged()
     for held in &holds {
         core.classes.record(held);
     }
-    let capabilities = vec![
-        DriverCapability::ResultRetention.into(),
-        DriverCapability::ReadsOutsideFencing.into(),
-    ];
-    let hello = Hello { capabilities, ..holding(1, holds) };
-    let (mut driver, welcome) = Driver::dial(&core, hello).await;
+    let (mut driver, welcome) = Driver::dial(&core, holding(1, holds)).await;
     assert!(welcome.verdicts.is_empty(), "{:?}", welcome.verdicts);
     driver.state(Readiness::Ready, 4).await;
     driver.complete("done", created("m")).await;
-    driver.handled().await;
-    assert!(core.sessions.targets().is_empty(), "nothing was taken over");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_process_that_served_another_core_is_only_taken_if_it_knows_what_a_look_is() {
-    let core = looking();
-    let mut driver = Driver::open(&core, TOKEN).await.unwrap();
-    driver.say(Said::Hello(holding(1, Vec::new()))).await;
-    let (error, _) = driver.closed().await;
-    assert_eq!((error.reason.as_str(), error.retry), ("LOOKS_ONLY", true));
-    let (_fresh, welcome) = Driver::dial(&core, hello(2)).await;
-    assert!(!welcome.session_id.is_empty());
+    core.provider_ready().await;
+    core.sessions.submit(list("list")).unwrap();
+    assert_eq!(driver.take().await.operation_id, "list", "nothing was acknowledged before");
+    let targets = core.sessions.targets();
+    assert!(targets.iter().all(|it| it != "uid-1" && it != "uid-2"), "taken over: {targets:?}");
 }

@@ -126,7 +126,7 @@ async fn over_tcp_strangers_that_hold_connections_keep_no_driver_out() {
         StaticTokens::new().with(TOKEN, Principal::new("fake", Providers::named([PROVIDER])));
     let options = SessionsOptions::default();
     let sessions = Sessions::new(options, Arc::new(Classes::default()), Arc::new(tokens));
-    sessions.lead(Term { order: "lease".to_owned(), number: 3 });
+    sessions.lead(Term(3));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let serving = sessions.clone();

@@ -103,7 +103,7 @@ async fn a_tcp_listener_serves_and_stops() {
     let tokens = StaticTokens::new();
     let classes = Arc::new(Classes::default());
     let sessions = Sessions::new(SessionsOptions::default(), classes, Arc::new(tokens));
-    sessions.lead(Term { order: "lease".to_owned(), number: 3 });
+    sessions.lead(Term(3));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

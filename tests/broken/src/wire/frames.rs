@@ -20,8 +20,8 @@ use tokio::time::Instant;
 
 use crate::Breakage;
 
-/// Longer than the contract allows for accepting an operation.
-const LATE: Duration = Duration::from_secs(15);
+/// Longer than the contract allows for naming an operation.
+const LATE: Duration = Duration::from_secs(20);
 /// Operations that are remembered, more than any check sends; then all are forgotten.
 const MOST_REMEMBERED: usize = 10_000;
 /// Results that a core may leave unacknowledged.
@@ -88,10 +88,6 @@ pub(super) enum Call {
 pub(super) struct Tap {
     breakage: Breakage,
     memory: Arc<Mutex<Memory>>,
-    /// Number of the last frame to the core.
-    seq: u64,
-    /// Highest number that the core used.
-    core_seq: u64,
     /// Operations without a known arm.
     unknown: BTreeSet<String>,
     /// Operations that were delivered in this session.
@@ -106,8 +102,6 @@ impl Tap {
         Self {
             breakage,
             memory,
-            seq: 0,
-            core_seq: 0,
             unknown: BTreeSet::new(),
             seen: BTreeSet::new(),
             unacknowledged: BTreeSet::new(),
@@ -124,26 +118,20 @@ impl Tap {
     pub(super) fn overdue(&mut self, now: Instant) -> Vec<RegisterRequest> {
         let mut due = Vec::new();
         while let Some((_, frame)) = self.late.pop_front_if(|(at, _)| *at <= now) {
-            due.push(self.numbered(frame));
+            due.push(frame);
         }
         due
     }
 
     /// A heartbeat that the core never sent.
-    pub(super) fn pulse(&self) -> RegisterResponse {
+    pub(super) fn pulse() -> RegisterResponse {
         let frame = Some(Received::Heartbeat(proto::Heartbeat::default()));
-        RegisterResponse { seq: self.core_seq, ack_seq: self.seq, frame }
-    }
-
-    fn numbered(&mut self, frame: RegisterRequest) -> RegisterRequest {
-        self.seq += 1;
-        RegisterRequest { seq: self.seq, ..frame }
+        RegisterResponse { frame }
     }
 
     /// What the core gets in place of a frame of the driver.
     pub(super) fn outgoing(&mut self, sent: RegisterRequest) -> Vec<RegisterRequest> {
-        let RegisterRequest { ack_seq, frame, .. } = sent;
-        let Some(frame) = frame else { return Vec::new() };
+        let Some(frame) = sent.frame else { return Vec::new() };
         let frames = match frame {
             Sent::Hello(hello) => self.hello(hello),
             Sent::Accepted(accepted) => self.accepted(accepted),
@@ -153,8 +141,7 @@ impl Tap {
             }
             Sent::Completed(completed) => {
                 if self.breakage == Breakage::AcceptFast {
-                    let frame = Some(Sent::Completed(completed));
-                    let late = RegisterRequest { seq: 0, ack_seq, frame };
+                    let late = RegisterRequest { frame: Some(Sent::Completed(completed)) };
                     if self.late.len() < MOST_REMEMBERED {
                         self.late.push_back((Instant::now() + LATE, late));
                     }
@@ -162,7 +149,10 @@ impl Tap {
                 }
                 self.completed(completed)
             }
-            Sent::Heartbeat(heartbeat) => {
+            Sent::Heartbeat(mut heartbeat) => {
+                if self.breakage == Breakage::AcceptFast {
+                    heartbeat.running.clear();
+                }
                 let silent = self.breakage == Breakage::HeartbeatEcho
                     || (self.breakage == Breakage::HeartbeatUnderLoad
                         && !heartbeat.running.is_empty());
@@ -170,13 +160,7 @@ impl Tap {
             }
             other => vec![other],
         };
-        let skips = self.breakage == Breakage::HelloFirst && self.seq == 1;
-        self.seq += u64::from(skips);
-        let numbered = |frame| {
-            self.seq += 1;
-            RegisterRequest { seq: self.seq, ack_seq, frame: Some(frame) }
-        };
-        frames.into_iter().map(numbered).collect()
+        frames.into_iter().map(|frame| RegisterRequest { frame: Some(frame) }).collect()
     }
 
     fn hello(&mut self, mut hello: proto::Hello) -> Vec<Sent> {
@@ -194,11 +178,13 @@ impl Tap {
             }
             _ => {}
         }
-        vec![Sent::Hello(hello)]
+        let before = (self.breakage == Breakage::HelloFirst)
+            .then(|| Sent::State(proto::DriverState::default()));
+        before.into_iter().chain([Sent::Hello(hello)]).collect()
     }
 
     fn accepted(&self, mut accepted: proto::OperationAccepted) -> Vec<Sent> {
-        self.true_name(&mut accepted.operation_id);
+        accepted.operation_ids.iter_mut().for_each(|id| self.true_name(id));
         match self.breakage {
             Breakage::AcceptFast => Vec::new(),
             _ => vec![Sent::Accepted(accepted)],
@@ -236,7 +222,7 @@ impl Tap {
                 "INTERNAL".clone_into(&mut error.reason);
             }
             (Breakage::DrainRefusesNew, Some(error)) if error.reason == "DRIVER_DRAINING" => {
-                return vec![Sent::Accepted(proto::OperationAccepted { operation_id: id })];
+                return vec![Sent::Accepted(proto::OperationAccepted { operation_ids: vec![id] })];
             }
             _ => {}
         }
@@ -263,7 +249,6 @@ impl Tap {
 
     /// What is done in place of handing a frame of the core to the driver.
     pub(super) fn incoming(&mut self, mut received: RegisterResponse) -> Vec<Step> {
-        self.core_seq = received.seq;
         let is_new = self.is_new(&received);
         if self.breakage == Breakage::DuplicateFrames && !is_new {
             return vec![Step::Close];
@@ -274,13 +259,12 @@ impl Tap {
             Some(Received::Welcome(welcome)) => calls.extend(self.welcome(welcome)),
             Some(Received::Operation(operation)) => calls.extend(self.operation(operation)),
             Some(Received::ResultAck(ack)) => {
-                self.unacknowledged.remove(&ack.operation_id);
+                ack.operation_ids.iter().for_each(|id| {
+                    self.unacknowledged.remove(id);
+                });
             }
-            Some(Received::Role(role)) => {
-                if self.breakage == Breakage::PromotedServes {
-                    return Vec::new();
-                }
-                self.order(&mut role.fencing_order);
+            Some(Received::Role(_)) if self.breakage == Breakage::PromotedServes => {
+                return Vec::new();
             }
             Some(Received::Draining(draining)) => {
                 self.memory.lock().core_drained = true;
@@ -316,7 +300,6 @@ impl Tap {
         memory.session_id.clone_from(&welcome.session_id);
         memory.highest_term = memory.highest_term.max(welcome.fencing_term);
         drop(memory);
-        self.order(&mut welcome.fencing_order);
         if self.breakage == Breakage::CoreRestart {
             for held in &mut welcome.verdicts {
                 held.verdict = Verdict::Keep.into();
@@ -327,7 +310,6 @@ impl Tap {
     }
 
     fn operation(&mut self, operation: &mut proto::Operation) -> Option<Call> {
-        self.order(&mut operation.fencing_order);
         if operation.request.is_none() {
             remember(&mut self.unknown, operation.operation_id.clone());
         }
@@ -335,6 +317,9 @@ impl Tap {
         memory.highest_term = memory.highest_term.max(operation.fencing_term);
         match self.breakage {
             Breakage::StaleTerm => operation.fencing_term = memory.highest_term,
+            Breakage::OutsideFencing if operation.fencing_term == 0 => {
+                operation.fencing_term = memory.highest_term;
+            }
             Breakage::SameIdTwice => rename_if_known(&mut memory, operation),
             Breakage::ClassCache => return operation.machine_class.clone().map(Call::Class),
             Breakage::ParallelSameTarget => {
@@ -353,18 +338,6 @@ impl Tap {
         let Some(target) = operation.target.as_mut().filter(|_| creates) else { return };
         if !remember(&mut self.seen, format!("create of {}", target.uid)) {
             target.uid.push_str("-again");
-        }
-    }
-
-    /// A driver that knows no orders takes all for one, and one that does not know a look takes it for
-    /// a new core.
-    fn order(&self, order: &mut String) {
-        let is_look = order.is_empty();
-        if !is_look && self.breakage == Breakage::NewOrder {
-            "the only one".clone_into(order);
-        }
-        if is_look && self.breakage == Breakage::OutsideFencing {
-            "another one".clone_into(order);
         }
     }
 }

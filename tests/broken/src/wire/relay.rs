@@ -222,7 +222,7 @@ async fn pump(
                 Err(status) => { ends.to_driver.send(Err(status)).await.ok(); return; }
             },
             Some(()) = due => tap.overdue(Instant::now()).into_iter().map(Step::ToCore).collect(),
-            () = sleep(PULSE), if deaf => vec![Step::ToDriver(tap.pulse())],
+            () = sleep(PULSE), if deaf => vec![Step::ToDriver(Tap::pulse())],
         };
         match relay.take(steps, &ends, &token).await {
             Ok(()) => {}

@@ -53,7 +53,6 @@ pub(crate) struct Session {
     token: String,
     frames: mpsc::Sender<RegisterRequest>,
     answers: Streaming<RegisterResponse>,
-    sent: u64,
     pub(crate) welcome: Welcome,
 }
 
@@ -100,13 +99,13 @@ impl Session {
                 .then(|| Resume { session_id: "before".to_owned(), operations: held }),
             ..Hello::default()
         };
-        let first = RegisterRequest { seq: 1, ack_seq: 0, frame: Some(Frame::Hello(hello)) };
+        let first = RegisterRequest { frame: Some(Frame::Hello(hello)) };
         frames.send(first).await.unwrap();
         let call = authorized(&token, ReceiverStream::new(receiver));
         let mut answers = client.register(call).await.unwrap().into_inner();
         let answer = timeout(PATIENCE, answers.message()).await.unwrap().unwrap().unwrap();
         let Some(Answer::Welcome(welcome)) = answer.frame else { panic!("{answer:?}") };
-        let mut session = Self { client, token, frames, answers, sent: 1, welcome };
+        let mut session = Self { client, token, frames, answers, welcome };
         let ready = DriverState {
             readiness: Readiness::Ready.into(),
             max_in_flight: 10,
@@ -117,8 +116,7 @@ impl Session {
     }
 
     pub(crate) async fn send(&mut self, frame: Frame) {
-        self.sent += 1;
-        let frame = RegisterRequest { seq: self.sent, ack_seq: 0, frame: Some(frame) };
+        let frame = RegisterRequest { frame: Some(frame) };
         self.frames.send(frame).await.unwrap();
     }
 
@@ -170,7 +168,10 @@ impl Session {
             match answer.unwrap().expect("the session goes on").frame {
                 Some(Answer::Operation(operation)) => {
                     let operation_id = operation.operation_id.clone();
-                    self.send(Frame::Accepted(OperationAccepted { operation_id })).await;
+                    self.send(Frame::Accepted(OperationAccepted {
+                        operation_ids: vec![operation_id],
+                    }))
+                    .await;
                     return operation;
                 }
                 Some(Answer::Heartbeat(heartbeat)) => self.send(Frame::Heartbeat(heartbeat)).await,

@@ -71,7 +71,7 @@ impl Ground {
         let principal = Principal::new("links", Providers::named([PROVIDER, OTHER]));
         let tokens = StaticTokens::new().with(TOKEN, principal);
         let sessions = Sessions::new(options, Arc::new(NoClasses), Arc::new(tokens));
-        sessions.lead(Term { order: "a".to_owned(), number: 3 });
+        sessions.lead(Term(3));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let direct = listener.local_addr().unwrap();
         let serving = sessions.clone();

@@ -39,7 +39,7 @@ fn frames() -> impl Iterator<Item = RegisterRequest> {
     };
     let beats = std::iter::repeat_with(|| Frame::Heartbeat(Heartbeat::default()));
     let all = [Frame::Hello(hello), Frame::State(state)].into_iter().chain(beats);
-    all.zip(1..).map(|(frame, seq)| RegisterRequest { seq, ack_seq: 0, frame: Some(frame) })
+    all.map(|frame| RegisterRequest { frame: Some(frame) })
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ checks! {
         does: "answers heartbeats within the interval while operations run, and names those",
         why: "a driver whose loop waits for its infrastructure looks dead, and its operations are given up";
     "session/accept-fast" => accept_fast, Must, Session, [Gate::Creates], "session.proto, OperationAccepted";
-        does: "accepts every operation immediately, before it works on it",
+        does: "names every operation soon, in a heartbeat or in OperationAccepted, if it does not answer it before",
         why: "a mutation that is not accepted holds up its machine; after three times 10 s the session ends, and its outcome is unknown";
     "session/credit-respected" => credit, Should, Link, [], "session.proto, Hello.max_in_flight and Welcome.max_in_flight";
         does: "works with a credit of one and with as much as it offers itself",
@@ -78,10 +78,7 @@ async fn accept_fast(bench: &Bench) -> Outcome {
         if took >= SLOW {
             ensure(
                 accepted <= took / 2,
-                format_args!(
-                    "OperationAccepted for {} before the work on it",
-                    title(&one.operation)
-                ),
+                format_args!("a frame that names {} while it works on it", title(&one.operation)),
                 format_args!("after {accepted:?} of {took:?}"),
             )?;
         }

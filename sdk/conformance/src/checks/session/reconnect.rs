@@ -86,7 +86,6 @@ async fn refused(bench: &Bench) -> Outcome {
     session.send(Frame::ProtocolError(proto::ProtocolError {
         reason: "BAD_PROVIDER".to_owned(),
         message: "the suite refuses this driver for good, as a test".to_owned(),
-        offending_seq: 1,
         retry: false,
     }))?;
     session.close(Some(Status::failed_precondition("BAD_PROVIDER")));
@@ -109,7 +108,6 @@ async fn superseded(bench: &Bench) -> Outcome {
     driver.session.send(Frame::ProtocolError(proto::ProtocolError {
         reason: "SUPERSEDED".to_owned(),
         message: "another stream of the same instance took over".to_owned(),
-        offending_seq: 0,
         retry: true,
     }))?;
     driver.session.close(Some(Status::aborted("SUPERSEDED")));

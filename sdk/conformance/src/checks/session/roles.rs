@@ -5,16 +5,16 @@ use std::time::Duration;
 use ostler_proto::v1alpha1 as proto;
 use proto::register_request::Frame as Received;
 use proto::register_response::Frame;
-use proto::{DriverCapability, MachineErrorCode, Operation, RoleKind};
+use proto::{MachineErrorCode, Operation, RoleKind};
 
 use super::frames::echoed;
 use crate::bench::Bench;
-use crate::check::{Gate, checks};
+use crate::check::checks;
 use crate::core::service::name;
 use crate::driver::Driver;
 use crate::outcome::{Outcome, ensure, failed};
 
-const TERMS: &str = "operation.proto, Operation.fencing_term and fencing_order";
+const TERMS: &str = "operation.proto, Operation.fencing_term";
 
 checks! {
     "session/standby-quiet" => standby_quiet, Must, Link, [], "session.proto, RoleKind";
@@ -26,12 +26,9 @@ checks! {
     "session/stale-term" => stale_term, Should, Link, [], TERMS;
         does: "refuses operations of a lower leadership term with STALE_TERM, and ignores its roles",
         why: "a core that lost its leadership may not know yet, and would act beside its successor";
-    "session/new-order" => new_order, Should, Link, [], TERMS;
-        does: "counts terms afresh in a new order, and refuses what comes in an order that was left",
-        why: "when the Lease is made anew its count begins again: a driver that compares across refuses the only leader there is";
-    "session/outside-fencing" => outside_fencing, Must, Link, [Gate::Capability(DriverCapability::ReadsOutsideFencing)], TERMS;
-        does: "answers reads without an order, changes nothing without one, and stays with the core that it has",
-        why: "a core that only looks comes beside the one that leads: a driver that takes it for the next one leaves its own for good";
+    "session/outside-fencing" => outside_fencing, Must, Link, [], TERMS;
+        does: "answers reads without a term, changes nothing without one, and stays with the core that it has",
+        why: "a core that only looks comes beside the one that leads, and may change nothing";
 }
 
 async fn standby_quiet(bench: &Bench) -> Outcome {
@@ -68,43 +65,38 @@ async fn serves(driver: &Driver<'_>) -> Outcome {
     answer.error_of(&[MachineErrorCode::NotFound]).map(drop)
 }
 
-fn role(driver: &Driver<'_>, role: RoleKind, order: &str, term: u64) -> Outcome {
+fn role(driver: &Driver<'_>, role: RoleKind, term: u64) -> Outcome {
     driver.bench.step(format_args!("sent SessionRole {}, term {term}", role.as_str_name()));
-    let frame = proto::SessionRole {
-        role: role.into(),
-        fencing_term: term,
-        fencing_order: order.to_owned(),
-    };
-    driver.session.send(Frame::Role(frame)).map(drop)
+    let frame = proto::SessionRole { role: role.into(), fencing_term: term };
+    driver.session.send(Frame::Role(frame))
 }
 
 async fn promoted_serves(bench: &Bench) -> Outcome {
     let driver = bench.welcomed(RoleKind::Standby, |_| {}).await?;
     bench.step("welcomed as STANDBY");
     refuses(&driver).await?;
-    let leadership = bench.harness.core().leadership();
-    role(&driver, RoleKind::Active, &leadership.order, leadership.term)?;
+    let term = bench.harness.core().term();
+    role(&driver, RoleKind::Active, term)?;
     serves(&driver).await?;
-    role(&driver, RoleKind::Standby, &leadership.order, leadership.term)?;
+    role(&driver, RoleKind::Standby, term)?;
     refuses(&driver).await?;
-    role(&driver, RoleKind::Active, &leadership.order, leadership.term)?;
+    role(&driver, RoleKind::Active, term)?;
     serves(&driver).await
 }
 
 /// A status in a term.
-fn in_term(driver: &Driver<'_>, order: &str, term: u64) -> Operation {
-    driver.bench.step(format_args!("term {term} of order {order}:"));
-    let operation = driver.bench.machine().status("");
-    Operation { fencing_term: term, fencing_order: order.to_owned(), ..operation }
+fn in_term(driver: &Driver<'_>, term: u64) -> Operation {
+    driver.bench.step(format_args!("term {term}:"));
+    Operation { fencing_term: term, ..driver.bench.machine().status("") }
 }
 
-async fn accepted_in(driver: &Driver<'_>, order: &str, term: u64) -> Outcome {
-    let answer = driver.ask(in_term(driver, order, term)).await?;
+async fn accepted_in(driver: &Driver<'_>, term: u64) -> Outcome {
+    let answer = driver.ask(in_term(driver, term)).await?;
     answer.error_of(&[MachineErrorCode::NotFound]).map(drop)
 }
 
-async fn stale_in(driver: &Driver<'_>, order: &str, term: u64) -> Outcome {
-    refused_for(driver, in_term(driver, order, term), "STALE_TERM").await
+async fn stale_in(driver: &Driver<'_>, term: u64) -> Outcome {
+    refused_for(driver, in_term(driver, term), "STALE_TERM").await
 }
 
 /// Refused for this reason, and nothing was done.
@@ -116,62 +108,40 @@ async fn refused_for(driver: &Driver<'_>, operation: Operation, reason: &str) ->
 }
 
 async fn stale_term(bench: &Bench) -> Outcome {
-    let order = uuid::Uuid::new_v4().to_string();
-    bench.harness.core().set_leadership(&order, 5);
     let driver = bench.welcomed(RoleKind::Active, |_| {}).await?;
-    bench.step("welcomed with term 5");
-    accepted_in(&driver, &order, 5).await?;
-    stale_in(&driver, &order, 4).await?;
-    accepted_in(&driver, &order, 7).await?;
-    stale_in(&driver, &order, 6).await?;
-    role(&driver, RoleKind::Standby, &order, 6)?;
-    accepted_in(&driver, &order, 7).await
-}
-
-async fn new_order(bench: &Bench) -> Outcome {
-    let (old, new) = (uuid::Uuid::new_v4().to_string(), uuid::Uuid::new_v4().to_string());
-    bench.harness.core().set_leadership(&old, 9);
-    let driver = bench.welcomed(RoleKind::Active, |_| {}).await?;
-    bench.step("welcomed with term 9 of the old order");
-    accepted_in(&driver, &old, 9).await?;
+    let term = bench.harness.core().term();
+    accepted_in(&driver, term).await?;
+    accepted_in(&driver, term + 2).await?;
+    stale_in(&driver, term + 1).await?;
+    role(&driver, RoleKind::Standby, term + 1)?;
+    accepted_in(&driver, term + 2).await?;
     bench.restart_core().await?;
-    bench.harness.core().set_leadership(&new, 1);
-    let driver = bench.welcomed(RoleKind::Active, |_| {}).await?;
-    bench.step("welcomed with term 1 of the new order");
-    accepted_in(&driver, &new, 1).await?;
-    stale_in(&driver, &old, 9).await?;
-    stale_in(&driver, &old, 10).await?;
-    bench.restart_core().await?;
-    bench.harness.core().set_leadership(&old, 11);
     let session = bench.harness.arrival().await?;
-    bench.step("welcomed with term 11 of the old order, as the core that was left");
+    bench.step("welcomed with a lower term, by a core that lost its leadership");
     let core = bench.harness.core();
+    core.set_term(term + 1);
     core.welcome(&session, core.greeting(&session, RoleKind::Active))?;
     let limit = bench.scaled(Duration::from_secs(10));
     let ended = tokio::time::timeout(limit, session.log.until_ended()).await;
     ended
         .map(drop)
-        .map_err(|_| failed("the end of a stream whose Welcome is of a left order", "it goes on"))
+        .map_err(|_| failed("the end of a stream whose Welcome has a lower term", "it goes on"))
 }
 
 async fn outside_fencing(bench: &Bench) -> Outcome {
-    let order = uuid::Uuid::new_v4().to_string();
-    bench.harness.core().set_leadership(&order, 3);
-    let driver = bench.welcomed(RoleKind::Active, |_| {}).await?;
-    bench.step("welcomed with term 3");
-    accepted_in(&driver, &order, 3).await?;
-    accepted_in(&driver, "", 1).await?;
-    let delete = Operation { fencing_term: 1, ..bench.machine().delete("") };
-    refused_for(&driver, delete, "OUTSIDE_FENCING").await?;
-    accepted_in(&driver, &order, 3).await?;
+    let term = bench.harness.core().term();
+    let driver = bench.connect().await?;
+    accepted_in(&driver, term).await?;
     bench.restart_core().await?;
-    bench.harness.core().set_leadership("", 1);
+    bench.harness.core().set_term(0);
     let driver = bench.welcomed(RoleKind::Active, |_| {}).await?;
-    bench.step("welcomed without an order");
-    accepted_in(&driver, "", 1).await?;
+    bench.step("welcomed without a term");
+    accepted_in(&driver, 0).await?;
+    refused_for(&driver, bench.machine().delete(""), "OUTSIDE_FENCING").await?;
     bench.restart_core().await?;
-    bench.harness.core().set_leadership(&order, 3);
+    bench.harness.core().set_term(term);
     let driver = bench.welcomed(RoleKind::Active, |_| {}).await?;
-    bench.step("welcomed with term 3 again");
-    accepted_in(&driver, &order, 3).await
+    bench.step("welcomed with the term from before");
+    accepted_in(&driver, term).await?;
+    stale_in(&driver, term.saturating_sub(1).max(1)).await
 }

@@ -211,9 +211,7 @@ type CoreState struct {
 	// Leadership term, as in `Operation.fencing_term`.
 	FencingTerm uint64 `protobuf:"varint,4,opt,name=fencing_term,json=fencingTerm,proto3" json:"fencing_term,omitempty"`
 	// As in `Operation.cluster_id`.
-	ClusterId string `protobuf:"bytes,5,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// As in `Operation.fencing_order`.
-	FencingOrder  string `protobuf:"bytes,6,opt,name=fencing_order,json=fencingOrder,proto3" json:"fencing_order,omitempty"`
+	ClusterId     string `protobuf:"bytes,5,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -279,13 +277,6 @@ func (x *CoreState) GetFencingTerm() uint64 {
 func (x *CoreState) GetClusterId() string {
 	if x != nil {
 		return x.ClusterId
-	}
-	return ""
-}
-
-func (x *CoreState) GetFencingOrder() string {
-	if x != nil {
-		return x.FencingOrder
 	}
 	return ""
 }
@@ -1294,20 +1285,18 @@ type FrameInfo struct {
 	// Empty before Welcome.
 	SessionId string         `protobuf:"bytes,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	Direction FrameDirection `protobuf:"varint,4,opt,name=direction,proto3,enum=ostler.driver.v1alpha1.FrameDirection" json:"direction,omitempty"`
-	// `seq` of the frame.
-	Seq uint64 `protobuf:"varint,5,opt,name=seq,proto3" json:"seq,omitempty"`
 	// JSON name of the arm, e.g. `operation`; empty if this core does not know it.
-	Kind string `protobuf:"bytes,6,opt,name=kind,proto3" json:"kind,omitempty"`
+	Kind string `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"`
 	// JSON name of the operation, e.g. `createMachine`, where the frame says it.
-	Operation string `protobuf:"bytes,7,opt,name=operation,proto3" json:"operation,omitempty"`
+	Operation string `protobuf:"bytes,6,opt,name=operation,proto3" json:"operation,omitempty"`
 	// The operation that it is about, if any.
-	OperationId string `protobuf:"bytes,8,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
+	OperationId string `protobuf:"bytes,7,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
 	// The target that it is about, if the frame says it.
-	Target *Target `protobuf:"bytes,9,opt,name=target,proto3" json:"target,omitempty"`
+	Target *Target `protobuf:"bytes,8,opt,name=target,proto3" json:"target,omitempty"`
 	// Size of the frame in bytes.
-	Size uint32 `protobuf:"varint,10,opt,name=size,proto3" json:"size,omitempty"`
+	Size uint32 `protobuf:"varint,9,opt,name=size,proto3" json:"size,omitempty"`
 	// The frame as JSON, without user data and secrets, at most 4 KiB of it.
-	Text          string `protobuf:"bytes,11,opt,name=text,proto3" json:"text,omitempty"`
+	Text          string `protobuf:"bytes,10,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1368,13 +1357,6 @@ func (x *FrameInfo) GetDirection() FrameDirection {
 		return x.Direction
 	}
 	return FrameDirection_FRAME_DIRECTION_UNSPECIFIED
-}
-
-func (x *FrameInfo) GetSeq() uint64 {
-	if x != nil {
-		return x.Seq
-	}
-	return 0
 }
 
 func (x *FrameInfo) GetKind() string {
@@ -2058,15 +2040,14 @@ var File_ostler_driver_v1alpha1_debug_proto protoreflect.FileDescriptor
 
 const file_ostler_driver_v1alpha1_debug_proto_rawDesc = "" +
 	"\n" +
-	"\"ostler/driver/v1alpha1/debug.proto\x12\x16ostler.driver.v1alpha1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&ostler/driver/v1alpha1/operation.proto\x1a$ostler/driver/v1alpha1/session.proto\"\xc2\x01\n" +
+	"\"ostler/driver/v1alpha1/debug.proto\x12\x16ostler.driver.v1alpha1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&ostler/driver/v1alpha1/operation.proto\x1a$ostler/driver/v1alpha1/session.proto\"\x9d\x01\n" +
 	"\tCoreState\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x18\n" +
 	"\aleading\x18\x03 \x01(\bR\aleading\x12!\n" +
 	"\ffencing_term\x18\x04 \x01(\x04R\vfencingTerm\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x05 \x01(\tR\tclusterId\x12#\n" +
-	"\rfencing_order\x18\x06 \x01(\tR\ffencingOrder\"L\n" +
+	"cluster_id\x18\x05 \x01(\tR\tclusterId\"L\n" +
 	"\x0fSessionSelector\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x1d\n" +
 	"\n" +
@@ -2157,21 +2138,20 @@ const file_ostler_driver_v1alpha1_debug_proto_rawDesc = "" +
 	"heartbeats\"a\n" +
 	"\x12TailFramesResponse\x12\x12\n" +
 	"\x04lost\x18\x01 \x01(\x04R\x04lost\x127\n" +
-	"\x05frame\x18\x02 \x01(\v2!.ostler.driver.v1alpha1.FrameInfoR\x05frame\"\x83\x03\n" +
+	"\x05frame\x18\x02 \x01(\v2!.ostler.driver.v1alpha1.FrameInfoR\x05frame\"\xf1\x02\n" +
 	"\tFrameInfo\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x03 \x01(\tR\tsessionId\x12D\n" +
-	"\tdirection\x18\x04 \x01(\x0e2&.ostler.driver.v1alpha1.FrameDirectionR\tdirection\x12\x10\n" +
-	"\x03seq\x18\x05 \x01(\x04R\x03seq\x12\x12\n" +
-	"\x04kind\x18\x06 \x01(\tR\x04kind\x12\x1c\n" +
-	"\toperation\x18\a \x01(\tR\toperation\x12!\n" +
-	"\foperation_id\x18\b \x01(\tR\voperationId\x126\n" +
-	"\x06target\x18\t \x01(\v2\x1e.ostler.driver.v1alpha1.TargetR\x06target\x12\x12\n" +
-	"\x04size\x18\n" +
-	" \x01(\rR\x04size\x12\x12\n" +
-	"\x04text\x18\v \x01(\tR\x04text\"p\n" +
+	"\tdirection\x18\x04 \x01(\x0e2&.ostler.driver.v1alpha1.FrameDirectionR\tdirection\x12\x12\n" +
+	"\x04kind\x18\x05 \x01(\tR\x04kind\x12\x1c\n" +
+	"\toperation\x18\x06 \x01(\tR\toperation\x12!\n" +
+	"\foperation_id\x18\a \x01(\tR\voperationId\x126\n" +
+	"\x06target\x18\b \x01(\v2\x1e.ostler.driver.v1alpha1.TargetR\x06target\x12\x12\n" +
+	"\x04size\x18\t \x01(\rR\x04size\x12\x12\n" +
+	"\x04text\x18\n" +
+	" \x01(\tR\x04text\"p\n" +
 	"\x13DrainSessionRequest\x12A\n" +
 	"\asession\x18\x01 \x01(\v2'.ostler.driver.v1alpha1.SessionSelectorR\asession\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"l\n" +

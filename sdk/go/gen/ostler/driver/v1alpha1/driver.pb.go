@@ -17,14 +17,17 @@
 //    timeout 10 s, also while idle) and no deadline on `Register`.
 // 2. Call `Register` and send `Hello` at once, without waiting for the head of the response.
 // 3. Read frames in a loop that never waits for an operation. Give each operation its own task.
-// 4. For each `Operation`: send `OperationAccepted` at once, do it, send `OperationCompleted`, and
-//    keep that until `OperationResultAck` comes.
+// 4. For each `Operation`: do it, and send `OperationCompleted`. With the capability RESULT_RETENTION keep
+//    that until `OperationResultAck` comes.
 // 5. Answer each `Heartbeat` from that loop, with the ids of the operations that run.
 // 6. When the stream ends, dial again after a random wait of up to 0.2 s, doubling to 30 s, and never
-//    below 0.1 s. List in `Hello.resume` what is still held. A session of a minute starts the count
-//    anew.
+//    below 0.1 s. A session of a minute starts the count anew. With RESULT_RETENTION list in `Hello.resume`
+//    what is still held; without it the outcome of what ran is UNKNOWN, and the core reads.
 // 7. On SIGTERM send `DriverState` with DRAINING, finish what runs, wait for the acknowledgements,
 //    and exit.
+//
+// Progress, pages, cancels, results that are kept and resumed: each is a capability (`DriverCapability`) that
+// a driver may leave out. Without all of them a session is some 90 lines of Python.
 //
 // # Words
 //

@@ -711,11 +711,11 @@ func (x *Target) GetUid() string {
 //
 // | condition | answer |
 // |---|---|
-// | the operation runs already | OperationAccepted again |
+// | the operation runs already | OperationAccepted |
 // | the operation is done and not acknowledged | the same completion again |
 // | the arm of the request is not known, or not offered | UNIMPLEMENTED, NOT_APPLIED |
-// | `fencing_order` was left, or `fencing_term` is lower than the highest seen in it | FAILED_PRECONDITION, `STALE_TERM`, NOT_APPLIED: a core that lost its leadership sent it |
-// | `fencing_order` is empty, and the request changes things | FAILED_PRECONDITION, `OUTSIDE_FENCING`, NOT_APPLIED: who only looks must not ask for that |
+// | `fencing_term` is not zero, and lower than the highest that this process has seen | FAILED_PRECONDITION, `STALE_TERM`, NOT_APPLIED: a core that lost its leadership sent it |
+// | `fencing_term` is zero, and the request changes things | FAILED_PRECONDITION, `OUTSIDE_FENCING`, NOT_APPLIED: who only looks must not ask for that |
 // | the session stands by | UNAVAILABLE, NOT_APPLIED |
 // | the driver drains | UNAVAILABLE, `DRIVER_DRAINING`, NOT_APPLIED: it was on its way when DRAINING was said; the core has another session do it, and no Machine hears of it |
 // | another mutation of the same target runs here, cancelled or not | ABORTED, `TARGET_BUSY`, NOT_APPLIED: the core gave that one up while it began, or another core sent it; it tries again in 5 s to 15 s |
@@ -728,7 +728,9 @@ type Operation struct {
 	// to the infrastructure as client token.
 	IdempotencyKey string  `protobuf:"bytes,2,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	Target         *Target `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
-	// Leadership term of the core that sent it; never decreases within one `fencing_order`.
+	// Leadership term of the core that sent it: a later leader has a greater one. Remember the highest that
+	// came in any frame. Zero: it comes from a core that only looks, such as `ostler migrate check`, and leads
+	// nothing: answer what changes nothing, compare nothing, and remember nothing of it.
 	FencingTerm uint64 `protobuf:"varint,4,opt,name=fencing_term,json=fencingTerm,proto3" json:"fencing_term,omitempty"`
 	// 1 for the first delivery; above 1 the same operation is sent again.
 	Delivery uint32 `protobuf:"varint,5,opt,name=delivery,proto3" json:"delivery,omitempty"`
@@ -746,22 +748,16 @@ type Operation struct {
 	Checkpoint string `protobuf:"bytes,10,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// W3C trace context, may be empty.
 	Traceparent string `protobuf:"bytes,11,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	// Within what terms are compared; opaque, compare for equality only. It changes when the record of
-	// leadership is made anew: terms then start afresh. Keep the current order with its highest term,
-	// and the last few orders that were left: what comes with one of those is from a core that lost its
-	// leadership. Empty: outside fencing. It comes from a core that only looks, such as `ostler migrate
-	// check`, and leads nothing: answer what changes nothing, compare nothing, and remember nothing of it.
-	FencingOrder string `protobuf:"bytes,12,opt,name=fencing_order,json=fencingOrder,proto3" json:"fencing_order,omitempty"`
 	// The class is annotated `ostler.dev/adopt-by-name: "true"`: its machines may have instances that
 	// machine-controller-manager made. Find them as "Identity" in `driver.proto` says, whatever the
 	// request; CreateMachine puts the identity on them. Not set: never.
-	AdoptByName bool `protobuf:"varint,13,opt,name=adopt_by_name,json=adoptByName,proto3" json:"adopt_by_name,omitempty"`
+	AdoptByName bool `protobuf:"varint,12,opt,name=adopt_by_name,json=adoptByName,proto3" json:"adopt_by_name,omitempty"`
 	// Ids that this cluster had before, at most 8. What is tagged with one of them is of this cluster too,
 	// as "Cluster ids that change" in `driver.proto` says. Empty: there are none.
-	PreviousClusterIds []string `protobuf:"bytes,14,rep,name=previous_cluster_ids,json=previousClusterIds,proto3" json:"previous_cluster_ids,omitempty"`
+	PreviousClusterIds []string `protobuf:"bytes,13,rep,name=previous_cluster_ids,json=previousClusterIds,proto3" json:"previous_cluster_ids,omitempty"`
 	// The Machine that the operation is about. Only with CreateMachine, InitializeMachine, UpdateMachine,
 	// DeleteMachine and GetMachineStatus, and absent for an instance whose Machine is not known (any more).
-	Machine *MachineMetadata `protobuf:"bytes,15,opt,name=machine,proto3" json:"machine,omitempty"`
+	Machine *MachineMetadata `protobuf:"bytes,14,opt,name=machine,proto3" json:"machine,omitempty"`
 	// What to do. The number of an arm is that of its OperationKind.
 	//
 	// Types that are valid to be assigned to Request:
@@ -882,13 +878,6 @@ func (x *Operation) GetCheckpoint() string {
 func (x *Operation) GetTraceparent() string {
 	if x != nil {
 		return x.Traceparent
-	}
-	return ""
-}
-
-func (x *Operation) GetFencingOrder() string {
-	if x != nil {
-		return x.FencingOrder
 	}
 	return ""
 }
@@ -3090,7 +3079,7 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x10\n" +
-	"\x03uid\x18\x04 \x01(\tR\x03uid\"\xeb\v\n" +
+	"\x03uid\x18\x04 \x01(\tR\x03uid\"\xc6\v\n" +
 	"\tOperation\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12'\n" +
 	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\x126\n" +
@@ -3106,11 +3095,10 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"checkpoint\x18\n" +
 	" \x01(\tR\n" +
 	"checkpoint\x12 \n" +
-	"\vtraceparent\x18\v \x01(\tR\vtraceparent\x12#\n" +
-	"\rfencing_order\x18\f \x01(\tR\ffencingOrder\x12\"\n" +
-	"\radopt_by_name\x18\r \x01(\bR\vadoptByName\x120\n" +
-	"\x14previous_cluster_ids\x18\x0e \x03(\tR\x12previousClusterIds\x12A\n" +
-	"\amachine\x18\x0f \x01(\v2'.ostler.driver.v1alpha1.MachineMetadataR\amachine\x12U\n" +
+	"\vtraceparent\x18\v \x01(\tR\vtraceparent\x12\"\n" +
+	"\radopt_by_name\x18\f \x01(\bR\vadoptByName\x120\n" +
+	"\x14previous_cluster_ids\x18\r \x03(\tR\x12previousClusterIds\x12A\n" +
+	"\amachine\x18\x0e \x01(\v2'.ostler.driver.v1alpha1.MachineMetadataR\amachine\x12U\n" +
 	"\x0ecreate_machine\x18\x14 \x01(\v2,.ostler.driver.v1alpha1.CreateMachineRequestH\x00R\rcreateMachine\x12a\n" +
 	"\x12initialize_machine\x18\x15 \x01(\v20.ostler.driver.v1alpha1.InitializeMachineRequestH\x00R\x11initializeMachine\x12U\n" +
 	"\x0eupdate_machine\x18\x16 \x01(\v2,.ostler.driver.v1alpha1.UpdateMachineRequestH\x00R\rupdateMachine\x12U\n" +

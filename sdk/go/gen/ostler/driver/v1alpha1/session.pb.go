@@ -17,8 +17,11 @@
 // 5. The stream ends. The driver keeps what runs and what is not acknowledged, and dials again.
 //
 // Delivery is at least once both ways: operations by `operation_id`, results until acknowledged.
+// Frames of one stream arrive in order.
 // Nothing is promised about the order of operations on different targets. On one target the core
 // keeps at most one mutation in flight over all sessions; reads may overlap it.
+//
+// Each side ignores a frame whose arm it does not know; most libraries show it as one without any arm.
 
 package driverv1alpha1
 
@@ -56,12 +59,9 @@ const (
 	DriverCapability_DRIVER_CAPABILITY_RESULT_RETENTION DriverCapability = 4
 	// Looks up identity before it creates.
 	DriverCapability_DRIVER_CAPABILITY_ADOPTS_BY_IDENTITY DriverCapability = 5
-	// Knows an empty `fencing_order`. Without it, a core that only looks takes no process that had a
-	// session before (LOOKS_ONLY, retry=true): that process would leave the order of its own core.
-	DriverCapability_DRIVER_CAPABILITY_READS_OUTSIDE_FENCING DriverCapability = 6
 	// Knows `Operation.previous_cluster_ids`. Without it, a core that has such ids takes no session
 	// (UNKNOWN_CLUSTER_IDS, retry=false).
-	DriverCapability_DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS DriverCapability = 7
+	DriverCapability_DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS DriverCapability = 6
 	// Knows instances by their name alone, and reads no tags: whoever made an instance of that name, it
 	// cannot tell, and can never say NOT_OURS. What is lost by it:
 	//
@@ -70,7 +70,7 @@ const (
 	//   - NOT_FOUND is an absence only for a machine whose instance the core had it make. Of another one it is a
 	//     doubt: nothing is made in its place, and a deletion asks twice.
 	//   - No instance is deleted as an orphan; they are only reported.
-	DriverCapability_DRIVER_CAPABILITY_IDENTITY_BY_NAME DriverCapability = 8
+	DriverCapability_DRIVER_CAPABILITY_IDENTITY_BY_NAME DriverCapability = 7
 )
 
 // Enum value maps for DriverCapability.
@@ -82,20 +82,18 @@ var (
 		3: "DRIVER_CAPABILITY_PAGED_LISTS",
 		4: "DRIVER_CAPABILITY_RESULT_RETENTION",
 		5: "DRIVER_CAPABILITY_ADOPTS_BY_IDENTITY",
-		6: "DRIVER_CAPABILITY_READS_OUTSIDE_FENCING",
-		7: "DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS",
-		8: "DRIVER_CAPABILITY_IDENTITY_BY_NAME",
+		6: "DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS",
+		7: "DRIVER_CAPABILITY_IDENTITY_BY_NAME",
 	}
 	DriverCapability_value = map[string]int32{
-		"DRIVER_CAPABILITY_UNSPECIFIED":           0,
-		"DRIVER_CAPABILITY_CANCEL":                1,
-		"DRIVER_CAPABILITY_PROGRESS":              2,
-		"DRIVER_CAPABILITY_PAGED_LISTS":           3,
-		"DRIVER_CAPABILITY_RESULT_RETENTION":      4,
-		"DRIVER_CAPABILITY_ADOPTS_BY_IDENTITY":    5,
-		"DRIVER_CAPABILITY_READS_OUTSIDE_FENCING": 6,
-		"DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS":  7,
-		"DRIVER_CAPABILITY_IDENTITY_BY_NAME":      8,
+		"DRIVER_CAPABILITY_UNSPECIFIED":          0,
+		"DRIVER_CAPABILITY_CANCEL":               1,
+		"DRIVER_CAPABILITY_PROGRESS":             2,
+		"DRIVER_CAPABILITY_PAGED_LISTS":          3,
+		"DRIVER_CAPABILITY_RESULT_RETENTION":     4,
+		"DRIVER_CAPABILITY_ADOPTS_BY_IDENTITY":   5,
+		"DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS": 6,
+		"DRIVER_CAPABILITY_IDENTITY_BY_NAME":     7,
 	}
 )
 
@@ -178,54 +176,6 @@ func (CoreCapability) EnumDescriptor() ([]byte, []int) {
 	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{1}
 }
 
-// How several processes of a driver share the work.
-type SessionMode int32
-
-const (
-	SessionMode_SESSION_MODE_UNSPECIFIED SessionMode = 0
-	// One is active, the others stand by.
-	SessionMode_SESSION_MODE_ACTIVE_STANDBY SessionMode = 1
-)
-
-// Enum value maps for SessionMode.
-var (
-	SessionMode_name = map[int32]string{
-		0: "SESSION_MODE_UNSPECIFIED",
-		1: "SESSION_MODE_ACTIVE_STANDBY",
-	}
-	SessionMode_value = map[string]int32{
-		"SESSION_MODE_UNSPECIFIED":    0,
-		"SESSION_MODE_ACTIVE_STANDBY": 1,
-	}
-)
-
-func (x SessionMode) Enum() *SessionMode {
-	p := new(SessionMode)
-	*p = x
-	return p
-}
-
-func (x SessionMode) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (SessionMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_session_proto_enumTypes[2].Descriptor()
-}
-
-func (SessionMode) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[2]
-}
-
-func (x SessionMode) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use SessionMode.Descriptor instead.
-func (SessionMode) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{2}
-}
-
 // Whether a session gets work.
 type RoleKind int32
 
@@ -262,11 +212,11 @@ func (x RoleKind) String() string {
 }
 
 func (RoleKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_session_proto_enumTypes[3].Descriptor()
+	return file_ostler_driver_v1alpha1_session_proto_enumTypes[2].Descriptor()
 }
 
 func (RoleKind) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[3]
+	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[2]
 }
 
 func (x RoleKind) Number() protoreflect.EnumNumber {
@@ -275,7 +225,7 @@ func (x RoleKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RoleKind.Descriptor instead.
 func (RoleKind) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{3}
+	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{2}
 }
 
 // Whether a driver can work.
@@ -318,11 +268,11 @@ func (x Readiness) String() string {
 }
 
 func (Readiness) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_session_proto_enumTypes[4].Descriptor()
+	return file_ostler_driver_v1alpha1_session_proto_enumTypes[3].Descriptor()
 }
 
 func (Readiness) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[4]
+	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[3]
 }
 
 func (x Readiness) Number() protoreflect.EnumNumber {
@@ -331,7 +281,7 @@ func (x Readiness) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Readiness.Descriptor instead.
 func (Readiness) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{4}
+	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{3}
 }
 
 // How far a held operation is.
@@ -370,11 +320,11 @@ func (x HeldState) String() string {
 }
 
 func (HeldState) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_session_proto_enumTypes[5].Descriptor()
+	return file_ostler_driver_v1alpha1_session_proto_enumTypes[4].Descriptor()
 }
 
 func (HeldState) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[5]
+	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[4]
 }
 
 func (x HeldState) Number() protoreflect.EnumNumber {
@@ -383,7 +333,7 @@ func (x HeldState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HeldState.Descriptor instead.
 func (HeldState) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{5}
+	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{4}
 }
 
 // What the core knew of what the driver held.
@@ -426,11 +376,11 @@ func (x ResumeOutcome) String() string {
 }
 
 func (ResumeOutcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_session_proto_enumTypes[6].Descriptor()
+	return file_ostler_driver_v1alpha1_session_proto_enumTypes[5].Descriptor()
 }
 
 func (ResumeOutcome) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[6]
+	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[5]
 }
 
 func (x ResumeOutcome) Number() protoreflect.EnumNumber {
@@ -439,7 +389,7 @@ func (x ResumeOutcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ResumeOutcome.Descriptor instead.
 func (ResumeOutcome) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{6}
+	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{5}
 }
 
 // What becomes of a held operation. One without a verdict is kept.
@@ -482,11 +432,11 @@ func (x Verdict) String() string {
 }
 
 func (Verdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_session_proto_enumTypes[7].Descriptor()
+	return file_ostler_driver_v1alpha1_session_proto_enumTypes[6].Descriptor()
 }
 
 func (Verdict) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[7]
+	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[6]
 }
 
 func (x Verdict) Number() protoreflect.EnumNumber {
@@ -495,16 +445,12 @@ func (x Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Verdict.Descriptor instead.
 func (Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{7}
+	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{6}
 }
 
 // Driver to core.
 type RegisterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1, 2, 3, … per stream. A gap ends the session.
-	Seq uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	// Highest `seq` of the core that was handled.
-	AckSeq uint64 `protobuf:"varint,2,opt,name=ack_seq,json=ackSeq,proto3" json:"ack_seq,omitempty"`
 	// Types that are valid to be assigned to Frame:
 	//
 	//	*RegisterRequest_Hello
@@ -514,7 +460,6 @@ type RegisterRequest struct {
 	//	*RegisterRequest_Completed
 	//	*RegisterRequest_State
 	//	*RegisterRequest_Heartbeat
-	//	*RegisterRequest_Unsupported
 	Frame         isRegisterRequest_Frame `protobuf_oneof:"frame"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -548,20 +493,6 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
 	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{0}
-}
-
-func (x *RegisterRequest) GetSeq() uint64 {
-	if x != nil {
-		return x.Seq
-	}
-	return 0
-}
-
-func (x *RegisterRequest) GetAckSeq() uint64 {
-	if x != nil {
-		return x.AckSeq
-	}
-	return 0
 }
 
 func (x *RegisterRequest) GetFrame() isRegisterRequest_Frame {
@@ -634,15 +565,6 @@ func (x *RegisterRequest) GetHeartbeat() *Heartbeat {
 	return nil
 }
 
-func (x *RegisterRequest) GetUnsupported() *UnsupportedFrame {
-	if x != nil {
-		if x, ok := x.Frame.(*RegisterRequest_Unsupported); ok {
-			return x.Unsupported
-		}
-	}
-	return nil
-}
-
 type isRegisterRequest_Frame interface {
 	isRegisterRequest_Frame()
 }
@@ -653,7 +575,7 @@ type RegisterRequest_Hello struct {
 }
 
 type RegisterRequest_Accepted struct {
-	// "I have it and I am working on it."
+	// "I have these." Only if nothing else says so.
 	Accepted *OperationAccepted `protobuf:"bytes,11,opt,name=accepted,proto3,oneof"`
 }
 
@@ -682,11 +604,6 @@ type RegisterRequest_Heartbeat struct {
 	Heartbeat *Heartbeat `protobuf:"bytes,16,opt,name=heartbeat,proto3,oneof"`
 }
 
-type RegisterRequest_Unsupported struct {
-	// The last frame of the core had an arm that is not known here.
-	Unsupported *UnsupportedFrame `protobuf:"bytes,17,opt,name=unsupported,proto3,oneof"`
-}
-
 func (*RegisterRequest_Hello) isRegisterRequest_Frame() {}
 
 func (*RegisterRequest_Accepted) isRegisterRequest_Frame() {}
@@ -701,15 +618,9 @@ func (*RegisterRequest_State) isRegisterRequest_Frame() {}
 
 func (*RegisterRequest_Heartbeat) isRegisterRequest_Frame() {}
 
-func (*RegisterRequest_Unsupported) isRegisterRequest_Frame() {}
-
 // Core to driver.
 type RegisterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1, 2, 3, … per stream.
-	Seq uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	// Highest `seq` of the driver that was handled.
-	AckSeq uint64 `protobuf:"varint,2,opt,name=ack_seq,json=ackSeq,proto3" json:"ack_seq,omitempty"`
 	// Types that are valid to be assigned to Frame:
 	//
 	//	*RegisterResponse_Welcome
@@ -721,7 +632,6 @@ type RegisterResponse struct {
 	//	*RegisterResponse_Heartbeat
 	//	*RegisterResponse_Invalidate
 	//	*RegisterResponse_ProtocolError
-	//	*RegisterResponse_Unsupported
 	Frame         isRegisterResponse_Frame `protobuf_oneof:"frame"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -755,20 +665,6 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
 	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{1}
-}
-
-func (x *RegisterResponse) GetSeq() uint64 {
-	if x != nil {
-		return x.Seq
-	}
-	return 0
-}
-
-func (x *RegisterResponse) GetAckSeq() uint64 {
-	if x != nil {
-		return x.AckSeq
-	}
-	return 0
 }
 
 func (x *RegisterResponse) GetFrame() isRegisterResponse_Frame {
@@ -859,15 +755,6 @@ func (x *RegisterResponse) GetProtocolError() *ProtocolError {
 	return nil
 }
 
-func (x *RegisterResponse) GetUnsupported() *UnsupportedFrame {
-	if x != nil {
-		if x, ok := x.Frame.(*RegisterResponse_Unsupported); ok {
-			return x.Unsupported
-		}
-	}
-	return nil
-}
-
 type isRegisterResponse_Frame interface {
 	isRegisterResponse_Frame()
 }
@@ -888,7 +775,7 @@ type RegisterResponse_Cancel struct {
 }
 
 type RegisterResponse_ResultAck struct {
-	// A result is recorded.
+	// Results are recorded.
 	ResultAck *OperationResultAck `protobuf:"bytes,13,opt,name=result_ack,json=resultAck,proto3,oneof"`
 }
 
@@ -917,11 +804,6 @@ type RegisterResponse_ProtocolError struct {
 	ProtocolError *ProtocolError `protobuf:"bytes,18,opt,name=protocol_error,json=protocolError,proto3,oneof"`
 }
 
-type RegisterResponse_Unsupported struct {
-	// The last frame of the driver had an arm that is not known here.
-	Unsupported *UnsupportedFrame `protobuf:"bytes,19,opt,name=unsupported,proto3,oneof"`
-}
-
 func (*RegisterResponse_Welcome) isRegisterResponse_Frame() {}
 
 func (*RegisterResponse_Operation) isRegisterResponse_Frame() {}
@@ -940,13 +822,11 @@ func (*RegisterResponse_Invalidate) isRegisterResponse_Frame() {}
 
 func (*RegisterResponse_ProtocolError) isRegisterResponse_Frame() {}
 
-func (*RegisterResponse_Unsupported) isRegisterResponse_Frame() {}
-
 // Who dials in, what it can do, and what it still holds.
 //
 // A Hello grants nothing: it must stay within what the token allows. The core answers a wrong one
 // with ProtocolError, retry=false, and one of these reasons: BAD_PROVIDER, BAD_INSTANCE_ID,
-// BAD_CREDIT, BAD_MODE, MISSING_KINDS, BAD_HELD (an id that is empty or there twice), TOO_MANY_HELD,
+// BAD_CREDIT, MISSING_KINDS, BAD_HELD (an id that is empty or there twice), TOO_MANY_HELD,
 // UNKNOWN_CLUSTER_IDS (see the capability PREVIOUS_CLUSTER_IDS).
 type Hello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -975,8 +855,6 @@ type Hello struct {
 	MaxInFlight uint32 `protobuf:"varint,9,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
 	// Largest frame that the driver can read. Zero: 1 MiB.
 	MaxFrameBytes uint32 `protobuf:"varint,10,opt,name=max_frame_bytes,json=maxFrameBytes,proto3" json:"max_frame_bytes,omitempty"`
-	// ACTIVE_STANDBY, or nothing.
-	Mode SessionMode `protobuf:"varint,11,opt,name=mode,proto3,enum=ostler.driver.v1alpha1.SessionMode" json:"mode,omitempty"`
 	// Absent on the first connect of a process, there on every other one: it says that the process ran
 	// before.
 	Resume *Resume `protobuf:"bytes,12,opt,name=resume,proto3" json:"resume,omitempty"`
@@ -1077,13 +955,6 @@ func (x *Hello) GetMaxFrameBytes() uint32 {
 		return x.MaxFrameBytes
 	}
 	return 0
-}
-
-func (x *Hello) GetMode() SessionMode {
-	if x != nil {
-		return x.Mode
-	}
-	return SessionMode_SESSION_MODE_UNSPECIFIED
 }
 
 func (x *Hello) GetResume() *Resume {
@@ -1259,7 +1130,10 @@ type Welcome struct {
 	Verdicts []*HeldVerdict `protobuf:"bytes,3,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
 	// ACTIVE: operations follow. STANDBY: be ready, and touch nothing until promoted.
 	Role RoleKind `protobuf:"varint,4,opt,name=role,proto3,enum=ostler.driver.v1alpha1.RoleKind" json:"role,omitempty"`
-	// Leadership term of this core. Remember the highest seen within one `fencing_order`.
+	// As in Operation. If the term is stale, obey nothing of this Welcome: close, and dial with backoff.
+	// Zero: this core only looks. It rules on nothing that is held and acknowledges no result but those
+	// of its own reads, so all that is held stays for the core that sent it; and this session is none to
+	// name in `Resume`.
 	FencingTerm uint64 `protobuf:"varint,5,opt,name=fencing_term,json=fencingTerm,proto3" json:"fencing_term,omitempty"`
 	// What this core can do.
 	Capabilities []CoreCapability `protobuf:"varint,6,rep,packed,name=capabilities,proto3,enum=ostler.driver.v1alpha1.CoreCapability" json:"capabilities,omitempty"`
@@ -1279,12 +1153,7 @@ type Welcome struct {
 	// For people, never compared.
 	CoreVersion string `protobuf:"bytes,13,opt,name=core_version,json=coreVersion,proto3" json:"core_version,omitempty"`
 	// Measures clock skew; no timer depends on it.
-	CoreTime *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=core_time,json=coreTime,proto3" json:"core_time,omitempty"`
-	// As in Operation. If the term is stale, obey nothing of this Welcome: close, and dial with backoff.
-	// Empty: this core only looks. It rules on nothing that is held and acknowledges no result but those
-	// of its own reads, so all that is held stays for the core that sent it; and this session is none to
-	// name in `Resume`.
-	FencingOrder  string `protobuf:"bytes,15,opt,name=fencing_order,json=fencingOrder,proto3" json:"fencing_order,omitempty"`
+	CoreTime      *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=core_time,json=coreTime,proto3" json:"core_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1417,13 +1286,6 @@ func (x *Welcome) GetCoreTime() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Welcome) GetFencingOrder() string {
-	if x != nil {
-		return x.FencingOrder
-	}
-	return ""
-}
-
 // What becomes of a held operation.
 type HeldVerdict struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1477,16 +1339,20 @@ func (x *HeldVerdict) GetVerdict() Verdict {
 	return Verdict_VERDICT_UNSPECIFIED
 }
 
-// The driver has the operation and works on it.
+// The driver has these operations.
 //
-// Send it at once, before any work. After 10 s without it (or a page, progress or completion) the core
-// cancels a read. A mutation may still start: it stays with this driver, which may accept it later. After
-// three such times in a row, or three of one operation, the core ends the session; what became of the
-// mutation is UNKNOWN then, unless this process comes back and says. An operation that arrives a second
-// time while it runs is accepted a second time.
+// Any frame that names an operation says so: progress, a page, its completion, a Heartbeat that lists it as
+// running. So this one may be left out. A driver that sends it for what has run for a second lets the core
+// send more: of requests that it may not have read, the core sends 4 MiB at most.
+//
+// An operation of which the core has heard nothing after 15 s counts as not accepted. The core cancels a
+// read then. A mutation may still start: it stays with this driver, which may accept it later. After three
+// such times in a row, or three of one operation, the core ends the session; what became of the mutation is
+// UNKNOWN then, unless this process comes back and says.
 type OperationAccepted struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	OperationId   string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 200.
+	OperationIds  []string `protobuf:"bytes,1,rep,name=operation_ids,json=operationIds,proto3" json:"operation_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1521,11 +1387,11 @@ func (*OperationAccepted) Descriptor() ([]byte, []int) {
 	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *OperationAccepted) GetOperationId() string {
+func (x *OperationAccepted) GetOperationIds() []string {
 	if x != nil {
-		return x.OperationId
+		return x.OperationIds
 	}
-	return ""
+	return nil
 }
 
 // How far an operation is. May be left out, except as `Operation.progress_interval` says.
@@ -1778,10 +1644,11 @@ func (*OperationCompleted_Result) isOperationCompleted_Outcome() {}
 
 func (*OperationCompleted_Error) isOperationCompleted_Outcome() {}
 
-// The core has recorded the result; forget it. Also sent for results that nobody waits for any more.
+// The core has recorded these results; forget them. Also sent for results that are not waited for any more.
 type OperationResultAck struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	OperationId   string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 200.
+	OperationIds  []string `protobuf:"bytes,1,rep,name=operation_ids,json=operationIds,proto3" json:"operation_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1816,11 +1683,11 @@ func (*OperationResultAck) Descriptor() ([]byte, []int) {
 	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *OperationResultAck) GetOperationId() string {
+func (x *OperationResultAck) GetOperationIds() []string {
 	if x != nil {
-		return x.OperationId
+		return x.OperationIds
 	}
-	return ""
+	return nil
 }
 
 // Stop soon if you can, and complete truthfully in any case: with CANCELED and its certainty, or with
@@ -1885,6 +1752,10 @@ func (x *OperationCancel) GetReason() string {
 // | READY | sends operations if the session is ACTIVE |
 // | NOT_READY | sends nothing new; after a minute a ready standby takes over |
 // | DRAINING | sends nothing new; a ready standby takes over at once; what runs may finish |
+//
+// A driver that drains completes whatever it was sent: what it does not begin any more with UNAVAILABLE,
+// `DRIVER_DRAINING`, NOT_APPLIED. If it ends the stream in order then, the core sends to another driver what
+// it did not name.
 type DriverState struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Readiness Readiness              `protobuf:"varint,1,opt,name=readiness,proto3,enum=ostler.driver.v1alpha1.Readiness" json:"readiness,omitempty"`
@@ -1961,9 +1832,7 @@ type SessionRole struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Role  RoleKind               `protobuf:"varint,1,opt,name=role,proto3,enum=ostler.driver.v1alpha1.RoleKind" json:"role,omitempty"`
 	// As in Operation. Ignore the frame if the term is stale.
-	FencingTerm uint64 `protobuf:"varint,2,opt,name=fencing_term,json=fencingTerm,proto3" json:"fencing_term,omitempty"`
-	// As in Operation.
-	FencingOrder  string `protobuf:"bytes,3,opt,name=fencing_order,json=fencingOrder,proto3" json:"fencing_order,omitempty"`
+	FencingTerm   uint64 `protobuf:"varint,2,opt,name=fencing_term,json=fencingTerm,proto3" json:"fencing_term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2010,13 +1879,6 @@ func (x *SessionRole) GetFencingTerm() uint64 {
 		return x.FencingTerm
 	}
 	return 0
-}
-
-func (x *SessionRole) GetFencingOrder() string {
-	if x != nil {
-		return x.FencingOrder
-	}
-	return ""
 }
 
 // The core is about to go: finish what you can, then dial again and resume.
@@ -2203,10 +2065,8 @@ type ProtocolError struct {
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// For people.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// `seq` of the frame at fault, or 0.
-	OffendingSeq uint64 `protobuf:"varint,3,opt,name=offending_seq,json=offendingSeq,proto3" json:"offending_seq,omitempty"`
 	// False: a repetition will fail the same way; wait for minutes and say so loudly.
-	Retry         bool `protobuf:"varint,4,opt,name=retry,proto3" json:"retry,omitempty"`
+	Retry         bool `protobuf:"varint,3,opt,name=retry,proto3" json:"retry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2255,13 +2115,6 @@ func (x *ProtocolError) GetMessage() string {
 	return ""
 }
 
-func (x *ProtocolError) GetOffendingSeq() uint64 {
-	if x != nil {
-		return x.OffendingSeq
-	}
-	return 0
-}
-
 func (x *ProtocolError) GetRetry() bool {
 	if x != nil {
 		return x.Retry
@@ -2269,61 +2122,12 @@ func (x *ProtocolError) GetRetry() bool {
 	return false
 }
 
-// Answer to a frame whose arm is not known; the session goes on. Most libraries show such a frame as
-// one without any arm.
-type UnsupportedFrame struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// `seq` of that frame.
-	Seq           uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *UnsupportedFrame) Reset() {
-	*x = UnsupportedFrame{}
-	mi := &file_ostler_driver_v1alpha1_session_proto_msgTypes[19]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *UnsupportedFrame) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*UnsupportedFrame) ProtoMessage() {}
-
-func (x *UnsupportedFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_session_proto_msgTypes[19]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use UnsupportedFrame.ProtoReflect.Descriptor instead.
-func (*UnsupportedFrame) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{19}
-}
-
-func (x *UnsupportedFrame) GetSeq() uint64 {
-	if x != nil {
-		return x.Seq
-	}
-	return 0
-}
-
 var File_ostler_driver_v1alpha1_session_proto protoreflect.FileDescriptor
 
 const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"\n" +
-	"$ostler/driver/v1alpha1/session.proto\x12\x16ostler.driver.v1alpha1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&ostler/driver/v1alpha1/operation.proto\"\xeb\x04\n" +
-	"\x0fRegisterRequest\x12\x10\n" +
-	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x17\n" +
-	"\aack_seq\x18\x02 \x01(\x04R\x06ackSeq\x125\n" +
+	"$ostler/driver/v1alpha1/session.proto\x12\x16ostler.driver.v1alpha1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&ostler/driver/v1alpha1/operation.proto\"\xf2\x03\n" +
+	"\x0fRegisterRequest\x125\n" +
 	"\x05hello\x18\n" +
 	" \x01(\v2\x1d.ostler.driver.v1alpha1.HelloH\x00R\x05hello\x12G\n" +
 	"\baccepted\x18\v \x01(\v2).ostler.driver.v1alpha1.OperationAcceptedH\x00R\baccepted\x12G\n" +
@@ -2331,12 +2135,9 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"\x04page\x18\r \x01(\v2%.ostler.driver.v1alpha1.OperationPageH\x00R\x04page\x12J\n" +
 	"\tcompleted\x18\x0e \x01(\v2*.ostler.driver.v1alpha1.OperationCompletedH\x00R\tcompleted\x12;\n" +
 	"\x05state\x18\x0f \x01(\v2#.ostler.driver.v1alpha1.DriverStateH\x00R\x05state\x12A\n" +
-	"\theartbeat\x18\x10 \x01(\v2!.ostler.driver.v1alpha1.HeartbeatH\x00R\theartbeat\x12L\n" +
-	"\vunsupported\x18\x11 \x01(\v2(.ostler.driver.v1alpha1.UnsupportedFrameH\x00R\vunsupportedB\a\n" +
-	"\x05frameJ\x04\b\x14\x10\x1e\"\x89\x06\n" +
-	"\x10RegisterResponse\x12\x10\n" +
-	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x17\n" +
-	"\aack_seq\x18\x02 \x01(\x04R\x06ackSeq\x12;\n" +
+	"\theartbeat\x18\x10 \x01(\v2!.ostler.driver.v1alpha1.HeartbeatH\x00R\theartbeatB\a\n" +
+	"\x05frameJ\x04\b\x14\x10\x1e\"\x90\x05\n" +
+	"\x10RegisterResponse\x12;\n" +
 	"\awelcome\x18\n" +
 	" \x01(\v2\x1f.ostler.driver.v1alpha1.WelcomeH\x00R\awelcome\x12A\n" +
 	"\toperation\x18\v \x01(\v2!.ostler.driver.v1alpha1.OperationH\x00R\toperation\x12A\n" +
@@ -2349,9 +2150,8 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"\n" +
 	"invalidate\x18\x11 \x01(\v2).ostler.driver.v1alpha1.CacheInvalidationH\x00R\n" +
 	"invalidate\x12N\n" +
-	"\x0eprotocol_error\x18\x12 \x01(\v2%.ostler.driver.v1alpha1.ProtocolErrorH\x00R\rprotocolError\x12L\n" +
-	"\vunsupported\x18\x13 \x01(\v2(.ostler.driver.v1alpha1.UnsupportedFrameH\x00R\vunsupportedB\a\n" +
-	"\x05frameJ\x04\b\x14\x10\x1e\"\xeb\x04\n" +
+	"\x0eprotocol_error\x18\x12 \x01(\v2%.ostler.driver.v1alpha1.ProtocolErrorH\x00R\rprotocolErrorB\a\n" +
+	"\x05frameJ\x04\b\x14\x10\x1e\"\xb2\x04\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x1f\n" +
 	"\vdriver_name\x18\x02 \x01(\tR\n" +
@@ -2364,8 +2164,7 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"\x0foperation_kinds\x18\b \x03(\x0e2%.ostler.driver.v1alpha1.OperationKindR\x0eoperationKinds\x12\"\n" +
 	"\rmax_in_flight\x18\t \x01(\rR\vmaxInFlight\x12&\n" +
 	"\x0fmax_frame_bytes\x18\n" +
-	" \x01(\rR\rmaxFrameBytes\x127\n" +
-	"\x04mode\x18\v \x01(\x0e2#.ostler.driver.v1alpha1.SessionModeR\x04mode\x126\n" +
+	" \x01(\rR\rmaxFrameBytes\x126\n" +
 	"\x06resume\x18\f \x01(\v2\x1e.ostler.driver.v1alpha1.ResumeR\x06resume\x12;\n" +
 	"\vdriver_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"driverTimeJ\x04\b\x06\x10\aJ\x04\b\r\x10\x0eR\x05shardR\rclass_formats\"n\n" +
@@ -2381,7 +2180,7 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"\x06target\x18\x03 \x01(\v2\x1e.ostler.driver.v1alpha1.TargetR\x06target\x127\n" +
 	"\x05state\x18\x04 \x01(\x0e2!.ostler.driver.v1alpha1.HeldStateR\x05state\x129\n" +
 	"\x04kind\x18\x05 \x01(\x0e2%.ostler.driver.v1alpha1.OperationKindR\x04kind\x12K\n" +
-	"\rmachine_class\x18\x06 \x01(\v2&.ostler.driver.v1alpha1.ObjectRevisionR\fmachineClass\"\x9b\x06\n" +
+	"\rmachine_class\x18\x06 \x01(\v2&.ostler.driver.v1alpha1.ObjectRevisionR\fmachineClass\"\xf6\x05\n" +
 	"\aWelcome\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12L\n" +
@@ -2398,13 +2197,12 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"\rmax_in_flight\x18\v \x01(\rR\vmaxInFlight\x12#\n" +
 	"\rcore_instance\x18\f \x01(\tR\fcoreInstance\x12!\n" +
 	"\fcore_version\x18\r \x01(\tR\vcoreVersion\x127\n" +
-	"\tcore_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\bcoreTime\x12#\n" +
-	"\rfencing_order\x18\x0f \x01(\tR\ffencingOrder\"k\n" +
+	"\tcore_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\bcoreTime\"k\n" +
 	"\vHeldVerdict\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x129\n" +
-	"\averdict\x18\x02 \x01(\x0e2\x1f.ostler.driver.v1alpha1.VerdictR\averdict\"6\n" +
-	"\x11OperationAccepted\x12!\n" +
-	"\foperation_id\x18\x01 \x01(\tR\voperationId\"\xa0\x01\n" +
+	"\averdict\x18\x02 \x01(\x0e2\x1f.ostler.driver.v1alpha1.VerdictR\averdict\"8\n" +
+	"\x11OperationAccepted\x12#\n" +
+	"\roperation_ids\x18\x01 \x03(\tR\foperationIds\"\xa0\x01\n" +
 	"\x11OperationProgress\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12\x14\n" +
 	"\x05stage\x18\x02 \x01(\tR\x05stage\x12\x18\n" +
@@ -2424,9 +2222,9 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"checkpoint\x12A\n" +
 	"\x06result\x18\x03 \x01(\v2'.ostler.driver.v1alpha1.OperationResultH\x00R\x06result\x12>\n" +
 	"\x05error\x18\x04 \x01(\v2&.ostler.driver.v1alpha1.OperationErrorH\x00R\x05errorB\t\n" +
-	"\aoutcome\"7\n" +
-	"\x12OperationResultAck\x12!\n" +
-	"\foperation_id\x18\x01 \x01(\tR\voperationId\"L\n" +
+	"\aoutcome\"9\n" +
+	"\x12OperationResultAck\x12#\n" +
+	"\roperation_ids\x18\x01 \x03(\tR\foperationIds\"L\n" +
 	"\x0fOperationCancel\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xcc\x01\n" +
@@ -2434,11 +2232,10 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"\treadiness\x18\x01 \x01(\x0e2!.ostler.driver.v1alpha1.ReadinessR\treadiness\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\"\n" +
 	"\rmax_in_flight\x18\x03 \x01(\rR\vmaxInFlight\x12@\n" +
-	"\x0edrain_deadline\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\rdrainDeadline\"\x8b\x01\n" +
+	"\x0edrain_deadline\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\rdrainDeadline\"f\n" +
 	"\vSessionRole\x124\n" +
 	"\x04role\x18\x01 \x01(\x0e2 .ostler.driver.v1alpha1.RoleKindR\x04role\x12!\n" +
-	"\ffencing_term\x18\x02 \x01(\x04R\vfencingTerm\x12#\n" +
-	"\rfencing_order\x18\x03 \x01(\tR\ffencingOrder\"\xa6\x01\n" +
+	"\ffencing_term\x18\x02 \x01(\x04R\vfencingTerm\"\xa6\x01\n" +
 	"\fCoreDraining\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12B\n" +
 	"\x0freconnect_after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x0ereconnectAfter\x12:\n" +
@@ -2450,31 +2247,24 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"\vdriver_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"driverTime\"Q\n" +
 	"\x11CacheInvalidation\x12<\n" +
-	"\x05stale\x18\x01 \x03(\v2&.ostler.driver.v1alpha1.ObjectRevisionR\x05stale\"|\n" +
+	"\x05stale\x18\x01 \x03(\v2&.ostler.driver.v1alpha1.ObjectRevisionR\x05stale\"W\n" +
 	"\rProtocolError\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\x12#\n" +
-	"\roffending_seq\x18\x03 \x01(\x04R\foffendingSeq\x12\x14\n" +
-	"\x05retry\x18\x04 \x01(\bR\x05retry\"$\n" +
-	"\x10UnsupportedFrame\x12\x10\n" +
-	"\x03seq\x18\x01 \x01(\x04R\x03seq*\xe9\x02\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
+	"\x05retry\x18\x03 \x01(\bR\x05retry*\xbc\x02\n" +
 	"\x10DriverCapability\x12!\n" +
 	"\x1dDRIVER_CAPABILITY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18DRIVER_CAPABILITY_CANCEL\x10\x01\x12\x1e\n" +
 	"\x1aDRIVER_CAPABILITY_PROGRESS\x10\x02\x12!\n" +
 	"\x1dDRIVER_CAPABILITY_PAGED_LISTS\x10\x03\x12&\n" +
 	"\"DRIVER_CAPABILITY_RESULT_RETENTION\x10\x04\x12(\n" +
-	"$DRIVER_CAPABILITY_ADOPTS_BY_IDENTITY\x10\x05\x12+\n" +
-	"'DRIVER_CAPABILITY_READS_OUTSIDE_FENCING\x10\x06\x12*\n" +
-	"&DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS\x10\a\x12&\n" +
-	"\"DRIVER_CAPABILITY_IDENTITY_BY_NAME\x10\b*\x9a\x01\n" +
+	"$DRIVER_CAPABILITY_ADOPTS_BY_IDENTITY\x10\x05\x12*\n" +
+	"&DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS\x10\x06\x12&\n" +
+	"\"DRIVER_CAPABILITY_IDENTITY_BY_NAME\x10\a*\x9a\x01\n" +
 	"\x0eCoreCapability\x12\x1f\n" +
 	"\x1bCORE_CAPABILITY_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16CORE_CAPABILITY_RESUME\x10\x01\x12&\n" +
-	"\"CORE_CAPABILITY_CACHE_INVALIDATION\x10\x02\"\x04\b\x03\x10\x03*\x1dCORE_CAPABILITY_LOAD_BALANCED*\x88\x01\n" +
-	"\vSessionMode\x12\x1c\n" +
-	"\x18SESSION_MODE_UNSPECIFIED\x10\x00\x12\x1f\n" +
-	"\x1bSESSION_MODE_ACTIVE_STANDBY\x10\x01\"\x04\b\x02\x10\x02\"\x04\b\x03\x10\x03*\x1aSESSION_MODE_LOAD_BALANCED*\x12SESSION_MODE_DEBUG*R\n" +
+	"\"CORE_CAPABILITY_CACHE_INVALIDATION\x10\x02\"\x04\b\x03\x10\x03*\x1dCORE_CAPABILITY_LOAD_BALANCED*R\n" +
 	"\bRoleKind\x12\x19\n" +
 	"\x15ROLE_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10ROLE_KIND_ACTIVE\x10\x01\x12\x15\n" +
@@ -2511,101 +2301,96 @@ func file_ostler_driver_v1alpha1_session_proto_rawDescGZIP() []byte {
 	return file_ostler_driver_v1alpha1_session_proto_rawDescData
 }
 
-var file_ostler_driver_v1alpha1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_ostler_driver_v1alpha1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_ostler_driver_v1alpha1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_ostler_driver_v1alpha1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_ostler_driver_v1alpha1_session_proto_goTypes = []any{
 	(DriverCapability)(0),         // 0: ostler.driver.v1alpha1.DriverCapability
 	(CoreCapability)(0),           // 1: ostler.driver.v1alpha1.CoreCapability
-	(SessionMode)(0),              // 2: ostler.driver.v1alpha1.SessionMode
-	(RoleKind)(0),                 // 3: ostler.driver.v1alpha1.RoleKind
-	(Readiness)(0),                // 4: ostler.driver.v1alpha1.Readiness
-	(HeldState)(0),                // 5: ostler.driver.v1alpha1.HeldState
-	(ResumeOutcome)(0),            // 6: ostler.driver.v1alpha1.ResumeOutcome
-	(Verdict)(0),                  // 7: ostler.driver.v1alpha1.Verdict
-	(*RegisterRequest)(nil),       // 8: ostler.driver.v1alpha1.RegisterRequest
-	(*RegisterResponse)(nil),      // 9: ostler.driver.v1alpha1.RegisterResponse
-	(*Hello)(nil),                 // 10: ostler.driver.v1alpha1.Hello
-	(*Resume)(nil),                // 11: ostler.driver.v1alpha1.Resume
-	(*HeldOperation)(nil),         // 12: ostler.driver.v1alpha1.HeldOperation
-	(*Welcome)(nil),               // 13: ostler.driver.v1alpha1.Welcome
-	(*HeldVerdict)(nil),           // 14: ostler.driver.v1alpha1.HeldVerdict
-	(*OperationAccepted)(nil),     // 15: ostler.driver.v1alpha1.OperationAccepted
-	(*OperationProgress)(nil),     // 16: ostler.driver.v1alpha1.OperationProgress
-	(*OperationPage)(nil),         // 17: ostler.driver.v1alpha1.OperationPage
-	(*OperationCompleted)(nil),    // 18: ostler.driver.v1alpha1.OperationCompleted
-	(*OperationResultAck)(nil),    // 19: ostler.driver.v1alpha1.OperationResultAck
-	(*OperationCancel)(nil),       // 20: ostler.driver.v1alpha1.OperationCancel
-	(*DriverState)(nil),           // 21: ostler.driver.v1alpha1.DriverState
-	(*SessionRole)(nil),           // 22: ostler.driver.v1alpha1.SessionRole
-	(*CoreDraining)(nil),          // 23: ostler.driver.v1alpha1.CoreDraining
-	(*Heartbeat)(nil),             // 24: ostler.driver.v1alpha1.Heartbeat
-	(*CacheInvalidation)(nil),     // 25: ostler.driver.v1alpha1.CacheInvalidation
-	(*ProtocolError)(nil),         // 26: ostler.driver.v1alpha1.ProtocolError
-	(*UnsupportedFrame)(nil),      // 27: ostler.driver.v1alpha1.UnsupportedFrame
-	(*Operation)(nil),             // 28: ostler.driver.v1alpha1.Operation
-	(OperationKind)(0),            // 29: ostler.driver.v1alpha1.OperationKind
-	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
-	(*Target)(nil),                // 31: ostler.driver.v1alpha1.Target
-	(*ObjectRevision)(nil),        // 32: ostler.driver.v1alpha1.ObjectRevision
-	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
-	(*MachineRecord)(nil),         // 34: ostler.driver.v1alpha1.MachineRecord
-	(*OperationResult)(nil),       // 35: ostler.driver.v1alpha1.OperationResult
-	(*OperationError)(nil),        // 36: ostler.driver.v1alpha1.OperationError
+	(RoleKind)(0),                 // 2: ostler.driver.v1alpha1.RoleKind
+	(Readiness)(0),                // 3: ostler.driver.v1alpha1.Readiness
+	(HeldState)(0),                // 4: ostler.driver.v1alpha1.HeldState
+	(ResumeOutcome)(0),            // 5: ostler.driver.v1alpha1.ResumeOutcome
+	(Verdict)(0),                  // 6: ostler.driver.v1alpha1.Verdict
+	(*RegisterRequest)(nil),       // 7: ostler.driver.v1alpha1.RegisterRequest
+	(*RegisterResponse)(nil),      // 8: ostler.driver.v1alpha1.RegisterResponse
+	(*Hello)(nil),                 // 9: ostler.driver.v1alpha1.Hello
+	(*Resume)(nil),                // 10: ostler.driver.v1alpha1.Resume
+	(*HeldOperation)(nil),         // 11: ostler.driver.v1alpha1.HeldOperation
+	(*Welcome)(nil),               // 12: ostler.driver.v1alpha1.Welcome
+	(*HeldVerdict)(nil),           // 13: ostler.driver.v1alpha1.HeldVerdict
+	(*OperationAccepted)(nil),     // 14: ostler.driver.v1alpha1.OperationAccepted
+	(*OperationProgress)(nil),     // 15: ostler.driver.v1alpha1.OperationProgress
+	(*OperationPage)(nil),         // 16: ostler.driver.v1alpha1.OperationPage
+	(*OperationCompleted)(nil),    // 17: ostler.driver.v1alpha1.OperationCompleted
+	(*OperationResultAck)(nil),    // 18: ostler.driver.v1alpha1.OperationResultAck
+	(*OperationCancel)(nil),       // 19: ostler.driver.v1alpha1.OperationCancel
+	(*DriverState)(nil),           // 20: ostler.driver.v1alpha1.DriverState
+	(*SessionRole)(nil),           // 21: ostler.driver.v1alpha1.SessionRole
+	(*CoreDraining)(nil),          // 22: ostler.driver.v1alpha1.CoreDraining
+	(*Heartbeat)(nil),             // 23: ostler.driver.v1alpha1.Heartbeat
+	(*CacheInvalidation)(nil),     // 24: ostler.driver.v1alpha1.CacheInvalidation
+	(*ProtocolError)(nil),         // 25: ostler.driver.v1alpha1.ProtocolError
+	(*Operation)(nil),             // 26: ostler.driver.v1alpha1.Operation
+	(OperationKind)(0),            // 27: ostler.driver.v1alpha1.OperationKind
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*Target)(nil),                // 29: ostler.driver.v1alpha1.Target
+	(*ObjectRevision)(nil),        // 30: ostler.driver.v1alpha1.ObjectRevision
+	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
+	(*MachineRecord)(nil),         // 32: ostler.driver.v1alpha1.MachineRecord
+	(*OperationResult)(nil),       // 33: ostler.driver.v1alpha1.OperationResult
+	(*OperationError)(nil),        // 34: ostler.driver.v1alpha1.OperationError
 }
 var file_ostler_driver_v1alpha1_session_proto_depIdxs = []int32{
-	10, // 0: ostler.driver.v1alpha1.RegisterRequest.hello:type_name -> ostler.driver.v1alpha1.Hello
-	15, // 1: ostler.driver.v1alpha1.RegisterRequest.accepted:type_name -> ostler.driver.v1alpha1.OperationAccepted
-	16, // 2: ostler.driver.v1alpha1.RegisterRequest.progress:type_name -> ostler.driver.v1alpha1.OperationProgress
-	17, // 3: ostler.driver.v1alpha1.RegisterRequest.page:type_name -> ostler.driver.v1alpha1.OperationPage
-	18, // 4: ostler.driver.v1alpha1.RegisterRequest.completed:type_name -> ostler.driver.v1alpha1.OperationCompleted
-	21, // 5: ostler.driver.v1alpha1.RegisterRequest.state:type_name -> ostler.driver.v1alpha1.DriverState
-	24, // 6: ostler.driver.v1alpha1.RegisterRequest.heartbeat:type_name -> ostler.driver.v1alpha1.Heartbeat
-	27, // 7: ostler.driver.v1alpha1.RegisterRequest.unsupported:type_name -> ostler.driver.v1alpha1.UnsupportedFrame
-	13, // 8: ostler.driver.v1alpha1.RegisterResponse.welcome:type_name -> ostler.driver.v1alpha1.Welcome
-	28, // 9: ostler.driver.v1alpha1.RegisterResponse.operation:type_name -> ostler.driver.v1alpha1.Operation
-	20, // 10: ostler.driver.v1alpha1.RegisterResponse.cancel:type_name -> ostler.driver.v1alpha1.OperationCancel
-	19, // 11: ostler.driver.v1alpha1.RegisterResponse.result_ack:type_name -> ostler.driver.v1alpha1.OperationResultAck
-	22, // 12: ostler.driver.v1alpha1.RegisterResponse.role:type_name -> ostler.driver.v1alpha1.SessionRole
-	23, // 13: ostler.driver.v1alpha1.RegisterResponse.draining:type_name -> ostler.driver.v1alpha1.CoreDraining
-	24, // 14: ostler.driver.v1alpha1.RegisterResponse.heartbeat:type_name -> ostler.driver.v1alpha1.Heartbeat
-	25, // 15: ostler.driver.v1alpha1.RegisterResponse.invalidate:type_name -> ostler.driver.v1alpha1.CacheInvalidation
-	26, // 16: ostler.driver.v1alpha1.RegisterResponse.protocol_error:type_name -> ostler.driver.v1alpha1.ProtocolError
-	27, // 17: ostler.driver.v1alpha1.RegisterResponse.unsupported:type_name -> ostler.driver.v1alpha1.UnsupportedFrame
-	0,  // 18: ostler.driver.v1alpha1.Hello.capabilities:type_name -> ostler.driver.v1alpha1.DriverCapability
-	29, // 19: ostler.driver.v1alpha1.Hello.operation_kinds:type_name -> ostler.driver.v1alpha1.OperationKind
-	2,  // 20: ostler.driver.v1alpha1.Hello.mode:type_name -> ostler.driver.v1alpha1.SessionMode
-	11, // 21: ostler.driver.v1alpha1.Hello.resume:type_name -> ostler.driver.v1alpha1.Resume
-	30, // 22: ostler.driver.v1alpha1.Hello.driver_time:type_name -> google.protobuf.Timestamp
-	12, // 23: ostler.driver.v1alpha1.Resume.operations:type_name -> ostler.driver.v1alpha1.HeldOperation
-	31, // 24: ostler.driver.v1alpha1.HeldOperation.target:type_name -> ostler.driver.v1alpha1.Target
-	5,  // 25: ostler.driver.v1alpha1.HeldOperation.state:type_name -> ostler.driver.v1alpha1.HeldState
-	29, // 26: ostler.driver.v1alpha1.HeldOperation.kind:type_name -> ostler.driver.v1alpha1.OperationKind
-	32, // 27: ostler.driver.v1alpha1.HeldOperation.machine_class:type_name -> ostler.driver.v1alpha1.ObjectRevision
-	6,  // 28: ostler.driver.v1alpha1.Welcome.resume_outcome:type_name -> ostler.driver.v1alpha1.ResumeOutcome
-	14, // 29: ostler.driver.v1alpha1.Welcome.verdicts:type_name -> ostler.driver.v1alpha1.HeldVerdict
-	3,  // 30: ostler.driver.v1alpha1.Welcome.role:type_name -> ostler.driver.v1alpha1.RoleKind
-	1,  // 31: ostler.driver.v1alpha1.Welcome.capabilities:type_name -> ostler.driver.v1alpha1.CoreCapability
-	33, // 32: ostler.driver.v1alpha1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	33, // 33: ostler.driver.v1alpha1.Welcome.resume_window:type_name -> google.protobuf.Duration
-	33, // 34: ostler.driver.v1alpha1.Welcome.session_max_age:type_name -> google.protobuf.Duration
-	30, // 35: ostler.driver.v1alpha1.Welcome.core_time:type_name -> google.protobuf.Timestamp
-	7,  // 36: ostler.driver.v1alpha1.HeldVerdict.verdict:type_name -> ostler.driver.v1alpha1.Verdict
-	34, // 37: ostler.driver.v1alpha1.OperationPage.machines:type_name -> ostler.driver.v1alpha1.MachineRecord
-	35, // 38: ostler.driver.v1alpha1.OperationCompleted.result:type_name -> ostler.driver.v1alpha1.OperationResult
-	36, // 39: ostler.driver.v1alpha1.OperationCompleted.error:type_name -> ostler.driver.v1alpha1.OperationError
-	4,  // 40: ostler.driver.v1alpha1.DriverState.readiness:type_name -> ostler.driver.v1alpha1.Readiness
-	33, // 41: ostler.driver.v1alpha1.DriverState.drain_deadline:type_name -> google.protobuf.Duration
-	3,  // 42: ostler.driver.v1alpha1.SessionRole.role:type_name -> ostler.driver.v1alpha1.RoleKind
-	33, // 43: ostler.driver.v1alpha1.CoreDraining.reconnect_after:type_name -> google.protobuf.Duration
-	33, // 44: ostler.driver.v1alpha1.CoreDraining.close_after:type_name -> google.protobuf.Duration
-	30, // 45: ostler.driver.v1alpha1.Heartbeat.sent_at:type_name -> google.protobuf.Timestamp
-	30, // 46: ostler.driver.v1alpha1.Heartbeat.driver_time:type_name -> google.protobuf.Timestamp
-	32, // 47: ostler.driver.v1alpha1.CacheInvalidation.stale:type_name -> ostler.driver.v1alpha1.ObjectRevision
-	48, // [48:48] is the sub-list for method output_type
-	48, // [48:48] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	9,  // 0: ostler.driver.v1alpha1.RegisterRequest.hello:type_name -> ostler.driver.v1alpha1.Hello
+	14, // 1: ostler.driver.v1alpha1.RegisterRequest.accepted:type_name -> ostler.driver.v1alpha1.OperationAccepted
+	15, // 2: ostler.driver.v1alpha1.RegisterRequest.progress:type_name -> ostler.driver.v1alpha1.OperationProgress
+	16, // 3: ostler.driver.v1alpha1.RegisterRequest.page:type_name -> ostler.driver.v1alpha1.OperationPage
+	17, // 4: ostler.driver.v1alpha1.RegisterRequest.completed:type_name -> ostler.driver.v1alpha1.OperationCompleted
+	20, // 5: ostler.driver.v1alpha1.RegisterRequest.state:type_name -> ostler.driver.v1alpha1.DriverState
+	23, // 6: ostler.driver.v1alpha1.RegisterRequest.heartbeat:type_name -> ostler.driver.v1alpha1.Heartbeat
+	12, // 7: ostler.driver.v1alpha1.RegisterResponse.welcome:type_name -> ostler.driver.v1alpha1.Welcome
+	26, // 8: ostler.driver.v1alpha1.RegisterResponse.operation:type_name -> ostler.driver.v1alpha1.Operation
+	19, // 9: ostler.driver.v1alpha1.RegisterResponse.cancel:type_name -> ostler.driver.v1alpha1.OperationCancel
+	18, // 10: ostler.driver.v1alpha1.RegisterResponse.result_ack:type_name -> ostler.driver.v1alpha1.OperationResultAck
+	21, // 11: ostler.driver.v1alpha1.RegisterResponse.role:type_name -> ostler.driver.v1alpha1.SessionRole
+	22, // 12: ostler.driver.v1alpha1.RegisterResponse.draining:type_name -> ostler.driver.v1alpha1.CoreDraining
+	23, // 13: ostler.driver.v1alpha1.RegisterResponse.heartbeat:type_name -> ostler.driver.v1alpha1.Heartbeat
+	24, // 14: ostler.driver.v1alpha1.RegisterResponse.invalidate:type_name -> ostler.driver.v1alpha1.CacheInvalidation
+	25, // 15: ostler.driver.v1alpha1.RegisterResponse.protocol_error:type_name -> ostler.driver.v1alpha1.ProtocolError
+	0,  // 16: ostler.driver.v1alpha1.Hello.capabilities:type_name -> ostler.driver.v1alpha1.DriverCapability
+	27, // 17: ostler.driver.v1alpha1.Hello.operation_kinds:type_name -> ostler.driver.v1alpha1.OperationKind
+	10, // 18: ostler.driver.v1alpha1.Hello.resume:type_name -> ostler.driver.v1alpha1.Resume
+	28, // 19: ostler.driver.v1alpha1.Hello.driver_time:type_name -> google.protobuf.Timestamp
+	11, // 20: ostler.driver.v1alpha1.Resume.operations:type_name -> ostler.driver.v1alpha1.HeldOperation
+	29, // 21: ostler.driver.v1alpha1.HeldOperation.target:type_name -> ostler.driver.v1alpha1.Target
+	4,  // 22: ostler.driver.v1alpha1.HeldOperation.state:type_name -> ostler.driver.v1alpha1.HeldState
+	27, // 23: ostler.driver.v1alpha1.HeldOperation.kind:type_name -> ostler.driver.v1alpha1.OperationKind
+	30, // 24: ostler.driver.v1alpha1.HeldOperation.machine_class:type_name -> ostler.driver.v1alpha1.ObjectRevision
+	5,  // 25: ostler.driver.v1alpha1.Welcome.resume_outcome:type_name -> ostler.driver.v1alpha1.ResumeOutcome
+	13, // 26: ostler.driver.v1alpha1.Welcome.verdicts:type_name -> ostler.driver.v1alpha1.HeldVerdict
+	2,  // 27: ostler.driver.v1alpha1.Welcome.role:type_name -> ostler.driver.v1alpha1.RoleKind
+	1,  // 28: ostler.driver.v1alpha1.Welcome.capabilities:type_name -> ostler.driver.v1alpha1.CoreCapability
+	31, // 29: ostler.driver.v1alpha1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	31, // 30: ostler.driver.v1alpha1.Welcome.resume_window:type_name -> google.protobuf.Duration
+	31, // 31: ostler.driver.v1alpha1.Welcome.session_max_age:type_name -> google.protobuf.Duration
+	28, // 32: ostler.driver.v1alpha1.Welcome.core_time:type_name -> google.protobuf.Timestamp
+	6,  // 33: ostler.driver.v1alpha1.HeldVerdict.verdict:type_name -> ostler.driver.v1alpha1.Verdict
+	32, // 34: ostler.driver.v1alpha1.OperationPage.machines:type_name -> ostler.driver.v1alpha1.MachineRecord
+	33, // 35: ostler.driver.v1alpha1.OperationCompleted.result:type_name -> ostler.driver.v1alpha1.OperationResult
+	34, // 36: ostler.driver.v1alpha1.OperationCompleted.error:type_name -> ostler.driver.v1alpha1.OperationError
+	3,  // 37: ostler.driver.v1alpha1.DriverState.readiness:type_name -> ostler.driver.v1alpha1.Readiness
+	31, // 38: ostler.driver.v1alpha1.DriverState.drain_deadline:type_name -> google.protobuf.Duration
+	2,  // 39: ostler.driver.v1alpha1.SessionRole.role:type_name -> ostler.driver.v1alpha1.RoleKind
+	31, // 40: ostler.driver.v1alpha1.CoreDraining.reconnect_after:type_name -> google.protobuf.Duration
+	31, // 41: ostler.driver.v1alpha1.CoreDraining.close_after:type_name -> google.protobuf.Duration
+	28, // 42: ostler.driver.v1alpha1.Heartbeat.sent_at:type_name -> google.protobuf.Timestamp
+	28, // 43: ostler.driver.v1alpha1.Heartbeat.driver_time:type_name -> google.protobuf.Timestamp
+	30, // 44: ostler.driver.v1alpha1.CacheInvalidation.stale:type_name -> ostler.driver.v1alpha1.ObjectRevision
+	45, // [45:45] is the sub-list for method output_type
+	45, // [45:45] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_ostler_driver_v1alpha1_session_proto_init() }
@@ -2622,7 +2407,6 @@ func file_ostler_driver_v1alpha1_session_proto_init() {
 		(*RegisterRequest_Completed)(nil),
 		(*RegisterRequest_State)(nil),
 		(*RegisterRequest_Heartbeat)(nil),
-		(*RegisterRequest_Unsupported)(nil),
 	}
 	file_ostler_driver_v1alpha1_session_proto_msgTypes[1].OneofWrappers = []any{
 		(*RegisterResponse_Welcome)(nil),
@@ -2634,7 +2418,6 @@ func file_ostler_driver_v1alpha1_session_proto_init() {
 		(*RegisterResponse_Heartbeat)(nil),
 		(*RegisterResponse_Invalidate)(nil),
 		(*RegisterResponse_ProtocolError)(nil),
-		(*RegisterResponse_Unsupported)(nil),
 	}
 	file_ostler_driver_v1alpha1_session_proto_msgTypes[10].OneofWrappers = []any{
 		(*OperationCompleted_Result)(nil),
@@ -2645,8 +2428,8 @@ func file_ostler_driver_v1alpha1_session_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ostler_driver_v1alpha1_session_proto_rawDesc), len(file_ostler_driver_v1alpha1_session_proto_rawDesc)),
-			NumEnums:      8,
-			NumMessages:   20,
+			NumEnums:      7,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
