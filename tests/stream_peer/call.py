@@ -9,6 +9,8 @@ from ostler.driver.v1alpha1 import driver_pb2 as d, operation_pb2 as o
 
 MUTATIONS = "create_machine", "initialize_machine", "update_machine", "delete_machine"
 
+CLASSES = {}
+
 
 class Failed(Exception):
     """Why an operation failed and what it left behind. The message is for people and never holds a secret."""
@@ -28,8 +30,8 @@ class Call:
         self.request = getattr(op, self.verb) if self.verb else None
         self.mutates, self.answer = self.verb in MUTATIONS, None
 
-    def changes(self, target):
-        return self.mutates and self.op.target.uid == target.uid
+    def meets(self, other):
+        return other is not self and other.mutates and self.op.target.uid == other.op.target.uid
 
     async def outcome(self, verb):
         try:
@@ -44,7 +46,13 @@ class Call:
             return {"error": Failed("INTERNAL", "DEFECT", "a defect of the driver", "UNKNOWN").error}
 
     async def machine_class(self):
-        return await self.ask("GetMachineClass", d.GetMachineClassRequest(ref=self.op.machine_class))
+        ref = self.op.machine_class  # at one revision it never changes
+        key = ref.namespace, ref.name, ref.revision
+        if key not in CLASSES:
+            if len(CLASSES) > 100:
+                CLASSES.clear()
+            CLASSES[key] = await self.ask("GetMachineClass", d.GetMachineClassRequest(ref=ref))
+        return CLASSES[key]
 
     async def secret(self):
         """The newest secret of the class, as a mapping of bytes; None if the class has none."""

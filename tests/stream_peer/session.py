@@ -10,9 +10,8 @@ from ostler.driver.v1alpha1 import driver_pb2_grpc, session_pb2 as s
 class Session:
     def __init__(self, provider, verbs, knows=()):
         self.verbs = {verb.__name__: verb for verb in verbs}
-        kinds = ["OPERATION_KIND_" + verb.upper() for verb in self.verbs]
-        self.hello = s.Hello(provider=provider, instance_id=str(uuid.uuid4()), max_in_flight=64, operation_kinds=kinds,
-                             capabilities=["DRIVER_CAPABILITY_" + name for name in knows])
+        kinds, knows = ["OPERATION_KIND_" + verb.upper() for verb in self.verbs], ["DRIVER_CAPABILITY_" + it for it in knows]
+        self.hello = s.Hello(provider=provider, instance_id=str(uuid.uuid4()), max_in_flight=64, operation_kinds=kinds, capabilities=knows)
         self.calls, self.term, self.active, self.draining = {}, 0, False, False
 
     async def serve(self):
@@ -20,7 +19,7 @@ class Session:
         while not self.draining or self.running():
             began, self.pause, self.silence, self.out = time.monotonic(), 0, 20, asyncio.Queue(1000)
             async with dial() as channel:
-                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.TimeoutError, OSError):
+                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError, asyncio.TimeoutError, OSError):
                     self.stub = driver_pb2_grpc.DriverServiceStub(channel)
                     self.stream = self.stub.Register(self.frames(self.out), metadata=token())  # no deadline
                     while (frame := await asyncio.wait_for(self.stream.read(), self.silence)) is not grpc.aio.EOF:
@@ -42,12 +41,13 @@ class Session:
         if self.is_stale(welcome):  # a core that leads no longer
             return self.stream.cancel()
         self.session_id, self.silence = welcome.session_id, 4 * welcome.heartbeat_interval.ToTimedelta().total_seconds()
+        self.hello.resume.session_id = welcome.session_id if welcome.fencing_term else self.hello.resume.session_id
         self.on_role(welcome)
         self.say_state()
 
     def say_state(self):
-        readiness = "READINESS_DRAINING" if self.draining else "READINESS_READY"
-        self.out.put_nowait({"state": s.DriverState(readiness=readiness, max_in_flight=64, drain_deadline={"seconds": 25})})
+        end = s.DriverState(readiness="READINESS_DRAINING", drain_deadline={"seconds": 25})
+        self.out.put_nowait({"state": end if self.draining else s.DriverState(readiness="READINESS_READY", max_in_flight=64)})
 
     def is_stale(self, it):
         self.term = max(self.term, it.fencing_term)
@@ -64,12 +64,11 @@ class Session:
             call.task = asyncio.create_task(self.perform(call, self.refusal(call, stale)))
 
     def refusal(self, call, stale):
-        busy = call.mutates and any(it.changes(call.op.target) for it in self.running() if it is not call)
         rules = [(call.verb not in self.verbs, "UNIMPLEMENTED", "UNKNOWN_OPERATION"),
                  (stale, "FAILED_PRECONDITION", "STALE_TERM"),  # of a core that leads no longer
                  (call.mutates and not call.op.fencing_term, "FAILED_PRECONDITION", "OUTSIDE_FENCING"),
                  (self.draining, "UNAVAILABLE", "DRIVER_DRAINING"), (not self.active, "UNAVAILABLE", "STANDBY"),
-                 (busy, "ABORTED", "TARGET_BUSY")]  # the core gave that one up, and it works on
+                 (call.mutates and any(call.meets(it) for it in self.running()), "ABORTED", "TARGET_BUSY")]
         return next((Failed(code, reason, "this process does not do that now") for no, code, reason in rules if no), None)
 
     async def perform(self, call, refusal):
@@ -86,6 +85,7 @@ class Session:
 
     def on_draining(self, draining):
         self.pause = max(0.1, draining.reconnect_after.ToTimedelta().total_seconds())
+        asyncio.get_running_loop().call_later(draining.close_after.ToTimedelta().total_seconds() or 5, self.stream.cancel)
 
     def on_protocol_error(self, error):
         logging.error("the core ends the session: %s %s", error.reason, error.message)
@@ -94,6 +94,6 @@ class Session:
     async def drain(self):
         self.draining = True
         self.say_state()
-        for _ in range(500):
-            await asyncio.sleep(0.05 if self.calls else 0)
+        for _ in filter(lambda _: self.calls, range(500)):
+            await asyncio.sleep(0.05)
         self.out.put_nowait(None)  # ends the stream in order

@@ -57,7 +57,7 @@ macro_rules! breakages {
 }
 
 breakages! {
-    HelloFirst "session/hello-first" "says how it is before its Hello";
+    HelloFirst "session/hello-first" "says Hello twice";
     NoDeadline "session/no-deadline" "opens its stream with a deadline of an hour";
     HelloValid "session/hello-valid" "has an instance id that is no UUID";
     HelloStable "session/hello-stable" "has the same instance id in every process";

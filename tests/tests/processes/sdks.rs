@@ -203,7 +203,10 @@ fn a_machine_of_the_go_driver_lives_a_whole_life() {
 }
 
 #[test]
-fn a_driver_that_speaks_the_stream_itself_passes_the_whole_suite() {
+fn a_driver_that_speaks_the_stream_itself_in_under_100_lines_passes_the_whole_suite() {
+    let session =
+        std::fs::read_to_string(ostler_tests::tools::root().join("tests/stream_peer/session.py"));
+    assert!(session.unwrap().lines().count() < 100);
     let Some(clone) = PYTHON.clone() else { return };
     let peer =
         "env PYTHONPATH=sdk/python/stubs sdk/python/.venv/bin/python tests/stream_peer/driver.py";

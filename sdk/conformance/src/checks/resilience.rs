@@ -26,6 +26,8 @@ const RESUME: &str = "session.proto, Resume and HeldVerdict";
 const HALF_OPEN: Duration = Duration::from_mins(1);
 /// For a result of an operation that was in flight.
 const RESULT: Duration = Duration::from_mins(1);
+/// Between two tries while another operation works on the target.
+const BUSY: Duration = Duration::from_millis(500);
 
 checks! {
     "resilience/cut-mid-create" => cut_mid_create, Must, Link, [Gate::Creates], RESUME;
@@ -118,7 +120,14 @@ async fn cut_mid_create(bench: &Bench) -> Outcome {
     let made = if retains {
         resent(&driver, &asked).await?.machine()?
     } else {
-        driver.ask(again(&asked.operation)).await?.machine()?
+        // The first one may still run.
+        loop {
+            let answer = driver.ask(again(&asked.operation)).await?;
+            if answer.refusal(&[MachineErrorCode::Aborted]).is_err() {
+                break answer.machine()?;
+            }
+            tokio::time::sleep(BUSY).await;
+        }
     };
     let listed = driver.has_one(&machine).await?;
     same_instance(&made, &listed)

@@ -178,9 +178,8 @@ impl Tap {
             }
             _ => {}
         }
-        let before = (self.breakage == Breakage::HelloFirst)
-            .then(|| Sent::State(proto::DriverState::default()));
-        before.into_iter().chain([Sent::Hello(hello)]).collect()
+        let times = if self.breakage == Breakage::HelloFirst { 2 } else { 1 };
+        vec![Sent::Hello(hello); times]
     }
 
     fn accepted(&self, mut accepted: proto::OperationAccepted) -> Vec<Sent> {
