@@ -8,6 +8,7 @@ mod adapter;
 mod answer;
 mod call;
 mod child;
+mod exec;
 mod socket;
 
 use std::ffi::OsString;
@@ -22,6 +23,9 @@ use ostler_proto::v1alpha1::GetInfoResponse;
 use self::adapter::Adapter;
 use self::child::Program;
 pub use self::child::refuse_unexecutable;
+#[cfg(target_os = "linux")]
+pub use self::exec::Exec;
+pub use self::exec::launcher;
 use self::socket::{Client, Lock, Socket};
 
 /// The path of a socket takes at most 107 bytes.

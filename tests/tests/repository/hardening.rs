@@ -1,6 +1,7 @@
 //! What no change may take away in passing: who gets the core's token, what reaches a terminal, and
 //! where crates come from.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use ostler_tests::repository::{self, files};
@@ -59,10 +60,45 @@ fn assert_restricted(pod: &Value) {
         assert_eq!(own["allowPrivilegeEscalation"], json!(false), "{name}");
         assert_eq!(own["readOnlyRootFilesystem"], json!(true), "{name}");
         assert_eq!(own["capabilities"], json!({"drop": ["ALL"]}), "{name}");
-        for key in ["privileged", "runAsUser", "runAsNonRoot", "seccompProfile"] {
+        assert_ne!(own.get("runAsUser"), Some(&json!(0)), "{name}");
+        for key in ["privileged", "runAsNonRoot", "seccompProfile"] {
             assert!(own.get(key).is_none(), "{name} says {key}, which the pod has for all");
         }
     }
+}
+
+/// The user of each container, by name.
+fn users(pod: &Value) -> BTreeMap<&str, u64> {
+    let user = |it: &Value| it.pointer("/securityContext/runAsUser").and_then(Value::as_u64);
+    let of = |container: &Value| user(container).or_else(|| user(pod)).unwrap_or_default();
+    let containers = list(pod, "/containers").iter();
+    containers.map(|it| (it["name"].as_str().unwrap_or_default(), of(it))).collect()
+}
+
+/// Each pair of neighbours shares a volume, nobody else does, and each is a user of its own.
+fn assert_apart(pod: &Value, pairs: &[(&str, [&str; 2])]) {
+    assert_restricted(pod);
+    let users = users(pod);
+    let different: BTreeSet<u64> = users.values().copied().collect();
+    assert_eq!(different.len(), users.len(), "{users:?}");
+    for (volume, pair) in pairs {
+        assert_eq!(that_mount(pod, &[&json!(volume)]), pair, "{volume}");
+    }
+}
+
+#[test]
+fn in_the_examples_with_an_adapter_each_container_is_a_user_of_its_own_and_shares_with_its_neighbour_alone()
+ {
+    let read = std::fs::read_to_string(root().join("deploy/examples/driver-access/adapter.yaml"));
+    let own: Value = serde_saphyr::from_str(&read.expect("adapter.yaml")).expect("YAML");
+    let pod = &own["spec"]["template"]["spec"];
+    assert_apart(pod, &[("driver-socket", ["adapter", "driver"])]);
+    assert_eq!(that_mount(pod, &[&json!("token")]), ["adapter"]);
+    let Some(objects) = rendered("deploy/examples/adapter") else { return };
+    let three = objects.iter().find(|it| it["kind"] == "Deployment").expect("a Deployment");
+    let pod = &three["spec"]["template"]["spec"];
+    assert_apart(pod, &[("socket", ["core", "adapter"]), ("driver-socket", ["adapter", "driver"])]);
+    assert_eq!(that_mount(pod, &token_volumes(pod)), ["core"]);
 }
 
 #[test]

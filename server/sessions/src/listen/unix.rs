@@ -56,7 +56,7 @@ impl Drop for SocketFile {
 
 /// Listens on `path`. A socket without a listener is replaced.
 pub(super) async fn bind(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), UnixError> {
-    make_directory(path);
+    make_directory(path, mode);
     check_directory(path)?;
     remove_stale(path).await?;
     let listen = || -> io::Result<_> {
@@ -70,11 +70,12 @@ pub(super) async fn bind(path: &Path, mode: u32) -> Result<(UnixListener, Socket
     listen().map_err(|source| failed(path, source))
 }
 
-/// A volume that a pod shares may be written to by everybody: a directory in it that is ours may not.
-/// One that cannot be made is found missing right after.
-fn make_directory(path: &Path) {
+/// A volume that a pod shares may be written to by everybody: a directory in it that is ours may not. Its group may
+/// enter if it may use the socket. One that cannot be made is found missing right after.
+fn make_directory(path: &Path, socket: u32) {
     if let Some(directory) = path.parent() {
-        let _there_already = DirBuilder::new().mode(0o700).create(directory);
+        let mode = if socket & 0o060 == 0 { 0o700 } else { 0o750 };
+        let _there_already = DirBuilder::new().mode(mode).create(directory);
     }
 }
 
@@ -179,12 +180,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_directory_that_is_missing_is_made_for_its_owner_alone() {
+    async fn a_directory_that_is_missing_is_made_for_those_who_may_use_the_socket() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        let path = dir.path().join("core/core.sock");
-        let _listening = bind(&path, 0o600).await.unwrap();
-        assert_eq!(mode(path.parent().unwrap()), 0o700);
+        for (name, socket, directory) in [("own", 0o600, 0o700), ("group", 0o660, 0o750)] {
+            let path = dir.path().join(name).join("core.sock");
+            let _listening = bind(&path, socket).await.unwrap();
+            assert_eq!(mode(path.parent().unwrap()), directory);
+        }
     }
 
     #[tokio::test]

@@ -1,0 +1,35 @@
+//! The adapter as a binary of its own, for a small image.
+
+use clap::{Parser, Subcommand};
+use ostler_adapter::{AdaptArgs, launcher, run};
+
+/// Serves the core with a driver that listens on a unix socket
+#[derive(Debug, Parser)]
+#[command(version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    adapt: AdaptArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Become another program, which the system ends with the process that started this one
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Exec(ostler_adapter::Exec),
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let Cli { command, adapt } = Cli::parse();
+    match command {
+        #[cfg(target_os = "linux")]
+        Some(Command::Exec(exec)) => exec.run(),
+        #[cfg(not(target_os = "linux"))]
+        Some(_) => Ok(()),
+        None => run(adapt, launcher(&["exec"])?).await,
+    }
+}
