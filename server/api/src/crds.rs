@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceColumnDefinition, CustomResourceDefinition, JSONSchemaProps,
+    CustomResourceColumnDefinition, CustomResourceDefinition, JSON, JSONSchemaProps,
     JSONSchemaPropsOrArray,
 };
 use kube::CustomResourceExt;
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-use crate::{machine::Machine, machine_class::MachineClass};
+use crate::{
+    machine::Machine, machine_class::MachineClass, machine_deployment::MachineDeployment,
+    machine_set::MachineSet,
+};
 
 /// Every CustomResourceDefinition of ours, in the order in which to apply them.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![machine(), machine_class()]
+    vec![machine(), machine_class(), machine_set(), machine_deployment()]
 }
 
 /// A column of `kubectl get`.
@@ -55,6 +58,21 @@ const CLASS_COLUMNS: &[Column] = &[
     wide("Secret", "string", ".secretRef.name"),
 ];
 
+const SET_COLUMNS: &[Column] = &[
+    column("Desired", "integer", ".spec.replicas"),
+    column("Current", "integer", ".status.replicas"),
+    column("Ready", "integer", ".status.readyReplicas"),
+    column("Age", "date", ".metadata.creationTimestamp"),
+];
+
+const DEPLOYMENT_COLUMNS: &[Column] = &[
+    column("Ready", "integer", ".status.readyReplicas"),
+    column("Desired", "integer", ".spec.replicas"),
+    column("Up-to-date", "integer", ".status.updatedReplicas"),
+    column("Available", "integer", ".status.availableReplicas"),
+    column("Age", "date", ".metadata.creationTimestamp"),
+];
+
 /// An object that is kept as it is, unknown fields included.
 pub(crate) fn free_form(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
@@ -64,22 +82,65 @@ fn machine() -> CustomResourceDefinition {
     let mut crd = Machine::crd();
     set_columns(&mut crd, MACHINE_COLUMNS);
     each_schema(&mut crd, |root| {
-        let Some(template) = property(root, "spec").and_then(|it| property(it, "nodeTemplate"))
-        else {
-            return;
-        };
-        if let Some(metadata) = property(template, "metadata") {
-            metadata.nullable = Some(true);
-        }
-        // As the types of core/v1 are marked, which upstream's definition is generated from.
-        let Some(node) = property(template, "spec") else { return };
-        for (list, type_) in [("taints", "atomic"), ("podCIDRs", "set")] {
-            if let Some(list) = property(node, list) {
-                list.x_kubernetes_list_type = Some(type_.to_owned());
-            }
+        if let Some(spec) = property(root, "spec") {
+            mark_node_template(spec);
         }
     });
     crd
+}
+
+/// Marks the Node template in the spec of a Machine as the types of core/v1 are marked, which upstream's definition is
+/// generated from.
+fn mark_node_template(machine: &mut JSONSchemaProps) {
+    let Some(template) = property(machine, "nodeTemplate") else { return };
+    if let Some(metadata) = property(template, "metadata") {
+        metadata.nullable = Some(true);
+    }
+    let Some(node) = property(template, "spec") else { return };
+    for (list, type_) in [("taints", "atomic"), ("podCIDRs", "set")] {
+        if let Some(list) = property(node, list) {
+            list.x_kubernetes_list_type = Some(type_.to_owned());
+        }
+    }
+}
+
+fn machine_set() -> CustomResourceDefinition {
+    let mut crd = MachineSet::crd();
+    set_columns(&mut crd, SET_COLUMNS);
+    each_schema(&mut crd, scaled);
+    crd
+}
+
+fn machine_deployment() -> CustomResourceDefinition {
+    let mut crd = MachineDeployment::crd();
+    set_columns(&mut crd, DEPLOYMENT_COLUMNS);
+    each_schema(&mut crd, |root| {
+        scaled(root);
+        if let Some(spec) = property(root, "spec") {
+            spec.required = Some(vec!["template".to_owned()]);
+        }
+    });
+    crd
+}
+
+/// What sets and deployments have in common. `replicas` is in every stored object: autoscalers read it, and clients in
+/// Go leave out a 0.
+fn scaled(root: &mut JSONSchemaProps) {
+    let Some(spec) = property(root, "spec") else { return };
+    if let Some(replicas) = property(spec, "replicas") {
+        replicas.default = Some(JSON(0.into()));
+        replicas.minimum = Some(0.0);
+    }
+    if let Some(selector) = property(spec, "selector") {
+        selector.x_kubernetes_map_type = Some("atomic".to_owned());
+    }
+    let Some(template) = property(spec, "template") else { return };
+    if let Some(metadata) = property(template, "metadata") {
+        metadata.nullable = Some(true);
+    }
+    if let Some(machine) = property(template, "spec") {
+        mark_node_template(machine);
+    }
 }
 
 fn machine_class() -> CustomResourceDefinition {
@@ -110,7 +171,7 @@ fn set_columns(crd: &mut CustomResourceDefinition, columns: &[Column]) {
 }
 
 /// Applies `change` to the schema of every version, without the defaults that the decoder needs
-/// and the API must not have: upstream defaults nothing.
+/// and the API must not have: upstream defaults nothing. (What [`scaled`] defaults is ours.)
 fn each_schema(crd: &mut CustomResourceDefinition, change: impl Fn(&mut JSONSchemaProps)) {
     for version in &mut crd.spec.versions {
         let schema = version.schema.as_mut().and_then(|all| all.open_api_v3_schema.as_mut());

@@ -1,7 +1,7 @@
 //! API types of Ostler: the kinds, their names and the closed enums that all parts share.
 //!
-//! No I/O here. Start at [`machine`] for the Machine, [`machine_class`] for what its instance looks
-//! like, [`bootstrap`] for how it becomes a Node, [`operation`] and [`driver`] for what drivers are
+//! No I/O here. Start at [`machine`] for the Machine, [`machine_set`] and [`machine_deployment`] for many of them,
+//! [`machine_class`] for what its instance looks like, [`bootstrap`] for how it becomes a Node, [`operation`] and [`driver`] for what drivers are
 //! asked and answer, and [`names`] for the strings that others depend on.
 
 pub mod bootstrap;
@@ -11,6 +11,8 @@ pub mod driver;
 pub mod history;
 pub mod machine;
 pub mod machine_class;
+pub mod machine_deployment;
+pub mod machine_set;
 mod machine_status;
 pub mod names;
 mod open_enum;
@@ -24,3 +26,5 @@ pub mod timeout;
 pub use crds::crds;
 pub use machine::Machine;
 pub use machine_class::MachineClass;
+pub use machine_deployment::MachineDeployment;
+pub use machine_set::MachineSet;

@@ -15,6 +15,8 @@ pub const MACHINE: &str = "Machine";
 pub const MACHINE_CLASS: &str = "MachineClass";
 /// Kind of a MachineSet.
 pub const MACHINE_SET: &str = "MachineSet";
+/// Kind of a MachineDeployment.
+pub const MACHINE_DEPLOYMENT: &str = "MachineDeployment";
 
 /// Name of the Lease that the leading core holds; upstream's, so that both never act at the same
 /// time.
@@ -53,6 +55,12 @@ pub mod label {
     pub const SELECTED_FOR_UPDATE: &str = "node.machine.sapcloud.io/selected-for-update";
     /// On a Node: how its update in place went, `successful` or `failed`. Put there by who updates it.
     pub const UPDATE_RESULT: &str = "node.machine.sapcloud.io/update-result";
+    /// On MachineSets, their Machines and both selectors: tells the templates of a MachineDeployment apart.
+    pub const TEMPLATE_HASH: &str = "machine-template-hash";
+    /// On a MachineSet or MachineDeployment, `True`: it creates nothing, since it has far too many Machines.
+    pub const FREEZE: &str = "freeze";
+    /// On a MachineSet, any value: it creates nothing, since its Machines are updated in place.
+    pub const SCALE_UP_DISABLED: &str = "node.machine.sapcloud.io/scale-up-disabled";
     /// ClusterRole whose rights are added to the core's own, `"true"`: lets it at the kinds of a
     /// bootstrap provider. Ours.
     pub const AGGREGATE_TO_CORE: &str = "ostler.dev/aggregate-to-core";
@@ -60,6 +68,29 @@ pub mod label {
 
 /// Annotations.
 pub mod annotation {
+    /// On a Machine that an autoscaler chose: when it did, as RFC 3339.
+    pub const MARKED_FOR_DELETION: &str = "machine.sapcloud.io/marked-for-deletion-time";
+    /// On a MachineDeployment and its MachineSets: when an autoscaler last changed the replicas, as RFC 3339.
+    pub const REPLICAS_CHANGED_BY_SCALER: &str =
+        "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time";
+    /// On a MachineDeployment: Machines that an autoscaler wants gone, `name~time` separated by commas.
+    pub const TRIGGER_DELETION: &str = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
+    /// On a Machine, any value: its set deletes it first, as Cluster API has it.
+    pub const DELETE_MACHINE: &str = "machine.sapcloud.io/delete-machine";
+    /// On a MachineSet or MachineDeployment, any value: lift its freeze.
+    pub const UNFREEZE: &str = "safety.machine.sapcloud.io/unfreeze";
+    /// On a MachineSet and the Nodes of its Machines: tainted so that pods prefer newer Nodes. Key of the taint, too.
+    pub const PREFER_NO_SCHEDULE: &str = "deployment.machine.sapcloud.io/prefer-no-schedule";
+    /// On a MachineDeployment and its MachineSets: number of the rollout.
+    pub const REVISION: &str = "deployment.kubernetes.io/revision";
+    /// On a MachineSet: its earlier numbers, separated by commas.
+    pub const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
+    /// On a MachineSet: replicas of its MachineDeployment.
+    pub const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
+    /// On a MachineSet: replicas of its MachineDeployment, and its surge.
+    pub const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
+    /// Ours, on a MachineSet: which Machines go first among equals: `Oldest` (the default), `Newest` or `Random`.
+    pub const DELETE_POLICY: &str = "ostler.dev/delete-policy";
     /// On a Machine: an integer, the lowest is deleted first.
     pub const PRIORITY: &str = "machinepriority.machine.sapcloud.io";
     /// Value of [`PRIORITY`] for a Machine that has none.

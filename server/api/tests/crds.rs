@@ -118,4 +118,54 @@ fn nothing_is_defaulted_and_nothing_is_an_enum() {
     }
     walk(&schema(0), "machine");
     walk(&schema(1), "class");
+    for (index, kind) in [(2, "set"), (3, "deployment")] {
+        let mut schema = schema(index);
+        schema["properties"]["spec"]["properties"]["replicas"] = Value::Null;
+        walk(&schema, kind);
+    }
+}
+
+#[test]
+fn sets_and_deployments_have_the_columns_and_the_short_names_of_upstream() {
+    let shown = |index: usize| {
+        let crd = serde_json::to_value(&ostler_api::crds()[index]).unwrap();
+        let columns = crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array().unwrap();
+        let column = |column: &Value| {
+            format!("{}={}", column["name"].as_str().unwrap(), column["jsonPath"].as_str().unwrap())
+        };
+        let names = crd["spec"]["names"]["shortNames"].clone();
+        (names, columns.iter().map(column).collect::<Vec<_>>().join(" "))
+    };
+    let set = "Desired=.spec.replicas Current=.status.replicas Ready=.status.readyReplicas \
+               Age=.metadata.creationTimestamp";
+    assert_eq!(shown(2), (serde_json::json!(["mcs"]), set.to_owned()));
+    let deployment = "Ready=.status.readyReplicas Desired=.spec.replicas \
+                      Up-to-date=.status.updatedReplicas Available=.status.availableReplicas \
+                      Age=.metadata.creationTimestamp";
+    assert_eq!(shown(3), (serde_json::json!(["mcd"]), deployment.to_owned()));
+}
+
+#[test]
+fn sets_and_deployments_scale_and_always_have_replicas() {
+    for index in [2, 3] {
+        let crd = serde_json::to_value(&ostler_api::crds()[index]).unwrap();
+        let version = &crd["spec"]["versions"][0];
+        let scale = serde_json::json!({
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector"
+        });
+        assert_eq!(version["subresources"]["scale"], scale);
+        assert_eq!(version["subresources"]["status"], serde_json::json!({}));
+        let spec = &schema(index)["properties"]["spec"]["properties"];
+        assert_eq!(spec["replicas"]["default"], 0);
+        assert_eq!(spec["replicas"]["minimum"], 0.0);
+        assert_eq!(spec["selector"]["x-kubernetes-map-type"], "atomic");
+        let metadata = &spec["template"]["properties"]["metadata"];
+        assert_eq!(metadata["x-kubernetes-preserve-unknown-fields"], true);
+    }
+    let spec = &schema(3)["properties"]["spec"];
+    assert_eq!(spec["required"], serde_json::json!(["template"]));
+    let rolling = &spec["properties"]["strategy"]["properties"]["rollingUpdate"]["properties"];
+    assert_eq!(rolling["maxSurge"]["x-kubernetes-int-or-string"], true);
 }

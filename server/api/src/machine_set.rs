@@ -1,0 +1,237 @@
+//! MachineSet: keeps a number of Machines of one template.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    machine::{ClassRef, LastOperation, MachineSpec},
+    names,
+    open_enum::open_enum,
+};
+
+/// What a MachineSet is to be. Nothing of ours may be added: autoscalers write these objects whole, and fields that
+/// they do not know vanish.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "machine.sapcloud.io",
+    version = "v1alpha1",
+    kind = "MachineSet",
+    plural = "machinesets",
+    singular = "machineset",
+    shortname = "mcs",
+    namespaced,
+    status = "MachineSetStatus",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "Keeps a number of Machines of one template."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSetSpec {
+    /// How many Machines there are to be.
+    #[serde(default)]
+    pub replicas: i32,
+    /// Which Machines are its own. The template has to match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+    /// For old objects; never read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_class: Option<ClassRef>,
+    /// What its Machines are made from.
+    #[serde(default)]
+    pub template: MachineTemplateSpec,
+    /// Stored, and not enforced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_ready_seconds: Option<i32>,
+    /// How many Failed Machines are kept for examination without anybody asking for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_preserve_failed_machine_max: Option<i32>,
+}
+
+/// What Machines are made from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineTemplateSpec {
+    /// Labels, annotations and finalizers of the Machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::crds::free_form")]
+    pub metadata: Option<ObjectMeta>,
+    /// Their spec.
+    #[serde(default)]
+    pub spec: MachineSpec,
+}
+
+/// What is known of a MachineSet. Numbers are written also when they are 0.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSetStatus {
+    /// All its Machines, those that are being deleted among them.
+    #[serde(default)]
+    pub replicas: i32,
+    /// Those with every label of the template.
+    #[serde(default)]
+    pub fully_labeled_replicas: i32,
+    /// Those with phase Running.
+    #[serde(default)]
+    pub ready_replicas: i32,
+    /// Those with phase Running or Available.
+    #[serde(default)]
+    pub available_replicas: i32,
+    /// Failed Machines that are preserved.
+    #[serde(default)]
+    pub preserved_failed_replicas: i32,
+    /// Generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Its conditions; the name is upstream's.
+    #[serde(rename = "machineSetCondition", default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<MachineSetCondition>,
+    /// Only its time is ever set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_operation: Option<LastOperation>,
+    /// Machines whose last operation failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_machines: Option<Vec<MachineSummary>>,
+    /// Machines that the set itself keeps for examination.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_preserve_failed_machine_count: Option<i32>,
+    /// The selector as text, for the scale subresource. Ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
+}
+
+/// A condition of a MachineSet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSetCondition {
+    /// What it is about.
+    #[serde(rename = "type")]
+    pub type_: MachineSetConditionType,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Since when the status holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<Time>,
+    /// Why, for programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Why, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// A Machine whose last operation failed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSummary {
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its instance.
+    #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    /// The operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_operation: Option<LastOperation>,
+    /// Name of its MachineSet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner_ref: Option<String>,
+}
+
+open_enum! {
+    /// What a condition of a MachineSet is about.
+    pub enum MachineSetConditionType {
+        /// A Machine could not be created or deleted.
+        ReplicaFailure = "ReplicaFailure",
+        /// It has far too many Machines and creates none.
+        Frozen = "Frozen",
+        /// `False` while its spec is refused; absent otherwise. Ours.
+        Valid = "Valid",
+    }
+}
+
+impl MachineSet {
+    /// Whether our finalizer is there.
+    pub fn has_finalizer(&self) -> bool {
+        let ours = |name: &String| name == names::finalizer::MACHINE;
+        self.metadata.finalizers.as_ref().is_some_and(|all| all.iter().any(ours))
+    }
+
+    /// Whether its deletion was asked for.
+    pub fn is_deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Value of an annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Name; empty only for an object that was never stored.
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// UID; empty only for an object that was never stored.
+    pub fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_set_as_upstream_writes_it_reads_and_comes_back_the_same() {
+        let upstream = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1",
+            "kind": "MachineSet",
+            "metadata": { "name": "s", "namespace": "default" },
+            "spec": {
+                "replicas": 3,
+                "selector": { "matchLabels": { "machine-template-hash": "1", "name": "d" } },
+                "machineClass": { "kind": "", "name": "" },
+                "template": {
+                    "metadata": { "labels": { "machine-template-hash": "1", "name": "d" } },
+                    "spec": { "class": { "kind": "MachineClass", "name": "c" } }
+                },
+                "minReadySeconds": 500
+            },
+            "status": {
+                "replicas": 3, "fullyLabeledReplicas": 3, "readyReplicas": 0,
+                "availableReplicas": 0, "preservedFailedReplicas": 0, "observedGeneration": 2,
+                "machineSetCondition": [{
+                    "type": "Frozen", "status": "True", "reason": "OverShootingReplicaCount",
+                    "message": "m", "lastTransitionTime": "2026-01-02T03:04:05Z"
+                }],
+                "failedMachines": [{ "name": "m", "providerID": "p", "ownerRef": "s" }]
+            }
+        });
+        let set: MachineSet = serde_json::from_value(upstream.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&set).unwrap(), upstream);
+    }
+
+    #[test]
+    fn a_set_that_upstream_wrote_with_no_replicas_has_none() {
+        let set: MachineSet = serde_json::from_value(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
+            "metadata": { "name": "s" }, "spec": {}
+        }))
+        .unwrap();
+        assert_eq!((set.spec.replicas, set.spec.selector), (0, None));
+    }
+}
