@@ -1,0 +1,120 @@
+//! What a rollout needs to know of its sets: numbers only, so that its rules can be tested by themselves.
+
+/// The numbers of one set. Machines are counted by the core itself in each pass; the status of the set may lag.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// `spec.replicas`.
+    pub wanted: i32,
+    /// Its Machines, also those that are being deleted.
+    pub machines: i32,
+    /// Its Machines that are available and not being deleted.
+    pub available: i32,
+    /// Its Machines that are unavailable and go last nevertheless: failed ones that are preserved.
+    pub kept: i32,
+    /// Annotation `desired-replicas`: `spec.replicas` of the deployment when the set was scaled last.
+    pub desired_mark: Option<i32>,
+    /// Annotation `max-replicas`: the same with the surge.
+    pub max_mark: Option<i32>,
+}
+
+impl Counts {
+    /// Machines that may exist now or soon: what is wanted, or more while some are being deleted.
+    pub fn present(&self) -> i32 {
+        self.wanted.max(self.machines)
+    }
+
+    /// How many of `wanted` Machines would be available now.
+    pub fn available_of(&self, wanted: i32) -> i32 {
+        self.available.min((wanted - self.kept).max(0))
+    }
+
+    /// How many Machines can go before an available one does.
+    fn unhealthy(&self) -> i32 {
+        (self.wanted - self.available - self.kept).max(0)
+    }
+
+    /// Whether machines of it are wanted.
+    pub fn is_active(&self) -> bool {
+        self.wanted > 0
+    }
+}
+
+/// A deployment in numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fleet {
+    /// `spec.replicas` of the deployment.
+    pub replicas: i32,
+    /// How many Machines may exist above `replicas`.
+    pub surge: i32,
+    /// How many of `replicas` may be unavailable.
+    pub unavailable: i32,
+    /// The set with the current template; `None`: there is none yet.
+    pub new: Option<Counts>,
+    /// The others, oldest first.
+    pub old: Vec<Counts>,
+}
+
+impl Fleet {
+    /// Availability that a rollout must not go below.
+    pub fn min_available(&self) -> i32 {
+        (self.replicas - self.unavailable).max(0)
+    }
+
+    /// The numbers of the new set; all 0 if there is none.
+    pub fn newest(&self) -> Counts {
+        self.new.unwrap_or_default()
+    }
+
+    /// All sets, oldest first, and the new one last.
+    pub(super) fn all(&self) -> impl DoubleEndedIterator<Item = &Counts> {
+        self.old.iter().chain(&self.new)
+    }
+
+    /// What every set wants now.
+    pub fn as_it_is(&self) -> Targets {
+        Targets { new: self.newest().wanted, old: self.old.iter().map(|set| set.wanted).collect() }
+    }
+
+    /// Machines that would be available now if the sets wanted `targets`.
+    pub fn available_with(&self, targets: &Targets) -> i32 {
+        let old = self.old.iter().zip(&targets.old).map(|(set, wanted)| set.available_of(*wanted));
+        old.sum::<i32>() + self.newest().available_of(targets.new)
+    }
+
+    /// Lowers the old sets by `most` Machines at most: unavailable ones first, oldest set first, then available ones,
+    /// of which `budget` may go.
+    pub(super) fn shrink_old(&self, targets: &mut Targets, most: i32, budget: i32) {
+        let (mut left, mut budget) = (most.max(0), budget.max(0));
+        let mut of_each: Vec<_> = self.old.iter().zip(&mut targets.old).collect();
+        for (set, wanted) in &mut of_each {
+            let cut = left.min(set.unhealthy()).min(**wanted);
+            **wanted -= cut;
+            left -= cut;
+        }
+        for (set, wanted) in of_each {
+            let available = set.available_of(*wanted);
+            // Only preserved machines are left of a set whose available ones may all go.
+            let cut = if available <= budget { *wanted } else { budget };
+            let cut = left.min(cut);
+            *wanted -= cut;
+            left -= cut;
+            budget -= cut.min(available);
+        }
+    }
+}
+
+/// What every set of a [`Fleet`] is to want, in its order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Targets {
+    /// The new set.
+    pub new: i32,
+    /// The others.
+    pub old: Vec<i32>,
+}
+
+impl Targets {
+    /// The sum.
+    pub fn total(&self) -> i32 {
+        self.new + self.old.iter().sum::<i32>()
+    }
+}

@@ -1,0 +1,39 @@
+//! RollingUpdate: the new set grows into the surge, and the old ones shrink by what is available above the minimum.
+
+use super::counts::{Fleet, Targets};
+
+/// One step of a rollout. Repeated, it ends with all Machines in the new set.
+pub fn roll(fleet: &Fleet) -> Targets {
+    let mut targets = fleet.as_it_is();
+    targets.new = grow(fleet);
+    let new = fleet.newest();
+    let available_new = new.available_of(new.wanted.min(targets.new));
+    let old: i32 = targets.old.iter().sum();
+    let most = old + available_new - fleet.min_available();
+    let budget = fleet.available_with(&targets) - fleet.min_available();
+    fleet.shrink_old(&mut targets, most, budget);
+    targets
+}
+
+/// Machines that are being deleted still take up room: a slow drain holds the surge back, and so does a set whose
+/// status lags.
+fn grow(fleet: &Fleet) -> i32 {
+    let wanted = fleet.newest().wanted;
+    if wanted > fleet.replicas {
+        return fleet.replicas;
+    }
+    let present: i32 = fleet.all().map(super::counts::Counts::present).sum();
+    let room = fleet.replicas + fleet.surge - present;
+    wanted + room.clamp(0, fleet.replicas - wanted)
+}
+
+/// Recreate: the new set gets its Machines only when no other one is left. `others_exist`: of old sets, as far as
+/// anybody knows.
+pub fn recreate(fleet: &Fleet, others_exist: bool) -> Targets {
+    let waits = others_exist || fleet.old.iter().any(|set| set.present() > 0);
+    let new = fleet.newest().wanted;
+    Targets {
+        new: if waits { new.min(fleet.replicas) } else { fleet.replicas },
+        old: vec![0; fleet.old.len()],
+    }
+}

@@ -1,0 +1,165 @@
+//! The user, or an autoscaler, changed `spec.replicas`: who gets more Machines, and who fewer.
+
+use super::counts::{Counts, Fleet, Targets};
+
+/// Whether `spec.replicas` changed since the sets were scaled last. Without a set for the current template, a rollout
+/// comes first.
+pub fn is_due(fleet: &Fleet) -> bool {
+    let mut active = fleet.all().filter(|set| set.is_active()).peekable();
+    if fleet.new.is_none() {
+        return false;
+    }
+    if active.peek().is_none() {
+        return fleet.replicas > 0;
+    }
+    active.any(|set| set.desired_mark.is_some_and(|mark| mark != fleet.replicas))
+}
+
+/// Where growth goes while several sets are active.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Growth {
+    /// RollingUpdate: into the new set, and the surge counts.
+    Rolling,
+    /// Recreate: into the new set.
+    New,
+    /// In place: into the largest set, whose Machines are still to be updated.
+    Largest,
+}
+
+/// Scales the sets to `fleet.replicas`.
+pub fn scale(fleet: &Fleet, growth: Growth) -> Targets {
+    let mut targets = fleet.as_it_is();
+    let active: Vec<Place> = places(fleet).filter(|place| place.of(fleet).is_active()).collect();
+    match active.as_slice() {
+        [] => *targets.at(Place::newest(fleet)) = fleet.replicas,
+        [only] => *targets.at(*only) = fleet.replicas,
+        _ if is_saturated(fleet) => targets.old.fill(0),
+        _ => {
+            let surge = if growth == Growth::Rolling { fleet.surge } else { 0 };
+            let room = fleet.replicas + surge - targets.total();
+            match growth {
+                _ if room == 0 => {}
+                Growth::Rolling | Growth::New if room > 0 => grow(fleet, &mut targets, room),
+                Growth::Largest if room > 0 => {
+                    let largest = active.iter().max_by_key(|place| place.of(fleet).wanted);
+                    *targets.at(largest.copied().unwrap_or(Place::New)) += room;
+                }
+                Growth::Rolling => {
+                    share(fleet, &active, &mut targets);
+                    keep_available(fleet, &mut targets);
+                }
+                Growth::New | Growth::Largest => shrink(fleet, &mut targets, -room),
+            }
+        }
+    }
+    targets
+}
+
+/// Where the numbers of a set are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Old(usize),
+    New,
+}
+
+impl Place {
+    fn of(self, fleet: &Fleet) -> Counts {
+        match self {
+            Self::Old(index) => fleet.old.get(index).copied().unwrap_or_default(),
+            Self::New => fleet.newest(),
+        }
+    }
+
+    /// The new set, or the youngest while there is no new one.
+    fn newest(fleet: &Fleet) -> Self {
+        match (fleet.new, fleet.old.len()) {
+            (None, count @ 1..) => Self::Old(count - 1),
+            _ => Self::New,
+        }
+    }
+}
+
+impl Targets {
+    fn at(&mut self, place: Place) -> &mut i32 {
+        match place {
+            Place::Old(index) => match self.old.get_mut(index) {
+                Some(wanted) => wanted,
+                None => &mut self.new,
+            },
+            Place::New => &mut self.new,
+        }
+    }
+}
+
+fn places(fleet: &Fleet) -> impl Iterator<Item = Place> {
+    (0..fleet.old.len()).map(Place::Old).chain(fleet.new.map(|_| Place::New))
+}
+
+fn is_saturated(fleet: &Fleet) -> bool {
+    let new = fleet.newest();
+    fleet.new.is_some()
+        && new.wanted == fleet.replicas
+        && new.desired_mark == Some(fleet.replicas)
+        && new.available == fleet.replicas
+}
+
+fn grow(fleet: &Fleet, targets: &mut Targets, room: i32) {
+    let wanted = targets.at(Place::newest(fleet));
+    // Above the replicas the rollout would only take it back.
+    *wanted = (*wanted + room).min(fleet.replicas.max(*wanted));
+}
+
+/// Every active set shrinks in proportion, the largest first and the older one of two; what rounding leaves goes to
+/// the first that can take it.
+fn share(fleet: &Fleet, active: &[Place], targets: &mut Targets) {
+    let total: i32 = active.iter().map(|place| place.of(fleet).wanted).sum();
+    let goal = fleet.replicas + fleet.surge;
+    let mut left = total - goal;
+    let mut order = active.to_vec();
+    order.sort_by_key(|place| std::cmp::Reverse(place.of(fleet).wanted));
+    for place in &order {
+        let set = place.of(fleet);
+        let basis = set.max_mark.filter(|mark| *mark > 0).unwrap_or(total);
+        let cut = (set.wanted - proportion(set.wanted, goal, basis)).clamp(0, left);
+        *targets.at(*place) -= cut;
+        left -= cut;
+    }
+    for place in order {
+        let wanted = targets.at(place);
+        let cut = left.min(*wanted);
+        *wanted -= cut;
+        left -= cut;
+    }
+}
+
+/// `wanted × goal ∕ basis`, rounded.
+fn proportion(wanted: i32, goal: i32, basis: i32) -> i32 {
+    let (wanted, goal, basis) = (i64::from(wanted), i64::from(goal), i64::from(basis));
+    i32::try_from((2 * wanted * goal + basis) / (2 * basis)).unwrap_or(i32::MAX)
+}
+
+/// Moves shares from Machines that are not available to Machines that are, as long as fewer would be available than
+/// the deployment promises.
+fn keep_available(fleet: &Fleet, targets: &mut Targets) {
+    let promised = fleet.min_available().min(fleet.available_with(&fleet.as_it_is()));
+    for gains in places(fleet).collect::<Vec<_>>().into_iter().rev() {
+        for gives in places(fleet).filter(|gives| *gives != gains) {
+            let deficit = promised - fleet.available_with(targets);
+            let (one, other) = (gains.of(fleet), gives.of(fleet));
+            let lost = one.available.min(one.wanted) - one.available_of(*targets.at(gains));
+            let given = *targets.at(gives);
+            let idle = given - other.available_of(given) - other.kept;
+            let moved = deficit.min(lost).min(idle).max(0);
+            *targets.at(gains) += moved;
+            *targets.at(gives) -= moved;
+        }
+    }
+}
+
+/// Takes `cut` Machines: unavailable ones of the oldest set first, then available ones, the new set last.
+fn shrink(fleet: &Fleet, targets: &mut Targets, cut: i32) {
+    let before = targets.total();
+    fleet.shrink_old(targets, cut, cut);
+    let left = cut - (before - targets.total());
+    targets.new = (targets.new - left).max(0);
+}

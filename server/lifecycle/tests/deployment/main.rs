@@ -1,0 +1,5 @@
+//! Decisions of MachineDeployments, as tables.
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod numbers;
+mod properties;

@@ -1,0 +1,231 @@
+//! RollingUpdate, Recreate and scaling, in numbers.
+
+use ostler_lifecycle::deployment::counts::{Counts, Fleet, Targets};
+use ostler_lifecycle::deployment::rolling::{recreate, roll};
+use ostler_lifecycle::deployment::scaling::{Growth, is_due, scale};
+
+/// A set with as many Machines as it wants.
+fn set(wanted: i32, available: i32) -> Counts {
+    Counts { wanted, machines: wanted, available, ..Counts::default() }
+}
+
+/// The same, scaled last for so many replicas, and so many with the surge.
+fn marked(wanted: i32, available: i32, desired: i32, max: i32) -> Counts {
+    Counts { desired_mark: Some(desired), max_mark: Some(max), ..set(wanted, available) }
+}
+
+fn fleet(replicas: i32, (surge, unavailable): (i32, i32), new: Counts, old: &[Counts]) -> Fleet {
+    Fleet { replicas, surge, unavailable, new: Some(new), old: old.to_vec() }
+}
+
+fn targets(new: i32, old: &[i32]) -> Targets {
+    Targets { new, old: old.to_vec() }
+}
+
+#[test]
+fn the_new_set_grows_into_the_surge_and_old_ones_shrink_by_what_is_available_above_the_minimum() {
+    let table = [
+        ("begin", (3, (1, 0)), set(0, 0), vec![set(3, 3)], targets(1, &[3])),
+        (
+            "the new machine is not there yet",
+            (3, (1, 0)),
+            set(1, 0),
+            vec![set(3, 3)],
+            targets(1, &[3]),
+        ),
+        ("it is available", (3, (1, 0)), set(1, 1), vec![set(3, 3)], targets(1, &[2])),
+        (
+            "unavailable lets old ones go first",
+            (3, (0, 1)),
+            set(0, 0),
+            vec![set(3, 3)],
+            targets(0, &[2]),
+        ),
+        ("both", (10, (3, 2)), set(0, 0), vec![set(10, 10)], targets(3, &[8])),
+        (
+            "unhealthy old ones first",
+            (10, (0, 2)),
+            set(0, 0),
+            vec![set(3, 3), set(7, 5)],
+            targets(0, &[3, 5]),
+        ),
+        ("oldest first", (10, (0, 2)), set(0, 0), vec![set(3, 3), set(7, 7)], targets(0, &[1, 7])),
+        ("all old ones unavailable", (3, (0, 1)), set(0, 0), vec![set(3, 0)], targets(0, &[2])),
+        ("the new set is too large", (3, (1, 0)), set(5, 5), vec![set(0, 0)], targets(3, &[0])),
+        ("the end", (3, (1, 0)), set(3, 3), vec![set(1, 1)], targets(3, &[0])),
+        ("no replicas", (0, (1, 0)), set(0, 0), vec![set(0, 0)], targets(0, &[0])),
+    ];
+    for (name, (replicas, posts), new, old, expected) in table {
+        assert_eq!(roll(&fleet(replicas, posts, new, &old)), expected, "{name}");
+    }
+}
+
+#[test]
+fn machines_that_are_being_deleted_take_up_room_425() {
+    let slow = Counts { machines: 4, ..set(3, 3) };
+    assert_eq!(roll(&fleet(3, (1, 0), set(0, 0), &[slow])), targets(0, &[3]));
+}
+
+#[test]
+fn a_set_whose_machines_do_not_exist_yet_takes_up_room_too() {
+    let lags = Counts { machines: 0, ..set(3, 0) };
+    assert_eq!(roll(&fleet(3, (1, 0), lags, &[])), targets(3, &[]));
+    assert_eq!(roll(&fleet(4, (0, 1), set(0, 0), &[lags])).new, 1);
+}
+
+#[test]
+fn a_preserved_machine_goes_last_and_does_not_pass_for_one_that_costs_nothing() {
+    // Two of three run, one failed and is preserved: the set would delete a running one.
+    let old = Counts { kept: 1, ..set(3, 2) };
+    assert_eq!(roll(&fleet(3, (1, 0), set(1, 1), &[old])), targets(1, &[3]));
+    let last = Counts { kept: 1, ..set(1, 0) };
+    assert_eq!(roll(&fleet(3, (1, 0), set(3, 3), &[last])), targets(3, &[0]), "it goes in the end");
+}
+
+#[test]
+fn an_old_machine_that_goes_already_is_no_reason_to_take_another_one() {
+    // The set wants two, the third one is available until it is deleted.
+    let old = Counts { machines: 3, ..set(2, 3) };
+    assert_eq!(roll(&fleet(3, (1, 0), set(1, 1), &[old])), targets(1, &[2]));
+}
+
+#[test]
+fn recreate_waits_until_no_other_machine_is_left() {
+    let gone = Counts::default();
+    let going = Counts { machines: 1, ..gone };
+    let table = [
+        ("old machines run", fleet(3, (0, 0), gone, &[set(3, 3)]), false, targets(0, &[0])),
+        ("one is being deleted", fleet(3, (0, 0), gone, &[going]), false, targets(0, &[0])),
+        ("the set says that one is left", fleet(3, (0, 0), gone, &[gone]), true, targets(0, &[0])),
+        ("all are gone", fleet(3, (0, 0), gone, &[gone]), false, targets(3, &[0])),
+        (
+            "what exists of the new set stays",
+            fleet(3, (0, 0), set(2, 2), &[set(1, 1)]),
+            false,
+            targets(2, &[0]),
+        ),
+    ];
+    for (name, fleet, others, expected) in table {
+        assert_eq!(recreate(&fleet, others), expected, "{name}");
+    }
+}
+
+#[test]
+fn scaling_is_due_when_an_active_set_was_scaled_for_another_number() {
+    let table = [
+        ("nothing changed", fleet(3, (1, 0), marked(3, 3, 3, 4), &[]), false),
+        ("more", fleet(4, (1, 0), marked(3, 3, 3, 4), &[]), true),
+        ("no active set", fleet(1, (1, 0), marked(0, 0, 0, 1), &[]), true),
+        ("to zero and there", fleet(0, (1, 0), marked(0, 0, 3, 4), &[]), false),
+        ("an old set", fleet(4, (1, 0), marked(1, 1, 4, 5), &[marked(3, 3, 3, 4)]), true),
+        (
+            "an old set at zero does not matter",
+            fleet(4, (1, 0), marked(4, 4, 4, 5), &[marked(0, 0, 3, 4)]),
+            false,
+        ),
+        ("a set without the annotation", fleet(4, (1, 0), set(3, 3), &[]), false),
+    ];
+    for (name, fleet, expected) in table {
+        assert_eq!(is_due(&fleet), expected, "{name}");
+    }
+    let none = Fleet { new: None, ..fleet(4, (1, 0), set(0, 0), &[marked(3, 3, 3, 4)]) };
+    assert!(!is_due(&none), "without a new set it is a rollout");
+}
+
+#[test]
+fn one_active_set_gets_all_and_several_share() {
+    let rolling = |it: &Fleet| scale(it, Growth::Rolling);
+    let table = [
+        ("one", fleet(5, (1, 0), marked(3, 3, 3, 4), &[set(0, 0)]), targets(5, &[0])),
+        ("none", fleet(5, (1, 0), marked(0, 0, 0, 1), &[]), targets(5, &[])),
+        (
+            "only an old one",
+            fleet(5, (1, 0), marked(0, 0, 3, 4), &[marked(3, 3, 3, 4)]),
+            targets(0, &[5]),
+        ),
+        (
+            "the new set has all",
+            fleet(4, (1, 0), marked(4, 4, 4, 5), &[marked(1, 1, 3, 4)]),
+            targets(4, &[0]),
+        ),
+        (
+            "out: into the new set",
+            fleet(10, (1, 0), marked(2, 2, 5, 6), &[marked(4, 4, 5, 6)]),
+            targets(7, &[4]),
+        ),
+        (
+            "out: into a new set without machines as well",
+            fleet(6, (1, 0), marked(0, 0, 3, 4), &[marked(2, 2, 3, 4), marked(2, 2, 3, 4)]),
+            targets(3, &[2, 2]),
+        ),
+        (
+            "out: never above the replicas",
+            fleet(6, (4, 0), marked(5, 5, 5, 9), &[marked(1, 1, 5, 9)]),
+            targets(6, &[1]),
+        ),
+        (
+            "in: in proportion",
+            fleet(5, (1, 5), marked(4, 4, 10, 11), &[marked(7, 7, 10, 11)]),
+            targets(2, &[4]),
+        ),
+        (
+            "in: to nothing",
+            fleet(0, (0, 0), marked(4, 4, 10, 11), &[marked(7, 7, 10, 11)]),
+            targets(0, &[0]),
+        ),
+        ("in: annotations missing", fleet(4, (0, 4), set(4, 4), &[set(4, 4)]), targets(2, &[2])),
+        (
+            "in: annotation 0",
+            fleet(4, (0, 4), marked(4, 4, 9, 0), &[marked(4, 4, 9, 0)]),
+            targets(2, &[2]),
+        ),
+    ];
+    for (name, fleet, expected) in table {
+        assert_eq!(rolling(&fleet), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_scale_in_takes_machines_that_are_not_available_before_it_breaks_the_promise() {
+    // In proportion, two of four new machines would stay that are not available yet, and four old ones: one too few.
+    let it = fleet(5, (1, 0), marked(4, 0, 10, 11), &[marked(7, 7, 10, 11)]);
+    assert_eq!(scale(&it, Growth::Rolling), targets(1, &[5]));
+}
+
+#[test]
+fn in_place_and_recreate_scale_with_several_active_sets_as_well() {
+    let it = fleet(10, (0, 0), set(2, 2), &[set(1, 1), set(3, 3)]);
+    assert_eq!(scale(&it, Growth::New), targets(6, &[1, 3]));
+    assert_eq!(scale(&it, Growth::Largest), targets(2, &[1, 7]));
+    let it = fleet(2, (0, 0), set(2, 2), &[set(1, 1), set(3, 2)]);
+    assert_eq!(scale(&it, Growth::Largest), targets(2, &[0, 0]));
+    let it = fleet(1, (0, 0), set(2, 2), &[set(1, 1)]);
+    assert_eq!(scale(&it, Growth::New), targets(1, &[0]));
+}
+
+/// Passes until nothing changes, in a world where every wish comes true at once.
+fn passes(mut fleet: Fleet) -> Fleet {
+    for _ in 0..100 {
+        let scales = is_due(&fleet);
+        let next = if scales { scale(&fleet, Growth::Rolling) } else { roll(&fleet) };
+        if !scales && next == fleet.as_it_is() {
+            return fleet;
+        }
+        let max = fleet.replicas + fleet.surge;
+        fleet.new = Some(marked(next.new, next.new, fleet.replicas, max));
+        fleet.old = next.old.iter().map(|it| marked(*it, *it, fleet.replicas, max)).collect();
+    }
+    panic!("it never ends: {fleet:?}");
+}
+
+#[test]
+fn a_scale_in_the_middle_of_a_rollout_ends_as_both_want_it_816_815_802() {
+    for (replicas, new, old) in [(6, 2, 2), (1, 2, 2), (0, 1, 3), (20, 0, 4), (3, 3, 1)] {
+        let max = 4;
+        let it = fleet(replicas, (1, 0), marked(new, new, 3, max), &[marked(old, old, 3, max)]);
+        let first = scale(&it, Growth::Rolling);
+        assert!(first.total() >= replicas.min(1), "{replicas}: all at zero: {first:?}");
+        let end = passes(it);
+        assert_eq!(end.as_it_is(), targets(replicas, &[0]), "{replicas}");
+    }
+}
