@@ -89,6 +89,8 @@ pub mod annotation {
     pub const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
     /// On a MachineSet: replicas of its MachineDeployment, and its surge.
     pub const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
+    /// Ours, on a Machine without a controller: UID of the MachineSet that let it go because its labels changed.
+    pub const RELEASED_BY: &str = "ostler.dev/released-by";
     /// Ours, on a MachineSet: which Machines go first among equals: `Oldest` (the default), `Newest` or `Random`.
     pub const DELETE_POLICY: &str = "ostler.dev/delete-policy";
     /// On a Machine: an integer, the lowest is deleted first.

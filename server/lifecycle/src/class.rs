@@ -111,9 +111,10 @@ fn keep(snapshot: &Snapshot) -> Keep {
 }
 
 /// What to do with the finalizer of a class or secret.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Hold {
     /// It is as it has to be.
+    #[default]
     Keep,
     /// Put our finalizer on it.
     Add,

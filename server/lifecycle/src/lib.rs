@@ -25,6 +25,7 @@ pub mod pod;
 pub mod record;
 pub mod replacement;
 pub mod selector;
+pub mod set;
 pub mod snapshot;
 pub mod unmanaged_nodes;
 pub mod user_data;

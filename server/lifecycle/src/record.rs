@@ -139,7 +139,7 @@ pub fn status_patch(old: &MachineStatus, new: &MachineStatus) -> Option<Value> {
 }
 
 /// RFC 7386: `None` if nothing differs.
-fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
+pub(crate) fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
     let (Value::Object(from), Value::Object(to)) = (old, new) else {
         return (old != new).then(|| new.clone());
     };

@@ -1,0 +1,89 @@
+//! Which Machines belong to a set. INV-13: a Machine has one controller.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use ostler_api::{Machine, MachineSet, names};
+
+use super::Snapshot;
+use crate::selector;
+
+/// The Machines of a set.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Owners {
+    /// Are its own and stay so.
+    pub keep: Vec<Arc<Machine>>,
+    /// Have no controller, match, and become its own.
+    pub adopt: Vec<Arc<Machine>>,
+    /// Are its own and do not match any more.
+    pub release: Vec<Arc<Machine>>,
+}
+
+/// The controller of an object.
+pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
+    meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+/// Whether the object with this UID controls another.
+pub fn is_controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
+    !uid.is_empty() && controller(meta).is_some_and(|owner| owner.uid == uid)
+}
+
+/// The reference that makes a set the controller of a Machine.
+pub fn owner_reference(set: &MachineSet) -> OwnerReference {
+    OwnerReference {
+        api_version: names::API_VERSION.to_owned(),
+        kind: names::MACHINE_SET.to_owned(),
+        name: set.name().to_owned(),
+        uid: set.uid().to_owned(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+/// The Machines that the set controls, whether they match or not.
+pub(super) fn controlled(snapshot: &Snapshot) -> Vec<Arc<Machine>> {
+    let uid = snapshot.set.uid();
+    let own = snapshot.machines.iter().filter(|it| is_controlled_by(&it.metadata, uid));
+    own.cloned().collect()
+}
+
+/// Sorts the Machines of a set that is not being deleted.
+pub(super) fn claim(snapshot: &Snapshot) -> Owners {
+    let set = &snapshot.set;
+    let mut owners = Owners::default();
+    for machine in &snapshot.machines {
+        let matches = wants(set, machine);
+        match (controller(&machine.metadata), matches) {
+            (Some(owner), true) if owner.uid == set.uid() => owners.keep.push(machine.clone()),
+            // One that is being deleted still counts, wherever its labels went.
+            (Some(owner), false) if owner.uid == set.uid() && machine.is_deleting() => {
+                owners.keep.push(machine.clone());
+            }
+            (Some(owner), false) if owner.uid == set.uid() => owners.release.push(machine.clone()),
+            (None, true) if !machine.is_deleting() && is_first(snapshot, machine) => {
+                owners.adopt.push(machine.clone());
+            }
+            (Some(_) | None, _) => {}
+        }
+    }
+    owners
+}
+
+fn wants(set: &MachineSet, machine: &Machine) -> bool {
+    let labels = machine.metadata.labels.as_ref();
+    set.spec.selector.as_ref().is_some_and(|selector| selector::matches(selector, labels))
+}
+
+/// Whether no other set comes before this one: the older one gets a Machine that both match, then the one whose name
+/// comes first.
+fn is_first(snapshot: &Snapshot, machine: &Machine) -> bool {
+    let age = |set: &MachineSet| {
+        let created = set.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (created, set.name().to_owned())
+    };
+    let own = age(&snapshot.set);
+    let others = snapshot.others.iter().filter(|other| other.uid() != snapshot.set.uid());
+    let mut rivals = others.filter(|other| !other.is_deleting() && wants(other, machine));
+    !rivals.any(|other| age(other) < own)
+}

@@ -1,0 +1,109 @@
+//! How many Machines a set creates and deletes. INV-11: never more than wanted.
+
+use std::sync::Arc;
+
+use ostler_api::{
+    Machine, MachineSet,
+    machine::MachinePhase,
+    names::{annotation::RELEASED_BY, label},
+};
+
+use super::{Blind, Snapshot, Victim, claim::controller, is_frozen, preserve::Preserved, victims};
+
+/// Most Machines that one pass creates, and most that it deletes.
+pub const BURST: usize = 100;
+
+/// A set that let go more than twice its replicas and this many creates no more.
+pub const DRIFT_MARGIN: usize = 2;
+
+/// Why a set does not do what it wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hold {
+    /// It has far too many Machines.
+    Frozen,
+    /// Its Machines are updated in place.
+    ScaleUpDisabled,
+    /// Not all of its Machines are seen.
+    Blind(Blind),
+    /// Its Machines lose their labels: so many were let go and still exist.
+    LabelDrift(usize),
+    /// The garbage collector frees its Machines.
+    Orphaning,
+    /// Its Machines are being deleted.
+    Ending,
+}
+
+/// What the numbers say.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Count {
+    pub(super) create: usize,
+    pub(super) repeat: Vec<String>,
+    pub(super) delete: Vec<Victim>,
+    pub(super) hold: Option<Hold>,
+}
+
+/// Whether a Machine counts: one that is being deleted does not, however long that takes.
+pub fn is_active(machine: &Machine) -> bool {
+    !machine.is_deleting() && machine.phase() != MachinePhase::Terminating
+}
+
+/// Whether a MachineDeployment just moved it here after it was updated in place: it never makes others go, and is none
+/// that goes.
+pub(super) fn is_handed_over(machine: &Machine) -> bool {
+    machine.label(label::UPDATE_RESULT) == Some("successful")
+}
+
+pub(super) fn wanted(set: &MachineSet) -> usize {
+    usize::try_from(set.spec.replicas).unwrap_or(0)
+}
+
+pub(super) fn decide(
+    snapshot: &Snapshot,
+    claimed: &[Arc<Machine>],
+    preserved: &Preserved,
+) -> Count {
+    let Snapshot { set, wishes, unanswered, now, .. } = snapshot;
+    let active: Vec<_> = claimed.iter().filter(|machine| is_active(machine)).cloned().collect();
+    let wanted = wanted(set);
+    let missing = wanted.saturating_sub(active.len());
+    let candidates = active.iter().filter(|machine| !is_handed_over(machine)).count();
+    // A deletion of ours that is not seen yet, or one of the process before, would be repeated with another Machine.
+    let sees = matches!(snapshot.blind, None | Some(Blind::Unreadable));
+    let surplus = if sees { candidates.saturating_sub(wanted) } else { 0 };
+    let mut delete = victims::choose(set, &active, surplus, wishes, preserved, *now);
+    delete.truncate(BURST);
+    // Names without an answer may be Machines already, and are repeated until it is known.
+    let repeat: Vec<_> = unanswered.iter().take(missing).cloned().collect();
+    let create = missing.saturating_sub(unanswered.len()).min(BURST);
+    match hold(snapshot, active.len() + create).filter(|_| missing > 0) {
+        Some(hold) => Count { delete, hold: Some(hold), ..Count::default() },
+        None => Count { create, repeat, delete, hold: None },
+    }
+}
+
+/// Why nothing is created.
+fn hold(snapshot: &Snapshot, would_have: usize) -> Option<Hold> {
+    let set = &snapshot.set;
+    if is_frozen(set) {
+        return Some(Hold::Frozen);
+    }
+    if set.label(label::SCALE_UP_DISABLED).is_some() {
+        return Some(Hold::ScaleUpDisabled);
+    }
+    if let Some(blind) = snapshot.blind {
+        return Some(Hold::Blind(blind));
+    }
+    let strays = strays(snapshot);
+    let most = 2 * wanted(set) + DRIFT_MARGIN;
+    (strays > 0 && strays + would_have > most).then_some(Hold::LabelDrift(strays))
+}
+
+/// Machines that this set let go, that nobody took, and that still live.
+fn strays(snapshot: &Snapshot) -> usize {
+    let uid = snapshot.set.uid();
+    let is_stray = |machine: &&Arc<Machine>| {
+        let left = machine.annotation(RELEASED_BY) == Some(uid);
+        left && !machine.is_deleting() && controller(&machine.metadata).is_none()
+    };
+    snapshot.machines.iter().filter(is_stray).count()
+}

@@ -1,0 +1,67 @@
+//! What no plan for a set may do: asserted in every pass of a debug build, and checked by tests.
+
+use std::{collections::BTreeSet, fmt};
+
+use super::{Plan, Snapshot, controller, count, is_active, is_controlled_by};
+
+/// An invariant that a plan would break.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Violation {
+    /// INV-11: more Machines than wanted.
+    TooMany,
+    /// INV-13: a Machine gets a second controller, or loses one that is another.
+    SecondController,
+    /// INV-14: a Machine is deleted twice, or one that is not the set's.
+    WrongVictim,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooMany => "INV-11: more machines than wanted",
+            Self::SecondController => "INV-13: a machine has one controller",
+            Self::WrongVictim => "INV-14: exactly the chosen machines go, each once",
+        })
+    }
+}
+
+/// Checks a plan against all of them.
+pub fn check(snapshot: &Snapshot, plan: &Plan) -> Result<(), Violation> {
+    let checks = [
+        (inv_11_no_more_than_wanted(snapshot, plan), Violation::TooMany),
+        (inv_13_one_controller(snapshot, plan), Violation::SecondController),
+        (inv_14_the_chosen_go_once(snapshot, plan), Violation::WrongVictim),
+    ];
+    checks.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, broken)| Err(broken))
+}
+
+/// INV-11: what is there, what may be there and what is created are not more than wanted; and nothing is created
+/// while Machines may exist that are not seen.
+pub(super) fn inv_11_no_more_than_wanted(snapshot: &Snapshot, plan: &Plan) -> bool {
+    if plan.create == 0 && plan.repeat.is_empty() {
+        return true;
+    }
+    let active = plan.claimed.iter().filter(|machine| is_active(machine)).count();
+    let unanswered = if plan.create > 0 { snapshot.unanswered.len() } else { plan.repeat.len() };
+    snapshot.blind.is_none()
+        && active + unanswered + plan.create <= count::wanted(&snapshot.set)
+        && !snapshot.set.is_deleting()
+}
+
+/// INV-13: only Machines without a controller are adopted, and only its own are let go.
+pub(super) fn inv_13_one_controller(snapshot: &Snapshot, plan: &Plan) -> bool {
+    let uid = snapshot.set.uid();
+    plan.adopt.iter().all(|machine| controller(&machine.metadata).is_none())
+        && plan.release.iter().all(|machine| is_controlled_by(&machine.metadata, uid))
+}
+
+/// INV-14: who goes is one of the set's Machines, is not going already, and is named once.
+pub(super) fn inv_14_the_chosen_go_once(_: &Snapshot, plan: &Plan) -> bool {
+    let mut seen = BTreeSet::new();
+    plan.delete.iter().all(|victim| {
+        let uid = victim.machine.uid();
+        !victim.machine.is_deleting()
+            && seen.insert(uid)
+            && plan.claimed.iter().any(|machine| machine.uid() == uid)
+    })
+}

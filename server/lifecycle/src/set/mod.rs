@@ -1,0 +1,164 @@
+//! Every decision about a MachineSet: which Machines are its own, what they take over from its template, how many are
+//! created, and which ones go. One file for each rule.
+
+mod claim;
+mod count;
+mod invariants;
+mod preserve;
+mod push_down;
+mod status;
+mod template;
+mod validation;
+mod victims;
+
+pub use claim::{Owners, controller, is_controlled_by, owner_reference};
+pub use count::{BURST, DRIFT_MARGIN, Hold, is_active};
+pub use invariants::{Violation, check};
+pub use preserve::NodeWish;
+pub use push_down::pushed;
+pub use status::{Failures, Say, is_news, status, with_condition};
+pub use template::{machine, machine_name};
+pub use validation::{broken, template_rules};
+pub use victims::{Cause, Policy, Rank, Victim};
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use ostler_api::{Machine, MachineSet, names};
+use serde_json::Value;
+
+use crate::class::Hold as Finalizer;
+
+/// Why the Machines of a set may not be all that are seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blind {
+    /// The set's own last writes are not seen yet.
+    OwnWrites,
+    /// Requests of the process that led before may still arrive.
+    Predecessor,
+    /// A Machine cannot be read, and may be one of the set.
+    Unreadable,
+}
+
+/// What a decision about a set is made from.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The set.
+    pub set: Arc<MachineSet>,
+    /// Machines of its namespace that it controls, and those without a controller.
+    pub machines: Vec<Arc<Machine>>,
+    /// The other sets of its namespace.
+    pub others: Vec<Arc<MachineSet>>,
+    /// What the Nodes of its Failed Machines ask for, by UID of the Machine.
+    pub wishes: BTreeMap<String, NodeWish>,
+    /// Names of Machines whose creation got no answer.
+    pub unanswered: Vec<String>,
+    /// Why there may be others; `None`: there are none.
+    pub blind: Option<Blind>,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What to do about a set.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    /// The rules that its spec breaks. Then nothing is done.
+    pub broken: Vec<String>,
+    /// Its finalizer.
+    pub finalizer: Finalizer,
+    /// Machines that become its own.
+    pub adopt: Vec<Arc<Machine>>,
+    /// Machines that it lets go, since their labels do not match any more.
+    pub release: Vec<Arc<Machine>>,
+    /// Merge patches of Machines, by place in [`Self::claimed`].
+    pub patches: Vec<(Arc<Machine>, Value)>,
+    /// Names whose creation is repeated.
+    pub repeat: Vec<String>,
+    /// How many Machines are created under new names.
+    pub create: usize,
+    /// Machines that go.
+    pub delete: Vec<Victim>,
+    /// Why fewer Machines are created or deleted than wanted.
+    pub hold: Option<Hold>,
+    /// The Machines of the set: those that it keeps and those that it adopts.
+    pub claimed: Vec<Arc<Machine>>,
+}
+
+impl Plan {
+    /// Whether nothing is to be done.
+    pub fn is_idle(&self) -> bool {
+        let Self { finalizer, adopt, release, patches, repeat, create, delete, .. } = self;
+        *finalizer == Finalizer::Keep
+            && adopt.is_empty()
+            && release.is_empty()
+            && patches.is_empty()
+            && repeat.is_empty()
+            && *create == 0
+            && delete.is_empty()
+    }
+}
+
+/// Decides what to do about a set.
+pub fn plan(snapshot: &Snapshot) -> Plan {
+    let set = &snapshot.set;
+    let plan = if set.is_deleting() { end(snapshot) } else { keep_up(snapshot) };
+    debug_assert_eq!(check(snapshot, &plan), Ok(()), "{}", set.name());
+    plan
+}
+
+fn keep_up(snapshot: &Snapshot) -> Plan {
+    let set = &snapshot.set;
+    let Owners { keep, adopt, release } = claim::claim(snapshot);
+    let claimed: Vec<_> = keep.into_iter().chain(adopt.iter().cloned()).collect();
+    let controlled = claim::controlled(snapshot);
+    let broken = broken(set, !controlled.is_empty());
+    if !broken.is_empty() {
+        return Plan { broken, claimed: controlled, ..Plan::default() };
+    }
+    if !set.has_finalizer() {
+        // Before it has Machines: it must not be gone before them.
+        return Plan { finalizer: Finalizer::Add, claimed, ..Plan::default() };
+    }
+    let preserved = preserve::decide(set, &claimed, &snapshot.wishes);
+    let patches = push_down::patches(set, &claimed, &preserved);
+    let count = count::decide(snapshot, &claimed, &preserved);
+    Plan {
+        adopt,
+        release,
+        patches,
+        repeat: count.repeat,
+        create: count.create,
+        delete: count.delete,
+        hold: count.hold,
+        claimed,
+        ..Plan::default()
+    }
+}
+
+/// The set is deleted: so are its Machines, and the finalizer goes with the last one. A set that is deleted with
+/// `--cascade=orphan` waits until the garbage collector has freed its Machines, and then has none.
+fn end(snapshot: &Snapshot) -> Plan {
+    let claimed = claim::controlled(snapshot);
+    let finalizers = snapshot.set.metadata.finalizers.as_deref().unwrap_or_default();
+    if finalizers.iter().any(|name| name == ORPHAN) {
+        return Plan { claimed, hold: Some(Hold::Orphaning), ..Plan::default() };
+    }
+    let living = claimed.iter().filter(|machine| !machine.is_deleting());
+    let victim =
+        |machine: &Arc<Machine>| Victim { machine: machine.clone(), cause: Cause::SetGone };
+    let delete: Vec<_> = living.map(victim).take(BURST).collect();
+    // The creation of one that is not seen yet must not outlive the set.
+    let alone = claimed.is_empty() && snapshot.unanswered.is_empty() && snapshot.blind.is_none();
+    let finalizer =
+        if alone && snapshot.set.has_finalizer() { Finalizer::Remove } else { Finalizer::Keep };
+    let hold = (!claimed.is_empty()).then_some(Hold::Ending);
+    Plan { finalizer, delete, hold, claimed, ..Plan::default() }
+}
+
+/// The garbage collector's finalizer for `--cascade=orphan`.
+const ORPHAN: &str = "orphan";
+
+/// Whether the set creates nothing, because it has far too many Machines.
+fn is_frozen(set: &MachineSet) -> bool {
+    set.label(names::label::FREEZE) == Some("True")
+}

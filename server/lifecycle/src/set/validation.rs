@@ -1,0 +1,80 @@
+//! What a set has to be like before anything is done for it.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use ostler_api::{
+    MachineSet,
+    machine_set::MachineTemplateSpec,
+    names::{annotation::EFFECTIVE_CREATION_TIMEOUT, label::TEMPLATE_HASH},
+    timeout::Timeout,
+};
+
+use crate::selector;
+
+/// The rules that the spec of a set breaks, for people.
+pub fn broken(set: &MachineSet, has_machines: bool) -> Vec<String> {
+    let spec = &set.spec;
+    let mut broken = Vec::new();
+    for (field, number) in [
+        ("replicas", Some(spec.replicas)),
+        ("minReadySeconds", spec.min_ready_seconds),
+        ("autoPreserveFailedMachineMax", spec.auto_preserve_failed_machine_max),
+    ] {
+        if let Some(number) = number.filter(|number| *number < 0) {
+            broken.push(format!("spec.{field} is {number}, and has to be 0 or more"));
+        }
+    }
+    broken.extend(template_rules(spec.selector.as_ref(), &spec.template));
+    let timeout = set.annotation(EFFECTIVE_CREATION_TIMEOUT);
+    if let Some(text) = timeout.filter(|text| Timeout::from(*text).duration().is_none()) {
+        broken
+            .push(format!("annotation {EFFECTIVE_CREATION_TIMEOUT} is {text:?}, and no duration"));
+    }
+    if has_machines && selector_changed(set) {
+        broken.push(
+            "spec.selector was changed, and the set has Machines: put it back, or delete the set with \
+             --cascade=orphan and create another one"
+                .to_owned(),
+        );
+    }
+    broken
+}
+
+/// The rules that a selector and a template break; for MachineDeployments as well.
+pub fn template_rules(
+    selector: Option<&LabelSelector>,
+    template: &MachineTemplateSpec,
+) -> Vec<String> {
+    let mut broken = Vec::new();
+    let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
+    match selector {
+        None => broken.push("spec.selector is missing".to_owned()),
+        Some(selector) if selector::is_empty(selector) => {
+            broken.push("spec.selector is empty, and would select every Machine".to_owned());
+        }
+        Some(selector) if !selector::matches(selector, labels) => {
+            let text = selector::text(selector);
+            broken.push(format!(
+                "spec.selector {text:?} does not match spec.template.metadata.labels"
+            ));
+        }
+        Some(_) => {}
+    }
+    let class = &template.spec.class;
+    for (field, value) in [("kind", &class.kind), ("name", &class.name)] {
+        if value.is_empty() {
+            broken.push(format!("spec.template.spec.class.{field} is missing"));
+        }
+    }
+    broken
+}
+
+/// Whether the selector is another one than the set had. A MachineDeployment that takes over a set adds its hash.
+fn selector_changed(set: &MachineSet) -> bool {
+    let last = set.status.as_ref().and_then(|status| status.selector.as_deref());
+    let (Some(last), Some(now)) = (last, &set.spec.selector) else { return false };
+    let mut without_hash = now.clone();
+    if let Some(labels) = &mut without_hash.match_labels {
+        labels.remove(TEMPLATE_HASH);
+    }
+    last != selector::text(now) && last != selector::text(&without_hash)
+}

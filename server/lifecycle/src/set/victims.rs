@@ -1,0 +1,194 @@
+//! Which Machines go. INV-14: exactly those that were marked or chosen, in one total order; one that is being deleted
+//! is never chosen again.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use ostler_api::{
+    Machine, MachineSet,
+    machine::MachinePhase,
+    names::annotation::{
+        DEFAULT_PRIORITY, DELETE_MACHINE, DELETE_POLICY, MARKED_FOR_DELETION, PRESERVE, PRIORITY,
+        REPLICAS_CHANGED_BY_SCALER,
+    },
+};
+
+use super::preserve::{self, AUTO, NodeWish, Preserved, Wish};
+use crate::digest;
+
+/// A Machine that goes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Victim {
+    /// The Machine.
+    pub machine: Arc<Machine>,
+    /// Why it goes.
+    pub cause: Cause,
+}
+
+/// Why a Machine goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// There are too many.
+    Surplus,
+    /// An autoscaler chose it.
+    Marked,
+    /// It is Failed and to be replaced.
+    Failed,
+    /// Its set is deleted.
+    SetGone,
+}
+
+/// Which of equal Machines goes first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// The oldest.
+    #[default]
+    Oldest,
+    /// The newest.
+    Newest,
+    /// Any, and the same one in each pass.
+    Random,
+}
+
+impl Policy {
+    /// What the annotation of a set says.
+    pub fn of(set: &MachineSet) -> Self {
+        match set.annotation(DELETE_POLICY) {
+            Some("Newest") => Self::Newest,
+            Some("Random") => Self::Random,
+            _ => Self::Oldest,
+        }
+    }
+}
+
+/// The place of a Machine in the order: the lowest goes first. The name decides last, so no two are equal.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    /// Preserved ones stay; those that somebody asked for stay longest, then the one that is preserved for longest.
+    preserved: Option<(bool, Timestamp)>,
+    priority: i64,
+    /// Older marks first; no mark last.
+    mark: (bool, Option<Timestamp>),
+    phase: u8,
+    age: Age,
+    name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Age {
+    Oldest(Option<Timestamp>),
+    Newest(Reverse<Option<Timestamp>>),
+    Random(String),
+}
+
+impl Rank {
+    /// The place of a Machine.
+    pub fn of(machine: &Machine, policy: Policy, now: Timestamp) -> Self {
+        let created = machine.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let explicit = machine.annotation(PRESERVE) != Some(AUTO);
+        let until = preserve::until(machine).filter(|until| *until > now);
+        let mark = mark(machine);
+        Self {
+            preserved: until.map(|until| (explicit, until)),
+            priority: priority(machine),
+            mark: (mark.is_none(), mark),
+            phase: phase(&machine.phase()),
+            age: match policy {
+                Policy::Oldest => Age::Oldest(created),
+                Policy::Newest => Age::Newest(Reverse(created)),
+                Policy::Random => Age::Random(digest::of_text(machine.uid())),
+            },
+            name: machine.name().to_owned(),
+        }
+    }
+}
+
+/// Whether a Machine is updated in place says nothing about its worth: it counts as one that runs.
+const fn phase(phase: &MachinePhase) -> u8 {
+    match phase {
+        MachinePhase::Terminating => 0,
+        MachinePhase::Failed => 1,
+        MachinePhase::CrashLoopBackOff => 2,
+        MachinePhase::Unknown => 3,
+        MachinePhase::New | MachinePhase::Pending => 4,
+        MachinePhase::Available => 5,
+        MachinePhase::Running
+        | MachinePhase::InPlaceUpdating
+        | MachinePhase::InPlaceUpdateSuccessful
+        | MachinePhase::InPlaceUpdateFailed
+        | MachinePhase::Other(_) => 6,
+    }
+}
+
+/// The lowest goes first. A mark of Cluster API counts as the lowest that autoscalers give.
+fn priority(machine: &Machine) -> i64 {
+    let usual = DEFAULT_PRIORITY.parse().unwrap_or(3);
+    let own = machine.annotation(PRIORITY).and_then(|text| text.trim().parse().ok());
+    let own = own.unwrap_or(usual);
+    if machine.annotation(DELETE_MACHINE).is_some() { own.min(1) } else { own }
+}
+
+fn mark(machine: &Machine) -> Option<Timestamp> {
+    machine.annotation(MARKED_FOR_DELETION)?.parse().ok()
+}
+
+/// Whether an autoscaler chose this Machine and then lowered the replicas. In whichever order its writes arrive, the
+/// marked ones go, and only they (#965, #1078, #1087).
+fn is_marked(machine: &Machine, set: &MachineSet) -> bool {
+    let changed = set.annotation(REPLICAS_CHANGED_BY_SCALER);
+    let changed: Option<Timestamp> = changed.and_then(|text| text.parse().ok());
+    machine.annotation(PRIORITY) == Some("1")
+        && mark(machine).zip(changed).is_some_and(|(marked, changed)| marked <= changed)
+}
+
+/// Whether a Failed Machine is to be replaced: nobody keeps it. What its Node says is unknown while the Node cannot be
+/// read; then it stays.
+fn is_given_up(
+    machine: &Machine,
+    node: Option<&NodeWish>,
+    preserved: &Preserved,
+    now: Timestamp,
+) -> bool {
+    if machine.phase() != MachinePhase::Failed || preserved.adds(machine.uid()) {
+        return false;
+    }
+    match preserve::until(machine) {
+        Some(until) => until <= now,
+        None => matches!(preserve::wish(machine, node), Wish::None | Wish::Refuse),
+    }
+}
+
+/// The Machines that go whatever the number of the others, and then as many as are too many.
+pub(super) fn choose(
+    set: &MachineSet,
+    active: &[Arc<Machine>],
+    surplus: usize,
+    wishes: &BTreeMap<String, NodeWish>,
+    preserved: &Preserved,
+    now: Timestamp,
+) -> Vec<Victim> {
+    let policy = Policy::of(set);
+    let mut ranked: Vec<_> =
+        active.iter().map(|machine| (Rank::of(machine, policy, now), machine)).collect();
+    ranked.sort_by(|one, other| one.0.cmp(&other.0));
+    let candidates = ranked.iter().filter(|(_, machine)| !super::count::is_handed_over(machine));
+    let first: BTreeSet<&str> =
+        candidates.take(surplus).map(|(_, machine)| machine.uid()).collect();
+    let cause = |machine: &Machine| {
+        if is_marked(machine, set) {
+            Some(Cause::Marked)
+        } else if is_given_up(machine, wishes.get(machine.uid()), preserved, now) {
+            Some(Cause::Failed)
+        } else {
+            first.contains(machine.uid()).then_some(Cause::Surplus)
+        }
+    };
+    let victims = ranked.iter().filter_map(|(_, machine)| {
+        cause(machine).map(|cause| Victim { machine: (*machine).clone(), cause })
+    });
+    victims.collect()
+}

@@ -1,0 +1,145 @@
+use ostler_lifecycle::set::{BURST, Blind, Hold, plan};
+use serde_json::json;
+
+use crate::objects::{decide, deleting, machine, running, set, snapshot, victims, with_phase};
+
+#[test]
+fn a_set_creates_what_is_missing_and_deletes_what_is_too_much() {
+    for (replicas, there, create, delete) in
+        [(3, 0, 3, 0), (3, 2, 1, 0), (3, 3, 0, 0), (3, 5, 0, 2), (0, 3, 0, 3), (250, 0, BURST, 0)]
+    {
+        let plan = decide(set(replicas, json!({})), running(there));
+        assert_eq!((plan.create, plan.delete.len()), (create, delete), "{replicas} of {there}");
+    }
+}
+
+/// Also #425: one that is on its way out is none that is there.
+#[test]
+fn machines_that_are_being_deleted_are_replaced_and_absorb_the_surplus() {
+    let mut all = running(2);
+    all.push(deleting("x"));
+    assert_eq!(decide(set(3, json!({})), all.clone()).create, 1);
+    let plan = decide(set(2, json!({})), all.clone());
+    assert!(plan.delete.is_empty(), "{:?}", victims(&plan));
+    assert_eq!(victims(&decide(set(1, json!({})), all)), ["m0"]);
+}
+
+#[test]
+fn a_slow_drain_never_makes_it_delete_more() {
+    let mut all = running(3);
+    all.extend(["x", "y", "z"].map(deleting));
+    assert!(decide(set(3, json!({})), all).is_idle());
+}
+
+#[test]
+fn no_pass_deletes_more_than_a_hundred() {
+    let many: Vec<_> = (0..300).map(|index| machine(&format!("m{index}"), json!({}))).collect();
+    assert_eq!(decide(set(0, json!({})), many).delete.len(), BURST);
+}
+
+#[test]
+fn a_frozen_set_creates_nothing_and_deletes() {
+    let frozen =
+        |replicas| set(replicas, json!({ "metadata": { "labels": { "freeze": "True" } } }));
+    let plan = decide(frozen(3), running(1));
+    assert_eq!((plan.create, plan.hold), (0, Some(Hold::Frozen)));
+    assert_eq!(decide(frozen(1), running(3)).delete.len(), 2);
+    let thawed = set(3, json!({ "metadata": { "labels": { "freeze": "False" } } }));
+    assert_eq!(decide(thawed, running(1)).create, 2);
+}
+
+#[test]
+fn a_set_whose_scale_up_is_disabled_creates_nothing() {
+    let labels = json!({ "node.machine.sapcloud.io/scale-up-disabled": "" });
+    let plan = decide(set(3, json!({ "metadata": { "labels": labels } })), running(1));
+    assert_eq!((plan.create, plan.hold), (0, Some(Hold::ScaleUpDisabled)));
+}
+
+#[test]
+fn a_failed_machine_is_deleted_before_it_is_replaced() {
+    let mut all = running(2);
+    all.push(with_phase("bad", "Failed"));
+    let plan = decide(set(3, json!({})), all);
+    assert_eq!((plan.create, victims(&plan)), (0, vec!["bad"]));
+    let mut next = running(2);
+    next.push(deleting("bad"));
+    let plan = decide(set(3, json!({})), next);
+    assert_eq!((plan.create, victims(&plan)), (1, vec![]));
+}
+
+#[test]
+fn failed_machines_go_also_while_there_are_too_few_or_nothing_is_created() {
+    let mut all = running(1);
+    all.push(with_phase("bad", "Failed"));
+    for labels in [json!({}), json!({ "freeze": "True" })] {
+        let plan = decide(set(5, json!({ "metadata": { "labels": labels } })), all.clone());
+        assert_eq!(victims(&plan), ["bad"], "{labels}");
+    }
+}
+
+#[test]
+fn a_machine_that_was_just_handed_over_makes_no_other_one_go() {
+    let handed = json!({ "node.machine.sapcloud.io/update-result": "successful" });
+    let mut all = running(2);
+    all.push(machine("h", json!({ "metadata": { "labels": handed } })));
+    assert!(decide(set(2, json!({})), all.clone()).is_idle());
+    assert_eq!(victims(&decide(set(1, json!({})), all)), ["m0"], "and is none that goes");
+}
+
+/// CAPI #13649.
+#[test]
+fn nothing_is_created_or_chosen_while_its_own_writes_are_not_seen() {
+    for blind in [Blind::OwnWrites, Blind::Predecessor] {
+        for replicas in [0, 3] {
+            let mut snap = snapshot(set(replicas, json!({})), running(1));
+            snap.blind = Some(blind);
+            assert!(plan(&snap).is_idle(), "{blind:?} {replicas}");
+        }
+    }
+}
+
+#[test]
+fn a_machine_that_cannot_be_read_may_be_one_of_the_set_and_stops_creation_only() {
+    let mut snap = snapshot(set(3, json!({})), running(1));
+    snap.blind = Some(Blind::Unreadable);
+    let held = plan(&snap);
+    assert_eq!((held.create, held.hold), (0, Some(Hold::Blind(Blind::Unreadable))));
+    let mut snap = snapshot(set(0, json!({})), running(1));
+    snap.blind = Some(Blind::Unreadable);
+    assert_eq!(plan(&snap).delete.len(), 1);
+}
+
+#[test]
+fn a_creation_without_an_answer_is_repeated_under_its_name_and_counts() {
+    let mut snap = snapshot(set(3, json!({})), running(1));
+    snap.unanswered = vec!["s-a".into()];
+    let repeated = plan(&snap);
+    assert_eq!((repeated.create, repeated.repeat), (1, vec!["s-a".to_owned()]));
+    snap.set = set(1, json!({})).into();
+    assert!(plan(&snap).is_idle(), "nothing is repeated that is not wanted any more");
+}
+
+/// CAPI #14216: a webhook takes the labels from each new Machine.
+#[test]
+fn machines_that_lose_their_labels_are_not_replaced_without_end() {
+    let stray = |index: usize| {
+        let metadata = json!({
+            "labels": { "app": null }, "ownerReferences": null,
+            "annotations": { "ostler.dev/released-by": "set-uid" }
+        });
+        machine(&format!("stray{index}"), json!({ "metadata": metadata }))
+    };
+    let mut created = 0;
+    let mut strays = Vec::new();
+    for _ in 0..100 {
+        let plan = decide(set(3, json!({})), strays.clone());
+        if plan.create == 0 {
+            assert_eq!(plan.hold, Some(Hold::LabelDrift(strays.len())));
+            break;
+        }
+        strays.extend((created..created + plan.create).map(stray));
+        created += plan.create;
+    }
+    assert!(created <= 2 * 3 + 2, "{created} were created");
+    assert_eq!(decide(set(3, json!({})), vec![stray(0)]).create, 3, "a single one is replaced");
+}

@@ -1,0 +1,21 @@
+//! Decisions about MachineSets, on plain values.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+mod autoscaler;
+mod claim;
+mod count;
+mod ending;
+mod generated;
+mod objects;
+mod order;
+mod preservation;
+mod push_down;
+mod status;
+mod template;
+mod validation;
