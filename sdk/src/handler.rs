@@ -113,7 +113,10 @@ async fn call<D: Driver>(driver: &D, request: Request, ctx: Context) -> Answer {
         Request::ListMachines(proto::ListMachinesRequest { .. }) => {
             let instances = driver.list_machines(ListMachines { ctx: ctx.clone() }).await?;
             let machines = instances.into_iter().map(|it| it.into_listed_record(&ctx)).collect();
-            Ok(Response::ListMachines(proto::ListMachinesResponse { machines, pages: 0 }))
+            Ok(Response::ListMachines(proto::ListMachinesResponse {
+                machines,
+                ..Default::default()
+            }))
         }
         Request::GetVolumeIds(proto::GetVolumeIdsRequest { pv_specs_json, .. }) => {
             let volume_ids = driver.get_volume_ids(GetVolumeIds { ctx, pv_specs_json }).await?;

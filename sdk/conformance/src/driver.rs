@@ -283,6 +283,6 @@ pub(crate) fn speaks_of(frame: &Frame, operation_id: &str) -> bool {
         Frame::Completed(done) => done.operation_id == operation_id,
         Frame::Progress(progress) => progress.operation_id == operation_id,
         Frame::Page(page) => page.operation_id == operation_id,
-        Frame::Hello(_) | Frame::State(_) => false,
+        Frame::Hello(_) | Frame::State(_) | Frame::Event(_) => false,
     }
 }

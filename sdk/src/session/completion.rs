@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     fn list(machines: Vec<MachineRecord>) -> Response {
-        Response::ListMachines(proto::ListMachinesResponse { machines, pages: 0 })
+        Response::ListMachines(proto::ListMachinesResponse { machines, ..Default::default() })
     }
 
     fn records(count: usize, id_bytes: usize) -> Vec<MachineRecord> {

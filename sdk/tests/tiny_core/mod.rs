@@ -198,7 +198,8 @@ impl CoreSession {
                 | FromDriver::Progress(_)
                 | FromDriver::Page(_)
                 | FromDriver::Completed(_)
-                | FromDriver::State(_)) => early.push_back(frame),
+                | FromDriver::State(_)
+                | FromDriver::Event(_)) => early.push_back(frame),
             }
         };
         ids.extend(early.iter().filter_map(|frame| match frame {
@@ -208,6 +209,7 @@ impl CoreSession {
             FromDriver::Hello(_)
             | FromDriver::Accepted(_)
             | FromDriver::State(_)
+            | FromDriver::Event(_)
             | FromDriver::Heartbeat(_) => None,
         }));
         self.early = early;

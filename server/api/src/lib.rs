@@ -8,6 +8,7 @@ pub mod bootstrap;
 pub mod crds;
 mod drain_status;
 pub mod driver;
+pub mod hint;
 pub mod history;
 pub mod machine;
 pub mod machine_class;

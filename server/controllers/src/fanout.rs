@@ -293,6 +293,7 @@ impl Fanout {
                 debug!(provider, "driver disconnected");
                 self.served_by(&provider, Priority::Background);
             }
+            SessionEvent::Hint { provider, .. } => debug!(provider, "an event of a driver"),
             SessionEvent::ForeignProvider { principal, provider } => {
                 self.warn_of_foreign_provider(&principal, &provider);
             }

@@ -373,7 +373,7 @@ fn every(list: &[Machine]) -> Outcome {
         return Err(later(reasons::EMPTY_LIST, message, Duration::ZERO));
     }
     let machines = list.iter().map(|machine| record(machine, "")).collect();
-    let list = ListMachinesResponse { machines, pages: 0 };
+    let list = ListMachinesResponse { machines, ..Default::default() };
     Ok(Box::new(operation_result::Response::ListMachines(list)))
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
+use ostler_api::hint::Hint;
 
 /// Something happened. A subscriber that lags gets no replay; it looks at [`crate::Sessions::providers`]
 /// and [`crate::Sessions::targets`] instead.
@@ -57,6 +58,13 @@ pub enum SessionEvent {
         target_uid: String,
         /// The operation.
         operation_id: String,
+    },
+    /// The driver says that something happened to an instance. It proves nothing.
+    Hint {
+        /// The provider, by the name its driver uses.
+        provider: String,
+        /// What it says.
+        hint: Box<Hint>,
     },
     /// A driver claimed a provider that it may not serve.
     ForeignProvider {

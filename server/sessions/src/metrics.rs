@@ -45,6 +45,12 @@ struct OfEnd {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfEvent {
+    provider: String,
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfInvocation {
     provider: String,
     kind: &'static str,
@@ -115,6 +121,8 @@ pub(crate) struct Metrics {
     ended: Family<OfEnd, Counter>,
     invocations: Family<OfInvocation, Counter>,
     lost: Family<OfProvider, Counter>,
+    events: Family<OfEvent, Counter>,
+    events_dropped: Family<OfEnd, Counter>,
     turned_away: Family<OfReason, Counter>,
     refused: Family<OfReason, Counter>,
 }
@@ -137,6 +145,8 @@ impl Default for Metrics {
             ended: Family::default(),
             invocations: Family::default(),
             lost: Family::default(),
+            events: Family::default(),
+            events_dropped: Family::default(),
             turned_away: Family::default(),
             refused: Family::default(),
         }
@@ -159,6 +169,8 @@ impl Metrics {
             "unclaimed_results": "Results dropped because no controller recorded them", metrics.unclaimed;
             "sessions_ended": "Sessions that ended, by reason", metrics.ended;
             "lost_operations": "Operations that a driver accepted and did not know any more", metrics.lost;
+            "events": "Events of drivers about instances, by what they say", metrics.events;
+            "events_dropped": "Events of drivers that nobody looked into, by reason", metrics.events_dropped;
             "turned_away": "Streams that were refused because too many came in a short time, by reason", metrics.turned_away;
             "calls_refused": "Calls whose caller was refused, by reason", metrics.refused;
             "debug_invocations": "Operations that people asked for by hand, by result", metrics.invocations;
@@ -212,6 +224,13 @@ impl Metrics {
             }
             Count::Lost { provider } => {
                 self.lost.get_or_create(&OfProvider { provider }).inc();
+            }
+            Count::Hinted { provider, kind } => {
+                let of = OfEvent { provider, kind: kind.as_str() };
+                self.events.get_or_create(&of).inc();
+            }
+            Count::HintDropped { provider, reason } => {
+                self.events_dropped.get_or_create(&OfEnd { provider, reason }).inc();
             }
             Count::TurnedAway { reason } => {
                 self.turned_away.get_or_create(&OfReason { reason }).inc();

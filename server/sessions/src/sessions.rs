@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_api::operation::{Dispatch, Failure, OperationView, Outcome, Reason};
+use ostler_proto::{scrub, scrub_bootstrap_tokens};
 use prometheus_client::registry::Registry;
 use tokio::sync::{broadcast, oneshot};
 use tokio::time::Instant;
 use tonic::service::Routes;
 
-use crate::hub::{Answer, Owner};
+use crate::hub::{Answer, Count, Owner};
 use crate::metrics::Metrics;
 use crate::operation::Order;
 use crate::service::{self, Health};
@@ -172,6 +173,18 @@ impl Sessions {
     /// are taken. The first thing to do when leadership is lost.
     pub fn stop(&self) {
         self.shell.stop();
+    }
+
+    /// An event of a driver, see [`SessionEvent::Hint`], is not looked into, for this reason.
+    pub fn hint_dropped(&self, provider: &str, reason: &'static str) {
+        let provider = provider.to_owned();
+        self.shell.metrics.count(Count::HintDropped { provider, reason });
+    }
+
+    /// `text` without what is confidential of a class.
+    pub fn scrub(&self, namespace: &str, class: &str, text: &str) -> String {
+        let confidential = self.shell.classes.confidential(namespace, class);
+        scrub_bootstrap_tokens(&scrub(text, confidential.iter().map(Vec::as_slice)))
     }
 
     fn order(&self, mut order: Order, owner: Owner) -> Result<(), SubmitError> {

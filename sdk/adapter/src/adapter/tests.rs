@@ -98,6 +98,15 @@ impl MachineDriverService for Fake {
         Err(Status::unimplemented("not here"))
     }
 
+    type WatchEventsStream = tokio_stream::Empty<Result<proto::WatchEventsResponse, Status>>;
+
+    async fn watch_events(
+        &self,
+        _: Call<proto::WatchEventsRequest>,
+    ) -> Answered<Self::WatchEventsStream> {
+        Err(Status::unimplemented("no events"))
+    }
+
     async fn list_machines(
         &self,
         _: Call<proto::ListMachinesRequest>,

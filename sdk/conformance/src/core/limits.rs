@@ -59,6 +59,10 @@ impl Found {
             }
             Frame::Page(page) => page.machines.iter().for_each(|machine| self.record(machine)),
             Frame::Hello(hello) => self.check("a provider name", hello.provider.len(), 63),
+            Frame::Event(event) => {
+                self.check("the message of an event", event.message.len(), MESSAGE);
+                self.check("an id of an event", event.provider_id.len(), WORD);
+            }
             Frame::Accepted(_) | Frame::State(_) | Frame::Heartbeat(_) => {}
         }
     }

@@ -153,6 +153,7 @@ pub(crate) fn name(frame: Option<&Frame>) -> &'static str {
         Some(Frame::Completed(_)) => "OperationCompleted",
         Some(Frame::State(_)) => "DriverState",
         Some(Frame::Heartbeat(_)) => "Heartbeat",
+        Some(Frame::Event(_)) => "DriverEvent",
     }
 }
 

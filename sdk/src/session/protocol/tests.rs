@@ -60,6 +60,7 @@ fn name(effect: &Effect) -> String {
             Sent::Completed(completed) => format!("completed {}", completed.operation_id),
             Sent::State(state) => format!("state {}", state.readiness().as_str_name()),
             Sent::Heartbeat(heartbeat) => format!("heartbeat {}", heartbeat.running.join(" ")),
+            Sent::Event(event) => format!("event {}", event.provider_id),
         },
         Effect::Start(operation) => format!("start {}", operation.operation_id),
         Effect::Cancel(id) => format!("cancel {id}"),

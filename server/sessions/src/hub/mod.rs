@@ -17,6 +17,7 @@ mod dispatch;
 mod docs;
 mod drain;
 mod heartbeat;
+mod hints;
 mod leadership;
 #[cfg(test)]
 mod model;
@@ -42,6 +43,7 @@ use std::time::Duration;
 
 use lru::LruCache;
 use ostler_api::driver::OperationKind;
+use ostler_api::hint::HintKind;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -103,6 +105,10 @@ pub(crate) enum Count {
     Unclaimed { provider: String },
     /// A driver accepted an operation and does not know it any more.
     Lost { provider: String },
+    /// A driver told of an instance.
+    Hinted { provider: String, kind: HintKind },
+    /// What a driver told of an instance is not looked into.
+    HintDropped { provider: String, reason: &'static str },
     /// A stream was turned away before it said anything.
     TurnedAway { reason: &'static str },
     /// A session ended; `reason` is that of the core, or `STREAM_ENDED`.

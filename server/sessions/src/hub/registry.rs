@@ -77,6 +77,7 @@ impl Hub {
                 session.unanswered = 0;
                 self.on_heartbeat(now, key, &heartbeat.running);
             }
+            Some(Frame::Event(event)) => self.hinted(now, key, event),
         }
     }
 

@@ -7,11 +7,12 @@ use ostler_proto::v1alpha1::{Readiness, RoleKind};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
+use super::hints::{HINT_BURST, HINT_EVERY};
 use super::pace::Pace;
 use super::queue::{Held, Queue};
 use super::{OpId, SessionKey};
 use crate::session::hello::Introduction;
-use crate::{Principal, Rate};
+use crate::{Principal, Rate, TokenBucket};
 
 /// A stream without a Hello.
 #[derive(Debug)]
@@ -124,7 +125,7 @@ pub(crate) struct Lost {
 }
 
 /// A provider that has sessions, or had some and still has operations.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Provider {
     /// The session that gets operations.
     pub(crate) active: Option<SessionKey>,
@@ -132,12 +133,26 @@ pub(crate) struct Provider {
     pub(crate) announced: bool,
     pub(crate) queue: Queue,
     pub(crate) pace: Pace,
+    /// How many events of its drivers are passed on.
+    pub(crate) hints: TokenBucket,
+}
+
+impl Default for Provider {
+    fn default() -> Self {
+        Self::at(None)
+    }
 }
 
 impl Provider {
     /// One that is sent at most so many operations a second.
     pub(crate) fn at(rate: Option<Rate>) -> Self {
-        Self { pace: Pace::new(rate), ..Self::default() }
+        Self {
+            active: None,
+            announced: false,
+            queue: Queue::default(),
+            pace: Pace::new(rate),
+            hints: TokenBucket::new(Rate::every(HINT_EVERY, HINT_BURST)),
+        }
     }
 
     /// What waits though `session` has credit.

@@ -60,6 +60,7 @@ async fn follow(reporter: HealthReporter, shell: Weak<Shell>, mut events: Receiv
                 | SessionEvent::Stalled { .. }
                 | SessionEvent::Lost { .. }
                 | SessionEvent::Checkpoint { .. }
+                | SessionEvent::Hint { .. }
                 | SessionEvent::ForeignProvider { .. },
             ) => continue,
             Err(RecvError::Closed) => return,

@@ -123,7 +123,8 @@ fn clock_ahead(frame: &RegisterRequest, now: SystemTime) -> Option<i64> {
         | Frame::Progress(_)
         | Frame::Page(_)
         | Frame::Completed(_)
-        | Frame::State(_) => None,
+        | Frame::State(_)
+        | Frame::Event(_) => None,
     };
     let millis = |time: prost_types::Timestamp| {
         time.seconds.saturating_mul(1000).saturating_add(i64::from(time.nanos / 1_000_000))

@@ -44,7 +44,9 @@ fn texts(frame: &mut Frame) -> Option<(&str, Vec<&mut String>)> {
         | Frame::Accepted(_)
         | Frame::Page(_)
         | Frame::State(_)
-        | Frame::Heartbeat(_) => None,
+        | Frame::Heartbeat(_)
+        // Its class is not known here, see `Sessions::scrub`.
+        | Frame::Event(_) => None,
     }
 }
 

@@ -21,7 +21,7 @@ async fn page(driver: &mut Driver, index: u32, names: &[&str]) {
 }
 
 async fn end(driver: &mut Driver, pages: u32) {
-    let list = ListMachinesResponse { machines: Vec::new(), pages };
+    let list = ListMachinesResponse { machines: Vec::new(), pages, ..Default::default() };
     driver.complete("op-1", result(operation_result::Response::ListMachines(list))).await;
 }
 

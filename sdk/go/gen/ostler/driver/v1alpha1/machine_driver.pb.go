@@ -110,7 +110,8 @@ type GetInfoResponse struct {
 	BootId string `protobuf:"bytes,4,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	// The operations that the driver has, as in `Hello.operation_kinds`. GET_MACHINE_STATUS may be left out.
 	OperationKinds []OperationKind `protobuf:"varint,5,rep,packed,name=operation_kinds,json=operationKinds,proto3,enum=ostler.driver.v1alpha1.OperationKind" json:"operation_kinds,omitempty"`
-	// What the calls can do. Only PREVIOUS_CLUSTER_IDS and IDENTITY_BY_NAME have a meaning here; the rest is the adapter's.
+	// What the calls can do. Only PREVIOUS_CLUSTER_IDS, IDENTITY_BY_NAME and EVENTS have a meaning
+	// here; the rest is the adapter's.
 	Capabilities []DriverCapability `protobuf:"varint,6,rep,packed,name=capabilities,proto3,enum=ostler.driver.v1alpha1.DriverCapability" json:"capabilities,omitempty"`
 	// How many operations the driver works on at once. Zero: 16.
 	MaxInFlight uint32 `protobuf:"varint,7,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
@@ -442,11 +443,93 @@ func (*CancelOperationResponse) Descriptor() ([]byte, []int) {
 	return file_ostler_driver_v1alpha1_machine_driver_proto_rawDescGZIP(), []int{6}
 }
 
+// Nothing is asked in particular.
+type WatchEventsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEventsRequest) Reset() {
+	*x = WatchEventsRequest{}
+	mi := &file_ostler_driver_v1alpha1_machine_driver_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsRequest) ProtoMessage() {}
+
+func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_machine_driver_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
+func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_machine_driver_proto_rawDescGZIP(), []int{7}
+}
+
+// Something happened.
+type WatchEventsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Event         *DriverEvent           `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEventsResponse) Reset() {
+	*x = WatchEventsResponse{}
+	mi := &file_ostler_driver_v1alpha1_machine_driver_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsResponse) ProtoMessage() {}
+
+func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_machine_driver_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
+func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_machine_driver_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *WatchEventsResponse) GetEvent() *DriverEvent {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
 var File_ostler_driver_v1alpha1_machine_driver_proto protoreflect.FileDescriptor
 
 const file_ostler_driver_v1alpha1_machine_driver_proto_rawDesc = "" +
 	"\n" +
-	"+ostler/driver/v1alpha1/machine_driver.proto\x12\x16ostler.driver.v1alpha1\x1a&ostler/driver/v1alpha1/operation.proto\x1a$ostler/driver/v1alpha1/session.proto\"\x10\n" +
+	"+ostler/driver/v1alpha1/machine_driver.proto\x12\x16ostler.driver.v1alpha1\x1a\"ostler/driver/v1alpha1/event.proto\x1a&ostler/driver/v1alpha1/operation.proto\x1a$ostler/driver/v1alpha1/session.proto\"\x10\n" +
 	"\x0eGetInfoRequest\"\x94\x03\n" +
 	"\x0fGetInfoResponse\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x1f\n" +
@@ -468,7 +551,11 @@ const file_ostler_driver_v1alpha1_machine_driver_proto_rawDesc = "" +
 	"\x10not_ready_reason\x18\x01 \x01(\tR\x0enotReadyReason\";\n" +
 	"\x16CancelOperationRequest\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\"\x19\n" +
-	"\x17CancelOperationResponse2\xdb\t\n" +
+	"\x17CancelOperationResponse\"\x14\n" +
+	"\x12WatchEventsRequest\"P\n" +
+	"\x13WatchEventsResponse\x129\n" +
+	"\x05event\x18\x01 \x01(\v2#.ostler.driver.v1alpha1.DriverEventR\x05event2\xca\n" +
+	"\n" +
 	"\x14MachineDriverService\x12_\n" +
 	"\aGetInfo\x12&.ostler.driver.v1alpha1.GetInfoRequest\x1a'.ostler.driver.v1alpha1.GetInfoResponse\"\x03\x90\x02\x01\x12Y\n" +
 	"\x05Probe\x12$.ostler.driver.v1alpha1.ProbeRequest\x1a%.ostler.driver.v1alpha1.ProbeResponse\"\x03\x90\x02\x01\x12l\n" +
@@ -480,7 +567,8 @@ const file_ostler_driver_v1alpha1_machine_driver_proto_rawDesc = "" +
 	"\fListMachines\x12+.ostler.driver.v1alpha1.ListMachinesRequest\x1a,.ostler.driver.v1alpha1.ListMachinesResponse\"\x03\x90\x02\x010\x01\x12n\n" +
 	"\fGetVolumeIds\x12+.ostler.driver.v1alpha1.GetVolumeIdsRequest\x1a,.ostler.driver.v1alpha1.GetVolumeIdsResponse\"\x03\x90\x02\x01\x12q\n" +
 	"\rValidateClass\x12,.ostler.driver.v1alpha1.ValidateClassRequest\x1a-.ostler.driver.v1alpha1.ValidateClassResponse\"\x03\x90\x02\x01\x12r\n" +
-	"\x0fCancelOperation\x12..ostler.driver.v1alpha1.CancelOperationRequest\x1a/.ostler.driver.v1alpha1.CancelOperationResponseB=Z;ostler.dev/sdk/go/gen/ostler/driver/v1alpha1;driverv1alpha1b\x06proto3"
+	"\x0fCancelOperation\x12..ostler.driver.v1alpha1.CancelOperationRequest\x1a/.ostler.driver.v1alpha1.CancelOperationResponse\x12m\n" +
+	"\vWatchEvents\x12*.ostler.driver.v1alpha1.WatchEventsRequest\x1a+.ostler.driver.v1alpha1.WatchEventsResponse\"\x03\x90\x02\x010\x01B=Z;ostler.dev/sdk/go/gen/ostler/driver/v1alpha1;driverv1alpha1b\x06proto3"
 
 var (
 	file_ostler_driver_v1alpha1_machine_driver_proto_rawDescOnce sync.Once
@@ -494,7 +582,7 @@ func file_ostler_driver_v1alpha1_machine_driver_proto_rawDescGZIP() []byte {
 	return file_ostler_driver_v1alpha1_machine_driver_proto_rawDescData
 }
 
-var file_ostler_driver_v1alpha1_machine_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_ostler_driver_v1alpha1_machine_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_ostler_driver_v1alpha1_machine_driver_proto_goTypes = []any{
 	(*GetInfoRequest)(nil),            // 0: ostler.driver.v1alpha1.GetInfoRequest
 	(*GetInfoResponse)(nil),           // 1: ostler.driver.v1alpha1.GetInfoResponse
@@ -503,59 +591,65 @@ var file_ostler_driver_v1alpha1_machine_driver_proto_goTypes = []any{
 	(*ProbeResponse)(nil),             // 4: ostler.driver.v1alpha1.ProbeResponse
 	(*CancelOperationRequest)(nil),    // 5: ostler.driver.v1alpha1.CancelOperationRequest
 	(*CancelOperationResponse)(nil),   // 6: ostler.driver.v1alpha1.CancelOperationResponse
-	(OperationKind)(0),                // 7: ostler.driver.v1alpha1.OperationKind
-	(DriverCapability)(0),             // 8: ostler.driver.v1alpha1.DriverCapability
-	(*Target)(nil),                    // 9: ostler.driver.v1alpha1.Target
-	(*CreateMachineRequest)(nil),      // 10: ostler.driver.v1alpha1.CreateMachineRequest
-	(*InitializeMachineRequest)(nil),  // 11: ostler.driver.v1alpha1.InitializeMachineRequest
-	(*UpdateMachineRequest)(nil),      // 12: ostler.driver.v1alpha1.UpdateMachineRequest
-	(*DeleteMachineRequest)(nil),      // 13: ostler.driver.v1alpha1.DeleteMachineRequest
-	(*GetMachineStatusRequest)(nil),   // 14: ostler.driver.v1alpha1.GetMachineStatusRequest
-	(*ListMachinesRequest)(nil),       // 15: ostler.driver.v1alpha1.ListMachinesRequest
-	(*GetVolumeIdsRequest)(nil),       // 16: ostler.driver.v1alpha1.GetVolumeIdsRequest
-	(*ValidateClassRequest)(nil),      // 17: ostler.driver.v1alpha1.ValidateClassRequest
-	(*CreateMachineResponse)(nil),     // 18: ostler.driver.v1alpha1.CreateMachineResponse
-	(*InitializeMachineResponse)(nil), // 19: ostler.driver.v1alpha1.InitializeMachineResponse
-	(*UpdateMachineResponse)(nil),     // 20: ostler.driver.v1alpha1.UpdateMachineResponse
-	(*DeleteMachineResponse)(nil),     // 21: ostler.driver.v1alpha1.DeleteMachineResponse
-	(*GetMachineStatusResponse)(nil),  // 22: ostler.driver.v1alpha1.GetMachineStatusResponse
-	(*ListMachinesResponse)(nil),      // 23: ostler.driver.v1alpha1.ListMachinesResponse
-	(*GetVolumeIdsResponse)(nil),      // 24: ostler.driver.v1alpha1.GetVolumeIdsResponse
-	(*ValidateClassResponse)(nil),     // 25: ostler.driver.v1alpha1.ValidateClassResponse
+	(*WatchEventsRequest)(nil),        // 7: ostler.driver.v1alpha1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),       // 8: ostler.driver.v1alpha1.WatchEventsResponse
+	(OperationKind)(0),                // 9: ostler.driver.v1alpha1.OperationKind
+	(DriverCapability)(0),             // 10: ostler.driver.v1alpha1.DriverCapability
+	(*Target)(nil),                    // 11: ostler.driver.v1alpha1.Target
+	(*DriverEvent)(nil),               // 12: ostler.driver.v1alpha1.DriverEvent
+	(*CreateMachineRequest)(nil),      // 13: ostler.driver.v1alpha1.CreateMachineRequest
+	(*InitializeMachineRequest)(nil),  // 14: ostler.driver.v1alpha1.InitializeMachineRequest
+	(*UpdateMachineRequest)(nil),      // 15: ostler.driver.v1alpha1.UpdateMachineRequest
+	(*DeleteMachineRequest)(nil),      // 16: ostler.driver.v1alpha1.DeleteMachineRequest
+	(*GetMachineStatusRequest)(nil),   // 17: ostler.driver.v1alpha1.GetMachineStatusRequest
+	(*ListMachinesRequest)(nil),       // 18: ostler.driver.v1alpha1.ListMachinesRequest
+	(*GetVolumeIdsRequest)(nil),       // 19: ostler.driver.v1alpha1.GetVolumeIdsRequest
+	(*ValidateClassRequest)(nil),      // 20: ostler.driver.v1alpha1.ValidateClassRequest
+	(*CreateMachineResponse)(nil),     // 21: ostler.driver.v1alpha1.CreateMachineResponse
+	(*InitializeMachineResponse)(nil), // 22: ostler.driver.v1alpha1.InitializeMachineResponse
+	(*UpdateMachineResponse)(nil),     // 23: ostler.driver.v1alpha1.UpdateMachineResponse
+	(*DeleteMachineResponse)(nil),     // 24: ostler.driver.v1alpha1.DeleteMachineResponse
+	(*GetMachineStatusResponse)(nil),  // 25: ostler.driver.v1alpha1.GetMachineStatusResponse
+	(*ListMachinesResponse)(nil),      // 26: ostler.driver.v1alpha1.ListMachinesResponse
+	(*GetVolumeIdsResponse)(nil),      // 27: ostler.driver.v1alpha1.GetVolumeIdsResponse
+	(*ValidateClassResponse)(nil),     // 28: ostler.driver.v1alpha1.ValidateClassResponse
 }
 var file_ostler_driver_v1alpha1_machine_driver_proto_depIdxs = []int32{
-	7,  // 0: ostler.driver.v1alpha1.GetInfoResponse.operation_kinds:type_name -> ostler.driver.v1alpha1.OperationKind
-	8,  // 1: ostler.driver.v1alpha1.GetInfoResponse.capabilities:type_name -> ostler.driver.v1alpha1.DriverCapability
+	9,  // 0: ostler.driver.v1alpha1.GetInfoResponse.operation_kinds:type_name -> ostler.driver.v1alpha1.OperationKind
+	10, // 1: ostler.driver.v1alpha1.GetInfoResponse.capabilities:type_name -> ostler.driver.v1alpha1.DriverCapability
 	2,  // 2: ostler.driver.v1alpha1.GetInfoResponse.running:type_name -> ostler.driver.v1alpha1.RunningOperation
-	9,  // 3: ostler.driver.v1alpha1.RunningOperation.target:type_name -> ostler.driver.v1alpha1.Target
-	7,  // 4: ostler.driver.v1alpha1.RunningOperation.kind:type_name -> ostler.driver.v1alpha1.OperationKind
-	0,  // 5: ostler.driver.v1alpha1.MachineDriverService.GetInfo:input_type -> ostler.driver.v1alpha1.GetInfoRequest
-	3,  // 6: ostler.driver.v1alpha1.MachineDriverService.Probe:input_type -> ostler.driver.v1alpha1.ProbeRequest
-	10, // 7: ostler.driver.v1alpha1.MachineDriverService.CreateMachine:input_type -> ostler.driver.v1alpha1.CreateMachineRequest
-	11, // 8: ostler.driver.v1alpha1.MachineDriverService.InitializeMachine:input_type -> ostler.driver.v1alpha1.InitializeMachineRequest
-	12, // 9: ostler.driver.v1alpha1.MachineDriverService.UpdateMachine:input_type -> ostler.driver.v1alpha1.UpdateMachineRequest
-	13, // 10: ostler.driver.v1alpha1.MachineDriverService.DeleteMachine:input_type -> ostler.driver.v1alpha1.DeleteMachineRequest
-	14, // 11: ostler.driver.v1alpha1.MachineDriverService.GetMachineStatus:input_type -> ostler.driver.v1alpha1.GetMachineStatusRequest
-	15, // 12: ostler.driver.v1alpha1.MachineDriverService.ListMachines:input_type -> ostler.driver.v1alpha1.ListMachinesRequest
-	16, // 13: ostler.driver.v1alpha1.MachineDriverService.GetVolumeIds:input_type -> ostler.driver.v1alpha1.GetVolumeIdsRequest
-	17, // 14: ostler.driver.v1alpha1.MachineDriverService.ValidateClass:input_type -> ostler.driver.v1alpha1.ValidateClassRequest
-	5,  // 15: ostler.driver.v1alpha1.MachineDriverService.CancelOperation:input_type -> ostler.driver.v1alpha1.CancelOperationRequest
-	1,  // 16: ostler.driver.v1alpha1.MachineDriverService.GetInfo:output_type -> ostler.driver.v1alpha1.GetInfoResponse
-	4,  // 17: ostler.driver.v1alpha1.MachineDriverService.Probe:output_type -> ostler.driver.v1alpha1.ProbeResponse
-	18, // 18: ostler.driver.v1alpha1.MachineDriverService.CreateMachine:output_type -> ostler.driver.v1alpha1.CreateMachineResponse
-	19, // 19: ostler.driver.v1alpha1.MachineDriverService.InitializeMachine:output_type -> ostler.driver.v1alpha1.InitializeMachineResponse
-	20, // 20: ostler.driver.v1alpha1.MachineDriverService.UpdateMachine:output_type -> ostler.driver.v1alpha1.UpdateMachineResponse
-	21, // 21: ostler.driver.v1alpha1.MachineDriverService.DeleteMachine:output_type -> ostler.driver.v1alpha1.DeleteMachineResponse
-	22, // 22: ostler.driver.v1alpha1.MachineDriverService.GetMachineStatus:output_type -> ostler.driver.v1alpha1.GetMachineStatusResponse
-	23, // 23: ostler.driver.v1alpha1.MachineDriverService.ListMachines:output_type -> ostler.driver.v1alpha1.ListMachinesResponse
-	24, // 24: ostler.driver.v1alpha1.MachineDriverService.GetVolumeIds:output_type -> ostler.driver.v1alpha1.GetVolumeIdsResponse
-	25, // 25: ostler.driver.v1alpha1.MachineDriverService.ValidateClass:output_type -> ostler.driver.v1alpha1.ValidateClassResponse
-	6,  // 26: ostler.driver.v1alpha1.MachineDriverService.CancelOperation:output_type -> ostler.driver.v1alpha1.CancelOperationResponse
-	16, // [16:27] is the sub-list for method output_type
-	5,  // [5:16] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	11, // 3: ostler.driver.v1alpha1.RunningOperation.target:type_name -> ostler.driver.v1alpha1.Target
+	9,  // 4: ostler.driver.v1alpha1.RunningOperation.kind:type_name -> ostler.driver.v1alpha1.OperationKind
+	12, // 5: ostler.driver.v1alpha1.WatchEventsResponse.event:type_name -> ostler.driver.v1alpha1.DriverEvent
+	0,  // 6: ostler.driver.v1alpha1.MachineDriverService.GetInfo:input_type -> ostler.driver.v1alpha1.GetInfoRequest
+	3,  // 7: ostler.driver.v1alpha1.MachineDriverService.Probe:input_type -> ostler.driver.v1alpha1.ProbeRequest
+	13, // 8: ostler.driver.v1alpha1.MachineDriverService.CreateMachine:input_type -> ostler.driver.v1alpha1.CreateMachineRequest
+	14, // 9: ostler.driver.v1alpha1.MachineDriverService.InitializeMachine:input_type -> ostler.driver.v1alpha1.InitializeMachineRequest
+	15, // 10: ostler.driver.v1alpha1.MachineDriverService.UpdateMachine:input_type -> ostler.driver.v1alpha1.UpdateMachineRequest
+	16, // 11: ostler.driver.v1alpha1.MachineDriverService.DeleteMachine:input_type -> ostler.driver.v1alpha1.DeleteMachineRequest
+	17, // 12: ostler.driver.v1alpha1.MachineDriverService.GetMachineStatus:input_type -> ostler.driver.v1alpha1.GetMachineStatusRequest
+	18, // 13: ostler.driver.v1alpha1.MachineDriverService.ListMachines:input_type -> ostler.driver.v1alpha1.ListMachinesRequest
+	19, // 14: ostler.driver.v1alpha1.MachineDriverService.GetVolumeIds:input_type -> ostler.driver.v1alpha1.GetVolumeIdsRequest
+	20, // 15: ostler.driver.v1alpha1.MachineDriverService.ValidateClass:input_type -> ostler.driver.v1alpha1.ValidateClassRequest
+	5,  // 16: ostler.driver.v1alpha1.MachineDriverService.CancelOperation:input_type -> ostler.driver.v1alpha1.CancelOperationRequest
+	7,  // 17: ostler.driver.v1alpha1.MachineDriverService.WatchEvents:input_type -> ostler.driver.v1alpha1.WatchEventsRequest
+	1,  // 18: ostler.driver.v1alpha1.MachineDriverService.GetInfo:output_type -> ostler.driver.v1alpha1.GetInfoResponse
+	4,  // 19: ostler.driver.v1alpha1.MachineDriverService.Probe:output_type -> ostler.driver.v1alpha1.ProbeResponse
+	21, // 20: ostler.driver.v1alpha1.MachineDriverService.CreateMachine:output_type -> ostler.driver.v1alpha1.CreateMachineResponse
+	22, // 21: ostler.driver.v1alpha1.MachineDriverService.InitializeMachine:output_type -> ostler.driver.v1alpha1.InitializeMachineResponse
+	23, // 22: ostler.driver.v1alpha1.MachineDriverService.UpdateMachine:output_type -> ostler.driver.v1alpha1.UpdateMachineResponse
+	24, // 23: ostler.driver.v1alpha1.MachineDriverService.DeleteMachine:output_type -> ostler.driver.v1alpha1.DeleteMachineResponse
+	25, // 24: ostler.driver.v1alpha1.MachineDriverService.GetMachineStatus:output_type -> ostler.driver.v1alpha1.GetMachineStatusResponse
+	26, // 25: ostler.driver.v1alpha1.MachineDriverService.ListMachines:output_type -> ostler.driver.v1alpha1.ListMachinesResponse
+	27, // 26: ostler.driver.v1alpha1.MachineDriverService.GetVolumeIds:output_type -> ostler.driver.v1alpha1.GetVolumeIdsResponse
+	28, // 27: ostler.driver.v1alpha1.MachineDriverService.ValidateClass:output_type -> ostler.driver.v1alpha1.ValidateClassResponse
+	6,  // 28: ostler.driver.v1alpha1.MachineDriverService.CancelOperation:output_type -> ostler.driver.v1alpha1.CancelOperationResponse
+	8,  // 29: ostler.driver.v1alpha1.MachineDriverService.WatchEvents:output_type -> ostler.driver.v1alpha1.WatchEventsResponse
+	18, // [18:30] is the sub-list for method output_type
+	6,  // [6:18] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_ostler_driver_v1alpha1_machine_driver_proto_init() }
@@ -563,6 +657,7 @@ func file_ostler_driver_v1alpha1_machine_driver_proto_init() {
 	if File_ostler_driver_v1alpha1_machine_driver_proto != nil {
 		return
 	}
+	file_ostler_driver_v1alpha1_event_proto_init()
 	file_ostler_driver_v1alpha1_operation_proto_init()
 	file_ostler_driver_v1alpha1_session_proto_init()
 	type x struct{}
@@ -571,7 +666,7 @@ func file_ostler_driver_v1alpha1_machine_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ostler_driver_v1alpha1_machine_driver_proto_rawDesc), len(file_ostler_driver_v1alpha1_machine_driver_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

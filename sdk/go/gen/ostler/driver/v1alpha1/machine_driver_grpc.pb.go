@@ -69,6 +69,7 @@ const (
 	MachineDriverService_GetVolumeIds_FullMethodName      = "/ostler.driver.v1alpha1.MachineDriverService/GetVolumeIds"
 	MachineDriverService_ValidateClass_FullMethodName     = "/ostler.driver.v1alpha1.MachineDriverService/ValidateClass"
 	MachineDriverService_CancelOperation_FullMethodName   = "/ostler.driver.v1alpha1.MachineDriverService/CancelOperation"
+	MachineDriverService_WatchEvents_FullMethodName       = "/ostler.driver.v1alpha1.MachineDriverService/WatchEvents"
 )
 
 // MachineDriverServiceClient is the client API for MachineDriverService service.
@@ -123,6 +124,16 @@ type MachineDriverServiceClient interface {
 	// Asks a running operation to stop soon. It returns without waiting; the call of the operation answers,
 	// with CANCELED and its certainty or with what really happened. One that does not run is no error.
 	CancelOperation(ctx context.Context, in *CancelOperationRequest, opts ...grpc.CallOption) (*CancelOperationResponse, error)
+	// Tells what happens to instances, without an end: see DriverEvent. Optional. Called once for each connection
+	// if `GetInfoResponse.capabilities` has EVENTS, and again when the stream ended. Send what happens from then
+	// on, nothing that was before. The adapter drops what comes while the core does not want it.
+	//
+	// | condition | what the adapter does next |
+	// |---|---|
+	// | a response | sends its event to the core |
+	// | UNIMPLEMENTED | takes it as no events, and does not call again on this connection |
+	// | the stream ends, with OK or any other status | calls again after 1 s to 30 s |
+	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
 }
 
 type machineDriverServiceClient struct {
@@ -252,6 +263,25 @@ func (c *machineDriverServiceClient) CancelOperation(ctx context.Context, in *Ca
 	return out, nil
 }
 
+func (c *machineDriverServiceClient) WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &MachineDriverService_ServiceDesc.Streams[1], MachineDriverService_WatchEvents_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchEventsRequest, WatchEventsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type MachineDriverService_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsResponse]
+
 // MachineDriverServiceServer is the server API for MachineDriverService service.
 // All implementations must embed UnimplementedMachineDriverServiceServer
 // for forward compatibility.
@@ -304,6 +334,16 @@ type MachineDriverServiceServer interface {
 	// Asks a running operation to stop soon. It returns without waiting; the call of the operation answers,
 	// with CANCELED and its certainty or with what really happened. One that does not run is no error.
 	CancelOperation(context.Context, *CancelOperationRequest) (*CancelOperationResponse, error)
+	// Tells what happens to instances, without an end: see DriverEvent. Optional. Called once for each connection
+	// if `GetInfoResponse.capabilities` has EVENTS, and again when the stream ended. Send what happens from then
+	// on, nothing that was before. The adapter drops what comes while the core does not want it.
+	//
+	// | condition | what the adapter does next |
+	// |---|---|
+	// | a response | sends its event to the core |
+	// | UNIMPLEMENTED | takes it as no events, and does not call again on this connection |
+	// | the stream ends, with OK or any other status | calls again after 1 s to 30 s |
+	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
 	mustEmbedUnimplementedMachineDriverServiceServer()
 }
 
@@ -346,6 +386,9 @@ func (UnimplementedMachineDriverServiceServer) ValidateClass(context.Context, *V
 }
 func (UnimplementedMachineDriverServiceServer) CancelOperation(context.Context, *CancelOperationRequest) (*CancelOperationResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelOperation not implemented")
+}
+func (UnimplementedMachineDriverServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
 }
 func (UnimplementedMachineDriverServiceServer) mustEmbedUnimplementedMachineDriverServiceServer() {}
 func (UnimplementedMachineDriverServiceServer) testEmbeddedByValue()                              {}
@@ -559,6 +602,17 @@ func _MachineDriverService_CancelOperation_Handler(srv interface{}, ctx context.
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MachineDriverService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchEventsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(MachineDriverServiceServer).WatchEvents(m, &grpc.GenericServerStream[WatchEventsRequest, WatchEventsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type MachineDriverService_WatchEventsServer = grpc.ServerStreamingServer[WatchEventsResponse]
+
 // MachineDriverService_ServiceDesc is the grpc.ServiceDesc for MachineDriverService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -611,6 +665,11 @@ var MachineDriverService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "ListMachines",
 			Handler:       _MachineDriverService_ListMachines_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchEvents",
+			Handler:       _MachineDriverService_WatchEvents_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -2683,6 +2683,7 @@ func (x *GetMachineStatusResponse) GetMachine() *MachineRecord {
 // | condition | code | what the core does next |
 // |---|---|---|
 // | looked | result; empty means there are none | compares with its machines |
+// | looked, and `list_scope` is that of another class | the same | the next time asks for one of them only |
 // | could not look, or not at all of it | UNAVAILABLE, or what it was: never a part, never an empty result | tries again in 5 s to 2 min; removes nothing |
 // | more than 500 records | pages, then a result with their number | puts them together |
 type ListMachinesRequest struct {
@@ -2736,7 +2737,13 @@ type ListMachinesResponse struct {
 	// Empty when pages were sent.
 	Machines []*MachineRecord `protobuf:"bytes,1,rep,name=machines,proto3" json:"machines,omitempty"`
 	// How many pages were sent before this frame.
-	Pages         uint32 `protobuf:"varint,2,opt,name=pages,proto3" json:"pages,omitempty"`
+	Pages uint32 `protobuf:"varint,2,opt,name=pages,proto3" json:"pages,omitempty"`
+	// Opaque, at most 256 bytes: what this list is of, e.g. account and region. The same for two classes says that
+	// the list of the one is that of the other. When the core looks for orphans it then asks once for both, as long
+	// as their secrets have the same revision. Name everything of the class that decides where the list is taken
+	// from; if in doubt leave it empty: then each class is asked for itself. On a stream of responses the last
+	// one that is not empty counts.
+	ListScope     string `protobuf:"bytes,3,opt,name=list_scope,json=listScope,proto3" json:"list_scope,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2783,6 +2790,13 @@ func (x *ListMachinesResponse) GetPages() uint32 {
 		return x.Pages
 	}
 	return 0
+}
+
+func (x *ListMachinesResponse) GetListScope() string {
+	if x != nil {
+		return x.ListScope
+	}
+	return ""
 }
 
 // Names the volumes behind persistent volumes, so that a drain can wait until they are detached. A
@@ -3265,10 +3279,12 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"\x18GetMachineStatusResponse\x12?\n" +
 	"\amachine\x18\x01 \x01(\v2%.ostler.driver.v1alpha1.MachineRecordR\amachine\"j\n" +
 	"\x13ListMachinesRequest\x12B\n" +
-	"\acontext\x18\x0f \x01(\v2(.ostler.driver.v1alpha1.OperationContextR\acontextJ\x04\b\x01\x10\x02R\tpool_name\"o\n" +
+	"\acontext\x18\x0f \x01(\v2(.ostler.driver.v1alpha1.OperationContextR\acontextJ\x04\b\x01\x10\x02R\tpool_name\"\x8e\x01\n" +
 	"\x14ListMachinesResponse\x12A\n" +
 	"\bmachines\x18\x01 \x03(\v2%.ostler.driver.v1alpha1.MachineRecordR\bmachines\x12\x14\n" +
-	"\x05pages\x18\x02 \x01(\rR\x05pages\"}\n" +
+	"\x05pages\x18\x02 \x01(\rR\x05pages\x12\x1d\n" +
+	"\n" +
+	"list_scope\x18\x03 \x01(\tR\tlistScope\"}\n" +
 	"\x13GetVolumeIdsRequest\x12\"\n" +
 	"\rpv_specs_json\x18\x01 \x03(\tR\vpvSpecsJson\x12B\n" +
 	"\acontext\x18\x0f \x01(\v2(.ostler.driver.v1alpha1.OperationContextR\acontext\"5\n" +

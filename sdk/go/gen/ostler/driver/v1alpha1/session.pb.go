@@ -71,6 +71,8 @@ const (
 	//     doubt: nothing is made in its place, and a deletion asks twice.
 	//   - No instance is deleted as an orphan; they are only reported.
 	DriverCapability_DRIVER_CAPABILITY_IDENTITY_BY_NAME DriverCapability = 7
+	// Tells what happens to instances: see DriverEvent.
+	DriverCapability_DRIVER_CAPABILITY_EVENTS DriverCapability = 8
 )
 
 // Enum value maps for DriverCapability.
@@ -84,6 +86,7 @@ var (
 		5: "DRIVER_CAPABILITY_ADOPTS_BY_IDENTITY",
 		6: "DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS",
 		7: "DRIVER_CAPABILITY_IDENTITY_BY_NAME",
+		8: "DRIVER_CAPABILITY_EVENTS",
 	}
 	DriverCapability_value = map[string]int32{
 		"DRIVER_CAPABILITY_UNSPECIFIED":          0,
@@ -94,6 +97,7 @@ var (
 		"DRIVER_CAPABILITY_ADOPTS_BY_IDENTITY":   5,
 		"DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS": 6,
 		"DRIVER_CAPABILITY_IDENTITY_BY_NAME":     7,
+		"DRIVER_CAPABILITY_EVENTS":               8,
 	}
 )
 
@@ -460,6 +464,7 @@ type RegisterRequest struct {
 	//	*RegisterRequest_Completed
 	//	*RegisterRequest_State
 	//	*RegisterRequest_Heartbeat
+	//	*RegisterRequest_Event
 	Frame         isRegisterRequest_Frame `protobuf_oneof:"frame"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -565,6 +570,15 @@ func (x *RegisterRequest) GetHeartbeat() *Heartbeat {
 	return nil
 }
 
+func (x *RegisterRequest) GetEvent() *DriverEvent {
+	if x != nil {
+		if x, ok := x.Frame.(*RegisterRequest_Event); ok {
+			return x.Event
+		}
+	}
+	return nil
+}
+
 type isRegisterRequest_Frame interface {
 	isRegisterRequest_Frame()
 }
@@ -604,6 +618,11 @@ type RegisterRequest_Heartbeat struct {
 	Heartbeat *Heartbeat `protobuf:"bytes,16,opt,name=heartbeat,proto3,oneof"`
 }
 
+type RegisterRequest_Event struct {
+	// Something happened to an instance.
+	Event *DriverEvent `protobuf:"bytes,20,opt,name=event,proto3,oneof"`
+}
+
 func (*RegisterRequest_Hello) isRegisterRequest_Frame() {}
 
 func (*RegisterRequest_Accepted) isRegisterRequest_Frame() {}
@@ -617,6 +636,8 @@ func (*RegisterRequest_Completed) isRegisterRequest_Frame() {}
 func (*RegisterRequest_State) isRegisterRequest_Frame() {}
 
 func (*RegisterRequest_Heartbeat) isRegisterRequest_Frame() {}
+
+func (*RegisterRequest_Event) isRegisterRequest_Frame() {}
 
 // Core to driver.
 type RegisterResponse struct {
@@ -2126,7 +2147,7 @@ var File_ostler_driver_v1alpha1_session_proto protoreflect.FileDescriptor
 
 const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"\n" +
-	"$ostler/driver/v1alpha1/session.proto\x12\x16ostler.driver.v1alpha1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&ostler/driver/v1alpha1/operation.proto\"\xf2\x03\n" +
+	"$ostler/driver/v1alpha1/session.proto\x12\x16ostler.driver.v1alpha1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"ostler/driver/v1alpha1/event.proto\x1a&ostler/driver/v1alpha1/operation.proto\"\xaf\x04\n" +
 	"\x0fRegisterRequest\x125\n" +
 	"\x05hello\x18\n" +
 	" \x01(\v2\x1d.ostler.driver.v1alpha1.HelloH\x00R\x05hello\x12G\n" +
@@ -2135,8 +2156,9 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"\x04page\x18\r \x01(\v2%.ostler.driver.v1alpha1.OperationPageH\x00R\x04page\x12J\n" +
 	"\tcompleted\x18\x0e \x01(\v2*.ostler.driver.v1alpha1.OperationCompletedH\x00R\tcompleted\x12;\n" +
 	"\x05state\x18\x0f \x01(\v2#.ostler.driver.v1alpha1.DriverStateH\x00R\x05state\x12A\n" +
-	"\theartbeat\x18\x10 \x01(\v2!.ostler.driver.v1alpha1.HeartbeatH\x00R\theartbeatB\a\n" +
-	"\x05frameJ\x04\b\x14\x10\x1e\"\x90\x05\n" +
+	"\theartbeat\x18\x10 \x01(\v2!.ostler.driver.v1alpha1.HeartbeatH\x00R\theartbeat\x12;\n" +
+	"\x05event\x18\x14 \x01(\v2#.ostler.driver.v1alpha1.DriverEventH\x00R\x05eventB\a\n" +
+	"\x05frameJ\x04\b\x15\x10\x1e\"\x90\x05\n" +
 	"\x10RegisterResponse\x12;\n" +
 	"\awelcome\x18\n" +
 	" \x01(\v2\x1f.ostler.driver.v1alpha1.WelcomeH\x00R\awelcome\x12A\n" +
@@ -2251,7 +2273,7 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"\rProtocolError\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
-	"\x05retry\x18\x03 \x01(\bR\x05retry*\xbc\x02\n" +
+	"\x05retry\x18\x03 \x01(\bR\x05retry*\xda\x02\n" +
 	"\x10DriverCapability\x12!\n" +
 	"\x1dDRIVER_CAPABILITY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18DRIVER_CAPABILITY_CANCEL\x10\x01\x12\x1e\n" +
@@ -2260,7 +2282,8 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"\"DRIVER_CAPABILITY_RESULT_RETENTION\x10\x04\x12(\n" +
 	"$DRIVER_CAPABILITY_ADOPTS_BY_IDENTITY\x10\x05\x12*\n" +
 	"&DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS\x10\x06\x12&\n" +
-	"\"DRIVER_CAPABILITY_IDENTITY_BY_NAME\x10\a*\x9a\x01\n" +
+	"\"DRIVER_CAPABILITY_IDENTITY_BY_NAME\x10\a\x12\x1c\n" +
+	"\x18DRIVER_CAPABILITY_EVENTS\x10\b*\x9a\x01\n" +
 	"\x0eCoreCapability\x12\x1f\n" +
 	"\x1bCORE_CAPABILITY_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16CORE_CAPABILITY_RESUME\x10\x01\x12&\n" +
@@ -2330,15 +2353,16 @@ var file_ostler_driver_v1alpha1_session_proto_goTypes = []any{
 	(*Heartbeat)(nil),             // 23: ostler.driver.v1alpha1.Heartbeat
 	(*CacheInvalidation)(nil),     // 24: ostler.driver.v1alpha1.CacheInvalidation
 	(*ProtocolError)(nil),         // 25: ostler.driver.v1alpha1.ProtocolError
-	(*Operation)(nil),             // 26: ostler.driver.v1alpha1.Operation
-	(OperationKind)(0),            // 27: ostler.driver.v1alpha1.OperationKind
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
-	(*Target)(nil),                // 29: ostler.driver.v1alpha1.Target
-	(*ObjectRevision)(nil),        // 30: ostler.driver.v1alpha1.ObjectRevision
-	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
-	(*MachineRecord)(nil),         // 32: ostler.driver.v1alpha1.MachineRecord
-	(*OperationResult)(nil),       // 33: ostler.driver.v1alpha1.OperationResult
-	(*OperationError)(nil),        // 34: ostler.driver.v1alpha1.OperationError
+	(*DriverEvent)(nil),           // 26: ostler.driver.v1alpha1.DriverEvent
+	(*Operation)(nil),             // 27: ostler.driver.v1alpha1.Operation
+	(OperationKind)(0),            // 28: ostler.driver.v1alpha1.OperationKind
+	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
+	(*Target)(nil),                // 30: ostler.driver.v1alpha1.Target
+	(*ObjectRevision)(nil),        // 31: ostler.driver.v1alpha1.ObjectRevision
+	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
+	(*MachineRecord)(nil),         // 33: ostler.driver.v1alpha1.MachineRecord
+	(*OperationResult)(nil),       // 34: ostler.driver.v1alpha1.OperationResult
+	(*OperationError)(nil),        // 35: ostler.driver.v1alpha1.OperationError
 }
 var file_ostler_driver_v1alpha1_session_proto_depIdxs = []int32{
 	9,  // 0: ostler.driver.v1alpha1.RegisterRequest.hello:type_name -> ostler.driver.v1alpha1.Hello
@@ -2348,49 +2372,50 @@ var file_ostler_driver_v1alpha1_session_proto_depIdxs = []int32{
 	17, // 4: ostler.driver.v1alpha1.RegisterRequest.completed:type_name -> ostler.driver.v1alpha1.OperationCompleted
 	20, // 5: ostler.driver.v1alpha1.RegisterRequest.state:type_name -> ostler.driver.v1alpha1.DriverState
 	23, // 6: ostler.driver.v1alpha1.RegisterRequest.heartbeat:type_name -> ostler.driver.v1alpha1.Heartbeat
-	12, // 7: ostler.driver.v1alpha1.RegisterResponse.welcome:type_name -> ostler.driver.v1alpha1.Welcome
-	26, // 8: ostler.driver.v1alpha1.RegisterResponse.operation:type_name -> ostler.driver.v1alpha1.Operation
-	19, // 9: ostler.driver.v1alpha1.RegisterResponse.cancel:type_name -> ostler.driver.v1alpha1.OperationCancel
-	18, // 10: ostler.driver.v1alpha1.RegisterResponse.result_ack:type_name -> ostler.driver.v1alpha1.OperationResultAck
-	21, // 11: ostler.driver.v1alpha1.RegisterResponse.role:type_name -> ostler.driver.v1alpha1.SessionRole
-	22, // 12: ostler.driver.v1alpha1.RegisterResponse.draining:type_name -> ostler.driver.v1alpha1.CoreDraining
-	23, // 13: ostler.driver.v1alpha1.RegisterResponse.heartbeat:type_name -> ostler.driver.v1alpha1.Heartbeat
-	24, // 14: ostler.driver.v1alpha1.RegisterResponse.invalidate:type_name -> ostler.driver.v1alpha1.CacheInvalidation
-	25, // 15: ostler.driver.v1alpha1.RegisterResponse.protocol_error:type_name -> ostler.driver.v1alpha1.ProtocolError
-	0,  // 16: ostler.driver.v1alpha1.Hello.capabilities:type_name -> ostler.driver.v1alpha1.DriverCapability
-	27, // 17: ostler.driver.v1alpha1.Hello.operation_kinds:type_name -> ostler.driver.v1alpha1.OperationKind
-	10, // 18: ostler.driver.v1alpha1.Hello.resume:type_name -> ostler.driver.v1alpha1.Resume
-	28, // 19: ostler.driver.v1alpha1.Hello.driver_time:type_name -> google.protobuf.Timestamp
-	11, // 20: ostler.driver.v1alpha1.Resume.operations:type_name -> ostler.driver.v1alpha1.HeldOperation
-	29, // 21: ostler.driver.v1alpha1.HeldOperation.target:type_name -> ostler.driver.v1alpha1.Target
-	4,  // 22: ostler.driver.v1alpha1.HeldOperation.state:type_name -> ostler.driver.v1alpha1.HeldState
-	27, // 23: ostler.driver.v1alpha1.HeldOperation.kind:type_name -> ostler.driver.v1alpha1.OperationKind
-	30, // 24: ostler.driver.v1alpha1.HeldOperation.machine_class:type_name -> ostler.driver.v1alpha1.ObjectRevision
-	5,  // 25: ostler.driver.v1alpha1.Welcome.resume_outcome:type_name -> ostler.driver.v1alpha1.ResumeOutcome
-	13, // 26: ostler.driver.v1alpha1.Welcome.verdicts:type_name -> ostler.driver.v1alpha1.HeldVerdict
-	2,  // 27: ostler.driver.v1alpha1.Welcome.role:type_name -> ostler.driver.v1alpha1.RoleKind
-	1,  // 28: ostler.driver.v1alpha1.Welcome.capabilities:type_name -> ostler.driver.v1alpha1.CoreCapability
-	31, // 29: ostler.driver.v1alpha1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	31, // 30: ostler.driver.v1alpha1.Welcome.resume_window:type_name -> google.protobuf.Duration
-	31, // 31: ostler.driver.v1alpha1.Welcome.session_max_age:type_name -> google.protobuf.Duration
-	28, // 32: ostler.driver.v1alpha1.Welcome.core_time:type_name -> google.protobuf.Timestamp
-	6,  // 33: ostler.driver.v1alpha1.HeldVerdict.verdict:type_name -> ostler.driver.v1alpha1.Verdict
-	32, // 34: ostler.driver.v1alpha1.OperationPage.machines:type_name -> ostler.driver.v1alpha1.MachineRecord
-	33, // 35: ostler.driver.v1alpha1.OperationCompleted.result:type_name -> ostler.driver.v1alpha1.OperationResult
-	34, // 36: ostler.driver.v1alpha1.OperationCompleted.error:type_name -> ostler.driver.v1alpha1.OperationError
-	3,  // 37: ostler.driver.v1alpha1.DriverState.readiness:type_name -> ostler.driver.v1alpha1.Readiness
-	31, // 38: ostler.driver.v1alpha1.DriverState.drain_deadline:type_name -> google.protobuf.Duration
-	2,  // 39: ostler.driver.v1alpha1.SessionRole.role:type_name -> ostler.driver.v1alpha1.RoleKind
-	31, // 40: ostler.driver.v1alpha1.CoreDraining.reconnect_after:type_name -> google.protobuf.Duration
-	31, // 41: ostler.driver.v1alpha1.CoreDraining.close_after:type_name -> google.protobuf.Duration
-	28, // 42: ostler.driver.v1alpha1.Heartbeat.sent_at:type_name -> google.protobuf.Timestamp
-	28, // 43: ostler.driver.v1alpha1.Heartbeat.driver_time:type_name -> google.protobuf.Timestamp
-	30, // 44: ostler.driver.v1alpha1.CacheInvalidation.stale:type_name -> ostler.driver.v1alpha1.ObjectRevision
-	45, // [45:45] is the sub-list for method output_type
-	45, // [45:45] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	26, // 7: ostler.driver.v1alpha1.RegisterRequest.event:type_name -> ostler.driver.v1alpha1.DriverEvent
+	12, // 8: ostler.driver.v1alpha1.RegisterResponse.welcome:type_name -> ostler.driver.v1alpha1.Welcome
+	27, // 9: ostler.driver.v1alpha1.RegisterResponse.operation:type_name -> ostler.driver.v1alpha1.Operation
+	19, // 10: ostler.driver.v1alpha1.RegisterResponse.cancel:type_name -> ostler.driver.v1alpha1.OperationCancel
+	18, // 11: ostler.driver.v1alpha1.RegisterResponse.result_ack:type_name -> ostler.driver.v1alpha1.OperationResultAck
+	21, // 12: ostler.driver.v1alpha1.RegisterResponse.role:type_name -> ostler.driver.v1alpha1.SessionRole
+	22, // 13: ostler.driver.v1alpha1.RegisterResponse.draining:type_name -> ostler.driver.v1alpha1.CoreDraining
+	23, // 14: ostler.driver.v1alpha1.RegisterResponse.heartbeat:type_name -> ostler.driver.v1alpha1.Heartbeat
+	24, // 15: ostler.driver.v1alpha1.RegisterResponse.invalidate:type_name -> ostler.driver.v1alpha1.CacheInvalidation
+	25, // 16: ostler.driver.v1alpha1.RegisterResponse.protocol_error:type_name -> ostler.driver.v1alpha1.ProtocolError
+	0,  // 17: ostler.driver.v1alpha1.Hello.capabilities:type_name -> ostler.driver.v1alpha1.DriverCapability
+	28, // 18: ostler.driver.v1alpha1.Hello.operation_kinds:type_name -> ostler.driver.v1alpha1.OperationKind
+	10, // 19: ostler.driver.v1alpha1.Hello.resume:type_name -> ostler.driver.v1alpha1.Resume
+	29, // 20: ostler.driver.v1alpha1.Hello.driver_time:type_name -> google.protobuf.Timestamp
+	11, // 21: ostler.driver.v1alpha1.Resume.operations:type_name -> ostler.driver.v1alpha1.HeldOperation
+	30, // 22: ostler.driver.v1alpha1.HeldOperation.target:type_name -> ostler.driver.v1alpha1.Target
+	4,  // 23: ostler.driver.v1alpha1.HeldOperation.state:type_name -> ostler.driver.v1alpha1.HeldState
+	28, // 24: ostler.driver.v1alpha1.HeldOperation.kind:type_name -> ostler.driver.v1alpha1.OperationKind
+	31, // 25: ostler.driver.v1alpha1.HeldOperation.machine_class:type_name -> ostler.driver.v1alpha1.ObjectRevision
+	5,  // 26: ostler.driver.v1alpha1.Welcome.resume_outcome:type_name -> ostler.driver.v1alpha1.ResumeOutcome
+	13, // 27: ostler.driver.v1alpha1.Welcome.verdicts:type_name -> ostler.driver.v1alpha1.HeldVerdict
+	2,  // 28: ostler.driver.v1alpha1.Welcome.role:type_name -> ostler.driver.v1alpha1.RoleKind
+	1,  // 29: ostler.driver.v1alpha1.Welcome.capabilities:type_name -> ostler.driver.v1alpha1.CoreCapability
+	32, // 30: ostler.driver.v1alpha1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	32, // 31: ostler.driver.v1alpha1.Welcome.resume_window:type_name -> google.protobuf.Duration
+	32, // 32: ostler.driver.v1alpha1.Welcome.session_max_age:type_name -> google.protobuf.Duration
+	29, // 33: ostler.driver.v1alpha1.Welcome.core_time:type_name -> google.protobuf.Timestamp
+	6,  // 34: ostler.driver.v1alpha1.HeldVerdict.verdict:type_name -> ostler.driver.v1alpha1.Verdict
+	33, // 35: ostler.driver.v1alpha1.OperationPage.machines:type_name -> ostler.driver.v1alpha1.MachineRecord
+	34, // 36: ostler.driver.v1alpha1.OperationCompleted.result:type_name -> ostler.driver.v1alpha1.OperationResult
+	35, // 37: ostler.driver.v1alpha1.OperationCompleted.error:type_name -> ostler.driver.v1alpha1.OperationError
+	3,  // 38: ostler.driver.v1alpha1.DriverState.readiness:type_name -> ostler.driver.v1alpha1.Readiness
+	32, // 39: ostler.driver.v1alpha1.DriverState.drain_deadline:type_name -> google.protobuf.Duration
+	2,  // 40: ostler.driver.v1alpha1.SessionRole.role:type_name -> ostler.driver.v1alpha1.RoleKind
+	32, // 41: ostler.driver.v1alpha1.CoreDraining.reconnect_after:type_name -> google.protobuf.Duration
+	32, // 42: ostler.driver.v1alpha1.CoreDraining.close_after:type_name -> google.protobuf.Duration
+	29, // 43: ostler.driver.v1alpha1.Heartbeat.sent_at:type_name -> google.protobuf.Timestamp
+	29, // 44: ostler.driver.v1alpha1.Heartbeat.driver_time:type_name -> google.protobuf.Timestamp
+	31, // 45: ostler.driver.v1alpha1.CacheInvalidation.stale:type_name -> ostler.driver.v1alpha1.ObjectRevision
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_ostler_driver_v1alpha1_session_proto_init() }
@@ -2398,6 +2423,7 @@ func file_ostler_driver_v1alpha1_session_proto_init() {
 	if File_ostler_driver_v1alpha1_session_proto != nil {
 		return
 	}
+	file_ostler_driver_v1alpha1_event_proto_init()
 	file_ostler_driver_v1alpha1_operation_proto_init()
 	file_ostler_driver_v1alpha1_session_proto_msgTypes[0].OneofWrappers = []any{
 		(*RegisterRequest_Hello)(nil),
@@ -2407,6 +2433,7 @@ func file_ostler_driver_v1alpha1_session_proto_init() {
 		(*RegisterRequest_Completed)(nil),
 		(*RegisterRequest_State)(nil),
 		(*RegisterRequest_Heartbeat)(nil),
+		(*RegisterRequest_Event)(nil),
 	}
 	file_ostler_driver_v1alpha1_session_proto_msgTypes[1].OneofWrappers = []any{
 		(*RegisterResponse_Welcome)(nil),

@@ -1,0 +1,48 @@
+//! What drivers tell without being asked.
+
+use std::time::Duration;
+
+/// What happened to an instance, or is about to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HintKind {
+    /// It is not there any more.
+    Gone,
+    /// It is there and not what it was.
+    Changed,
+    /// The infrastructure will end it.
+    Termination,
+    /// The infrastructure will work on it.
+    Maintenance,
+    /// What was announced is over, or was called off.
+    NoticeOver,
+}
+
+impl HintKind {
+    /// The word in metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gone => "Gone",
+            Self::Changed => "Changed",
+            Self::Termination => "TerminationNotice",
+            Self::Maintenance => "MaintenanceNotice",
+            Self::NoticeOver => "NoticeOver",
+        }
+    }
+}
+
+/// A reason to look at an instance. It proves nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hint {
+    /// What happened.
+    pub kind: HintKind,
+    /// The instance; may be empty.
+    pub provider_id: String,
+    /// The cluster that its tags name; may be empty.
+    pub cluster_id: String,
+    /// The UID that its tags name; may be empty.
+    pub machine_uid: String,
+    /// In how much time it happens, if that is known.
+    pub effective_in: Option<Duration>,
+    /// For people. Nothing decides by it.
+    pub message: String,
+}
