@@ -57,6 +57,8 @@ pub mod label {
     pub const UPDATE_RESULT: &str = "node.machine.sapcloud.io/update-result";
     /// On MachineSets, their Machines and both selectors: tells the templates of a MachineDeployment apart.
     pub const TEMPLATE_HASH: &str = "machine-template-hash";
+    /// On a MachineSet: name of its MachineDeployment, as in Cluster API.
+    pub const CLUSTER_API_DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
     /// On a MachineSet or MachineDeployment, `True`: it creates nothing, since it has far too many Machines.
     pub const FREEZE: &str = "freeze";
     /// On a MachineSet, any value: it creates nothing, since its Machines are updated in place.
@@ -83,6 +85,14 @@ pub mod annotation {
     pub const PREFER_NO_SCHEDULE: &str = "deployment.machine.sapcloud.io/prefer-no-schedule";
     /// On a MachineDeployment and its MachineSets: number of the rollout.
     pub const REVISION: &str = "deployment.kubernetes.io/revision";
+    /// The same on the same objects, as in Cluster API.
+    pub const CLUSTER_API_REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
+    /// On a MachineDeployment, any value: as `spec.paused`, as in Cluster API.
+    pub const CLUSTER_API_PAUSED: &str = "cluster.x-k8s.io/paused";
+    /// kubectl's own.
+    pub const LAST_APPLIED_CONFIGURATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    /// Ours, on a MachineSet: the annotations that come from its MachineDeployment, separated by commas.
+    pub const COPIED_ANNOTATIONS: &str = "ostler.dev/copied-annotations";
     /// On a MachineSet: its earlier numbers, separated by commas.
     pub const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
     /// On a MachineSet: replicas of its MachineDeployment.

@@ -138,7 +138,7 @@ pub fn status_patch(old: &MachineStatus, new: &MachineStatus) -> Option<Value> {
     merge_patch(&old, &new)
 }
 
-/// RFC 7386: `None` if nothing differs.
+/// The merge patch (RFC 7386) that turns one value into another; `None` if nothing differs.
 pub(crate) fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
     let (Value::Object(from), Value::Object(to)) = (old, new) else {
         return (old != new).then(|| new.clone());

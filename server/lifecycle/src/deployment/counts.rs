@@ -11,6 +11,8 @@ pub struct Counts {
     pub available: i32,
     /// Its Machines that are unavailable and go last nevertheless: failed ones that are preserved.
     pub kept: i32,
+    /// Its Machines that an autoscaler chose for deletion. They count as unavailable.
+    pub marked: i32,
     /// Annotation `desired-replicas`: `spec.replicas` of the deployment when the set was scaled last.
     pub desired_mark: Option<i32>,
     /// Annotation `max-replicas`: the same with the surge.

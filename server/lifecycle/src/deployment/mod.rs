@@ -1,5 +1,92 @@
-//! Decisions of MachineDeployments: one file per rule.
+//! Decisions of MachineDeployments: one file per rule. [`plan`] puts them together.
+//!
+//! A pass is a function of the deployment, its sets, their Machines and Nodes. It returns writes, each conditional on
+//! the version that it was planned from; whatever part of them happens, the next pass continues from there.
 
+pub mod conditions;
 pub mod counts;
+pub mod edit;
+pub mod fenceposts;
+pub mod marks;
+pub mod nodes;
+mod pass;
+pub mod plan;
+pub mod revisions;
 pub mod rolling;
+mod rollout;
 pub mod scaling;
+pub mod snapshot;
+pub mod status;
+pub mod template;
+pub mod valid;
+
+use ostler_api::machine_deployment::{MachineDeploymentConditionType, StrategyType};
+
+use conditions::reason;
+use pass::Pass;
+use plan::{Plan, Reason};
+use snapshot::Snapshot;
+
+use crate::selector;
+
+/// Decides what to do about a deployment.
+pub fn plan(snapshot: &Snapshot) -> Plan {
+    let mut pass = Pass::new(snapshot);
+    let deployment = snapshot.deployment.as_ref();
+    if deployment.is_deleting() {
+        pass.delete();
+        return pass.finish();
+    }
+    let problems = valid::problems(deployment, &snapshot.sets);
+    if !problems.is_empty() {
+        pass.refuse(&problems.join("; "));
+        return pass.finish();
+    }
+    if deployment.spec.selector.as_ref().is_none_or(selector::is_empty) {
+        pass.warn(Reason::SelectingAll, "an empty selector would select all machine sets".into());
+        pass.status.observed_generation = deployment.metadata.generation;
+        return pass.finish();
+    }
+    if !deployment.has_finalizer() {
+        pass.add_finalizer();
+        return pass.finish();
+    }
+    if pass.claim() {
+        return pass.finish();
+    }
+    pass.count();
+    status::show_pause(deployment, &mut pass.status, snapshot.now);
+    pass.mark_machines();
+    let paused = status::is_paused(deployment);
+    if !paused && let Some(to) = &deployment.spec.rollback_to {
+        pass.roll_back(to.revision);
+        return pass.finish();
+    }
+    pass.update_new_set();
+    match &deployment.spec.strategy.type_ {
+        _ if paused => pass.scale_only(),
+        Some(StrategyType::Recreate) => pass.recreate(),
+        _ => pass.roll(),
+    }
+    pass.clean_up();
+    if !paused {
+        pass.next = pass.show_progress();
+    }
+    pass.finish()
+}
+
+impl Pass<'_> {
+    /// The spec is refused: nothing is changed, and it says why.
+    fn refuse(&mut self, why: &str) {
+        let generation = self.snapshot.deployment.metadata.generation;
+        let shown =
+            conditions::find(&self.status.conditions, &MachineDeploymentConditionType::Valid);
+        if shown.is_none_or(|shown| shown.message.as_deref() != Some(why)) {
+            self.warn(Reason::ValidationFailed, why.to_owned());
+            let what = (MachineDeploymentConditionType::Valid, "False", reason::INVALID);
+            let now = self.snapshot.now;
+            conditions::refresh(&mut self.status.conditions, what, why.to_owned(), now);
+        }
+        self.status.observed_generation = generation;
+    }
+}

@@ -5,13 +5,13 @@ use super::counts::{Counts, Fleet, Targets};
 /// Whether `spec.replicas` changed since the sets were scaled last. Without a set for the current template, a rollout
 /// comes first.
 pub fn is_due(fleet: &Fleet) -> bool {
-    let mut active = fleet.all().filter(|set| set.is_active()).peekable();
-    if fleet.new.is_none() {
-        return false;
-    }
-    if active.peek().is_none() {
-        return fleet.replicas > 0;
-    }
+    let idle = !fleet.all().any(Counts::is_active);
+    fleet.new.is_some() && (is_off(fleet) || idle && fleet.replicas > 0)
+}
+
+/// Whether an active set was scaled last for another number of replicas.
+pub(super) fn is_off(fleet: &Fleet) -> bool {
+    let mut active = fleet.all().filter(|set| set.is_active());
     active.any(|set| set.desired_mark.is_some_and(|mark| mark != fleet.replicas))
 }
 
@@ -109,19 +109,25 @@ fn grow(fleet: &Fleet, targets: &mut Targets, room: i32) {
     *wanted = (*wanted + room).min(fleet.replicas.max(*wanted));
 }
 
-/// Every active set shrinks in proportion, the largest first and the older one of two; what rounding leaves goes to
-/// the first that can take it.
+/// The sets of Machines that an autoscaler chose lose those. Then every active set shrinks in proportion, the largest
+/// first and the older one of two; what rounding leaves goes to the first that can take it.
 fn share(fleet: &Fleet, active: &[Place], targets: &mut Targets) {
     let total: i32 = active.iter().map(|place| place.of(fleet).wanted).sum();
     let goal = fleet.replicas + fleet.surge;
     let mut left = total - goal;
+    for place in active {
+        let chosen = place.of(fleet).marked.min(left).min(*targets.at(*place));
+        *targets.at(*place) -= chosen;
+        left -= chosen;
+    }
     let mut order = active.to_vec();
     order.sort_by_key(|place| std::cmp::Reverse(place.of(fleet).wanted));
     for place in &order {
         let set = place.of(fleet);
         let basis = set.max_mark.filter(|mark| *mark > 0).unwrap_or(total);
-        let cut = (set.wanted - proportion(set.wanted, goal, basis)).clamp(0, left);
-        *targets.at(*place) -= cut;
+        let wanted = targets.at(*place);
+        let cut = (*wanted - proportion(set.wanted, goal, basis)).clamp(0, left);
+        *wanted -= cut;
         left -= cut;
     }
     for place in order {

@@ -1,0 +1,85 @@
+//! Conditions of a MachineDeployment. Autoscalers and health checks read types and reasons literally.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use ostler_api::machine_deployment::{
+    MachineDeploymentCondition as Condition, MachineDeploymentConditionType as Type,
+};
+
+/// Reasons.
+pub mod reason {
+    /// Enough Machines are available.
+    pub const ENOUGH: &str = "MinimumReplicasAvailable";
+    /// Too few Machines are available.
+    pub const TOO_FEW: &str = "MinimumReplicasUnavailable";
+    /// A set was created for the template.
+    pub const CREATED: &str = "NewMachineSetCreated";
+    /// There was a set for the template.
+    pub const FOUND: &str = "FoundNewMachineSet";
+    /// The rollout gets on.
+    pub const UPDATED: &str = "MachineSetUpdated";
+    /// The rollout is over.
+    pub const COMPLETE: &str = "NewMachineSetAvailable";
+    /// The rollout made no progress in time.
+    pub const DEADLINE: &str = "ProgressDeadlineExceeded";
+    /// The set for the template cannot be created.
+    pub const CREATE_ERROR: &str = "MachineSetCreateError";
+    /// The user paused it.
+    pub const PAUSED: &str = "DeploymentPaused";
+    /// The user resumed it.
+    pub const RESUMED: &str = "DeploymentResumed";
+    /// The spec is refused. Ours.
+    pub const INVALID: &str = "ValidationFailed";
+}
+
+/// A condition of that type.
+pub fn find<'a>(conditions: &'a [Condition], type_: &Type) -> Option<&'a Condition> {
+    conditions.iter().find(|one| one.type_ == *type_)
+}
+
+/// The reason of a condition; empty if there is none.
+pub fn reason_of<'a>(conditions: &'a [Condition], type_: &Type) -> &'a str {
+    find(conditions, type_).and_then(|one| one.reason.as_deref()).unwrap_or_default()
+}
+
+/// Sets a condition, unless status and reason are so already. Its transition time moves with the status.
+pub(super) fn set(
+    conditions: &mut Vec<Condition>,
+    (type_, status, reason): (Type, &str, &str),
+    message: String,
+    now: Timestamp,
+) {
+    let old = find(conditions, &type_);
+    if old.is_some_and(|old| old.status == status && old.reason.as_deref() == Some(reason)) {
+        return;
+    }
+    refresh(conditions, (type_, status, reason), message, now);
+}
+
+/// As [`set`], and its update time moves in any case.
+pub(super) fn refresh(
+    conditions: &mut Vec<Condition>,
+    (type_, status, reason): (Type, &str, &str),
+    message: String,
+    now: Timestamp,
+) {
+    let old = find(conditions, &type_).filter(|old| old.status == status);
+    let since = old.and_then(|old| old.last_transition_time.clone());
+    let new = Condition {
+        status: status.to_owned(),
+        last_update_time: Some(Time(now)),
+        last_transition_time: Some(since.unwrap_or(Time(now))),
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+        type_,
+    };
+    match conditions.iter_mut().find(|one| one.type_ == new.type_) {
+        Some(old) => *old = new,
+        None => conditions.push(new),
+    }
+}
+
+/// Takes a condition away.
+pub(super) fn remove(conditions: &mut Vec<Condition>, type_: &Type) {
+    conditions.retain(|one| one.type_ != *type_);
+}

@@ -1,0 +1,121 @@
+//! What a pass decides.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use ostler_api::machine_deployment::MachineDeploymentStatus;
+use ostler_api::{Machine, MachineSet};
+use serde_json::Value;
+
+/// The writes of a pass, in the order in which they are done. Every patch is a merge patch, conditional on the version
+/// that was seen.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// Machines that an autoscaler chose, or did not choose after all.
+    pub machines: Vec<(Arc<Machine>, Value)>,
+    /// What Nodes are to say.
+    pub nodes: Vec<NodeWrite>,
+    /// Sets that change.
+    pub sets: Vec<SetWrite>,
+    /// The set for the template.
+    pub create: Option<Box<MachineSet>>,
+    /// Sets that are not kept.
+    pub delete: Vec<Arc<MachineSet>>,
+    /// The deployment itself, but for its status.
+    pub deployment: Option<Value>,
+    /// Its status as it is to be.
+    pub status: MachineDeploymentStatus,
+    /// The patch that makes it so; `None`: it is.
+    pub status_patch: Option<Value>,
+    /// What to tell people once all of that is done.
+    pub events: Vec<Event>,
+    /// When to look again although nothing has happened.
+    pub next: Option<Timestamp>,
+}
+
+impl Plan {
+    /// Whether the next plan may be another one because of these writes.
+    pub fn changes_anything(&self) -> bool {
+        let changes = !self.machines.is_empty() || !self.sets.is_empty() || !self.nodes.is_empty();
+        changes || self.deployment.is_some()
+    }
+}
+
+/// A change of a set.
+#[derive(Debug, Clone)]
+pub struct SetWrite {
+    /// The set as it was seen.
+    pub set: Arc<MachineSet>,
+    /// What becomes of it.
+    pub patch: Value,
+    /// Whether its owner is read from the API first: it may belong to another object by now.
+    pub adopts: bool,
+    /// What to tell people once it is written.
+    pub event: Option<Event>,
+}
+
+/// A change of a Node.
+#[derive(Debug, Clone)]
+pub struct NodeWrite {
+    /// The Machine whose Node it is.
+    pub machine: Arc<Machine>,
+    /// The Node as it was seen.
+    pub node: Arc<Node>,
+    /// What becomes of it.
+    pub patch: Value,
+}
+
+/// An event on the deployment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Whether somebody has to do something.
+    pub warning: bool,
+    /// Why.
+    pub reason: Reason,
+    /// For people.
+    pub note: String,
+}
+
+/// Why there is an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The spec is refused.
+    ValidationFailed,
+    /// The selector is empty.
+    SelectingAll,
+    /// A set got another number of replicas.
+    ScalingMachineSet,
+    /// A set came under its control.
+    AdoptedMachineSet,
+    /// A set is not under its control any more.
+    ReleasedMachineSet,
+    /// It goes back to an earlier template.
+    DeploymentRollback,
+    /// There is no such revision.
+    DeploymentRollbackRevisionNotFound,
+    /// It has the template of that revision.
+    DeploymentRollbackTemplateUnchanged,
+    /// An autoscaler's list of Machines has an entry that cannot be read.
+    MarkMalformed,
+    /// The set for the template cannot be created.
+    MachineSetCreateError,
+}
+
+impl Reason {
+    /// The word in the API.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::ValidationFailed => "ValidationFailed",
+            Self::SelectingAll => "SelectingAll",
+            Self::ScalingMachineSet => "ScalingMachineSet",
+            Self::AdoptedMachineSet => "AdoptedMachineSet",
+            Self::ReleasedMachineSet => "ReleasedMachineSet",
+            Self::DeploymentRollback => "DeploymentRollback",
+            Self::DeploymentRollbackRevisionNotFound => "DeploymentRollbackRevisionNotFound",
+            Self::DeploymentRollbackTemplateUnchanged => "DeploymentRollbackTemplateUnchanged",
+            Self::MarkMalformed => "MarkMalformed",
+            Self::MachineSetCreateError => "MachineSetCreateError",
+        }
+    }
+}

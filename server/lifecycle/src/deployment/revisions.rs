@@ -1,0 +1,105 @@
+//! Numbers of rollouts: which set is which revision, what is kept, and how to go back.
+
+use ostler_api::machine_set::MachineTemplateSpec;
+use ostler_api::names::{annotation, label};
+use ostler_api::{MachineDeployment, MachineSet};
+
+use super::edit::{annotate, annotations_mut};
+use super::template::identity;
+
+/// The revision of a set; 0 if it has none.
+pub fn of(set: &MachineSet) -> i64 {
+    set.annotation(annotation::REVISION).and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+/// Gives the new set a revision above those of the old ones. Its earlier one goes to its history.
+pub(super) fn number<'a>(new: &mut MachineSet, old: impl Iterator<Item = &'a MachineSet>) {
+    let wanted = old.map(of).max().unwrap_or_default() + 1;
+    let before = of(new);
+    if before >= wanted {
+        return;
+    }
+    if before > 0 {
+        let history = new.annotation(annotation::REVISION_HISTORY).unwrap_or_default();
+        let history = history.split(',').filter(|one| !one.is_empty()).map(str::to_owned);
+        let history: Vec<_> = history.chain([before.to_string()]).collect();
+        annotate(&mut new.metadata, annotation::REVISION_HISTORY, &history.join(","));
+    }
+    annotate(&mut new.metadata, annotation::REVISION, &wanted.to_string());
+    annotate(&mut new.metadata, annotation::CLUSTER_API_REVISION, &wanted.to_string());
+}
+
+/// The old sets that are not kept: those beyond the limit, oldest revision first, if nothing is left of them.
+/// `old` is oldest first.
+pub fn superfluous<'a>(
+    deployment: &MachineDeployment,
+    old: &[&'a MachineSet],
+) -> Vec<&'a MachineSet> {
+    let limit = deployment.spec.revision_history_limit.and_then(|it| usize::try_from(it).ok());
+    let Some(limit) = limit else { return Vec::new() };
+    let mut kept: Vec<_> = old.iter().copied().filter(|set| !set.is_deleting()).collect();
+    kept.sort_by_key(|set| of(set));
+    kept.truncate(kept.len().saturating_sub(limit));
+    kept.into_iter().filter(|set| is_spent(set)).collect()
+}
+
+fn is_spent(set: &MachineSet) -> bool {
+    let status = set.status.as_ref();
+    set.spec.replicas == 0
+        && status.is_some_and(|status| {
+            status.replicas == 0 && status.observed_generation >= set.metadata.generation
+        })
+}
+
+/// What becomes of a rollback.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Rollback<'a> {
+    /// There is no such revision.
+    NotFound,
+    /// The template is that of the revision.
+    Unchanged(&'a MachineSet),
+    /// To the template of this set.
+    To(&'a MachineSet),
+}
+
+/// Looks for the set of a revision; 0 is the one before the newest.
+pub fn find<'a>(
+    deployment: &MachineDeployment,
+    sets: &[&'a MachineSet],
+    revision: i64,
+) -> Rollback<'a> {
+    let revision = if revision == 0 {
+        let mut known: Vec<_> = sets.iter().map(|set| of(set)).filter(|it| *it > 0).collect();
+        known.sort_unstable();
+        known.dedup();
+        known.iter().rev().nth(1).copied().unwrap_or(-1)
+    } else {
+        revision
+    };
+    match sets.iter().find(|set| of(set) == revision) {
+        None => Rollback::NotFound,
+        Some(set) if identity(&set.spec.template) == identity(&deployment.spec.template) => {
+            Rollback::Unchanged(set)
+        }
+        Some(set) => Rollback::To(set),
+    }
+}
+
+/// Takes template and annotations over from a set.
+pub(super) fn go_back(deployment: &mut MachineDeployment, set: &MachineSet) {
+    deployment.spec.template = without_hash(&set.spec.template);
+    let of_set = set.metadata.annotations.iter().flatten();
+    let annotations = annotations_mut(&mut deployment.metadata);
+    annotations.retain(|key, _| super::edit::is_own(key));
+    for (key, value) in of_set.filter(|(key, _)| !super::edit::is_own(key)) {
+        annotations.insert(key.clone(), value.clone());
+    }
+}
+
+fn without_hash(template: &MachineTemplateSpec) -> MachineTemplateSpec {
+    let mut template = template.clone();
+    if let Some(labels) = template.metadata.as_mut().and_then(|it| it.labels.as_mut()) {
+        labels.remove(label::TEMPLATE_HASH);
+    }
+    template
+}

@@ -1,0 +1,87 @@
+//! What a pass over a MachineDeployment sees.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use ostler_api::machine::MachinePhase;
+use ostler_api::names::annotation;
+use ostler_api::{Machine, MachineDeployment, MachineSet};
+
+use super::counts::Counts;
+
+/// The input of a plan.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The deployment.
+    pub deployment: Arc<MachineDeployment>,
+    /// Sets that it controls.
+    pub sets: Vec<SetView>,
+    /// Sets without a controller that it selects.
+    pub orphans: Vec<Arc<MachineSet>>,
+    /// Whether autoscalers are kept from Nodes during rollouts.
+    pub guard_nodes: bool,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// A set and its Machines.
+#[derive(Debug, Clone)]
+pub struct SetView {
+    /// The set.
+    pub set: Arc<MachineSet>,
+    /// The Machines that it controls.
+    pub machines: Vec<MachineView>,
+}
+
+/// A Machine and its Node.
+#[derive(Debug, Clone)]
+pub struct MachineView {
+    /// The Machine.
+    pub machine: Arc<Machine>,
+    /// Its Node, if it has one that is known.
+    pub node: Option<Arc<Node>>,
+}
+
+impl MachineView {
+    /// Whether it is failed and kept for examination.
+    pub fn is_preserved(&self, now: Timestamp) -> bool {
+        let status = self.machine.status.as_ref();
+        let current = status.and_then(|status| status.current_status.as_ref());
+        let until = current.and_then(|current| current.preserve_expiry_time.as_ref());
+        self.machine.phase() == MachinePhase::Failed && until.is_some_and(|until| until.0 > now)
+    }
+
+    /// Whether pods can run on it.
+    pub fn is_available(&self) -> bool {
+        let phase = self.machine.phase();
+        let runs = matches!(phase, MachinePhase::Running | MachinePhase::Available);
+        runs && !self.machine.is_deleting()
+    }
+}
+
+impl SetView {
+    /// Its numbers. Machines in `marked` are about to be deleted: they are not available any more.
+    pub fn counts(&self, marked: &BTreeSet<String>, now: Timestamp) -> Counts {
+        let living = || self.machines.iter().filter(|one| !one.machine.is_deleting());
+        let is_marked = |one: &&MachineView| marked.contains(one.machine.name());
+        Counts {
+            wanted: self.set.spec.replicas,
+            machines: number(self.machines.len()),
+            available: number(living().filter(|one| one.is_available() && !is_marked(one)).count()),
+            kept: number(living().filter(|one| one.is_preserved(now)).count()),
+            marked: number(living().filter(is_marked).count()),
+            desired_mark: mark(&self.set, annotation::DESIRED_REPLICAS),
+            max_mark: mark(&self.set, annotation::MAX_REPLICAS),
+        }
+    }
+}
+
+fn number(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+fn mark(set: &MachineSet, key: &str) -> Option<i32> {
+    set.annotation(key)?.parse().ok()
+}

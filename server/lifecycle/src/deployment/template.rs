@@ -1,0 +1,90 @@
+//! When a template is another one, and what the set of a template is called.
+
+use ostler_api::machine_set::MachineTemplateSpec;
+use ostler_api::names::label;
+use serde_json::Value;
+
+use crate::digest::canonical;
+
+/// Fields that every set takes over from its deployment without a rollout.
+const PUSHED_DOWN: [&str; 9] = [
+    "nodeTemplate",
+    "drainTimeout",
+    "healthTimeout",
+    "creationTimeout",
+    "inPlaceUpdateTimeout",
+    "machinePreserveTimeout",
+    "disableHealthTimeout",
+    "maxEvictRetries",
+    "nodeConditions",
+];
+/// Letters that form no words.
+const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+/// A set's name ends with so many letters.
+const SUFFIX: usize = 5;
+/// After so many collisions it ends with more.
+const MANY_COLLISIONS: i32 = 5;
+
+/// What a rollout is about: two templates are the same if this is. Sets of other controllers are recognised by it, and
+/// never by their hash, which only they can compute. What is empty counts as absent, as in Go.
+pub fn identity(template: &MachineTemplateSpec) -> String {
+    let mut value = serde_json::to_value(template).unwrap_or_default();
+    if let Some(labels) = value.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
+        labels.remove(label::TEMPLATE_HASH);
+    }
+    if let Some(spec) = value.pointer_mut("/spec").and_then(Value::as_object_mut) {
+        for field in PUSHED_DOWN {
+            spec.remove(field);
+        }
+        if let Some(class) = spec.get_mut("class").and_then(Value::as_object_mut) {
+            class.remove("kind");
+        }
+    }
+    canonical(&without_empty(value).unwrap_or_default())
+}
+
+/// `None` for what is empty. Calls itself once for each level of a value that was read by a reader with a limit.
+fn without_empty(value: Value) -> Option<Value> {
+    match value {
+        Value::Null => None,
+        Value::String(ref text) if text.is_empty() => None,
+        Value::Array(ref items) if items.is_empty() => None,
+        Value::Object(map) => {
+            let kept = map.into_iter().filter_map(|(key, it)| Some((key, without_empty(it)?)));
+            let kept: serde_json::Map<_, _> = kept.collect();
+            (!kept.is_empty()).then_some(Value::Object(kept))
+        }
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Some(value),
+    }
+}
+
+/// Makes `to` take over from `from` what needs no rollout.
+pub(super) fn push_down(from: &MachineTemplateSpec, to: &mut MachineTemplateSpec) {
+    let (from, to) = (&from.spec, &mut to.spec);
+    to.class.kind.clone_from(&from.class.kind);
+    to.node_template.clone_from(&from.node_template);
+    to.drain_timeout.clone_from(&from.drain_timeout);
+    to.health_timeout.clone_from(&from.health_timeout);
+    to.creation_timeout.clone_from(&from.creation_timeout);
+    to.in_place_update_timeout.clone_from(&from.in_place_update_timeout);
+    to.machine_preserve_timeout.clone_from(&from.machine_preserve_timeout);
+    to.disable_health_timeout = from.disable_health_timeout;
+    to.max_evict_retries = from.max_evict_retries;
+    to.node_conditions.clone_from(&from.node_conditions);
+}
+
+/// Label value that tells the sets of a deployment apart: a hash (FNV-1a) of the template and the number of names that
+/// were taken.
+pub fn hash(template: &MachineTemplateSpec, collisions: i32) -> String {
+    let text = format!("{}{collisions}", identity(template));
+    let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    text.as_bytes().iter().fold(0x811c_9dc5, step).to_string()
+}
+
+/// Name of the set with this hash.
+pub fn set_name(deployment: &str, hash: &str, collisions: i32) -> String {
+    let letter = |byte: u8| ALPHABET.get(usize::from(byte) % ALPHABET.len());
+    let letters = hash.bytes().filter_map(letter).map(|byte| char::from(*byte));
+    let count = if collisions < MANY_COLLISIONS { SUFFIX } else { usize::MAX };
+    format!("{deployment}-{}", letters.take(count).collect::<String>())
+}
