@@ -13,6 +13,7 @@ struct Set {
     available: i32,
     unavailable: i32,
     preserved: i32,
+    chosen: i32,
     terminating: i32,
     marks: Option<(i32, i32)>,
 }
@@ -24,17 +25,19 @@ impl Set {
             machines: self.active() + self.terminating,
             available: self.available,
             kept: self.preserved,
+            marked: self.chosen,
             desired_mark: self.marks.map(|marks| marks.0),
             max_mark: self.marks.map(|marks| marks.1),
         }
     }
 
     fn active(&self) -> i32 {
-        self.available + self.unavailable + self.preserved
+        self.available + self.unavailable + self.preserved + self.chosen
     }
 
-    /// What the set controller does: unavailable machines go first, preserved ones last.
+    /// What the set controller does: chosen machines go always, then unavailable ones first, preserved ones last.
     fn reconcile(&mut self) {
+        self.terminating += std::mem::take(&mut self.chosen);
         while self.active() > self.wanted {
             for machines in [&mut self.unavailable, &mut self.available, &mut self.preserved] {
                 if *machines > 0 {
@@ -187,15 +190,18 @@ impl Active for Fleet {
 }
 
 fn sets() -> impl Strategy<Value = Vec<Set>> {
-    let set = (0..12, 0..12, 0..4, 0..2, 0..3, proptest::option::of((0..12, 0..15)));
-    let set = set.prop_map(|(wanted, available, unavailable, preserved, terminating, marks)| Set {
-        wanted,
-        available,
-        unavailable,
-        preserved,
-        terminating,
-        marks,
-    });
+    let set = (0..12, 0..12, 0..4, (0..2, 0..2), 0..3, proptest::option::of((0..12, 0..15)));
+    let set = set.prop_map(
+        |(wanted, available, unavailable, (preserved, chosen), terminating, marks)| Set {
+            chosen,
+            wanted,
+            available,
+            unavailable,
+            preserved,
+            terminating,
+            marks,
+        },
+    );
     vec(set, 1..5)
 }
 
