@@ -118,7 +118,7 @@ fn told(failure: &Failure) -> String {
 }
 
 fn dispatch(class: &ClassFacts, target: Target, request: Request, time: Duration) -> Dispatch {
-    class.dispatch(uuid::Uuid::new_v4().to_string(), target, request, time)
+    class.dispatch(uuid::Uuid::new_v4().to_string().into(), target, request, time)
 }
 
 #[cfg(test)]

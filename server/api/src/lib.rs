@@ -10,6 +10,7 @@ mod drain_status;
 pub mod driver;
 pub mod hint;
 pub mod history;
+mod ids;
 pub mod machine;
 pub mod machine_class;
 pub mod machine_deployment;
@@ -25,6 +26,7 @@ mod step;
 pub mod timeout;
 
 pub use crds::crds;
+pub use ids::OperationId;
 pub use machine::Machine;
 pub use machine_class::MachineClass;
 pub use machine_deployment::MachineDeployment;

@@ -1,5 +1,6 @@
 //! Status of a Machine: upstream's fields, then ours, all optional.
 
+use crate::OperationId;
 use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -199,7 +200,7 @@ pub struct WaitingFor {
 #[serde(rename_all = "camelCase")]
 pub struct OperationIntent {
     /// UUID of the operation, new for every decision to dispatch.
-    pub id: String,
+    pub id: OperationId,
     /// The verb.
     pub kind: OperationVerb,
     /// The same for every attempt at the same intent.

@@ -129,7 +129,7 @@ async fn an_outcome_reaches_its_machine_by_uid() {
     let fanout = fanout();
     put(&fanout.stores.machines, machine("m", "c", &json!({})));
     let (target_uid, operation_id) = ("m".to_owned(), "o".to_owned());
-    fanout.session(SessionEvent::OutcomeReady { target_uid, operation_id });
+    fanout.session(SessionEvent::OutcomeReady { target_uid, operation_id: operation_id.into() });
     assert_eq!(machines(&fanout).await, ["m"]);
 }
 

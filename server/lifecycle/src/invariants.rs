@@ -124,7 +124,7 @@ fn is_adoption(snapshot: &Snapshot, plan: &Plan, record: &InstanceRecord) -> boo
 /// status, or is deleting it.
 pub fn inv_2_no_forgotten_instance(snapshot: &Snapshot, plan: &Plan) -> bool {
     let created = finished(snapshot)
-        .filter(|finished| plan.acknowledge.as_deref() == Some(finished.id.as_str()))
+        .filter(|finished| plan.acknowledge.as_ref() == Some(&finished.id))
         .is_some_and(|finished| matches!(finished.outcome, Ok(Success::Created(_))));
     !created
         || snapshot.machine.provider_id().is_some()
@@ -219,10 +219,10 @@ pub fn inv_6_applied_is_proven(snapshot: &Snapshot, plan: &Plan) -> bool {
 /// INV-8: a mutation that is sent stands in the status, and one whose outcome is unknown stays
 /// there until it is resolved.
 pub fn inv_8_no_lost_operation(snapshot: &Snapshot, plan: &Plan) -> bool {
-    let written = plan.status.operation.as_ref().map(|intent| intent.id.as_str());
+    let written = plan.status.operation.as_ref().map(|intent| &intent.id);
     let sent = plan.dispatch.as_ref().filter(|dispatch| dispatch.kind().is_mutation());
     if let Some(dispatch) = sent {
-        return written == Some(dispatch.id.as_str()) && is_recorded(snapshot, plan, dispatch);
+        return written == Some(&dispatch.id) && is_recorded(snapshot, plan, dispatch);
     }
     let intent = status(snapshot).operation;
     let unknown = finished(snapshot).is_some_and(|finished| {

@@ -1,5 +1,6 @@
 //! What a decision says: what to write, what to send, what to wait for.
 
+use ostler_api::OperationId;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -29,9 +30,9 @@ pub struct Plan {
     /// The operation to send. A mutation stands in `status.operation`.
     pub dispatch: Option<Dispatch>,
     /// Id of an operation that is to be stopped.
-    pub cancel: Option<String>,
+    pub cancel: Option<OperationId>,
     /// Id of a finished operation whose result is in `status` now.
-    pub acknowledge: Option<String>,
+    pub acknowledge: Option<OperationId>,
     /// What to tell people.
     pub events: Vec<Event>,
     /// When to look again.

@@ -1,5 +1,6 @@
 //! What a decision is made from: everything that was observed, at one point in time.
 
+use ostler_api::OperationId;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -113,7 +114,7 @@ pub struct Snapshot {
 #[derive(Debug, Clone)]
 pub struct Fresh {
     /// A UUID, for an operation.
-    pub operation_id: String,
+    pub operation_id: OperationId,
     /// Sixteen random characters out of `[a-z0-9]`, for a bootstrap token.
     pub token_secret: SecretText,
 }
@@ -205,7 +206,7 @@ impl ClassFacts {
     /// An operation for the driver of the class, about an object in the namespace of the class.
     pub fn dispatch(
         &self,
-        id: String,
+        id: OperationId,
         target: Target,
         request: Request,
         timeout: Duration,

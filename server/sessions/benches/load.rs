@@ -221,7 +221,7 @@ fn create(number: usize) -> Dispatch {
     let uid = uuid::Uuid::new_v4().to_string();
     Dispatch {
         provider: provider(0),
-        id: uuid::Uuid::new_v4().to_string(),
+        id: uuid::Uuid::new_v4().to_string().into(),
         idempotency_key: format!("{uid}:c"),
         target: Target {
             kind: "Machine".to_owned(),

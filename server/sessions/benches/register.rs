@@ -224,7 +224,7 @@ async fn session(in_flight: usize) -> (f64, Duration) {
 fn read(id: &str) -> Dispatch {
     Dispatch {
         provider: PROVIDER.to_owned(),
-        id: id.to_owned(),
+        id: id.into(),
         idempotency_key: format!("{id}:s"),
         target: Target { uid: id.to_owned(), ..Target::default() },
         class: None,

@@ -75,7 +75,7 @@ pub(crate) fn order(dispatch: Dispatch, cluster_id: &str) -> Order {
         timeout: dispatch.timeout,
         lane: dispatch.lane,
         operation: Operation {
-            operation_id: dispatch.id,
+            operation_id: dispatch.id.into(),
             idempotency_key: dispatch.idempotency_key,
             timeout: Some(frames::duration(dispatch.timeout)),
             machine_class: dispatch.class.map(reference),

@@ -1,5 +1,6 @@
 //! What the controllers are told.
 
+use ostler_api::OperationId;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -25,21 +26,21 @@ pub enum SessionEvent {
         /// UID of the target.
         target_uid: String,
         /// The operation.
-        operation_id: String,
+        operation_id: OperationId,
     },
     /// The operation of a target ended; [`crate::Sessions::view`] has its outcome.
     OutcomeReady {
         /// UID of the target.
         target_uid: String,
         /// The operation.
-        operation_id: String,
+        operation_id: OperationId,
     },
     /// The driver has not said for long how far an operation is, or does so again.
     Stalled {
         /// UID of the target.
         target_uid: String,
         /// The operation.
-        operation_id: String,
+        operation_id: OperationId,
         /// False: it goes on.
         stalled: bool,
     },
@@ -48,7 +49,7 @@ pub enum SessionEvent {
         /// UID of the target.
         target_uid: String,
         /// The operation.
-        operation_id: String,
+        operation_id: OperationId,
         /// False: it came back.
         lost: bool,
     },
@@ -57,7 +58,7 @@ pub enum SessionEvent {
         /// UID of the target.
         target_uid: String,
         /// The operation.
-        operation_id: String,
+        operation_id: OperationId,
     },
     /// The driver says that something happened to an instance. It proves nothing.
     Hint {

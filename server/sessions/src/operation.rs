@@ -1,5 +1,6 @@
 //! An operation on its way to a driver, and why it is not accepted.
 
+use ostler_api::OperationId;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ pub enum SubmitError {
     #[error("operation {operation_id} of this target has not ended; acknowledge its result first")]
     TargetBusy {
         /// That operation.
-        operation_id: String,
+        operation_id: OperationId,
     },
     /// Too much waits for this provider already; try again later.
     #[error("too many operations wait for provider {provider:?}")]

@@ -1,6 +1,7 @@
 //! What is written down of the operation of a target: what a driver says that it holds is compared
 //! with it.
 
+use ostler_api::OperationId;
 use std::fmt;
 
 use ostler_api::driver::OperationKind;
@@ -12,7 +13,7 @@ use crate::Term;
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedOperation {
     /// Its id.
-    pub operation_id: String,
+    pub operation_id: OperationId,
     /// Its verb.
     pub kind: OperationKind,
     /// Its intent.

@@ -1,5 +1,6 @@
 //! The handle that everything else uses.
 
+use ostler_api::OperationId;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -128,13 +129,13 @@ impl Sessions {
 
     /// The outcome of this operation is durably recorded: the driver may forget it, and the
     /// target is free. Nothing happens if there is no such outcome.
-    pub fn acknowledge(&self, operation_id: &str) {
+    pub fn acknowledge(&self, operation_id: &OperationId) {
         self.shell.with(|hub, now| hub.acknowledge(now, operation_id));
     }
 
     /// Asks the driver to stop. The outcome still comes, and says what became of it. An operation
     /// that was not sent yet ends immediately.
-    pub fn cancel(&self, operation_id: &str, reason: &str) {
+    pub fn cancel(&self, operation_id: &OperationId, reason: &str) {
         self.shell.with(|hub, now| hub.cancel(now, operation_id, reason));
     }
 
@@ -151,7 +152,7 @@ impl Sessions {
     /// As [`Self::call`], with the answer as it came, and apart from refusals.
     pub(crate) async fn try_call(&self, order: Order) -> Result<Answer, SubmitError> {
         let (caller, answer) = oneshot::channel();
-        let operation_id = order.operation.operation_id.clone();
+        let operation_id = order.operation.operation_id.as_str().into();
         self.order(order, Owner::Caller(caller))?;
         let mut abandoned = Abandoned { sessions: self, operation_id: Some(operation_id) };
         let answer = answer.await;
@@ -204,7 +205,7 @@ impl Sessions {
 struct Abandoned<'a> {
     sessions: &'a Sessions,
     /// `None`: there is an answer.
-    operation_id: Option<String>,
+    operation_id: Option<OperationId>,
 }
 
 impl Drop for Abandoned<'_> {

@@ -1,5 +1,6 @@
 //! What is sent to a driver.
 
+use crate::OperationId;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -109,8 +110,8 @@ pub struct ClassReference {
 /// An operation that is to be sent to the driver of a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dispatch {
-    /// UUID of the operation, new for every decision to dispatch.
-    pub id: String,
+    /// Which operation it is, new for every decision to dispatch.
+    pub id: OperationId,
     /// The same for every attempt at the same intent; at most 64 ASCII characters.
     pub idempotency_key: String,
     /// `MachineClass.provider`: which driver it is for. Aliases are resolved by the sessions.

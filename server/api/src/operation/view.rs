@@ -1,5 +1,6 @@
 //! What is known of the operation of one target.
 
+use crate::OperationId;
 use std::fmt;
 use std::time::Duration;
 
@@ -42,8 +43,8 @@ impl OperationView {
 /// An operation whose outcome is not there yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InFlight {
-    /// UUID of the operation.
-    pub id: String,
+    /// Which operation it is.
+    pub id: OperationId,
     /// The provider whose driver has it or is to get it, by the name that drivers use.
     pub provider: String,
     /// The verb.
@@ -88,8 +89,8 @@ impl fmt::Display for Progress {
 /// An operation whose outcome is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
-    /// UUID of the operation.
-    pub id: String,
+    /// Which operation it is.
+    pub id: OperationId,
     /// The provider whose driver it was sent to, by the name that drivers use.
     pub provider: String,
     /// The verb.

@@ -1,6 +1,7 @@
 //! Asks drivers to review classes: whether a class is valid, and whether a change of it can be applied to running
 //! instances. One review serves all machines of a class with the same last applied spec.
 
+use ostler_api::OperationId;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -172,13 +173,13 @@ fn key(class: &ObjectName, question: &Question) -> ReviewKey {
 
 fn dispatch(class: &MachineClass, question: &Question) -> Dispatch {
     let facts = ClassFacts::of(class);
-    let id = uuid::Uuid::new_v4().to_string();
+    let id = OperationId::from(uuid::Uuid::new_v4().to_string());
     let request = Request::Validate {
         spec_json: facts.provider_spec.clone(),
         old_spec_json: question.old_spec.clone(),
     };
     Dispatch {
-        idempotency_key: id.clone(),
+        idempotency_key: id.clone().into(),
         lane: operation::Lane::User,
         ..facts.dispatch(id, Target::of_class(class), request, TIME)
     }

@@ -333,7 +333,7 @@ fn fresh() -> Fresh {
     let mut random = rand::rng();
     let secret = (0..16).filter_map(|_| alphabet.get(random.random_range(0..alphabet.len())));
     Fresh {
-        operation_id: uuid::Uuid::new_v4().to_string(),
+        operation_id: uuid::Uuid::new_v4().to_string().into(),
         token_secret: SecretText::new(secret.map(|byte| char::from(*byte)).collect()),
     }
 }

@@ -64,7 +64,7 @@ pub(super) async fn delete(
 }
 
 fn dispatch(class: &MachineClass, target: Target, request: Request, time: Duration) -> Dispatch {
-    let id = uuid::Uuid::new_v4().to_string();
+    let id = uuid::Uuid::new_v4().to_string().into();
     ClassFacts::of(class).dispatch(id, target, request, time)
 }
 

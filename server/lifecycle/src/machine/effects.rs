@@ -1,5 +1,6 @@
 //! What a pass does: the writes, the request and the events, and the plan that is made of them.
 
+use ostler_api::OperationId;
 use ostler_api::{
     driver::OperationKind,
     machine::{MachineStatus, OperationIntent, OperationRecord, WaitReason},
@@ -24,8 +25,8 @@ pub(crate) struct Effects {
     before: Vec<Action>,
     after: Vec<Action>,
     pub(super) dispatch: Option<Dispatch>,
-    pub(crate) cancel: Option<String>,
-    pub(super) acknowledge: Option<String>,
+    pub(crate) cancel: Option<OperationId>,
+    pub(super) acknowledge: Option<OperationId>,
     events: Vec<Event>,
     /// Whether the Machine gets the finalizer once something was asked for it.
     pub(crate) holds: bool,

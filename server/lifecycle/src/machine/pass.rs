@@ -1,5 +1,6 @@
 //! One pass: what was observed, what was learned on the way, and the plan that grows from it.
 
+use ostler_api::OperationId;
 use std::{collections::BTreeMap, ops::ControlFlow, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
@@ -101,9 +102,9 @@ impl<'a> Pass<'a> {
     }
 
     /// From now on the result in the snapshot counts as taken.
-    pub(crate) fn settle(&mut self, id: &str) {
+    pub(crate) fn settle(&mut self, id: &OperationId) {
         self.learned.settled = true;
-        self.effects.acknowledge = Some(id.to_owned());
+        self.effects.acknowledge = Some(id.clone());
     }
 
     /// The Node, if it is there and ours: its provider id is empty or that of the Machine.

@@ -147,7 +147,7 @@ fn the_result_of_an_earlier_delivery_counts_for_the_intent() {
     world.pass();
     let outcome = world.carry_out();
     let OperationView::InFlight(flight) = &mut world.operation else { panic!() };
-    flight.id = "from before the restart".to_owned();
+    flight.id = "from before the restart".into();
     world.reply(outcome);
     world.pass();
     assert_eq!(world.machine().provider_id(), Some(crate::world::PROVIDER_ID));

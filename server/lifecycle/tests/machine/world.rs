@@ -1,5 +1,6 @@
 //! The world: carries plans out, and lets a driver answer when the test says so.
 
+use ostler_api::OperationId;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -111,7 +112,7 @@ pub struct World {
     pub events: Vec<Event>,
     /// Pods whose eviction is refused, by name.
     pub protected: BTreeSet<String>,
-    pub cancelled: Vec<String>,
+    pub cancelled: Vec<OperationId>,
     /// The text of every failure.
     pub says: &'static str,
     ids: u32,
@@ -321,7 +322,7 @@ impl World {
             cluster: self.cluster.clone(),
             term: 1,
             fresh: Fresh {
-                operation_id: format!("op-{}", self.ids),
+                operation_id: format!("op-{}", self.ids).into(),
                 token_secret: SecretText::new("0123456789abcdef".to_owned()),
             },
             settings: self.settings.clone(),

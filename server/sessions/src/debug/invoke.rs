@@ -150,7 +150,7 @@ impl<'a> Audit<'a> {
         shell.metrics.invoked(&self.provider, self.kind, result);
         if self.kind.is_mutation() {
             // A controller may have waited for the target, and should look at it again.
-            let (target_uid, operation_id) = (self.uid.clone(), self.operation_id.clone());
+            let (target_uid, operation_id) = (self.uid.clone(), self.operation_id.as_str().into());
             drop(shell.events.send(SessionEvent::OutcomeReady { target_uid, operation_id }));
         }
         self.say(result);

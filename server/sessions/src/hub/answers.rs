@@ -1,7 +1,5 @@
 //! From the driver to the controllers: accepted, progress, pages, results, and what is overdue.
 
-use std::sync::Arc;
-
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::operation::{Failure, Reason};
 use ostler_proto::v1alpha1::{
@@ -13,7 +11,7 @@ use tokio::time::Instant;
 use super::operations::{Answer, Owner, Place};
 use super::pages::{PageFault, Pages};
 use super::timers::Timer;
-use super::{Count, Effect, Hub, OpId, SessionKey};
+use super::{Count, Effect, Hub, OperationId, SessionKey};
 use crate::session::outbox::Room;
 use crate::session::{Close, frames};
 use crate::{SessionEvent, convert};
@@ -33,8 +31,8 @@ impl Hub {
     /// A slice of a list.
     pub(super) fn paged(&mut self, now: Instant, key: SessionKey, page: OperationPage) {
         let limits = self.options.limits.clone();
-        self.accepted(now, key, &page.operation_id);
-        let id: OpId = page.operation_id.as_str().into();
+        let id: OperationId = page.operation_id.as_str().into();
+        self.accepted(now, key, &id);
         if self.sent(key, &id).is_none() {
             return;
         }
@@ -69,19 +67,17 @@ impl Hub {
             return self.handed_back(now, key, &completed.operation_id.into());
         }
         let OperationCompleted { operation_id, checkpoint: said, outcome } = completed;
-        self.accepted(now, key, &operation_id);
-        let Some(operation) = self.sent(key, &operation_id) else {
-            return self.repeated(key, &operation_id);
-        };
+        let id: OperationId = operation_id.into();
+        self.accepted(now, key, &id);
+        let Some(operation) = self.sent(key, &id) else { return self.repeated(key, &id) };
         let before = operation.progress.take().map(|progress| progress.checkpoint);
         let said = checkpoint(said, before.unwrap_or_default());
         let pages = std::mem::take(&mut operation.pages);
         let (provider, kind) = (operation.provider.clone(), operation.kind);
         let mut answer = match answer_of(operation.kind, outcome, pages) {
             Ok(answer) => answer,
-            Err(fault) => return self.close(now, key, bad_pages(&operation_id, fault)),
+            Err(fault) => return self.close(now, key, bad_pages(&id, fault)),
         };
-        let id: OpId = operation_id.into();
         if let Some(session) = self.sessions.get_mut(&key) {
             session.in_flight.remove(&id, kind);
         }
@@ -111,7 +107,7 @@ impl Hub {
     }
 
     /// A result that is here already, or that is not waited for any more.
-    fn repeated(&mut self, key: SessionKey, id: &str) {
+    fn repeated(&mut self, key: SessionKey, id: &OperationId) {
         if self.looks() && !self.ended.contains(id) {
             return; // kept for the core that asked
         }
@@ -125,7 +121,7 @@ impl Hub {
         {
             return; // acknowledged once it is recorded
         }
-        self.send_frame(key, frames::result_ack(id), Room::Answer);
+        self.send_frame(key, frames::result_ack(id.as_str()), Room::Answer);
         self.count(Count::Late { provider });
     }
 
@@ -133,15 +129,15 @@ impl Hub {
     pub(super) fn finish(
         &mut self,
         now: Instant,
-        id: &OpId,
+        id: &OperationId,
         answer: Answer,
         checkpoint: String,
         from: Option<SessionKey>,
     ) {
         let session = from.and_then(|key| self.sessions.get(&key));
         let holder = session.map(|session| session.driver.instance_id.clone());
-        self.timers.clear(&Timer::Accept(Arc::clone(id)));
-        self.timers.clear(&Timer::Stall(Arc::clone(id)));
+        self.timers.clear(&Timer::Accept(id.clone()));
+        self.timers.clear(&Timer::Stall(id.clone()));
         let Some(operation) = self.operations.get_mut(id) else { return };
         self.effects.push(Effect::Count(Count::Ended {
             provider: operation.provider.clone(),
@@ -159,8 +155,8 @@ impl Hub {
             operation.place = Place::Finished { outcome, checkpoint, holder };
             let target_uid = operation.target.uid.clone();
             let unclaimed = now + self.options.timing.unclaimed;
-            self.timers.set(Timer::Operation(Arc::clone(id)), unclaimed);
-            self.publish(SessionEvent::OutcomeReady { target_uid, operation_id: id.to_string() });
+            self.timers.set(Timer::Operation(id.clone()), unclaimed);
+            self.publish(SessionEvent::OutcomeReady { target_uid, operation_id: id.clone() });
             return;
         }
         let provider = operation.provider.clone();
@@ -173,7 +169,13 @@ impl Hub {
     }
 
     /// The core itself makes the outcome of an operation that no driver has.
-    pub(super) fn fail(&mut self, now: Instant, id: &OpId, why: Why<'_>, certainty: Certainty) {
+    pub(super) fn fail(
+        &mut self,
+        now: Instant,
+        id: &OperationId,
+        why: Why<'_>,
+        certainty: Certainty,
+    ) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         let outcome = operation.failure(why.0, why.1, why.2, certainty);
         let said = operation.progress.take().map(|progress| progress.checkpoint);
@@ -181,7 +183,13 @@ impl Hub {
     }
 
     /// Stops waiting for an operation that a driver has: its outcome is unknown.
-    pub(super) fn give_up(&mut self, now: Instant, key: SessionKey, id: &OpId, why: Why<'_>) {
+    pub(super) fn give_up(
+        &mut self,
+        now: Instant,
+        key: SessionKey,
+        id: &OperationId,
+        why: Why<'_>,
+    ) {
         let Some(operation) = self.operations.get(id) else { return };
         let unread = if operation.accepted() { 0 } else { operation.bytes };
         let kind = operation.kind;
@@ -199,7 +207,7 @@ impl Hub {
     /// An operation was not accepted in time. It may still start. So a mutation stays with the driver,
     /// and no other one begins for its target, until the driver speaks of it or its session is over:
     /// another driver could not know that this one works on it.
-    pub(super) fn not_accepted(&mut self, now: Instant, id: &OpId) {
+    pub(super) fn not_accepted(&mut self, now: Instant, id: &OperationId) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         let Place::Sent(key) = operation.place else { return };
         operation.missed += 1;
@@ -209,7 +217,7 @@ impl Hub {
             session.not_accepted.max(missed)
         });
         if stays {
-            self.timers.set(Timer::Accept(Arc::clone(id)), now + self.options.timing.accept);
+            self.timers.set(Timer::Accept(id.clone()), now + self.options.timing.accept);
         } else {
             self.send_cancel(key, id, Reason::CoreAcceptTimeout.word());
             let message = "the driver did not accept the operation in time";
@@ -222,14 +230,14 @@ impl Hub {
     }
 
     /// The time of an operation is up that no driver has begun.
-    pub(super) fn never_begun(&mut self, now: Instant, id: &OpId) {
+    pub(super) fn never_begun(&mut self, now: Instant, id: &OperationId) {
         let message = "the operation waited for the driver for all of its time";
         let why = (ErrorCode::DeadlineExceeded, Reason::CoreTimeout, message);
         self.fail(now, id, why, Certainty::NotApplied);
     }
 
     /// The time of an operation is up, wherever it is.
-    pub(super) fn overdue(&mut self, now: Instant, id: &OpId) {
+    pub(super) fn overdue(&mut self, now: Instant, id: &OperationId) {
         let Some(operation) = self.operations.get(id) else { return };
         match operation.place {
             Place::Queued(ticket) => {
@@ -262,7 +270,7 @@ impl Hub {
     }
 }
 
-fn bad_pages(id: &str, fault: PageFault) -> Close {
+fn bad_pages(id: &OperationId, fault: PageFault) -> Close {
     match fault {
         PageFault::Gap { expected } => {
             Close::violation("PAGE_GAP", format!("operation {id}: page {expected} was due"))

@@ -1,7 +1,5 @@
 //! From the controllers to the driver: submit, queue, send, cancel, acknowledge.
 
-use std::sync::Arc;
-
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::operation::Reason;
 use ostler_proto::v1alpha1::{ObjectRevision, Operation, Target};
@@ -11,7 +9,7 @@ use super::operations::{Op, Owner, Place};
 use super::pages::Pages;
 use super::session::Session;
 use super::timers::Timer;
-use super::{Count, Effect, Hub, OpId, SessionKey, size};
+use super::{Count, Effect, Hub, OperationId, SessionKey, size};
 use crate::SubmitError;
 use crate::operation::Order;
 use crate::session::frames;
@@ -34,7 +32,7 @@ impl Hub {
         self.check_target(&operation.operation_id, slotted.then_some(&target), &provider)?;
         let request = self.stamped(operation);
         let bytes = size::check(&request, class.as_deref(), frame_limit)?;
-        let id: OpId = request.operation_id.as_str().into();
+        let id: OperationId = request.operation_id.as_str().into();
         let Some(record) = self.providers.get_mut(&provider) else {
             return Err(SubmitError::NoDriver { provider });
         };
@@ -74,7 +72,7 @@ impl Hub {
             missed: 0,
         };
         let waits_until = now + op.timeout;
-        self.operations.insert(Arc::clone(&id), Box::new(op));
+        self.operations.insert(id.clone(), Box::new(op));
         self.pump(now, &provider);
         // Unless it was sent right away, and has the timer of its answer.
         self.timers.start(Timer::Operation(id), waits_until);
@@ -104,7 +102,7 @@ impl Hub {
         let same = self.operations.get_key_value(id);
         let slot = slotted.and_then(|target| self.slots.get(&target.uid));
         if let Some(id) = same.map(|(id, _)| id).or(slot) {
-            return Err(SubmitError::TargetBusy { operation_id: id.to_string() });
+            return Err(SubmitError::TargetBusy { operation_id: id.clone() });
         }
         if slotted.is_some() && self.slots.len() >= self.options.limits.targets {
             return Err(SubmitError::QueueFull { provider: provider.to_owned() });
@@ -153,7 +151,7 @@ impl Hub {
         }
     }
 
-    fn next_to_send(&mut self, now: Instant, provider: &str) -> Option<(OpId, SessionKey)> {
+    fn next_to_send(&mut self, now: Instant, provider: &str) -> Option<(OperationId, SessionKey)> {
         let window = self.options.limits.unaccepted_bytes;
         let record = self.providers.get_mut(provider)?;
         let key = record.active?;
@@ -168,7 +166,7 @@ impl Hub {
         Some((record.queue.pop(held)?, key))
     }
 
-    fn send(&mut self, now: Instant, id: OpId, key: SessionKey) {
+    fn send(&mut self, now: Instant, id: OperationId, key: SessionKey) {
         let kind = self.operations.get(&id).map(|operation| operation.kind);
         let interval = kind.and_then(|kind| self.progress_interval(key, kind));
         let (Some(operation), Some(session)) =
@@ -199,9 +197,9 @@ impl Hub {
     }
 
     /// Asks the driver to stop; takes the operation back if it was not sent.
-    pub(crate) fn cancel(&mut self, now: Instant, id: &str, reason: &str) {
+    pub(crate) fn cancel(&mut self, now: Instant, id: &OperationId, reason: &str) {
         let Some((id, operation)) = self.operations.get_key_value(id) else { return };
-        let id = Arc::clone(id);
+        let id = id.clone();
         match operation.place {
             Place::Queued(ticket) => {
                 if let Some(record) = self.providers.get_mut(&operation.provider) {
@@ -222,18 +220,18 @@ impl Hub {
     }
 
     /// Sends a cancel once.
-    pub(super) fn send_cancel(&mut self, key: SessionKey, id: &OpId, reason: &str) {
+    pub(super) fn send_cancel(&mut self, key: SessionKey, id: &OperationId, reason: &str) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         if !std::mem::replace(&mut operation.cancelled, true) {
-            self.send_frame(key, frames::cancel(id, reason), Room::Reserved);
+            self.send_frame(key, frames::cancel(id.as_str(), reason), Room::Reserved);
         }
     }
 
     /// The outcome is recorded: the driver may forget it, the target is free.
-    pub(crate) fn acknowledge(&mut self, now: Instant, id: &str) {
+    pub(crate) fn acknowledge(&mut self, now: Instant, id: &OperationId) {
         let Some((id, operation)) = self.operations.get_key_value(id) else { return };
         if let Place::Finished { holder, .. } = &operation.place {
-            let id = Arc::clone(id);
+            let id = id.clone();
             let (holder, provider) = (holder.clone(), operation.provider.clone());
             self.forget(&id);
             if let Some(instance) = holder {
@@ -243,26 +241,26 @@ impl Hub {
     }
 
     /// Drops an operation that ended, and remembers that it did.
-    pub(super) fn forget(&mut self, id: &OpId) -> Option<Box<Op>> {
+    pub(super) fn forget(&mut self, id: &OperationId) -> Option<Box<Op>> {
         let operation = self.operations.remove(id)?;
         if self.slots.get(&operation.target.uid) == Some(id) {
             self.slots.remove(&operation.target.uid);
         }
-        self.timers.clear(&Timer::Accept(Arc::clone(id)));
-        self.timers.clear(&Timer::Stall(Arc::clone(id)));
-        self.timers.clear(&Timer::Operation(Arc::clone(id)));
-        self.ended.put(Arc::clone(id), ());
+        self.timers.clear(&Timer::Accept(id.clone()));
+        self.timers.clear(&Timer::Stall(id.clone()));
+        self.timers.clear(&Timer::Operation(id.clone()));
+        self.ended.put(id.clone(), ());
         Some(operation)
     }
 
     /// Tells the driver that keeps a result to forget it, if it is here.
-    pub(super) fn ack(&mut self, now: Instant, id: &str, provider: &str, instance: &str) {
+    pub(super) fn ack(&mut self, now: Instant, id: &OperationId, provider: &str, instance: &str) {
         let is_holder =
             |it: &Session| it.driver.provider == provider && it.driver.instance_id == instance;
         let holder = self.sessions.iter().find(|(_, session)| is_holder(session));
         if let Some(key) = holder.map(|(key, _)| *key) {
             self.timers.start(Timer::Flush(key), now + self.options.timing.acknowledge);
-            self.send_frame(key, frames::result_ack(id), Room::Unhurried);
+            self.send_frame(key, frames::result_ack(id.as_str()), Room::Unhurried);
         }
     }
 }

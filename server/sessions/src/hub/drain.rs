@@ -8,7 +8,7 @@ use ostler_proto::v1alpha1::{CoreDraining, DriverState, Readiness};
 use tokio::time::Instant;
 
 use super::timers::Timer;
-use super::{Hub, OpId, SessionKey};
+use super::{Hub, OperationId, SessionKey};
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame, frames};
 
@@ -84,7 +84,7 @@ impl Hub {
     pub(super) fn drained(&mut self, now: Instant, key: SessionKey) {
         let Some(session) = self.sessions.get(&key) else { return };
         if session.readiness == Readiness::Draining && session.ends.is_some() {
-            let unfinished: Vec<OpId> = session.in_flight.ids().cloned().collect();
+            let unfinished: Vec<OperationId> = session.in_flight.ids().cloned().collect();
             for id in unfinished {
                 let message = "the driver ended before the operation did";
                 let why = (ErrorCode::Unavailable, Reason::CoreSessionLost, message);

@@ -7,7 +7,7 @@ use ostler_api::operation::Reason;
 use tokio::time::Instant;
 
 use super::timers::Timer;
-use super::{Count, Effect, Hub, OpId, SessionKey};
+use super::{Count, Effect, Hub, OperationId, SessionKey};
 use crate::session::outbox::Room;
 use crate::session::{Close, frames};
 
@@ -36,16 +36,16 @@ impl Hub {
     /// take an operation off its list a moment before it sends the completion.
     pub(super) fn on_heartbeat(&mut self, now: Instant, key: SessionKey, running: &[String]) {
         for id in running {
-            self.accepted(now, key, id);
+            self.accepted(now, key, &id.as_str().into());
         }
         let Some(session) = self.sessions.get_mut(&key) else { return };
         session.last_seen = now;
         let running: HashSet<&str> = running.iter().map(String::as_str).collect();
-        let accepted = |id: &OpId| self.operations.get(id).is_some_and(|it| it.accepted());
-        let silent = session.in_flight.ids().filter(|id| !running.contains(&***id));
-        let silent: HashSet<OpId> = silent.filter(|id| accepted(id)).cloned().collect();
+        let accepted = |id: &OperationId| self.operations.get(id).is_some_and(|it| it.accepted());
+        let silent = session.in_flight.ids().filter(|id| !running.contains(id.as_str()));
+        let silent: HashSet<OperationId> = silent.filter(|id| accepted(id)).cloned().collect();
         let before = std::mem::replace(&mut session.unlisted, silent);
-        let lost: Vec<OpId> = session.unlisted.intersection(&before).cloned().collect();
+        let lost: Vec<OperationId> = session.unlisted.intersection(&before).cloned().collect();
         let provider = session.driver.provider.clone();
         for id in lost {
             tracing::warn!(provider, operation = %id, "the driver does not know the operation");

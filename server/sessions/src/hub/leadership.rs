@@ -1,8 +1,6 @@
 //! Whether this core leads: only then are drivers taken, and only then is anything sent to them. One
 //! that looks takes them too, outside fencing, and sends nothing that changes anything.
 
-use std::sync::Arc;
-
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::operation::Reason;
 use ostler_proto::v1alpha1::CoreDraining;
@@ -11,7 +9,7 @@ use tokio::time::Instant;
 use super::operations::{Op, Place};
 use super::queue::Ticket;
 use super::timers::Timer;
-use super::{Hub, OpId, SessionKey};
+use super::{Hub, OperationId, SessionKey};
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame, frames};
 use crate::{SubmitError, Term};
@@ -58,8 +56,8 @@ impl Hub {
             Place::Queued(_) | Place::Sent(_) | Place::Away(_) | Place::Finished { .. } => None,
         };
         let all = self.operations.iter();
-        let calls = all.filter_map(|(id, it)| queued(it).map(|ticket| (Arc::clone(id), ticket)));
-        let calls: Vec<(OpId, Ticket)> = calls.collect();
+        let calls = all.filter_map(|(id, it)| queued(it).map(|ticket| (id.clone(), ticket)));
+        let calls: Vec<(OperationId, Ticket)> = calls.collect();
         for (id, ticket) in calls {
             let provider = self.operations.get(&id).map(|it| it.provider.clone());
             if let Some(record) = provider.and_then(|provider| self.providers.get_mut(&provider)) {

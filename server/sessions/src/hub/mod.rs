@@ -38,7 +38,6 @@ mod views;
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::time::Duration;
 
 use lru::LruCache;
@@ -67,7 +66,7 @@ pub(crate) type SessionKey = u64;
 /// A session that was lost: the key it had.
 pub(crate) type LostKey = SessionKey;
 /// The id of an operation.
-pub(crate) type OpId = Arc<str>;
+pub(crate) use ostler_api::OperationId;
 
 /// What is to be done outside.
 #[derive(Debug)]
@@ -131,11 +130,11 @@ pub(crate) struct Hub {
     /// Sessions that ended with mutations in flight, for the resume window.
     lost: BTreeMap<LostKey, Lost>,
     providers: BTreeMap<String, Provider>,
-    operations: HashMap<OpId, Box<Op>>,
+    operations: HashMap<OperationId, Box<Op>>,
     /// The operation that occupies a target, by UID.
-    slots: HashMap<String, OpId>,
+    slots: HashMap<String, OperationId>,
     /// Operations that ended lately, so that a driver that still holds one is told to drop it.
-    ended: LruCache<OpId, ()>,
+    ended: LruCache<OperationId, ()>,
     timers: Timers,
     effects: Vec<Effect>,
 }

@@ -134,12 +134,12 @@ impl World {
             }
             Action::Cancel { operation } => {
                 if let Some(id) = self.operation(operation) {
-                    self.hub.cancel(self.now, &id, "no");
+                    self.hub.cancel(self.now, &id.into(), "no");
                 }
             }
             Action::Acknowledge { operation } => {
                 if let Some(id) = self.operation(operation) {
-                    self.hub.acknowledge(self.now, &id);
+                    self.hub.acknowledge(self.now, &id.into());
                 }
             }
             Action::Pass { seconds } => {
@@ -266,7 +266,7 @@ impl World {
         };
         let dispatch = Dispatch {
             provider: PROVIDER.to_owned(),
-            id: id.clone(),
+            id: id.clone().into(),
             idempotency_key: id.clone(),
             target: operation::Target { uid: format!("uid-{target}"), ..<_>::default() },
             class: None,
@@ -351,12 +351,12 @@ impl World {
                 self.streams.remove(&key);
             }
             Effect::Publish(SessionEvent::OutcomeReady { operation_id, .. }) => {
-                *self.outcomes.get_mut(&operation_id).unwrap() += 1;
+                *self.outcomes.get_mut(operation_id.as_str()).unwrap() += 1;
             }
             Effect::Publish(SessionEvent::Adopted { operation_id, .. }) => {
-                assert!(self.strange.contains(&operation_id), "{operation_id} was made up");
+                assert!(self.strange.contains(operation_id.as_str()), "{operation_id} was made up");
                 assert!(self.hub.adoption_open(), "{operation_id} came too late");
-                self.outcomes.insert(operation_id, 0);
+                self.outcomes.insert(operation_id.into(), 0);
             }
             Effect::Publish(SessionEvent::Stalled { operation_id, .. }) => {
                 let known = self.hub.operations.get(operation_id.as_str());
@@ -515,7 +515,7 @@ fn held(id: &str, state: HeldState) -> HeldOperation {
 
 fn recorded(held: &HeldOperation) -> RecordedOperation {
     RecordedOperation {
-        operation_id: held.operation_id.clone(),
+        operation_id: held.operation_id.clone().into(),
         kind: OperationKind::DeleteMachine,
         idempotency_key: held.idempotency_key.clone(),
         term: Term(0),

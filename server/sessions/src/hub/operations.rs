@@ -1,5 +1,6 @@
 //! One operation, wherever it is.
 
+use ostler_api::OperationId;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,7 +96,7 @@ impl Op {
     }
 
     /// Writes down that a mutation was sent, to the driver with the principal `to`, or that it ended.
-    pub(crate) fn audit(&self, id: &str, to: Option<&str>, outcome: &str) {
+    pub(crate) fn audit(&self, id: &OperationId, to: Option<&str>, outcome: &str) {
         if self.kind.is_mutation() {
             tracing::info!(
                 target: audit::TARGET,
@@ -104,7 +105,7 @@ impl Op {
                 object = audit::object(&self.target),
                 uid = self.target.uid,
                 provider = self.provider,
-                operation = id,
+                operation = id.as_str(),
                 to,
                 delivery = to.map(|_| self.delivery),
                 outcome

@@ -1,6 +1,5 @@
 //! Operations that run: accepted, how far they are, and those of which nothing is heard.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
@@ -11,7 +10,7 @@ use tokio::time::Instant;
 use super::answers::{MESSAGE_BYTES, WORD_BYTES, checkpoint, cut};
 use super::operations::{Op, Owner, Place};
 use super::timers::Timer;
-use super::{Count, Hub, OpId, SessionKey};
+use super::{Count, Hub, OperationId, SessionKey};
 use crate::SessionEvent;
 
 /// Whether an operation takes long enough for its progress to be asked for.
@@ -30,21 +29,20 @@ pub(super) fn is_long(kind: OperationKind) -> bool {
 
 impl Hub {
     /// The operation of this id, if this session has it.
-    pub(super) fn sent(&mut self, key: SessionKey, id: &str) -> Option<&mut Op> {
+    pub(super) fn sent(&mut self, key: SessionKey, id: &OperationId) -> Option<&mut Op> {
         let operation = self.operations.get_mut(id)?.as_mut();
         matches!(operation.place, Place::Sent(session) if session == key).then_some(operation)
     }
 
     /// The driver has an operation.
-    pub(super) fn accepted(&mut self, now: Instant, key: SessionKey, id: &str) {
+    pub(super) fn accepted(&mut self, now: Instant, key: SessionKey, id: &OperationId) {
         let Some(operation) = self.sent(key, id) else { return };
         if operation.request.take().is_none() {
             return;
         }
         let bytes = operation.bytes;
-        let id: OpId = id.into();
-        self.timers.clear(&Timer::Accept(Arc::clone(&id)));
-        self.note_progress(now, &id);
+        self.timers.clear(&Timer::Accept(id.clone()));
+        self.note_progress(now, id);
         let limit = self.options.limits.unaccepted_bytes;
         let Some(session) = self.sessions.get_mut(&key) else { return };
         session.not_accepted = 0;
@@ -63,8 +61,8 @@ impl Hub {
         key: SessionKey,
         progress: OperationProgress,
     ) {
-        self.accepted(now, key, &progress.operation_id);
-        let id: OpId = progress.operation_id.as_str().into();
+        let id: OperationId = progress.operation_id.into();
+        self.accepted(now, key, &id);
         let pause = self.options.timing.checkpoint;
         let Some(operation) = self.sent(key, &id) else { return };
         let before = operation.progress.take().map(|before| before.checkpoint).unwrap_or_default();
@@ -82,26 +80,26 @@ impl Hub {
             checkpoint: said,
         });
         if news && let Some(target_uid) = operation.watched() {
-            let operation_id = id.to_string();
+            let operation_id = id.clone();
             self.publish(SessionEvent::Checkpoint { target_uid, operation_id });
         }
         self.note_progress(now, &id);
     }
 
     /// The driver works on an operation: it is not stalled, or not any more.
-    pub(super) fn note_progress(&mut self, now: Instant, id: &OpId) {
+    pub(super) fn note_progress(&mut self, now: Instant, id: &OperationId) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         let Some(interval) = operation.interval else { return };
         let missed = self.options.timing.progress_missed;
         let patience = interval.saturating_mul(missed.max(1));
-        self.timers.set(Timer::Stall(Arc::clone(id)), now + patience);
+        self.timers.set(Timer::Stall(id.clone()), now + patience);
         if std::mem::replace(&mut operation.stalled, false) {
             self.tell_stall(id, false);
         }
     }
 
     /// Nothing was heard of an operation for too long. It is not sent again: it may be under way.
-    pub(super) fn stalled(&mut self, id: &OpId) {
+    pub(super) fn stalled(&mut self, id: &OperationId) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         operation.stalled = true;
         let (provider, kind) = (operation.provider.clone(), operation.kind);
@@ -111,19 +109,19 @@ impl Hub {
         self.tell_stall(id, true);
     }
 
-    fn tell_stall(&mut self, id: &OpId, stalled: bool) {
+    fn tell_stall(&mut self, id: &OperationId, stalled: bool) {
         let watched = self.operations.get(id).and_then(|operation| operation.watched());
         if let Some(target_uid) = watched {
-            let operation_id = id.to_string();
+            let operation_id = id.clone();
             self.publish(SessionEvent::Stalled { target_uid, operation_id, stalled });
         }
     }
 
     /// The driver that has an operation lost its session, or came back with it.
-    pub(super) fn tell_loss(&mut self, id: &OpId, lost: bool) {
+    pub(super) fn tell_loss(&mut self, id: &OperationId, lost: bool) {
         let watched = self.operations.get(id).and_then(|operation| operation.watched());
         if let Some(target_uid) = watched {
-            let operation_id = id.to_string();
+            let operation_id = id.clone();
             self.publish(SessionEvent::Lost { target_uid, operation_id, lost });
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ostler_api::driver::OperationKind;
 use ostler_api::operation::Lane;
 
-use super::OpId;
+use super::OperationId;
 
 /// What goes first within a lane: what is cheap, then what frees something, then the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +60,7 @@ const BY_AGE: u32 = 4;
 /// The queue of one provider.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    waiting: BTreeMap<Ticket, (OpId, usize)>,
+    waiting: BTreeMap<Ticket, (OperationId, usize)>,
     /// Creates apart from the rest, each by number.
     by_age: BTreeMap<(bool, u64), Ticket>,
     bytes: usize,
@@ -72,7 +72,7 @@ impl Queue {
     /// Adds an operation of so many bytes.
     pub(crate) fn push(
         &mut self,
-        id: OpId,
+        id: OperationId,
         lane: Lane,
         kind: OperationKind,
         bytes: usize,
@@ -86,7 +86,7 @@ impl Queue {
     }
 
     /// Takes the operation whose turn it is.
-    pub(crate) fn pop(&mut self, held: Held) -> Option<OpId> {
+    pub(crate) fn pop(&mut self, held: Held) -> Option<OperationId> {
         let urgent = self.urgent(held)?;
         let oldest = self.oldest(held)?;
         self.taken = self.taken.wrapping_add(1);
@@ -117,13 +117,13 @@ impl Queue {
     }
 
     /// The one that has waited longest of those that are not held.
-    pub(crate) fn peek_oldest(&self, held: Held) -> Option<&OpId> {
+    pub(crate) fn peek_oldest(&self, held: Held) -> Option<&OperationId> {
         let ticket = self.oldest(held)?;
         self.waiting.get(&ticket).map(|(id, _)| id)
     }
 
     /// Takes one operation out.
-    pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<OpId> {
+    pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<OperationId> {
         let (id, bytes) = self.waiting.remove(&ticket)?;
         self.by_age.remove(&ticket.age());
         self.bytes = self.bytes.saturating_sub(bytes);
@@ -184,12 +184,12 @@ mod tests {
         ] {
             queue.push(id.into(), lane, kind, 10);
         }
-        assert_eq!(queue.peek_oldest(Held::Creates).map(|id| &**id), Some("old"));
+        assert_eq!(queue.peek_oldest(Held::Creates).map(OperationId::as_str), Some("old"));
         let taken: Vec<_> = std::iter::from_fn(|| queue.pop(Held::Creates)).collect();
-        let taken: Vec<&str> = taken.iter().map(|id| &**id).collect();
+        let taken: Vec<&str> = taken.iter().map(OperationId::as_str).collect();
         assert_eq!(taken, ["1", "2", "3", "old", "4"]);
         assert_eq!((queue.len(), queue.bytes()), (2, 20));
-        assert_eq!(queue.pop(Held::Nothing).as_deref(), Some("create"));
+        assert_eq!(queue.pop(Held::Nothing).as_ref().map(OperationId::as_str), Some("create"));
     }
 
     #[test]

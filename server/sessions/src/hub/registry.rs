@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::operations::Place;
 use super::session::{Guest, Lost, Provider, Session, Work};
 use super::timers::Timer;
-use super::{Count, Effect, Hub, OpId, SessionKey};
+use super::{Count, Effect, Hub, OperationId, SessionKey};
 use crate::session::frames::{self, FRAME_BYTES};
 use crate::session::hello::{self, Introduction};
 use crate::session::outbox::Room;
@@ -66,7 +66,7 @@ impl Hub {
             }
             Some(Frame::Accepted(accepted)) => {
                 for id in &accepted.operation_ids {
-                    self.accepted(now, key, id);
+                    self.accepted(now, key, &id.as_str().into());
                 }
             }
             Some(Frame::Progress(progress)) => self.progressed(now, key, progress),
@@ -313,7 +313,7 @@ impl Hub {
     pub(crate) fn left(&mut self, now: Instant, key: SessionKey) {
         let session = self.sessions.get(&key);
         let drained = session.filter(|session| session.readiness == Readiness::Draining);
-        let sent: Vec<OpId> =
+        let sent: Vec<OperationId> =
             drained.into_iter().flat_map(|it| it.in_flight.ids()).cloned().collect();
         for id in sent {
             self.take_back(now, key, &id);
@@ -383,7 +383,7 @@ impl Hub {
     }
 
     /// The session of an operation was lost.
-    pub(super) fn fail_lost(&mut self, now: Instant, id: &OpId) {
+    pub(super) fn fail_lost(&mut self, now: Instant, id: &OperationId) {
         let message = "the session of the driver was lost";
         let why = (ErrorCode::Unavailable, Reason::CoreSessionLost, message);
         self.fail(now, id, why, Certainty::Unknown);

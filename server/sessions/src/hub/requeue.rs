@@ -1,7 +1,5 @@
 //! An operation that a driver did not begin is sent again, to the session that is active then.
 
-use std::sync::Arc;
-
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_api::operation::Reason;
 use ostler_proto::v1alpha1::{
@@ -11,7 +9,7 @@ use tokio::time::Instant;
 
 use super::operations::{Op, Place};
 use super::timers::Timer;
-use super::{Hub, OpId, SessionKey};
+use super::{Hub, OperationId, SessionKey};
 
 impl Hub {
     /// Whether a driver gives an operation back because it drains: the operation reached it after it
@@ -33,7 +31,7 @@ impl Hub {
     }
 
     /// A driver that drains gave an operation back. It goes to the next driver, and has no outcome.
-    pub(super) fn handed_back(&mut self, now: Instant, key: SessionKey, id: &OpId) {
+    pub(super) fn handed_back(&mut self, now: Instant, key: SessionKey, id: &OperationId) {
         let Some(session) = self.sessions.get(&key) else { return };
         let provider = session.driver.provider.clone();
         let instance = session.driver.instance_id.clone();
@@ -44,21 +42,21 @@ impl Hub {
     }
 
     /// Takes an operation from a driver that drains, unless that has accepted it.
-    pub(super) fn take_back(&mut self, now: Instant, key: SessionKey, id: &OpId) {
+    pub(super) fn take_back(&mut self, now: Instant, key: SessionKey, id: &OperationId) {
         let Some(operation) = self.operations.get(id).filter(|it| !it.accepted()) else { return };
         let Some(session) = self.sessions.get_mut(&key) else { return };
         session.in_flight.remove(id, operation.kind);
         session.unaccepted = session.unaccepted.saturating_sub(operation.bytes);
         let provider = &session.driver.provider;
         tracing::info!(provider, operation = %id, "the driver drains, the operation goes to another");
-        self.timers.clear(&Timer::Accept(Arc::clone(id)));
+        self.timers.clear(&Timer::Accept(id.clone()));
         self.queue_again(now, id);
     }
 
     /// Puts an operation that no driver began, and that is nowhere now, back into the queue. It waits
     /// no longer in all than it might have waited before it was sent first, so it does not go round for
     /// ever.
-    pub(super) fn queue_again(&mut self, now: Instant, id: &OpId) {
+    pub(super) fn queue_again(&mut self, now: Instant, id: &OperationId) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         if operation.cancelled {
             let message = "cancelled before it arrived";
@@ -69,8 +67,8 @@ impl Hub {
         let record = self.providers.get_mut(&operation.provider).filter(|_| now < until);
         let Some(record) = record else { return self.never_begun(now, id) };
         let Op { lane, kind, bytes, .. } = **operation;
-        operation.place = Place::Queued(record.queue.push(Arc::clone(id), lane, kind, bytes));
+        operation.place = Place::Queued(record.queue.push(id.clone(), lane, kind, bytes));
         operation.queued = now;
-        self.timers.set(Timer::Operation(Arc::clone(id)), until);
+        self.timers.set(Timer::Operation(id.clone()), until);
     }
 }

@@ -5,7 +5,6 @@
 //! down before it sent it, and only while the adoption window is open.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use ostler_api::driver::OperationKind;
 use ostler_api::operation::Lane;
@@ -15,7 +14,7 @@ use tokio::time::Instant;
 use super::operations::{Op, Owner, Place};
 use super::pages::Pages;
 use super::timers::Timer;
-use super::{Hub, OpId, SessionKey};
+use super::{Hub, OperationId, SessionKey};
 use crate::{RecordedOperation, SessionEvent, convert};
 
 /// What the core makes of a held operation.
@@ -102,7 +101,7 @@ impl Hub {
     }
 
     /// The operations that earlier sessions of the same instance left behind.
-    fn take_lost(&mut self, key: SessionKey) -> BTreeSet<OpId> {
+    fn take_lost(&mut self, key: SessionKey) -> BTreeSet<OperationId> {
         let Some(session) = self.sessions.get(&key) else { return BTreeSet::new() };
         let same = self.lost.iter().filter(|(_, lost)| {
             lost.provider == session.driver.provider
@@ -129,7 +128,7 @@ impl Hub {
                 Err(why) => Ruling::Unwanted(why),
             };
         };
-        let id = Arc::clone(id);
+        let id = id.clone();
         let known = self.sessions.get_mut(&key).zip(self.operations.get_mut(&id));
         let Some((session, operation)) = known else { return Ruling::Unwanted("unknown") };
         match &operation.place {
@@ -137,7 +136,7 @@ impl Hub {
             Place::Away(lost) if !self.lost.contains_key(lost) => {
                 operation.place = Place::Sent(key);
                 operation.request = None;
-                session.in_flight.insert(Arc::clone(&id), operation.kind);
+                session.in_flight.insert(id.clone(), operation.kind);
                 let cancelled = operation.cancelled;
                 self.note_progress(now, &id);
                 self.tell_loss(&id, false);
@@ -177,7 +176,7 @@ impl Hub {
         if recorded.term >= self.term() {
             return Err("not of an earlier term");
         }
-        let same = recorded.operation_id == held.operation_id
+        let same = recorded.operation_id.as_str() == held.operation_id
             && recorded.kind.is_mutation()
             && OperationKind::from_number(held.kind) == Some(recorded.kind)
             && recorded.idempotency_key == held.idempotency_key
@@ -209,11 +208,11 @@ impl Hub {
             operation = operation_id,
             %kind,
         );
-        let id: OpId = operation_id.into();
+        let id: OperationId = operation_id.into();
         let provider = session.driver.provider.clone();
-        session.in_flight.insert(Arc::clone(&id), kind);
+        session.in_flight.insert(id.clone(), kind);
         let target_uid = target.uid.clone();
-        self.slots.insert(target_uid.clone(), Arc::clone(&id));
+        self.slots.insert(target_uid.clone(), id.clone());
         let op = Op {
             kind,
             key: idempotency_key,
@@ -239,8 +238,8 @@ impl Hub {
             delivery: 1,
             missed: 0,
         };
-        self.timers.set(Timer::Operation(Arc::clone(&id)), now + op.timeout);
-        let operation_id = id.to_string();
+        self.timers.set(Timer::Operation(id.clone()), now + op.timeout);
+        let operation_id = id.clone();
         self.operations.insert(id, Box::new(op));
         self.publish(SessionEvent::Adopted { target_uid, operation_id });
         Ruling::Adopted
@@ -248,7 +247,7 @@ impl Hub {
 
     /// The driver does not have an operation that was sent to it. If it keeps what it has over a
     /// loss, the operation never arrived and goes to the session that is active now.
-    fn not_held(&mut self, now: Instant, key: SessionKey, id: &OpId) {
+    fn not_held(&mut self, now: Instant, key: SessionKey, id: &OperationId) {
         let retains = self.sessions.get(&key).is_some_and(|session| session.driver.retains);
         let Some(operation) = self.operations.get(id) else { return };
         if retains && !operation.accepted() {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::hints::{HINT_BURST, HINT_EVERY};
 use super::pace::Pace;
 use super::queue::{Held, Queue};
-use super::{OpId, SessionKey};
+use super::{OperationId, SessionKey};
 use crate::session::hello::Introduction;
 use crate::{Principal, Rate, TokenBucket};
 
@@ -53,7 +53,7 @@ pub(crate) struct Session {
     /// When the process of the driver has ended, if it said so.
     pub(crate) ends: Option<Instant>,
     /// Accepted operations that the driver did not list last time.
-    pub(crate) unlisted: HashSet<OpId>,
+    pub(crate) unlisted: HashSet<OperationId>,
     /// By how many milliseconds its clock is ahead of ours, if it says what time it has.
     pub(crate) clock_ahead: Option<i64>,
     /// Operations in a row that were not accepted in time.
@@ -63,24 +63,24 @@ pub(crate) struct Session {
 /// What a driver works on.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    ids: HashSet<OpId>,
+    ids: HashSet<OperationId>,
     creates: usize,
 }
 
 impl Work {
-    pub(crate) fn insert(&mut self, id: OpId, kind: OperationKind) {
+    pub(crate) fn insert(&mut self, id: OperationId, kind: OperationKind) {
         if self.ids.insert(id) && kind == OperationKind::CreateMachine {
             self.creates += 1;
         }
     }
 
-    pub(crate) fn remove(&mut self, id: &OpId, kind: OperationKind) {
+    pub(crate) fn remove(&mut self, id: &OperationId, kind: OperationKind) {
         if self.ids.remove(id) && kind == OperationKind::CreateMachine {
             self.creates -= 1;
         }
     }
 
-    pub(crate) fn ids(&self) -> impl Iterator<Item = &OpId> {
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &OperationId> {
         self.ids.iter()
     }
 
@@ -119,7 +119,7 @@ pub(crate) struct Lost {
     pub(crate) principal: String,
     pub(crate) instance_id: String,
     pub(crate) instance_name: String,
-    pub(crate) operations: BTreeSet<OpId>,
+    pub(crate) operations: BTreeSet<OperationId>,
     /// The stream itself ended, as it does when the driver's process dies.
     pub(crate) stream_ended: bool,
 }

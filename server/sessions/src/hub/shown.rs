@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::operations::{Op, Place};
 use super::session::Session;
 use super::timers::Timer;
-use super::{Hub, OpId, SessionKey};
+use super::{Hub, OperationId, SessionKey};
 use crate::session::frames::duration;
 
 /// A session that a request names.
@@ -87,7 +87,7 @@ impl Hub {
         (shown.map(|(id, it)| self.operation_info(now, id, it)).collect(), left_out)
     }
 
-    fn operation_info(&self, now: Instant, id: &OpId, it: &Op) -> OperationInfo {
+    fn operation_info(&self, now: Instant, id: &OperationId, it: &Op) -> OperationInfo {
         let progress = it.progress.clone();
         let ends = self.timers.due(&Timer::Operation(id.clone()));
         let left = ends.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));

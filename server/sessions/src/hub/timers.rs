@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use tokio::time::Instant;
 
-use super::{LostKey, OpId, SessionKey};
+use super::{LostKey, OperationId, SessionKey};
 
 /// What is due.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,13 +16,13 @@ pub(crate) enum Timer {
     /// Acknowledgements that wait for another frame of a session.
     Flush(SessionKey),
     /// The acceptance of an operation.
-    Accept(OpId),
+    Accept(OperationId),
     /// The end of an operation, or of its stay in the queue or among the results.
-    Operation(OpId),
+    Operation(OperationId),
     /// The return of a driver that was lost.
     Resume(LostKey),
     /// Progress of an operation.
-    Stall(OpId),
+    Stall(OperationId),
     /// The next operation of a provider, by its rate.
     Rate(String),
     /// The end of the pause of the creates of a provider.

@@ -41,7 +41,7 @@ impl Hub {
     pub(crate) fn view(&self, now: Instant, target_uid: &str) -> OperationView {
         let found = self.slots.get(target_uid).and_then(|id| self.operations.get_key_value(id));
         let Some((id, operation)) = found else { return OperationView::Idle };
-        let id = id.to_string();
+        let id = id.clone();
         let idempotency_key = operation.key.clone();
         let (kind, provider) = (operation.kind, operation.provider.clone());
         match &operation.place {

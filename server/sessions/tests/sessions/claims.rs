@@ -175,7 +175,7 @@ async fn what_was_taken_over_is_nobody_elses_any_more() {
     assert!(matches!(core.sessions.view("uid-1"), OperationView::InFlight(_)));
     first.complete("op-1", created("m")).await;
     assert!(core.outcome("uid-1").await.outcome.is_ok());
-    core.sessions.acknowledge("op-1");
+    core.sessions.acknowledge(&"op-1".into());
     // It ended here, whatever the record still says.
     let (_fourth, verdict) = ruled(&core, 4, honest).await;
     assert_eq!(verdict, Verdict::Cancel);
@@ -248,7 +248,7 @@ async fn a_result_is_acknowledged_to_the_provider_that_brought_it() {
     driver.take().await;
     driver.complete("op-1", created("m")).await;
     core.outcome("uid-1").await;
-    core.sessions.acknowledge("op-1");
+    core.sessions.acknowledge(&"op-1".into());
     assert_eq!(driver.acknowledged().await, "op-1");
     twin.handled().await; // it hears of nothing else
 }

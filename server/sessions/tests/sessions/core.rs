@@ -88,7 +88,7 @@ impl ClassSource for Classes {
 /// What a core of an earlier term wrote down of an operation before it sent it.
 pub(crate) fn recorded(held: &HeldOperation) -> RecordedOperation {
     RecordedOperation {
-        operation_id: held.operation_id.clone(),
+        operation_id: held.operation_id.clone().into(),
         kind: OperationKind::from_number(held.kind).unwrap(),
         idempotency_key: held.idempotency_key.clone(),
         term: Term(2),
@@ -239,7 +239,7 @@ impl Core {
 pub(crate) fn dispatch(id: &str, uid: &str, request: Request) -> Dispatch {
     Dispatch {
         provider: PROVIDER.to_owned(),
-        id: id.to_owned(),
+        id: id.into(),
         idempotency_key: format!("{uid}:x"),
         target: target_of(&target(uid)),
         class: Some(class_of(&class_ref("small", "7"))),

@@ -229,7 +229,7 @@ async fn a_mutation_by_hand_and_one_of_the_core_never_run_on_one_target() {
     assert!(refused.message().contains("op-1"), "{refused}");
     driver.complete(&first.operation_id, created("m-1")).await;
     core.outcome("uid-1").await;
-    core.sessions.acknowledge("op-1");
+    core.sessions.acknowledge(&"op-1".into());
 
     let (answer, ()) = tokio::join!(invoke(&core, deletion()), async {
         assert!(matches!(driver.hear().await, Heard::ResultAck(_)));

@@ -44,7 +44,7 @@ async fn a_result_stays_until_it_is_acknowledged_and_then_the_driver_may_forget_
 
     // The driver says it again, and is not answered before the controller has recorded it.
     driver.complete("op-1", created("m")).await;
-    core.sessions.acknowledge("op-1");
+    core.sessions.acknowledge(&"op-1".into());
     assert_eq!(core.sessions.view("uid-1"), OperationView::Idle);
     assert_eq!(driver.acknowledged().await, "op-1");
 
@@ -60,7 +60,7 @@ async fn a_target_has_one_operation_at_a_time_and_reads_may_overlap_it() {
     let mut driver = Driver::ready(&mut core, 1).await;
     core.sessions.submit(create("op-1", "uid-1")).unwrap();
     driver.take().await;
-    let busy = Err(SubmitError::TargetBusy { operation_id: "op-1".to_owned() });
+    let busy = Err(SubmitError::TargetBusy { operation_id: "op-1".into() });
     assert_eq!(core.sessions.submit(delete("op-2", "uid-1")), busy);
     let Err(refused) = core.sessions.call(delete("op-3", "uid-1")).await else {
         panic!("a second mutation was sent")
@@ -77,7 +77,7 @@ async fn a_target_has_one_operation_at_a_time_and_reads_may_overlap_it() {
     driver.complete("op-1", created("m")).await;
     core.outcome("uid-1").await;
     assert_eq!(core.sessions.submit(delete("op-2", "uid-1")), busy, "not acknowledged");
-    core.sessions.acknowledge("op-1");
+    core.sessions.acknowledge(&"op-1".into());
     assert_eq!(core.sessions.submit(delete("op-2", "uid-1")), Ok(()));
 }
 
@@ -170,7 +170,7 @@ async fn a_driver_that_does_not_answer_in_time_leaves_an_unknown_outcome() {
     // Too late: no controller waits for it, and the driver may forget it.
     driver.complete("op-1", created("m")).await;
     assert_eq!(driver.acknowledged().await, "op-1");
-    core.sessions.acknowledge("op-1");
+    core.sessions.acknowledge(&"op-1".into());
     assert_eq!(core.sessions.view("uid-1"), OperationView::Idle);
 }
 
@@ -259,14 +259,14 @@ async fn a_cancel_ends_what_waits_and_asks_the_driver_about_what_runs() {
     core.sessions.submit(create("op-1", "uid-1")).unwrap();
     core.sessions.submit(create("op-2", "uid-2")).unwrap();
     driver.take().await;
-    core.sessions.cancel("op-2", "machine deleted");
+    core.sessions.cancel(&"op-2".into(), "machine deleted");
     let finished = core.outcome("uid-2").await;
     assert_eq!(
         failure(&finished.outcome),
         (ErrorCode::Canceled, Reason::CoreCanceled.word(), Certainty::NotApplied)
     );
-    core.sessions.cancel("op-1", "machine deleted");
-    core.sessions.cancel("op-1", "machine deleted");
+    core.sessions.cancel(&"op-1".into(), "machine deleted");
+    core.sessions.cancel(&"op-1".into(), "machine deleted");
     assert_eq!(driver.cancelled().await, "op-1");
     driver.complete("op-1", created("m")).await;
     assert!(core.outcome("uid-1").await.outcome.is_ok());

@@ -46,7 +46,7 @@ async fn no_more_is_sent_in_a_second_than_the_rate_of_the_provider() {
     }
     assert_eq!(times, [0, 0, 2, 4, 6]);
     // A cancel is no operation.
-    core.sessions.cancel("op-4", "no");
+    core.sessions.cancel(&"op-4".into(), "no");
     assert_eq!(driver.cancelled().await, "op-4");
     assert_eq!(before.elapsed().as_secs(), 6);
 }
@@ -73,7 +73,7 @@ async fn one_throttled_create_pauses_all_creates_of_the_provider_and_nothing_els
     driver.complete("op-4", found("m")).await;
     core.outcome("uid-3").await;
     core.outcome("uid-4").await;
-    core.sessions.cancel("op-2", "its time would be up before the end of the pause");
+    core.sessions.cancel(&"op-2".into(), "its time would be up before the end of the pause");
 
     let mut patient = create("op-5", "uid-5");
     patient.timeout = Duration::from_mins(20);
@@ -125,7 +125,7 @@ async fn a_pause_outlives_the_driver_that_brought_it_about() {
     driver.take().await;
     driver.complete("op-1", throttled(MachineErrorCode::ResourceExhausted, Some(60))).await;
     core.outcome("uid-1").await;
-    core.sessions.acknowledge("op-1");
+    core.sessions.acknowledge(&"op-1".into());
     drop(driver);
     core.provider_gone().await;
     let before = Instant::now();
@@ -265,7 +265,8 @@ async fn an_operation_without_a_word_for_three_intervals_is_stalled_and_not_sent
     });
     let wanted = |event: &SessionEvent| matches!(event, SessionEvent::Stalled { .. });
     let (target_uid, operation_id) = ("uid-1".to_owned(), "op-1".to_owned());
-    let stalled = SessionEvent::Stalled { target_uid, operation_id, stalled: true };
+    let stalled =
+        SessionEvent::Stalled { target_uid, operation_id: operation_id.into(), stalled: true };
     assert_eq!(core.event(wanted).await, stalled);
     assert_eq!(before.elapsed().as_secs(), 90);
     assert!(is_stalled(&core));
@@ -349,8 +350,8 @@ async fn a_cancel_finds_an_operation_wherever_it_is() {
     }
     // Sent and not accepted: the driver hears of it once, and answers as it likes.
     assert_eq!(driver.receive().await.operation_id, "op-1");
-    core.sessions.cancel("op-1", "no");
-    core.sessions.cancel("op-1", "no");
+    core.sessions.cancel(&"op-1".into(), "no");
+    core.sessions.cancel(&"op-1".into(), "no");
     driver.accept("op-1").await;
     driver.take().await;
     assert_eq!(driver.cancelled().await, "op-1");
@@ -365,22 +366,22 @@ async fn a_cancel_finds_an_operation_wherever_it_is() {
     assert_eq!(driver.take().await.operation_id, "op-3");
     // Running, and the result is on its way already: it counts, and the cancel finds nothing.
     driver.complete("op-2", created("m")).await;
-    core.sessions.cancel("op-2", "no");
+    core.sessions.cancel(&"op-2".into(), "no");
     assert!(core.outcome("uid-2").await.outcome.is_ok());
     // Ended: nothing happens.
-    core.sessions.cancel("op-2", "no");
+    core.sessions.cancel(&"op-2".into(), "no");
     assert_eq!(driver.cancelled().await, "op-2");
     // With a lost driver: it is told when it comes back.
     driver.handled().await;
     drop(driver);
     core.provider_gone().await;
-    core.sessions.cancel("op-3", "no");
+    core.sessions.cancel(&"op-3".into(), "no");
     let held = crate::driver::held("op-3", "uid-3", ostler_proto::v1alpha1::HeldState::Running);
     let (mut driver, welcome) = Driver::dial(&core, crate::driver::holding(1, vec![held])).await;
     assert_eq!(welcome.verdicts[0].verdict(), ostler_proto::v1alpha1::Verdict::Cancel);
     driver.complete("op-3", created("m")).await;
     assert!(core.outcome("uid-3").await.outcome.is_ok());
-    core.sessions.acknowledge("op-3");
+    core.sessions.acknowledge(&"op-3".into());
     assert_eq!(driver.acknowledged().await, "op-3");
 }
 
@@ -394,19 +395,19 @@ async fn an_operation_that_was_cancelled_and_never_arrived_is_not_sent_again() {
         core.sessions.submit(patient("op-1", "uid-1")).unwrap();
         driver.receive().await;
         if before {
-            core.sessions.cancel("op-1", "no");
+            core.sessions.cancel(&"op-1".into(), "no");
         }
         drop(driver);
         core.provider_gone().await;
         if !before {
-            core.sessions.cancel("op-1", "no");
+            core.sessions.cancel(&"op-1".into(), "no");
         }
         let mut driver = Driver::ready(&mut core, 1).await;
         let finished = core.outcome("uid-1").await;
         let Err(failure) = &finished.outcome else { panic!("a result") };
         assert_eq!(failure.code, ErrorCode::Canceled);
         assert_eq!(failure.certainty, ostler_api::driver::Certainty::NotApplied);
-        core.sessions.acknowledge("op-1");
+        core.sessions.acknowledge(&"op-1".into());
         core.sessions.submit(delete("op-2", "uid-1")).unwrap();
         assert_eq!(driver.take().await.operation_id, "op-2");
     }

@@ -169,7 +169,7 @@ async fn an_operation_that_was_cancelled_is_not_begun_elsewhere() {
     let mut new = standby(&core, 2).await;
     core.sessions.submit(create("op-1", "uid-1")).unwrap();
     old.receive().await;
-    core.sessions.cancel("op-1", "deleted");
+    core.sessions.cancel(&"op-1".into(), "deleted");
     old.state(Readiness::Draining, 0).await;
     old.complete("op-1", refused()).await;
     let expected = (ErrorCode::Canceled, Reason::CoreCanceled.word(), Certainty::NotApplied);

@@ -42,7 +42,7 @@ async fn a_result_that_was_lost_with_the_link_is_sent_again_and_acknowledged() {
     assert_eq!(welcome.resume_outcome(), ResumeOutcome::Resumed);
     driver.complete("op-1", created("m")).await;
     assert!(core.outcome("uid-1").await.outcome.is_ok());
-    core.sessions.acknowledge("op-1");
+    core.sessions.acknowledge(&"op-1".into());
     assert_eq!(driver.acknowledged().await, "op-1");
 }
 
@@ -76,7 +76,7 @@ async fn an_operation_of_a_lost_driver_says_so_and_for_how_long_it_is_waited_for
     drop(driver);
     let wanted = |event: &SessionEvent| matches!(event, SessionEvent::Lost { .. });
     let (target_uid, operation_id) = ("uid-1".to_owned(), "op-1".to_owned());
-    let event = SessionEvent::Lost { target_uid, operation_id, lost: true };
+    let event = SessionEvent::Lost { target_uid, operation_id: operation_id.into(), lost: true };
     assert_eq!(core.event(wanted).await, event);
     assert_eq!(waited_for(&core), Some(std::time::Duration::from_mins(1)));
     let hello = holding(1, vec![held("op-1", "uid-1", HeldState::Running)]);
@@ -167,7 +167,7 @@ async fn a_driver_that_does_not_come_back_leaves_unknown_outcomes_after_the_wind
     lost(&mut core).await;
     assert_lost(&core.outcome("uid-1").await.outcome, Certainty::Unknown);
     assert_eq!(before.elapsed().as_secs(), 60);
-    core.sessions.acknowledge("op-1");
+    core.sessions.acknowledge(&"op-1".into());
 
     // It does come back after all, and is told to drop it.
     let hello = holding(
@@ -234,7 +234,7 @@ async fn what_was_recorded_while_the_driver_was_away_is_forgotten() {
     core.outcome("uid-1").await;
     drop(driver);
     core.provider_gone().await;
-    core.sessions.acknowledge("op-1");
+    core.sessions.acknowledge(&"op-1".into());
     let hello = holding(1, vec![held("op-1", "uid-1", HeldState::Completed)]);
     let (_driver, welcome) = Driver::dial(&core, hello).await;
     assert_eq!(verdicts(&welcome), [("op-1", Verdict::Forget)]);
@@ -254,7 +254,7 @@ async fn a_result_that_came_before_the_link_broke_waits_for_its_record() {
     let hello = holding(1, vec![held("op-1", "uid-1", HeldState::Completed)]);
     let (mut driver, welcome) = Driver::dial(&core, hello).await;
     assert_eq!(verdicts(&welcome), [("op-1", Verdict::Keep)]);
-    core.sessions.acknowledge("op-1");
+    core.sessions.acknowledge(&"op-1".into());
     assert_eq!(driver.acknowledged().await, "op-1");
 }
 
@@ -274,13 +274,13 @@ async fn a_core_that_restarted_adopts_what_drivers_hold() {
     assert_eq!(verdicts(&welcome), [("running", Verdict::Keep), ("done", Verdict::Keep)]);
     let adopted = core.event(|event| matches!(event, SessionEvent::Adopted { .. })).await;
     let (target_uid, operation_id) = ("uid-1".to_owned(), "running".to_owned());
-    assert_eq!(adopted, SessionEvent::Adopted { target_uid, operation_id });
+    assert_eq!(adopted, SessionEvent::Adopted { target_uid, operation_id: operation_id.into() });
     let OperationView::InFlight(view) = core.sessions.view("uid-1") else { panic!("not adopted") };
     assert_eq!((view.id.as_str(), view.idempotency_key.as_str()), ("running", "uid-1:x"));
 
     driver.complete("done", created("m")).await;
     assert!(core.outcome("uid-2").await.outcome.is_ok());
-    core.sessions.acknowledge("done");
+    core.sessions.acknowledge(&"done".into());
     assert_eq!(driver.acknowledged().await, "done");
     driver.complete("running", created("m")).await;
     assert!(core.outcome("uid-1").await.outcome.is_ok());

@@ -40,7 +40,7 @@ async fn f06_the_first_is_active_and_the_second_stands_by_until_the_first_goes()
     // The first may come back with its operation: its target waits.
     assert!(matches!(core.sessions.view("uid-1"), OperationView::InFlight(_)));
     let busy = core.sessions.submit(delete("op-3", "uid-1"));
-    assert_eq!(busy, Err(SubmitError::TargetBusy { operation_id: "op-1".to_owned() }));
+    assert_eq!(busy, Err(SubmitError::TargetBusy { operation_id: "op-1".into() }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -70,7 +70,7 @@ async fn a_driver_that_drains_finishes_while_the_other_takes_what_is_new() {
     assert_eq!(new.take().await.operation_id, "op-2");
     old.complete("op-1", created("m")).await;
     assert!(core.outcome("uid-1").await.outcome.is_ok());
-    core.sessions.acknowledge("op-1");
+    core.sessions.acknowledge(&"op-1".into());
     assert_eq!(old.acknowledged().await, "op-1");
 }
 

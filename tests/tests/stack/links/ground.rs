@@ -117,7 +117,7 @@ impl Ground {
 pub(crate) fn dispatch(provider: &str, id: &str, uid: &str, request: Request) -> Dispatch {
     Dispatch {
         provider: provider.to_owned(),
-        id: id.to_owned(),
+        id: id.into(),
         idempotency_key: format!("{uid}:x"),
         target: Target { uid: uid.to_owned(), name: uid.to_owned(), ..Target::default() },
         class: None,

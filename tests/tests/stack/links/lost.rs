@@ -28,7 +28,7 @@ async fn f03_a_result_that_was_made_while_the_link_was_down_arrives_and_nothing_
     soon(driver.ended.notified()).await;
     ground.proxy.set(Flow::Pass);
     assert_created(&ground.outcome("uid-1").await.outcome, "uid-1");
-    ground.sessions.acknowledge("op-1");
+    ground.sessions.acknowledge(&"op-1".into());
 
     // The acknowledgement may be lost as well: then the driver brings the result again, and the
     // target is free all the same.
