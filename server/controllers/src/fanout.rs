@@ -1,5 +1,7 @@
 //! Maps changes to the keys that have to be reconciled.
 
+mod fleet;
+
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Secret};
@@ -34,6 +36,8 @@ pub(crate) struct Queues {
     pub(crate) reviews: Arc<Queue<ReviewKey>>,
     pub(crate) scans: OrphanScans,
     pub(crate) nodes: Arc<Queue<ObjectName>>,
+    pub(crate) sets: Arc<Queue<ObjectName>>,
+    pub(crate) deployments: Arc<Queue<ObjectName>>,
 }
 
 /// Adds the keys that a change concerns to the queues.
@@ -57,6 +61,7 @@ impl Fanout {
     pub(crate) fn machine(&self, change: &Change<Machine>) {
         let priority = priority(change);
         self.configs.machine(change);
+        self.fleet_of(change);
         let key = |machine: &Arc<Machine>| ObjectName::of(machine.as_ref());
         if let Some(machine) = &change.new {
             self.queues.machines.add(key(machine), priority);

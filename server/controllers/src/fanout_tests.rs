@@ -25,6 +25,8 @@ fn fanout() -> Fanout {
         secrets: queue("secret"),
         reviews: Queue::new(QueueSettings::new("review", 1), &metrics),
         nodes: queue("node"),
+        sets: queue("set"),
+        deployments: queue("deployment"),
         scans: OrphanScans::new(Queue::new(QueueSettings::new("orphans", 1), &metrics)),
     };
     let unused = tower::service_fn(|_: http::Request<Body>| async {

@@ -43,8 +43,8 @@ pub use run::Controllers;
 pub use schema_check::{PrunedField, SchemaError, check_schemas};
 pub use settings::Settings;
 pub use stores::{
-    AttachmentIndex, BudgetIndex, ClassIndex, MachineIndex, NodeIndex, PodIndex, StoreClassSource,
-    Stores,
+    AttachmentIndex, BudgetIndex, ClassIndex, DeploymentIndex, MachineIndex, NodeIndex, PodIndex,
+    SetIndex, StoreClassSource, Stores,
 };
 pub use target::{Clusters, Connect, MAX_TARGETS, Target, Targets, Unusable, connect};
 pub use watch::{Cache, Cached, Change, ObjectName};

@@ -197,6 +197,8 @@ fn queues(settings: &Settings, metrics: &QueueMetrics) -> Queues {
         reviews: Queue::new(QueueSettings::new("classreview", FEW_WORKERS), metrics),
         scans: OrphanScans::new(scans),
         nodes: queue("node", FEW_WORKERS),
+        sets: queue("machineset", settings.concurrent_syncs),
+        deployments: queue("machinedeployment", settings.concurrent_syncs),
     }
 }
 

@@ -33,6 +33,13 @@ impl Watches {
         self.served(to, client, &stores.secrets, Fanout::secret);
     }
 
+    /// MachineSets and MachineDeployments of the namespaces that are served.
+    pub(crate) fn fleet(&self, to: &mut JoinSet<()>, client: &Client) {
+        let stores = &self.fanout.stores;
+        self.served(to, client, &stores.sets, Fanout::set);
+        self.served(to, client, &stores.deployments, Fanout::deployment);
+    }
+
     /// Nodes and pods of a target cluster.
     pub(crate) fn target(&self, to: &mut JoinSet<()>, target: &Arc<Target>) {
         let all = || Api::all(target.client.clone());

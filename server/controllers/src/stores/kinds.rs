@@ -4,9 +4,10 @@ use k8s_openapi::api::core::v1::{
     EphemeralVolumeSource, Node, Pod, PodSpec, PodStatus, Secret, Volume,
 };
 use ostler_api::names::{annotation, label};
-use ostler_api::{Machine, MachineClass};
+use ostler_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use ostler_lifecycle::bootstrap::{config_of, data_secret};
 use ostler_lifecycle::pod::claims;
+use ostler_lifecycle::set::controller;
 
 use super::deployment;
 use crate::target::cluster_of;
@@ -35,6 +36,10 @@ pub enum MachineIndex {
     Name,
     /// `namespace/name` of the target cluster that its label names.
     Cluster,
+    /// UID of its controller.
+    Controller,
+    /// Namespace, of Machines without a controller.
+    Uncontrolled,
 }
 
 impl Cached for Machine {
@@ -43,10 +48,14 @@ impl Cached for Machine {
 
     fn indexed(&self) -> Vec<(MachineIndex, String)> {
         let namespace = self.metadata.namespace.clone().unwrap_or_default();
-        let class = ObjectName::new(namespace, &self.spec.class.name).to_string();
+        let class = ObjectName::new(&namespace, &self.spec.class.name).to_string();
         let mut keys = vec![(MachineIndex::Class, class), (MachineIndex::Uid, self.uid().into())];
         keys.extend(deployment(self).map(|name| (MachineIndex::Deployment, name)));
         keys.push((MachineIndex::Name, self.name().to_owned()));
+        keys.push(match controller(&self.metadata) {
+            Some(owner) => (MachineIndex::Controller, owner.uid.clone()),
+            None => (MachineIndex::Uncontrolled, namespace),
+        });
         keys.extend(cluster_of(self).map(|name| (MachineIndex::Cluster, name.to_string())));
         keys.extend(self.node_name().map(|name| (MachineIndex::Node, name.to_owned())));
         keys.extend(self.provider_id().map(|id| (MachineIndex::ProviderId, id.to_owned())));
@@ -69,6 +78,48 @@ fn bootstrap_keys(machine: &Machine) -> Vec<(MachineIndex, String)> {
         keys.push((MachineIndex::BootstrapSecret, ObjectName::new(namespace, name).to_string()));
     }
     keys
+}
+
+/// Indexes of MachineSets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SetIndex {
+    /// UID of its controller.
+    Controller,
+    /// `metadata.uid`.
+    Uid,
+    /// Namespace.
+    Namespace,
+}
+
+impl Cached for MachineSet {
+    type Index = SetIndex;
+    const KIND: &'static str = "MachineSet";
+
+    fn indexed(&self) -> Vec<(SetIndex, String)> {
+        let namespace = self.metadata.namespace.clone().unwrap_or_default();
+        let owner = controller(&self.metadata).map(|owner| owner.uid.clone());
+        let keys = [(SetIndex::Uid, self.uid().to_owned()), (SetIndex::Namespace, namespace)];
+        keys.into_iter().chain(owner.map(|uid| (SetIndex::Controller, uid))).collect()
+    }
+}
+
+/// Indexes of MachineDeployments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DeploymentIndex {
+    /// `metadata.uid`.
+    Uid,
+    /// Namespace.
+    Namespace,
+}
+
+impl Cached for MachineDeployment {
+    type Index = DeploymentIndex;
+    const KIND: &'static str = "MachineDeployment";
+
+    fn indexed(&self) -> Vec<(DeploymentIndex, String)> {
+        let namespace = self.metadata.namespace.clone().unwrap_or_default();
+        vec![(DeploymentIndex::Uid, self.uid().to_owned()), (DeploymentIndex::Namespace, namespace)]
+    }
 }
 
 /// Indexes of classes.
@@ -214,6 +265,7 @@ mod tests {
             (MachineIndex::Class, "default/c"),
             (MachineIndex::Uid, "u"),
             (MachineIndex::Name, "m"),
+            (MachineIndex::Uncontrolled, "default"),
             (MachineIndex::Cluster, "default/k"),
             (MachineIndex::Node, "n"),
             (MachineIndex::ProviderId, "fake:///1"),

@@ -14,7 +14,7 @@ mod unheld;
 pub use class_source::StoreClassSource;
 pub use disruption::{AttachmentIndex, BudgetIndex};
 pub(crate) use inherited::Inherited;
-pub use kinds::{ClassIndex, MachineIndex, NodeIndex, PodIndex};
+pub use kinds::{ClassIndex, DeploymentIndex, MachineIndex, NodeIndex, PodIndex, SetIndex};
 pub(crate) use last_known::{kept_in, plain};
 pub(crate) use merged_secret::{MergedSecret, merge};
 pub(crate) use node_change::differs;
@@ -24,7 +24,7 @@ pub(crate) use unheld::Unheld;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
-use ostler_api::{Machine, MachineClass};
+use ostler_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 
 use crate::target::Targets;
 use crate::watch::{Cache, ObjectName};
@@ -38,6 +38,10 @@ pub struct Stores {
     pub classes: Arc<Cache<MachineClass>>,
     /// Secrets of the namespaces that are served.
     pub secrets: Arc<Cache<Secret>>,
+    /// MachineSets of the namespaces that are served, if this process runs them.
+    pub sets: Arc<Cache<MachineSet>>,
+    /// MachineDeployments of the namespaces that are served, if this process runs them.
+    pub deployments: Arc<Cache<MachineDeployment>>,
     /// The clusters that Nodes join: Nodes and pods.
     pub(crate) targets: Targets,
     /// Intents that the previous core left behind.
@@ -60,6 +64,11 @@ impl Stores {
             self.secrets.synced(),
             self.targets.synced(),
         );
+    }
+
+    /// Waits until the caches of sets and deployments hold their first complete list.
+    pub(crate) async fn fleet_synced(&self) {
+        tokio::join!(self.sets.synced(), self.deployments.synced());
     }
 
     /// Machines that use a class, by name.

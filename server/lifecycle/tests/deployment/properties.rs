@@ -193,11 +193,11 @@ fn sets() -> impl Strategy<Value = Vec<Set>> {
     let set = (0..12, 0..12, 0..4, (0..2, 0..2), 0..3, proptest::option::of((0..12, 0..15)));
     let set = set.prop_map(
         |(wanted, available, unavailable, (preserved, chosen), terminating, marks)| Set {
-            chosen,
             wanted,
             available,
             unavailable,
             preserved,
+            chosen,
             terminating,
             marks,
         },

@@ -1,0 +1,88 @@
+//! What changes mean for MachineSets and MachineDeployments.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use ostler_api::{Machine, MachineDeployment, MachineSet};
+use ostler_lifecycle::selector;
+use ostler_lifecycle::set::controller;
+
+use super::{Fanout, priority};
+use crate::queue::Priority;
+use crate::stores::{DeploymentIndex, SetIndex};
+use crate::watch::{Change, ObjectName};
+
+impl Fanout {
+    /// A machine changed: reconciles the set that controls it, and sets that may adopt it. A deployment learns of it by
+    /// the status of its set; only when the machine is gone, it may have waited for that itself.
+    pub(super) fn fleet_of(&self, change: &Change<Machine>) {
+        let priority = priority(change);
+        for machine in [&change.old, &change.new].into_iter().flatten() {
+            for set in self.sets_of(machine) {
+                let name = ObjectName::of(set.as_ref());
+                if change.new.is_none() {
+                    self.deployments_of(&set, priority);
+                }
+                self.queues.sets.add(name, priority);
+            }
+        }
+    }
+
+    /// The set that controls a machine; for one without a controller, all that select it.
+    fn sets_of(&self, machine: &Machine) -> Vec<Arc<MachineSet>> {
+        let sets = &self.stores.sets;
+        if let Some(owner) = controller(&machine.metadata) {
+            return sets.find(SetIndex::Uid, &owner.uid);
+        }
+        let mut found = sets.find(SetIndex::Namespace, namespace(&machine.metadata));
+        let labels = machine.metadata.labels.as_ref();
+        found.retain(|set| {
+            set.spec.selector.as_ref().is_some_and(|selector| selector::matches(selector, labels))
+        });
+        found
+    }
+
+    /// A set changed: reconciles it and its deployment.
+    pub(crate) fn set(&self, change: &Change<MachineSet>) {
+        let priority = priority(change);
+        for set in [&change.old, &change.new].into_iter().flatten() {
+            self.deployments_of(set, priority);
+        }
+        if let Some(set) = change.latest() {
+            self.queues.sets.add(ObjectName::of(set.as_ref()), priority);
+        }
+    }
+
+    /// The deployment that controls a set; for one without a controller, all that select it.
+    fn deployments_of(&self, set: &MachineSet, priority: Priority) {
+        let deployments = &self.stores.deployments;
+        let mut names = deployments.find_names(DeploymentIndex::Uid, owner_uid(&set.metadata));
+        if controller(&set.metadata).is_none() {
+            let all = deployments.find(DeploymentIndex::Namespace, namespace(&set.metadata));
+            let labels = set.metadata.labels.as_ref();
+            let selects = |one: &&Arc<MachineDeployment>| {
+                let selector = one.spec.selector.as_ref();
+                selector.is_some_and(|selector| selector::matches(selector, labels))
+            };
+            names.extend(all.iter().filter(selects).map(|one| ObjectName::of(one.as_ref())));
+        }
+        for name in names {
+            self.queues.deployments.add(name, priority);
+        }
+    }
+
+    /// A deployment changed.
+    pub(crate) fn deployment(&self, change: &Change<MachineDeployment>) {
+        if let Some(deployment) = change.latest() {
+            self.queues.deployments.add(ObjectName::of(deployment.as_ref()), priority(change));
+        }
+    }
+}
+
+fn namespace(meta: &ObjectMeta) -> &str {
+    meta.namespace.as_deref().unwrap_or_default()
+}
+
+fn owner_uid(meta: &ObjectMeta) -> &str {
+    controller(meta).map(|owner| owner.uid.as_str()).unwrap_or_default()
+}
