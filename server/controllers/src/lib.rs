@@ -13,6 +13,7 @@ mod by_machine;
 mod class;
 mod clock;
 mod cluster_id;
+mod deployment;
 mod election;
 mod events;
 mod fanout;

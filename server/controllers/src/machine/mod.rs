@@ -10,6 +10,7 @@ mod state;
 mod token;
 mod volumes;
 
+pub(crate) use observe::node_view;
 pub(crate) use state::State;
 
 use std::sync::Arc;

@@ -289,7 +289,8 @@ fn nothing_there<T>(target: &TargetOf) -> Observed<T> {
     }
 }
 
-fn node_view(machine: &Machine, target: &TargetOf) -> NodeView {
+/// The Node of a machine, as the caches show it.
+pub(crate) fn node_view(machine: &Machine, target: &TargetOf) -> NodeView {
     let nodes = match target {
         TargetOf::None => return NodeView::Absent,
         TargetOf::Lacking { .. } => return NodeView::Unknown,

@@ -255,12 +255,6 @@ impl<'a> Pass<'a> {
         }
         self.plan.deployment =
             change(json!(seen), json!(self.deployment), seen.metadata.resource_version.as_ref());
-        let old = serde_json::to_value(seen.status.clone().unwrap_or_default());
-        let new = serde_json::to_value(&self.status);
-        self.plan.status_patch = merge_patch(&old.unwrap_or_default(), &new.unwrap_or_default());
-        if seen.status.is_none() && self.plan.status_patch.is_none() {
-            self.plan.status_patch = serde_json::to_value(&self.status).ok();
-        }
         self.plan.status = self.status;
         self.plan.create = self.create.map(Box::new);
         self.plan.next = self.next;

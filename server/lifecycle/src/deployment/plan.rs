@@ -26,8 +26,6 @@ pub struct Plan {
     pub deployment: Option<Value>,
     /// Its status as it is to be.
     pub status: MachineDeploymentStatus,
-    /// The patch that makes it so; `None`: it is.
-    pub status_patch: Option<Value>,
     /// What to tell people once all of that is done.
     pub events: Vec<Event>,
     /// When to look again although nothing has happened.

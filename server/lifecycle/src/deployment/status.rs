@@ -10,9 +10,12 @@ use ostler_api::machine_set::{MachineSetConditionType, MachineSetStatus};
 use ostler_api::names::label;
 use ostler_api::{MachineDeployment, MachineSet};
 
+use serde_json::{Value, json};
+
 use super::conditions::{self, find, reason, reason_of};
 use super::fenceposts;
 use crate::machine::pass::after;
+use crate::record::merge_patch;
 use crate::selector;
 
 /// The sets of a deployment, oldest first, and which of them has the current template.
@@ -93,6 +96,24 @@ fn show_failure(sets: Sets<'_>, status: &mut Status, now: Timestamp) {
             }
         }
     }
+}
+
+/// The merge patch of the status; `None`: it is so already.
+pub fn patch(deployment: &MachineDeployment, status: &Status) -> Option<Value> {
+    let old = deployment.status.as_ref().map_or(Value::Null, |old| json!(old));
+    merge_patch(&old, &json!(status))
+}
+
+/// The set for the template cannot be created.
+pub fn creation_failed(status: &mut Status, why: String, now: Timestamp) {
+    let what = (Type::Progressing, "False", reason::CREATE_ERROR);
+    conditions::set(&mut status.conditions, what, why, now);
+}
+
+/// The name of the set for the template is taken: the next one has another name.
+pub fn name_is_taken(status: &mut Status) {
+    let count = status.collision_count.unwrap_or_default();
+    status.collision_count = Some(count.saturating_add(1));
 }
 
 /// Whether nothing is left to do.

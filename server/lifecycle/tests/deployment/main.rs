@@ -1,5 +1,8 @@
 //! Decisions of MachineDeployments, as tables.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod chosen;
 mod numbers;
+mod passes;
 mod properties;
+mod world;

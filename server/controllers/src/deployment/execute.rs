@@ -1,0 +1,205 @@
+//! Does what a plan says, in its order: marks before replicas, so that no set deletes another Machine than the chosen.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use ostler_api::{Machine, MachineDeployment, MachineSet};
+use ostler_lifecycle::deployment::plan::{NodeWrite, Plan, SetWrite};
+use ostler_lifecycle::deployment::snapshot::Snapshot;
+use ostler_lifecycle::deployment::template::identity;
+use ostler_lifecycle::set::is_controlled_by;
+use serde_json::Value;
+use tracing::debug;
+
+use super::{Deployments, failed, namespace_of};
+use crate::queue::Priority;
+use crate::reconcile::PassError;
+use crate::target::TargetOf;
+use crate::watch::ObjectName;
+use crate::writes::{Deletion, WriteError};
+
+/// Concurrent writes to Nodes.
+const NODES_AT_ONCE: usize = 8;
+
+/// What was done.
+pub(crate) struct Done {
+    /// The deployment after its own write.
+    pub(super) deployment: Arc<MachineDeployment>,
+    /// The set for the template.
+    pub(super) created: Created,
+    /// Some Nodes do not say yet what they are to say.
+    pub(super) nodes_failed: bool,
+}
+
+/// How the creation of a set ended.
+pub(super) enum Created {
+    /// There was none.
+    Nothing,
+    /// It exists now.
+    Done,
+    /// Another object has its name.
+    NameTaken,
+    /// The API server refused it.
+    Failed(String),
+}
+
+impl Deployments {
+    pub(super) async fn perform(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+    ) -> Result<Done, PassError> {
+        let deployment = &snapshot.deployment;
+        for (machine, patch) in &plan.machines {
+            self.mark(machine, patch).await?;
+        }
+        let nodes_failed = self.write_to_nodes(&plan.nodes).await;
+        for write in &plan.sets {
+            self.write_set(deployment, write).await?;
+        }
+        let created = match &plan.create {
+            Some(set) => self.create(deployment, set).await?,
+            None => Created::Nothing,
+        };
+        for set in &plan.delete {
+            self.delete(set).await?;
+        }
+        let deployment = match &plan.deployment {
+            Some(patch) => self.write_deployment(deployment, patch).await?,
+            None => Arc::clone(deployment),
+        };
+        Ok(Done { deployment, created, nodes_failed })
+    }
+
+    async fn mark(&self, machine: &Machine, patch: &Value) -> Result<(), PassError> {
+        let api = self.writer.api::<Machine>(machine.metadata.namespace.as_deref().unwrap_or(""));
+        match self.writer.patch(&api, machine.name(), patch).await {
+            Ok(written) => {
+                self.stores.machines.update(written);
+                Ok(())
+            }
+            Err(WriteError::NotFound) => Ok(()),
+            Err(failure) => Err(failed("cannot mark a machine for deletion", failure)),
+        }
+    }
+
+    /// Returns whether one of them failed. They are for schedulers and autoscalers, and the rollout goes on without.
+    async fn write_to_nodes(&self, nodes: &[NodeWrite]) -> bool {
+        let mut all_done = true;
+        for some in nodes.chunks(NODES_AT_ONCE) {
+            let done = join_all(some.iter().map(|write| self.write_to_node(write))).await;
+            all_done &= done.iter().all(|done| *done);
+        }
+        !all_done
+    }
+
+    async fn write_to_node(&self, write: &NodeWrite) -> bool {
+        let TargetOf::Cluster(target) = self.stores.targets.of(&write.machine) else { return true };
+        let writer = self.writer.to(&target);
+        let api: Api<Node> = writer.cluster_api();
+        let name = write.node.metadata.name.as_deref().unwrap_or_default();
+        match writer.patch::<Node>(&api, name, &write.patch).await {
+            Ok(written) => {
+                target.nodes.update(written);
+                true
+            }
+            Err(WriteError::NotFound) => true,
+            Err(error) => {
+                debug!(node = name, %error, "cannot say on the node that it is being replaced");
+                false
+            }
+        }
+    }
+
+    async fn write_set(
+        &self,
+        deployment: &MachineDeployment,
+        write: &SetWrite,
+    ) -> Result<(), PassError> {
+        let SetWrite { set, patch, adopts, event } = write;
+        if *adopts && !self.may_adopt(deployment).await? {
+            return Err(PassError::Outdated);
+        }
+        let api = self.writer.api::<MachineSet>(namespace_of(deployment));
+        match self.writer.patch(&api, set.name(), patch).await {
+            Ok(written) => {
+                self.stores.sets.update(written);
+                self.sets.add(ObjectName::of(set.as_ref()), Priority::Change);
+                if let Some(event) = event {
+                    self.tell(deployment, event.clone());
+                }
+                Ok(())
+            }
+            // Of another set of that name the watch tells.
+            Err(WriteError::NotFound) => Err(PassError::Outdated),
+            Err(failure) => Err(failed("cannot write a machine set", failure)),
+        }
+    }
+
+    /// The deployment may be gone, or another one of its name, although the cache does not say so yet.
+    async fn may_adopt(&self, deployment: &MachineDeployment) -> Result<bool, PassError> {
+        let api = self.writer.api::<MachineDeployment>(namespace_of(deployment));
+        let live = self.writer.get(&api, deployment.name()).await;
+        let live = live.map_err(|failure| failed("cannot read the deployment", failure))?;
+        Ok(live.is_some_and(|live| live.uid() == deployment.uid() && !live.is_deleting()))
+    }
+
+    /// The name follows from the template, so that a creation whose answer was lost is found by it.
+    async fn create(
+        &self,
+        deployment: &MachineDeployment,
+        set: &MachineSet,
+    ) -> Result<Created, PassError> {
+        let api = self.writer.api::<MachineSet>(namespace_of(deployment));
+        match self.writer.create(&api, set).await {
+            Ok(_) => Ok(Created::Done),
+            Err(WriteError::Conflict) => {
+                let live = self.writer.get(&api, set.name()).await;
+                let live = live.map_err(|failure| failed("cannot read a machine set", failure))?;
+                Ok(match live {
+                    // Gone meanwhile: the next pass creates it.
+                    None => return Err(PassError::Outdated),
+                    Some(live) if is_the_same(deployment, set, &live) => Created::Done,
+                    Some(_) => Created::NameTaken,
+                })
+            }
+            Err(failure @ (WriteError::NoAnswer | WriteError::TooManyRequests { .. })) => {
+                Err(failed("cannot create a machine set", failure))
+            }
+            Err(failure) => Ok(Created::Failed(failure.to_string())),
+        }
+    }
+
+    async fn delete(&self, set: &MachineSet) -> Result<(), PassError> {
+        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+        let api = self.writer.api::<MachineSet>(namespace);
+        let only = Deletion { uid: Some(set.uid()), force: false };
+        match self.writer.delete(&api, set.name(), only).await {
+            Ok(()) | Err(WriteError::NotFound | WriteError::Conflict) => Ok(()),
+            Err(failure) => Err(failed("cannot delete a machine set", failure)),
+        }
+    }
+
+    async fn write_deployment(
+        &self,
+        deployment: &MachineDeployment,
+        patch: &Value,
+    ) -> Result<Arc<MachineDeployment>, PassError> {
+        let api = self.writer.api::<MachineDeployment>(namespace_of(deployment));
+        match self.writer.patch(&api, deployment.name(), patch).await {
+            Ok(written) => {
+                self.stores.deployments.update(written.clone());
+                Ok(Arc::new(written))
+            }
+            Err(failure) => Err(failed("cannot write the deployment", failure)),
+        }
+    }
+}
+
+/// Whether a set that exists is the one that was to be created.
+fn is_the_same(deployment: &MachineDeployment, set: &MachineSet, live: &MachineSet) -> bool {
+    is_controlled_by(&live.metadata, deployment.uid())
+        && identity(&live.spec.template) == identity(&set.spec.template)
+}

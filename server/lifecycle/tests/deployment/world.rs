@@ -1,0 +1,326 @@
+//! A deployment, its sets, Machines and Nodes, as plain objects. Passes are applied as an API server would; the world
+//! moves only when a test says so.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::serde::Serialize;
+use k8s_openapi::serde::de::DeserializeOwned;
+use ostler_api::machine_deployment::{
+    MachineDeploymentCondition, MachineDeploymentConditionType, MachineDeploymentStatus,
+};
+use ostler_api::{Machine, MachineDeployment, MachineSet};
+use ostler_lifecycle::deployment::conditions::find;
+use ostler_lifecycle::deployment::plan::{Event, Plan};
+use ostler_lifecycle::deployment::snapshot::{MachineView, SetView, Snapshot};
+use ostler_lifecycle::deployment::{plan, status};
+use serde_json::{Value, json};
+
+pub(crate) struct World {
+    pub(crate) deployment: MachineDeployment,
+    pub(crate) sets: BTreeMap<String, MachineSet>,
+    pub(crate) machines: BTreeMap<String, Machine>,
+    pub(crate) nodes: BTreeMap<String, Node>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) now: Timestamp,
+    made: usize,
+}
+
+/// A deployment of `replicas`, one more at a time and none less.
+pub(crate) fn deployment(replicas: i32) -> Value {
+    json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+        "metadata": {
+            "name": "d", "namespace": "default", "uid": "d-uid", "generation": 1,
+            "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {
+            "replicas": replicas,
+            "selector": { "matchLabels": { "app": "d" } },
+            "strategy": {
+                "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 }
+            },
+            "template": {
+                "metadata": { "labels": { "app": "d", "name": "d" } },
+                "spec": { "class": { "kind": "MachineClass", "name": "one" } }
+            }
+        }
+    })
+}
+
+/// RFC 7386.
+pub(crate) fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let map = target.as_object_mut().unwrap();
+    for (key, value) in patch {
+        if value.is_null() {
+            map.remove(key);
+        } else {
+            merge(map.entry(key.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
+fn patched<K: Serialize + DeserializeOwned>(object: &K, patch: &Value) -> K {
+    let mut value = serde_json::to_value(object).unwrap();
+    merge(&mut value, patch);
+    serde_json::from_value(value).unwrap()
+}
+
+impl World {
+    pub(crate) fn of(deployment: Value) -> Self {
+        Self {
+            deployment: serde_json::from_value(deployment).unwrap(),
+            sets: BTreeMap::new(),
+            machines: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            events: Vec::new(),
+            now: "2026-01-01T00:00:00Z".parse().unwrap(),
+            made: 0,
+        }
+    }
+
+    /// A deployment of `replicas` whose machines run.
+    pub(crate) fn running(replicas: i32) -> Self {
+        let mut world = Self::of(deployment(replicas));
+        world.settle();
+        world
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let (owned, free): (Vec<_>, Vec<_>) = self
+            .sets
+            .values()
+            .cloned()
+            .map(Arc::new)
+            .partition(|set| set.metadata.owner_references.is_some());
+        let views = |set: &MachineSet| {
+            let own = self.machines.values().filter(|one| owner(one) == set.name());
+            own.map(|machine| MachineView {
+                machine: Arc::new(machine.clone()),
+                node: self.nodes.get(machine.name()).cloned().map(Arc::new),
+            })
+            .collect()
+        };
+        Snapshot {
+            deployment: Arc::new(self.deployment.clone()),
+            sets: owned.into_iter().map(|set| SetView { machines: views(&set), set }).collect(),
+            orphans: free,
+            guard_nodes: true,
+            now: self.now,
+        }
+    }
+
+    /// One pass, applied.
+    pub(crate) fn pass(&mut self) -> Plan {
+        let plan = plan(&self.snapshot());
+        for (machine, patch) in &plan.machines {
+            let machine = self.machines.get_mut(machine.name()).unwrap();
+            *machine = patched(machine, patch);
+        }
+        for write in &plan.nodes {
+            let node = self.nodes.get_mut(write.machine.name()).unwrap();
+            *node = patched(node, &write.patch);
+        }
+        for write in &plan.sets {
+            let set = self.sets.get_mut(write.set.name()).unwrap();
+            *set = patched(set, &write.patch);
+            self.events.extend(write.event.clone());
+        }
+        if let Some(set) = &plan.create {
+            let mut set = set.as_ref().clone();
+            set.metadata.uid = Some(format!("{}-uid", set.name()));
+            set.metadata.creation_timestamp =
+                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.now));
+            let before = self.sets.insert(set.name().to_owned(), set);
+            assert!(before.is_none(), "a set is created twice");
+        }
+        for set in &plan.delete {
+            self.sets.remove(set.name());
+        }
+        if let Some(patch) = &plan.deployment {
+            self.deployment = patched(&self.deployment, patch);
+        }
+        if let Some(patch) = status::patch(&self.deployment, &plan.status) {
+            self.deployment = patched(&self.deployment, &json!({ "status": patch }));
+        }
+        self.events.extend(plan.events.iter().cloned());
+        plan
+    }
+
+    /// Passes until one writes nothing.
+    pub(crate) fn passes(&mut self) {
+        for _ in 0..50 {
+            let before = self.deployment.clone();
+            let plan = self.pass();
+            let same = before == self.deployment && !plan.changes_anything();
+            if same && plan.create.is_none() && plan.delete.is_empty() {
+                return;
+            }
+        }
+        panic!("it never settles: {:#?}", self.deployment);
+    }
+
+    /// What the set controller does: creates machines, and deletes them, chosen ones first.
+    pub(crate) fn sets_work(&mut self) {
+        for set in self.sets.clone().values() {
+            let mut own: Vec<_> =
+                self.machines.values().filter(|it| owner(it) == set.name()).cloned().collect();
+            own.retain(|machine| !machine.is_deleting());
+            let rank = |machine: &Machine| {
+                let first = machine.annotation("machinepriority.machine.sapcloud.io") == Some("1");
+                (!first, machine.phase().as_str() == "Running", machine.name().to_owned())
+            };
+            own.sort_by_key(rank);
+            let wanted = usize::try_from(set.spec.replicas).unwrap();
+            for machine in own.iter().take(own.len().saturating_sub(wanted)) {
+                let dead = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+                let patched = patched(machine, &dead);
+                self.machines.insert(machine.name().to_owned(), patched);
+            }
+            for _ in own.len()..wanted {
+                self.made += 1;
+                let name = format!("{}-{:02}", set.name(), self.made);
+                let labels = &set.spec.template.metadata.as_ref().unwrap().labels;
+                let machine = json!({
+                    "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+                    "metadata": {
+                        "name": name, "namespace": "default", "uid": name, "labels": labels,
+                        "ownerReferences": [{
+                            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
+                            "name": set.name(), "uid": set.uid(), "controller": true
+                        }]
+                    },
+                    "spec": set.spec.template.spec,
+                });
+                self.machines.insert(name, serde_json::from_value(machine).unwrap());
+            }
+        }
+        self.count();
+    }
+
+    /// The statuses of the sets follow.
+    pub(crate) fn count(&mut self) {
+        for set in self.sets.values_mut() {
+            let own: Vec<_> = self.machines.values().filter(|it| owner(it) == set.name()).collect();
+            let running = own.iter().filter(|it| it.phase().as_str() == "Running").count();
+            let status = json!({ "status": {
+                "replicas": own.len(), "fullyLabeledReplicas": own.len(), "readyReplicas": running,
+                "availableReplicas": running, "preservedFailedReplicas": 0,
+            }});
+            *set = patched(set, &status);
+        }
+    }
+
+    /// Machines that are on their way become Nodes.
+    pub(crate) fn machines_start(&mut self) {
+        for (name, machine) in &mut self.machines {
+            if machine.status.is_none() {
+                *machine = with_phase(machine, "Running");
+                let node = json!({ "metadata": { "name": name, "resourceVersion": "1" } });
+                self.nodes.insert(name.clone(), serde_json::from_value(node).unwrap());
+            }
+        }
+        self.count();
+    }
+
+    /// Machines that are being deleted are gone.
+    pub(crate) fn machines_go(&mut self) {
+        self.machines.retain(|_, machine| !machine.is_deleting());
+        self.nodes.retain(|name, _| self.machines.contains_key(name));
+        self.count();
+    }
+
+    /// Everything goes its way until nothing changes. Returns the fewest machines that were available meanwhile.
+    pub(crate) fn settle(&mut self) -> usize {
+        let mut fewest = usize::MAX;
+        for _ in 0..200 {
+            let before = (self.deployment.clone(), self.sets.clone(), self.machines.clone());
+            self.passes();
+            self.sets_work();
+            fewest = fewest.min(self.available());
+            self.machines_start();
+            self.machines_go();
+            if before == (self.deployment.clone(), self.sets.clone(), self.machines.clone()) {
+                return fewest;
+            }
+        }
+        panic!("it never settles: {:#?}", self.deployment);
+    }
+
+    pub(crate) fn available(&self) -> usize {
+        let lives = |it: &&Machine| !it.is_deleting() && it.phase().as_str() == "Running";
+        self.machines.values().filter(lives).count()
+    }
+
+    pub(crate) fn edit(&mut self, patch: &Value) {
+        let generation = self.deployment.metadata.generation.map(|it| it + 1);
+        self.deployment = patched(&self.deployment, patch);
+        if patch.get("spec").is_some() {
+            self.deployment.metadata.generation = generation;
+        }
+        self.now += jiff::SignedDuration::from_secs(60);
+    }
+
+    /// Another class: a rollout.
+    pub(crate) fn roll_to(&mut self, class: &str) {
+        let class = json!({ "class": { "name": class } });
+        self.edit(&json!({ "spec": { "template": { "spec": class } } }));
+    }
+
+    pub(crate) fn edit_machine(&mut self, name: &str, patch: &Value) {
+        let machine = self.machines.get_mut(name).unwrap();
+        *machine = patched(machine, patch);
+        self.count();
+    }
+
+    pub(crate) fn status(&self) -> MachineDeploymentStatus {
+        self.deployment.status.clone().unwrap()
+    }
+
+    pub(crate) fn condition(&self, type_: &str) -> Option<MachineDeploymentCondition> {
+        find(&self.status().conditions, &MachineDeploymentConditionType::from(type_)).cloned()
+    }
+
+    /// Status and reason of condition Progressing.
+    pub(crate) fn progressing(&self) -> (String, String) {
+        let condition = self.condition("Progressing").unwrap();
+        (condition.status, condition.reason.unwrap())
+    }
+
+    pub(crate) fn reasons(&self) -> Vec<&'static str> {
+        self.events.iter().map(|event| event.reason.word()).collect()
+    }
+
+    /// Replicas that the sets want, by class.
+    pub(crate) fn wanted(&self) -> BTreeMap<String, i32> {
+        let of = |set: &MachineSet| (set.spec.template.spec.class.name.clone(), set.spec.replicas);
+        self.sets.values().map(of).collect()
+    }
+
+    /// The set of a class.
+    pub(crate) fn set(&self, class: &str) -> &MachineSet {
+        self.sets.values().find(|it| it.spec.template.spec.class.name == class).unwrap()
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.machines.keys().cloned().collect()
+    }
+}
+
+pub(crate) fn with_phase(machine: &Machine, phase: &str) -> Machine {
+    patched(machine, &json!({ "status": { "currentStatus": { "phase": phase } } }))
+}
+
+fn owner(machine: &Machine) -> &str {
+    let owners = machine.metadata.owner_references.as_deref().unwrap_or_default();
+    owners.first().map(|owner| owner.name.as_str()).unwrap_or_default()
+}
