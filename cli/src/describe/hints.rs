@@ -56,6 +56,23 @@ const HINTS: [(WaitReason, &str); 29] = [
     (WaitReason::HotUpdateRefused, "roll the machine, or change the class back"),
 ];
 
+/// What is waited for where the reason names the state instead.
+const AWAITED: [(WaitReason, &str); 5] = [
+    (WaitReason::Failed, "a user or a MachineSet to replace it"),
+    (WaitReason::Preserved, "the end of its preservation"),
+    (WaitReason::Paused, "annotation ostler.dev/paused to go"),
+    (WaitReason::HotUpdateRefused, "a new machine, or another class"),
+    (WaitReason::InPlaceUpdateFailed, "a user"),
+];
+
+/// What is waited for, and the reason as status and events have it.
+pub(super) fn awaited(reason: &WaitReason) -> String {
+    AWAITED
+        .iter()
+        .find(|(of, _)| of == reason)
+        .map_or_else(|| reason.to_string(), |(_, what)| format!("{what} ({reason})"))
+}
+
 /// What to do about a wait, if a person can do something.
 pub(super) fn hint(reason: &WaitReason) -> Option<&'static str> {
     HINTS.iter().find(|(of, _)| of == reason).map(|(_, hint)| *hint)

@@ -18,6 +18,7 @@ use kube::{Client, Config};
 use ostler_api::{Machine, MachineClass};
 
 use self::page::Subject;
+pub(crate) use self::page::time_of;
 use crate::log;
 
 /// Events that are shown; the API may have more.
@@ -104,7 +105,7 @@ async fn gather(client: &Client, namespace: &str, name: &str) -> anyhow::Result<
     let about = format!("regarding.uid={}", machine.uid());
     let events = events.list(&ListParams::default().fields(&about)).await;
     let mut events = events.map(|list| list.items).unwrap_or_default();
-    events.sort_by_key(page::time_of);
+    events.sort_by_key(time_of);
     let surplus = events.len().saturating_sub(MOST_EVENTS);
     events.drain(..surplus);
     Ok(Subject { machine, class, node, events })

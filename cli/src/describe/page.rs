@@ -106,7 +106,7 @@ fn waiting(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Time
     };
     let since = since.as_ref().map(|since| span(now.duration_since(since.0)));
     let since = since.map(|since| format!(", for {since}")).unwrap_or_default();
-    page.line("Waits for", &format!("{reason}{since}"));
+    page.line("Waits for", &format!("{}{since}", hints::awaited(reason)));
     if let Some(message) = message {
         page.line("", message);
     }
@@ -204,7 +204,7 @@ fn events(page: &mut Page, subject: &Subject) {
 }
 
 /// When an Event happened last.
-pub(super) fn time_of(event: &Event) -> Option<Timestamp> {
+pub(crate) fn time_of(event: &Event) -> Option<Timestamp> {
     let last = event.series.as_ref().map(|series| series.last_observed_time.0);
     last.or_else(|| event.event_time.as_ref().map(|time| time.0))
 }
@@ -272,6 +272,24 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part:?} is not in\n{page}");
         }
+    }
+
+    #[test]
+    fn a_machine_that_was_given_up_waits_for_who_replaces_it() {
+        let page = render(
+            &subject(json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+                "metadata": { "name": "m", "namespace": "default" },
+                "spec": { "class": { "kind": "MachineClass", "name": "small" } },
+                "status": {
+                    "currentStatus": { "phase": "Failed" }, "failureReason": "JoinTimeout",
+                    "waitingFor": { "reason": "Failed", "message": "JoinTimeout", "since": minutes_ago(2) }
+                }
+            })),
+            noon(),
+        );
+        let waits = "Waits for a user or a MachineSet to replace it (Failed), for 2m0s\n";
+        assert!(page.contains(waits), "{page}");
     }
 
     #[test]

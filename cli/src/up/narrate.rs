@@ -12,6 +12,7 @@ use kube::api::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use tokio_util::sync::CancellationToken;
 
+use crate::describe::time_of;
 use crate::log;
 
 /// Tells the story on stdout, each line with its time.
@@ -27,10 +28,15 @@ impl Story {
     }
 
     pub(crate) fn tell(self, what: impl Display) {
+        self.tell_of(Timestamp::now(), what);
+    }
+
+    /// Tells what happened at that time.
+    fn tell_of(self, time: Timestamp, what: impl Display) {
         if !self.quiet {
-            let now = Timestamp::now().to_zoned(TimeZone::system());
+            let time = time.to_zoned(TimeZone::system());
             // One line whatever is in it: what drivers and nodes say is told, too.
-            log::say(format_args!("{} {what}", now.strftime("%H:%M:%S%.3f")));
+            log::say(format_args!("{} {what}", time.strftime("%H:%M:%S%.3f")));
         }
     }
 
@@ -47,19 +53,19 @@ impl Story {
                 () = end.cancelled() => return,
             };
             match next {
-                Ok(Some(event)) if is_new(&event, since) => self.tell(line(&event)),
-                Ok(Some(_)) => {}
+                Ok(Some(event)) => {
+                    // A repetition is written some seconds after it happened.
+                    let at = time_of(&event).unwrap_or_else(Timestamp::now);
+                    if at >= since {
+                        self.tell_of(at, line(&event));
+                    }
+                }
                 // The watcher backs off and goes on by itself.
                 Err(error) => tracing::debug!(%error, "the watch on events was interrupted"),
                 Ok(None) => tokio::time::sleep(Duration::from_secs(1)).await,
             }
         }
     }
-}
-
-fn is_new(event: &Event, since: Timestamp) -> bool {
-    let last = event.series.as_ref().map(|series| series.last_observed_time.0);
-    last.or_else(|| event.event_time.as_ref().map(|time| time.0)).is_none_or(|time| time >= since)
 }
 
 fn line(event: &Event) -> String {

@@ -67,6 +67,7 @@ impl Fanout {
             self.queues.machines.add(key(machine), priority);
         } else if let Some(gone) = &change.old {
             self.request_orphan_scan(gone);
+            self.recorder.forget(gone.uid());
             for uid in self.state.forget(gone.uid()) {
                 self.add_all(self.stores.machines.find_names(MachineIndex::Uid, &uid), priority);
             }

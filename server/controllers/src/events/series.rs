@@ -52,6 +52,8 @@ pub(super) struct Repeated {
     pub(super) namespace: String,
     pub(super) event_name: String,
     pub(super) count: i32,
+    /// How long ago it happened last.
+    pub(super) ago: Duration,
 }
 
 #[derive(Debug)]
@@ -124,6 +126,12 @@ impl SeriesBook {
         allowed
     }
 
+    /// The object is gone. What was repeated before is not told after that, as if it still happened.
+    pub(super) fn forget(&mut self, uid: &str) {
+        self.series.retain(|key, _| key.uid != uid);
+        self.allowances.retain(|(of, _), _| of != uid);
+    }
+
     /// Whether a repetition is unwritten.
     pub(super) fn has_unwritten(&self) -> bool {
         self.series.iter().any(|(_, series)| series.count > series.written)
@@ -139,6 +147,7 @@ impl SeriesBook {
                     namespace: series.namespace.clone(),
                     event_name: series.event_name.clone(),
                     count: series.count,
+                    ago: now.saturating_duration_since(series.last_seen),
                 });
             }
             now.saturating_duration_since(series.last_seen) < SERIES_ENDS_AFTER
@@ -173,10 +182,25 @@ mod tests {
             let again = book.take(&event(1, "no quota"), "default", "m.2", now);
             assert_eq!(again, Sort::Repetition);
         }
-        let repeated = book.take_unwritten(now);
-        let expected = Repeated { namespace: "default".into(), event_name: "m.1".into(), count: 4 };
+        let ago = Duration::from_secs(7);
+        let repeated = book.take_unwritten(now + ago);
+        let (namespace, event_name) = ("default".to_owned(), "m.1".to_owned());
+        let expected = Repeated { namespace, event_name, count: 4, ago };
         assert_eq!(repeated, [expected]);
         assert!(book.take_unwritten(now).is_empty());
+    }
+
+    #[test]
+    fn repetitions_of_an_object_that_is_gone_are_not_told() {
+        let (mut book, now) = (SeriesBook::default(), Instant::now());
+        for uid in [1, 1, 2, 2] {
+            book.take(&event(uid, "updated"), "default", &format!("m-{uid}.1"), now);
+        }
+        book.forget("1");
+        let told: Vec<_> = book.take_unwritten(now).into_iter().map(|it| it.event_name).collect();
+        assert_eq!(told, ["m-2.1"]);
+        book.forget("2");
+        assert!(!book.has_unwritten() && book.allowances.is_empty());
     }
 
     #[test]

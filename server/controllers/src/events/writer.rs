@@ -1,7 +1,7 @@
 //! Passes events from the reconciles to the API through a bounded channel.
 
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use prometheus_client::metrics::counter::Counter;
@@ -43,10 +43,18 @@ impl EventMetrics {
     }
 }
 
+/// What the writer is told.
+#[derive(Debug)]
+enum News {
+    Event(EventRecord),
+    /// The object with this UID is gone.
+    Gone(String),
+}
+
 /// Accepts events. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorder {
-    waiting: mpsc::Sender<EventRecord>,
+    waiting: mpsc::Sender<News>,
     metrics: EventMetrics,
 }
 
@@ -73,8 +81,15 @@ impl Recorder {
 
     /// Queues an event. Never waits: if the queue is full, the event is dropped and counted.
     pub(crate) fn record(&self, event: EventRecord) {
-        if self.waiting.try_send(event).is_err() {
+        if self.waiting.try_send(News::Event(event)).is_err() {
             self.metrics.dropped.inc();
+        }
+    }
+
+    /// The object is gone: what is not written of its repetitions is not told any more. Never waits.
+    pub(crate) fn forget(&self, uid: &str) {
+        if self.waiting.try_send(News::Gone(uid.to_owned())).is_err() {
+            debug!(uid, "repetitions of events of an object that is gone may be written");
         }
     }
 }
@@ -85,7 +100,7 @@ pub(crate) struct EventWriter {
     instance: String,
     clock: DebugClock,
     metrics: EventMetrics,
-    events: mpsc::Receiver<EventRecord>,
+    events: mpsc::Receiver<News>,
     book: SeriesBook,
     requests: JoinSet<()>,
 }
@@ -123,7 +138,11 @@ impl EventWriter {
         while self.requests.join_next().await.is_some() {}
     }
 
-    fn take(&mut self, event: EventRecord) {
+    fn take(&mut self, news: News) {
+        let event = match news {
+            News::Event(event) => event,
+            News::Gone(uid) => return self.book.forget(&uid),
+        };
         let namespace = event.regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let name = event_name(event.regarding.name.as_deref().unwrap_or_default());
         match self.book.take(&event, &namespace, &name, Instant::now()) {
@@ -170,10 +189,11 @@ impl EventWriter {
     /// One task writes all repetitions one after the other: counts are not urgent.
     fn write_repetitions(&mut self) {
         let (client, metrics) = (self.client.clone(), self.metrics.clone());
-        let seen = clock::micro(&self.clock.0);
+        let now = (self.clock.0)();
         let repeated = self.book.take_unwritten(Instant::now());
         self.requests.spawn(async move {
-            for Repeated { namespace, event_name, count } in repeated {
+            for Repeated { namespace, event_name, count, ago } in repeated {
+                let seen = MicroTime(now - ago);
                 let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
                 let patch = json!({ "series": { "count": count, "lastObservedTime": seen } });
                 let params = PatchParams::default();

@@ -55,7 +55,7 @@ fn succeeded(pass: &mut Pass<'_>, success: &Success, state: State) -> Transition
         Success::Read(record) => reading::answered(pass, Ok(record), state),
         Success::Created(record) => creating::answered(pass, Ok(record), state),
         Success::Initialized(record) => initializing::answered(pass, Ok(record.as_ref()), state),
-        Success::Updated { .. } => updating::answered(pass, Ok(()), state),
+        Success::Updated { applied_paths } => updating::answered(pass, Ok(applied_paths), state),
         Success::Deleted { was_absent } => deleting::answered(pass, Ok(*was_absent), state),
         Success::VolumeIds(ids) => {
             pass.learned.volume_ids = Some(ids.clone());
@@ -69,6 +69,7 @@ fn succeeded(pass: &mut Pass<'_>, success: &Success, state: State) -> Transition
 /// For people who ask later what the driver said.
 fn record_history(pass: &mut Pass<'_>, finished: &Finished) {
     let (code, message) = match &finished.outcome {
+        Ok(Success::Updated { applied_paths }) => ("OK", Some(updating::applied(applied_paths))),
         Ok(_) => ("OK", None),
         Err(failure) => (failure.code.name(), Some(failure.text())),
     };

@@ -148,6 +148,17 @@ fn read_failed(pass: &mut Pass<'_>, failure: &Failure) -> Transition {
     retry::after_read(pass, failure)
 }
 
+/// A read found the instance that a create has made whose outcome was not a success: that is told as it would
+/// have been then.
+pub(crate) fn tell_if_made(pass: &mut Pass<'_>, record: &InstanceRecord, was_create: bool) {
+    let sent = was_create || pass.status.creation_spec_digest.is_some();
+    let ours = record.machine_uid == pass.machine.uid();
+    if sent && ours && instance::created_at(pass).is_none() {
+        instance::set_made(pass);
+        pass.effects.event(false, EventReason::InstanceCreated, record.provider_id.clone());
+    }
+}
+
 /// A read found the instance. `was_create`: it settles a create whose outcome was unknown.
 pub(crate) fn found(pass: &mut Pass<'_>, record: &InstanceRecord, was_create: bool) -> State {
     // An instance that was there before has been initialized unless the driver says otherwise.

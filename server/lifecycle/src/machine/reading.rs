@@ -81,6 +81,7 @@ fn found(
     let was_create = intent
         .as_ref()
         .is_some_and(|intent| intent.operation_kind() == Some(OperationKind::CreateMachine));
+    let known = adoption::was_known(intent.as_ref(), record);
     if !instance::adopt(pass, record, intent) {
         return state;
     }
@@ -90,6 +91,9 @@ fn found(
     }
     adoption::record_identity(pass);
     if state == State::Creating {
+        if !known {
+            creating::tell_if_made(pass, record, was_create);
+        }
         creating::found(pass, record, was_create)
     } else if state == State::Joining {
         joining::found(record)

@@ -29,6 +29,10 @@ use crate::{
     snapshot::{ClassFacts, ClassView, DriverFacts, DriverView},
 };
 
+/// Of the paths that a driver changed: so many are shown, each cut to so many bytes.
+const PATHS_SHOWN: usize = 8;
+const PATH_BYTES: usize = 64;
+
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     pass.unless_working()?;
     let Ok(class) = preconditions::class(pass.snap) else {
@@ -188,17 +192,28 @@ fn update(pass: &mut Pass<'_>, class: &ClassFacts) -> Transition {
 /// The driver applied the spec that the intent was about, or could not.
 pub(crate) fn answered(
     pass: &mut Pass<'_>,
-    result: Result<(), &Failure>,
+    result: Result<&[String], &Failure>,
     state: State,
 ) -> Transition {
     match result {
-        Ok(()) => succeeded(pass),
+        Ok(paths) => succeeded(pass, &applied(paths)),
         Err(failure) => failed(pass, failure),
     }
     Transition::To(state)
 }
 
-fn succeeded(pass: &mut Pass<'_>) {
+/// What a driver says that it changed, for people: as much as they read of it.
+pub(crate) fn applied(paths: &[String]) -> String {
+    let shown = paths.iter().take(PATHS_SHOWN);
+    let shown: Vec<_> = shown.map(|it| &it[..it.floor_char_boundary(PATH_BYTES)]).collect();
+    match (shown.join(", "), paths.len().saturating_sub(PATHS_SHOWN)) {
+        (none, _) if none.is_empty() => "the driver names no change".to_owned(),
+        (shown, 0) => format!("changed {shown}"),
+        (shown, more) => format!("changed {shown} and {more} more"),
+    }
+}
+
+fn succeeded(pass: &mut Pass<'_>, applied: &str) {
     let intent = pass.end_operation();
     retry::clear(pass);
     let digest = intent.as_ref().and_then(|intent| intent.spec_digest.as_deref());
@@ -211,8 +226,8 @@ fn succeeded(pass: &mut Pass<'_>) {
     }
     forget(pass);
     conditions::remove(&mut pass.status, &MachineConditionType::HotUpdateRefused);
-    conditions::set(pass, &MachineConditionType::HotUpdated, true, "Updated", "");
-    pass.effects.event(false, EventReason::HotUpdated, pass.name().to_owned());
+    conditions::set(pass, &MachineConditionType::HotUpdated, true, "Updated", applied);
+    pass.effects.event(false, EventReason::HotUpdated, applied.to_owned());
     if pass.is_over() {
         return;
     }

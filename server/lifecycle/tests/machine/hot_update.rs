@@ -8,7 +8,7 @@ use ostler_api::{
     operation::Reason,
 };
 use ostler_lifecycle::{
-    operation::{Failure, Request},
+    operation::{Failure, Request, Success},
     plan::EventReason,
 };
 use serde_json::json;
@@ -32,6 +32,25 @@ fn edit(world: &mut World, spec: &str) {
     world.edit_class(serde_json::from_str(spec).unwrap());
 }
 
+#[test]
+fn of_what_a_driver_changed_people_are_shown_as_much_as_they_read() {
+    let long = "ä".repeat(100);
+    for (paths, shown) in [
+        (vec![], "the driver names no change".to_owned()),
+        (vec!["size"; 1], "changed size".to_owned()),
+        (vec!["a"; 8], "changed a, a, a, a, a, a, a, a".to_owned()),
+        (vec!["a"; 1008], "changed a, a, a, a, a, a, a, a and 1000 more".to_owned()),
+        (vec![long.as_str()], format!("changed {}", "ä".repeat(32))),
+    ] {
+        let mut world = updating();
+        let applied_paths = paths.iter().map(|&path| path.to_owned()).collect();
+        world.reply(Ok(Success::Updated { applied_paths }));
+        world.pass();
+        let told = world.events.iter().find(|it| it.reason == EventReason::HotUpdated).unwrap();
+        assert_eq!(told.message, shown);
+    }
+}
+
 fn last_applied_sent(world: &World) -> String {
     let Request::Update { last_applied_spec_json, .. } = &world.sent.last().unwrap().request else {
         panic!("{:?}", world.sent.last());
@@ -52,7 +71,13 @@ fn an_edited_class_reaches_the_running_instance() {
     assert_eq!(world.instances[0].spec, S2);
     assert_eq!(world.last_state(), Some(MachineState::Successful));
     assert_eq!(world.status().hot_update, None);
-    assert!(world.happened(EventReason::HotUpdated));
+    let told = world.events.iter().find(|it| it.reason == EventReason::HotUpdated).unwrap();
+    assert_eq!(told.message, "changed tags");
+    let conditions = world.status().conditions;
+    let shown = conditions.iter().find(|it| it.type_ == MachineConditionType::HotUpdated.as_str());
+    assert_eq!(shown.unwrap().message.as_deref(), Some("changed tags"));
+    let answer = world.status().history.unwrap().answers.pop().unwrap();
+    assert_eq!((answer.code.as_str(), answer.message.as_deref()), ("OK", Some("changed tags")));
     assert_eq!(world.count(Kind::UpdateMachine), 1);
 }
 
