@@ -54,8 +54,8 @@ impl DriverChoice {
             Self::Fake => "fake".to_owned(),
             Self::Docker => "docker".to_owned(),
             Self::Path { path, .. } => path
-                .file_stem()
-                .map_or_else(|| "driver".to_owned(), |stem| stem.to_string_lossy().into_owned()),
+                .file_name()
+                .map_or_else(|| "driver".to_owned(), |name| name.to_string_lossy().into_owned()),
         }
     }
 
@@ -83,6 +83,10 @@ mod tests {
         assert_eq!(
             "/bin/sh".parse(),
             Ok(DriverChoice::Path { provider: None, path: path.clone() })
+        );
+        assert_eq!(
+            DriverChoice::Path { provider: None, path: "./class.py".into() }.name(),
+            "class.py"
         );
         let provider = Some("sh.example.com".to_owned());
         assert_eq!("sh.example.com=/bin/sh".parse(), Ok(DriverChoice::Path { provider, path }));

@@ -223,7 +223,8 @@ impl System {
             let name = driver.name();
             let mut connected = Box::pin(core.driver_ready(&name));
             if timeout(DRIVER_PATIENCE, &mut connected).await.is_err() {
-                story.tell(format_args!("waiting for driver {name} to connect"));
+                let of = driver.provider().map(|it| format!(" as {it}")).unwrap_or_default();
+                story.tell(format_args!("waiting for driver {name} to connect{of}"));
                 connected.await;
             }
         }

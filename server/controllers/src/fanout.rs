@@ -300,8 +300,9 @@ impl Fanout {
                 self.served_by(&provider, Priority::Background);
             }
             SessionEvent::Hint { provider, .. } => debug!(provider, "an event of a driver"),
-            SessionEvent::ForeignProvider { principal, provider } => {
-                self.warn_of_foreign_provider(&principal, &provider);
+            SessionEvent::ForeignProvider { principal, provider, serves } => {
+                let note = format!("{principal} serves {serves}, and may not serve {provider}");
+                self.warn_of_foreign_provider(&provider, &note);
             }
         }
     }
@@ -384,7 +385,7 @@ impl Fanout {
         classes
     }
 
-    fn warn_of_foreign_provider(&self, principal: &str, provider: &str) {
+    fn warn_of_foreign_provider(&self, provider: &str, note: &str) {
         for class in self.classes_of(provider) {
             let regarding: ObjectReference = class.object_ref(&());
             self.recorder.record(EventRecord {
@@ -392,7 +393,7 @@ impl Fanout {
                 severity: Severity::Warning,
                 reason: "ForeignProvider",
                 action: "Register",
-                note: format!("{principal} claimed provider {provider}, which it may not serve"),
+                note: note.to_owned(),
             });
         }
     }

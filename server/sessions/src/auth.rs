@@ -53,6 +53,31 @@ impl Providers {
     }
 }
 
+/// So many names are shown.
+const NAMES_SHOWN: usize = 5;
+
+/// For people: a principal that claims another one.
+impl fmt::Display for Providers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("every provider"),
+            Self::Named(names) if names.is_empty() => f.write_str("no provider"),
+            Self::Named(names) => {
+                let shown: Vec<_> = names.iter().take(NAMES_SHOWN).map(String::as_str).collect();
+                f.write_str(&shown.join(", "))?;
+                match names.len().saturating_sub(NAMES_SHOWN) {
+                    0 => Ok(()),
+                    more => write!(f, " and {more} more"),
+                }
+            }
+            Self::First(first) => match first.get() {
+                Some(name) => write!(f, "{name}, which was claimed first"),
+                None => f.write_str("the provider that is claimed first"),
+            },
+        }
+    }
+}
+
 /// The other end of a connection, as far as the transport knows it. All of it is verified; nothing
 /// of it was merely said by the caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -226,6 +251,22 @@ mod tests {
             assert_eq!(shown(&tokens, Some(token)).await, Err(AuthError::Invalid));
         }
         assert_eq!(shown(&tokens, None).await, Err(AuthError::Missing));
+    }
+
+    #[test]
+    fn what_a_principal_may_serve_is_said_in_a_few_words() {
+        let first = Providers::First(Arc::default());
+        assert_eq!(first.to_string(), "the provider that is claimed first");
+        assert!(first.allow("a.example.com"));
+        for (providers, said) in [
+            (first, "a.example.com, which was claimed first"),
+            (Providers::Any, "every provider"),
+            (Providers::named([""; 0]), "no provider"),
+            (Providers::named(["b", "a"]), "a, b"),
+            (Providers::named((0..9).map(|it| it.to_string())), "0, 1, 2, 3, 4 and 4 more"),
+        ] {
+            assert_eq!(providers.to_string(), said);
+        }
     }
 
     #[test]

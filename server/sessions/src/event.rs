@@ -73,6 +73,8 @@ pub enum SessionEvent {
         principal: String,
         /// What was claimed.
         provider: String,
+        /// What it may serve, for people.
+        serves: String,
     },
 }
 

@@ -46,7 +46,7 @@ impl EventMetrics {
 /// What the writer is told.
 #[derive(Debug)]
 enum News {
-    Event(EventRecord),
+    Event(Box<EventRecord>),
     /// The object with this UID is gone.
     Gone(String),
 }
@@ -81,7 +81,7 @@ impl Recorder {
 
     /// Queues an event. Never waits: if the queue is full, the event is dropped and counted.
     pub(crate) fn record(&self, event: EventRecord) {
-        if self.waiting.try_send(News::Event(event)).is_err() {
+        if self.waiting.try_send(News::Event(Box::new(event))).is_err() {
             self.metrics.dropped.inc();
         }
     }
@@ -140,7 +140,7 @@ impl EventWriter {
 
     fn take(&mut self, news: News) {
         let event = match news {
-            News::Event(event) => event,
+            News::Event(event) => *event,
             News::Gone(uid) => return self.book.forget(&uid),
         };
         let namespace = event.regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());

@@ -215,8 +215,10 @@ impl Hub {
             self.publish(SessionEvent::ForeignProvider {
                 principal: principal.name.clone(),
                 provider: provider.clone(),
+                serves: principal.providers.to_string(),
             });
-            let message = format!("{} may not serve provider {provider:?}", principal.name);
+            let Principal { name, providers, .. } = principal;
+            let message = format!("{name} serves {providers}, and may not serve {provider:?}");
             return Err(Close::denied("FOREIGN_PROVIDER", message));
         }
         let has_more = !self.options.previous_cluster_ids.is_empty();

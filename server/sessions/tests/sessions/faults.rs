@@ -30,7 +30,9 @@ async fn f08_a_driver_of_another_provider_is_refused_and_reported() {
     let event = core.event(|_| true).await;
     let provider = "fake.ostler.dev".to_owned();
     let principal = "foreign".to_owned();
-    assert_eq!(event, SessionEvent::ForeignProvider { principal, provider });
+    let serves = "foreign.ostler.dev".to_owned();
+    assert!(error.message.contains(&serves), "{}", error.message);
+    assert_eq!(event, SessionEvent::ForeignProvider { principal, provider, serves });
     assert_eq!(core.sessions.providers(), []);
 }
 
