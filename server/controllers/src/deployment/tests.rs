@@ -1,1 +1,96 @@
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
 
+use super::*;
+use crate::bench::{Bench, put};
+use crate::metrics::ReconcileMetrics;
+use crate::reconcile::reconcile;
+
+const DEPLOYMENT: &str =
+    "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments/d";
+const SETS: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinesets";
+
+fn deployment(change: &Value) -> Value {
+    let mut object = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+        "metadata": {
+            "name": "d", "namespace": "default", "uid": "u", "resourceVersion": "7",
+            "generation": 1, "finalizers": ["machine.sapcloud.io/machine-controller-manager"],
+        },
+        "spec": {
+            "replicas": 2,
+            "selector": { "matchLabels": { "app": "d" } },
+            "strategy": {
+                "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 }
+            },
+            "template": {
+                "metadata": { "labels": { "app": "d" } },
+                "spec": { "class": { "kind": "MachineClass", "name": "c" } }
+            }
+        }
+    });
+    for (key, value) in change.as_object().unwrap() {
+        object["metadata"][key] = value.clone();
+    }
+    object
+}
+
+fn controller(bench: &Bench) -> Deployments {
+    Deployments {
+        writer: bench.writer(),
+        stores: bench.stores.clone(),
+        settings: Arc::clone(&bench.settings),
+        clock: DebugClock(Arc::new(|| Timestamp::UNIX_EPOCH)),
+        recorder: bench.recorder(),
+        sets: Bench::queue(),
+    }
+}
+
+async fn reconciled(bench: &Bench) -> Outcome {
+    let metrics = ReconcileMetrics::register(&mut Registry::default());
+    reconcile(&controller(bench), &ObjectName::new("default", "d"), &metrics).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_write_is_conditional_on_the_version_that_was_seen() {
+    let bench = Bench::new();
+    put(&bench.stores.deployments, deployment(&json!({ "finalizers": [] })));
+    reconciled(&bench).await;
+    let (path, patch) = bench.writes().remove(0);
+    assert_eq!(path, format!("PATCH {DEPLOYMENT}"));
+    let finalizers = ["machine.sapcloud.io/machine-controller-manager"];
+    assert_eq!(patch["metadata"], json!({ "resourceVersion": "7", "finalizers": finalizers }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_is_created_under_the_same_name_however_often_it_is_tried() {
+    let bench = Bench::new();
+    put(&bench.stores.deployments, deployment(&json!({})));
+    reconciled(&bench).await;
+    let create = |bench: &Bench| {
+        let writes = bench.writes();
+        writes.into_iter().find(|(path, _)| *path == format!("POST {SETS}")).unwrap().1
+    };
+    let first = create(&bench);
+    let again = Bench::new();
+    put(&again.stores.deployments, deployment(&json!({})));
+    reconciled(&again).await;
+    assert_eq!(create(&again)["metadata"]["name"], first["metadata"]["name"]);
+    assert_eq!(first["spec"]["replicas"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_is_refused_is_shown_as_a_failure() {
+    let bench = Bench::new().refusing(403);
+    put(&bench.stores.deployments, deployment(&json!({})));
+    assert_eq!(reconciled(&bench).await, Outcome::Failed);
+    assert!(bench.writes().iter().any(|(path, _)| path.starts_with("POST")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_meanwhile_ends_the_pass() {
+    let bench = Bench::new().refusing(409);
+    put(&bench.stores.deployments, deployment(&json!({ "finalizers": [] })));
+    assert_eq!(reconciled(&bench).await, Outcome::Failed);
+    assert_eq!(bench.writes().len(), 1);
+}
