@@ -19,6 +19,7 @@ mod log;
 mod manifests;
 mod migrate;
 mod reset;
+mod rollout;
 mod sanity;
 mod screen;
 mod table;
@@ -51,8 +52,10 @@ enum Command {
     Driver(driver::Args),
     /// List connected drivers, and run one operation by hand
     Drivers(drivers::Args),
-    /// Show what a machine is doing, what it waits for, and how it got there
+    /// Show what a machine or a fleet is doing, what it waits for, and how it got there
     Describe(describe::Args),
+    /// Follow, undo, pause, resume or restart the rollout of a machinedeployment
+    Rollout(rollout::Args),
     /// Check that a driver keeps the contract: the suite plays the core against it
     Sanity(Box<sanity::Args>),
     /// Ask a driver about a class: the name that it should have
@@ -100,6 +103,10 @@ pub async fn main() -> ExitCode {
         Command::Describe(args) => {
             log::init("warn");
             Box::pin(describe::run(args)).await
+        }
+        Command::Rollout(args) => {
+            log::init("warn");
+            Box::pin(rollout::run(args)).await
         }
         Command::Sanity(args) => return code(Box::pin(sanity::run_suite(*args)).await),
         Command::Migrate(args) => {

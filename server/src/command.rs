@@ -18,6 +18,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::clusters::ClusterArgs;
 use crate::duration::duration;
+use crate::fleet::FleetArgs;
 use crate::health::{self, Health};
 use crate::klog::LogFormat;
 use crate::legacy::LegacyArgs;
@@ -38,6 +39,8 @@ use crate::{
 pub struct Args {
     #[command(flatten)]
     clusters: ClusterArgs,
+    #[command(flatten)]
+    fleet: FleetArgs,
     /// The namespaces whose machines, classes and secrets are served: a name, a list a,b, or a prefix with a star
     ///
     /// Each namespace of a list is watched by itself, so rights in these are enough. For a prefix the whole cluster is
@@ -293,7 +296,8 @@ impl Args {
 fn check(args: &Args) -> anyhow::Result<()> {
     agree(args)?;
     args.upstream.tell();
-    if args.driver_tokens.is_empty() && args.driver_access.is_none() {
+    let serves_drivers = args.fleet.controllers.run_machines();
+    if serves_drivers && args.driver_tokens.is_empty() && args.driver_access.is_none() {
         tracing::warn!(
             "neither --driver-access nor --driver-token is given: no driver can connect"
         );
@@ -304,6 +308,7 @@ fn check(args: &Args) -> anyhow::Result<()> {
 /// Whether the flags go together.
 pub(crate) fn agree(args: &Args) -> anyhow::Result<()> {
     args.upstream.check()?;
+    args.fleet.check()?;
     cluster::check(args.cluster_id.as_deref(), &args.previous_cluster_ids)?;
     if args.home().is_none() {
         bail!(
@@ -348,6 +353,8 @@ fn options(args: Args) -> CoreOptions {
         ..snapshot::Settings::default()
     };
     let settings = Settings {
+        controllers: args.fleet.controllers,
+        fleet: args.fleet.settings(),
         home,
         namespaces: args.namespace,
         lease: (
@@ -470,6 +477,35 @@ mod tests {
             let refused = super::agree(&line(&flags)).unwrap_err().to_string();
             assert!(refused.contains(part), "{flags:?}: {refused}");
         }
+    }
+
+    /// Every flag of machine-controller-manager's own binary that it has besides the common ones, with its default.
+    const UPSTREAM_SETS: &str = "--port=10258 --concurrent-syncs=10 --safety-up=2 --safety-down=1 \
+        --machine-safety-overshooting-period=1m --autoscaler-scaledown-annotation-during-rollout=true \
+        --leader-elect=true --leader-elect-resource-lock=leases --v=3";
+
+    #[test]
+    fn the_command_line_of_the_second_binary_of_upstream_is_understood() {
+        let line = ["ostler-server"].into_iter().chain(UPSTREAM_SETS.split_whitespace());
+        let args = Args::try_parse_from(line).unwrap();
+        super::check(&args).unwrap();
+        let settings = super::options(args).settings;
+        assert_eq!(settings.fleet, ostler_controllers::FleetSettings::default());
+    }
+
+    #[test]
+    fn the_flags_of_sets_reach_what_they_name() {
+        let line = "ostler-server --controllers -machine,* --safety-up=5 --machine-safety-down=3 \
+            --machine-safety-overshooting-period=7s --autoscaler-scaledown-annotation-during-rollout=false";
+        let args = Args::try_parse_from(line.split_whitespace()).unwrap();
+        super::check(&args).unwrap();
+        let settings = super::options(args).settings;
+        assert_eq!(settings.controllers.to_string(), "machineset,machinedeployment");
+        let fleet = settings.fleet;
+        assert_eq!((fleet.margins.up, fleet.margins.down), (5, 3));
+        assert_eq!((fleet.overshooting_period.as_secs(), fleet.keep_autoscaler_away), (7, false));
+        let refused = Args::try_parse_from(["ostler-server", "--controllers=machines"]);
+        assert!(refused.unwrap_err().to_string().contains("\"machines\""));
     }
 
     #[test]

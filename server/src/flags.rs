@@ -152,7 +152,8 @@ mod tests {
             ("--profiling", "refused"),
             ("--machine-drain-timeout=soon", "refused"),
             ("--leader-elect-resource-lock=endpoints", "refused"),
-            ("--safety-up=2", "unknown"),
+            ("--safety-up=2", "same"),
+            ("--concurrent-pony-syncs=2", "unknown"),
             ("stray", "refused"),
         ] {
             let flags = of(words).flags;

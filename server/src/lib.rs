@@ -11,6 +11,7 @@ mod core;
 mod descriptors;
 mod duration;
 mod flags;
+mod fleet;
 mod health;
 mod klog;
 mod legacy;

@@ -1,7 +1,8 @@
-//! `ostler describe`: what a machine is doing, what it waits for, and how it got there.
+//! `ostler describe`: what a machine, or a fleet of them, is doing, what it waits for, and how it got there.
 //!
 //! Everything comes from the API: the status of the Machine, its class, its Node and its Events.
 
+pub(crate) mod fleet;
 mod hints;
 mod page;
 
@@ -30,6 +31,7 @@ const MOST_EVENTS: usize = 10;
 Examples:
   ostler describe machine fake-1
   ostler describe machine worker-7 -n shoot--a --kubeconfig seed.kubeconfig
+  ostler describe machinedeployment workers      its sets and machines as a tree, and why nothing happens
 
 Without --kubeconfig: $KUBECONFIG, else the `ostler up` of this folder, else kubectl's own.")]
 pub(crate) struct Args {
@@ -51,6 +53,18 @@ enum Command {
         /// Its name
         name: String,
     },
+    /// Show a deployment with its sets and machines as a tree, who runs them, and what holds them up
+    #[command(name = "machinedeployment", visible_alias = "mcd")]
+    MachineDeployment {
+        /// Its name
+        name: String,
+    },
+    /// Show a set with its machines, who runs it, and what holds it up
+    #[command(name = "machineset", visible_alias = "mcs")]
+    MachineSet {
+        /// Its name
+        name: String,
+    },
 }
 
 /// Prints the description.
@@ -58,16 +72,30 @@ enum Command {
 /// # Errors
 /// The cluster cannot be reached, or there is no such object.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    let mut config = config(args.kubeconfig).await?;
-    if let Some(namespace) = args.namespace {
-        config.default_namespace = namespace;
-    }
-    let namespace = config.default_namespace.clone();
-    let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
-    let Command::Machine { name } = args.command;
-    let subject = gather(&client, &namespace, &name).await?;
-    log::page(page::render(&subject, Timestamp::now()).trim_end());
+    let (client, namespace) = client(args.kubeconfig, args.namespace).await?;
+    let now = Timestamp::now();
+    let page = match args.command {
+        Command::Machine { name } => page::render(&gather(&client, &namespace, &name).await?, now),
+        Command::MachineDeployment { name } => {
+            fleet::render(&fleet::of_deployment(&client, &namespace, &name).await?, now)
+        }
+        Command::MachineSet { name } => {
+            fleet::render(&fleet::of_set(&client, &namespace, &name).await?, now)
+        }
+    };
+    log::page(page.trim_end());
     Ok(())
+}
+
+/// A client of the cluster that a person means, and the namespace.
+pub(crate) async fn client(
+    kubeconfig: Option<PathBuf>,
+    namespace: Option<String>,
+) -> anyhow::Result<(Client, String)> {
+    let config = config(kubeconfig).await?;
+    let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
+    let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
+    Ok((client, namespace))
 }
 
 /// The cluster that a person means.
@@ -101,12 +129,17 @@ async fn gather(client: &Client, namespace: &str, name: &str) -> anyhow::Result<
         Some(node) => Api::<Node>::all(client.clone()).get_opt(node).await.ok().flatten(),
         None => None,
     };
+    let events = events_of(client, namespace, machine.uid()).await;
+    Ok(Subject { machine, class, node, events })
+}
+
+/// The last events about an object, oldest first, as far as they can be read.
+async fn events_of(client: &Client, namespace: &str, uid: &str) -> Vec<Event> {
     let events = Api::<Event>::namespaced(client.clone(), namespace);
-    let about = format!("regarding.uid={}", machine.uid());
-    let events = events.list(&ListParams::default().fields(&about)).await;
-    let mut events = events.map(|list| list.items).unwrap_or_default();
+    let about = ListParams::default().fields(&format!("regarding.uid={uid}"));
+    let mut events = events.list(&about).await.map(|list| list.items).unwrap_or_default();
     events.sort_by_key(time_of);
     let surplus = events.len().saturating_sub(MOST_EVENTS);
     events.drain(..surplus);
-    Ok(Subject { machine, class, node, events })
+    events
 }

@@ -27,30 +27,43 @@ pub(super) struct Subject {
 pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
     let none = MachineStatus::default();
     let status = subject.machine.status.as_ref().unwrap_or(&none);
-    let mut page = Page(String::new());
+    let mut page = Page { text: String::new(), width: 10 };
     head(&mut page, subject, status, now);
     waiting(&mut page, subject, status, now);
     next(&mut page, subject, status, now);
     timeline(&mut page, status, now);
     answers(&mut page, status);
-    events(&mut page, subject);
-    page.0
+    event_lines(&mut page, &subject.events);
+    page.text()
 }
 
-struct Page(String);
+/// A page that grows line by line. What others wrote starts no line.
+pub(super) struct Page {
+    text: String,
+    width: usize,
+}
 
 impl Page {
-    fn line(&mut self, name: &str, value: &str) {
-        let value = terminal::line(value);
-        let _infallible = writeln!(self.0, "{}", format!("{name:<10}{value}").trim_end());
+    /// With room for long names.
+    pub(super) const fn wide() -> Self {
+        Self { text: String::new(), width: 19 }
     }
 
-    fn chapter(&mut self, name: &str) {
-        let _infallible = writeln!(self.0, "\n{name}");
+    pub(super) fn text(self) -> String {
+        self.text
     }
 
-    fn entry(&mut self, text: &str) {
-        let _infallible = writeln!(self.0, "  {}", terminal::line(text.trim_end()));
+    pub(super) fn line(&mut self, name: &str, value: &str) {
+        let (name, value, width) = (terminal::line(name), terminal::line(value), self.width);
+        let _infallible = writeln!(self.text, "{}", format!("{name:<width$}{value}").trim_end());
+    }
+
+    pub(super) fn chapter(&mut self, name: &str) {
+        let _infallible = writeln!(self.text, "\n{name}");
+    }
+
+    pub(super) fn entry(&mut self, text: &str) {
+        let _infallible = writeln!(self.text, "  {}", terminal::line(text.trim_end()));
     }
 }
 
@@ -187,12 +200,12 @@ fn answers(page: &mut Page, status: &MachineStatus) {
     }
 }
 
-fn events(page: &mut Page, subject: &Subject) {
-    if subject.events.is_empty() {
+pub(super) fn event_lines(page: &mut Page, events: &[Event]) {
+    if events.is_empty() {
         return;
     }
     page.chapter("Events");
-    for event in &subject.events {
+    for event in events {
         let at = time_of(event).map(|at| clock(&Time(at))).unwrap_or_default();
         let mark = if event.type_.as_deref() == Some("Warning") { "!" } else { " " };
         let reason = event.reason.as_deref().unwrap_or_default();

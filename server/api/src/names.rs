@@ -21,6 +21,8 @@ pub const MACHINE_DEPLOYMENT: &str = "MachineDeployment";
 /// Name of the Lease that the leading core holds; upstream's, so that both never act at the same
 /// time.
 pub const LEADER_LEASE: &str = "machine-controller";
+/// Name of the Lease of whoever runs MachineSets and MachineDeployments; upstream's.
+pub const SETS_LEASE: &str = "machine-controller-manager";
 /// ConfigMap that remembers the cluster id.
 pub const CLUSTER_ID_CONFIG_MAP: &str = "ostler-cluster-id";
 
@@ -103,6 +105,11 @@ pub mod annotation {
     pub const RELEASED_BY: &str = "ostler.dev/released-by";
     /// Ours, on a MachineSet: which Machines go first among equals: `Oldest` (the default), `Newest` or `Random`.
     pub const DELETE_POLICY: &str = "ostler.dev/delete-policy";
+    /// Ours, on the template of a MachineDeployment: when a user asked for new Machines with the template as it is.
+    pub const RESTARTED_AT: &str = "ostler.dev/restartedAt";
+    /// Ours, on a MachineSet: who runs it, `ostler` or the name of another controller. Only asked for when another process
+    /// was seen to run it without the Lease of the sets.
+    pub const RUN_BY: &str = "ostler.dev/run-by";
     /// On a Machine: an integer, the lowest is deleted first.
     pub const PRIORITY: &str = "machinepriority.machine.sapcloud.io";
     /// Value of [`PRIORITY`] for a Machine that has none.

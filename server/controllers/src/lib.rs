@@ -13,6 +13,7 @@ mod by_machine;
 mod class;
 mod clock;
 mod cluster_id;
+mod controllers;
 mod deployment;
 mod election;
 mod events;
@@ -38,11 +39,12 @@ mod writes;
 pub use api_health::ApiCheck;
 pub use clock::{Clock, system as system_clock};
 pub use cluster_id::{ClusterIdError, GivenIds, cluster_ids, known_cluster_ids};
+pub use controllers::{Controller, ControllersError, EnabledControllers};
 pub use election::ElectionError;
 pub use namespaces::{Namespaces, NamespacesError};
 pub use run::Controllers;
 pub use schema_check::{PrunedField, SchemaError, check_schemas};
-pub use settings::Settings;
+pub use settings::{FleetSettings, Settings};
 pub use stores::{
     AttachmentIndex, BudgetIndex, ClassIndex, DeploymentIndex, MachineIndex, NodeIndex, PodIndex,
     SetIndex, StoreClassSource, Stores,

@@ -1,5 +1,7 @@
 //! Wires everything together: watches, leadership, workers.
 
+mod sets;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +11,7 @@ use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
 use ostler_api::Machine;
+use ostler_api::names::LEADER_LEASE;
 use ostler_api::operation::Term;
 use ostler_sessions::{OrphanDesk, SessionEvent, Sessions};
 use parking_lot::Mutex;
@@ -177,7 +180,11 @@ impl Controllers {
         let watches = core.start_watches();
         let all_recorded = CancellationToken::new();
         let events = tokio::spawn(events.run(all_recorded.clone()));
-        let ended = core.lead(&stop).await;
+        let ended = if core.settings.controllers.run_machines() {
+            core.lead(&stop).await
+        } else {
+            core.lead_sets_alone(&stop).await
+        };
         all_recorded.cancel();
         if let Err(failure) = events.await {
             warn!(error = %failure, "the event writer panicked");
@@ -208,7 +215,7 @@ impl Core {
             () = stop.cancelled() => return Ok(()),
             () = self.stores.synced() => info!(machines = self.stores.machines.len(), "synced"),
         }
-        let election = self.settings.election();
+        let election = self.settings.election(LEADER_LEASE);
         let elector = Elector::new(self.client.clone(), election, Arc::clone(&self.clock));
         let Some(leadership) = elector.acquire(stop).await else { return Ok(()) };
         let (no_more_work, idle) = (CancellationToken::new(), CancellationToken::new());
@@ -357,6 +364,9 @@ impl Core {
         }));
         self.collect_orphans(lease, &mut workers, stop);
         self.release_unmanaged_nodes(&mut workers, stop);
+        if self.settings.controllers.run_sets() {
+            workers.spawn(self.sets().follow(stop.clone()));
+        }
         let session_events = follow_sessions(Arc::clone(&self.fanout), self.sessions.subscribe());
         let stop = stop.clone();
         workers.spawn(async move {

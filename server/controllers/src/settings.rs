@@ -3,15 +3,41 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ostler_lifecycle::{orphans, snapshot};
+use ostler_lifecycle::{freeze, orphans, snapshot};
 
 use crate::api_health::ApiCheck;
+use crate::controllers::EnabledControllers;
 use crate::election::ElectionSettings;
 use crate::namespaces::Namespaces;
+
+/// How sets and deployments are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FleetSettings {
+    /// When a set overshoots.
+    pub margins: freeze::Margins,
+    /// How often that is checked without an event, and how long a freeze lasts at least.
+    pub overshooting_period: Duration,
+    /// Whether the cluster-autoscaler is kept from removing Nodes of a deployment during a rolling update.
+    pub keep_autoscaler_away: bool,
+}
+
+impl Default for FleetSettings {
+    fn default() -> Self {
+        Self {
+            margins: freeze::Margins::default(),
+            overshooting_period: Duration::from_mins(1),
+            keep_autoscaler_away: true,
+        }
+    }
+}
 
 /// Settings of the controllers. `Default` is for production.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// The controllers that this process runs.
+    pub controllers: EnabledControllers,
+    /// How sets and deployments are run, if they are.
+    pub fleet: FleetSettings,
     /// The namespaces that are served.
     pub namespaces: Namespaces,
     /// The namespace of the Lease and of the ConfigMap with the cluster id. The holder of that Lease is the only one
@@ -47,6 +73,8 @@ impl Default for Settings {
         let identity = format!("ostler_{}", uuid::Uuid::new_v4());
         let lease = ElectionSettings::new("", "");
         Self {
+            controllers: EnabledControllers::default(),
+            fleet: FleetSettings::default(),
             namespaces: Namespaces::one("default"),
             home: "default".to_owned(),
             identity,
@@ -70,10 +98,11 @@ impl Settings {
         self.namespaces.first().unwrap_or(&self.home)
     }
 
-    /// The settings of the leader election.
-    pub(crate) fn election(&self) -> ElectionSettings {
+    /// The settings of the election for this Lease.
+    pub(crate) fn election(&self, lease: &'static str) -> ElectionSettings {
         let (lease_duration, renew_deadline, retry_period) = self.lease;
         ElectionSettings {
+            lease,
             predecessor: self.predecessor.clone(),
             take_immediately: self.lease_at_once,
             lease_duration,

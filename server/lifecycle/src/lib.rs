@@ -12,6 +12,8 @@ pub mod class_rules;
 pub mod cluster;
 pub mod deployment;
 pub mod digest;
+pub mod foreign;
+pub mod freeze;
 pub mod hot_update;
 pub mod invariants;
 pub mod last_known;

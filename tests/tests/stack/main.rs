@@ -22,4 +22,5 @@ mod rolling;
 mod safety;
 mod security;
 mod storm;
+mod switches;
 mod whole_stack;

@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::ElectionSettings;
 use super::record::{self, Move, Observed};
-use super::{ElectionSettings, LEASE};
 use crate::clock::{Clock, DebugClock};
 use ostler_api::operation::Term;
 
@@ -19,15 +19,22 @@ use ostler_api::operation::Term;
 #[derive(Debug, thiserror::Error)]
 pub enum ElectionError {
     /// The lease was not renewed in time; another process may lead by now. This process must end.
-    #[error("lost the lease {LEASE:?}: not renewed for {}s", .0.as_secs())]
-    Lost(Duration),
+    #[error("lost the lease {lease:?}: not renewed for {}s", after.as_secs())]
+    Lost {
+        /// The lease.
+        lease: &'static str,
+        /// How long.
+        after: Duration,
+    },
     /// Another process holds the lease before ours expired.
     #[error(
-        "another core, {holder:?}, took the lease {LEASE:?} from this one{}, as --leader-elect=false lets it; \
+        "another core, {holder:?}, took the lease {lease:?} from this one{}, as --leader-elect=false lets it; \
          this one ends. Run one core, or all of them with --leader-elect=true",
         since.map(|since| format!(" at {since}")).unwrap_or_default()
     )]
     Taken {
+        /// The lease.
+        lease: &'static str,
         /// The other holder.
         holder: String,
         /// When it took the lease, by its own clock.
@@ -35,10 +42,13 @@ pub enum ElectionError {
     },
     /// The lease has no holder before ours expired.
     #[error(
-        "another client deleted the lease {LEASE:?} or took this core out of it, so another core may lead; this one \
+        "another client deleted the lease {lease:?} or took this core out of it, so another core may lead; this one \
          ends. Leave the lease to the cores, and start this one again"
     )]
-    Freed,
+    Freed {
+        /// The lease.
+        lease: &'static str,
+    },
 }
 
 /// A candidate for leadership.
@@ -78,10 +88,15 @@ impl Elector {
             match attempt {
                 Some(Attempt::Leads(lease, before)) => {
                     let (lease, identity) = (*lease, &self.settings.identity);
-                    info!(identity, term = record::term_of(&lease).0, "leads");
+                    info!(
+                        identity,
+                        lease = self.settings.lease,
+                        term = record::term_of(&lease).0,
+                        "leads"
+                    );
                     return Some(Leadership { elector: self, lease, renewed_at: started, before });
                 }
-                Some(Attempt::HeldBy(holder)) => tell_once(&mut waiting_for, holder),
+                Some(Attempt::HeldBy(holder)) => self.tell_once(&mut waiting_for, holder),
                 None => {}
             }
             tokio::select! {
@@ -104,7 +119,7 @@ impl Elector {
     async fn try_acquire(&self, observed: &mut Observed) -> kube::Result<Attempt> {
         let wall = (self.clock.0)();
         let mut before = None;
-        let written = match self.api.get_opt(LEASE).await? {
+        let written = match self.api.get_opt(self.settings.lease).await? {
             None => {
                 let lease = record::new_lease(observed, &self.settings, wall);
                 self.api.create(&PostParams::default(), &lease).await
@@ -114,7 +129,7 @@ impl Elector {
                 match observed.decide(lease.clone(), &self.settings, Instant::now(), wall) {
                     Move::Wait => return Ok(Attempt::HeldBy(holder(&lease))),
                     Move::Take(lease) => {
-                        self.api.replace(LEASE, &PostParams::default(), &lease).await
+                        self.api.replace(self.settings.lease, &PostParams::default(), &lease).await
                     }
                 }
             }
@@ -128,12 +143,12 @@ impl Elector {
             Err(failure) => Err(failure),
         }
     }
-}
 
-fn tell_once(waiting_for: &mut Option<String>, holder: String) {
-    if waiting_for.as_ref() != Some(&holder) {
-        info!(holder, "waiting for the lease");
-        *waiting_for = Some(holder);
+    fn tell_once(&self, waiting_for: &mut Option<String>, holder: String) {
+        if waiting_for.as_ref() != Some(&holder) {
+            info!(holder, lease = self.settings.lease, "waiting for the lease");
+            *waiting_for = Some(holder);
+        }
     }
 }
 
@@ -172,7 +187,8 @@ impl Leadership {
         until: impl Fn(Instant),
     ) -> Result<(), ElectionError> {
         let settings = &self.elector.settings;
-        let (deadline, period) = (settings.renew_deadline, settings.retry_period);
+        let (lease, deadline) = (settings.lease, settings.renew_deadline);
+        let period = settings.retry_period;
         loop {
             until(self.renewed_at + deadline);
             tokio::select! {
@@ -181,7 +197,7 @@ impl Leadership {
             }
             let left = (self.renewed_at + deadline).saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(ElectionError::Lost(deadline));
+                return Err(ElectionError::Lost { lease, after: deadline });
             }
             let started = Instant::now();
             match timeout(left, self.renew()).await {
@@ -190,7 +206,7 @@ impl Leadership {
                 }
                 Ok(Ok(Renewal::Over(why))) => return Err(why),
                 Ok(Err(failure)) => warn!(error = %failure, "cannot renew the lease"),
-                Err(_) => return Err(ElectionError::Lost(deadline)),
+                Err(_) => return Err(ElectionError::Lost { lease, after: deadline }),
             }
         }
         self.release().await;
@@ -199,21 +215,26 @@ impl Leadership {
 
     async fn renew(&self) -> kube::Result<Renewal> {
         let lease = record::renewed(self.lease.clone(), (self.elector.clock.0)());
-        match self.elector.api.replace(LEASE, &PostParams::default(), &lease).await {
+        match self
+            .elector
+            .api
+            .replace(self.elector.settings.lease, &PostParams::default(), &lease)
+            .await
+        {
             Ok(lease) => Ok(Renewal::Ours(Box::new(lease))),
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 // Our own write whose answer was lost, a manual edit, or another holder.
-                let now = self.elector.api.get(LEASE).await?;
+                let now = self.elector.api.get(self.elector.settings.lease).await?;
                 let ours = record::is_ours(&now, &self.elector.settings);
                 let same_term = record::term_of(&now) == self.term();
                 Ok(if ours && same_term {
                     Renewal::Ours(Box::new(now))
                 } else {
-                    Renewal::Over(taken(&now))
+                    Renewal::Over(taken(&now, self.elector.settings.lease))
                 })
             }
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                Ok(Renewal::Over(ElectionError::Freed))
+                Ok(Renewal::Over(ElectionError::Freed { lease: self.elector.settings.lease }))
             }
             Err(failure) => Err(failure),
         }
@@ -222,10 +243,10 @@ impl Leadership {
     async fn release(&self) {
         let lease = record::released(self.lease.clone(), (self.elector.clock.0)());
         let params = PostParams::default();
-        let write = self.elector.api.replace(LEASE, &params, &lease);
+        let write = self.elector.api.replace(self.elector.settings.lease, &params, &lease);
         let released = timeout(self.elector.settings.retry_period, write).await;
         let released = matches!(released, Ok(Ok(_)));
-        info!(released, "leadership ended");
+        info!(released, lease = self.elector.settings.lease, "leadership ended");
     }
 }
 
@@ -235,10 +256,10 @@ enum Renewal {
 }
 
 /// The error that names the new holder of our lease.
-fn taken(lease: &Lease) -> ElectionError {
-    match holder(lease) {
-        holder if holder.is_empty() => ElectionError::Freed,
-        holder => ElectionError::Taken { holder, since: record::acquired_at(lease) },
+fn taken(now: &Lease, lease: &'static str) -> ElectionError {
+    match holder(now) {
+        holder if holder.is_empty() => ElectionError::Freed { lease },
+        holder => ElectionError::Taken { lease, holder, since: record::acquired_at(now) },
     }
 }
 

@@ -161,7 +161,7 @@ async fn a_leader_that_cannot_renew_ends_before_another_may_take_over() {
     let before = Instant::now();
     server.lock().unwrap().down = true;
     let ended = end_of(first).await;
-    assert!(matches!(ended, Err(ElectionError::Lost(_))), "{ended:?}");
+    assert!(matches!(ended, Err(ElectionError::Lost { .. })), "{ended:?}");
     assert!(before.elapsed() < Duration::from_secs(15), "{:?}", before.elapsed());
 }
 
@@ -190,7 +190,7 @@ async fn a_leader_that_was_removed_from_its_lease_reports_it_and_ends() {
         server.store(lease);
     }
     let ended = end_of(first).await;
-    assert!(matches!(ended, Err(ElectionError::Freed)), "{ended:?}");
+    assert!(matches!(ended, Err(ElectionError::Freed { .. })), "{ended:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,7 +201,7 @@ async fn a_deleted_lease_ends_leadership_and_the_next_one_has_a_later_term() {
     let candidate = elector(&server, "b");
     server.lock().unwrap().lease = None;
     let ended = end_of(first).await;
-    assert!(matches!(ended, Err(ElectionError::Freed)), "{ended:?}");
+    assert!(matches!(ended, Err(ElectionError::Freed { .. })), "{ended:?}");
     let second = candidate.acquire(&CancellationToken::new()).await.unwrap();
     assert_ne!(second.lease_uid(), lease);
     assert!(second.term() > term);

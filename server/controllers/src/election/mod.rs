@@ -1,5 +1,5 @@
-//! Leader election: one Lease with upstream's name and rules, so that the Go controller and this core never act at
-//! the same time.
+//! Leader election: Leases with upstream's names and rules, so that the Go controllers and this core never act at the
+//! same time: one for machines, one for sets and deployments.
 //!
 //! `record` decides what to write, [`Elector`] writes it. Another holder's clock is never trusted: a lease is expired
 //! when it has not changed for its whole duration on *our* clock. The only shortcut is
@@ -11,15 +11,17 @@ mod elector;
 mod record;
 
 pub use elector::ElectionError;
-pub(crate) use elector::Elector;
+pub(crate) use elector::{Elector, Leadership};
 
 use std::time::Duration;
 
-use ostler_api::names::LEADER_LEASE as LEASE;
+use ostler_api::names::LEADER_LEASE;
 
 /// How leadership is acquired and kept.
 #[derive(Debug, Clone)]
 pub(crate) struct ElectionSettings {
+    /// Its name.
+    pub(crate) lease: &'static str,
     /// The Lease's namespace: the one that is served.
     pub(crate) namespace: String,
     /// Name of this process, never used by another one.
@@ -42,6 +44,7 @@ impl ElectionSettings {
     /// Upstream's defaults: 15 s, 10 s and 2 s.
     pub(crate) fn new(namespace: impl Into<String>, identity: impl Into<String>) -> Self {
         Self {
+            lease: LEADER_LEASE,
             namespace: namespace.into(),
             identity: identity.into(),
             predecessor: None,

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use ostler_api::operation::Term;
 use tokio::time::Instant;
 
-use super::{ElectionSettings, LEASE};
+use super::ElectionSettings;
 
 /// Where the time of terms begins: 2020-01-01T00:00:00Z. Its seconds fit the field of the Lease until 2088.
 const TERMS_BEGIN: i64 = 1_577_836_800;
@@ -80,7 +80,7 @@ pub(super) fn new_lease(
     wall: Timestamp,
 ) -> Lease {
     let metadata = ObjectMeta {
-        name: Some(LEASE.to_owned()),
+        name: Some(settings.lease.to_owned()),
         namespace: Some(settings.namespace.clone()),
         ..ObjectMeta::default()
     };

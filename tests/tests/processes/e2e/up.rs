@@ -143,6 +143,31 @@ fn up_ends_cleanly_at_sigterm_and_goes_on_where_it_was() {
 }
 
 #[test]
+fn reset_says_what_it_waits_for_and_ends_pods_without_grace_when_its_grace_is_over() {
+    let Some(program) = tools::kubectl() else { return };
+    let dir = TempDir::new().unwrap();
+    let data = dir.path().join("data");
+    let kubectl = Kubectl::new(program, data.join("kubeconfig"), dir.path());
+
+    let mut first = up(&data, &["--apply", &examples()]);
+    kubectl.wait("machine", "fake-1", ".status.currentStatus.phase", "Running");
+    // A pod that no kubelet ends: for the drain it is as one of a kubelet that is gone.
+    kubectl.apply(
+        r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stays", "finalizers": ["example.com/held"]},
+        "spec": {"nodeName": "fake-1", "containers": [{"name": "c", "image": "c"}]}}"#,
+    );
+    first.terminate();
+    assert!(first.wait().success());
+
+    let output = ostler(&["reset", "--data-dir", data.to_str().unwrap(), "--grace", "2"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", stderr(&output));
+    assert!(said.contains("default/stays"), "it names the pod: {said}");
+    assert!(said.contains("--grace"), "it says why it forces: {said}");
+    assert!(!data.exists(), "reset leaves nothing");
+}
+
+#[test]
 fn a_crashed_driver_is_started_again() {
     let dir = TempDir::new().unwrap();
     let data = dir.path().join("data");

@@ -1,0 +1,185 @@
+//! A MachineDeployment or MachineSet with everything below it.
+
+mod tree;
+mod why;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
+use kube::api::{Api, ListParams};
+use ostler_api::names::{LEADER_LEASE, SETS_LEASE, annotation};
+use ostler_api::{Machine, MachineDeployment, MachineSet};
+
+pub(super) use self::tree::render;
+
+/// What is described, as far as it could be read.
+#[derive(Debug, Default)]
+pub(super) struct Fleet {
+    /// The deployment, if one is described.
+    pub(super) deployment: Option<MachineDeployment>,
+    /// Its sets, the newest revision first; or the one that is described.
+    pub(super) sets: Vec<MachineSet>,
+    /// Machines, by UID of the set that controls them.
+    pub(super) machines: BTreeMap<String, Vec<Machine>>,
+    /// Who runs them.
+    pub(super) runner: Runner,
+    /// Of the deployment and its sets, oldest first.
+    pub(super) events: Vec<Event>,
+}
+
+/// Which process runs sets and deployments.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum Runner {
+    /// The Leases are elsewhere, or cannot be read.
+    #[default]
+    Unknown,
+    /// None.
+    Nobody,
+    /// The holder of the Lease of the sets.
+    Process {
+        /// Its name.
+        holder: String,
+        /// Whether it runs the machines too; `None`: nobody does, as far as can be read.
+        runs_machines: Option<bool>,
+    },
+}
+
+impl Fleet {
+    /// Machines of a set.
+    pub(super) fn of(&self, set: &MachineSet) -> &[Machine] {
+        self.machines.get(set.uid()).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// All machines.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Machine> {
+        self.sets.iter().flat_map(|set| self.of(set))
+    }
+}
+
+/// The number of the rollout that made a set.
+pub(crate) fn revision(set: &MachineSet) -> Option<i64> {
+    set.annotation(annotation::REVISION)?.parse().ok()
+}
+
+/// Whether an object is controlled by the one with this UID.
+pub(crate) fn is_controlled_by(metadata: &ObjectMeta, uid: &str) -> bool {
+    let owners = metadata.owner_references.iter().flatten();
+    owners.into_iter().any(|owner| owner.controller == Some(true) && owner.uid == uid)
+}
+
+/// Reads a deployment.
+pub(crate) async fn deployment(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<MachineDeployment> {
+    let api = Api::<MachineDeployment>::namespaced(client.clone(), namespace);
+    let found = api.get_opt(name).await.context("the machinedeployment cannot be read")?;
+    let Some(found) = found else {
+        bail!(
+            "there is no machinedeployment {name:?} in namespace {namespace}; `kubectl get machinedeployments -A` lists all"
+        );
+    };
+    Ok(found)
+}
+
+/// The sets of a deployment, newest revision first.
+pub(crate) async fn sets_of(
+    client: &Client,
+    namespace: &str,
+    deployment: &MachineDeployment,
+) -> anyhow::Result<Vec<MachineSet>> {
+    let api = Api::<MachineSet>::namespaced(client.clone(), namespace);
+    let list = api.list(&ListParams::default()).await.context("machinesets cannot be read")?;
+    let mut sets = list.items;
+    sets.retain(|set| is_controlled_by(&set.metadata, deployment.uid()));
+    sets.sort_by_key(|set| {
+        std::cmp::Reverse((revision(set), set.metadata.creation_timestamp.clone()))
+    });
+    Ok(sets)
+}
+
+/// Reads a deployment with what is below it.
+pub(super) async fn of_deployment(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<Fleet> {
+    let deployment = deployment(client, namespace, name).await?;
+    let sets = sets_of(client, namespace, &deployment).await?;
+    gather(client, namespace, Some(deployment), sets).await
+}
+
+/// Reads a set with what is below it.
+pub(super) async fn of_set(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Fleet> {
+    let api = Api::<MachineSet>::namespaced(client.clone(), namespace);
+    let set = api.get_opt(name).await.context("the machineset cannot be read")?;
+    let Some(set) = set else {
+        bail!(
+            "there is no machineset {name:?} in namespace {namespace}; `kubectl get machinesets -A` lists all"
+        );
+    };
+    gather(client, namespace, None, vec![set]).await
+}
+
+async fn gather(
+    client: &Client,
+    namespace: &str,
+    deployment: Option<MachineDeployment>,
+    sets: Vec<MachineSet>,
+) -> anyhow::Result<Fleet> {
+    let api = Api::<Machine>::namespaced(client.clone(), namespace);
+    let list = api.list(&ListParams::default()).await.context("machines cannot be read")?;
+    let mut machines = BTreeMap::<String, Vec<Machine>>::new();
+    for machine in list {
+        let set = sets.iter().find(|set| is_controlled_by(&machine.metadata, set.uid()));
+        if let Some(set) = set {
+            machines.entry(set.uid().to_owned()).or_default().push(machine);
+        }
+    }
+    let uids =
+        deployment.iter().map(MachineDeployment::uid).chain(sets.iter().map(MachineSet::uid));
+    let mut events = Vec::new();
+    for uid in uids {
+        events.extend(super::events_of(client, namespace, uid).await);
+    }
+    events.sort_by_key(super::time_of);
+    events.drain(..events.len().saturating_sub(super::MOST_EVENTS));
+    let runner = runner(client, namespace).await;
+    Ok(Fleet { deployment, sets, machines, runner, events })
+}
+
+async fn runner(client: &Client, namespace: &str) -> Runner {
+    let leases = Api::<Lease>::namespaced(client.clone(), namespace);
+    let (Ok(machines), Ok(sets)) =
+        (leases.get_opt(LEADER_LEASE).await, leases.get_opt(SETS_LEASE).await)
+    else {
+        return Runner::Unknown;
+    };
+    if machines.is_none() && sets.is_none() {
+        // They may be in another namespace: --leader-elect-resource-namespace.
+        return Runner::Unknown;
+    }
+    let now = Timestamp::now();
+    let machines = machines.and_then(|lease| holder(&lease, now));
+    match sets.and_then(|lease| holder(&lease, now)) {
+        None => Runner::Nobody,
+        Some(sets) => {
+            Runner::Process { runs_machines: machines.map(|it| it == sets), holder: sets }
+        }
+    }
+}
+
+/// Who holds a Lease, unless it has expired.
+fn holder(lease: &Lease, now: Timestamp) -> Option<String> {
+    let spec = lease.spec.as_ref()?;
+    let lasts = i64::from(spec.lease_duration_seconds?);
+    let renewed = spec.renew_time.as_ref()?.0;
+    let fresh = now.duration_since(renewed).as_secs() <= lasts.saturating_mul(2);
+    spec.holder_identity.clone().filter(|holder| fresh && !holder.is_empty())
+}

@@ -1,0 +1,230 @@
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn noon() -> Timestamp {
+    "2026-01-01T12:00:00Z".parse().unwrap()
+}
+
+fn minutes_ago(minutes: i64) -> String {
+    (noon() - SignedDuration::from_mins(minutes)).to_string()
+}
+
+fn deployment() -> Value {
+    json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+        "metadata": {
+            "name": "web", "namespace": "default", "uid": "d", "generation": 3,
+            "creationTimestamp": minutes_ago(180)
+        },
+        "spec": {
+            "replicas": 3,
+            "strategy": { "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": "25%" } },
+            "template": { "spec": { "class": { "kind": "MachineClass", "name": "big" } } }
+        },
+        "status": {
+            "observedGeneration": 3, "replicas": 4, "updatedReplicas": 1, "readyReplicas": 3, "availableReplicas": 3,
+            "conditions": [
+                { "type": "Available", "status": "True", "reason": "MinimumReplicasAvailable" },
+                { "type": "Progressing", "status": "True", "reason": "MachineSetUpdated" }
+            ]
+        }
+    })
+}
+
+fn set(name: &str, revision: i64, replicas: i32) -> MachineSet {
+    serde_json::from_value(json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
+        "metadata": {
+            "name": name, "namespace": "default", "uid": name,
+            "annotations": { "deployment.kubernetes.io/revision": revision.to_string() }
+        },
+        "spec": { "replicas": replicas }
+    }))
+    .unwrap()
+}
+
+fn machine(name: &str, status: &Value) -> Machine {
+    serde_json::from_value(json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": { "class": { "kind": "MachineClass", "name": "big" } }, "status": status
+    }))
+    .unwrap()
+}
+
+fn running(name: &str) -> Machine {
+    machine(name, &json!({ "currentStatus": { "phase": "Running" } }))
+}
+
+fn waiting(name: &str, reason: &str, message: &str) -> Machine {
+    let status = json!({
+        "currentStatus": { "phase": "Pending" }, "step": "JoinNode",
+        "waitingFor": { "reason": reason, "message": message, "since": minutes_ago(2) }
+    });
+    machine(name, &status)
+}
+
+fn fleet_of(deployment: Value) -> Fleet {
+    Fleet {
+        deployment: Some(serde_json::from_value(deployment).unwrap()),
+        sets: vec![set("web-new", 2, 1), set("web-old", 1, 3)],
+        machines: [
+            ("web-new".to_owned(), vec![waiting("web-new-a", "NodeMissing", "no node yet")]),
+            (
+                "web-old".to_owned(),
+                vec![running("web-old-c"), running("web-old-b"), running("web-old-a")],
+            ),
+        ]
+        .into(),
+        runner: Runner::Process { holder: "core-0".to_owned(), runs_machines: Some(true) },
+        events: Vec::new(),
+    }
+}
+
+#[test]
+fn a_deployment_is_a_tree_of_sets_and_machines_with_what_each_of_them_waits_for() {
+    let page = render(&fleet_of(deployment()), noon());
+    assert_eq!(
+        page,
+        "\
+MachineDeployment  default/web, 3h0m old
+Strategy           RollingUpdate: at most 1 more than wanted, at most 25% fewer available
+Class              big
+Machines           3 wanted, 4 there, 1 of the newest template, 3 ready, 3 available
+Available          True (MinimumReplicasAvailable)
+Progressing        True (MachineSetUpdated)
+Run by             core-0, which runs the machines too
+Waits for          machine web-new-a waits for NodeMissing: no node yet
+
+Tree
+  machinedeployment web
+  ├─ machineset web-new: 1 wanted, 1 there, 0 available (revision 2, newest)
+  │  └─ web-new-a  Pending, JoinNode, waits for NodeMissing: no node yet for 2m0s
+  └─ machineset web-old: 3 wanted, 3 there, 3 available (revision 1)
+     ├─ web-old-a  Running
+     ├─ web-old-b  Running
+     └─ web-old-c  Running
+"
+    );
+}
+
+#[test]
+fn a_set_of_many_machines_shows_those_with_something_to_say_and_counts_the_rest() {
+    let mut fleet = fleet_of(deployment());
+    fleet.deployment = None;
+    fleet.sets = vec![set("web-old", 1, 99)];
+    let mut machines: Vec<Machine> =
+        (0..98).map(|index| running(&format!("m-{index:02}"))).collect();
+    machines.push(waiting("z", "DriverUnavailable", ""));
+    fleet.machines = [("web-old".to_owned(), machines)].into();
+    let page = render(&fleet, noon());
+    let tree = page.split("Tree\n").nth(1).unwrap();
+    assert!(tree.lines().nth(1).unwrap().contains("z  Pending"), "{page}");
+    assert_eq!(tree.lines().count(), 12, "{page}");
+    assert!(page.contains("└─ … and 89 more\n"), "{page}");
+}
+
+#[test]
+fn the_most_important_thing_that_holds_a_deployment_up_is_named() {
+    type Change = fn(&mut Fleet);
+    let cases: [(Change, &str); 9] = [
+        (
+            |fleet| fleet.runner = Runner::Nobody,
+            "no process runs sets: start the core with --controllers=*",
+        ),
+        (
+            |fleet| {
+                fleet.sets[1].metadata.labels =
+                    Some([("freeze".to_owned(), "True".to_owned())].into());
+            },
+            "frozen: machineset web-old has 3 machines and wants 3",
+        ),
+        (
+            |fleet| fleet.deployment.as_mut().unwrap().metadata.generation = Some(4),
+            "the last change was not looked at yet",
+        ),
+        (
+            |fleet| fleet.deployment.as_mut().unwrap().spec.paused = Some(true),
+            "paused: a new template is not rolled out until `ostler rollout resume web`",
+        ),
+        (
+            |fleet| {
+                let deployment = fleet.deployment.as_mut().unwrap();
+                deployment.spec.progress_deadline_seconds = Some(600);
+                let conditions = &mut deployment.status.as_mut().unwrap().conditions;
+                conditions[1].reason = Some("ProgressDeadlineExceeded".to_owned());
+            },
+            "no progress for 600 s, the deadline is exceeded; machine web-new-a waits for NodeMissing",
+        ),
+        (
+            |fleet| {
+                let held = waiting("z", "ReplacementBudget", "machine y is being deleted");
+                fleet.machines.get_mut("web-old").unwrap().push(held);
+            },
+            "at most one unhealthy machine is replaced at a time: machine z waits for ReplacementBudget",
+        ),
+        (
+            |fleet| {
+                let held = waiting("z", "PodDisruptionBudget", "");
+                fleet.machines.get_mut("web-old").unwrap().push(held);
+            },
+            "a PodDisruptionBudget refuses evictions: machine z waits for PodDisruptionBudget",
+        ),
+        (
+            |fleet| {
+                let deployment = fleet.deployment.as_mut().unwrap();
+                let refused = json!({ "type": "Valid", "status": "False", "message": "spec.selector is missing" });
+                let refused = serde_json::from_value(refused).unwrap();
+                deployment.status.as_mut().unwrap().conditions.push(refused);
+            },
+            "its spec is refused: spec.selector is missing",
+        ),
+        (
+            |fleet| {
+                fleet.sets.truncate(1);
+                fleet.machines =
+                    [("web-new".to_owned(), vec![running("a"), running("b"), running("c")])].into();
+            },
+            "nothing; all is as wanted",
+        ),
+    ];
+    for (change, expected) in cases {
+        let mut fleet = fleet_of(deployment());
+        change(&mut fleet);
+        let page = render(&fleet, noon());
+        let line = page.lines().find(|line| line.starts_with("Waits for")).unwrap();
+        assert!(line.contains(expected), "{expected:?} is not in {line:?}");
+    }
+}
+
+#[test]
+fn while_another_process_has_the_lease_of_the_sets_the_page_says_who() {
+    let mut fleet = fleet_of(deployment());
+    fleet.runner = Runner::Process { holder: "mcm-7d9f".to_owned(), runs_machines: Some(false) };
+    let page = render(&fleet, noon());
+    assert!(
+        page.contains(
+            "Run by             mcm-7d9f, another process than the one that runs the machines\n"
+        ),
+        "{page}"
+    );
+}
+
+#[test]
+fn what_others_wrote_begins_no_line_and_does_nothing_to_the_terminal() {
+    use crate::terminal::tests::{HOSTILE, assert_harmless};
+    let mut fleet = fleet_of(deployment());
+    fleet.runner = Runner::Process { holder: HOSTILE.to_owned(), runs_machines: None };
+    fleet.machines.get_mut("web-new").unwrap().push(waiting(HOSTILE, HOSTILE, HOSTILE));
+    let conditions = &mut fleet.deployment.as_mut().unwrap().status.as_mut().unwrap().conditions;
+    conditions[0].type_ = serde_json::from_value(json!(HOSTILE)).unwrap();
+    conditions[0].reason = Some(HOSTILE.to_owned());
+    fleet.events.push(
+        serde_json::from_value(json!({ "metadata": { "name": "e" }, "note": HOSTILE })).unwrap(),
+    );
+    let page = render(&fleet, noon());
+    assert_harmless(&page);
+    assert!(page.matches("PWNED-TITLE").count() > 5, "{page}");
+}

@@ -1,0 +1,215 @@
+//! The page about a fleet. Pure: what was read goes in, text comes out.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use ostler_api::machine::{MachinePhase, MachineStep};
+use ostler_api::machine_deployment::{
+    MachineDeployment, MachineDeploymentStatus, MachineDeploymentStrategy,
+};
+use ostler_api::names::label;
+use ostler_api::{Machine, MachineSet};
+
+use super::why::why;
+use super::{Fleet, Runner, revision};
+use crate::describe::page::{Page, event_lines};
+use crate::table::span;
+
+/// Machines with nothing to say that are shown one by one in a set; more are counted.
+const MOST_ALIKE: usize = 10;
+
+/// The whole page.
+pub(crate) fn render(fleet: &Fleet, now: Timestamp) -> String {
+    let mut page = Page::wide();
+    match &fleet.deployment {
+        Some(deployment) => head(&mut page, deployment, now),
+        None => fleet.sets.iter().for_each(|set| head_of_set(&mut page, set, now)),
+    }
+    page.line("Run by", &runner(&fleet.runner));
+    page.line("Waits for", &why(fleet));
+    page.chapter("Tree");
+    match &fleet.deployment {
+        Some(deployment) => {
+            page.entry(&format!("machinedeployment {}", deployment.name()));
+            for (index, set) in fleet.sets.iter().enumerate() {
+                let last = index + 1 == fleet.sets.len();
+                let (branch, stem) = branch(last);
+                page.entry(&format!("{branch}machineset {}: {}", set.name(), about(fleet, set)));
+                machines(&mut page, stem, fleet.of(set), now);
+            }
+        }
+        None => {
+            for set in &fleet.sets {
+                page.entry(&format!("machineset {}: {}", set.name(), about(fleet, set)));
+                machines(&mut page, "", fleet.of(set), now);
+            }
+        }
+    }
+    event_lines(&mut page, &fleet.events);
+    page.text()
+}
+
+const fn branch(last: bool) -> (&'static str, &'static str) {
+    if last { ("└─ ", "   ") } else { ("├─ ", "│  ") }
+}
+
+fn age(meta: &ObjectMeta, now: Timestamp) -> String {
+    let made = meta.creation_timestamp.as_ref();
+    let age = made.map(|made| format!(", {} old", span(now.duration_since(made.0))));
+    let deleted = meta.deletion_timestamp.as_ref();
+    let deleted =
+        deleted.map(|at| format!(", being deleted for {}", span(now.duration_since(at.0))));
+    age.unwrap_or_default() + &deleted.unwrap_or_default()
+}
+
+fn named(meta: &ObjectMeta, now: Timestamp) -> String {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    format!("{}/{}{}", text(&meta.namespace), text(&meta.name), age(meta, now))
+}
+
+fn head(page: &mut Page, deployment: &MachineDeployment, now: Timestamp) {
+    page.line("MachineDeployment", &named(&deployment.metadata, now));
+    page.line("Strategy", &strategy(&deployment.spec.strategy));
+    page.line("Class", &deployment.spec.template.spec.class.name);
+    let none = MachineDeploymentStatus::default();
+    let status = deployment.status.as_ref().unwrap_or(&none);
+    page.line(
+        "Machines",
+        &format!(
+            "{} wanted, {} there, {} of the newest template, {} ready, {} available",
+            deployment.spec.replicas,
+            status.replicas,
+            status.updated_replicas,
+            status.ready_replicas,
+            status.available_replicas
+        ),
+    );
+    for condition in &status.conditions {
+        let reason = condition.reason.as_deref().unwrap_or_default();
+        page.line(condition.type_.as_str(), &format!("{} ({reason})", condition.status));
+    }
+}
+
+fn head_of_set(page: &mut Page, set: &MachineSet, now: Timestamp) {
+    page.line("MachineSet", &named(&set.metadata, now));
+    page.line("Class", &set.spec.template.spec.class.name);
+    let owners = set.metadata.owner_references.iter().flatten();
+    if let Some(owner) = owners.into_iter().find(|owner| owner.controller == Some(true)) {
+        page.line("Belongs to", &format!("{} {}", owner.kind.to_lowercase(), owner.name));
+    }
+    let conditions = set.status.as_ref().map(|it| it.conditions.as_slice()).unwrap_or_default();
+    for condition in conditions {
+        let reason = condition.reason.as_deref().unwrap_or_default();
+        page.line(condition.type_.as_str(), &format!("{} ({reason})", condition.status));
+    }
+}
+
+fn strategy(strategy: &MachineDeploymentStrategy) -> String {
+    let name = strategy.type_.as_ref().map_or("RollingUpdate", |it| it.as_str());
+    let number = |number: &Option<IntOrString>| match number {
+        Some(IntOrString::Int(number)) => number.to_string(),
+        Some(IntOrString::String(text)) => text.clone(),
+        None => "0".to_owned(),
+    };
+    let limits = |surge: &Option<IntOrString>, missing: &Option<IntOrString>| {
+        format!(
+            ": at most {} more than wanted, at most {} fewer available",
+            number(surge),
+            number(missing)
+        )
+    };
+    let rolling =
+        strategy.rolling_update.as_ref().map(|it| limits(&it.max_surge, &it.max_unavailable));
+    let in_place =
+        strategy.in_place_update.as_ref().map(|it| limits(&it.max_surge, &it.max_unavailable));
+    format!("{name}{}", rolling.or(in_place).unwrap_or_default())
+}
+
+fn runner(runner: &Runner) -> String {
+    match runner {
+        Runner::Unknown => "not known: the leases cannot be read in this namespace".to_owned(),
+        Runner::Nobody => "nobody".to_owned(),
+        Runner::Process { holder, runs_machines: Some(true) } => {
+            format!("{holder}, which runs the machines too")
+        }
+        Runner::Process { holder, runs_machines: Some(false) } => {
+            format!("{holder}, another process than the one that runs the machines")
+        }
+        Runner::Process { holder, runs_machines: None } => {
+            format!("{holder}; nobody runs the machines")
+        }
+    }
+}
+
+/// The numbers of a set, and its marks.
+fn about(fleet: &Fleet, set: &MachineSet) -> String {
+    let machines = fleet.of(set);
+    let available = machines.iter().filter(|machine| {
+        !machine.is_deleting()
+            && matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available)
+    });
+    let numbers = format!(
+        "{} wanted, {} there, {} available",
+        set.spec.replicas,
+        machines.len(),
+        available.count()
+    );
+    let newest =
+        fleet.deployment.is_some() && fleet.sets.first().is_some_and(|it| it.uid() == set.uid());
+    let marks = [
+        revision(set).map(|number| format!("revision {number}")),
+        newest.then(|| "newest".to_owned()),
+        (set.label(label::FREEZE) == Some("True")).then(|| "frozen".to_owned()),
+        set.label(label::SCALE_UP_DISABLED).map(|_| "creates none".to_owned()),
+        set.is_deleting().then(|| "being deleted".to_owned()),
+    ];
+    let marks: Vec<String> = marks.into_iter().flatten().collect();
+    if marks.is_empty() { numbers } else { format!("{numbers} ({})", marks.join(", ")) }
+}
+
+/// Those with something to say first, then some of the others.
+fn machines(page: &mut Page, stem: &str, machines: &[Machine], now: Timestamp) {
+    let mut sorted: Vec<&Machine> = machines.iter().collect();
+    sorted.sort_by_key(|machine| (rests(machine), machine.name().to_owned()));
+    let busy = sorted.iter().filter(|machine| !rests(machine)).count();
+    let room = busy.max(MOST_ALIKE).min(sorted.len());
+    // Busy ones are bounded too, only more generously.
+    let room = room.min(MOST_ALIKE * 5);
+    let left = sorted.len() - room;
+    for (index, machine) in sorted.iter().take(room).enumerate() {
+        let (branch, _) = branch(index + 1 == room && left == 0);
+        page.entry(&format!("{stem}{branch}{}", row(machine, now)));
+    }
+    if left > 0 {
+        page.entry(&format!("{stem}└─ … and {left} more"));
+    }
+}
+
+fn rests(machine: &Machine) -> bool {
+    let status = machine.status.as_ref();
+    !machine.is_deleting()
+        && matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available)
+        && status.is_none_or(|status| status.step.is_none() && status.waiting_for.is_none())
+}
+
+fn row(machine: &Machine, now: Timestamp) -> String {
+    let status = machine.status.as_ref();
+    let phase = machine.phase();
+    let phase = if phase.as_str().is_empty() { "New" } else { phase.as_str() };
+    let step = status.and_then(|it| it.step.as_ref()).map(MachineStep::as_str);
+    let step = step.map(|step| format!(", {step}")).unwrap_or_default();
+    let wait = status.and_then(|it| it.waiting_for.as_ref());
+    let wait = wait.map(|wait| {
+        let message = wait.message.as_deref().map(|text| format!(": {text}")).unwrap_or_default();
+        let since =
+            wait.since.as_ref().map(|since| format!(" for {}", span(now.duration_since(since.0))));
+        format!(", waits for {}{message}{}", wait.reason, since.unwrap_or_default())
+    });
+    let node = machine.node_name().filter(|node| *node != machine.name());
+    let node = node.map(|node| format!(", node {node}")).unwrap_or_default();
+    format!("{}  {phase}{step}{}{node}", machine.name(), wait.unwrap_or_default())
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

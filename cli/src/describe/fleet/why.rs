@@ -1,0 +1,158 @@
+//! One line: why nothing happens, or what happens.
+
+use ostler_api::machine::WaitReason;
+use ostler_api::machine_deployment::{
+    MachineDeployment, MachineDeploymentCondition, MachineDeploymentConditionType as OfDeployment,
+};
+use ostler_api::machine_set::MachineSetConditionType as OfSet;
+use ostler_api::names::{annotation, label};
+use ostler_api::{Machine, MachineSet};
+
+use super::{Fleet, Runner};
+
+/// Waits that hold more than the one machine: they are named first.
+const HOLDS: [(WaitReason, &str); 5] = [
+    (WaitReason::ReplacementBudget, "at most one unhealthy machine is replaced at a time"),
+    (WaitReason::PodDisruptionBudget, "a PodDisruptionBudget refuses evictions"),
+    (WaitReason::MisconfiguredBudget, "a PodDisruptionBudget allows no eviction at all"),
+    (
+        WaitReason::SeveralBudgets,
+        "several PodDisruptionBudgets select a pod, so it is never evicted",
+    ),
+    (WaitReason::CapacityExhausted, "quota or capacity is short"),
+];
+
+/// The most important thing that holds it up; else what is going on.
+pub(super) fn why(fleet: &Fleet) -> String {
+    nobody(fleet)
+        .or_else(|| refused(fleet))
+        .or_else(|| frozen(fleet))
+        .or_else(|| not_seen(fleet))
+        .or_else(|| paused(fleet))
+        .or_else(|| deadline(fleet))
+        .or_else(|| a_machine(fleet))
+        .or_else(|| failure(fleet))
+        .unwrap_or_else(|| goes_on(fleet))
+}
+
+fn nobody(fleet: &Fleet) -> Option<String> {
+    (fleet.runner == Runner::Nobody).then(|| {
+        "no process runs sets: start the core with --controllers=*, or machine-controller-manager".to_owned()
+    })
+}
+
+fn condition<'a>(
+    deployment: &'a MachineDeployment,
+    kind: &OfDeployment,
+) -> Option<&'a MachineDeploymentCondition> {
+    deployment.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == *kind)
+}
+
+fn said(message: Option<&String>) -> String {
+    message.filter(|text| !text.is_empty()).map(|text| format!(": {text}")).unwrap_or_default()
+}
+
+/// A condition of one of the sets, with the set.
+fn of_sets<'a>(fleet: &'a Fleet, kind: &OfSet) -> Option<(&'a MachineSet, String)> {
+    fleet.sets.iter().find_map(|set| {
+        let status = set.status.as_ref()?;
+        let found = status.conditions.iter().find(|condition| condition.type_ == *kind)?;
+        Some((set, said(found.message.as_ref())))
+    })
+}
+
+fn refused(fleet: &Fleet) -> Option<String> {
+    let of_deployment = fleet.deployment.as_ref();
+    let of_deployment = of_deployment.and_then(|it| condition(it, &OfDeployment::Valid));
+    if let Some(found) = of_deployment {
+        return Some(format!("its spec is refused{}", said(found.message.as_ref())));
+    }
+    of_sets(fleet, &OfSet::Valid)
+        .map(|(set, message)| format!("the spec of machineset {} is refused{message}", set.name()))
+}
+
+fn frozen(fleet: &Fleet) -> Option<String> {
+    let frozen = fleet.sets.iter().find(|set| set.label(label::FREEZE) == Some("True"))?;
+    let machines = fleet.of(frozen).len();
+    Some(format!(
+        "frozen: machineset {} has {machines} machines and wants {}; it creates none until enough are gone, or until \
+         `kubectl annotate machineset {} {}=true`",
+        frozen.name(),
+        frozen.spec.replicas,
+        frozen.name(),
+        annotation::UNFREEZE
+    ))
+}
+
+fn not_seen(fleet: &Fleet) -> Option<String> {
+    let deployment = fleet.deployment.as_ref()?;
+    let observed = deployment.status.as_ref().and_then(|status| status.observed_generation);
+    (deployment.metadata.generation > observed)
+        .then(|| "the last change was not looked at yet".to_owned())
+}
+
+fn paused(fleet: &Fleet) -> Option<String> {
+    let deployment = fleet.deployment.as_ref().filter(|it| it.spec.paused == Some(true))?;
+    Some(format!(
+        "paused: a new template is not rolled out until `ostler rollout resume {}`; scaling goes on",
+        deployment.name()
+    ))
+}
+
+fn deadline(fleet: &Fleet) -> Option<String> {
+    let deployment = fleet.deployment.as_ref()?;
+    let progress = condition(deployment, &OfDeployment::Progressing)?;
+    (progress.reason.as_deref() == Some("ProgressDeadlineExceeded")).then(|| {
+        let seconds = deployment.spec.progress_deadline_seconds.unwrap_or_default();
+        let worst = waiting(fleet).map(|text| format!("; {text}")).unwrap_or_default();
+        format!("no progress for {seconds} s, the deadline is exceeded{worst}; go back with `ostler rollout undo {}`", deployment.name())
+    })
+}
+
+fn a_machine(fleet: &Fleet) -> Option<String> {
+    let held = fleet.all().find_map(|machine| {
+        let reason = &machine.status.as_ref()?.waiting_for.as_ref()?.reason;
+        let (_, why) = HOLDS.iter().find(|(hold, _)| hold == reason)?;
+        Some(format!("{why}: machine {} waits for {reason}", machine.name()))
+    });
+    held.or_else(|| waiting(fleet))
+}
+
+/// The first machine that waits for something, and how many more do.
+fn waiting(fleet: &Fleet) -> Option<String> {
+    let waits = |machine: &&Machine| {
+        machine.status.as_ref().is_some_and(|status| status.waiting_for.is_some())
+    };
+    let mut waiting = fleet.all().filter(waits);
+    let first = waiting.next()?;
+    let wait = first.status.as_ref()?.waiting_for.as_ref()?;
+    let more = match waiting.count() {
+        0 => String::new(),
+        more => format!(" (and {more} more wait)"),
+    };
+    let message = said(wait.message.as_ref());
+    Some(format!("machine {} waits for {}{message}{more}", first.name(), wait.reason))
+}
+
+fn failure(fleet: &Fleet) -> Option<String> {
+    of_sets(fleet, &OfSet::ReplicaFailure).map(|(set, message)| {
+        format!("machineset {} cannot create or delete a machine{message}", set.name())
+    })
+}
+
+fn goes_on(fleet: &Fleet) -> String {
+    let deleting = fleet.all().filter(|machine| machine.is_deleting()).count();
+    let wanted: i32 = match &fleet.deployment {
+        Some(deployment) => deployment.spec.replicas,
+        None => fleet.sets.iter().map(|set| set.spec.replicas).sum(),
+    };
+    let there = fleet.all().count();
+    if deleting > 0 {
+        return format!("{deleting} machines are being deleted");
+    }
+    if i32::try_from(there) == Ok(wanted) {
+        "nothing; all is as wanted".to_owned()
+    } else {
+        format!("nothing that is known: there are {there} machines of {wanted}")
+    }
+}

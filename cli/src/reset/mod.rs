@@ -1,0 +1,94 @@
+//! `ostler reset`: every machine deleted through its driver, then the directory.
+
+mod deletion;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::bail;
+
+use self::deletion::Patience;
+use crate::data_dir::DataDir;
+use crate::log;
+use crate::up::{CoreMode, GatewayFile, Options, Story, System, TargetMode};
+
+/// What `ostler reset` deletes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The data directory of an `ostler up` that has ended
+    #[arg(long, value_name = "DIR", default_value = "./.ostler")]
+    pub(crate) data_dir: PathBuf,
+    /// How long to wait for the machines, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub(crate) timeout: u64,
+    /// How long pods may take to end, in seconds; then they are deleted without their grace period
+    ///
+    /// A pod whose kubelet is gone never ends by itself: that of an instance that was deleted by hand, or of a container
+    /// that stopped with the computer. Nothing else is cut short: each instance is deleted by its driver.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub(crate) grace: u64,
+    /// Pass one more variable of this environment to drivers, as with `ostler up`; repeatable
+    #[arg(long, value_name = "NAME")]
+    pub(crate) driver_env: Vec<String>,
+}
+
+/// Deletes all machines, waits, then removes the directory.
+///
+/// # Errors
+/// The directory is in use, or machines are left: each is named with what it waits for, and the directory stays.
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    if !args.data_dir.exists() {
+        log::say(format_args!("nothing to do: {} does not exist", args.data_dir.display()));
+        return Ok(());
+    }
+    let data = DataDir::open(&args.data_dir)?;
+    if data.api().exists() {
+        let patience = Patience {
+            grace: Duration::from_secs(args.grace),
+            timeout: Duration::from_secs(args.timeout),
+        };
+        Box::pin(delete_machines(&data, &args.driver_env, patience)).await?;
+    }
+    let path = data.path().to_owned();
+    data.remove()?;
+    log::say(format_args!("removed {}", path.display()));
+    Ok(())
+}
+
+async fn delete_machines(
+    data: &DataDir,
+    driver_env: &[String],
+    patience: Patience,
+) -> anyhow::Result<()> {
+    let loopback = ([127, 0, 0, 1], 0).into();
+    let options = Options {
+        api_listen: loopback,
+        drivers_listen: loopback,
+        drivers: data.known_drivers()?,
+        driver_env: driver_env.to_vec(),
+        shares: ostler_server::raise_descriptors(),
+        core: CoreMode::Embedded,
+        target: TargetMode::default(),
+        // The machines look for the API server where it was: they must end their pods.
+        gateway_port: GatewayFile::of(data).last().map(|address| address.port()),
+    };
+    let interrupted = ostler_server::on_signal()?;
+    let system = Box::pin(System::start(options, data, Story::quiet())).await?;
+    let left = tokio::select! {
+        left = deletion::of_all(system.client(), patience) => left,
+        () = interrupted.cancelled() => Err(anyhow::anyhow!("interrupted; nothing was removed")),
+    };
+    system.stop().await;
+    let left = left?;
+    if left.is_empty() {
+        return Ok(());
+    }
+    for (name, why) in &left {
+        log::say(format_args!("not deleted: machine {name}: {why}"));
+    }
+    bail!(
+        "{} machines were not deleted, so {} stays; fix what they wait for and run `ostler reset` again",
+        left.len(),
+        data.path().display()
+    )
+}

@@ -1,0 +1,275 @@
+//! `ostler rollout`: what `kubectl rollout` does for Deployments, for MachineDeployments. kubectl knows no custom kinds.
+
+mod history;
+mod progress;
+
+use std::path::PathBuf;
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use futures::TryStreamExt as _;
+use jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use ostler_api::MachineDeployment;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use self::progress::Progress;
+use crate::describe::{self, fleet};
+use crate::log;
+use crate::table;
+
+/// What is done, and where.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ostler rollout status workers                  follow a rollout to its end
+  ostler rollout history workers                 which templates there were
+  ostler rollout undo workers                    back to the template before this one
+  ostler rollout undo workers --to-revision 3    back to that one
+  ostler rollout restart workers                 new machines for all, with the template as it is
+  ostler rollout pause workers                   change the template several times, then roll once:
+  ostler rollout resume workers
+
+A rollout begins when the template of a machinedeployment changes. A change of a class that running instances can take
+rolls nothing: it is a hot update (`ostler class name` tells which change is which). `ostler describe machinedeployment`
+says why a rollout does not get on. Scaling is `kubectl scale machinedeployment NAME --replicas N`.")]
+pub(crate) struct Args {
+    /// The kubeconfig of the cluster with the machines; without it as for `ostler describe`
+    #[arg(long, global = true, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The namespace; the one of the kubeconfig by default
+    #[arg(long, short, global = true)]
+    namespace: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Follow a rollout until it is complete; fails if its deadline is exceeded
+    Status {
+        /// The machinedeployment
+        #[arg(value_parser = name)]
+        name: String,
+        /// Say how far it is, and do not wait
+        #[arg(long)]
+        no_watch: bool,
+        /// Fail if it takes longer, in seconds; 0: never
+        #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+        timeout: u64,
+    },
+    /// Show the revisions of a deployment, newest last, with their classes and machines
+    History {
+        /// The machinedeployment
+        #[arg(value_parser = name)]
+        name: String,
+        /// Show the template of this revision
+        #[arg(long, value_name = "NUMBER")]
+        revision: Option<i64>,
+    },
+    /// Go back to an earlier template; a rollout like any other
+    Undo {
+        /// The machinedeployment
+        #[arg(value_parser = name)]
+        name: String,
+        /// The revision; the one before the current one by default
+        #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
+        to_revision: i64,
+    },
+    /// Do not roll out changes of the template until `resume`; scaling goes on
+    Pause {
+        /// The machinedeployment
+        #[arg(value_parser = name)]
+        name: String,
+    },
+    /// Roll out what was changed while it was paused
+    Resume {
+        /// The machinedeployment
+        #[arg(value_parser = name)]
+        name: String,
+    },
+    /// Replace every machine, a few at a time, with the template as it is
+    Restart {
+        /// The machinedeployment
+        #[arg(value_parser = name)]
+        name: String,
+    },
+}
+
+/// `NAME`, or `machinedeployment/NAME` as kubectl writes it.
+fn name(text: &str) -> anyhow::Result<String> {
+    match text.split_once('/') {
+        None => Ok(text.to_owned()),
+        Some((kind, name)) => match kind.split('.').next().unwrap_or_default() {
+            "machinedeployment" | "machinedeployments" | "mcd" => Ok(name.to_owned()),
+            _ => bail!("{kind} has no rollouts here; only machinedeployments have"),
+        },
+    }
+}
+
+/// Does it.
+///
+/// # Errors
+/// The cluster cannot be reached, there is no such deployment, or it cannot be done.
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    let (client, namespace) = describe::client(args.kubeconfig, args.namespace).await?;
+    let cluster = Cluster { client, namespace };
+    match args.command {
+        Command::Status { name, no_watch: true, .. } => {
+            told(&progress::of(&cluster.get(&name).await?))
+        }
+        Command::Status { name, timeout: 0, .. } => cluster.follow(&name).await,
+        Command::Status { name, timeout: seconds, .. } => {
+            let followed = timeout(Duration::from_secs(seconds), cluster.follow(&name)).await;
+            followed.unwrap_or_else(|_| {
+                bail!(
+                    "not complete after {seconds} s; see `ostler describe machinedeployment {name}`"
+                )
+            })
+        }
+        Command::History { name, revision } => cluster.history(&name, revision).await,
+        Command::Undo { name, to_revision } => cluster.undo(&name, to_revision).await,
+        Command::Pause { name } => cluster.pause(&name, true).await,
+        Command::Resume { name } => cluster.pause(&name, false).await,
+        Command::Restart { name } => cluster.restart(&name).await,
+    }
+}
+
+/// Says how far a rollout is.
+fn told(progress: &Progress) -> anyhow::Result<()> {
+    match progress {
+        Progress::Failed(why) => bail!("{why}"),
+        Progress::Complete(text) | Progress::GoesOn(text) => log::say(text),
+    }
+    Ok(())
+}
+
+struct Cluster {
+    client: Client,
+    namespace: String,
+}
+
+impl Cluster {
+    fn api(&self) -> Api<MachineDeployment> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    async fn get(&self, name: &str) -> anyhow::Result<MachineDeployment> {
+        fleet::deployment(&self.client, &self.namespace, name).await
+    }
+
+    async fn patch(&self, name: &str, patch: &Value) -> anyhow::Result<()> {
+        let api = self.api();
+        let patched = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.map(drop).with_context(|| format!("machinedeployment {name} cannot be changed"))
+    }
+
+    /// Says what changes, until the rollout is complete.
+    async fn follow(&self, name: &str) -> anyhow::Result<()> {
+        // A name that does not exist is an error, and not waited for.
+        self.get(name).await?;
+        let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let mut events = pin!(watcher(self.api(), only).default_backoff().applied_objects());
+        let mut said = String::new();
+        while let Some(deployment) =
+            events.try_next().await.context("the machinedeployment cannot be watched")?
+        {
+            let progress = progress::of(&deployment);
+            if progress.text() != said {
+                told(&progress)?;
+                progress.text().clone_into(&mut said);
+            }
+            if matches!(progress, Progress::Complete(_)) {
+                return Ok(());
+            }
+        }
+        bail!("the watch ended")
+    }
+
+    async fn history(&self, name: &str, revision: Option<i64>) -> anyhow::Result<()> {
+        let deployment = self.get(name).await?;
+        let sets = fleet::sets_of(&self.client, &self.namespace, &deployment).await?;
+        let Some(revision) = revision else {
+            log::page(table::render(&history::table(&sets, Timestamp::now())));
+            return Ok(());
+        };
+        log::page(history::template(history::find(&sets, name, revision)?)?);
+        Ok(())
+    }
+
+    async fn undo(&self, name: &str, to: i64) -> anyhow::Result<()> {
+        let deployment = self.get(name).await?;
+        not_paused(&deployment, "undone")?;
+        let sets = fleet::sets_of(&self.client, &self.namespace, &deployment).await?;
+        let target = history::target(&sets, name, to)?;
+        self.patch(name, &json!({ "spec": { "rollbackTo": { "revision": to } } })).await?;
+        log::say(format_args!(
+            "machinedeployment {name} goes back to revision {target}; follow it with `ostler rollout status {name}`"
+        ));
+        Ok(())
+    }
+
+    async fn pause(&self, name: &str, pause: bool) -> anyhow::Result<()> {
+        let deployment = self.get(name).await?;
+        let state = if pause { "paused" } else { "resumed" };
+        if deployment.spec.paused.unwrap_or(false) == pause {
+            let already = if pause { "is paused already" } else { "is not paused" };
+            bail!("machinedeployment {name} {already}");
+        }
+        self.patch(name, &json!({ "spec": { "paused": pause } })).await?;
+        log::say(format_args!("machinedeployment {name} {state}"));
+        Ok(())
+    }
+
+    async fn restart(&self, name: &str) -> anyhow::Result<()> {
+        not_paused(&self.get(name).await?, "restarted")?;
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let annotations = json!({ ostler_api::names::annotation::RESTARTED_AT: now });
+        let template = json!({ "metadata": { "annotations": annotations } });
+        self.patch(name, &json!({ "spec": { "template": template } })).await?;
+        log::say(format_args!(
+            "machinedeployment {name} restarted: every machine is replaced; follow it with `ostler rollout status {name}`"
+        ));
+        Ok(())
+    }
+}
+
+fn not_paused(deployment: &MachineDeployment, done: &str) -> anyhow::Result<()> {
+    if deployment.spec.paused == Some(true) {
+        let name = deployment.name();
+        bail!(
+            "machinedeployment {name} is paused and cannot be {done}; first `ostler rollout resume {name}`"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_be_written_as_kubectl_writes_it() {
+        for text in
+            ["a", "mcd/a", "machinedeployment/a", "machinedeployments.machine.sapcloud.io/a"]
+        {
+            assert_eq!(name(text).unwrap(), "a");
+        }
+        assert!(name("deployment/a").unwrap_err().to_string().contains("only machinedeployments"));
+    }
+
+    #[test]
+    fn a_paused_deployment_is_neither_undone_nor_restarted_and_the_message_says_what_to_do() {
+        let paused = serde_json::from_value(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+            "metadata": { "name": "a" }, "spec": { "paused": true }
+        }));
+        let refused = not_paused(&paused.unwrap(), "undone").unwrap_err().to_string();
+        assert!(refused.contains("`ostler rollout resume a`"), "{refused}");
+    }
+}

@@ -1,0 +1,132 @@
+//! How far a rollout is. Pure.
+
+use ostler_api::MachineDeployment;
+use ostler_api::machine_deployment::{
+    MachineDeploymentConditionType as Of, MachineDeploymentStatus, StrategyType,
+};
+
+/// How far a rollout is, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// All machines are of the newest template and available.
+    Complete(String),
+    /// Not yet.
+    GoesOn(String),
+    /// Its deadline is exceeded.
+    Failed(String),
+}
+
+impl Progress {
+    /// What is said.
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::Complete(text) | Self::GoesOn(text) | Self::Failed(text) => text,
+        }
+    }
+}
+
+/// Reads it from the status.
+pub(super) fn of(deployment: &MachineDeployment) -> Progress {
+    let name = deployment.name();
+    let none = MachineDeploymentStatus::default();
+    let status = deployment.status.as_ref().unwrap_or(&none);
+    if status.observed_generation < deployment.metadata.generation
+        || status.observed_generation.is_none()
+    {
+        return Progress::GoesOn(format!("waiting for a controller to see the change of {name}"));
+    }
+    let condition = |kind: Of| status.conditions.iter().find(|condition| condition.type_ == kind);
+    if let Some(refused) = condition(Of::Valid) {
+        let why = refused.message.as_deref().unwrap_or("no reason is given");
+        return Progress::Failed(format!("the spec of machinedeployment {name} is refused: {why}"));
+    }
+    let reason = condition(Of::Progressing).and_then(|it| it.reason.as_deref());
+    if reason == Some("ProgressDeadlineExceeded") {
+        return Progress::Failed(format!(
+            "machinedeployment {name} made no progress before its deadline; `ostler describe machinedeployment {name}` says why"
+        ));
+    }
+    let wanted = deployment.spec.replicas;
+    let in_place = deployment.spec.strategy.type_ == Some(StrategyType::InPlaceUpdate);
+    let done = if in_place { "updated" } else { "replaced" };
+    if status.updated_replicas < wanted {
+        let paused = if deployment.spec.paused == Some(true) { "; it is paused" } else { "" };
+        return Progress::GoesOn(format!(
+            "{} of {wanted} machines are {done}{paused}",
+            status.updated_replicas
+        ));
+    }
+    let old = status.replicas.saturating_sub(status.updated_replicas);
+    if old > 0 {
+        return Progress::GoesOn(format!("{old} old machines are being deleted"));
+    }
+    if status.available_replicas < status.updated_replicas || status.available_replicas < wanted {
+        return Progress::GoesOn(format!(
+            "{} of {wanted} machines are available",
+            status.available_replicas
+        ));
+    }
+    Progress::Complete(format!("machinedeployment {name} is rolled out: {wanted} machines"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn at(status: &Value, paused: bool) -> Progress {
+        let deployment = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+            "metadata": { "name": "a", "generation": 2 },
+            "spec": { "replicas": 3, "paused": paused }, "status": status
+        });
+        of(&serde_json::from_value(deployment).unwrap())
+    }
+
+    fn numbers(replicas: i32, updated: i32, available: i32) -> Value {
+        json!({
+            "observedGeneration": 2, "replicas": replicas, "updatedReplicas": updated,
+            "readyReplicas": available, "availableReplicas": available
+        })
+    }
+
+    #[test]
+    fn a_rollout_is_told_from_its_first_machine_to_its_last() {
+        for (status, text) in [
+            (json!({ "observedGeneration": 1 }), "waiting for a controller to see the change of a"),
+            (numbers(3, 0, 3), "0 of 3 machines are replaced"),
+            (numbers(4, 2, 3), "2 of 3 machines are replaced"),
+            (numbers(4, 3, 3), "1 old machines are being deleted"),
+            (numbers(3, 3, 2), "2 of 3 machines are available"),
+        ] {
+            assert_eq!(at(&status, false), Progress::GoesOn(text.to_owned()));
+        }
+        let complete = at(&numbers(3, 3, 3), false);
+        assert_eq!(
+            complete,
+            Progress::Complete("machinedeployment a is rolled out: 3 machines".to_owned())
+        );
+    }
+
+    #[test]
+    fn one_that_is_paused_says_so_and_one_that_cannot_end_fails() {
+        let paused = at(&numbers(3, 1, 3), true);
+        assert_eq!(paused.text(), "1 of 3 machines are replaced; it is paused");
+        for (condition, part) in [
+            (
+                json!({ "type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded" }),
+                "deadline",
+            ),
+            (
+                json!({ "type": "Valid", "status": "False", "message": "no selector" }),
+                "no selector",
+            ),
+        ] {
+            let mut status = numbers(3, 1, 3);
+            status["conditions"] = json!([condition]);
+            let failed = at(&status, false);
+            assert!(matches!(&failed, Progress::Failed(why) if why.contains(part)), "{failed:?}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Who runs MachineSets and MachineDeployments: the holder of their Lease, which has the name that
+//! machine-controller-manager's has. A core that runs machines too takes it only while it leads these, and gives it up
+//! with them; until it gets it, another process runs the sets, and the machines are not affected.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::Client;
+use ostler_api::names::SETS_LEASE;
+use ostler_api::operation::Term;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{Core, LAST_WORK, all_ended};
+use crate::clock::Clock;
+use crate::election::{ElectionError, Elector, Leadership};
+use crate::settings::Settings;
+
+/// A leadership of the sets.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SetsTerm {
+    /// Its term, by the Lease of the sets.
+    pub(crate) term: Term,
+    /// When the process that ran the sets before renewed its Lease last, by its own clock; `None`: there was none.
+    /// Its last requests may still be on their way.
+    pub(crate) before: Option<Timestamp>,
+}
+
+/// Takes the Lease of the sets, and starts their controllers while it holds it.
+#[derive(Clone)]
+pub(super) struct SetLeader {
+    client: Client,
+    settings: Arc<Settings>,
+    clock: Clock,
+}
+
+impl Core {
+    pub(super) fn sets(&self) -> SetLeader {
+        SetLeader {
+            client: self.client.clone(),
+            settings: Arc::clone(&self.settings),
+            clock: Arc::clone(&self.clock),
+        }
+    }
+
+    /// Leads as a process without the machine controllers does: by the Lease of the sets, and without drivers.
+    pub(super) async fn lead_sets_alone(
+        &self,
+        stop: &CancellationToken,
+    ) -> Result<(), ElectionError> {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = self.stores.synced() => info!(machines = self.stores.machines.len(), "synced"),
+        }
+        let sets = self.sets();
+        let Some(leadership) = sets.acquire(stop).await else { return Ok(()) };
+        self.leading.send_replace(Some(leadership.term()));
+        let ended = sets.work(leadership, stop).await;
+        self.leading.send_replace(None);
+        ended
+    }
+}
+
+impl SetLeader {
+    /// Runs the sets whenever this process has their Lease. Dropping it stops their controllers where they are; the
+    /// Lease then expires.
+    pub(super) async fn follow(self, stop: CancellationToken) {
+        while let Some(leadership) = self.acquire(&stop).await {
+            match self.work(leadership, &stop).await {
+                Ok(()) => return,
+                Err(error) => {
+                    warn!(%error, "another process may run the sets; waiting for their lease");
+                }
+            }
+        }
+    }
+
+    async fn acquire(&self, stop: &CancellationToken) -> Option<Leadership> {
+        let election = self.settings.election(SETS_LEASE);
+        Elector::new(self.client.clone(), election, Arc::clone(&self.clock)).acquire(stop).await
+    }
+
+    async fn work(
+        &self,
+        leadership: Leadership,
+        stop: &CancellationToken,
+    ) -> Result<(), ElectionError> {
+        let (no_more_work, idle) = (CancellationToken::new(), CancellationToken::new());
+        let term = SetsTerm { term: leadership.term(), before: leadership.before() };
+        let held = leadership.hold(&idle, |_| {});
+        tokio::pin!(held);
+        let mut workers = self.start(term, &no_more_work);
+        let finished = async {
+            stop.cancelled().await;
+            no_more_work.cancel();
+            if timeout(LAST_WORK, all_ended(&mut workers)).await.is_err() {
+                info!("reconciles of sets take too long to finish; aborting them");
+            }
+        };
+        tokio::select! {
+            lost = &mut held => return lost,
+            () = finished => {}
+        }
+        drop(workers);
+        idle.cancel();
+        held.await
+    }
+
+    /// Starts the controllers of sets and deployments that are switched on.
+    fn start(&self, term: SetsTerm, _stop: &CancellationToken) -> JoinSet<()> {
+        let controllers = self.settings.controllers;
+        info!(term = term.term.0, %controllers, before = ?term.before, "runs the sets");
+        JoinSet::new()
+    }
+}

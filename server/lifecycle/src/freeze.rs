@@ -1,0 +1,261 @@
+//! The overshoot freeze: a set that has far more Machines than anybody asked for creates no more, until they are gone.
+//! Whatever made them, a mistake of a controller or of a webhook, stops costing money.
+//!
+//! A frozen set still deletes. It is frozen for at least one period, so that who watches it sees it; a user ends that
+//! with annotation `safety.machine.sapcloud.io/unfreeze`.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use ostler_api::machine::Machine;
+use ostler_api::machine_deployment::{
+    MachineDeployment, MachineDeploymentCondition, MachineDeploymentConditionType, StrategyType,
+};
+use ostler_api::machine_set::{MachineSet, MachineSetCondition, MachineSetConditionType};
+use ostler_api::names::{annotation, label};
+
+use crate::machine::pass::after;
+
+/// Reason of the condition of a set.
+pub const OVERSHOOTING: &str = "OverShootingReplicaCount";
+/// Reason of the condition of a deployment.
+pub const STATE_SYNC: &str = "MachineDeploymentStateSync";
+
+/// How far a set may overshoot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Margins {
+    /// It is frozen this far above what it may have.
+    pub up: i32,
+    /// It goes on this far below that.
+    pub down: i32,
+}
+
+impl Default for Margins {
+    fn default() -> Self {
+        Self { up: 2, down: 1 }
+    }
+}
+
+/// From how many Machines on a set is frozen, and down to how many it stays so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Frozen with so many or more.
+    pub high: i32,
+    /// Not frozen with so many or fewer.
+    pub low: i32,
+}
+
+impl Limits {
+    /// Of a set of that deployment, or of none.
+    pub fn of(set: &MachineSet, owner: Option<&MachineDeployment>, margins: Margins) -> Self {
+        let (allowed, most) = match owner {
+            Some(owner) => {
+                let allowed = owner.spec.replicas.saturating_add(surge(owner));
+                (allowed, allowed)
+            }
+            None => (set.spec.replicas, set.spec.replicas.saturating_mul(2)),
+        };
+        let high = most.saturating_add(margins.up.max(0));
+        // A set with what it may have is never frozen, and no freeze needs fewer than that to end: otherwise margins of
+        // 0 would freeze an empty set for good.
+        Self {
+            high: high.max(allowed.saturating_add(1)),
+            low: high.saturating_sub(margins.down.max(0)).max(allowed),
+        }
+    }
+}
+
+/// How many Machines a deployment may have beyond its replicas.
+fn surge(deployment: &MachineDeployment) -> i32 {
+    let strategy = &deployment.spec.strategy;
+    let surge = match strategy.type_ {
+        Some(StrategyType::RollingUpdate) => {
+            strategy.rolling_update.as_ref().and_then(|block| block.max_surge.as_ref())
+        }
+        Some(StrategyType::InPlaceUpdate) => {
+            strategy.in_place_update.as_ref().and_then(|block| block.max_surge.as_ref())
+        }
+        Some(StrategyType::Recreate | StrategyType::Other(_)) | None => None,
+    };
+    match surge {
+        None => 0,
+        Some(IntOrString::Int(number)) => (*number).max(0),
+        Some(IntOrString::String(percent)) => {
+            let percent = percent.trim_end_matches('%').parse().unwrap_or(0_i64).max(0);
+            let machines = i64::from(deployment.spec.replicas.max(0)) * percent;
+            i32::try_from(machines.saturating_add(99) / 100).unwrap_or(i32::MAX)
+        }
+    }
+}
+
+/// Whether a Machine counts for a set: in any phase, with every label of the template, and controlled by this very set
+/// and not by one that had its name before.
+pub fn counts(machine: &Machine, set: &MachineSet) -> bool {
+    let owners = machine.metadata.owner_references.iter().flatten();
+    let ours = owners.into_iter().any(|it| it.controller == Some(true) && it.uid == set.uid());
+    let template = set.spec.template.metadata.as_ref().and_then(|it| it.labels.as_ref());
+    let mut wanted = template.into_iter().flatten();
+    ours && wanted.all(|(key, value)| machine.label(key) == Some(value))
+}
+
+/// What is known of a set that may have to be frozen.
+#[derive(Debug, Clone, Copy)]
+pub struct Snapshot<'a> {
+    /// The set.
+    pub set: &'a MachineSet,
+    /// The deployment that controls it.
+    pub owner: Option<&'a MachineDeployment>,
+    /// Its Machines, see [`counts`].
+    pub machines: i32,
+    /// The time.
+    pub now: Timestamp,
+    /// How far it may overshoot.
+    pub margins: Margins,
+    /// How long a freeze lasts at least, and how long a set that a user took out of it stays so.
+    pub period: Duration,
+    /// When a user took it out of a freeze, as far as this core remembers.
+    pub lifted: Option<Timestamp>,
+}
+
+/// What to write, in this order; and when to look again without an event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan<C> {
+    /// Whether the object is to carry the label.
+    pub label: Option<bool>,
+    /// The conditions that it is to have.
+    pub conditions: Option<Vec<C>>,
+    /// What is said about it.
+    pub event: Option<Change>,
+    /// Whether to remove the annotation of the user.
+    pub remove_annotation: bool,
+    /// When to look again.
+    pub again: Option<Timestamp>,
+}
+
+impl<C> Default for Plan<C> {
+    fn default() -> Self {
+        Self { label: None, conditions: None, event: None, remove_annotation: false, again: None }
+    }
+}
+
+/// What happens to a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It is frozen.
+    Frozen {
+        /// So many Machines.
+        machines: i32,
+        /// With so many or more it is.
+        high: i32,
+    },
+    /// It goes on.
+    Unfrozen {
+        /// So many Machines.
+        machines: i32,
+        /// Whether a user wanted it.
+        by_user: bool,
+    },
+}
+
+impl Change {
+    /// For people.
+    pub fn message(self) -> String {
+        match self {
+            Self::Frozen { machines, high } => format!(
+                "it has {machines} machines, and is frozen with {high} or more: it creates none until they are gone, or \
+                 until annotation {} ends that",
+                annotation::UNFREEZE
+            ),
+            Self::Unfrozen { machines, by_user: false } => {
+                format!("it has {machines} machines and creates machines again")
+            }
+            Self::Unfrozen { machines, by_user: true } => format!(
+                "it has {machines} machines and creates machines again, since annotation {} says so",
+                annotation::UNFREEZE
+            ),
+        }
+    }
+}
+
+/// What becomes of a set.
+pub fn plan(snap: &Snapshot<'_>) -> Plan<MachineSetCondition> {
+    let Snapshot { set, owner, machines, now, period, .. } = *snap;
+    let labelled = set.label(label::FREEZE) == Some("True");
+    let conditions = set.status.as_ref().map(|it| it.conditions.as_slice()).unwrap_or_default();
+    let condition = conditions.iter().find(|it| it.type_ == MachineSetConditionType::Frozen);
+    let frozen = labelled || condition.is_some();
+    let asked = set.annotation(annotation::UNFREEZE).is_some();
+    let by_user = asked || owner.is_some_and(|it| it.annotation(annotation::UNFREEZE).is_some());
+
+    let limits = Limits::of(set, owner, snap.margins);
+    let rests_until = snap.lifted.map(|at| after(at, period)).filter(|until| *until > now);
+    let since = condition.and_then(|it| it.last_transition_time.as_ref()).map_or(now, |at| at.0);
+    let holds_until = after(since, period);
+    let (freeze, again) = match (frozen, by_user) {
+        (_, true) => (false, None),
+        (false, _) if machines >= limits.high => (rests_until.is_none(), rests_until),
+        (true, _) if machines <= limits.low => (holds_until > now, Some(holds_until)),
+        (frozen, _) => (frozen, None),
+    };
+    let mut plan =
+        Plan { remove_annotation: asked, again: again.filter(|at| *at > now), ..Plan::default() };
+    if set.is_deleting() && !frozen {
+        return plan;
+    }
+    plan.label = (labelled != freeze).then_some(freeze);
+    if condition.is_some() != freeze {
+        let change = if freeze {
+            Change::Frozen { machines, high: limits.high }
+        } else {
+            Change::Unfrozen { machines, by_user }
+        };
+        let others = conditions.iter().filter(|it| it.type_ != MachineSetConditionType::Frozen);
+        let new = freeze.then(|| MachineSetCondition {
+            type_: MachineSetConditionType::Frozen,
+            status: "True".to_owned(),
+            last_transition_time: Some(Time(now)),
+            reason: Some(OVERSHOOTING.to_owned()),
+            message: Some(change.message()),
+        });
+        plan.conditions = Some(others.cloned().chain(new).collect());
+        plan.event = Some(change);
+    }
+    if freeze && condition.is_none() {
+        plan.again = Some(after(now, period));
+    }
+    plan
+}
+
+/// What becomes of a deployment: it shows whether one of its sets is frozen. A user's annotation stays on it until all
+/// of them go on.
+pub fn plan_deployment(
+    deployment: &MachineDeployment,
+    any_frozen: bool,
+    now: Timestamp,
+) -> Plan<MachineDeploymentCondition> {
+    let labelled = deployment.label(label::FREEZE) == Some("True");
+    let status = deployment.status.as_ref();
+    let conditions = status.map(|it| it.conditions.as_slice()).unwrap_or_default();
+    let frozen =
+        |it: &&MachineDeploymentCondition| it.type_ == MachineDeploymentConditionType::Frozen;
+    let mut plan = Plan {
+        label: (labelled != any_frozen).then_some(any_frozen),
+        remove_annotation: !any_frozen && deployment.annotation(annotation::UNFREEZE).is_some(),
+        ..Plan::default()
+    };
+    if conditions.iter().any(|it| frozen(&it)) != any_frozen {
+        let others = conditions.iter().filter(|it| !frozen(it));
+        let new = any_frozen.then(|| MachineDeploymentCondition {
+            type_: MachineDeploymentConditionType::Frozen,
+            status: "True".to_owned(),
+            last_update_time: Some(Time(now)),
+            last_transition_time: Some(Time(now)),
+            reason: Some(STATE_SYNC.to_owned()),
+            message: Some("a machine set of it is frozen: it has far too many machines".to_owned()),
+        });
+        plan.conditions = Some(others.cloned().chain(new).collect());
+    }
+    plan
+}
