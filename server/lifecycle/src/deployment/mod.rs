@@ -7,6 +7,7 @@ pub mod conditions;
 pub mod counts;
 pub mod edit;
 pub mod fenceposts;
+pub mod in_place;
 pub mod marks;
 pub mod nodes;
 mod pass;
@@ -66,6 +67,7 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
     match &deployment.spec.strategy.type_ {
         _ if paused => pass.scale_only(),
         Some(StrategyType::Recreate) => pass.recreate(),
+        Some(StrategyType::InPlaceUpdate) => pass.update_in_place(),
         _ => pass.roll(),
     }
     pass.clean_up();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use ostler_api::machine_deployment::MachineDeploymentStatus;
 use ostler_api::names::{annotation, finalizer};
-use ostler_api::{MachineDeployment, MachineSet};
+use ostler_api::{Machine, MachineDeployment, MachineSet};
 use serde_json::{Value, json};
 
 use super::edit::{annotate, owner};
@@ -151,7 +151,7 @@ impl<'a> Pass<'a> {
                     "resourceVersion": view.machine.metadata.resource_version,
                     "annotations": annotations,
                 }});
-                self.plan.machines.push((Arc::clone(&view.machine), patch));
+                self.write_to_machine(&view.machine, patch);
             }
         }
         for entry in &marks.malformed {
@@ -205,6 +205,10 @@ impl<'a> Pass<'a> {
             revisions::superfluous(self.seen(), &old).into_iter().map(MachineSet::name).collect();
         let gone = self.views.iter().filter(|view| gone.contains(&view.set.name()));
         self.plan.delete = gone.map(|view| Arc::clone(&view.set)).collect();
+    }
+
+    pub(super) fn write_to_machine(&mut self, machine: &Arc<Machine>, patch: Value) {
+        self.plan.machines.push((Arc::clone(machine), patch));
     }
 
     /// Adds what Nodes are to say; what is too much for one pass waits for the next.

@@ -12,7 +12,7 @@ use super::{edit, fenceposts, revisions, rolling};
 
 impl Pass<'_> {
     /// The deployment in numbers.
-    fn fleet(&self) -> Fleet {
+    pub(super) fn fleet(&self) -> Fleet {
         let deployment = self.snapshot.deployment.as_ref();
         let posts = fenceposts::of(&deployment.spec);
         let chosen = self.marks.due(deployment);
@@ -107,7 +107,7 @@ impl Pass<'_> {
         self.write(&fleet, &targets, false);
     }
 
-    fn write(&mut self, fleet: &Fleet, targets: &Targets, taints: bool) {
+    pub(super) fn write(&mut self, fleet: &Fleet, targets: &Targets, taints: bool) {
         self.show_on_nodes(fleet, taints);
         self.apply(fleet, targets);
         let waits = !taints && fleet.old.iter().any(|set| set.present() > 0);

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod chosen;
+mod in_place;
 mod numbers;
 mod passes;
 mod properties;

@@ -11,6 +11,7 @@ use k8s_openapi::serde::de::DeserializeOwned;
 use ostler_api::machine_deployment::{
     MachineDeploymentCondition, MachineDeploymentConditionType, MachineDeploymentStatus,
 };
+use ostler_api::names::label;
 use ostler_api::{Machine, MachineDeployment, MachineSet};
 use ostler_lifecycle::deployment::conditions::find;
 use ostler_lifecycle::deployment::plan::{Event, Plan};
@@ -181,12 +182,16 @@ impl World {
             };
             own.sort_by_key(rank);
             let wanted = usize::try_from(set.spec.replicas).unwrap();
-            for machine in own.iter().take(own.len().saturating_sub(wanted)) {
+            // Those that were just handed over are protected.
+            let counted: Vec<_> =
+                own.iter().filter(|it| it.label(label::UPDATE_RESULT).is_none()).collect();
+            for machine in counted.iter().take(counted.len().saturating_sub(wanted)) {
                 let dead = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
-                let patched = patched(machine, &dead);
+                let patched = patched(*machine, &dead);
                 self.machines.insert(machine.name().to_owned(), patched);
             }
-            for _ in own.len()..wanted {
+            let creates = set.label(label::SCALE_UP_DISABLED).is_none();
+            for _ in own.len()..if creates { wanted } else { 0 } {
                 self.made += 1;
                 let name = format!("{}-{:02}", set.name(), self.made);
                 let labels = &set.spec.template.metadata.as_ref().unwrap().labels;
@@ -236,6 +241,42 @@ impl World {
     pub(crate) fn machines_go(&mut self) {
         self.machines.retain(|_, machine| !machine.is_deleting());
         self.nodes.retain(|name, _| self.machines.contains_key(name));
+        self.count();
+    }
+
+    /// Agents update the Nodes that are selected; `well`: it works out.
+    pub(crate) fn agents_work(&mut self, well: bool) {
+        let result = if well { "successful" } else { "failed" };
+        let condition = if well { "UpdateSuccessful" } else { "UpdateFailed" };
+        for (name, node) in &mut self.nodes {
+            let selected = "node.machine.sapcloud.io/selected-for-update";
+            if node.metadata.labels.as_ref().is_none_or(|all| !all.contains_key(selected)) {
+                continue;
+            }
+            let said = json!({
+                "metadata": { "labels": { label::UPDATE_RESULT: result } },
+                "status": { "conditions": [
+                    { "type": "InPlaceUpdate", "status": "True", "reason": condition }
+                ] }
+            });
+            *node = patched(node, &said);
+            let phase = if well { "Running" } else { "InPlaceUpdateFailed" };
+            let machine = with_phase(&self.machines[name], phase);
+            self.machines.insert(name.clone(), machine);
+        }
+        self.count();
+    }
+
+    /// Machines of selected Nodes are drained.
+    pub(crate) fn drains(&mut self) {
+        for (name, node) in &self.nodes {
+            let labels = node.metadata.labels.clone().unwrap_or_default();
+            let selected = labels.contains_key(label::SELECTED_FOR_UPDATE);
+            if selected && !labels.contains_key(label::UPDATE_RESULT) {
+                let machine = with_phase(&self.machines[name], "InPlaceUpdating");
+                self.machines.insert(name.clone(), machine);
+            }
+        }
         self.count();
     }
 

@@ -1,0 +1,272 @@
+//! InPlaceUpdate: Machines stay, and go from the old sets to the new one once their Nodes are updated.
+//!
+//! The Machine side (cordon, drain, the result) is in [`crate::machine`]; labels on the Node are what both sides see.
+//! A Machine is handed over in one write, with a label that keeps its new set from deleting it. The numbers of the sets
+//! follow from the Machines that they have, so that a pass that ends early is continued by the next one: old sets
+//! create nothing meanwhile, and the label goes only when the new set wants as many Machines as it has.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Taint};
+use ostler_api::machine::MachinePhase;
+use ostler_api::names::{annotation, label, node_condition, taint};
+use ostler_api::{Machine, MachineSet};
+use serde_json::{Value, json};
+
+use super::counts::{Fleet, Targets};
+use super::fenceposts;
+use super::pass::Pass;
+use super::scaling;
+use super::snapshot::{MachineView, SetView};
+use crate::set::{controller, owner_reference};
+
+/// The value of the labels.
+const TRUE: &str = "true";
+/// What the label says of a Node, and of a Machine that was handed over.
+const SUCCESSFUL: &str = "successful";
+
+fn node_label<'a>(view: &'a MachineView, key: &str) -> Option<&'a str> {
+    view.node.as_ref()?.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Whether its Node is updated and everybody has said so.
+fn is_updated(view: &MachineView) -> bool {
+    let condition = view.node.as_ref().and_then(|node| {
+        let all = node.status.as_ref()?.conditions.as_ref()?;
+        all.iter().find(|one| one.type_ == node_condition::IN_PLACE_UPDATE)?.reason.as_deref()
+    });
+    condition == Some("UpdateSuccessful")
+        && node_label(view, label::UPDATE_RESULT) == Some(SUCCESSFUL)
+        && view.machine.phase() != MachinePhase::InPlaceUpdating
+        && !view.machine.is_deleting()
+}
+
+/// Whether it is its turn, and it is not updated yet.
+fn is_undergoing(view: &MachineView) -> bool {
+    node_label(view, label::SELECTED_FOR_UPDATE).is_some() && !is_updated(view)
+}
+
+/// Whether a set creates nothing already. Before that, its number must not follow its Machines.
+fn is_held(view: &SetView) -> bool {
+    view.set.label(label::SCALE_UP_DISABLED).is_some()
+}
+
+/// How many Machines may be selected now, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Selection {
+    /// Machines of old sets that are not selected and available.
+    pub healthy: i32,
+    /// Those that are not available.
+    pub unhealthy: i32,
+    /// Machines that are selected already.
+    pub undergoing: i32,
+}
+
+/// How many unavailable and how many available Machines are selected next.
+pub fn select(fleet: &Fleet, selection: Selection) -> (i32, i32) {
+    let Selection { healthy, unhealthy, undergoing } = selection;
+    let new = fleet.newest();
+    let total: i32 = fleet.as_it_is().total();
+    let missing = (new.wanted - new.available_of(new.wanted)).max(0);
+    let possible = total - fleet.min_available() - missing - undergoing;
+    let left = possible.min(fleet.replicas - new.wanted - undergoing).max(0);
+    let first = left.min(unhealthy);
+    let budget = new.available_of(new.wanted) + healthy - fleet.min_available();
+    (first, (left - first).min(budget).min(healthy).max(0))
+}
+
+impl<'a> Pass<'a> {
+    fn old_views(&self) -> impl Iterator<Item = &'a SetView> + use<'a> {
+        let new = self.new;
+        let views = self.views.clone();
+        views.into_iter().enumerate().filter(move |(it, _)| Some(*it) != new).map(|(_, view)| view)
+    }
+
+    /// One step of an update in place, or of scaling.
+    pub(super) fn update_in_place(&mut self) {
+        let mut fleet = self.fleet();
+        let undergoing = |view: &&MachineView| is_undergoing(view);
+        let of_set = |set: &SetView| set.machines.iter().filter(undergoing).count();
+        for (counts, view) in fleet.old.iter_mut().zip(self.old_views()) {
+            // It is drained any moment now, whatever its phase says.
+            let going = i32::try_from(of_set(view)).unwrap_or(i32::MAX);
+            counts.available = (counts.available - going).max(0);
+        }
+        let moved = self.hand_over();
+        let targets = if self.new.is_some() && scaling::is_due(&fleet) {
+            scaling::scale(&fleet, scaling::Growth::Largest)
+        } else {
+            self.numbers(&fleet, &moved)
+        };
+        if moved.is_empty() && targets.new < fleet.replicas {
+            self.select_nodes(&fleet);
+        }
+        self.hold_old_sets(&fleet);
+        self.write(&fleet, &targets, true);
+    }
+
+    /// The numbers of the sets follow their Machines; what is missing is created in the new set.
+    fn numbers(&self, fleet: &Fleet, moved: &BTreeSet<&str>) -> Targets {
+        let living = |view: &SetView| {
+            let stays = |one: &&MachineView| {
+                !one.machine.is_deleting() && !moved.contains(one.machine.name())
+            };
+            i32::try_from(view.machines.iter().filter(stays).count()).unwrap_or(i32::MAX)
+        };
+        let mut targets = fleet.as_it_is();
+        for (wanted, view) in targets.old.iter_mut().zip(self.old_views()) {
+            if is_held(view) {
+                *wanted = living(view).min(*wanted);
+            }
+        }
+        let own = self.new.and_then(|index| self.views.get(index)).map_or(0, |view| living(view));
+        let moved = i32::try_from(moved.len()).unwrap_or(i32::MAX);
+        targets.new = targets.new.max(own + moved).min(fleet.replicas);
+        let present: i32 = fleet.all().map(super::counts::Counts::present).sum();
+        let missing = fleet.replicas + fleet.surge - targets.total().max(present);
+        targets.new += missing.clamp(0, (fleet.replicas - targets.new).max(0));
+        if targets.new >= fleet.replicas {
+            // Those whose update is on its way finish it.
+            for (wanted, view) in targets.old.iter_mut().zip(self.old_views()) {
+                let undergoing = view.machines.iter().filter(|one| is_undergoing(one)).count();
+                *wanted = (*wanted).min(i32::try_from(undergoing).unwrap_or(i32::MAX));
+            }
+        }
+        targets
+    }
+
+    /// Old sets create nothing while their Machines leave them.
+    fn hold_old_sets(&mut self, fleet: &Fleet) {
+        let over = fleet.old.iter().all(|set| set.present() == 0);
+        for (index, set) in self.sets.iter_mut().enumerate() {
+            let labels = set.metadata.labels.get_or_insert_default();
+            if Some(index) == self.new || over {
+                labels.remove(label::SCALE_UP_DISABLED);
+            } else {
+                labels.insert(label::SCALE_UP_DISABLED.to_owned(), TRUE.to_owned());
+            }
+        }
+    }
+
+    /// Hands the updated Machines over to the new set. Returns their names.
+    fn hand_over(&mut self) -> BTreeSet<&'a str> {
+        let mut moved = BTreeSet::new();
+        let new = self.new.and_then(|index| self.views.get(index).copied());
+        let Some(new) = new.filter(|new| !new.set.uid().is_empty()) else { return moved };
+        let finished = |view: &&MachineView| is_updated(view);
+        // The others would replace the Machines that leave them.
+        let held = self.old_views().filter(|view| is_held(view));
+        for view in held.flat_map(|set| set.machines.iter().filter(finished)) {
+            self.write_to_machine(&view.machine, handed_over(&view.machine, &new.set));
+            moved.insert(view.machine.name());
+        }
+        let covered = new.set.spec.replicas;
+        let own = new.machines.iter().filter(|one| !one.machine.is_deleting());
+        let is_covered = i32::try_from(own.clone().count()).is_ok_and(|own| own <= covered);
+        for view in own {
+            let node_says = node_label(view, label::CANDIDATE_FOR_UPDATE).is_some();
+            if node_says && let Some(node) = &view.node {
+                // Before the label of the Machine goes, which says that its Node is not finished.
+                self.write_to_nodes(vec![(view, finished_node(view, node))]);
+            } else if is_covered && view.machine.label(label::UPDATE_RESULT).is_some() {
+                let patch = json!({ "metadata": {
+                    "resourceVersion": view.machine.metadata.resource_version,
+                    "labels": { label::UPDATE_RESULT: null },
+                }});
+                self.write_to_machine(&view.machine, patch);
+            }
+        }
+        moved
+    }
+
+    /// Old Nodes become candidates, and some of them are selected.
+    fn select_nodes(&mut self, fleet: &Fleet) {
+        let manual = fenceposts::is_manual(&self.snapshot.deployment.spec);
+        let waits = |view: &&'a MachineView| {
+            !view.machine.is_deleting() && !is_undergoing(view) && !is_updated(view)
+        };
+        let old = || self.old_views().flat_map(|set| set.machines.iter());
+        let (healthy, unhealthy): (Vec<_>, Vec<_>) =
+            old().filter(waits).filter(|it| it.node.is_some()).partition(|it| it.is_available());
+        let count = |views: usize| i32::try_from(views).unwrap_or(i32::MAX);
+        let selection = Selection {
+            healthy: count(healthy.len()),
+            unhealthy: count(unhealthy.len()),
+            undergoing: count(old().filter(|it| is_undergoing(it)).count()),
+        };
+        let (first, then) = if manual { (0, 0) } else { select(fleet, selection) };
+        let number = |many: i32| usize::try_from(many).unwrap_or_default();
+        let mut writes = Vec::new();
+        for (views, many) in [(unhealthy, number(first)), (healthy, number(then))] {
+            for (index, view) in views.into_iter().enumerate() {
+                let mut labels = serde_json::Map::new();
+                if node_label(view, label::CANDIDATE_FOR_UPDATE).is_none() {
+                    labels.insert(label::CANDIDATE_FOR_UPDATE.to_owned(), json!(TRUE));
+                }
+                if index < many {
+                    labels.insert(label::SELECTED_FOR_UPDATE.to_owned(), json!(TRUE));
+                }
+                let node = view.node.as_ref().filter(|_| !labels.is_empty());
+                if let Some(node) = node {
+                    let version = &node.metadata.resource_version;
+                    let patch =
+                        json!({ "metadata": { "resourceVersion": version, "labels": labels } });
+                    writes.push((view, patch));
+                }
+            }
+        }
+        self.write_to_nodes(writes);
+    }
+}
+
+/// One write makes the new set its only controller, with its labels and its class.
+fn handed_over(machine: &Arc<Machine>, new: &MachineSet) -> Value {
+    let before = controller(&machine.metadata).map(|owner| owner.uid.clone());
+    let others = machine.metadata.owner_references.iter().flatten();
+    let others = others.filter(|one| Some(&one.uid) != before.as_ref()).cloned();
+    let owners: Vec<_> = [owner_reference(new)].into_iter().chain(others).collect();
+    let selector = new.spec.selector.as_ref().and_then(|selector| selector.match_labels.clone());
+    let template = new.spec.template.metadata.as_ref().and_then(|it| it.labels.clone());
+    let mut labels = template.unwrap_or_default();
+    labels.extend(selector.unwrap_or_default());
+    labels.insert(label::UPDATE_RESULT.to_owned(), SUCCESSFUL.to_owned());
+    json!({
+        "metadata": {
+            "resourceVersion": machine.metadata.resource_version,
+            "ownerReferences": owners,
+            "labels": labels,
+        },
+        "spec": { "class": { "name": new.spec.template.spec.class.name } },
+    })
+}
+
+/// The Node is no candidate any more. One that was updated takes pods again, once its critical components run; what
+/// was cordoned for an update that does not come, the Machine side gives back.
+fn finished_node(view: &MachineView, node: &Node) -> Value {
+    let mut patch = json!({ "metadata": {
+        "resourceVersion": node.metadata.resource_version,
+        "labels": {
+            label::CANDIDATE_FOR_UPDATE: null,
+            label::SELECTED_FOR_UPDATE: null,
+            label::UPDATE_RESULT: null,
+        },
+        "annotations": { annotation::UPDATE_FAILED_REASON: null },
+    }});
+    if !is_updated(view) {
+        return patch;
+    }
+    let key = taint::CRITICAL_COMPONENTS_NOT_READY;
+    let mut taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    taints.retain(|one| one.key != annotation::PREFER_NO_SCHEDULE);
+    let critical = view.machine.status.as_ref().is_some_and(|status| status.critical_components);
+    if critical && !taints.iter().any(|one| one.key == key) {
+        let effect = "NoSchedule".to_owned();
+        taints.push(Taint { key: key.to_owned(), effect, ..Taint::default() });
+    }
+    if let Some(fields) = patch.as_object_mut() {
+        let spec = json!({ "unschedulable": null, "taints": taints });
+        fields.insert("spec".to_owned(), spec);
+    }
+    patch
+}

@@ -1,0 +1,178 @@
+//! Updates in place: Machines stay and change their set.
+
+use ostler_api::names::label;
+use ostler_lifecycle::deployment::counts::{Counts, Fleet};
+use ostler_lifecycle::deployment::in_place::{Selection, select};
+use serde_json::{Value, json};
+
+use crate::world::{World, deployment};
+
+fn in_place(replicas: i32, (surge, unavailable): (i32, i32), kind: &str) -> Value {
+    let mut object = deployment(replicas);
+    object["spec"]["strategy"] = json!({ "type": "InPlaceUpdate", "inPlaceUpdate": {
+        "maxSurge": surge, "maxUnavailable": unavailable, "orchestrationType": kind
+    }});
+    object
+}
+
+fn running(replicas: i32, posts: (i32, i32), kind: &str) -> World {
+    let mut world = World::of(in_place(replicas, posts, kind));
+    world.settle();
+    world
+}
+
+fn labelled(world: &World, key: &str) -> Vec<String> {
+    let has = |node: &&k8s_openapi::api::core::v1::Node| {
+        node.metadata.labels.as_ref().is_some_and(|all| all.contains_key(key))
+    };
+    world.nodes.values().filter(has).filter_map(|node| node.metadata.name.clone()).collect()
+}
+
+/// Until nothing changes. Returns the fewest available machines.
+fn settle(world: &mut World) -> usize {
+    let mut fewest = usize::MAX;
+    for _ in 0..100 {
+        let before = (world.deployment.clone(), world.sets.clone(), world.nodes.clone());
+        world.passes();
+        world.sets_work();
+        world.drains();
+        fewest = fewest.min(world.available());
+        world.agents_work(true);
+        world.machines_start();
+        world.machines_go();
+        if before == (world.deployment.clone(), world.sets.clone(), world.nodes.clone()) {
+            return fewest;
+        }
+    }
+    panic!("it never ends: {:#?} {:#?}", world.sets, world.nodes);
+}
+
+#[test]
+fn every_machine_is_updated_and_none_is_replaced() {
+    let mut world = running(3, (0, 1), "Auto");
+    let names = world.names();
+    world.roll_to("two");
+    assert_eq!(settle(&mut world), 2);
+    assert_eq!(world.names(), names);
+    assert_eq!(world.wanted()["two"], 3);
+    assert_eq!(world.wanted()["one"], 0);
+    let new = world.set("two").clone();
+    for machine in world.machines.values() {
+        assert_eq!(machine.spec.class.name, "two", "1153");
+        let owners = machine.metadata.owner_references.as_deref().unwrap();
+        assert_eq!((owners.len(), owners[0].uid.as_str()), (1, new.uid()));
+        assert_eq!(machine.label(label::TEMPLATE_HASH), new.label(label::TEMPLATE_HASH));
+        assert_eq!(machine.label(label::UPDATE_RESULT), None);
+    }
+    for key in [label::CANDIDATE_FOR_UPDATE, label::SELECTED_FOR_UPDATE, label::UPDATE_RESULT] {
+        assert_eq!(labelled(&world, key), Vec::<String>::new(), "{key}");
+    }
+    assert_eq!(world.progressing().1, "NewMachineSetAvailable");
+    let held = world.sets.values().any(|set| set.label(label::SCALE_UP_DISABLED).is_some());
+    assert!(!held, "a set that creates nothing could not be rolled back to");
+}
+
+#[test]
+fn a_surge_creates_new_machines_and_the_last_old_ones_go() {
+    let mut world = running(3, (1, 0), "Auto");
+    world.roll_to("two");
+    assert!(settle(&mut world) >= 3);
+    assert_eq!(world.wanted()["two"], 3);
+    assert_eq!(world.machines.len(), 3);
+}
+
+#[test]
+fn in_manual_mode_the_user_selects() {
+    let mut world = running(2, (3, 1), "Manual");
+    world.roll_to("two");
+    settle(&mut world);
+    assert_eq!(world.wanted()["two"], 0, "no surge");
+    assert_eq!(labelled(&world, label::CANDIDATE_FOR_UPDATE).len(), 2);
+    assert_eq!(labelled(&world, label::SELECTED_FOR_UPDATE).len(), 0);
+    let name = world.names()[0].clone();
+    let selected = (label::SELECTED_FOR_UPDATE.to_owned(), "true".to_owned());
+    let node = world.nodes.get_mut(&name).unwrap();
+    node.metadata.labels.get_or_insert_default().extend([selected]);
+    settle(&mut world);
+    assert_eq!((world.wanted()["one"], world.wanted()["two"]), (1, 1));
+    assert_eq!(world.machines[&name].spec.class.name, "two");
+}
+
+#[test]
+fn an_update_that_fails_holds_its_slot() {
+    let mut world = running(3, (0, 1), "Auto");
+    world.roll_to("two");
+    for _ in 0..5 {
+        world.passes();
+        world.sets_work();
+        world.drains();
+        world.agents_work(false);
+    }
+    assert_eq!(labelled(&world, label::SELECTED_FOR_UPDATE).len(), 1);
+    assert_eq!(world.available(), 2);
+}
+
+#[test]
+fn a_machine_that_is_still_updating_is_not_handed_over_1020() {
+    let mut world = running(1, (0, 1), "Auto");
+    world.roll_to("two");
+    world.passes();
+    world.agents_work(true);
+    let name = world.names()[0].clone();
+    world.edit_machine(
+        &name,
+        &json!({ "status": { "currentStatus": { "phase": "InPlaceUpdating" } } }),
+    );
+    world.passes();
+    assert_eq!(world.machines[&name].spec.class.name, "one");
+    world.edit_machine(&name, &json!({ "status": { "currentStatus": { "phase": "Running" } } }));
+    world.passes();
+    assert_eq!(world.machines[&name].spec.class.name, "two");
+}
+
+#[test]
+fn a_set_that_lost_a_machine_between_two_writes_neither_creates_nor_deletes() {
+    let mut world = running(2, (0, 1), "Auto");
+    world.roll_to("two");
+    world.passes();
+    world.drains();
+    world.agents_work(true);
+    // The machine is handed over; the numbers of the sets are not written.
+    let before = world.sets.clone();
+    world.pass();
+    world.sets = before;
+    world.sets_work();
+    assert_eq!(world.machines.len(), 2);
+    assert!(world.machines.values().all(|machine| !machine.is_deleting()));
+    settle(&mut world);
+    assert_eq!((world.machines.len(), world.wanted()["two"]), (2, 2));
+}
+
+#[test]
+fn selection_keeps_the_minimum_and_takes_unavailable_machines_first() {
+    let set =
+        |wanted, available| Counts { wanted, machines: wanted, available, ..Counts::default() };
+    let fleet = |unavailable, new, old: Counts| Fleet {
+        replicas: 5,
+        surge: 0,
+        unavailable,
+        new: Some(new),
+        old: vec![old],
+    };
+    let table = [
+        ("one may be missing", fleet(1, set(0, 0), set(5, 5)), (5, 0, 0), (0, 1)),
+        ("one is on its way", fleet(1, set(0, 0), set(5, 4)), (4, 0, 1), (0, 0)),
+        ("two may", fleet(2, set(0, 0), set(5, 5)), (5, 0, 0), (0, 2)),
+        ("an unavailable one first", fleet(1, set(0, 0), set(5, 4)), (4, 1, 0), (1, 0)),
+        ("a new one is not there yet", fleet(1, set(1, 0), set(4, 4)), (4, 0, 0), (0, 0)),
+        ("none may", fleet(0, set(0, 0), set(5, 5)), (5, 0, 0), (0, 0)),
+        ("only as many as are missing", fleet(5, set(4, 4), set(1, 1)), (1, 0, 0), (0, 1)),
+    ];
+    for (name, fleet, (healthy, unhealthy, undergoing), expected) in table {
+        assert_eq!(
+            select(&fleet, Selection { healthy, unhealthy, undergoing }),
+            expected,
+            "{name}"
+        );
+    }
+}
