@@ -32,11 +32,23 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 
 /// The command line that starts the driver of `command` behind an adapter, with its socket in `parent`.
 pub(crate) fn adapted(command: &str, parent: &std::path::Path) -> anyhow::Result<String> {
+    let this = this_program()?;
+    let (parent, command) = (quote(&parent.to_string_lossy()), quote(&format!("exec {command}")));
+    Ok(format!("{this} driver adapt --socket-parent {parent} -- sh -c {command}"))
+}
+
+/// The command line of an adapter for a driver that runs; the path of its socket follows.
+pub(crate) fn adapter() -> anyhow::Result<String> {
+    Ok(format!("{} driver adapt --socket", this_program()?))
+}
+
+fn this_program() -> anyhow::Result<String> {
     use anyhow::Context as _;
 
     let this = std::env::current_exe().context("the path of this executable is not known")?;
-    let quote = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
-    let this = quote(&this.to_string_lossy());
-    let (parent, command) = (quote(&parent.to_string_lossy()), quote(&format!("exec {command}")));
-    Ok(format!("{this} driver adapt --socket-parent {parent} -- sh -c {command}"))
+    Ok(quote(&this.to_string_lossy()))
+}
+
+fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }

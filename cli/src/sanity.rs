@@ -9,16 +9,18 @@ use anyhow::{Context as _, bail};
 use clap::Parser;
 use ostler_adapter::SocketDirectory;
 use ostler_conformance::{
-    ClassManifest, ManifestError, Options, Report, RunError, SecretManifest, Target, catalogue, run,
+    ClassManifest, ManifestError, Options, Report, RunError, SecretManifest, Target, Unary,
+    catalogue, run,
 };
 use regex::Regex;
 
-use crate::driver::adapted;
+use crate::driver::{adapted, adapter};
 use crate::log::{self, page, say};
 
 /// Checks a driver against the contract. Ends with 0 if it keeps every MUST and every capability that
 /// it offers, with 1 if not, and with 2 if it could not be checked at all.
 #[derive(Debug, Parser)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command")]
 pub(crate) struct Args {
     /// Command line of the driver; the suite sets OSTLER_ENDPOINT and OSTLER_TOKEN_FILE, starts and ends it
     #[arg(long, value_name = "COMMAND", conflicts_with = "listen")]
@@ -28,6 +30,10 @@ pub(crate) struct Args {
     /// adapter before it
     #[arg(long, requires = "driver_cmd")]
     unary: bool,
+
+    /// With --unary: check what the adapter does as well (the session), which its own tests check else
+    #[arg(long, requires = "unary")]
+    adapter: bool,
 
     /// Wait here for a driver that you start; checks that end the process are skipped
     #[arg(long, value_name = "ADDRESS", requires = "token_file")]
@@ -72,7 +78,7 @@ pub(crate) struct Args {
     /// Command that reads the cloud without the driver, e.g. "./my-driver probe"
     ///
     /// It gets one of these words and prints JSON: instances, resources, journal-length, `add-foreign-tag ID KEY=VALUE`,
-    /// `remove-identity ID`. A word that it does not know must end it with a code other than 0; the checks that need
+    /// `remove-identity ID`, `break on`, `break off`, `break after N`. A word that it does not know must end it with a code other than 0; the checks that need
     /// the word are skipped. sdk/conformance/README.md says what each prints.
     #[arg(long, value_name = "COMMAND")]
     probe_cmd: Option<String>,
@@ -130,7 +136,7 @@ pub(crate) async fn run_suite(args: Args) -> anyhow::Result<ExitCode> {
     }
     // Processes of the adapter that the suite kills leave their sockets here.
     let sockets = SocketDirectory::new(&std::env::temp_dir())?;
-    let (target, options) = match (target(&args, sockets.path()), options(&args)) {
+    let (target, options) = match (target(&args, sockets.path()), options(&args, sockets.path())) {
         (Ok(target), Ok(options)) => (target, options),
         (Err(error), _) | (_, Err(error)) => return Ok(unusable(&error)),
     };
@@ -173,7 +179,7 @@ fn target(args: &Args, sockets: &Path) -> anyhow::Result<Target> {
     }
 }
 
-fn options(args: &Args) -> anyhow::Result<Options> {
+fn options(args: &Args, sockets: &Path) -> anyhow::Result<Options> {
     let Some(class) = &args.class else { bail!("--class is missing") };
     let class = manifest("--class", class, ClassManifest::read)?;
     Ok(Options {
@@ -193,10 +199,20 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         timeout_scale: args.timeout_scale,
         name_prefix: args.name_prefix.clone(),
         probe_cmd: args.probe_cmd.clone(),
-        unary: args.unary,
+        unary: unary(args, sockets)?,
         observer: Some(Arc::new(|result| page(result.text().trim_end()))),
         ..Options::new(class)
     })
+}
+
+fn unary(args: &Args, sockets: &Path) -> anyhow::Result<Option<Unary>> {
+    let Some(driver) = args.driver_cmd.clone().filter(|_| args.unary) else { return Ok(None) };
+    Ok(Some(Unary {
+        driver,
+        adapter: adapter()?,
+        sockets: sockets.to_owned(),
+        with_adapter: args.adapter,
+    }))
 }
 
 fn manifest<T>(

@@ -3,8 +3,25 @@
 import json, os, sqlite3, threading
 from pathlib import Path
 
-file = sqlite3.connect(os.environ.get("CLOUD_FILE", Path(__file__).parent / "cloud.sqlite3"), isolation_level=None,
-                       check_same_thread=False)
+path = os.environ.get("CLOUD_FILE", Path(__file__).parent / "cloud.sqlite3")
+OUTAGE = Path(f"{path}.outage")
+
+
+class Cloud(sqlite3.Connection):
+    """Answers until it has taken as many changes as `probe.py break` allows."""
+
+    def execute(self, *statement):
+        left = int(OUTAGE.read_text()) if OUTAGE.exists() else None
+        if left == 0:
+            raise ConnectionError("the cloud does not answer")
+        before = self.total_changes
+        rows = super().execute(*statement)
+        if left and self.total_changes > before:
+            OUTAGE.write_text(str(left - 1))
+        return rows
+
+
+file = sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=Cloud)
 file.row_factory, lock = sqlite3.Row, threading.Lock()
 OURS = "cluster IN (SELECT value FROM json_each(:ours))"  # under its id of today, or one that it had before
 THIS = f"FROM instance WHERE {OURS} AND (uid = :uid OR (id = :id AND name = :name))"

@@ -68,6 +68,8 @@ class Server(services.MachineDriverServiceServicer):
                 return self.work(name, kind, verb, Call(request))
             except Failed as failed:
                 error = failed
+            except OSError:  # what libraries raise when nobody answers
+                error = Failed("UNAVAILABLE", "NO_ANSWER", "the infrastructure does not answer", "UNKNOWN")
             except Exception as defect:  # its text may hold secrets
                 print(f"{name}: {type(defect).__name__} in line {defect.__traceback__.tb_lineno}", file=sys.stderr)
                 error = Failed("INTERNAL", "DRIVER_DEFECT", f"{name} failed: {type(defect).__name__}", "UNKNOWN")

@@ -29,8 +29,14 @@ def add_foreign_tag(provider_id, tag):
     cloud.execute("UPDATE instance SET tags = json_set(tags, ?, ?) WHERE id = ?", (f'$."{key}"', value, provider_id))
 
 
+def break_cloud(how, changes="0"):
+    """`on`, `after N` changes more, `off`: see cloud.py."""
+    outage = Path(f"{file}.outage")
+    outage.unlink(missing_ok=True) if how == "off" else outage.write_text(changes)
+
+
 words = {"instances": instances, "resources": resources, "journal-length": journal_length,
-         "add-foreign-tag": add_foreign_tag}
+         "add-foreign-tag": add_foreign_tag, "break": break_cloud}
 if len(sys.argv) < 2 or sys.argv[1] not in words:
     sys.exit(f"probe.py knows {', '.join(words)}")
 print(json.dumps(words[sys.argv[1]](*sys.argv[2:])))

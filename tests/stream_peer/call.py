@@ -41,6 +41,8 @@ class Call:
             return {"error": failed.error}
         except asyncio.TimeoutError:
             return {"error": Failed("DEADLINE_EXCEEDED", "TIMEOUT", "the cloud took too long", self.left).error}
+        except OSError:
+            return {"error": Failed("UNAVAILABLE", "NO_ANSWER", "the cloud does not answer", "UNKNOWN").error}
         except Exception as error:  # not its text: who knows what is in there
             logging.error("%s failed: %s", self.verb, type(error).__name__)
             return {"error": Failed("INTERNAL", "DEFECT", "a defect of the driver", "UNKNOWN").error}

@@ -10,7 +10,25 @@ PROVIDER = "python.ostler.dev"
 FIXED = ("size", "image")  # what cannot be changed on a running instance
 
 # The cloud. The statement that makes an instance also tags it with cluster and machine: no instance is ever without.
-cloud = sqlite3.connect(os.environ.get("CLOUD_FILE", Path(__file__).parent / "cloud.sqlite3"), isolation_level=None)
+path = os.environ.get("CLOUD_FILE", Path(__file__).parent / "cloud.sqlite3")
+OUTAGE = Path(f"{path}.outage")
+
+
+class Cloud(sqlite3.Connection):
+    """Answers until it has taken as many changes as `probe.py break` allows."""
+
+    def execute(self, *statement):
+        left = int(OUTAGE.read_text()) if OUTAGE.exists() else None
+        if left == 0:
+            raise ConnectionError("the cloud does not answer")
+        before = self.total_changes
+        rows = super().execute(*statement)
+        if left and self.total_changes > before:
+            OUTAGE.write_text(str(left - 1))
+        return rows
+
+
+cloud = sqlite3.connect(path, isolation_level=None, factory=Cloud)
 cloud.row_factory = sqlite3.Row
 cloud.execute("CREATE TABLE IF NOT EXISTS instance (id PRIMARY KEY, cluster, uid, name, size, image, tags, own_tags,"
               " user_data, ready, initialized, UNIQUE (cluster, uid))")

@@ -38,10 +38,28 @@ enum Question {
         #[arg(value_name = "KEY=VALUE", value_parser = key_and_value)]
         tag: (String, String),
     },
+    /// Takes the cloud away from all drivers, and brings it back
+    Break {
+        #[command(subcommand)]
+        outage: Outage,
+    },
     /// Takes the identity off an instance: as machine-controller-manager would have made it
     RemoveIdentity {
         /// The instance
         provider_id: String,
+    },
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+enum Outage {
+    /// It answers nothing from now on
+    On,
+    /// It answers again
+    Off,
+    /// It takes so many changes more, and answers nothing then
+    After {
+        /// How many
+        changes: u64,
     },
 }
 
@@ -63,6 +81,15 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<()> {
             let cloud = Cloud::open(&state_file, Clock::system())?;
             let (instance, part) = whose(&provider_id);
             cloud.tag_as_stranger(instance, part, (&key, &value))?;
+            json!({})
+        }
+        Question::Break { outage } => {
+            let cloud = Cloud::open(&state_file, Clock::system())?;
+            match outage {
+                Outage::On => cloud.break_after(0)?,
+                Outage::Off => cloud.mend()?,
+                Outage::After { changes } => cloud.break_after(changes)?,
+            }
             json!({})
         }
         Question::RemoveIdentity { provider_id } => {

@@ -49,6 +49,8 @@ struct Facts {
     clusters: BTreeSet<String>,
     /// By label.
     classes: BTreeMap<&'static str, Published>,
+    /// The check took the cloud away.
+    away: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -119,8 +121,17 @@ impl Bench {
 
     /// The class that works, with the credentials that the infrastructure refuses.
     pub(crate) fn denied_class(&self) -> ObjectRevision {
+        self.denied(&self.class())
+    }
+
+    /// A class of this check, with the credentials that the infrastructure refuses.
+    pub(crate) fn denied(&self, class: &ObjectRevision) -> ObjectRevision {
+        let known = self.facts.lock();
+        let found = known.classes.values().find(|it| it.reference.name == class.name);
+        let content = found.map_or_else(|| &self.options().class.content, |it| &it.content).clone();
+        drop(known);
         let secret = self.options().bad_secret.as_ref().map(|secret| secret.data.clone());
-        self.publish("denied", &self.options().class.content, secret)
+        self.publish("denied", &content, secret)
     }
 
     /// A class of the options that may be missing.
@@ -273,6 +284,38 @@ impl Bench {
         let command = self.options().probe_cmd.clone();
         let command = command.ok_or_else(|| skipped("--probe-cmd is not given"))?;
         Ok(Probe::new(command, self.scaled(Duration::from_secs(20))))
+    }
+
+    /// Takes the cloud away (`on`, `after N` changes more) or brings it back (`off`).
+    pub(crate) async fn break_cloud(&self, how: &str) -> Outcome {
+        let probe = self.probe()?;
+        let begins = how != "off";
+        if begins {
+            // Also if the check is given up while the command runs.
+            self.facts.lock().away = true;
+        }
+        let done = probe.break_cloud(how).await;
+        if done.is_ok() != begins {
+            self.facts.lock().away = false;
+        }
+        done?;
+        self.step(format_args!("--probe-cmd break {how}"));
+        Ok(())
+    }
+
+    /// Brings the cloud back, if the check took it away; why that did not work.
+    pub(crate) async fn mend(&self) -> Option<String> {
+        if !self.facts.lock().away {
+            return None;
+        }
+        match self.break_cloud("off").await {
+            Ok(()) => None,
+            Err(
+                NotPassed::Failed(Failure { came: why, .. })
+                | NotPassed::Skipped(why)
+                | NotPassed::NotOffered(why),
+            ) => Some(format!("the cloud is still away: {why}")),
+        }
     }
 
     // The end.

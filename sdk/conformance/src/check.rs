@@ -17,6 +17,10 @@ pub(crate) enum Needs {
     Link,
     /// A process that the suite starts and ends.
     Process,
+    /// A unary driver and its adapter as two processes, of which the second is started and ended.
+    Adapter,
+    /// A session, and the cloud for itself: the check takes it away.
+    Cloud,
 }
 
 /// Without it the check is skipped.
@@ -72,6 +76,9 @@ impl Check {
         let controlled = !matches!(target, Target::Listen { .. });
         if self.needs == Needs::Process && !controlled {
             return Some(skipped("the suite did not start the driver"));
+        }
+        if self.needs == Needs::Adapter && options.unary.is_none() {
+            return Some(not_offered("the driver has no adapter"));
         }
         self.gates.iter().find_map(|gate| gate.closed(options, hello))
     }

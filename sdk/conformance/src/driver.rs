@@ -116,8 +116,13 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Sends an operation and waits for its end.
+    /// Sends an operation, and sends it again as a core would; its last end.
     pub(crate) async fn ask(&self, operation: Operation) -> Outcome<Answer> {
+        self.start(operation)?.settled().await
+    }
+
+    /// Sends an operation once and waits for its end.
+    pub(crate) async fn ask_once(&self, operation: Operation) -> Outcome<Answer> {
         self.start(operation)?.answer().await
     }
 
@@ -254,6 +259,12 @@ impl Asked<'_> {
     /// Waits for the end.
     pub(crate) async fn answer(&self) -> Outcome<Answer> {
         self.answer_within(self.limit).await
+    }
+
+    /// Waits for the end, and asks again as a core would: see [`Driver::settle`].
+    pub(crate) async fn settled(&self) -> Outcome<Answer> {
+        let driver = Driver { bench: self.bench, session: Arc::clone(&self.session) };
+        driver.settle(&self.operation, self.answer().await?).await
     }
 
     /// Waits for the end for so long, which is not scaled.

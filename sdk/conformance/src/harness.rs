@@ -36,6 +36,19 @@ pub(crate) struct RunSetup {
     pub(crate) observations: Observations,
 }
 
+impl RunSetup {
+    /// The same for another process.
+    pub(crate) fn of(&self, target: Target) -> Self {
+        Self {
+            options: self.options.clone(),
+            target,
+            token: self.token.clone(),
+            token_file: self.token_file.clone(),
+            observations: self.observations.clone(),
+        }
+    }
+}
+
 /// One core and one driver process. Both end with the value.
 #[derive(Debug)]
 pub(crate) struct Harness {

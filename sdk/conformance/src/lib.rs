@@ -37,11 +37,12 @@ mod process;
 mod proxy;
 mod registry;
 mod report;
+mod retry;
 mod review;
 mod run;
 
 pub use self::manifest::{ClassManifest, ManifestError, SecretManifest};
-pub use self::options::{Factory, Invitation, Observer, Options, Target};
+pub use self::options::{Factory, Invitation, Observer, Options, Target, Unary};
 pub use self::outcome::Tier;
 pub use self::registry::{Entry, catalogue, markdown};
 pub use self::report::{CheckResult, Counts, DriverName, Finding, Report, Verdict};

@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use regex::Regex;
 use tokio_util::sync::CancellationToken;
 
+use crate::checks::is_of_the_stream;
 use crate::manifest::{ClassManifest, SecretManifest};
 use crate::report::CheckResult;
 
@@ -42,6 +43,19 @@ pub struct Invitation {
     pub token_file: PathBuf,
     /// Cancelled when the driver shall drain and end.
     pub shutdown: CancellationToken,
+}
+
+/// A driver that serves unary calls, and its adapter as a process of its own.
+#[derive(Debug, Clone)]
+pub struct Unary {
+    /// Starts the driver, with `OSTLER_DRIVER_SOCKET` set. It is run by `sh -c`.
+    pub driver: String,
+    /// Starts an adapter that expects the driver on the socket whose path is added.
+    pub adapter: String,
+    /// Where sockets are made. A short path: a socket takes at most 107 bytes.
+    pub sockets: PathBuf,
+    /// Checks what the adapter does, too. Else that is left to its own tests.
+    pub with_adapter: bool,
 }
 
 impl std::fmt::Debug for Target {
@@ -96,7 +110,7 @@ pub struct Options {
     /// Looks into the cloud; see the README of the crate.
     pub probe_cmd: Option<String>,
     /// The driver is unary and stands behind an adapter, which the report says.
-    pub unary: bool,
+    pub unary: Option<Unary>,
     /// Cancel it to stop early and clean up.
     pub interrupt: CancellationToken,
     /// Hears of every result as it comes.
@@ -134,7 +148,7 @@ impl Options {
             timeout_scale: 1.0,
             name_prefix: "conformance".to_owned(),
             probe_cmd: None,
-            unary: false,
+            unary: None,
             interrupt: CancellationToken::new(),
             observer: None,
         }
@@ -146,9 +160,12 @@ impl Options {
         time.mul_f64(scale.clamp(0.1, 1000.0))
     }
 
-    /// Whether a check is wanted by its name.
+    /// Whether a check is wanted by its name. What the adapter does is left to its own tests.
     pub(crate) fn wants(&self, name: &str) -> bool {
-        self.focus.as_ref().is_none_or(|focus| focus.is_match(name))
+        let adapters =
+            self.unary.as_ref().is_some_and(|it| !it.with_adapter) && is_of_the_stream(name);
+        !adapters
+            && self.focus.as_ref().is_none_or(|focus| focus.is_match(name))
             && !self.skip.as_ref().is_some_and(|skip| skip.is_match(name))
     }
 }

@@ -100,6 +100,11 @@ impl Probe {
         self.run(&format!("remove-identity {}", quoted(provider_id))).await.map(drop)
     }
 
+    /// Takes the cloud away (`on`, `after N` changes more) or brings it back (`off`).
+    pub(crate) async fn break_cloud(&self, how: &str) -> Outcome {
+        self.run(&format!("break {how}")).await.map(drop)
+    }
+
     async fn read<T: DeserializeOwned>(&self, words: &str) -> Outcome<T> {
         let printed = self.run(words).await?;
         serde_json::from_str(&printed).map_err(|error| {
@@ -133,6 +138,7 @@ impl Probe {
     }
 }
 
-fn quoted(word: &str) -> String {
+/// A word for `sh`.
+pub(crate) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }

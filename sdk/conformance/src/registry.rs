@@ -16,6 +16,8 @@ pub struct Entry {
     pub sentence: &'static str,
     /// What goes wrong when it does not hold.
     pub why: &'static str,
+    /// It is about unary drivers alone.
+    pub unary: bool,
 }
 
 /// All checks, in the order in which they run.
@@ -25,6 +27,7 @@ pub fn catalogue() -> Vec<Entry> {
         tier: check.tier,
         sentence: check.sentence,
         why: check.why,
+        unary: check.needs == Needs::Adapter,
     };
     checks::all().into_iter().map(entry).collect()
 }
@@ -36,8 +39,14 @@ pub fn markdown() -> String {
     );
     for check in checks::all() {
         let mut needs: Vec<String> = check.gates.iter().map(|gate| gate_word(*gate)).collect();
-        if check.needs == Needs::Process {
-            needs.push("`--driver-cmd`".to_owned());
+        match check.needs {
+            Needs::Process => needs.push("`--driver-cmd`".to_owned()),
+            Needs::Adapter => needs.push("`--unary`".to_owned()),
+            Needs::Cloud => needs.push("`break`".to_owned()),
+            Needs::Session | Needs::Link => {}
+        }
+        if checks::is_of_the_stream(check.name) {
+            needs.push("stream".to_owned());
         }
         // Writing to a String cannot fail.
         let _ = writeln!(

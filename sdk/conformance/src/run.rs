@@ -16,8 +16,10 @@ use crate::check::{Check, Needs, Tier};
 use crate::checks;
 use crate::harness::{Harness, RunSetup};
 use crate::observation::Observations;
-use crate::options::{Options, Target};
+use crate::options::{Options, Target, Unary};
 use crate::outcome::{Failure, NotPassed, Outcome, skipped};
+use crate::probe::quoted;
+use crate::process::Process;
 use crate::report::{CheckResult, DriverName, Finding, Report, Verdict};
 
 /// For one check, whatever it waits for.
@@ -43,7 +45,9 @@ pub enum RunError {
         printed: Vec<String>,
     },
     /// The names of no check match.
-    #[error("no check has a name that --focus and --skip leave")]
+    #[error(
+        "no check has a name that --focus and --skip leave; with --unary, those of the session are left out unless --adapter is given"
+    )]
     NothingToDo,
     /// The machine that runs the suite is in the way.
     #[error("the suite cannot work here")]
@@ -72,11 +76,16 @@ async fn check(target: Target, options: Options) -> Result<Report, RunError> {
         Target::Command(_) | Target::InProcess(_) => setup.options.parallel.max(1),
     };
     let runner = Runner { setup, shared, hello };
-    let mut done: Vec<(usize, Done)> = futures::stream::iter(wanted.iter().enumerate())
-        .map(|(place, check)| runner.check(check).map(move |done| (place, done)))
-        .buffer_unordered(parallel)
-        .collect()
-        .await;
+    // Those that take the cloud away come last, one by one: nothing else works then.
+    let (alone, beside): (Vec<_>, Vec<_>) =
+        wanted.iter().enumerate().partition(|(_, check)| check.needs == Needs::Cloud);
+    let mut done: Vec<(usize, Done)> = Vec::new();
+    for (checks, at_once) in [(beside, parallel), (alone, 1)] {
+        let some = futures::stream::iter(checks)
+            .map(|(place, check)| runner.check(check).map(move |done| (place, done)))
+            .buffer_unordered(at_once);
+        done.extend(some.collect::<Vec<_>>().await);
+    }
     done.sort_by_key(|(place, _)| *place);
     let mut results: Vec<CheckResult> = Vec::new();
     let mut left = Vec::new();
@@ -90,7 +99,7 @@ async fn check(target: Target, options: Options) -> Result<Report, RunError> {
         provider: runner.hello.provider.clone(),
         name: runner.hello.driver_name.clone(),
         version: runner.hello.driver_version.clone(),
-        unary: runner.setup.options.unary,
+        unary: runner.setup.options.unary.is_some(),
     };
     Ok(Report { driver, results, took: began.elapsed() })
 }
@@ -128,6 +137,29 @@ pub(crate) fn unanswered(harness: &Harness, not_passed: NotPassed) -> RunError {
         }
     };
     RunError::Driver { expected, came, printed: harness.output.tail(20) }
+}
+
+/// A unary driver as a process of its own, so that its adapter can be killed alone.
+struct Apart {
+    _process: Process,
+    _directory: tempfile::TempDir,
+}
+
+impl Apart {
+    /// Starts the driver; a harness that starts and ends the adapter.
+    async fn open(
+        setup: &RunSetup,
+        unary: &Unary,
+    ) -> std::io::Result<(Arc<Harness>, Option<Self>)> {
+        let directory = tempfile::tempdir_in(&unary.sockets)?;
+        let socket = quoted(&directory.path().join("s").to_string_lossy());
+        let adapter = Target::Command(format!("{} {socket}", unary.adapter));
+        let harness = Harness::open(&Arc::new(setup.of(adapter))).await?;
+        let driver = quoted(&format!("exec {}", unary.driver));
+        let command = format!("env OSTLER_DRIVER_SOCKET={socket} sh -c {driver}");
+        let process = Process::start(&command, "", &setup.token_file, &harness.output)?;
+        Ok((harness.into(), Some(Self { _process: process, _directory: directory })))
+    }
 }
 
 struct Runner {
@@ -171,14 +203,16 @@ impl Runner {
         if let Some(why) = check.skip(options, target, &self.hello) {
             return (not_passed(check, None, why), Vec::new());
         }
-        let own = check.needs != Needs::Session && !matches!(target, Target::Listen { .. });
-        let harness = if own {
-            Harness::open(&self.setup).await.map(Arc::new)
-        } else {
-            Ok(Arc::clone(&self.shared))
+        let shares = matches!(check.needs, Needs::Session | Needs::Cloud);
+        let own = !shares && !matches!(target, Target::Listen { .. });
+        let opened = match &options.unary {
+            Some(unary) if check.needs == Needs::Adapter => Apart::open(&self.setup, unary).await,
+            Some(_) | None if own => Harness::open(&self.setup).await.map(|it| (it.into(), None)),
+            Some(_) | None => Ok((Arc::clone(&self.shared), None)),
         };
-        let harness = match harness {
-            Ok(harness) => harness,
+        // The driver of such a check lives until it is cleaned up.
+        let (harness, _driver) = match opened {
+            Ok(opened) => opened,
             Err(error) => {
                 let why = skipped(format_args!("the suite cannot listen: {error}"));
                 return (not_passed(check, None, why), Vec::new());
@@ -196,13 +230,18 @@ impl Runner {
             Ok(()) => Verdict::Passed,
             Err(why) => not_passed(check, Some(&bench), why),
         };
+        let away = bench.mend().await;
         let renewed = if breaks { bench.renew().await } else { Ok(()) };
         let limit = options.scaled(CLEAN_UP);
         let left = tokio::time::timeout(limit, bench.clean_up()).await;
         let left = left.unwrap_or_else(|_| vec!["deleting did not end in time".to_owned()]);
         let stuck = renewed.is_err().then(|| "the core could not be started anew".to_owned());
-        let left =
-            left.into_iter().chain(stuck).map(|what| format!("{}: {what}", check.name)).collect();
+        let left = left
+            .into_iter()
+            .chain(stuck)
+            .chain(away)
+            .map(|what| format!("{}: {what}", check.name))
+            .collect();
         (verdict, left)
     }
 

@@ -12,16 +12,26 @@ use ostler_driver_fake::FakeDriver;
 use ostler_driver_fake::cloud::{Clock, Cloud};
 use ostler_driver_sdk::{Connector, DriverArgs};
 
-/// What needs a command that looks into the cloud.
-const PROBED: [&str; 8] = [
+/// What needs a command that looks into the cloud, or an adapter.
+const PROBED: [&str; 18] = [
     "create/adopt-by-name",
+    "create/cloud-away",
     "create/request-tags",
+    "create/tags-atomic",
     "create/user-data-intact",
+    "delete/cloud-away",
     "delete/dependents",
+    "initialize/cloud-away",
+    "list/cloud-away",
     "list/untagged",
+    "status/cloud-away",
+    "unary/adapter-killed",
+    "update/cloud-away",
     "update/foreign-tags-kept",
     "update/foreign-tags-of-parts",
     "update/parts",
+    "validate/cloud-away",
+    "volumes/cloud-away",
 ];
 
 #[derive(Debug, Parser)]

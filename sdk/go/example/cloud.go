@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -48,45 +49,69 @@ func cloudFile() string {
 }
 
 // inCloud logs in and runs do on the cloud, alone, and keeps what it changed unless it fails. This cloud refuses every
-// key that begins with `invalid`.
+// key that begins with `invalid`, and answers nothing once it has taken as many changes as `probe break` allows.
 func inCloud(apiKey []byte, do func(*cloud) error) error {
 	if len(apiKey) == 0 || bytes.HasPrefix(apiKey, []byte("invalid")) {
 		return driver.Fail(driver.Unauthenticated, "BAD_KEY", "the cloud refuses the apiKey of the secret")
 	}
+	left, ends := changesLeft()
+	if ends && left == 0 {
+		return driver.Fail(driver.Unavailable, "CLOUD_AWAY", "the cloud does not answer").Leaving(driver.NotKnown)
+	}
+	changed, err := inFile(do)
+	if changed && ends {
+		err = breakAfter(left - 1)
+	}
+	return err
+}
+
+// changesLeft is how many changes the cloud takes before it answers nothing; false if there is no end to them.
+func changesLeft() (int, bool) {
+	text, err := os.ReadFile(cloudFile() + ".outage")
+	left, wrong := strconv.Atoi(string(text))
+	return left, err == nil && wrong == nil
+}
+
+func breakAfter(changes int) error {
+	return os.WriteFile(cloudFile()+".outage", []byte(strconv.Itoa(changes)), 0o600)
+}
+
+// inFile runs do on what is in the file, alone, and says whether that changed it.
+func inFile(do func(*cloud) error) (changed bool, err error) {
 	path := cloudFile()
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer lock.Close()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return err
+		return false, err
 	}
 	before, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+		return false, err
 	}
 	var c cloud
 	if len(before) > 0 {
 		if err := json.Unmarshal(before, &c); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if err := do(&c); err != nil {
-		return err
+		return false, err
 	}
 	if after, err := json.Marshal(c); err != nil || bytes.Equal(before, after) {
-		return err
+		return false, err
 	}
 	c.Changes++
 	after, err := json.Marshal(c)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := os.WriteFile(path+".new", after, 0o600); err != nil {
-		return err
+		return false, err
 	}
-	return os.Rename(path+".new", path)
+	return true, os.Rename(path+".new", path)
 }
 
 // machine is whose instance is looked for.

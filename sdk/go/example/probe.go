@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -23,7 +25,7 @@ func probe() {
 		return
 	}
 	var answer any
-	err := inCloud([]byte("probe"), func(c *cloud) error {
+	_, err := inFile(func(c *cloud) error { // also while the cloud answers nobody else
 		switch word := os.Args[2]; word {
 		case "instances":
 			answer = c.find(func(*instance) bool { return true })
@@ -40,8 +42,10 @@ func probe() {
 			for _, it := range c.find(func(it *instance) bool { return it.ID == os.Args[3] }) {
 				it.Tags[key] = value
 			}
+		case "break":
+			return breakCloud(os.Args[3:])
 		default:
-			return fmt.Errorf("probe knows instances, resources, journal-length, add-foreign-tag; not %s", word)
+			return fmt.Errorf("probe knows instances, resources, journal-length, add-foreign-tag, break; not %s", word)
 		}
 		return nil
 	})
@@ -52,4 +56,24 @@ func probe() {
 		log.Fatal(err)
 	}
 	os.Exit(0)
+}
+
+// breakCloud takes the cloud away, `on` or `after N` changes more, or brings it back, `off`.
+func breakCloud(how []string) error {
+	switch {
+	case len(how) == 1 && how[0] == "off":
+		if err := os.Remove(cloudFile() + ".outage"); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	case len(how) == 1 && how[0] == "on":
+		return breakAfter(0)
+	case len(how) == 2 && how[0] == "after":
+		changes, err := strconv.Atoi(how[1])
+		if err != nil {
+			return err
+		}
+		return breakAfter(changes)
+	}
+	return errors.New("break takes on, off, or after and a number")
 }

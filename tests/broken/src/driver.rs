@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use ostler_driver_fake::FakeDriver;
 use ostler_driver_fake::cloud::Instance as Vm;
 use ostler_driver_sdk::{
-    ClassReview, Context, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo,
-    GetMachineStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, UpdateMachine,
-    Updated, ValidateClass,
+    ClassReview, Code, Context, CreateMachine, DeleteMachine, Deletion, Driver, DriverError,
+    DriverInfo, GetMachineStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines,
+    UpdateMachine, Updated, ValidateClass,
 };
 use parking_lot::Mutex;
 
@@ -108,6 +108,16 @@ impl Drop for Entered<'_> {
     fn drop(&mut self) {
         self.0.memory.lock().running -= 1;
     }
+}
+
+/// Whether the infrastructure did not answer.
+fn is_away(error: &DriverError) -> bool {
+    error.reason_word() == "CLOUD_AWAY"
+}
+
+/// Whether the infrastructure refused the credentials.
+fn is_refused(error: &DriverError) -> bool {
+    error.code() == Code::Unauthenticated
 }
 
 /// Another instance of the same machine.

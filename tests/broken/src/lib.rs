@@ -68,6 +68,7 @@ breakages! {
     CreditRespected "session/credit-respected" "refuses more than four operations at once, whatever it advertises";
     UnknownFrame "session/unknown-frame" "ends the session at a frame that it does not know";
     UnknownKind "session/unknown-kind" "answers INTERNAL to an operation that it does not know";
+    TargetBusy "session/target-busy" "begins a second operation of a machine while the first one runs";
     ReconnectBackoff "session/reconnect-backoff" "dials again without any wait";
     ReconnectAfter "session/reconnect-after" "does not read CoreDraining.reconnect_after";
     RefusedForGood "session/refused-for-good" "dials again at once after a refusal for good";
@@ -88,7 +89,9 @@ breakages! {
     BadClass "create/bad-class" "answers INTERNAL without violations to a wrong class";
     BadSecret "create/bad-secret" "answers INTERNAL to refused credentials";
     MaxName "create/max-name" "cuts names after 40 characters";
-    TagsAtomic "create/tags-atomic" "tags an instance only when it is done";
+    CreateCloudAway "create/cloud-away" "takes the class for wrong when the infrastructure does not answer";
+    TagsAtomic "create/tags-atomic" "tags an instance in the next call after the one that makes it";
+    KilledEarly "create/killed-early" "tags an instance only when it is done";
     Cancel "create/cancel" "says that a cancelled create left nothing, whatever it left";
     Timeout "create/timeout" "says that nothing was done when the time was over, whatever was done";
     UserDataIntact "create/user-data-intact" "changes user data on the way";
@@ -101,6 +104,7 @@ breakages! {
     CreatePreviousByName "create/previous-by-name" "takes an instance of a previous cluster id that has the name of the machine";
     StatusAbsent "status/absent" "answers an empty instance where there is none";
     StatusErrorNotAbsent "status/error-not-absent" "says NOT_FOUND when the infrastructure refuses the credentials";
+    StatusCloudAway "status/cloud-away" "says NOT_FOUND when the infrastructure does not answer";
     StatusByUid "status/by-uid" "finds nothing without a provider id";
     StatusAfterCreate "status/after-create" "answers another id than the create did";
     StatusPure "status/pure" "initializes and tags the instance that it reads";
@@ -111,6 +115,8 @@ breakages! {
     StatusTellsTags "status/tells-tags" "tells the UID that it is asked for";
     InitializeFlow "initialize/flow" "says initialized and does nothing";
     InitializeTwice "initialize/twice" "fails when it is done already";
+    InitializeCloudAway "initialize/cloud-away" "says initialized when the infrastructure does not answer";
+    InitializeBadSecret "initialize/bad-secret" "says initialized when the infrastructure refuses the credentials";
     InitializeAbsent "initialize/absent" "initializes an instance that is not there";
     InitializeNotOurs "initialize/not-ours" "says that an instance of others is absent";
     DeleteSaysWhich "delete/says-which" "says deleted where nothing was";
@@ -118,6 +124,7 @@ breakages! {
     DeleteBasic "delete/basic" "says gone and deletes nothing";
     DeleteTwice "delete/twice" "fails for an instance that it deleted already";
     DeleteErrorNotGone "delete/error-not-gone" "says gone when the infrastructure refuses the credentials";
+    DeleteCloudAway "delete/cloud-away" "says gone when the infrastructure does not answer";
     DeleteUnknown "delete/unknown" "fails for an instance that was never there";
     DeleteByUid "delete/by-uid" "deletes nothing without a provider id";
     DeleteDependents "delete/dependents" "leaves the disk behind";
@@ -127,11 +134,14 @@ breakages! {
     ListExact "list/exact" "leaves one instance out";
     ListPages "list/pages" "loses the second page";
     ListErrorNotEmpty "list/error-not-empty" "answers an empty list when it may not look";
+    ListCloudAway "list/cloud-away" "answers an empty list when the infrastructure does not answer";
     ListOtherCluster "list/other-cluster" "lists the instances of all clusters";
     ListUntagged "list/untagged" "leaves out instances that machine-controller-manager made";
     ListPreviousCluster "list/previous-cluster" "does not say which instances have a previous cluster id";
     UpdateHot "update/hot" "says applied and changes nothing";
     UpdateNotOurs "update/not-ours" "says that an instance of others is absent";
+    UpdateCloudAway "update/cloud-away" "says applied when the infrastructure does not answer";
+    UpdateBadSecret "update/bad-secret" "says applied when the infrastructure refuses the credentials";
     UpdateIdempotent "update/idempotent" "fails when there is nothing to change";
     UpdatePartialHeals "update/partial-heals" "believes the spec that is said to be applied, and does not look";
     UpdateForeignTagsKept "update/foreign-tags-kept" "removes tags of others";
@@ -139,6 +149,10 @@ breakages! {
     UpdateForeignTagsOfParts "update/foreign-tags-of-parts" "removes tags of others from network and disk";
     UpdateRefusedWhole "update/refused-whole" "applies the tags of a change that it refuses";
     VolumeIds "volumes/ids" "leaves out volumes that are not its own";
+    VolumesCloudAway "volumes/cloud-away" "knows no volume when the infrastructure does not answer";
+    VolumesBadSecret "volumes/bad-secret" "knows no volume when the infrastructure refuses the credentials";
+    ValidateCloudAway "validate/cloud-away" "finds a violation when the infrastructure does not answer";
+    ValidateBadSecret "validate/bad-secret" "finds a violation when the infrastructure refuses the credentials";
     ValidateClassifies "validate/classifies" "finds every class good and every change hot";
     ValidateFixedDigest "validate/fixed-digest" "takes all of the spec into the digest of what is fixed";
     ValidatePure "validate/pure" "makes an instance to see whether the class works";
@@ -149,6 +163,7 @@ breakages! {
     CoreNotReading "resilience/core-not-reading" "drops results while eight are not acknowledged";
     AckLoss "resilience/ack-loss" "sends an unacknowledged result once more and then no more";
     ResultResent "resilience/result-resent" "sends results only in the session of their operation";
+    PagesResent "resilience/pages-resent" "sends a list that was not acknowledged again without its pages";
     DuplicateFrames "resilience/duplicate-frames" "ends the session at a frame that it saw before";
     SecretScope "secret/scope" "asks for secrets without a live operation";
     SecretNotInOutput "secret/not-in-output" "logs credentials and user data";

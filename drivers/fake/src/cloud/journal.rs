@@ -148,6 +148,11 @@ impl Journal {
         self.path.clone()
     }
 
+    /// The file that says that the cloud goes away.
+    pub(super) fn outage_file(&self) -> PathBuf {
+        beside(&self.path, "outage")
+    }
+
     /// The file, to be synced without the state being locked.
     pub fn handle(&self) -> io::Result<File> {
         self.file.try_clone()

@@ -6,6 +6,7 @@ mod clock;
 mod instance;
 mod journal;
 mod listener;
+mod outage;
 mod request;
 mod seed;
 mod state;
@@ -63,6 +64,9 @@ pub enum CloudError {
     /// Its journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// It does not answer.
+    #[error("the cloud does not answer")]
+    Away,
 }
 
 impl Cloud {
@@ -189,10 +193,12 @@ impl Shared {
         &mut self,
         decide: impl FnOnce(&State) -> Result<(Vec<Record>, T), Refusal>,
     ) -> Result<T, CloudError> {
+        self.answers()?;
         let (records, outcome) = decide(&self.state)?;
         if records.is_empty() {
             return Ok(outcome);
         }
+        self.count_change();
         if let Some(journal) = &mut self.journal {
             journal.append(&records)?;
         }

@@ -37,7 +37,7 @@ fn new(identity: Identity) -> NewInstance {
 fn refusal<T: std::fmt::Debug>(outcome: Result<T, CloudError>) -> Refusal {
     match outcome.unwrap_err() {
         CloudError::Refused(refusal) => refusal,
-        CloudError::Journal(error) => panic!("{error}"),
+        error @ (CloudError::Journal(_) | CloudError::Away) => panic!("{error}"),
     }
 }
 

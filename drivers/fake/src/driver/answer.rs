@@ -56,8 +56,14 @@ impl From<CloudError> for DriverError {
         match error {
             CloudError::Refused(refusal) => refused(&refusal),
             CloudError::Journal(error) => journal_error(&error),
+            CloudError::Away => away(),
         }
     }
+}
+
+/// What was done before the cloud went away is done.
+pub(super) fn away() -> DriverError {
+    DriverError::unavailable("the cloud does not answer").reason("CLOUD_AWAY")
 }
 
 /// The journal may or may not hold what was written last.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ostler_driver_sdk::{Class, Context, DriverError};
 
 use super::FakeDriver;
-use super::answer::{bad_spec, control_error};
+use super::answer::{away, bad_spec, control_error};
 use crate::calls::Entry;
 use crate::fault::{Action, Fault, Injection, Subject, Verb, When, inject};
 use crate::spec::ProviderSpec;
@@ -120,6 +120,9 @@ impl FakeDriver {
             // Without faults and latencies.
             Some(Err(_)) | None => ProviderSpec::default(),
         };
+        if need != Need::Nothing && self.cloud.is_away() {
+            return Err(away().not_applied());
+        }
         self.throttled(&spec)?;
         let name = ctx.class_name().unwrap_or_default();
         let source = format!("class/{}/{name}", ctx.target().namespace);

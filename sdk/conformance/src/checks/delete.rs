@@ -20,6 +20,9 @@ checks! {
     "delete/error-not-gone" => error_not_gone, Must, Session, [Gate::Creates, Gate::BadSecret], MANUAL;
         does: "answers with an error other than NOT_FOUND when it cannot look, and never that the instance is gone",
         why: "the core forgets the machine then, and its instance runs on";
+    "delete/cloud-away" => super::unanswered::delete_away, Must, Cloud, [Gate::Creates, Gate::Probe], super::unanswered::MANUAL;
+        does: "never says that the instance is gone while the infrastructure does not answer",
+        why: "the core forgets the machine then, and its instance runs on";
     "delete/unknown" => unknown, Must, Session, [], MANUAL;
         does: "answers the deletion of a machine that never had an instance with a result",
         why: "that is how a create ends of which it is not known whether it made anything";

@@ -19,7 +19,7 @@ pub(super) async fn duplicate_frames(bench: &Bench) -> Outcome {
         let operation = proto::Operation { delivery, ..asked.operation.clone() };
         bench.harness.core().dispatch(&driver.session, &operation)?;
     }
-    let made = asked.answer().await?.machine()?;
+    let made = asked.settled().await?.machine()?;
     for frame in unsolicited(bench, &asked.operation.operation_id) {
         driver.session.send(frame.clone())?;
         driver.session.send(frame)?;

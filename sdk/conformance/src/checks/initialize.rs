@@ -22,13 +22,19 @@ checks! {
     "initialize/not-ours" => super::not_ours::initialize, Capability, Session, [KIND, Gate::Creates], "driver.proto, \"Not ours\"; operation.proto, InitializeMachineRequest";
         does: "says NOT_OURS, and which instance, where the provider id names one of another machine",
         why: "taken for absent, the core makes another instance";
+    "initialize/cloud-away" => super::unanswered::initialize_away, Capability, Cloud, [KIND, Gate::Creates, Gate::Probe], super::unanswered::MANUAL;
+        does: "answers with an error when the infrastructure does not answer, after which the core asks again",
+        why: "a Node counts for ready whose instance nobody initialized, or the machine is given up for an outage";
+    "initialize/bad-secret" => super::unanswered::initialize_denied, Capability, Session, [KIND, Gate::Creates, Gate::BadSecret], super::unanswered::MANUAL;
+        does: "answers with an error when the credentials are refused, after which the core asks again",
+        why: "a Node counts for ready whose instance nobody initialized, or the machine is given up for a secret";
     "initialize/absent" => absent, Capability, Session, [KIND], MANUAL;
         does: "answers NOT_FOUND when there is no such instance, and makes none",
         why: "only CreateMachine makes instances; the core would never hear of this one";
 }
 
 /// A machine that is still to be initialized.
-async fn raw(bench: &Bench, driver: &Driver<'_>) -> Outcome<(Machine, MachineRecord)> {
+pub(super) async fn raw(bench: &Bench, driver: &Driver<'_>) -> Outcome<(Machine, MachineRecord)> {
     let machine = bench.machine();
     let made = driver.create(&machine).await?;
     if made.initialized != Some(false) {

@@ -3,19 +3,13 @@
 use std::collections::BTreeSet;
 
 use ostler_proto::v1alpha1::{DriverCapability, MachineRecord};
-use prost::Message;
 
 use crate::bench::Bench;
 use crate::check::{Gate, checks};
-use crate::driver::Asked;
-use crate::machine::{self, Machine};
-use crate::outcome::{Outcome, ensure, skipped};
+use crate::machine;
+use crate::outcome::{Outcome, ensure};
 
 const MANUAL: &str = "operation.proto, ListMachinesRequest";
-/// A list of more goes in pages.
-const PAGE: usize = 500;
-/// Concurrent creates.
-const LANES: u32 = 64;
 
 checks! {
     "list/exact" => exact, Must, Session, [Gate::Creates], MANUAL;
@@ -27,7 +21,10 @@ checks! {
     "list/error-not-empty" => error_not_empty, Must, Session, [Gate::Creates, Gate::BadSecret], MANUAL;
         does: "answers with an error when it cannot look, never with an empty or partial list",
         why: "an empty list means that nothing is there: the core would forget, or make everything anew";
-    "list/pages" => pages, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PagedLists)], "session.proto, OperationPage";
+    "list/cloud-away" => super::unanswered::list_away, Must, Cloud, [Gate::Creates, Gate::Probe], super::unanswered::MANUAL;
+        does: "answers with an error while the infrastructure does not answer, never with an empty or partial list",
+        why: "an empty list means that nothing is there: the core would forget, or make everything anew";
+    "list/pages" => super::pages::sent, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PagedLists)], "session.proto, OperationPage";
         does: "sends a list of more than 500 records in pages, in order, without gap or repetition",
         why: "a frame that is too large kills the whole stream, at the moment when there are many machines";
     "list/untagged" => super::adopt::listed_untagged, Should, Session, [Gate::Creates, Gate::McmClass, Gate::Probe], MANUAL;
@@ -38,7 +35,7 @@ checks! {
         why: "the core deletes as an orphan what has the id of today and no Machine; it must know which ones have another id";
 }
 
-fn uids<'a>(records: impl IntoIterator<Item = &'a MachineRecord>) -> BTreeSet<String> {
+pub(super) fn uids<'a>(records: impl IntoIterator<Item = &'a MachineRecord>) -> BTreeSet<String> {
     records.into_iter().map(|record| record.machine_uid.clone()).collect()
 }
 
@@ -104,45 +101,5 @@ async fn error_not_empty(bench: &Bench) -> Outcome {
         uids(&records).contains(&machine.uid),
         "an error, or else the whole list",
         format_args!("a result with {} records, without the machine that is there", records.len()),
-    )
-}
-
-async fn pages(bench: &Bench) -> Outcome {
-    let wanted = bench.options().many;
-    if wanted <= PAGE {
-        return Err(skipped(format_args!("--many is not above {PAGE}")));
-    }
-    let driver = bench.connect().await?;
-    let machines: Vec<Machine> = (0..wanted).map(|_| bench.machine()).collect();
-    let lanes = driver.session.hello.max_in_flight.clamp(1, LANES) as usize;
-    for some in machines.chunks(lanes) {
-        let asked: Vec<Asked<'_>> =
-            some.iter().map(|machine| driver.start(machine.create())).collect::<Outcome<_>>()?;
-        for one in asked {
-            one.answer().await?.machine()?;
-        }
-    }
-    let answer = driver.ask(machine::list(&bench.class(), bench.cluster_id())).await?;
-    let records = answer.machines()?;
-    ensure(
-        answer.pages.len() > 1,
-        format_args!("pages for a list of {wanted}"),
-        format_args!("{} pages", answer.pages.len()),
-    )?;
-    for page in &answer.pages {
-        let (count, bytes) = (page.machines.len(), page.encoded_len());
-        ensure(
-            count <= PAGE && bytes <= 256 * 1024,
-            "pages of at most 500 records and 256 KiB",
-            format_args!("{count} records, {bytes} bytes"),
-        )?;
-    }
-    let records: Vec<_> = records.into_iter().filter(|it| bench.counts(it)).collect();
-    let got = uids(&records);
-    let all = machines.iter().all(|machine| got.contains(&machine.uid));
-    ensure(
-        all && records.len() == wanted,
-        format_args!("each of {wanted} machines once"),
-        format_args!("{} records of {} machines", records.len(), got.len()),
     )
 }

@@ -8,11 +8,14 @@ mod initialize;
 mod interrupted;
 mod list;
 mod not_ours;
+mod pages;
 mod previous;
 mod resilience;
 mod secret;
 mod session;
 mod status;
+mod unanswered;
+mod unary;
 mod update;
 mod validate;
 mod volumes;
@@ -20,6 +23,30 @@ mod volumes;
 pub(crate) use self::validate::review;
 
 use crate::check::Check;
+
+/// What the adapter does for a unary driver, and its own tests check.
+const ADAPTERS: &[&str] = &[
+    "create/same-id-twice",
+    "list/pages",
+    "resilience/ack-loss",
+    "resilience/core-not-reading",
+    "resilience/core-restart",
+    "resilience/duplicate-frames",
+    "resilience/half-open",
+    "resilience/pages-resent",
+    "resilience/result-resent",
+    "secret/class-cache",
+    "secret/refresh",
+    "secret/scope",
+    "secret/stale-revision",
+];
+
+/// Whether a check is about the session, so that of a unary driver it says nothing.
+pub(crate) fn is_of_the_stream(name: &str) -> bool {
+    // Which operations it has, and that it ends on SIGTERM, is for the driver itself to say.
+    let own = ["session/kinds-honest", "session/drain-driver"].contains(&name);
+    (name.starts_with("session/") && !own) || ADAPTERS.contains(&name)
+}
 
 /// All checks, in the order in which they run.
 pub(crate) fn all() -> Vec<Check> {
@@ -35,6 +62,7 @@ pub(crate) fn all() -> Vec<Check> {
         validate::CHECKS,
         resilience::CHECKS,
         secret::CHECKS,
+        unary::CHECKS,
     ]
     .concat()
 }
@@ -43,7 +71,14 @@ pub(crate) fn all() -> Vec<Check> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::all;
+    use super::{ADAPTERS, all};
+
+    #[test]
+    fn what_the_adapter_does_is_a_check() {
+        let names: BTreeSet<&str> = all().iter().map(|check| check.name).collect();
+        let unknown: Vec<_> = ADAPTERS.iter().filter(|name| !names.contains(*name)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
 
     #[test]
     fn every_check_has_a_name_of_its_own_and_says_what_and_why() {

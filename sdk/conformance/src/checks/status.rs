@@ -17,6 +17,9 @@ checks! {
     "status/error-not-absent" => error_not_absent, Must, Session, [Gate::Creates, Gate::BadSecret], MANUAL;
         does: "answers with an error other than NOT_FOUND when it cannot look",
         why: "the core takes NOT_FOUND for the proof that there is no instance, and makes a second one";
+    "status/cloud-away" => super::unanswered::status_away, Must, Cloud, [Gate::Creates, Gate::Probe], super::unanswered::MANUAL;
+        does: "never says NOT_FOUND while the infrastructure does not answer",
+        why: "the core takes NOT_FOUND for the proof that there is no instance, and makes a second one";
     "status/by-uid" => by_uid, Must, Session, [Gate::Creates], "driver.proto, \"Identity\"";
         does: "finds an instance by cluster id and UID when the provider id is not known",
         why: "after a crash the core knows no provider id; an instance that is not found then is made a second time";

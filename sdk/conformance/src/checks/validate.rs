@@ -22,6 +22,12 @@ checks! {
     "validate/fixed-digest" => fixed_digest, Capability, Session, [KIND, Gate::HotClass, Gate::AltClass], MANUAL;
         does: "gives the same digest of what is fixed for a change that reaches running instances, and another one for a change that does not",
         why: "tools name classes by it: machines would be replaced for a tag, or not be replaced for an image";
+    "validate/cloud-away" => super::unanswered::validate_away, Capability, Cloud, [KIND, Gate::Probe], super::unanswered::MANUAL;
+        does: "says the same of a spec while the infrastructure does not answer, or answers with an error",
+        why: "a violation that is none keeps all machines of the class from being made";
+    "validate/bad-secret" => super::unanswered::validate_denied, Capability, Session, [KIND, Gate::BadSecret], super::unanswered::MANUAL;
+        does: "says the same of a spec when the credentials are refused, or answers with an error",
+        why: "a violation that is none keeps all machines of the class from being made";
     "validate/pure" => pure, Capability, Session, [KIND], MANUAL;
         does: "changes nothing when it validates, and always says the same",
         why: "it is asked for specs that are not applied yet";

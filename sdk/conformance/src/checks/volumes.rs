@@ -14,6 +14,12 @@ checks! {
     "volumes/ids" => ids, Capability, Session, [Gate::Kind(OperationKind::GetVolumeIds)], "operation.proto, GetVolumeIdsRequest";
         does: "answers with one id for each volume, in order, and an empty one for volumes of others",
         why: "a drain waits for these volumes to be detached: with a wrong id it waits for ever or not at all";
+    "volumes/cloud-away" => super::unanswered::volumes_away, Capability, Cloud, [Gate::Kind(OperationKind::GetVolumeIds), Gate::Probe], super::unanswered::MANUAL;
+        does: "says the same while the infrastructure does not answer, or answers with an error",
+        why: "an empty id means that the volume is not of this infrastructure: the drain does not wait for it";
+    "volumes/bad-secret" => super::unanswered::volumes_denied, Capability, Session, [Gate::Kind(OperationKind::GetVolumeIds), Gate::BadSecret], super::unanswered::MANUAL;
+        does: "says the same when the credentials are refused, or answers with an error",
+        why: "an empty id means that the volume is not of this infrastructure: the drain does not wait for it";
 }
 
 async fn ids(bench: &Bench) -> Outcome {

@@ -5,7 +5,7 @@ use ostler_driver_sdk::{
     UpdateMachine, Updated,
 };
 
-use super::{Broken, remember};
+use super::{Broken, is_away, is_refused, remember};
 use crate::Breakage;
 use ostler_driver_fake::cloud::{Instance as Vm, Leftover, TagSet};
 use ostler_driver_fake::spec::{ProviderSpec, RESERVED_TAG_PREFIX, Resource};
@@ -29,6 +29,12 @@ impl Broken {
             return Ok(self.answer(vm).initialized(true));
         }
         let answer = self.fake.initialize_machine(request).await;
+        if let (Err(error), Some(vm)) = (&answer, vms.first())
+            && ((self.breaks(Breakage::InitializeCloudAway) && is_away(error))
+                || (self.breaks(Breakage::InitializeBadSecret) && is_refused(error)))
+        {
+            return Ok(self.answer(vm).initialized(true));
+        }
         if self.breaks(Breakage::InitializeNotOurs) { answer.map_err(as_absent) } else { answer }
     }
 
@@ -61,6 +67,9 @@ impl Broken {
         }
         let ended = match self.fake.delete_machine(request).await {
             Err(_) if self.breaks(Breakage::DeleteErrorNotGone) => Deletion::WasAbsent,
+            Err(error) if self.breaks(Breakage::DeleteCloudAway) && is_away(&error) => {
+                Deletion::WasAbsent
+            }
             ended => ended?,
         };
         if self.breaks(Breakage::DeleteDependents) {
@@ -84,6 +93,12 @@ impl Broken {
         }
         let before = self.vms(&ctx);
         let answer = self.fake.update_machine(request).await;
+        if answer.as_ref().is_err_and(|error| {
+            (self.breaks(Breakage::UpdateCloudAway) && is_away(error))
+                || (self.breaks(Breakage::UpdateBadSecret) && is_refused(error))
+        }) {
+            return Ok(Updated { applied_paths: vec!["tags".to_owned()] });
+        }
         let refused = answer.as_ref().is_err_and(|error| error.code() == Code::FailedPrecondition);
         if self.breaks(Breakage::UpdateRefusedWhole) && refused {
             self.apply_tags(&ctx).await?;

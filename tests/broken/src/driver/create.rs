@@ -4,9 +4,10 @@ use std::pin::pin;
 
 use ostler_driver_sdk::{Code, Context, CreateMachine, Driver, DriverError, Instance};
 
-use super::{Broken, remember, twin};
+use super::{Broken, is_away, remember, twin};
 use crate::Breakage;
-use ostler_driver_fake::cloud::{Instance as Vm, UserData};
+use ostler_driver_fake::FakeDriver;
+use ostler_driver_fake::cloud::{Cloud, Instance as Vm, UserData};
 
 /// Names are cut here by [`Breakage::MaxName`].
 const CUT_NAME: usize = 40;
@@ -37,7 +38,10 @@ impl Broken {
     }
 
     async fn make(&self, request: CreateMachine) -> Result<Instance, DriverError> {
-        if !self.breaks(Breakage::TagsAtomic) {
+        if self.breaks(Breakage::TagsAtomic) {
+            return self.make_then_tag(request).await;
+        }
+        if !self.breaks(Breakage::KilledEarly) {
             return self.fake.create_machine(request).await;
         }
         let ctx = request.ctx.clone();
@@ -57,13 +61,24 @@ impl Broken {
         }
     }
 
+    /// An instance of a cloud of its own is put into the real one, in two calls without a pause between them.
+    async fn make_then_tag(&self, request: CreateMachine) -> Result<Instance, DriverError> {
+        let ctx = request.ctx.clone();
+        if self.vms(&ctx).is_empty() {
+            let aside = FakeDriver::new(Cloud::in_memory(self.fake.cloud().clock().clone()));
+            let _made = aside.create_machine(request.clone()).await?;
+            for vm in aside.cloud().instances().unwrap_or_default() {
+                self.plant(&without_tags(vm.clone()))?;
+                self.plant(&vm)?;
+            }
+        }
+        self.fake.create_machine(request).await
+    }
+
     /// Takes the identity off an instance; as it was.
     fn take_tags(&self, ctx: &Context) -> Result<Option<Vm>, DriverError> {
         let Some(tagged) = self.vms(ctx).into_iter().next() else { return Ok(None) };
-        let mut bare = tagged.clone();
-        for tags in [&mut bare.vm, &mut bare.network, &mut bare.disk] {
-            tags.tags.retain(|key, _| tags.managed.contains(key));
-        }
+        let bare = without_tags(tagged.clone());
         if bare == tagged {
             return Ok(None);
         }
@@ -155,6 +170,9 @@ impl Broken {
         {
             return Err(DriverError::internal("something went wrong"));
         }
+        if self.breaks(Breakage::CreateCloudAway) && is_away(&error) {
+            return Err(DriverError::invalid_argument("the region is not known").not_applied());
+        }
         if self.breaks(Breakage::Incompatible) && code == Code::AlreadyExists {
             let found = self.fake.cloud().find(&ctx.identity(), None);
             return Ok(self.answer(&found?));
@@ -181,6 +199,14 @@ impl Broken {
             None => Ok(self.answer(vm)),
         }
     }
+}
+
+/// Only with the tags of the class.
+fn without_tags(mut vm: Vm) -> Vm {
+    for tags in [&mut vm.vm, &mut vm.network, &mut vm.disk] {
+        tags.tags.retain(|key, _| tags.managed.contains(key));
+    }
+    vm
 }
 
 /// Says what must never be said.

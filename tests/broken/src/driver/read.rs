@@ -1,16 +1,22 @@
 //! Reads that lie.
 
 use ostler_driver_sdk::{
-    ClassReview, Code, Driver, DriverError, GetMachineStatus, GetVolumeIds, Instance, ListMachines,
-    ValidateClass,
+    ClassReview, Code, Context, Driver, DriverError, GetMachineStatus, GetVolumeIds, Instance,
+    ListMachines, ValidateClass, Violation,
 };
 
 use super::change::as_absent;
-use super::{Broken, twin};
+use super::{Broken, is_away, twin};
 use crate::Breakage;
 use ostler_driver_fake::cloud::{Bootstrap, Instance as Vm, Lookup, NewInstance};
 use ostler_driver_fake::spec::Resource;
 use sha2::{Digest as _, Sha256};
+
+/// Whether the class has the credentials that the fake cloud refuses.
+async fn is_denied(ctx: &Context) -> bool {
+    let secret = ctx.secret().await;
+    secret.is_ok_and(|it| it.get("accessToken").is_some_and(|token| token.starts_with(b"invalid")))
+}
 
 impl Broken {
     pub(super) async fn status(&self, request: GetMachineStatus) -> Result<Instance, DriverError> {
@@ -45,6 +51,12 @@ impl Broken {
         } else {
             answer
         };
+        let answer = match answer {
+            Err(error) if self.breaks(Breakage::StatusCloudAway) && is_away(&error) => {
+                Err(DriverError::not_found(error.to_string()))
+            }
+            answer => answer,
+        };
         if self.breaks(Breakage::StatusAbsent)
             && answer.as_ref().is_err_and(|error| error.code() == Code::NotFound)
         {
@@ -77,6 +89,9 @@ impl Broken {
         if self.breaks(Breakage::ListErrorNotEmpty) {
             return Ok(answer.unwrap_or_default());
         }
+        if self.breaks(Breakage::ListCloudAway) && answer.as_ref().is_err_and(is_away) {
+            return Ok(Vec::new());
+        }
         let mut found = answer?;
         if self.breaks(Breakage::ListExact) {
             found.pop();
@@ -99,7 +114,12 @@ impl Broken {
         if self.breaks(Breakage::KindsHonest) {
             return Err(DriverError::unimplemented("not written yet"));
         }
+        let denied = self.breaks(Breakage::VolumesBadSecret) && is_denied(&request.ctx).await;
+        let away = self.breaks(Breakage::VolumesCloudAway) && self.fake.cloud().is_away();
         let mut ids = self.fake.get_volume_ids(request).await?;
+        if denied || away {
+            return Ok(vec![String::new(); ids.len()]);
+        }
         if self.breaks(Breakage::VolumeIds) {
             ids.retain(|id| !id.is_empty());
             ids.reverse();
@@ -113,6 +133,12 @@ impl Broken {
     ) -> Result<ClassReview, DriverError> {
         if self.breaks(Breakage::ValidatePure) {
             self.try_out(&request)?;
+        }
+        let denied = self.breaks(Breakage::ValidateBadSecret) && is_denied(&request.ctx).await;
+        let away = self.breaks(Breakage::ValidateCloudAway) && self.fake.cloud().is_away();
+        if denied || away {
+            let violation = Violation::new("region", "is not known");
+            return Ok(ClassReview { violations: vec![violation], ..ClassReview::default() });
         }
         let whole = hex::encode(Sha256::digest(&request.provider_spec_json));
         let mut review = self.fake.validate_class(request).await?;

@@ -136,7 +136,9 @@ impl Tap {
             Sent::Hello(hello) => self.hello(hello),
             Sent::Accepted(accepted) => self.accepted(accepted),
             Sent::Page(page) => {
-                let lost = self.breakage == Breakage::ListPages && page.index == 1;
+                let again = !self.seen.contains(&page.operation_id);
+                let lost = (self.breakage == Breakage::ListPages && page.index == 1)
+                    || (self.breakage == Breakage::PagesResent && again);
                 if lost { Vec::new() } else { vec![Sent::Page(page)] }
             }
             Sent::Completed(completed) => {
@@ -325,6 +327,10 @@ impl Tap {
                 drop(memory);
                 self.part(operation);
             }
+            Breakage::TargetBusy => {
+                drop(memory);
+                self.part_deletion(operation);
+            }
             _ => {}
         }
         None
@@ -337,6 +343,21 @@ impl Tap {
         let Some(target) = operation.target.as_mut().filter(|_| creates) else { return };
         if !remember(&mut self.seen, format!("create of {}", target.uid)) {
             target.uid.push_str("-again");
+        }
+    }
+
+    /// Makes a deletion beside a create look like one of another machine.
+    fn part_deletion(&mut self, operation: &mut proto::Operation) {
+        let Some(target) = operation.target.as_mut() else { return };
+        let creates = format!("create of {}", target.uid);
+        match &operation.request {
+            Some(Request::CreateMachine(_)) => {
+                remember(&mut self.seen, creates);
+            }
+            Some(Request::DeleteMachine(_)) if self.seen.remove(&creates) => {
+                target.uid.push_str("-again");
+            }
+            _ => {}
         }
     }
 }

@@ -7,12 +7,13 @@ use proto::MachineErrorCode;
 use proto::register_request::Frame;
 
 use super::hello::still_serves;
+use crate::answer::{same_instance, shown};
 use crate::bench::Bench;
-use crate::check::checks;
+use crate::check::{Gate, checks};
 use crate::core::HEARTBEAT;
 use crate::core::session::heartbeat;
 use crate::driver::Driver;
-use crate::outcome::{Outcome, ensure};
+use crate::outcome::{Outcome, ensure, skipped};
 
 checks! {
     "session/heartbeat-echo" => heartbeat_echo, Must, Session, [], "session.proto, Heartbeat";
@@ -24,6 +25,30 @@ checks! {
     "session/unknown-kind" => unknown_kind, Must, Session, [], "operation.proto, Operation";
         does: "completes an operation whose request it does not know with UNIMPLEMENTED, and goes on",
         why: "a newer core may ask for more; without an answer it waits for minutes, without certainty it must read";
+    "session/target-busy" => target_busy, Must, Session, [Gate::Creates], "operation.proto, Operation";
+        does: "refuses a second mutation of a machine while the first one runs, with ABORTED, TARGET_BUSY, NOT_APPLIED",
+        why: "a deletion that looks while a create still makes finds nothing, and says gone of an instance that comes a moment later";
+}
+
+async fn target_busy(bench: &Bench) -> Outcome {
+    const TRIES: usize = 3;
+    let driver = bench.connect().await?;
+    for _ in 0..TRIES {
+        let machine = bench.slow_machine();
+        let asked = driver.start(machine.create())?;
+        asked.accepted().await?;
+        let second = driver.ask_once(machine.delete("")).await?;
+        if second.result().is_ok() && asked.is_completed() {
+            continue;
+        }
+        let error = second.refusal(&[MachineErrorCode::Aborted])?;
+        ensure(error.reason == "TARGET_BUSY", "reason TARGET_BUSY", shown(&error))?;
+        let made = asked.settled().await?.machine()?;
+        return same_instance(&made, &driver.has_one(&machine).await?);
+    }
+    Err(skipped(
+        "a create of --class is over before anything can come beside it: give --slow-class",
+    ))
 }
 
 async fn heartbeat_echo(bench: &Bench) -> Outcome {

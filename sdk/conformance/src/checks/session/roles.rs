@@ -55,7 +55,7 @@ async fn standby_quiet(bench: &Bench) -> Outcome {
 
 /// New operations are refused, nothing was done.
 async fn refuses(driver: &Driver<'_>) -> Outcome {
-    let answer = driver.ask(driver.bench.machine().status("")).await?;
+    let answer = driver.ask_once(driver.bench.machine().status("")).await?;
     answer.refusal(&[MachineErrorCode::Unavailable]).map(drop)
 }
 

@@ -94,8 +94,10 @@
 //
 // # Retries
 //
-// Only the core retries. A driver may repeat reads and throttled calls within the time of the
-// operation, and must not issue a mutation again without the same client token.
+// Only the core retries a mutation; a driver may repeat a call of the infrastructure within the time of
+// the operation where that can do no harm: a read, a call that was refused before it did anything (as
+// when it is throttled), a deletion by id, a call that sets a value, and a creation with the same client
+// token. It need not: answer UNAVAILABLE with the certainty, and the core asks again.
 //
 // # Limits
 //

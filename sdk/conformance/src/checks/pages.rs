@@ -1,0 +1,96 @@
+//! Lists that go in pages.
+
+use ostler_proto::v1alpha1::{MachineRecord, ResumeOutcome, RoleKind};
+use prost::Message;
+
+use super::list::uids;
+use super::resilience::{must_hold, resent};
+use crate::bench::Bench;
+use crate::driver::{Asked, Driver};
+use crate::machine::{Machine, list};
+use crate::outcome::{Outcome, ensure, skipped};
+use ostler_proto::v1alpha1::OperationKind;
+
+/// A list of more goes in pages.
+const PAGE: usize = 500;
+/// Concurrent creates.
+const LANES: u32 = 64;
+
+/// More machines than one page takes, all with an instance.
+async fn many(driver: &Driver<'_>, wanted: usize) -> Outcome<Vec<Machine>> {
+    let machines: Vec<Machine> = (0..wanted).map(|_| driver.bench.machine()).collect();
+    let lanes = driver.session.hello.max_in_flight.clamp(1, LANES) as usize;
+    for some in machines.chunks(lanes) {
+        let asked: Vec<Asked<'_>> =
+            some.iter().map(|machine| driver.start(machine.create())).collect::<Outcome<_>>()?;
+        for one in asked {
+            one.settled().await?.machine()?;
+        }
+    }
+    Ok(machines)
+}
+
+/// How many machines `--many` allows.
+fn allowed(bench: &Bench) -> Outcome<usize> {
+    let wanted = bench.options().many;
+    let enough = wanted > PAGE;
+    if enough { Ok(wanted) } else { Err(skipped(format_args!("--many is not above {PAGE}"))) }
+}
+
+/// Each machine is listed once.
+fn whole(bench: &Bench, records: &[MachineRecord], machines: &[Machine]) -> Outcome {
+    let records: Vec<&MachineRecord> = records.iter().filter(|it| bench.counts(it)).collect();
+    let got = uids(records.iter().copied());
+    let all = machines.iter().all(|machine| got.contains(&machine.uid));
+    ensure(
+        all && records.len() == machines.len(),
+        format_args!("each of {} machines once", machines.len()),
+        format_args!("{} records of {} machines", records.len(), got.len()),
+    )
+}
+
+pub(super) async fn sent(bench: &Bench) -> Outcome {
+    let wanted = allowed(bench)?;
+    let driver = bench.connect().await?;
+    let machines = many(&driver, wanted).await?;
+    let answer = driver.ask(list(&bench.class(), bench.cluster_id())).await?;
+    let records = answer.machines()?;
+    ensure(
+        answer.pages.len() > 1,
+        format_args!("pages for a list of {wanted}"),
+        format_args!("{} pages", answer.pages.len()),
+    )?;
+    for page in &answer.pages {
+        let (count, bytes) = (page.machines.len(), page.encoded_len());
+        ensure(
+            count <= PAGE && bytes <= 256 * 1024,
+            "pages of at most 500 records and 256 KiB",
+            format_args!("{count} records, {bytes} bytes"),
+        )?;
+    }
+    whole(bench, &records, &machines)
+}
+
+pub(super) async fn sent_again(bench: &Bench) -> Outcome {
+    allowed(bench)?;
+    let driver = bench.connect().await?;
+    let machines = many(&driver, PAGE + 1).await?;
+    driver.session.acknowledge(false);
+    let asked = driver.start(list(&bench.class(), bench.cluster_id()))?;
+    let first = asked.answer().await?.machines()?;
+    bench.step("cut the link without an acknowledgement of the list");
+    bench.harness.proxy.cut();
+    let session = bench.harness.arrival().await?;
+    must_hold(&session, &asked, OperationKind::ListMachines)?;
+    let resumed = |welcome: &mut ostler_proto::v1alpha1::Welcome| {
+        welcome.resume_outcome = ResumeOutcome::Resumed.into();
+    };
+    let driver = bench.admit(session, RoleKind::Active, resumed).await?;
+    let again = resent(&driver, &asked).await?.machines()?;
+    whole(bench, &again, &machines)?;
+    ensure(
+        uids(&again) == uids(&first),
+        "the same list again, with its pages",
+        format_args!("{} records, before {}", again.len(), first.len()),
+    )
+}
