@@ -26,6 +26,7 @@ use crate::api_health::{ApiHealth, Probes};
 use crate::bootstrap::Configs;
 use crate::class::{Classes, Secrets};
 use crate::clock::{Clock, DebugClock};
+use crate::deployment::register_deployments;
 use crate::election::{ElectionError, Elector};
 use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::fanout::{Fanout, Queues};
@@ -117,6 +118,7 @@ impl Controllers {
             registry,
         );
         register_machines(registry, &stores, &state);
+        register_deployments(registry, &stores);
         let fanout = Fanout {
             queues,
             stores: stores.clone(),
@@ -460,6 +462,9 @@ impl Core {
         };
         let mut tasks = JoinSet::new();
         watches.control(&mut tasks, &self.client);
+        if self.settings.controllers.run_sets() {
+            watches.fleet(&mut tasks, &self.client);
+        }
         match &self.stores.targets {
             Targets::None => {}
             Targets::One(target) => watches.target(&mut tasks, target),

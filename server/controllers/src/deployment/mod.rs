@@ -154,10 +154,12 @@ impl Deployments {
 }
 
 fn failed(what: &'static str, failure: WriteError) -> PassError {
-    match failure {
-        WriteError::Conflict => PassError::Outdated,
-        WriteError::NotFound => PassError::Gone,
-        source => PassError::Api { what, source },
+    if matches!(failure, WriteError::Conflict) {
+        PassError::Outdated
+    } else if matches!(failure, WriteError::NotFound) {
+        PassError::Gone
+    } else {
+        PassError::Api { what, source: failure }
     }
 }
 

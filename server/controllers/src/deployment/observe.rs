@@ -29,7 +29,7 @@ impl Deployments {
         Ok(Some(Snapshot {
             sets: sets.into_iter().map(|set| self.set_view(set)).collect(),
             orphans: self.orphans(&deployment),
-            guard_nodes: true,
+            guard_nodes: self.settings.fleet.keep_autoscaler_away,
             now: (self.clock.0)(),
             deployment,
         }))

@@ -14,9 +14,15 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{Core, LAST_WORK, all_ended};
-use crate::clock::Clock;
+use crate::clock::{Clock, DebugClock};
+use crate::controllers::Controller;
+use crate::deployment::Deployments;
 use crate::election::{ElectionError, Elector, Leadership};
+use crate::fanout::{Fanout, Queues};
+use crate::metrics::ReconcileMetrics;
+use crate::reconcile;
 use crate::settings::Settings;
+use crate::writes::Writer;
 
 /// A leadership of the sets.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +40,9 @@ pub(super) struct SetLeader {
     client: Client,
     settings: Arc<Settings>,
     clock: Clock,
+    fanout: Arc<Fanout>,
+    writer: Writer,
+    metrics: ReconcileMetrics,
 }
 
 impl Core {
@@ -42,6 +51,9 @@ impl Core {
             client: self.client.clone(),
             settings: Arc::clone(&self.settings),
             clock: Arc::clone(&self.clock),
+            fanout: Arc::clone(&self.fanout),
+            writer: self.writer.clone(),
+            metrics: self.reconcile_metrics.clone(),
         }
     }
 
@@ -78,6 +90,7 @@ impl SetLeader {
     }
 
     async fn acquire(&self, stop: &CancellationToken) -> Option<Leadership> {
+        stop.run_until_cancelled(self.fanout.stores.fleet_synced()).await?;
         let election = self.settings.election(SETS_LEASE);
         Elector::new(self.client.clone(), election, Arc::clone(&self.clock)).acquire(stop).await
     }
@@ -109,9 +122,26 @@ impl SetLeader {
     }
 
     /// Starts the controllers of sets and deployments that are switched on.
-    fn start(&self, term: SetsTerm, _stop: &CancellationToken) -> JoinSet<()> {
+    fn start(&self, term: SetsTerm, stop: &CancellationToken) -> JoinSet<()> {
         let controllers = self.settings.controllers;
         info!(term = term.term.0, %controllers, before = ?term.before, "runs the sets");
-        JoinSet::new()
+        let mut workers = JoinSet::new();
+        if controllers.run(Controller::MachineDeployment) {
+            self.start_deployments(&mut workers, stop);
+        }
+        workers
+    }
+
+    fn start_deployments(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
+        let Queues { deployments: queue, sets, .. } = &self.fanout.queues;
+        let deployments = Arc::new(Deployments {
+            writer: self.writer.clone(),
+            stores: self.fanout.stores.clone(),
+            settings: Arc::clone(&self.settings),
+            clock: DebugClock(Arc::clone(&self.clock)),
+            recorder: self.fanout.recorder.clone(),
+            sets: Arc::clone(sets),
+        });
+        reconcile::work(deployments, queue, &self.metrics, workers, stop);
     }
 }
