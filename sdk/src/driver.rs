@@ -6,6 +6,7 @@ use std::future::Future;
 use ostler_proto::v1alpha1::{DriverCapability, OperationKind};
 
 use crate::error::DriverError;
+use crate::events::Events;
 use crate::instance::Instance;
 use crate::readiness::Readiness;
 use crate::request::{
@@ -35,6 +36,12 @@ pub trait Driver: Send + Sync + 'static {
     /// Asked for once, at the start.
     fn readiness(&self) -> Readiness {
         Readiness::default()
+    }
+
+    /// The handle by which the driver tells the core what happens to instances; `None`: it does not.
+    /// Asked for once, at the start.
+    fn events(&self) -> Option<Events> {
+        None
     }
 
     /// Makes the instance, or finds it if it is there already.

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::context::Context;
 use crate::driver::{Driver, DriverInfo};
 use crate::error::DriverError;
+use crate::events::Events;
 use crate::readiness::Readiness;
 use crate::request::{
     CreateMachine, DeleteMachine, GetMachineStatus, GetVolumeIds, InitializeMachine, ListMachines,
@@ -29,6 +30,11 @@ pub trait Handler: Send + Sync + 'static {
     /// As [`Driver::readiness`].
     fn readiness(&self) -> Readiness {
         Readiness::default()
+    }
+
+    /// As [`Driver::events`].
+    fn events(&self) -> Option<Events> {
+        None
     }
 
     /// The process that the core sees, a UUID: operations of another session with this id are held by
@@ -66,6 +72,10 @@ impl<D: Driver> Handler for Verbs<D> {
 
     fn readiness(&self) -> Readiness {
         self.0.readiness()
+    }
+
+    fn events(&self) -> Option<Events> {
+        self.0.events()
     }
 
     fn perform(&self, request: Request, ctx: Context) -> impl Future<Output = Answer> + Send {

@@ -8,6 +8,7 @@ mod tiny_core;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ostler_driver_sdk::Event;
 use ostler_proto::v1alpha1 as proto;
 use proto::operation::Request as Asked;
 use proto::operation_completed::Outcome;
@@ -531,4 +532,33 @@ async fn a_core_that_falls_silent_is_left_after_four_heartbeats() {
     session.echo().await;
     assert_eq!(session.receive().await, None);
     assert_eq!(start.elapsed().as_secs(), 70);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_go_to_the_core_only_while_the_driver_is_active() {
+    let mut core = TinyCore::start();
+    let stable = Stable::default();
+    let _driver = stable.run(&core);
+    stable.events.send(Event::gone("stable:///too-early"));
+    let (mut session, hello) = core.welcomed().await;
+    assert!(hello.capabilities.contains(&proto::DriverCapability::Events.into()));
+    let sent = Event::termination_notice("stable:///1").within(Duration::from_mins(2));
+    stable.events.send(sent.message("soon"));
+    let Some(FromDriver::Event(event)) = session.receive().await else { panic!() };
+    assert_eq!((event.provider_id.as_str(), event.message.as_str()), ("stable:///1", "soon"));
+    assert_eq!(event.effective_in, seconds(120));
+
+    let standby = proto::SessionRole { role: proto::RoleKind::Standby.into(), fencing_term: 1 };
+    session.send(ToDriver::Role(standby)).await;
+    session.operate(status("op", "a")).await;
+    let refused = session.completed().await;
+    assert_eq!(refused.operation_id, "op");
+    stable.events.send(Event::gone("stable:///1"));
+    let active = proto::SessionRole { role: proto::RoleKind::Active.into(), fencing_term: 1 };
+    tokio::task::yield_now().await;
+    session.send(ToDriver::Heartbeat(proto::Heartbeat::default())).await;
+    let Some(FromDriver::Heartbeat(_)) = session.receive().await else { panic!() };
+    session.send(ToDriver::Role(active)).await;
+    session.operate(status("op-2", "a")).await;
+    assert_eq!(session.completed().await.operation_id, "op-2");
 }

@@ -70,6 +70,7 @@ async fn drive(args: DockerArgs) -> anyhow::Result<()> {
     let engine = Engine::new(args.docker_host);
     let driver = DockerDriver::new(engine).allow(args.permissions);
     let watch = tokio::spawn(driver.clone().watch());
+    let events = tokio::spawn(driver.clone().tell_events());
     let ended = run_adjusted(driver, args.driver, |options| {
         // Below that the client of the engine logs what it sends, and credentials are in it.
         log::set_max_level(log::LevelFilter::Info);
@@ -77,6 +78,7 @@ async fn drive(args: DockerArgs) -> anyhow::Result<()> {
     })
     .await;
     watch.abort();
+    events.abort();
     if ended != ExitCode::SUCCESS {
         bail!("the driver ended with an error, which its log names");
     }

@@ -43,6 +43,11 @@ enum Question {
         #[command(subcommand)]
         outage: Outage,
     },
+    /// Ends an instance, as somebody would who knows nothing of its machine
+    RemoveInstance {
+        /// The instance
+        provider_id: String,
+    },
     /// Takes the identity off an instance: as machine-controller-manager would have made it
     RemoveIdentity {
         /// The instance
@@ -90,6 +95,10 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<()> {
                 Outage::Off => cloud.mend()?,
                 Outage::After { changes } => cloud.break_after(changes)?,
             }
+            json!({})
+        }
+        Question::RemoveInstance { provider_id } => {
+            Cloud::open(&state_file, Clock::system())?.remove(&[provider_id])?;
             json!({})
         }
         Question::RemoveIdentity { provider_id } => {

@@ -86,8 +86,10 @@ pub async fn run_served(
         }
         None => None,
     };
+    let watch = tokio::spawn(driver.clone().watch());
     let cutter = Cutter::default();
     let ended = serve(driver.cutter(cutter.clone()), args.driver, cutter).await;
+    watch.abort();
     shutdown.cancel();
     if let Some(kubelets) = kubelets {
         kubelets.await.context("the kubelets panicked")?;

@@ -35,6 +35,11 @@ pub(crate) fn cut_word(text: String) -> String {
     cut(text, WORD_BYTES)
 }
 
+/// A text for people.
+pub(crate) fn cut_message(text: String) -> String {
+    cut(text, MESSAGE_BYTES)
+}
+
 /// What is wrong with the ids that a cluster is said to have had. An empty one would make every
 /// instance without a tag its own.
 pub(crate) fn wrong_cluster_ids(ids: &[String]) -> Option<String> {

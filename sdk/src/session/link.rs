@@ -31,7 +31,7 @@ const SOONEST: Duration = Duration::from_millis(100);
 const CHANNEL_FRAMES: usize = 16;
 /// Frames that wait for a core that reads slowly. One long list and all results fit.
 const QUEUE_FRAMES: usize = 2048;
-/// From here on progress is dropped: it is the only frame that may be lost.
+/// From here on progress and events are dropped: they are the only frames that may be lost.
 const BUSY_FRAMES: usize = 256;
 /// So many heartbeats may be missing before the core counts as gone.
 const MISSED_HEARTBEATS: u32 = 4;
@@ -281,7 +281,8 @@ impl Link {
         if matches!(self.state, State::Waiting { .. } | State::Dialing(_) | State::Dialed(_)) {
             return;
         }
-        if matches!(frame, Frame::Progress(_)) && self.queue.len() >= BUSY_FRAMES {
+        if matches!(frame, Frame::Progress(_) | Frame::Event(_)) && self.queue.len() >= BUSY_FRAMES
+        {
             return;
         }
         if self.queue.len() >= QUEUE_FRAMES {

@@ -33,6 +33,7 @@ use self::protocol::{Effect, Protocol};
 use crate::connect::Cutter;
 use crate::context::Report;
 use crate::error::DriverError;
+use crate::events::Events;
 use crate::handler::Handler;
 use crate::library::{Client, Library, Session};
 use crate::options::Options;
@@ -53,7 +54,8 @@ pub(crate) async fn serve<H: Handler>(handler: H, options: Options) {
     let held = handler.held();
     let running: Vec<String> = held.iter().map(|held| held.operation_id.clone()).collect();
     let mut protocol = Protocol::new(handler.info(), instance, held);
-    let readiness = handler.readiness();
+    let (readiness, events) = (handler.readiness(), handler.events());
+    protocol.tells_events(events.is_some());
     let mut lack = readiness.watch();
     // There is no session yet that could be told.
     let _unsaid = protocol.on_readiness(lack.borrow_and_update().clone());
@@ -69,6 +71,7 @@ pub(crate) async fn serve<H: Handler>(handler: H, options: Options) {
         inbox,
         _readiness: readiness,
         lack,
+        events,
         tasks: JoinSet::new(),
         cancels: HashMap::new(),
         drain: None,
@@ -92,6 +95,7 @@ struct Shell<H> {
     /// Keeps `lack` open if the driver keeps no handle of its own.
     _readiness: Readiness,
     lack: watch::Receiver<Option<String>>,
+    events: Option<Events>,
     tasks: JoinSet<Finished>,
     /// One for each running operation.
     cancels: HashMap<String, CancellationToken>,
@@ -127,6 +131,10 @@ impl<H: Handler> Shell<H> {
                 Some(report) = self.inbox.recv() => self.on_report(report),
                 () = self.cutter.wanted() => self.cut(),
                 Ok(()) = self.lack.changed() => self.on_readiness(),
+                event = next(self.events.as_ref()) => {
+                    let effect = self.protocol.on_event(event);
+                    self.apply(effect);
+                }
                 () = shutdown.cancelled(), if self.drain.is_none() => self.start_drain(drain_timeout),
                 () = hurry.cancelled(), if matches!(self.drain, Some(Drain::Finishing { .. })) => {
                     self.end_drain();
@@ -265,6 +273,14 @@ impl<H: Handler> Shell<H> {
             let finished = Finished { operation_id, answer: Err(stopped), checkpoint: None };
             self.on_finished(finished);
         }
+    }
+}
+
+/// The next event of the driver, if it tells any.
+async fn next(events: Option<&Events>) -> proto::DriverEvent {
+    match events {
+        Some(events) => events.next().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -69,6 +69,8 @@ pub(crate) struct Protocol {
     draining: Option<Duration>,
     /// Why the driver cannot work, if it cannot.
     lack: Option<String>,
+    /// Whether the driver tells what happens to instances.
+    events: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -99,14 +101,24 @@ impl Protocol {
             fence: Fence::default(),
             draining: None,
             lack: None,
+            events: false,
         }
+    }
+
+    /// The driver tells what happens to instances, or does not.
+    pub(crate) fn tells_events(&mut self, tells: bool) {
+        self.events = tells;
     }
 
     /// The first frame of a new connection.
     pub(crate) fn hello(&mut self, now: SystemTime) -> Sent {
         self.phase = Phase::Unwelcome;
         let session = self.last_session.as_deref();
-        Sent::Hello(hello(&self.info, &self.instance, session, self.ledger.held(), now))
+        let mut hello = hello(&self.info, &self.instance, session, self.ledger.held(), now);
+        if self.events {
+            hello.capabilities.push(proto::DriverCapability::Events.into());
+        }
+        Sent::Hello(hello)
     }
 
     /// The connection is gone.
@@ -276,6 +288,12 @@ impl Protocol {
         self.lack = lack;
         let live = matches!(self.phase, Phase::Live { .. });
         live.then(|| send(Sent::State(self.state())))
+    }
+
+    /// Something happened to an instance. The core listens to the active session only.
+    pub(crate) fn on_event(&self, event: proto::DriverEvent) -> Option<Effect> {
+        let active = matches!(self.phase, Phase::Live { role: RoleKind::Active, .. });
+        active.then(|| send(Sent::Event(event)))
     }
 
     /// A verb answered.

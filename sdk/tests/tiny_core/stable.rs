@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ostler_driver_sdk::{
     CancellationToken, Context, CreateMachine, DeleteMachine, Deletion, Driver, DriverError,
-    DriverInfo, GetMachineStatus, InitializeMachine, Instance, ListMachines, OptionalOperation,
-    Options, Readiness, run_with,
+    DriverInfo, Events, GetMachineStatus, InitializeMachine, Instance, ListMachines,
+    OptionalOperation, Options, Readiness, run_with,
 };
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -22,6 +22,7 @@ pub(crate) struct Stable {
     pub(crate) go: Arc<Notify>,
     pub(crate) listed: usize,
     pub(crate) readiness: Readiness,
+    pub(crate) events: Events,
 }
 
 /// A driver that runs.
@@ -92,6 +93,10 @@ impl Driver for Stable {
         DriverInfo::new("stable.example.com")
             .max_in_flight(4)
             .offering([OptionalOperation::InitializeMachine])
+    }
+
+    fn events(&self) -> Option<Events> {
+        Some(self.events.clone())
     }
 
     fn readiness(&self) -> Readiness {

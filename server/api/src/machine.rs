@@ -11,9 +11,9 @@ use crate::{bootstrap::Bootstrap, names, timeout::Timeout};
 pub use crate::{
     drain_status::{DeletionCause, DrainProgress, DrainPurpose, DrainVolume},
     machine_status::{
-        CurrentStatus, HotUpdate, HotUpdateState, LastOperation, LifecyclePhase, MachineAddress,
-        MachineConditionType, MachineOperationType, MachinePhase, MachineState, MachineStatus,
-        OperationIntent, Retry, WaitingFor,
+        CurrentStatus, HotUpdate, HotUpdateState, InstanceNotice, LastOperation, LifecyclePhase,
+        MachineAddress, MachineConditionType, MachineOperationType, MachinePhase, MachineState,
+        MachineStatus, NoticeReason, OperationIntent, Retry, WaitingFor,
     },
     operation_record::OperationRecord,
     reasons::{FailureReason, WaitReason},

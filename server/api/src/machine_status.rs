@@ -121,12 +121,42 @@ pub struct MachineStatus {
     /// does not come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_checked_at: Option<Time>,
+    /// What the infrastructure announced for the instance, as the driver says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_notice: Option<InstanceNotice>,
 }
 
 impl MachineStatus {
     /// Phase as machine-controller-manager has it.
     pub fn machine_phase(&self) -> MachinePhase {
         self.current_status.as_ref().and_then(|current| current.phase.clone()).unwrap_or_default()
+    }
+}
+
+/// What the infrastructure announced for an instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceNotice {
+    /// What it is.
+    pub reason: NoticeReason,
+    /// When it will happen; absent: the driver does not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective_at: Option<Time>,
+    /// When the driver said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noted_at: Option<Time>,
+    /// The words of the infrastructure, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+open_enum! {
+    /// What the infrastructure announced.
+    pub enum NoticeReason {
+        /// It will end the instance.
+        TerminationNotice = "TerminationNotice",
+        /// It will work on the instance, which may be away for a while.
+        MaintenanceNotice = "MaintenanceNotice",
     }
 }
 

@@ -299,7 +299,8 @@ impl Fanout {
                 debug!(provider, "driver disconnected");
                 self.served_by(&provider, Priority::Background);
             }
-            SessionEvent::Hint { provider, .. } => debug!(provider, "an event of a driver"),
+            // It needs the sessions and the time: see `Fanout::hint`.
+            SessionEvent::Hint { .. } => {}
             SessionEvent::ForeignProvider { principal, provider, serves } => {
                 let note = format!("{principal} serves {serves}, and may not serve {provider}");
                 self.warn_of_foreign_provider(&provider, &note);

@@ -369,7 +369,12 @@ impl Core {
         if self.settings.controllers.run_sets() {
             workers.spawn(self.sets().follow(stop.clone()));
         }
-        let session_events = follow_sessions(Arc::clone(&self.fanout), self.sessions.subscribe());
+        let session_events = follow_sessions(
+            Arc::clone(&self.fanout),
+            self.sessions.clone(),
+            Arc::clone(&self.clock),
+            self.sessions.subscribe(),
+        );
         let stop = stop.clone();
         workers.spawn(async move {
             tokio::select! {
@@ -482,10 +487,18 @@ async fn all_ended(workers: &mut JoinSet<()>) {
 }
 
 /// Turns session events into work. After missed events, reconciles everything.
-async fn follow_sessions(fanout: Arc<Fanout>, mut events: broadcast::Receiver<SessionEvent>) {
+async fn follow_sessions(
+    fanout: Arc<Fanout>,
+    sessions: Sessions,
+    clock: Clock,
+    mut events: broadcast::Receiver<SessionEvent>,
+) {
     fanout.everything(Priority::Background);
     loop {
         match events.recv().await {
+            Ok(SessionEvent::Hint { provider, hint }) => {
+                fanout.hint(&sessions, clock(), &provider, *hint);
+            }
             Ok(event) => fanout.session(event),
             Err(broadcast::error::RecvError::Lagged(missed)) => {
                 warn!(missed, "session events were missed; reconciling everything");

@@ -14,6 +14,7 @@ pub mod deployment;
 pub mod digest;
 pub mod foreign;
 pub mod freeze;
+pub mod hint;
 pub mod hot_update;
 pub mod invariants;
 pub mod last_known;

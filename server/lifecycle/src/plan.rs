@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::{
     bootstrap::ConfigName,
     budget::BudgetFacts,
+    hint::HintUse,
     hot_update::{Question, SlotUse},
     operation::{Dispatch, SecretText},
 };
@@ -33,6 +34,8 @@ pub struct Plan {
     pub cancel: Option<OperationId>,
     /// Id of a finished operation whose result is in `status` now.
     pub acknowledge: Option<OperationId>,
+    /// What it does about the hint of the driver; `None`: nothing yet.
+    pub hint: Option<HintUse>,
     /// What to tell people.
     pub events: Vec<Event>,
     /// When to look again.
@@ -442,6 +445,10 @@ pub enum EventReason {
     InPlaceUpdateFailed,
     /// A hook of the Machine holds its deletion.
     HookWaiting,
+    /// The infrastructure will end the instance.
+    TerminationNotice,
+    /// The infrastructure will work on the instance.
+    MaintenanceNotice,
     /// The instance is gone.
     InstanceDeleted,
     /// The driver could not delete the instance.
@@ -489,6 +496,8 @@ impl EventReason {
             Self::InPlaceUpdated => "InPlaceUpdated",
             Self::InPlaceUpdateFailed => "InPlaceUpdateFailed",
             Self::HookWaiting => "HookWaiting",
+            Self::TerminationNotice => "TerminationNotice",
+            Self::MaintenanceNotice => "MaintenanceNotice",
             Self::InstanceDeleted => "InstanceDeleted",
             Self::InstanceDeleteFailed => "InstanceDeleteFailed",
             Self::InstanceNotOurs => "InstanceNotOurs",

@@ -17,6 +17,7 @@ use crate::{
     class_rules,
     cluster::ClusterIds,
     digest,
+    hint::HintView,
     hot_update::{Parallel, ReviewView, SlotView},
     operation::{
         ClassReference, Dispatch, Lane, OperationView, Request, SecretText, Target, UserData,
@@ -92,6 +93,8 @@ pub struct Snapshot {
     pub driver: DriverView,
     /// The operation of this Machine.
     pub operation: OperationView,
+    /// What the driver said of the instance by itself.
+    pub hint: Option<HintView>,
     /// What the driver says of the class and the change of it: the answer to
     /// [`Question::of`](crate::hot_update::Question::of).
     pub review: ReviewView,

@@ -8,6 +8,7 @@ mod clusters;
 mod creation;
 mod deployment;
 mod drain;
+mod events;
 mod faults;
 mod health;
 mod hot_update;

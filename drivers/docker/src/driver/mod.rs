@@ -5,6 +5,7 @@ mod answer;
 mod busy;
 mod create;
 mod delete;
+mod events;
 mod files;
 mod find;
 mod initialize;
@@ -16,7 +17,7 @@ mod watch;
 
 use std::fmt;
 
-use ostler_driver_sdk::{Class, DriverError, Readiness};
+use ostler_driver_sdk::{Class, DriverError, Events, Readiness};
 
 use self::busy::Busy;
 use crate::engine::Engine;
@@ -35,6 +36,7 @@ pub struct DockerDriver {
     permissions: Permissions,
     busy: Busy,
     readiness: Readiness,
+    events: Events,
 }
 
 impl DockerDriver {
@@ -45,6 +47,7 @@ impl DockerDriver {
             permissions: Permissions::default(),
             busy: Busy::default(),
             readiness: Readiness::default(),
+            events: Events::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The verbs.
 
 use ostler_driver_sdk::{
-    ClassReview, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo,
+    ClassReview, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo, Events,
     GetMachineStatus, InitializeMachine, Instance, ListMachines, OptionalOperation, Readiness,
     UpdateMachine, Updated, ValidateClass,
 };
@@ -28,6 +28,10 @@ impl Driver for DockerDriver {
 
     fn readiness(&self) -> Readiness {
         self.readiness.clone()
+    }
+
+    fn events(&self) -> Option<Events> {
+        Some(self.events.clone())
     }
 
     async fn create_machine(&self, request: CreateMachine) -> Result<Instance, DriverError> {

@@ -6,6 +6,7 @@
 mod archive;
 mod containers;
 mod error;
+mod events;
 mod exec;
 mod host;
 mod images;
@@ -23,6 +24,7 @@ use parking_lot::Mutex;
 pub use archive::File;
 pub use containers::{Container, Life, Limits, NewContainer, Summary};
 pub use error::{Call, EngineError, Failure};
+pub use events::{Happened, What};
 pub use host::{DockerHost, NotADockerHost};
 pub use networks::{NewNetwork, bridge_gateway};
 pub use volumes::NewVolume;

@@ -5,6 +5,7 @@ mod bad;
 mod conformance;
 mod daemon;
 mod docker;
+mod events;
 mod hundred;
 mod image;
 mod killed;

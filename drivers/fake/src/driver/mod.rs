@@ -2,6 +2,7 @@
 
 mod answer;
 mod call;
+mod events;
 mod throttle;
 mod verbs;
 
@@ -10,7 +11,7 @@ pub(crate) use answer::internal_ip;
 use std::fmt;
 use std::sync::Arc;
 
-use ostler_driver_sdk::Cutter;
+use ostler_driver_sdk::{Cutter, Events};
 
 use self::throttle::Throttle;
 use crate::calls::CallLog;
@@ -29,6 +30,7 @@ pub struct FakeDriver {
     crash: Arc<dyn Fn() + Send + Sync>,
     cutter: Option<Cutter>,
     throttle: Arc<Throttle>,
+    events: Events,
 }
 
 impl FakeDriver {
@@ -42,6 +44,7 @@ impl FakeDriver {
             crash: Arc::new(|| std::process::abort()),
             cutter: None,
             throttle: Arc::default(),
+            events: Events::default(),
         }
     }
 

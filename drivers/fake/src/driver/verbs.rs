@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ostler_driver_sdk::{
-    ClassReview, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo,
+    ClassReview, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo, Events,
     GetMachineStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, OptionalOperation,
     UpdateMachine, Updated, ValidateClass,
 };
@@ -33,6 +33,10 @@ impl Driver for FakeDriver {
                 OptionalOperation::GetVolumeIds,
                 OptionalOperation::ValidateClass,
             ])
+    }
+
+    fn events(&self) -> Option<Events> {
+        Some(self.told().clone())
     }
 
     async fn create_machine(&self, request: CreateMachine) -> Result<Instance, DriverError> {

@@ -17,6 +17,19 @@ pub struct Control {
     pub faults: Vec<Fault>,
     /// Kubelets that behave otherwise than their class says; the first that fits counts.
     pub kubelets: Vec<KubeletOverride>,
+    /// Instances that the cloud takes away, each once.
+    pub spot_losses: Vec<SpotLoss>,
+}
+
+/// An instance that the cloud takes away, as clouds do with instances at spot price.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SpotLoss {
+    /// Name of its machine.
+    pub machine: String,
+    /// How long before its end the cloud says so.
+    #[serde(default)]
+    pub notice: GoDuration,
 }
 
 /// How some kubelets behave, for as long as the control file says so.

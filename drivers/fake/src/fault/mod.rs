@@ -13,7 +13,7 @@ use crate::digest::short_digest;
 use crate::spec::GoDuration;
 pub use calls::{Calls, NotACallNumber};
 pub use code::{CertaintyName, CodeName};
-pub use control::{Control, ControlError, ControlFile, KubeletOverride};
+pub use control::{Control, ControlError, ControlFile, KubeletOverride, SpotLoss};
 pub use plan::{Action, Contradiction, Failure, Injection, Plan, When};
 
 /// One thing that goes wrong.

@@ -89,6 +89,7 @@ impl Machines {
             bootstrap_token,
             provider_id_holder: self.other_holder(&machine, &mut operation),
             operation,
+            hint: self.state.hints.of(machine.uid()),
             cluster: ClusterIds {
                 own: self.sessions.cluster_id().to_owned(),
                 previous: self.sessions.previous_cluster_ids().to_vec(),

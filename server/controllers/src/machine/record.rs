@@ -108,6 +108,9 @@ impl Machines {
     /// Submits the recorded operations to the sessions. Returns when to retry if they did not accept one.
     fn send(&self, snapshot: &Snapshot, plan: &Plan) -> Option<Outcome> {
         let uid = snapshot.machine.uid();
+        if let Some(how) = plan.hint {
+            self.state.hints.used(uid, snapshot.hint.as_ref(), how);
+        }
         if let Some(id) = &plan.cancel {
             self.sessions.cancel(id, "no longer needed");
         }

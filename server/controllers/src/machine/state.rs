@@ -7,6 +7,7 @@ use super::evict::Evictions;
 use super::replacements::Replacements;
 use super::token::Tokens;
 use crate::by_machine::ByMachine;
+use crate::hints::Hints;
 use crate::hot_update::UpdateSlots;
 
 /// All of the state.
@@ -20,6 +21,8 @@ pub(crate) struct State {
     pub(crate) evictions: Evictions,
     /// Operations that the sessions refused for good, with their failures.
     pub(super) refused: ByMachine<Finished>,
+    /// What drivers said of instances by themselves.
+    pub(crate) hints: Hints,
     /// When machines last failed.
     pub(super) replacements: Replacements,
     /// Machines that our finalizer was removed from and that the cache still has.
@@ -41,6 +44,7 @@ impl State {
     pub(crate) fn forget(&self, uid: &str) -> Vec<String> {
         self.tokens.remove(uid);
         self.refused.remove(uid);
+        self.hints.forget(uid);
         self.ended.remove(uid);
         self.slots.leave(uid)
     }

@@ -9,6 +9,7 @@ use ostler_api::{
 
 use super::{pass::Pass, preboot, preserving};
 use crate::{
+    hint::HintUse,
     hot_update::SlotUse,
     operation::{Dispatch, OperationView},
     plan::{Action, Event, EventReason, MachinePatch, Next, NodePatch, NodeStatusPatch, Plan},
@@ -27,6 +28,7 @@ pub(crate) struct Effects {
     pub(super) dispatch: Option<Dispatch>,
     pub(crate) cancel: Option<OperationId>,
     pub(super) acknowledge: Option<OperationId>,
+    pub(super) hint: Option<HintUse>,
     events: Vec<Event>,
     /// Whether the Machine gets the finalizer once something was asked for it.
     pub(crate) holds: bool,
@@ -139,8 +141,11 @@ impl Pass<'_> {
             }
         }
         actions.extend(effects.after);
-        let Effects { dispatch, cancel, acknowledge, events, .. } = effects;
-        Plan { actions, status, dispatch, cancel, acknowledge, events, next }
+        let Effects { dispatch, cancel, acknowledge, hint, events, .. } = effects;
+        let reads =
+            dispatch.as_ref().is_some_and(|it| it.kind() == OperationKind::GetMachineStatus);
+        let asks = (reads && self.snap.hint.is_some()).then_some(HintUse::Asks);
+        Plan { actions, status, dispatch, cancel, acknowledge, hint: hint.or(asks), events, next }
     }
 }
 

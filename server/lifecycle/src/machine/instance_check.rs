@@ -5,11 +5,11 @@ use jiff::Timestamp;
 use ostler_api::machine::{FailureReason, MachineOperationType};
 
 use super::{
-    absence, creating,
+    absence, creating, hint,
     pass::{Pass, after},
     preconditions,
     reading::Reading,
-    transition::{Outcome, fail},
+    transition::{Outcome, Transition, fail},
 };
 
 /// Asks the driver once when the Node becomes unhealthy, then from time to time, beside everything
@@ -20,15 +20,7 @@ use super::{
 /// or a driver that comes does not say so first.
 pub(crate) fn check(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
     match pass.learned.reading.take() {
-        Some(Reading::NotFound)
-            if creating::catching_up(pass).is_none()
-                && absence::proves(pass.snap, &pass.status) =>
-        {
-            let text = "the driver reports that the instance does not exist any more";
-            let type_ = MachineOperationType::HealthCheck;
-            pass.status.instance_checked_at = None;
-            return Err(fail(FailureReason::InstanceMissing, type_, text));
-        }
+        Some(Reading::NotFound) if is_gone(pass) => return Err(give_up(pass)),
         Some(_) => record(pass),
         None => {}
     }
@@ -41,6 +33,30 @@ pub(crate) fn check(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
     }
     pass.ask_status(class);
     Ok(None)
+}
+
+/// Takes the answer to a look that a driver asked for, while the Node may still be healthy.
+///
+/// # Errors
+/// The instance does not exist: the Machine is given up. Not while an API server is away.
+pub(crate) fn conclude(pass: &mut Pass<'_>) -> Outcome<()> {
+    let none = matches!(pass.learned.reading, Some(Reading::NotFound));
+    let gone = none && pass.provider_id().is_some() && is_gone(pass);
+    if gone && !pass.snap.api.frozen { Err(give_up(pass)) } else { Ok(()) }
+}
+
+/// Whether "none" says that the instance is gone. What lists show may lag behind a creation; a driver that
+/// said by itself that the instance is gone does not mean that. This gives a Machine up and makes nothing in
+/// its place, so an error costs no second instance.
+fn is_gone(pass: &Pass<'_>) -> bool {
+    let settled = creating::catching_up(pass).is_none() || hint::was_told_gone(pass);
+    settled && absence::proves(pass.snap, &pass.status)
+}
+
+fn give_up(pass: &mut Pass<'_>) -> Transition {
+    let text = "the driver reports that the instance does not exist any more";
+    pass.status.instance_checked_at = None;
+    fail(FailureReason::InstanceMissing, MachineOperationType::HealthCheck, text)
 }
 
 /// The driver said now how the instance is.

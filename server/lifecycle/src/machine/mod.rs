@@ -29,6 +29,7 @@
 //! | `criticalComponents` | `running.rs` |
 //! | `deletionCause` | `finding.rs` |
 //! | `instanceCheckedAt` | `instance_check.rs` |
+//! | `instanceNotice` | `hint.rs` |
 //! | `lastKnownState` | `answer.rs` |
 //! | `phase`, `nodeRef`, `version` | `preboot.rs` |
 //! | `bootstrapReady`, `bootstrapPhase`, `infrastructureReady`, `infrastructurePhase` | `preboot.rs` |
@@ -52,6 +53,7 @@ mod failed;
 mod finding;
 mod finishing;
 mod health;
+pub(crate) mod hint;
 mod hooks;
 mod in_place;
 mod initializing;
@@ -199,6 +201,9 @@ fn walk(pass: &mut Pass<'_>) -> ControlFlow<Next, State> {
     state = follow(pass, state, answered)?;
     if let Err(wait) = paused::hold(pass, state) {
         pass.apply(wait)?;
+    }
+    if let Err(wanted) = hint::follow(pass, state) {
+        state = follow(pass, state, wanted)?;
     }
     pass.effects.holds = !pass.machine.is_deleting();
     for _ in 0..MAX_TRANSITIONS {

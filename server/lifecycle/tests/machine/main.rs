@@ -20,6 +20,7 @@ mod drain;
 mod drain_volumes;
 mod erased;
 mod health;
+mod hints;
 mod hooks;
 mod hot_budget;
 mod hot_update;

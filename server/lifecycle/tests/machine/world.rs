@@ -18,6 +18,7 @@ use ostler_api::{
 use ostler_lifecycle::{
     bootstrap::BootstrapView,
     cluster::ClusterIds,
+    hint::HintView,
     hot_update::{ReviewView, SlotUse, SlotView},
     invariants, machine,
     operation::{
@@ -94,6 +95,7 @@ pub struct World {
     pub driver_version: String,
     pub by_name: bool,
     pub operation: OperationView,
+    pub hint: Option<HintView>,
     pub review: ReviewView,
     pub slot: SlotView,
     pub holder: Option<String>,
@@ -153,6 +155,7 @@ impl World {
             driver_version: "fake 1".to_owned(),
             by_name: false,
             operation: OperationView::Idle,
+            hint: None,
             review: ReviewView::NoAnswer,
             slot: SlotView { has: SlotUse::None, ahead: 0, free: 1, limit: 1 },
             holder: None,
@@ -316,6 +319,7 @@ impl World {
                 DriverView::Unavailable
             },
             operation: self.operation.clone(),
+            hint: self.hint.clone(),
             review: self.review.clone(),
             slot: self.slot,
             provider_id_holder: self.holder.clone(),
@@ -344,16 +348,13 @@ impl World {
         }
         if recorded.proceed {
             self.cancelled.extend(plan.cancel.clone());
+            self.use_hint(plan.hint);
             if plan.acknowledge.is_some() {
                 self.operation = OperationView::Idle;
             }
             if let Some(dispatch) = &plan.dispatch {
                 self.sent.push(dispatch.clone());
-                self.spec_sent = self
-                    .class
-                    .as_ref()
-                    .map(|class| class.spec.provider_spec.to_string())
-                    .unwrap_or_default();
+                self.spec_sent = self.spec_of_class();
                 self.operation = OperationView::InFlight(InFlight {
                     id: dispatch.id.clone(),
                     provider: dispatch.provider.clone(),

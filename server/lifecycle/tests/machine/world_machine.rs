@@ -4,12 +4,28 @@ use std::sync::Arc;
 
 use ostler_lifecycle::{
     bootstrap::{ConfigFacts, ConfigView},
+    hint::HintUse,
     plan::{BootstrapPatch, MachinePatch, OwnConfig},
 };
 
 use crate::world::World;
 
 impl World {
+    /// The provider spec of the class as it is now.
+    pub(crate) fn spec_of_class(&self) -> String {
+        let spec = self.class.as_ref().map(|class| class.spec.provider_spec.to_string());
+        spec.unwrap_or_default()
+    }
+
+    /// What a pass did about the hint of the driver.
+    pub(crate) fn use_hint(&mut self, how: Option<HintUse>) {
+        match (how, &mut self.hint) {
+            (Some(HintUse::Done), hint) => *hint = None,
+            (Some(HintUse::Asks), Some(hint)) => hint.asked = true,
+            (Some(HintUse::Asks) | None, _) => {}
+        }
+    }
+
     pub(crate) fn patch_machine(&mut self, patch: &MachinePatch) {
         if patch.add_finalizer {
             self.hold();

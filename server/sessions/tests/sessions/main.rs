@@ -21,6 +21,7 @@ mod driver;
 mod faults;
 mod flow;
 mod handed_back;
+mod hints;
 mod leadership;
 mod life;
 mod lists;

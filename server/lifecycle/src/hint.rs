@@ -1,0 +1,141 @@
+//! What a driver said of the instance of a Machine by itself, until the core has looked.
+
+use jiff::Timestamp;
+use ostler_api::{
+    hint::{Hint, HintKind},
+    machine::NoticeReason,
+};
+
+use crate::machine::pass::after;
+
+/// What the infrastructure announced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// What it is.
+    pub reason: NoticeReason,
+    /// When it will happen, if that is known.
+    pub at: Option<Timestamp>,
+    /// For people.
+    pub message: String,
+}
+
+/// What became known of announcements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// There is one.
+    Announced(Notice),
+    /// It is over, or was called off.
+    Over,
+}
+
+/// All that a driver said of one instance since the core last looked.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HintView {
+    /// It said that the instance is gone.
+    pub gone: bool,
+    /// What it said of announcements.
+    pub news: Option<News>,
+    /// A read was sent for it.
+    pub asked: bool,
+}
+
+/// What a pass did about a hint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HintUse {
+    /// It sends a read for it.
+    Asks,
+    /// Nothing is left to do.
+    Done,
+}
+
+impl HintView {
+    /// Takes another hint in, which came at `now`. Only a read that is sent from now on answers it.
+    pub fn add(&mut self, hint: &Hint, now: Timestamp) {
+        let announced = |reason| {
+            Some(News::Announced(Notice {
+                reason,
+                at: hint.effective_in.map(|time| after(now, time)),
+                message: hint.message.clone(),
+            }))
+        };
+        self.asked = false;
+        self.gone |= hint.kind == HintKind::Gone;
+        let news = match hint.kind {
+            HintKind::Gone | HintKind::Changed => None,
+            HintKind::Termination => announced(NoticeReason::TerminationNotice),
+            HintKind::Maintenance => announced(NoticeReason::MaintenanceNotice),
+            HintKind::NoticeOver => Some(News::Over),
+        };
+        let ends = matches!(&self.news, Some(News::Announced(notice))
+            if notice.reason == NoticeReason::TerminationNotice);
+        if news.is_some() && !(ends && hint.kind == HintKind::Maintenance) {
+            self.news = news;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn hint(kind: HintKind) -> Hint {
+        Hint {
+            kind,
+            provider_id: "a:///1".to_owned(),
+            cluster_id: String::new(),
+            machine_uid: String::new(),
+            effective_in: Some(Duration::from_mins(2)),
+            message: "so it says".to_owned(),
+        }
+    }
+
+    fn after_hints(kinds: &[HintKind]) -> HintView {
+        let mut view = HintView { asked: true, ..HintView::default() };
+        for kind in kinds {
+            view.add(&hint(*kind), Timestamp::UNIX_EPOCH);
+        }
+        view
+    }
+
+    fn reason(view: &HintView) -> Option<&NoticeReason> {
+        match view.news.as_ref()? {
+            News::Announced(notice) => Some(&notice.reason),
+            News::Over => None,
+        }
+    }
+
+    #[test]
+    fn another_hint_needs_another_look() {
+        assert!(!after_hints(&[HintKind::Changed]).asked);
+    }
+
+    #[test]
+    fn that_an_instance_is_gone_is_not_forgotten_over_what_is_said_later() {
+        assert!(after_hints(&[HintKind::Gone, HintKind::Changed]).gone);
+        assert!(!after_hints(&[HintKind::Changed]).gone);
+    }
+
+    #[test]
+    fn of_several_announcements_the_last_counts_unless_the_instance_will_end() {
+        use HintKind::{Changed, Maintenance, NoticeOver, Termination};
+        let cases: [(&[HintKind], Option<NoticeReason>); 5] = [
+            (&[Maintenance, Termination], Some(NoticeReason::TerminationNotice)),
+            (&[Termination, Maintenance], Some(NoticeReason::TerminationNotice)),
+            (&[Termination, Changed], Some(NoticeReason::TerminationNotice)),
+            (&[Termination, NoticeOver], None),
+            (&[NoticeOver, Maintenance], Some(NoticeReason::MaintenanceNotice)),
+        ];
+        for (kinds, wanted) in cases {
+            assert_eq!(reason(&after_hints(kinds)), wanted.as_ref(), "{kinds:?}");
+        }
+    }
+
+    #[test]
+    fn the_time_of_an_announcement_counts_from_when_it_came() {
+        let view = after_hints(&[HintKind::Termination]);
+        let Some(News::Announced(notice)) = view.news else { panic!("nothing announced") };
+        assert_eq!(notice.at, Some(Timestamp::from_second(120).unwrap()));
+    }
+}

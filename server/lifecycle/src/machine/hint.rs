@@ -1,0 +1,193 @@
+//! A driver says that something happened to the instance. That is a reason to look, at once, and proves
+//! nothing: what the look finds decides, as it always does. What the infrastructure announced is shown.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use ostler_api::{
+    driver::OperationKind,
+    machine::{InstanceNotice, NoticeReason},
+};
+
+use super::{State, instance_check, pass::Pass, preconditions, transition::Outcome};
+use crate::{
+    hint::{HintUse, News, Notice},
+    plan::EventReason,
+    snapshot::DriverView,
+};
+
+/// Times of one announcement that differ by less are the same: drivers say it again, in other words.
+const SAME_TIME: jiff::SignedDuration = jiff::SignedDuration::from_mins(1);
+
+/// What follows from a hint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// A read of the instance.
+    Look,
+    /// Nothing.
+    Nothing,
+}
+
+/// What follows from a hint in a state.
+fn then(state: State) -> Then {
+    match state {
+        State::Joining | State::Running | State::InPlace => Then::Look,
+        // What is on its way says more: a creation that answers, or is tried again.
+        State::Creating | State::Initializing => Then::Nothing,
+        // Only a Node that is healthy would bring it back.
+        State::Failed => Then::Nothing,
+        // A deletion asks until the instance is gone.
+        State::Finding
+        | State::Draining
+        | State::Detaching
+        | State::Deleting
+        | State::Finishing => Then::Nothing,
+    }
+}
+
+/// Follows the hint of the driver, if there is one.
+///
+/// # Errors
+/// The look found no instance, and the Machine is given up.
+pub(crate) fn follow(pass: &mut Pass<'_>, state: State) -> Outcome<()> {
+    let snap = pass.snap;
+    let Some(hint) = &snap.hint else { return Ok(()) };
+    if !pass.machine.is_deleting()
+        && let Some(news) = &hint.news
+    {
+        show(pass, news);
+    }
+    let answered = hint.asked && pass.learned.reading.is_some();
+    if answered || then(state) == Then::Nothing || !can_read(pass) {
+        pass.effects.hint = Some(HintUse::Done);
+    }
+    if answered && matches!(state, State::Running | State::InPlace) {
+        return instance_check::conclude(pass);
+    }
+    let known = pass.provider_id().is_some() || pass.status.instance_uid.is_some();
+    if pass.effects.hint.is_none()
+        && pass.is_free()
+        && known
+        && let Some(class) = preconditions::class_to_read(snap)
+    {
+        pass.ask_status(class);
+    }
+    Ok(())
+}
+
+/// Whether a driver was asked and answered because it said that the instance is gone.
+pub(crate) fn was_told_gone(pass: &Pass<'_>) -> bool {
+    pass.snap.hint.as_ref().is_some_and(|hint| hint.gone && hint.asked)
+}
+
+fn can_read(pass: &Pass<'_>) -> bool {
+    match &pass.snap.driver {
+        DriverView::Ready(driver) => driver.has(OperationKind::GetMachineStatus),
+        DriverView::Unavailable | DriverView::NotReady(_) => true,
+    }
+}
+
+/// Shows what the infrastructure announced, once.
+fn show(pass: &mut Pass<'_>, news: &News) {
+    let News::Announced(notice) = news else {
+        pass.status.instance_notice = None;
+        return;
+    };
+    if pass.status.instance_notice.as_ref().is_some_and(|shown| says_as_much(shown, notice)) {
+        return;
+    }
+    let (event, what) = match notice.reason {
+        NoticeReason::TerminationNotice => {
+            (EventReason::TerminationNotice, "the infrastructure will end the instance")
+        }
+        NoticeReason::MaintenanceNotice | NoticeReason::Other(_) => {
+            (EventReason::MaintenanceNotice, "the infrastructure will work on the instance")
+        }
+    };
+    let when = match notice.at {
+        Some(at) => format!(" at {}", seconds(at)),
+        None => String::new(),
+    };
+    let why =
+        if notice.message.is_empty() { String::new() } else { format!(": {}", notice.message) };
+    pass.effects.event(true, event, format!("{what}{when}{why}"));
+    pass.status.instance_notice = Some(InstanceNotice {
+        reason: notice.reason.clone(),
+        effective_at: notice.at.map(|at| Time(seconds(at))),
+        noted_at: Some(pass.now()),
+        message: Some(notice.message.clone()).filter(|text| !text.is_empty()),
+    });
+}
+
+/// Whether the announcement that is shown says as much as the new one. The end of an instance is not hidden
+/// by work on it.
+fn says_as_much(shown: &InstanceNotice, new: &Notice) -> bool {
+    if shown.reason != new.reason {
+        return shown.reason == NoticeReason::TerminationNotice;
+    }
+    match (&shown.effective_at, new.at) {
+        (_, None) => true,
+        (None, Some(_)) => false,
+        (Some(shown), Some(new)) => shown.0.duration_since(new).abs() < SAME_TIME,
+    }
+}
+
+fn seconds(at: jiff::Timestamp) -> jiff::Timestamp {
+    jiff::Timestamp::from_second(at.as_second()).unwrap_or(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> jiff::Timestamp {
+        jiff::Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_hint_makes_the_core_look_where_nothing_else_asks_the_driver() {
+        let looks = |state| then(state) == Then::Look;
+        for state in [State::Joining, State::Running, State::InPlace] {
+            assert!(looks(state), "{state:?}");
+        }
+        let other = [
+            State::Creating,
+            State::Initializing,
+            State::Failed,
+            State::Finding,
+            State::Draining,
+            State::Detaching,
+            State::Deleting,
+            State::Finishing,
+        ];
+        for state in other {
+            assert!(!looks(state), "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_notice_that_says_the_same_again_changes_nothing() {
+        use NoticeReason::{MaintenanceNotice, TerminationNotice};
+        let shown = |reason: NoticeReason, second: Option<i64>| InstanceNotice {
+            reason,
+            effective_at: second.map(|second| Time(at(second))),
+            noted_at: None,
+            message: None,
+        };
+        let new = |reason: NoticeReason, second: Option<i64>| Notice {
+            reason,
+            at: second.map(at),
+            message: "other words".to_owned(),
+        };
+        let cases = [
+            ("the same", TerminationNotice, Some(100), TerminationNotice, Some(130), true),
+            ("another time", TerminationNotice, Some(100), TerminationNotice, Some(200), false),
+            ("now with a time", TerminationNotice, None, TerminationNotice, Some(100), false),
+            ("now without", TerminationNotice, Some(100), TerminationNotice, None, true),
+            ("worse", MaintenanceNotice, Some(100), TerminationNotice, Some(100), false),
+            ("not so bad", TerminationNotice, Some(100), MaintenanceNotice, Some(100), true),
+        ];
+        for (name, old, old_at, reason, new_at, wanted) in cases {
+            let said = says_as_much(&shown(old, old_at), &new(reason, new_at));
+            assert_eq!(said, wanted, "{name}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What follows when a driver says by itself that something happened to the instance.
+
+use std::time::Duration;
+
+use ostler_api::{
+    driver::{ErrorCode, OperationKind as Kind},
+    hint::{Hint, HintKind},
+    machine::{FailureReason, MachinePhase, NoticeReason},
+};
+use ostler_lifecycle::{
+    hint::HintView,
+    plan::EventReason,
+    snapshot::{NodeView, TargetView},
+};
+
+use crate::world::World;
+
+fn tell(world: &mut World, kind: HintKind) {
+    let hint = Hint {
+        kind,
+        provider_id: String::new(),
+        cluster_id: String::new(),
+        machine_uid: String::new(),
+        effective_in: Some(Duration::from_mins(2)),
+        message: "it says so".to_owned(),
+    };
+    world.hint.get_or_insert_with(HintView::default).add(&hint, world.now);
+}
+
+/// How many reads a hint led to in the next pass.
+fn reads(world: &mut World, kind: HintKind) -> usize {
+    tell(world, kind);
+    let before = world.count(Kind::GetMachineStatus);
+    world.pass();
+    world.count(Kind::GetMachineStatus) - before
+}
+
+fn joining() -> World {
+    let mut world = World::new();
+    world.settle();
+    world
+}
+
+fn failed() -> World {
+    let mut world = World::running();
+    world.node_is("Unknown");
+    world.pass();
+    world.later(600);
+    world.pass();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+    world
+}
+
+fn creating() -> World {
+    let mut world = World::new();
+    world.pass();
+    world.refuse(ErrorCode::Unavailable);
+    world.pass();
+    world
+}
+
+fn deleting() -> World {
+    let mut world = World::running();
+    world.delete();
+    world.node = NodeView::Absent;
+    world
+}
+
+#[test]
+fn a_hint_leads_to_one_look_where_a_machine_rests_and_to_none_where_it_asks_by_itself() {
+    let cases: [(&str, fn() -> World, usize); 3] =
+        [("creating", creating, 0), ("joining", joining, 1), ("failed", failed, 0)];
+    for kind in [HintKind::Gone, HintKind::Changed, HintKind::Termination, HintKind::Maintenance] {
+        for (name, world, wanted) in &cases {
+            assert_eq!(reads(&mut world(), kind), *wanted, "{name} {kind:?}");
+        }
+        assert_eq!(reads(&mut World::running(), kind), 1, "running {kind:?}");
+    }
+    let mut world = deleting();
+    tell(&mut world, HintKind::Gone);
+    world.settle();
+    assert_eq!(world.hint, None);
+    assert!(world.machine.is_none(), "the deletion goes on as ever");
+}
+
+#[test]
+fn a_running_machine_whose_instance_is_gone_fails_though_its_node_still_looks_healthy() {
+    let mut world = World::running();
+    world.instances.clear();
+    tell(&mut world, HintKind::Gone);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+    assert_eq!(world.status().failure_reason, Some(FailureReason::InstanceMissing));
+    assert_eq!(world.creates, 1, "nothing is made in its place");
+    assert_eq!(world.hint, None);
+}
+
+#[test]
+fn a_hint_is_no_evidence() {
+    for kind in [HintKind::Gone, HintKind::Changed, HintKind::Termination, HintKind::NoticeOver] {
+        let mut world = World::running();
+        tell(&mut world, kind);
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::Running, "{kind:?}");
+        assert_eq!(world.hint, None, "it was looked into");
+    }
+}
+
+#[test]
+fn a_look_that_fails_proves_nothing_and_is_not_repeated_without_another_hint() {
+    let mut world = World::running();
+    world.instances.clear();
+    tell(&mut world, HintKind::Gone);
+    world.pass();
+    world.refuse(ErrorCode::Unavailable);
+    world.pass();
+    assert_eq!((world.phase(), world.hint.clone()), (MachinePhase::Running, None));
+    let before = world.count(Kind::GetMachineStatus);
+    world.pass();
+    assert_eq!(world.count(Kind::GetMachineStatus), before);
+}
+
+#[test]
+fn without_being_told_that_it_is_gone_an_instance_made_just_now_may_be_missing_in_a_list() {
+    let mut world = World::running();
+    world.instances.clear();
+    tell(&mut world, HintKind::Changed);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
+    world.later(130);
+    tell(&mut world, HintKind::Changed);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+}
+
+#[test]
+fn an_absence_that_proves_nothing_fails_nothing() {
+    let mut world = World::running();
+    world.by_name = true;
+    let status = world.machine_mut().status.as_mut().unwrap();
+    status.conditions.retain(|one| one.type_ != "InstanceCreated");
+    status.creation_started_at = None;
+    world.instances.clear();
+    tell(&mut world, HintKind::Gone);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
+}
+
+#[test]
+fn a_hint_that_comes_while_a_driver_works_is_looked_into_afterwards() {
+    let mut world = World::running();
+    tell(&mut world, HintKind::Changed);
+    world.pass();
+    tell(&mut world, HintKind::Gone);
+    world.instances.clear();
+    world.pass();
+    assert_eq!(world.hint.as_ref().map(|hint| hint.asked), Some(false));
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+}
+
+#[test]
+fn a_driver_that_cannot_read_an_instance_is_not_asked() {
+    let mut world = World::running();
+    world.kinds.remove(&Kind::GetMachineStatus);
+    assert_eq!(reads(&mut world, HintKind::Gone), 0);
+    assert_eq!(world.hint, None);
+}
+
+#[test]
+fn nobody_fails_for_a_hint_while_an_api_server_is_away() {
+    let mut world = World::running();
+    world.api.frozen = true;
+    world.instances.clear();
+    tell(&mut world, HintKind::Gone);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
+}
+
+#[test]
+fn a_machine_without_a_node_hears_of_its_instance_only_so() {
+    let mut world = World::new();
+    world.target = TargetView::None;
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Available);
+    world.instances.clear();
+    tell(&mut world, HintKind::Gone);
+    world.settle();
+    assert_eq!(world.status().failure_reason, Some(FailureReason::InstanceMissing));
+}
+
+#[test]
+fn an_instance_that_goes_before_its_node_has_joined_is_made_anew_once_lists_cannot_lag_any_more() {
+    let mut world = joining();
+    world.instances.clear();
+    tell(&mut world, HintKind::Gone);
+    world.settle();
+    assert_eq!(world.creates, 1, "a driver's word alone makes no second instance");
+    world.later(130);
+    tell(&mut world, HintKind::Changed);
+    world.settle();
+    assert_eq!(world.creates, 2);
+}
+
+#[test]
+fn a_notice_is_shown_with_its_time_and_once_and_goes_when_it_is_over() {
+    let mut world = World::running();
+    tell(&mut world, HintKind::Termination);
+    world.settle();
+    let shown = world.status().instance_notice.unwrap();
+    assert_eq!(shown.reason, NoticeReason::TerminationNotice);
+    assert_eq!(shown.effective_at.unwrap().0, crate::world::seconds(world.now, 120));
+    assert_eq!(shown.message.as_deref(), Some("it says so"));
+    let count = |world: &World| {
+        world.events.iter().filter(|it| it.reason == EventReason::TerminationNotice).count()
+    };
+    assert_eq!(count(&world), 1);
+    world.later(1);
+    tell(&mut world, HintKind::Termination);
+    world.settle();
+    tell(&mut world, HintKind::Maintenance);
+    world.settle();
+    assert_eq!(count(&world), 1);
+    assert_eq!(world.phase(), MachinePhase::Running, "it runs on until its instance is gone");
+    tell(&mut world, HintKind::NoticeOver);
+    world.settle();
+    assert_eq!(world.status().instance_notice, None);
+}

@@ -1,0 +1,108 @@
+//! What a driver tells by itself makes the core look, at once and bounded, and is never evidence.
+
+use std::time::Duration;
+
+use ostler_api::machine::{FailureReason, Machine, MachinePhase, NoticeReason};
+use ostler_driver_fake::FakeDriver;
+use ostler_driver_fake::cloud::CLUSTER_TAG;
+use ostler_driver_fake::fault::Verb;
+use ostler_driver_sdk::{Event, Identity};
+use ostler_tests::objects::{get, in_phase, machine};
+use ostler_tests::world::World;
+
+/// A world whose driver tells what happens in its cloud, with a machine that runs.
+async fn telling() -> (World, FakeDriver) {
+    let mut world = World::start().await;
+    world.stop_driver().await;
+    let driver = FakeDriver::new(world.cloud().clone());
+    world.run_driver(driver.clone());
+    tokio::spawn(driver.clone().watch());
+    world.apply::<Machine>(machine("m", "fake")).await;
+    world.until("m", "Running", in_phase(MachinePhase::Running)).await;
+    (world, driver)
+}
+
+async fn provider_id(world: &World, name: &str) -> String {
+    get(world, name).await.spec.provider_id.unwrap()
+}
+
+fn reads(driver: &FakeDriver) -> usize {
+    driver.calls().recent().iter().filter(|call| call.operation == Verb::GetMachineStatus).count()
+}
+
+/// The value of a metric whose line has all of these words.
+fn metric(world: &World, words: &[&str]) -> u64 {
+    let text = world.metrics();
+    let line = text.lines().find(|line| words.iter().all(|word| line.contains(word)));
+    line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_somebody_removed_is_missed_within_two_seconds() {
+    let (world, _) = telling().await;
+    let id = provider_id(&world, "m").await;
+    let began = world.now();
+    world.cloud().remove(&[id]).unwrap();
+    world.until("m", "Failed", in_phase(MachinePhase::Failed)).await;
+    let took = world.now().duration_since(began);
+    assert!(took.as_secs() < 2, "{took}");
+    let status = get(&world, "m").await.status.unwrap();
+    assert_eq!(status.failure_reason, Some(FailureReason::InstanceMissing));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_notice_of_a_spot_loss_is_shown_with_its_time_and_the_machine_runs_until_it_comes() {
+    let (world, driver) = telling().await;
+    let id = provider_id(&world, "m").await;
+    let notice = Event::termination_notice(&id).within(Duration::from_mins(2));
+    driver.told().send(notice.message("the price is above the bid"));
+    let shown = |machine: Option<&Machine>| {
+        machine.is_some_and(|it| it.status.as_ref().is_some_and(|it| it.instance_notice.is_some()))
+    };
+    world.until("m", "announced", shown).await;
+    let status = get(&world, "m").await.status.unwrap();
+    let notice = status.instance_notice.clone().unwrap();
+    assert_eq!(notice.reason, NoticeReason::TerminationNotice);
+    let left = notice.effective_at.unwrap().0.duration_since(world.now());
+    assert!((110..=120).contains(&left.as_secs()), "{left}");
+    assert_eq!(status.machine_phase(), MachinePhase::Running);
+    driver.told().send(Event::notice_over(&id));
+    world
+        .until("m", "over", move |machine: Option<&Machine>| machine.is_some() && !shown(machine))
+        .await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_floods_events_and_lies_costs_a_few_reads_and_harms_no_machine() {
+    let (world, driver) = telling().await;
+    let id = provider_id(&world, "m").await;
+    let uid = get(&world, "m").await.metadata.uid.unwrap();
+    let stranger = Identity {
+        cluster_id: "another cluster".to_owned(),
+        machine_name: "m".to_owned(),
+        machine_uid: uid,
+    };
+    let before = reads(&driver);
+    for number in 0..20_000 {
+        driver.told().send(Event::gone(&id));
+        driver.told().send(Event::gone(format!("fake:///{number}")));
+        driver.told().send(Event::gone(&id).of(&stranger));
+        if number % 64 == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    world.apply::<Machine>(machine("other", "fake")).await;
+    world.until("other", "Running", in_phase(MachinePhase::Running)).await;
+    let looked = reads(&driver) - before;
+    assert!((1..=12).contains(&looked), "{looked} reads");
+    assert_eq!(get(&world, "m").await.phase(), MachinePhase::Running, "it is there");
+    let dropped = "ostler_driver_events_dropped_total";
+    assert!(metric(&world, &[dropped, "UNKNOWN_MACHINE"]) > 0);
+    assert!(metric(&world, &[dropped, "MACHINE_RATE"]) > 0);
+    assert!(
+        world.cloud().instances().unwrap().iter().all(|it| it.vm.tags.contains_key(CLUSTER_TAG))
+    );
+    world.stop().await;
+}
