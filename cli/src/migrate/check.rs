@@ -19,6 +19,7 @@ use super::class::{Facts, findings};
 use super::cluster::Cluster;
 use super::deployment::CommandLines;
 use super::drivers::{DriverArgs, Drivers};
+use super::fleet;
 use super::report::{ClassRow, MachineRow, Report};
 use super::verdict::{Answers, Verdict, absence, judge, under_another_id};
 use crate::describe::config;
@@ -183,6 +184,11 @@ impl Check<'_> {
             drivers: connected.into_iter().collect(),
             machines: rows.collect(),
             classes,
+            fleet: fleet::rows(
+                &self.cluster.deployments,
+                &self.cluster.sets,
+                &self.cluster.machines,
+            ),
             without_machine: unclaimed.into_iter().collect(),
             definitions: self.cluster.definitions.clone(),
             rights: self.cluster.rights.clone(),

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::core::NamespaceResourceScope;
-use ostler_api::{Machine, MachineClass};
+use ostler_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use ostler_controllers::{GivenIds, Namespaces, SchemaError, check_schemas, known_cluster_ids};
 use ostler_lifecycle::cluster::ClusterIds;
 use serde::de::DeserializeOwned;
@@ -21,6 +21,8 @@ pub(super) struct Cluster {
     pub(super) ids: ClusterIds,
     pub(super) machines: Vec<Machine>,
     pub(super) classes: Vec<MachineClass>,
+    pub(super) sets: Vec<MachineSet>,
+    pub(super) deployments: Vec<MachineDeployment>,
     /// Those that classes name, as far as they can be read.
     pub(super) secrets: Vec<Secret>,
     /// What is missing of the definitions.
@@ -49,6 +51,8 @@ impl Cluster {
         Ok(Self {
             ids: ids.context("the cluster id is not known")?,
             machines: list(client, namespace, "machines").await?,
+            sets: list(client, namespace, "machine sets").await?,
+            deployments: list(client, namespace, "machine deployments").await?,
             classes,
             secrets,
             definitions: definitions(client).await?,

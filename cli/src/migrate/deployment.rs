@@ -33,7 +33,7 @@ struct CommandLine {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Fate {
     pub(super) container: String,
-    /// It is no business of Ostler's, and goes on as it is.
+    /// It may go on as it is: it runs sets, and no machines.
     pub(super) goes_on: bool,
     pub(super) flags: Vec<FlagFate>,
     /// Why the core does not take the flags together.
@@ -118,10 +118,6 @@ fn filled(mut word: String, container: &Container) -> String {
 }
 
 fn fate(line: &CommandLine) -> Fate {
-    if line.stays {
-        let container = line.name.clone();
-        return Fate { container, goes_on: true, flags: Vec::new(), refused: None };
-    }
     let judged = command_line(line.args.clone());
     let flags = judged.flags.into_iter().map(|flag| {
         let (becomes, note, stands_in_the_way) = match flag.becomes {
@@ -132,13 +128,15 @@ fn fate(line: &CommandLine) -> Fate {
                 ("unknown", "the core does not start with it: leave it out".to_owned(), true)
             }
         };
+        // It may keep its flags, as long as it goes on.
+        let stands_in_the_way = stands_in_the_way && !line.stays;
         FlagFate { flag: flag.name, value: flag.value, becomes, note, stands_in_the_way }
     });
     Fate {
         container: line.name.clone(),
-        goes_on: false,
+        goes_on: line.stays,
         flags: flags.collect(),
-        refused: judged.refused,
+        refused: judged.refused.filter(|_| !line.stays),
     }
 }
 
@@ -178,7 +176,9 @@ spec:
             fates.iter().map(|fate| (fate.container.as_str(), fate.goes_on)).collect();
         let provider = "mcm/machine-controller-manager-provider-aws";
         assert_eq!(names, [("mcm/machine-controller-manager", true), (provider, false)]);
-        assert!(fates[0].flags.is_empty());
+        let of_sets: Vec<_> =
+            fates[0].flags.iter().map(|it| (it.flag.as_str(), it.becomes)).collect();
+        assert_eq!(of_sets, [("--safety-up", "the same"), ("--v", "the same")]);
         let becomes: Vec<_> = fates[1]
             .flags
             .iter()

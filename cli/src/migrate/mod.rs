@@ -6,6 +6,7 @@ mod class;
 mod cluster;
 mod deployment;
 mod drivers;
+mod fleet;
 mod report;
 mod rights;
 mod verdict;

@@ -4,9 +4,13 @@ use serde::Serialize;
 
 use super::class::Finding;
 use super::deployment::Fate;
+use super::fleet::FleetRow;
 use super::verdict::Verdict;
 use crate::table::{Table, render};
 use crate::terminal;
+
+/// What becomes of the process that runs sets.
+const GOES_ON: &str = "it works beside Ostler, or the core does its work with --controllers=*";
 
 /// Everything that was found.
 #[derive(Debug, Serialize)]
@@ -19,6 +23,8 @@ pub(super) struct Report {
     pub(super) drivers: Vec<String>,
     pub(super) machines: Vec<MachineRow>,
     pub(super) classes: Vec<ClassRow>,
+    /// What becomes of deployments and sets, if the core runs them.
+    pub(super) fleet: Vec<FleetRow>,
     /// Instances with the tag of this cluster that no Machine is for.
     pub(super) without_machine: Vec<String>,
     /// What is missing of the CustomResourceDefinitions.
@@ -76,6 +82,7 @@ impl Report {
             + findings.filter(|it| it.stands_in_the_way).count()
             + flags.filter(|it| it.stands_in_the_way).count()
             + together
+            + self.fleet.iter().filter(|it| it.stands_in_the_way).count()
             + self.definitions.len()
             + self.rights.len()
     }
@@ -106,6 +113,7 @@ impl Report {
             Some(terminal::line(&head)),
             self.machines(),
             self.classes(),
+            self.fleet(),
             self.rest(),
             self.flags(),
         ];
@@ -142,6 +150,13 @@ impl Report {
         table(vec!["", "CLASS", "PROVIDER", "LACKS", "NOTE"], rows)
     }
 
+    fn fleet(&self) -> Option<String> {
+        let rows = self.fleet.iter().map(|it| {
+            marked(it.stands_in_the_way, [it.kind, it.name.as_str(), it.becomes, it.note.as_str()])
+        });
+        table(vec!["", "KIND", "NAME", "BECOMES", "NOTE"], rows.collect())
+    }
+
     fn rest(&self) -> Option<String> {
         let definitions = self
             .definitions
@@ -170,7 +185,7 @@ impl Report {
         for line in &self.command_lines {
             let name = line.container.as_str();
             if line.goes_on {
-                rows.push(marked(false, [name, "", "goes on", "it works beside Ostler"]));
+                rows.push(marked(false, [name, "", "goes on", GOES_ON]));
             }
             rows.extend(line.flags.iter().map(|it| {
                 let flag = it.value.as_ref().map(|value| format!("{}={value}", it.flag));
@@ -208,6 +223,7 @@ mod tests {
                 provider: "AWS".to_owned(),
                 findings: Vec::new(),
             }],
+            fleet: Vec::new(),
             without_machine: vec!["aws:///i-2".to_owned()],
             definitions: Vec::new(),
             rights: Vec::new(),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
+use ostler_controllers::EnabledControllers;
 
 use self::deletion::Patience;
 use crate::data_dir::DataDir;
@@ -69,6 +70,8 @@ async fn delete_machines(
         shares: ostler_server::raise_descriptors(),
         core: CoreMode::Embedded,
         target: TargetMode::default(),
+        // Nobody makes a machine in the place of one that is deleted.
+        controllers: EnabledControllers::machines(),
         // The machines look for the API server where it was: they must end their pods.
         gateway_port: GatewayFile::of(data).last().map(|address| address.port()),
     };

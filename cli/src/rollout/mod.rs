@@ -1,7 +1,7 @@
 //! `ostler rollout`: what `kubectl rollout` does for Deployments, for MachineDeployments. kubectl knows no custom kinds.
 
 mod history;
-mod progress;
+pub(crate) mod progress;
 
 use std::path::PathBuf;
 use std::pin::pin;

@@ -7,7 +7,7 @@ use ostler_api::machine_deployment::{
 
 /// How far a rollout is, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(crate) enum Progress {
     /// All machines are of the newest template and available.
     Complete(String),
     /// Not yet.
@@ -17,8 +17,13 @@ pub(super) enum Progress {
 }
 
 impl Progress {
+    /// Whether nothing is left to be done.
+    pub(crate) const fn is_complete(&self) -> bool {
+        matches!(self, Self::Complete(_))
+    }
+
     /// What is said.
-    pub(super) fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         match self {
             Self::Complete(text) | Self::GoesOn(text) | Self::Failed(text) => text,
         }
@@ -26,7 +31,7 @@ impl Progress {
 }
 
 /// Reads it from the status.
-pub(super) fn of(deployment: &MachineDeployment) -> Progress {
+pub(crate) fn of(deployment: &MachineDeployment) -> Progress {
     let name = deployment.name();
     let none = MachineDeploymentStatus::default();
     let status = deployment.status.as_ref().unwrap_or(&none);

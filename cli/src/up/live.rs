@@ -1,4 +1,4 @@
-//! The machines as they are now, at the bottom of the terminal.
+//! The deployments and machines as they are now, at the bottom of the terminal.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use futures::TryStreamExt as _;
 use jiff::Timestamp;
-use kube::Client;
 use kube::api::Api;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
-use ostler_api::Machine;
+use kube::{Client, Resource};
 use ostler_api::machine::{MachinePhase, MachineStep};
+use ostler_api::{Machine, MachineDeployment};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
+use crate::rollout::progress;
 use crate::screen;
 use crate::table::{self, Table};
 
@@ -24,13 +25,19 @@ const EVERY: Duration = Duration::from_millis(250);
 /// Ages are redrawn this often though nothing happens.
 const AGES: Duration = Duration::from_secs(1);
 
+/// Deployments that are shown; more are counted.
+const MOST_DEPLOYMENTS: usize = 5;
+
 /// Lines of the terminal that stay with the story.
 const STORY_LINES: usize = 8;
 
-/// Draws the machines until the end, then takes them away.
+/// Draws deployments and machines until the end, then takes them away.
 pub(crate) async fn follow(client: Client, end: CancellationToken) {
+    let fleet = Api::<MachineDeployment>::all(client.clone());
+    let mut fleet = pin!(watch(fleet, watcher::Config::default()).default_backoff());
     let events = watch(Api::<Machine>::all(client), watcher::Config::default()).default_backoff();
     let mut events = pin!(events);
+    let (mut deployments, mut relisted_deployments) = (BTreeMap::new(), BTreeMap::new());
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut machines, mut relisted) = (BTreeMap::new(), BTreeMap::new());
@@ -42,13 +49,21 @@ pub(crate) async fn follow(client: Client, end: CancellationToken) {
                 if changed || drawn.elapsed() >= AGES {
                     let (rows, columns) = screen::size();
                     let machines: Vec<&Machine> = machines.values().collect();
-                    let rows = rows.saturating_sub(STORY_LINES);
-                    let lines = lines(machines, Timestamp::now(), rows);
+                    let mut lines = of_deployments(&deployments.values().collect::<Vec<_>>());
+                    let rows = rows.saturating_sub(STORY_LINES + lines.len());
+                    lines.extend(self::lines(machines, Timestamp::now(), rows));
                     let cut = |line: String| console::truncate_str(&line, columns, "…").into_owned();
                     screen::keep_at_bottom(lines.into_iter().map(cut).collect());
                     (changed, drawn) = (false, Instant::now());
                 }
             }
+            event = fleet.try_next() => match event {
+                Ok(Some(event)) => {
+                    changed |= take(event, &mut deployments, &mut relisted_deployments);
+                }
+                Err(error) => tracing::debug!(%error, "the watch on deployments was interrupted"),
+                Ok(None) => break,
+            },
             event = events.try_next() => match event {
                 Ok(Some(event)) => changed |= take(event, &mut machines, &mut relisted),
                 // The watcher backs off and goes on by itself.
@@ -60,28 +75,58 @@ pub(crate) async fn follow(client: Client, end: CancellationToken) {
     screen::keep_at_bottom(Vec::new());
 }
 
-type Machines = BTreeMap<(String, String), Machine>;
+type Objects<K> = BTreeMap<(String, String), K>;
 
-/// Whether the machines are others now.
-fn take(event: Event<Machine>, machines: &mut Machines, relisted: &mut Machines) -> bool {
-    let key = |machine: &Machine| {
-        let namespace = machine.metadata.namespace.clone().unwrap_or_default();
-        (namespace, machine.name().to_owned())
+/// Whether the objects are others now.
+fn take<K: Resource>(event: Event<K>, objects: &mut Objects<K>, relisted: &mut Objects<K>) -> bool {
+    let key = |object: &K| {
+        let meta = object.meta();
+        (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
     };
     match event {
         Event::Init => relisted.clear(),
-        Event::InitApply(machine) => drop(relisted.insert(key(&machine), machine)),
+        Event::InitApply(object) => drop(relisted.insert(key(&object), object)),
         Event::InitDone => {
-            *machines = std::mem::take(relisted);
+            *objects = std::mem::take(relisted);
             return true;
         }
-        Event::Apply(machine) => {
-            machines.insert(key(&machine), machine);
+        Event::Apply(object) => {
+            objects.insert(key(&object), object);
             return true;
         }
-        Event::Delete(machine) => return machines.remove(&key(&machine)).is_some(),
+        Event::Delete(object) => return objects.remove(&key(&object)).is_some(),
     }
     false
+}
+
+/// The table of the deployments, with an empty line below it. Those that are not rolled out come first.
+fn of_deployments(deployments: &[&MachineDeployment]) -> Vec<String> {
+    if deployments.is_empty() {
+        return Vec::new();
+    }
+    let surplus = deployments.len().saturating_sub(MOST_DEPLOYMENTS);
+    let mut shown: Vec<_> = deployments.iter().map(|one| (progress::of(one), *one)).collect();
+    shown.sort_by_key(|(progress, _)| progress.is_complete());
+    let rows = shown.iter().take(MOST_DEPLOYMENTS).map(|(progress, deployment)| {
+        let status = deployment.status.clone().unwrap_or_default();
+        let rollout = if progress.is_complete() { "complete" } else { progress.text() };
+        vec![
+            deployment.name().to_owned(),
+            deployment.spec.replicas.to_string(),
+            status.updated_replicas.to_string(),
+            status.ready_replicas.to_string(),
+            status.available_replicas.to_string(),
+            rollout.to_owned(),
+        ]
+    });
+    let heading = vec!["DEPLOYMENT", "WANTED", "UP-TO-DATE", "READY", "AVAILABLE", "ROLLOUT"];
+    let text = table::render(&Table { heading, rows: rows.collect() });
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    if surplus > 0 {
+        lines.push(format!("… and {surplus} more"));
+    }
+    lines.push(String::new());
+    lines
 }
 
 /// The table, at most so many lines of it. Machines on which something is going on come first.
@@ -159,6 +204,30 @@ mod tests {
         assert!(lines[0].starts_with("MACHINE"), "{lines:?}");
         assert!(lines[1].starts_with("b ") && lines[1].contains("NodeMissing"), "{lines:?}");
         assert!(lines[2].starts_with("a ") && lines[2].ends_with("1m0s"), "{lines:?}");
+    }
+
+    #[test]
+    fn deployments_stand_above_the_machines_and_those_that_roll_come_first() {
+        let deployment = |name: &str, updated: i32| -> MachineDeployment {
+            serde_json::from_value(json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+                "metadata": { "name": name, "generation": 1 }, "spec": { "replicas": 3 },
+                "status": {
+                    "observedGeneration": 1, "replicas": 3, "updatedReplicas": updated,
+                    "readyReplicas": 3, "availableReplicas": 3
+                }
+            }))
+            .unwrap()
+        };
+        let (calm, rolling) = (deployment("a", 3), deployment("b", 1));
+        let lines = of_deployments(&[&calm, &rolling]);
+        assert!(
+            lines[1].starts_with("b ") && lines[1].ends_with("1 of 3 machines are replaced"),
+            "{lines:?}"
+        );
+        assert!(lines[2].starts_with("a ") && lines[2].ends_with("complete"), "{lines:?}");
+        assert_eq!(lines[3], "");
+        assert!(of_deployments(&[]).is_empty());
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod system;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use ostler_controllers::EnabledControllers;
 use ostler_server::{AuditArgs, on_signal, raise_descriptors};
 use tokio_util::sync::CancellationToken;
 
@@ -76,6 +77,9 @@ pub(crate) struct Args {
     /// With `none` a driver can be tried without kubelets: a machine is Available once its instance is initialized.
     #[arg(long, value_enum, default_value_t = TargetMode::Own)]
     pub(crate) target: TargetMode,
+    /// Controllers that the core runs, as for `ostler-server`: machine, machineset, machinedeployment; * for all
+    #[arg(long, value_name = "NAME[,NAME]", default_value_t = EnabledControllers::default(), allow_hyphen_values = true)]
+    pub(crate) controllers: EnabledControllers,
     /// The audit log.
     #[command(flatten)]
     pub(crate) audit: AuditArgs,
@@ -102,6 +106,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         shares: raise_descriptors(),
         core: args.core,
         target: args.target,
+        controllers: args.controllers,
         gateway_port: None,
     };
     let mut system = Box::pin(System::start(options, &data, story)).await?;

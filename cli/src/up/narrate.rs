@@ -1,5 +1,6 @@
 //! What `up` prints: one line for each thing that happens.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::pin::pin;
 use std::time::Duration;
@@ -10,10 +11,12 @@ use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
+use ostler_api::MachineDeployment;
 use tokio_util::sync::CancellationToken;
 
 use crate::describe::time_of;
 use crate::log;
+use crate::rollout::progress;
 
 /// Tells the story on stdout, each line with its time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,8 +43,50 @@ impl Story {
         }
     }
 
+    /// Tells what happens until `end`.
+    pub(crate) async fn follow(self, client: Client, end: CancellationToken) {
+        tokio::join!(
+            self.follow_events(client.clone(), end.clone()),
+            self.follow_rollouts(client, end)
+        );
+    }
+
+    /// Tells how far each rollout is, whenever that changes.
+    async fn follow_rollouts(self, client: Client, end: CancellationToken) {
+        let all = Api::<MachineDeployment>::all(client);
+        let mut events = pin!(watcher(all, watcher::Config::default()).default_backoff());
+        let mut told = BTreeMap::<(Option<String>, Option<String>), String>::new();
+        loop {
+            let next = tokio::select! {
+                next = events.try_next() => next,
+                () = end.cancelled() => return,
+            };
+            let key = |one: &MachineDeployment| {
+                (one.metadata.namespace.clone(), one.metadata.name.clone())
+            };
+            match next {
+                // What was before is no news.
+                Ok(Some(watcher::Event::InitApply(one))) => {
+                    told.insert(key(&one), progress::of(&one).text().to_owned());
+                }
+                Ok(Some(watcher::Event::Apply(one))) => {
+                    let text = progress::of(&one).text().to_owned();
+                    if one.status.is_some()
+                        && told.insert(key(&one), text.clone()).as_ref() != Some(&text)
+                    {
+                        self.tell(format_args!("machinedeployment {}: {text}", one.name()));
+                    }
+                }
+                Ok(Some(watcher::Event::Delete(one))) => drop(told.remove(&key(&one))),
+                Ok(Some(watcher::Event::Init | watcher::Event::InitDone)) => {}
+                Err(error) => tracing::debug!(%error, "the watch on deployments was interrupted"),
+                Ok(None) => tokio::time::sleep(Duration::from_secs(1)).await,
+            }
+        }
+    }
+
     /// Prints each Event of the API server that is new since now.
-    pub(crate) async fn follow_events(self, client: Client, end: CancellationToken) {
+    async fn follow_events(self, client: Client, end: CancellationToken) {
         let since = Timestamp::now();
         let events = watcher(Api::<Event>::all(client), watcher::Config::default())
             .default_backoff()
@@ -56,7 +101,7 @@ impl Story {
                 Ok(Some(event)) => {
                     // A repetition is written some seconds after it happened.
                     let at = time_of(&event).unwrap_or_else(Timestamp::now);
-                    if at >= since {
+                    if at >= since && !is_told_by_a_machine(&event) {
                         self.tell_of(at, line(&event));
                     }
                 }
@@ -66,6 +111,13 @@ impl Story {
             }
         }
     }
+}
+
+/// What a set says of one of its machines, which says the same itself: a rollout is few lines.
+fn is_told_by_a_machine(event: &Event) -> bool {
+    let kind = event.regarding.as_ref().and_then(|object| object.kind.as_deref());
+    let reason = event.reason.as_deref();
+    kind == Some("MachineSet") && matches!(reason, Some("SuccessfulCreate" | "SuccessfulDelete"))
 }
 
 fn line(event: &Event) -> String {
@@ -88,6 +140,17 @@ mod tests {
         self,
         tests::{HOSTILE, assert_harmless},
     };
+
+    #[test]
+    fn what_a_set_says_of_a_machine_is_left_to_the_machine() {
+        let said = |kind: &str, reason: &str| {
+            let event = json!({ "metadata": {}, "reason": reason, "regarding": { "kind": kind } });
+            is_told_by_a_machine(&serde_json::from_value(event).unwrap())
+        };
+        assert!(said("MachineSet", "SuccessfulCreate") && said("MachineSet", "SuccessfulDelete"));
+        assert!(!said("MachineSet", "FrozeMachineSet") && !said("MachineSet", "FailedCreate"));
+        assert!(!said("Machine", "SuccessfulCreate"));
+    }
 
     #[test]
     fn an_event_of_a_node_is_one_line_whatever_is_in_it() {

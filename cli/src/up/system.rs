@@ -17,6 +17,7 @@ use ostler_apiserver::serving::{
     ApiServer, OpenError, Options as ApiOptions, ServeOptions, TlsMaterial,
 };
 use ostler_apiserver::store::OpenError as StoreOpenError;
+use ostler_controllers::EnabledControllers;
 use ostler_server::{
     AdminListener, Core, CoreOptions, DriverToken, ListenAddress, Settings, Shares, TargetCluster,
 };
@@ -68,6 +69,8 @@ pub(crate) struct Options {
     pub(crate) driver_env: Vec<String>,
     pub(crate) core: CoreMode,
     pub(crate) target: TargetMode,
+    /// The controllers that the core runs.
+    pub(crate) controllers: EnabledControllers,
     /// How many connections each listener may have.
     pub(crate) shares: Shares,
     /// The port at the gateway of Docker's bridge, if it is not that of `api_listen`.
@@ -147,7 +150,7 @@ impl System {
         tasks.spawn({
             let (client, end) = (client.clone(), end_api.clone());
             async move {
-                story.follow_events(client, end).await;
+                story.follow(client, end).await;
                 Ok(())
             }
         });
@@ -163,7 +166,7 @@ impl System {
             let options = CoreOptions {
                 driver_connections: shares.drivers,
                 target,
-                ..core_options(data, &drivers)?
+                ..core_options(data, &drivers, options.controllers)?
             };
             let mut registry = Registry::default();
             let mut started =
@@ -333,7 +336,11 @@ async fn open_admin(core: &mut Core, data: &DataDir, connections: usize, story: 
     }
 }
 
-fn core_options(data: &DataDir, drivers: &[DriverChoice]) -> anyhow::Result<CoreOptions> {
+fn core_options(
+    data: &DataDir,
+    drivers: &[DriverChoice],
+    controllers: EnabledControllers,
+) -> anyhow::Result<CoreOptions> {
     let identity = data.core_identity()?;
     let mut tokens = Vec::new();
     for driver in drivers {
@@ -344,6 +351,7 @@ fn core_options(data: &DataDir, drivers: &[DriverChoice]) -> anyhow::Result<Core
         });
     }
     let settings = Settings {
+        controllers,
         identity: identity.identity,
         predecessor: identity.predecessor,
         ..Settings::default()
@@ -403,6 +411,7 @@ mod tests {
                 driver_env: Vec::new(),
                 core,
                 target: TargetMode::Own,
+                controllers: EnabledControllers::default(),
                 shares: Shares { api: 1, gateway: 1, drivers: 1, people: 1 },
                 gateway_port: None,
             };

@@ -18,6 +18,7 @@ use tracing::debug;
 use crate::api_health::ApiTransition;
 use crate::bootstrap::Configs;
 use crate::events::{EventRecord, Recorder, Severity};
+use crate::freeze::FreezeKey;
 use crate::hot_update::ReviewKey;
 use crate::machine::State;
 use crate::orphans::OrphanScans;
@@ -38,6 +39,7 @@ pub(crate) struct Queues {
     pub(crate) nodes: Arc<Queue<ObjectName>>,
     pub(crate) sets: Arc<Queue<ObjectName>>,
     pub(crate) deployments: Arc<Queue<ObjectName>>,
+    pub(crate) freezes: Arc<Queue<FreezeKey>>,
 }
 
 /// Adds the keys that a change concerns to the queues.
@@ -62,6 +64,7 @@ impl Fanout {
         let priority = priority(change);
         self.configs.machine(change);
         self.fleet_of(change);
+        self.freeze_by_machine(change, priority);
         let key = |machine: &Arc<Machine>| ObjectName::of(machine.as_ref());
         if let Some(machine) = &change.new {
             self.queues.machines.add(key(machine), priority);

@@ -27,6 +27,7 @@ fn fanout() -> Fanout {
         nodes: queue("node"),
         sets: queue("set"),
         deployments: queue("deployment"),
+        freezes: Queue::new(QueueSettings::new("freeze", 1), &metrics),
         scans: OrphanScans::new(Queue::new(QueueSettings::new("orphans", 1), &metrics)),
     };
     let unused = tower::service_fn(|_: http::Request<Body>| async {

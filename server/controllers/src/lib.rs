@@ -18,6 +18,7 @@ mod deployment;
 mod election;
 mod events;
 mod fanout;
+mod freeze;
 mod hints;
 mod hot_update;
 mod machine;

@@ -208,6 +208,7 @@ fn queues(settings: &Settings, metrics: &QueueMetrics) -> Queues {
         nodes: queue("node", FEW_WORKERS),
         sets: queue("machineset", settings.concurrent_syncs),
         deployments: queue("machinedeployment", settings.concurrent_syncs),
+        freezes: Queue::new(QueueSettings::new("freeze", FEW_WORKERS), metrics),
     }
 }
 

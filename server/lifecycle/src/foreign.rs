@@ -148,8 +148,8 @@ mod tests {
         Timestamp::from_second(minutes * 60).unwrap()
     }
 
-    fn appeared(machine: &str, until: i64, is_news: bool) -> Option<Foreign> {
-        Some(Foreign::Appeared { machine: machine.to_owned(), until: at(until), is_news })
+    fn appeared(machine: &str, until: i64, is_news: bool) -> Foreign {
+        Foreign::Appeared { machine: machine.to_owned(), until: at(until), is_news }
     }
 
     #[test]
@@ -164,9 +164,13 @@ mod tests {
     fn a_machine_of_another_process_stops_the_set_until_that_one_made_none_for_a_while() {
         let mut roll = Roll::default();
         let (set, first, second) = (set(None), machine("a"), machine("b"));
-        assert_eq!(roll.look(&set, [&first], at(0)), appeared("a", 10, true));
-        assert_eq!(roll.look(&set, [&first], at(5)), appeared("a", 10, false), "one event each");
-        assert_eq!(roll.look(&set, [&first, &second], at(6)), appeared("b", 16, true));
+        assert_eq!(roll.look(&set, [&first], at(0)), Some(appeared("a", 10, true)));
+        assert_eq!(
+            roll.look(&set, [&first], at(5)),
+            Some(appeared("a", 10, false)),
+            "one event each"
+        );
+        assert_eq!(roll.look(&set, [&first, &second], at(6)), Some(appeared("b", 16, true)));
         assert_eq!(roll.look(&set, [&first, &second], at(16)), None);
         assert_eq!(roll.look(&set, [&first, &second], at(17)), None);
     }

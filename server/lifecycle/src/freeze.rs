@@ -130,13 +130,22 @@ pub struct Plan<C> {
     pub event: Option<Change>,
     /// Whether to remove the annotation of the user.
     pub remove_annotation: bool,
+    /// Whether a user wants no freeze; then there is none for a period.
+    pub by_user: bool,
     /// When to look again.
     pub again: Option<Timestamp>,
 }
 
 impl<C> Default for Plan<C> {
     fn default() -> Self {
-        Self { label: None, conditions: None, event: None, remove_annotation: false, again: None }
+        Self {
+            label: None,
+            conditions: None,
+            event: None,
+            remove_annotation: false,
+            by_user: false,
+            again: None,
+        }
     }
 }
 
@@ -199,8 +208,12 @@ pub fn plan(snap: &Snapshot<'_>) -> Plan<MachineSetCondition> {
         (true, _) if machines <= limits.low => (holds_until > now, Some(holds_until)),
         (frozen, _) => (frozen, None),
     };
-    let mut plan =
-        Plan { remove_annotation: asked, again: again.filter(|at| *at > now), ..Plan::default() };
+    let mut plan = Plan {
+        remove_annotation: asked,
+        by_user,
+        again: again.filter(|at| *at > now),
+        ..Plan::default()
+    };
     if set.is_deleting() && !frozen {
         return plan;
     }

@@ -1,4 +1,10 @@
 //! The overshoot freeze as tables. Numbers in comments are issues of gardener/machine-controller-manager.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    reason = "tests"
+)]
 
 use std::time::Duration;
 

@@ -10,6 +10,7 @@ mod deployment;
 mod drain;
 mod events;
 mod faults;
+mod freeze;
 mod health;
 mod hot_update;
 mod in_place;

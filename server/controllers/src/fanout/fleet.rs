@@ -45,6 +45,7 @@ impl Fanout {
     /// A set changed: reconciles it and its deployment.
     pub(crate) fn set(&self, change: &Change<MachineSet>) {
         let priority = priority(change);
+        self.freeze_by_set(change, priority);
         for set in [&change.old, &change.new].into_iter().flatten() {
             self.deployments_of(set, priority);
         }
@@ -73,6 +74,7 @@ impl Fanout {
 
     /// A deployment changed.
     pub(crate) fn deployment(&self, change: &Change<MachineDeployment>) {
+        self.freeze_by_deployment(change, priority(change));
         if let Some(deployment) = change.latest() {
             self.queues.deployments.add(ObjectName::of(deployment.as_ref()), priority(change));
         }

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use kube::Client;
 use ostler_api::names::SETS_LEASE;
 use ostler_api::operation::Term;
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +20,7 @@ use crate::controllers::Controller;
 use crate::deployment::Deployments;
 use crate::election::{ElectionError, Elector, Leadership};
 use crate::fanout::{Fanout, Queues};
+use crate::freeze::Freezes;
 use crate::metrics::ReconcileMetrics;
 use crate::reconcile;
 use crate::settings::Settings;
@@ -126,10 +128,28 @@ impl SetLeader {
         let controllers = self.settings.controllers;
         info!(term = term.term.0, %controllers, before = ?term.before, "runs the sets");
         let mut workers = JoinSet::new();
+        if controllers.run(Controller::MachineSet) {
+            self.start_freezes(&mut workers, stop);
+        }
         if controllers.run(Controller::MachineDeployment) {
             self.start_deployments(&mut workers, stop);
         }
         workers
+    }
+
+    fn start_freezes(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
+        let queues = self.fanout.queues.clone();
+        let queue = Arc::clone(&queues.freezes);
+        let freezes = Arc::new(Freezes {
+            writer: self.writer.clone(),
+            stores: self.fanout.stores.clone(),
+            settings: Arc::clone(&self.settings),
+            clock: DebugClock(Arc::clone(&self.clock)),
+            recorder: self.fanout.recorder.clone(),
+            queues,
+            lifted: Mutex::default(),
+        });
+        reconcile::work(freezes, &queue, &self.metrics, workers, stop);
     }
 
     fn start_deployments(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {

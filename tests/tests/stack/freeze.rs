@@ -1,0 +1,106 @@
+//! The overshoot freeze in the whole stack: far too many machines, whoever made them. On a paused clock.
+
+use std::time::Duration;
+
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::runtime::wait::await_condition;
+use ostler_api::{Machine, MachineSet};
+use ostler_tests::objects;
+use ostler_tests::world::{Setup, World};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+/// Only the freeze: the machines of the set are made by the test.
+async fn world() -> World {
+    World::start_with(Setup::tuned(|options| {
+        options.settings.controllers = "machine,machineset".parse().unwrap();
+    }))
+    .await
+}
+
+fn sets(world: &World) -> Api<MachineSet> {
+    Api::namespaced(world.client(), "default")
+}
+
+async fn until_frozen(world: &World, frozen: bool) {
+    let shows = move |set: Option<&MachineSet>| {
+        set.is_some_and(|set| {
+            let status = set.status.as_ref();
+            let shown = status.is_some_and(|status| {
+                status.conditions.iter().any(|condition| condition.type_.as_str() == "Frozen")
+            });
+            (set.label("freeze") == Some("True"), shown) == (frozen, frozen)
+        })
+    };
+    let waited = timeout(Duration::from_mins(10), await_condition(sets(world), "s", shows)).await;
+    waited.expect("it is frozen, or goes on").unwrap();
+}
+
+async fn reasons(world: &World, uid: &str) -> Vec<String> {
+    let events = Api::<Event>::namespaced(world.client(), "default");
+    let about = ListParams::default().fields(&format!("regarding.uid={uid}"));
+    let events = events.list(&about).await.unwrap();
+    events.items.into_iter().filter_map(|event| event.reason).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_with_far_too_many_machines_is_frozen_goes_on_when_they_are_gone_and_a_user_may_lift_it()
+ {
+    let world = world().await;
+    let template = json!({
+        "metadata": { "labels": { "name": "s" } },
+        "spec": { "class": { "kind": "MachineClass", "name": "fake" } },
+    });
+    // Machines that somebody else adds, and that cannot go.
+    let set: MachineSet = world
+        .apply(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
+            "metadata": { "name": "s", "namespace": "default" },
+            "spec": {
+                "replicas": 4, "selector": { "matchLabels": { "name": "s" } }, "template": template
+            },
+        }))
+        .await;
+    for number in 0..10 {
+        let mut machine: Value = objects::machine(&format!("m-{number}"), "fake");
+        machine["metadata"]["labels"] = json!({ "name": "s" });
+        machine["metadata"]["finalizers"] = json!(["example.com/held"]);
+        machine["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "s",
+            "uid": set.uid(), "controller": true
+        }]);
+        world.apply::<Machine>(machine).await;
+    }
+    until_frozen(&world, true).await;
+
+    // A user lifts it. The machines cannot go, so it is frozen again after a period.
+    let lift =
+        json!({ "metadata": { "annotations": { "safety.machine.sapcloud.io/unfreeze": "" } } });
+    sets(&world).patch("s", &PatchParams::default(), &Patch::Merge(&lift)).await.unwrap();
+    until_frozen(&world, false).await;
+    let lifted = sets(&world).get("s").await.unwrap();
+    assert_eq!(lifted.annotation("safety.machine.sapcloud.io/unfreeze"), None);
+    until_frozen(&world, true).await;
+
+    let machines = Api::<Machine>::namespaced(world.client(), "default");
+    for (number, machine) in
+        machines.list(&ListParams::default()).await.unwrap().into_iter().enumerate()
+    {
+        let name = machine.name();
+        let mut finalizers = machine.metadata.finalizers.clone().unwrap_or_default();
+        finalizers.retain(|finalizer| finalizer != "example.com/held");
+        let free = json!({ "metadata": { "finalizers": finalizers } });
+        machines.patch(name, &PatchParams::default(), &Patch::Merge(&free)).await.unwrap();
+        if number < 7 {
+            // The set may have deleted it.
+            let _gone = machines.delete(name, &DeleteParams::default()).await;
+        }
+    }
+    until_frozen(&world, false).await;
+    let told = reasons(&world, set.uid()).await;
+    for reason in ["FrozeMachineSet", "UnfrozeMachineSet"] {
+        assert!(told.iter().any(|it| it == reason), "{reason} is not in {told:?}");
+    }
+    world.stop().await;
+}
