@@ -77,9 +77,6 @@ impl Check {
         if self.needs == Needs::Process && !controlled {
             return Some(skipped("the suite did not start the driver"));
         }
-        if self.needs == Needs::Adapter && options.unary.is_none() {
-            return Some(not_offered("the driver has no adapter"));
-        }
         self.gates.iter().find_map(|gate| gate.closed(options, hello))
     }
 }

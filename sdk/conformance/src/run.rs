@@ -60,8 +60,9 @@ pub fn run(target: Target, options: Options) -> LocalBoxFuture<'static, Result<R
 }
 
 async fn check(target: Target, options: Options) -> Result<Report, RunError> {
-    let wanted: Vec<Check> =
-        checks::all().into_iter().filter(|check| options.wants(check.name)).collect();
+    let of_its_kind = |it: &Check| it.needs != Needs::Adapter || options.unary.is_some();
+    let wanted = checks::all().into_iter().filter(|it| of_its_kind(it) && options.wants(it.name));
+    let wanted: Vec<Check> = wanted.collect();
     if wanted.is_empty() {
         return Err(RunError::NothingToDo);
     }

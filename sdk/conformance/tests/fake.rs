@@ -7,13 +7,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Parser;
-use ostler_conformance::{ClassManifest, Options, RunError, SecretManifest, Target, Verdict, run};
+use ostler_conformance::{
+    ClassManifest, Options, Report, RunError, SecretManifest, Target, Verdict, run,
+};
 use ostler_driver_fake::FakeDriver;
 use ostler_driver_fake::cloud::{Clock, Cloud};
+use ostler_driver_fake::fault::ControlFile;
 use ostler_driver_sdk::{Connector, DriverArgs};
 
-/// What needs a command that looks into the cloud, or an adapter.
-const PROBED: [&str; 18] = [
+/// What needs a command that looks into the cloud.
+const PROBED: [&str; 17] = [
     "create/adopt-by-name",
     "create/cloud-away",
     "create/request-tags",
@@ -25,7 +28,6 @@ const PROBED: [&str; 18] = [
     "list/cloud-away",
     "list/untagged",
     "status/cloud-away",
-    "unary/adapter-killed",
     "update/cloud-away",
     "update/foreign-tags-kept",
     "update/foreign-tags-of-parts",
@@ -53,11 +55,15 @@ fn secret(name: &str) -> SecretManifest {
     SecretManifest::read(&file(name)).unwrap()
 }
 
-/// Processes come and go, the cloud stays.
-fn fake() -> Target {
+/// Processes come and go, the cloud stays. `control`: what goes wrong in it.
+fn fake(control: Option<PathBuf>) -> Target {
     let cloud = Cloud::in_memory(Clock::system());
     Target::InProcess(Arc::new(move |invitation| {
         let driver = FakeDriver::new(cloud.clone());
+        let driver = match &control {
+            Some(file) => driver.control_file(ControlFile::new(file.clone())),
+            None => driver,
+        };
         let token = invitation.token_file.display().to_string();
         let flags =
             Flags::parse_from(["driver", "--endpoint", &invitation.url, "--token-file", &token]);
@@ -67,9 +73,8 @@ fn fake() -> Target {
     }))
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_fake_driver_passes_every_check() {
-    let options = Options {
+fn options(parallel: usize) -> Options {
+    Options {
         secret: Some(secret("secret.yaml")),
         alt_class: Some(class("alt-class.yaml")),
         bad_class: Some(class("bad-class.yaml")),
@@ -77,10 +82,12 @@ async fn the_fake_driver_passes_every_check() {
         slow_class: Some(class("slow-class.yaml")),
         bad_secret: Some(secret("bad-secret.yaml")),
         many: 501,
-        parallel: 8,
+        parallel,
         ..Options::new(class("class.yaml"))
-    };
-    let report = Box::pin(run(fake(), options)).await.unwrap();
+    }
+}
+
+fn nothing_failed(report: &Report) {
     let failed: Vec<String> = report
         .results
         .iter()
@@ -88,6 +95,44 @@ async fn the_fake_driver_passes_every_check() {
         .map(ostler_conformance::CheckResult::text)
         .collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cloud_that_answers_503_now_and_then_turns_nothing_red() {
+    let directory = tempfile::tempdir().unwrap();
+    let control = directory.path().join("control");
+    // Of each machine the first call, some of them after the work was done; of lists every seventh.
+    let of_machine = |verb: &str, after: bool| {
+        serde_json::json!({
+            "operation": verb, "per": "machine", "call": 1, "code": "Unavailable", "afterEffect": after,
+        })
+    };
+    let of_list = |call: usize| {
+        let name = format!("list {call}");
+        serde_json::json!({
+            "operation": "ListMachines", "name": name, "call": call * 7, "code": "Unavailable",
+        })
+    };
+    let faults: Vec<_> = [
+        of_machine("CreateMachine", true),
+        of_machine("DeleteMachine", true),
+        of_machine("GetMachineStatus", false),
+        of_machine("InitializeMachine", false),
+        of_machine("UpdateMachine", true),
+    ]
+    .into_iter()
+    .chain((1..60).map(of_list))
+    .collect();
+    std::fs::write(&control, serde_json::json!({ "faults": faults }).to_string()).unwrap();
+    let options = Options { many: 0, ..options(8) };
+    let report = Box::pin(run(fake(Some(control)), options)).await.unwrap();
+    nothing_failed(&report);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_fake_driver_passes_every_check() {
+    let report = Box::pin(run(fake(None), options(8))).await.unwrap();
+    nothing_failed(&report);
     let skipped: BTreeSet<&str> = report
         .results
         .iter()

@@ -7,3 +7,4 @@ mod canary;
 mod e2e;
 mod mcm;
 mod sdks;
+mod unary;

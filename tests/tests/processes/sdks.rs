@@ -54,6 +54,11 @@ static GO: Sdk = Sdk {
     clone: OnceLock::new(),
 };
 
+/// The clone of the driver in Python, for tests that change it.
+pub(crate) fn python() -> Option<&'static Path> {
+    PYTHON.clone()
+}
+
 impl Sdk {
     /// A fresh clone in which the page's set-up was done; `None` if this machine cannot.
     fn clone(&self) -> Option<&Path> {
@@ -185,6 +190,22 @@ fn shell(clone: &Path, commands: &str) -> (bool, String) {
 #[test]
 fn the_python_driver_passes_the_whole_suite() {
     PYTHON.passes_the_suite();
+}
+
+/// The rules of the session, which the suite leaves out for the author of a unary driver.
+#[test]
+fn the_adapter_keeps_the_session_for_a_unary_driver() {
+    let Some(clone) = PYTHON.clone() else { return };
+    let suite = PYTHON.page_commands("sanity --unary").replace(
+        "--unary",
+        "--unary --adapter --focus '^(session|secret|resilience|list)/|^create/same-id'",
+    );
+    let cloud = clone.join("adapter.sqlite3");
+    let (green, said) = shell(clone, &format!("export CLOUD_FILE='{}'\n{suite}", cloud.display()));
+    assert!(green, "{said}");
+    for check in ["session/target-busy", "resilience/pages-resent", "secret/scope"] {
+        assert!(said.contains(&format!("✓ {check}")), "{said}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use regex::Regex;
 use crate::docker::Docker;
 
 /// What this driver has nothing for.
-const SKIPPED: [&str; 24] = [
+const SKIPPED: [&str; 23] = [
     // Docker has no credentials: the socket has an owner.
     "create/bad-secret",
     "delete/error-not-gone",
@@ -38,8 +38,6 @@ const SKIPPED: [&str; 24] = [
     "volumes/bad-secret",
     "volumes/cloud-away",
     "volumes/ids",
-    // It speaks the stream.
-    "unary/adapter-killed",
 ];
 
 fn class(name: &str) -> ClassManifest {

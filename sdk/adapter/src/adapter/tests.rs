@@ -24,6 +24,14 @@ struct Fake {
     asked: Arc<Mutex<Vec<proto::OperationContext>>>,
     cancelled: Arc<Semaphore>,
     running: Vec<RunningOperation>,
+    /// What these calls end with, once their work is done.
+    bare: Arc<Mutex<Option<Status>>>,
+}
+
+impl Fake {
+    fn end(&self) -> Result<(), Status> {
+        self.bare.lock().clone().map_or(Ok(()), Err)
+    }
 }
 
 type Answered<T> = Result<Reply<T>, Status>;
@@ -64,6 +72,7 @@ impl MachineDriverService for Fake {
             this.permits.acquire().await.unwrap().forget();
         });
         work.await.unwrap();
+        self.end()?;
         Ok(Reply::new(proto::CreateMachineResponse {
             checkpoint: "made".to_owned(),
             ..Default::default()
@@ -88,6 +97,7 @@ impl MachineDriverService for Fake {
         &self,
         _: Call<proto::DeleteMachineRequest>,
     ) -> Answered<proto::DeleteMachineResponse> {
+        self.end()?;
         Ok(Reply::new(proto::DeleteMachineResponse::default()))
     }
 
@@ -95,6 +105,7 @@ impl MachineDriverService for Fake {
         &self,
         _: Call<proto::GetMachineStatusRequest>,
     ) -> Answered<proto::GetMachineStatusResponse> {
+        self.end()?;
         Err(Status::unimplemented("not here"))
     }
 
@@ -111,6 +122,7 @@ impl MachineDriverService for Fake {
         &self,
         _: Call<proto::ListMachinesRequest>,
     ) -> Answered<Self::ListMachinesStream> {
+        self.end()?;
         let part = |name: &str| {
             let machines = vec![proto::MachineRecord {
                 provider_id: format!("fake:///{name}"),
@@ -173,7 +185,8 @@ async fn setting(running: Vec<RunningOperation>) -> Setting {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let none = || Arc::new(Semaphore::new(0));
     let asked = Arc::default();
-    let fake = Fake { permits: none(), began: none(), asked, cancelled: none(), running };
+    let bare = Arc::default();
+    let fake = Fake { permits: none(), began: none(), asked, cancelled: none(), running, bare };
     let service = MachineDriverServiceServer::new(fake.clone());
     let server = tonic::transport::Server::builder().add_service(service);
     {
@@ -257,6 +270,34 @@ async fn a_bare_status_says_nothing_of_what_was_left_behind() {
     let update = Request::UpdateMachine(proto::UpdateMachineRequest::default());
     let error = it.adapter.perform(update, machine("a")).await.unwrap_err();
     assert_eq!((error.code(), error.certainty()), (Code::Unknown, Certainty::Unknown));
+}
+
+/// The mutations that this finds, each of which leaks instances: a bare NOT_FOUND ("project not found") taken for
+/// absence by a status, for gone by a deletion or for none by a list, and RESOURCE_EXHAUSTED, which gRPC itself says of an
+/// answer that is too large, taken for a create that did nothing.
+#[tokio::test]
+async fn no_bare_status_is_an_absence_and_none_says_that_nothing_was_done() {
+    let it = setting(Vec::new()).await;
+    for code in [tonic::Code::NotFound, tonic::Code::ResourceExhausted, tonic::Code::Aborted] {
+        *it.fake.bare.lock() = Some(Status::new(code, "project not found"));
+        for request in [
+            create(),
+            Request::DeleteMachine(proto::DeleteMachineRequest::default()),
+            Request::GetMachineStatus(proto::GetMachineStatusRequest::default()),
+            Request::ListMachines(proto::ListMachinesRequest::default()),
+        ] {
+            it.fake.permits.add_permits(1);
+            let error = it.adapter.perform(request.clone(), machine("a")).await.unwrap_err();
+            let said = (error.code(), error.certainty());
+            assert_eq!(said, (Code::Unknown, Certainty::Unknown), "{code:?}: {request:?}");
+        }
+    }
+    assert_eq!(it.fake.asked.lock().len(), 3, "each create did its work");
+    *it.fake.bare.lock() = Some(Status::unimplemented("not here"));
+    let delete = Request::DeleteMachine(proto::DeleteMachineRequest::default());
+    let error = it.adapter.perform(delete, machine("a")).await.unwrap_err();
+    let said = (error.code(), error.certainty());
+    assert_eq!(said, (Code::Unimplemented, Certainty::NotApplied));
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::checks::is_of_the_stream;
 use crate::outcome::Tier;
-use crate::registry::catalogue;
+use crate::registry::{Entry, catalogue};
 
 /// The result of a run.
 #[derive(Debug, Clone, Serialize)]
@@ -123,9 +123,10 @@ impl Report {
     /// The checks of tier MUST that apply to the driver and were not done.
     pub fn not_checked(&self) -> Vec<&'static str> {
         // What the adapter of a unary driver does is for the adapter's own tests.
-        let is_its_own = |name: &str| !self.driver.unary || !is_of_the_stream(name);
+        let unary = self.driver.unary;
+        let of_its_kind = |it: &Entry| if unary { !is_of_the_stream(it.name) } else { !it.unary };
         let all = catalogue().into_iter();
-        let all = all.filter(|check| check.tier == Tier::Must && is_its_own(check.name));
+        let all = all.filter(|check| check.tier == Tier::Must && of_its_kind(check));
         let missing = |name: &str| match self.result(name).map(|it| &it.verdict) {
             None => true,
             Some(Verdict::Skipped { applies, .. }) => *applies,

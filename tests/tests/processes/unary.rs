@@ -1,0 +1,244 @@
+//! What is wrong with a unary driver is found: the driver of sdk/python with one line changed, and the check that must
+//! turn red. The defects are those that authors make, and those that leak instances.
+//!
+//! `tests/broken` does the same for a driver that speaks the stream. What the adapter makes of a status without a detail
+//! is in its own tests (`sdk/adapter`).
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+
+use ostler_tests::process::binaries;
+
+/// A defect: what it is, the check that finds it, and the changes of the driver's files.
+struct Defect {
+    what: &'static str,
+    check: &'static str,
+    changes: &'static [(&'static str, &'static str, &'static str)],
+}
+
+const NOT_FOUND: &str = r#"raise Failed("NOT_FOUND", "NO_INSTANCE", "there is no such instance")"#;
+const STATUS: &str = "def get_machine_status(x):\n    log_in(x)\n";
+const STATUS_LIES: &str = "def get_machine_status(x):\n    try:\n        log_in(x), find(x)\n    \
+    except Exception:\n        raise Failed(\"NOT_FOUND\", \"NO_INSTANCE\", \"there is none\")\n";
+const DELETE: &str = "    log_in(x)\n    gone = cloud.delete(identity(x))\n";
+const DELETE_LIES: &str = "    try:\n        log_in(x)\n        gone = cloud.delete(identity(x))\n    \
+    except Exception:\n        return o.DeleteMachineResponse(outcome=\"DELETION_OUTCOME_WAS_ABSENT\")\n";
+const LIST: &str = "def list_machines(x):\n    log_in(x)\n";
+const LIST_LIES: &str = "def list_machines(x):\n    try:\n        log_in(x), cloud.find_all(identity(x))\n    \
+    except Exception:\n        return o.ListMachinesResponse()\n";
+const INITIALIZE: &str = "def initialize_machine(x):\n    log_in(x)\n";
+const INITIALIZE_LIES: &str = "def initialize_machine(x):\n    try:\n        log_in(x), find(x)\n    \
+    except Exception:\n        return o.InitializeMachineResponse(machine=o.MachineRecord(provider_id=x.request.provider_id))\n";
+const UPDATE: &str = "def update_machine(x):\n    log_in(x)\n";
+const UPDATE_LIES: &str = "def update_machine(x):\n    try:\n        log_in(x), find(x)\n    \
+    except Exception:\n        return o.UpdateMachineResponse(applied_paths=[\"tags\"])\n";
+const MAKE: &str = "        cloud.make(f\"python:///{uuid.uuid4().hex}\", x.op.cluster_id, x.op.target.uid, x.op.target.name,";
+const MADE: &str = "time.time() + spec[\"bootSeconds\"], False)\n";
+const DETAIL: &str = "return rpc.abort_with_status(error.status())";
+
+const DEFECTS: &[Defect] = &[
+    Defect {
+        what: "errors without an OperationError: a bare NOT_FOUND is no absence",
+        check: "status/absent",
+        changes: &[(
+            "ostler_driver.py",
+            DETAIL,
+            "return rpc.abort(next(it for it in grpc.StatusCode if it.value[0] == error.error.code), str(error))",
+        )],
+    },
+    Defect {
+        what: "RESOURCE_EXHAUSTED without a detail after the work, as gRPC says of an answer that is too large",
+        check: "create/basic",
+        changes: &[
+            (
+                "driver.py",
+                "    return o.CreateMachineResponse(",
+                "    x.rpc.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, \"too large\")\n    return o.CreateMachineResponse(",
+            ),
+            ("driver.py", "import cloud\n", "import cloud, grpc\n"),
+            (
+                "ostler_driver.py",
+                "return self.work(name, kind, verb, Call(request))",
+                "call = Call(request)\n                call.rpc = rpc\n                return self.work(name, kind, verb, call)",
+            ),
+        ],
+    },
+    Defect {
+        what: "NOT_FOUND when the cloud refuses the key",
+        check: "status/error-not-absent",
+        changes: &[("driver.py", STATUS, STATUS_LIES)],
+    },
+    Defect {
+        what: "NOT_FOUND when the cloud is away",
+        check: "status/cloud-away",
+        changes: &[("driver.py", STATUS, STATUS_LIES)],
+    },
+    Defect {
+        what: "gone when the cloud refuses the key",
+        check: "delete/error-not-gone",
+        changes: &[("driver.py", DELETE, DELETE_LIES)],
+    },
+    Defect {
+        what: "gone when the cloud is away",
+        check: "delete/cloud-away",
+        changes: &[("driver.py", DELETE, DELETE_LIES)],
+    },
+    Defect {
+        what: "an empty list when the cloud refuses the key",
+        check: "list/error-not-empty",
+        changes: &[("driver.py", LIST, LIST_LIES)],
+    },
+    Defect {
+        what: "an empty list when the cloud is away",
+        check: "list/cloud-away",
+        changes: &[("driver.py", LIST, LIST_LIES)],
+    },
+    Defect {
+        what: "initialized when the cloud refuses the key",
+        check: "initialize/bad-secret",
+        changes: &[("driver.py", INITIALIZE, INITIALIZE_LIES)],
+    },
+    Defect {
+        what: "initialized when the cloud is away",
+        check: "initialize/cloud-away",
+        changes: &[("driver.py", INITIALIZE, INITIALIZE_LIES)],
+    },
+    Defect {
+        what: "applied when the cloud refuses the key",
+        check: "update/bad-secret",
+        changes: &[("driver.py", UPDATE, UPDATE_LIES)],
+    },
+    Defect {
+        what: "applied when the cloud is away",
+        check: "update/cloud-away",
+        changes: &[("driver.py", UPDATE, UPDATE_LIES)],
+    },
+    Defect {
+        what: "creates, and tags in the next call, without a pause",
+        check: "create/tags-atomic",
+        changes: &[
+            (
+                "driver.py",
+                MAKE,
+                "        key = f\"python:///{uuid.uuid4().hex}\"\n        cloud.make(key, \"\", \"\", \"\",",
+            ),
+            (
+                "driver.py",
+                MADE,
+                "time.time() + spec[\"bootSeconds\"], False)\n        cloud.change({\"id\": key}, cluster=x.op.cluster_id, uid=x.op.target.uid, name=x.op.target.name)\n",
+            ),
+        ],
+    },
+    Defect {
+        what: "creates without looking first",
+        check: "create/same-key-new-id",
+        changes: &[
+            ("driver.py", "spec, row = spec_of(x), find(x)", "spec, row = spec_of(x), None"),
+            ("cloud.py", ", UNIQUE (cluster, uid)", ""),
+        ],
+    },
+    Defect {
+        what: "says that a cancelled create left nothing, though it made an instance",
+        check: "create/cancel",
+        changes: &[("driver.py", "    x.left = \"PARTIAL\"", "    x.left = \"NOT_APPLIED\"")],
+    },
+    Defect {
+        what: "gives a create up when its adapter ends, before it made anything",
+        check: "unary/adapter-killed",
+        changes: &[
+            (
+                "ostler_driver.py",
+                "return self.work(name, kind, verb, Call(request))",
+                "call = Call(request)\n                rpc.add_callback(call.cancelled.set)\n                return self.work(name, kind, verb, call)",
+            ),
+            (
+                "driver.py",
+                MAKE,
+                "        x.sleep(2)\n        cloud.make(f\"python:///{uuid.uuid4().hex}\", x.op.cluster_id, x.op.target.uid, x.op.target.name,",
+            ),
+        ],
+    },
+    Defect {
+        what: "an unknown instance is INTERNAL",
+        check: "status/absent",
+        changes: &[("driver.py", NOT_FOUND, "raise ValueError()")],
+    },
+    Defect {
+        what: "prints the secret",
+        check: "secret/not-in-output",
+        changes: &[(
+            "driver.py",
+            "def get_machine_status(x):\n",
+            "def get_machine_status(x):\n    print(dict(x.op.secret), file=sys.stderr, flush=True)\n",
+        )],
+    },
+];
+
+/// The driver in a folder of its own, with its packages and stubs from the clone.
+fn copy(clone: &Path, to: &Path) {
+    let from = clone.join("sdk/python");
+    for file in ["cloud.py", "driver.py", "ostler_driver.py", "probe.py", "python-driver"] {
+        fs::copy(from.join(file), to.join(file)).unwrap();
+    }
+    for folder in [".venv", "stubs"] {
+        symlink(from.join(folder), to.join(folder)).unwrap();
+    }
+}
+
+/// What is wrong with the suite, if it does not see the defect.
+fn unseen(clone: &Path, defect: &Defect) -> Option<String> {
+    let dir = tempfile::tempdir().unwrap();
+    copy(clone, dir.path());
+    for (file, old, new) in defect.changes {
+        let path = dir.path().join(file);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(old), "{}: {file} has no {old:?}", defect.what);
+        fs::write(path, text.replace(old, new)).unwrap();
+    }
+    let python = clone.join("sdk/python");
+    let manifest = |name: &str| python.join(name).display().to_string();
+    let here = dir.path().display();
+    let output = Command::new(binaries().join("ostler"))
+        .args(["sanity", "--unary", "--timeout-scale", "0.5"])
+        .args(["--driver-cmd", &format!("{here}/python-driver")])
+        .args(["--probe-cmd", &format!("python3 {here}/probe.py")])
+        .args(["--focus", &format!("^{}$", defect.check)])
+        .args(["--class", &manifest("example/class.yaml")])
+        .args(["--secret", &manifest("example/secret.yaml")])
+        .args(["--hot-class", &manifest("sanity/hot-class.yaml")])
+        .args(["--slow-class", &manifest("sanity/slow-class.yaml")])
+        .args(["--bad-secret", &manifest("sanity/bad-secret.yaml")])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let red = said.lines().any(|line| line.starts_with(&format!("✗ {}", defect.check)));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let fine = red && output.status.code() == Some(1);
+    (!fine).then(|| format!("{} is not seen by {}:\n{said}\n{errors}", defect.what, defect.check))
+}
+
+#[test]
+fn every_defect_of_a_unary_driver_turns_its_check_red() {
+    const AT_ONCE: usize = 4;
+    let Some(clone) = super::sdks::python() else { return };
+    let left = Mutex::new(DEFECTS.iter());
+    let missed: Mutex<Vec<String>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let next = left.lock().unwrap().next();
+                    let Some(defect) = next else { return };
+                    missed.lock().unwrap().extend(unseen(clone, defect));
+                }
+            });
+        }
+    });
+    let missed = missed.into_inner().unwrap();
+    assert!(missed.is_empty(), "{}", missed.join("\n\n"));
+}
