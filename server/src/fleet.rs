@@ -15,8 +15,8 @@ pub(crate) struct FleetArgs {
     /// Controllers to run, separated by commas: machine, machineset, machinedeployment; * for all, -NAME for all but one
     ///
     /// With `machine` alone, machine-controller-manager (or another core) runs the sets. With
-    /// `machineset,machinedeployment`, machine-controller (or another core) runs the machines. Whoever runs sets holds
-    /// the Lease machine-controller-manager, whoever runs machines the Lease machine-controller; a core that runs both
+    /// `machineset,machinedeployment`, machine-controller (or another core) runs the machines. The process that runs sets holds
+    /// the Lease machine-controller-manager, the one that runs machines the Lease machine-controller; a core that runs both
     /// takes the former only while it holds the latter.
     #[arg(
         long,

@@ -70,7 +70,7 @@ async fn delete_machines(
         shares: ostler_server::raise_descriptors(),
         core: CoreMode::Embedded,
         target: TargetMode::default(),
-        // Nobody makes a machine in the place of one that is deleted.
+        // No controller makes a machine in the place of one that is deleted.
         controllers: EnabledControllers::machines(),
         // The machines look for the API server where it was: they must end their pods.
         gateway_port: GatewayFile::of(data).last().map(|address| address.port()),

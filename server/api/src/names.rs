@@ -21,7 +21,7 @@ pub const MACHINE_DEPLOYMENT: &str = "MachineDeployment";
 /// Name of the Lease that the leading core holds; upstream's, so that both never act at the same
 /// time.
 pub const LEADER_LEASE: &str = "machine-controller";
-/// Name of the Lease of whoever runs MachineSets and MachineDeployments; upstream's.
+/// Name of the Lease of the process that runs MachineSets and MachineDeployments; upstream's.
 pub const SETS_LEASE: &str = "machine-controller-manager";
 /// ConfigMap that remembers the cluster id.
 pub const CLUSTER_ID_CONFIG_MAP: &str = "ostler-cluster-id";

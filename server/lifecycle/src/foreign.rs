@@ -1,6 +1,6 @@
 //! Another process that runs our sets without their Lease, as machine-controller-manager with `--leader-elect=false`
 //! does. It shows itself by Machines under a set that this process neither created nor adopted. Two that fill the same
-//! set fill it twice, so this one stops creating for it until somebody says who runs it, or the other one is gone.
+//! set fill it twice, so this one stops creating for it until a user says who runs it, or the other one is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

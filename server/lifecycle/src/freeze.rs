@@ -1,4 +1,4 @@
-//! The overshoot freeze: a set that has far more Machines than anybody asked for creates no more, until they are gone.
+//! The overshoot freeze: a set that has far more Machines than its spec asks for creates no more, until they are gone.
 //! Whatever made them, a mistake of a controller or of a webhook, stops costing money.
 //!
 //! A frozen set still deletes. It is frozen for at least one period, so that who watches it sees it; a user ends that

@@ -175,7 +175,7 @@ fn a_frozen_set_goes_on_once_enough_machines_are_gone_and_a_period_is_over() {
 
 #[test]
 fn a_set_that_is_scaled_up_while_it_is_frozen_goes_on() {
-    // #346: four machines that cannot be deleted, and replicas 0. Whoever wants four again has them.
+    // #346: four machines that cannot be deleted, and replicas 0. A user who wants four again has them.
     let mut set = frozen();
     set.spec.replicas = 0;
     assert_eq!(plan(&snap(&set, 4, 100)), freeze::Plan::default());

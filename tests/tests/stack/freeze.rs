@@ -1,4 +1,4 @@
-//! The overshoot freeze in the whole stack: far too many machines, whoever made them. On a paused clock.
+//! The overshoot freeze in the whole stack: far too many machines, from any client. On a paused clock.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ async fn a_set_with_far_too_many_machines_is_frozen_goes_on_when_they_are_gone_a
         "metadata": { "labels": { "name": "s" } },
         "spec": { "class": { "kind": "MachineClass", "name": "fake" } },
     });
-    // Machines that somebody else adds, and that cannot go.
+    // Machines that another client adds, and that cannot go.
     let set: MachineSet = world
         .apply(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",

@@ -44,7 +44,7 @@ pub(super) enum Runner {
     Process {
         /// Its name.
         holder: String,
-        /// Whether it runs the machines too; `None`: nobody does, as far as can be read.
+        /// Whether it runs the machines too; `None`: no process does, as far as can be read.
         runs_machines: Option<bool>,
     },
 }

@@ -128,7 +128,7 @@ fn strategy(strategy: &MachineDeploymentStrategy) -> String {
 fn runner(runner: &Runner) -> String {
     match runner {
         Runner::Unknown => "not known: the leases cannot be read in this namespace".to_owned(),
-        Runner::Nobody => "nobody".to_owned(),
+        Runner::Nobody => "no process".to_owned(),
         Runner::Process { holder, runs_machines: Some(true) } => {
             format!("{holder}, which runs the machines too")
         }
@@ -136,7 +136,7 @@ fn runner(runner: &Runner) -> String {
             format!("{holder}, another process than the one that runs the machines")
         }
         Runner::Process { holder, runs_machines: None } => {
-            format!("{holder}; nobody runs the machines")
+            format!("{holder}; no process runs the machines")
         }
     }
 }
