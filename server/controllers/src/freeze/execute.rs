@@ -84,16 +84,12 @@ impl Freezes {
     }
 }
 
-fn failed(error: WriteError) -> PassError {
-    match error {
-        WriteError::NotFound => PassError::Gone,
-        WriteError::Conflict => PassError::Outdated,
-        source @ (WriteError::TooManyRequests { .. }
-        | WriteError::NoAnswer
-        | WriteError::Forbidden(_)
-        | WriteError::Internal(_)
-        | WriteError::Other(_)) => {
-            PassError::Api { what: "cannot write that a set is frozen", source }
-        }
+fn failed(source: WriteError) -> PassError {
+    if matches!(source, WriteError::NotFound) {
+        PassError::Gone
+    } else if matches!(source, WriteError::Conflict) {
+        PassError::Outdated
+    } else {
+        PassError::Api { what: "cannot write that a set is frozen", source }
     }
 }
