@@ -8,6 +8,7 @@
 //! DIR/core-identity           who held the leader Lease here last
 //! DIR/gateway                 where containers found the API server last
 //! DIR/drivers.json            the drivers that were ever started here
+//! DIR/aliases.json            the names that classes ever had for providers here
 //! DIR/drivers/NAME/token      how the driver proves to the core who it is, 0600
 //! DIR/drivers/NAME/…          the driver's own files
 //! ```
@@ -15,6 +16,7 @@
 //! It and every directory in it is this user's alone. Tokens, keys and the drivers that are started come from here, so what
 //! another user could have put here is refused rather than used.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{
@@ -25,6 +27,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use rand::RngExt as _;
 use rand::distr::Alphanumeric;
+use serde::de::DeserializeOwned;
 
 use crate::driver_choice::DriverChoice;
 
@@ -148,10 +151,7 @@ impl DataDir {
 
     /// The drivers that were ever started here: machines of each may be left.
     pub(crate) fn known_drivers(&self) -> anyhow::Result<Vec<DriverChoice>> {
-        let file = self.drivers_file();
-        let Some(text) = read_private(&file)? else { return Ok(Vec::new()) };
-        serde_json::from_str(&text)
-            .with_context(|| format!("{} is not what `ostler up` wrote", file.display()))
+        read_known(&self.drivers_file())
     }
 
     /// Remembers drivers for [`Self::known_drivers`].
@@ -164,6 +164,25 @@ impl DataDir {
         write_private(&self.drivers_file(), &serde_json::to_string_pretty(&known)?)
     }
 
+    /// Remembers aliases for [`Self::known_aliases`].
+    pub(crate) fn remember_aliases(
+        &self,
+        aliases: &BTreeMap<String, String>,
+    ) -> anyhow::Result<()> {
+        let mut known = self.known_aliases()?;
+        known.extend(aliases.clone());
+        write_private(&self.aliases_file(), &serde_json::to_string_pretty(&known)?)
+    }
+
+    /// The aliases that classes may have been written with.
+    pub(crate) fn known_aliases(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        read_known(&self.aliases_file())
+    }
+
+    fn aliases_file(&self) -> PathBuf {
+        self.path.join("aliases.json")
+    }
+
     fn drivers_file(&self) -> PathBuf {
         self.path.join("drivers.json")
     }
@@ -173,6 +192,13 @@ impl DataDir {
         fs::remove_dir_all(&self.path)
             .with_context(|| format!("{} cannot be removed", self.path.display()))
     }
+}
+
+/// What an earlier `ostler up` wrote; nothing if none did.
+fn read_known<T: DeserializeOwned + Default>(file: &Path) -> anyhow::Result<T> {
+    let Some(text) = read_private(file)? else { return Ok(T::default()) };
+    serde_json::from_str(&text)
+        .with_context(|| format!("{} is not what `ostler up` wrote", file.display()))
 }
 
 /// The user that files must be of.

@@ -67,6 +67,7 @@ async fn delete_machines(
         drivers_listen: loopback,
         drivers: data.known_drivers()?,
         driver_env: driver_env.to_vec(),
+        aliases: data.known_aliases()?,
         shares: ostler_server::raise_descriptors(),
         core: CoreMode::Embedded,
         target: TargetMode::default(),

@@ -66,6 +66,9 @@ pub(crate) struct Args {
     /// the variables of proxies, and OSTLER_* anyhow, and nothing else.
     #[arg(long, value_name = "NAME")]
     pub(crate) driver_env: Vec<String>,
+    /// Another name that classes use for a provider, e.g. AWS=aws.example.com; repeatable
+    #[arg(long = "provider-alias", value_name = "NAME=PROVIDER", value_parser = ostler_server::alias)]
+    pub(crate) provider_aliases: Vec<(String, String)>,
     /// Apply a manifest or a directory of manifests once the API is up; repeatable
     #[arg(long, value_name = "FILE|DIR")]
     pub(crate) apply: Vec<PathBuf>,
@@ -103,6 +106,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         drivers_listen: args.drivers_listen,
         drivers: args.drivers,
         driver_env: args.driver_env,
+        aliases: args.provider_aliases.into_iter().collect(),
         shares: raise_descriptors(),
         core: args.core,
         target: args.target,

@@ -1,5 +1,6 @@
 //! The parts of `up`, started in order: API server, core, drivers; stopped in the opposite one.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -67,6 +68,8 @@ pub(crate) struct Options {
     pub(crate) drivers: Vec<DriverChoice>,
     /// Variables that drivers get besides those that all get.
     pub(crate) driver_env: Vec<String>,
+    /// Other names that classes use for providers.
+    pub(crate) aliases: BTreeMap<String, String>,
     pub(crate) core: CoreMode,
     pub(crate) target: TargetMode,
     /// The controllers that the core runs.
@@ -125,6 +128,7 @@ impl System {
             CoreMode::None => None,
         };
         data.remember_drivers(&drivers)?;
+        data.remember_aliases(&options.aliases)?;
         let shares = options.shares;
 
         let mut tasks = JoinSet::new();
@@ -166,7 +170,7 @@ impl System {
             let options = CoreOptions {
                 driver_connections: shares.drivers,
                 target,
-                ..core_options(data, &drivers, options.controllers)?
+                ..core_options(data, &drivers, options.controllers, options.aliases)?
             };
             let mut registry = Registry::default();
             let mut started =
@@ -340,6 +344,7 @@ fn core_options(
     data: &DataDir,
     drivers: &[DriverChoice],
     controllers: EnabledControllers,
+    aliases: BTreeMap<String, String>,
 ) -> anyhow::Result<CoreOptions> {
     let identity = data.core_identity()?;
     let mut tokens = Vec::new();
@@ -354,6 +359,7 @@ fn core_options(
         controllers,
         identity: identity.identity,
         predecessor: identity.predecessor,
+        aliases,
         ..Settings::default()
     };
     Ok(CoreOptions { settings, tokens, ..CoreOptions::default() })
@@ -409,6 +415,7 @@ mod tests {
                 drivers_listen: drivers.parse().unwrap(),
                 drivers: vec![driver],
                 driver_env: Vec::new(),
+                aliases: BTreeMap::new(),
                 core,
                 target: TargetMode::Own,
                 controllers: EnabledControllers::default(),

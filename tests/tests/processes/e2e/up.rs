@@ -116,6 +116,29 @@ fn without_a_target_cluster_a_machine_is_available_once_its_instance_is_initiali
 }
 
 #[test]
+fn a_class_may_name_a_provider_by_an_alias_and_reset_remembers_it() {
+    let Some(program) = tools::kubectl() else { return };
+    let dir = TempDir::new().unwrap();
+    let (data, manifests) = (dir.path().join("data"), dir.path().join("manifests"));
+    let kubectl = Kubectl::new(program, data.join("kubeconfig"), dir.path());
+    std::fs::create_dir(&manifests).unwrap();
+    for file in ["class.yaml", "secret.yaml", "worker.yaml"] {
+        let text = std::fs::read_to_string(Path::new(&examples()).join(file)).unwrap();
+        let text = text.replace("provider: fake.ostler.dev", "provider: Fake");
+        std::fs::write(manifests.join(file), text).unwrap();
+    }
+    let alias = ["--provider-alias", "Fake=fake.ostler.dev", "--apply"];
+    let mut running = up(&data, &[&alias[..], &[manifests.to_str().unwrap()]].concat());
+    kubectl.wait("machine", "fake-1", ".status.currentStatus.phase", "Running");
+    assert_eq!(kubectl.get("machineclass", "fake")["provider"], "Fake");
+    running.terminate();
+    assert!(running.wait().success());
+
+    let output = ostler(&["reset", "--data-dir", data.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[test]
 fn up_ends_cleanly_at_sigterm_and_goes_on_where_it_was() {
     let Some(program) = tools::kubectl() else { return };
     let dir = TempDir::new().unwrap();
