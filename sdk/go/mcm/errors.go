@@ -2,6 +2,7 @@ package mcm
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 
 	"github.com/gardener/machine-controller-manager/pkg/util/provider/machinecodes/codes"
@@ -12,6 +13,10 @@ import (
 
 // marker begins the text of every error that has a code of machine-controller-manager.
 const marker = "machine codes error: code = ["
+
+// requestID is how libraries of clouds write the id of a request. It is another one each time, and the text of an error
+// stays in the Machine.
+var requestID = regexp.MustCompile(`(?i),? ?\brequest[ -]?id[:=] ?"?([0-9a-z-]+)"?`)
 
 // statusOf is the status in an error of a provider: the type, wherever it is wrapped, or its text, which a provider with
 // another copy of the package makes. nil: the provider says no code.
@@ -60,8 +65,12 @@ func failure(err error, left driver.Certainty, state string) error {
 	if code == codes.Unimplemented {
 		left = driver.NotApplied
 	}
+	id := ""
+	if found := requestID.FindStringSubmatch(message); found != nil {
+		message, id = requestID.ReplaceAllString(message, ""), found[1]
+	}
 	failed := driver.Fail(driver.Code(code), "PROVIDER_ERROR", "%s", message).Leaving(left)
-	failed.Detail.ProviderCode = code.String()
+	failed.Detail.ProviderCode, failed.Detail.ProviderRequestId = code.String(), id
 	failed.Detail.Checkpoint = state
 	return failed
 }

@@ -101,9 +101,12 @@ func (s shim) InitializeMachine(ctx context.Context, q *pb.InitializeMachineRequ
 	return &pb.InitializeMachineResponse{Machine: record}, nil
 }
 
-// DeleteMachine cannot tell DELETED from WAS_ABSENT unless the provider says NotFound.
+// DeleteMachine looks first: most providers call it a success that there was nothing, and only a read tells DELETED from
+// WAS_ABSENT, which the core doubts for an instance that it did not have made. What a read does not see, such as disks,
+// is deleted all the same.
 func (s shim) DeleteMachine(ctx context.Context, q *pb.DeleteMachineRequest) (*pb.DeleteMachineResponse, error) {
 	op := q.Context
+	_, unseen := s.find(ctx, op, q.ProviderId, nil)
 	gone, err := s.provider.DeleteMachine(ctx, &upstream.DeleteMachineRequest{
 		Machine: s.machine(op, q.ProviderId), MachineClass: s.class(op), Secret: secretOf(op, nil),
 	})
@@ -111,7 +114,8 @@ func (s shim) DeleteMachine(ctx context.Context, q *pb.DeleteMachineRequest) (*p
 	if gone != nil {
 		answer.Checkpoint = gone.LastKnownState
 	}
-	if codeOf(err) == codes.NotFound {
+	absent := err == nil && codeOf(unseen) == codes.NotFound
+	if absent || codeOf(err) == codes.NotFound {
 		answer.Outcome = pb.DeletionOutcome_DELETION_OUTCOME_WAS_ABSENT
 	} else if err != nil {
 		// The same request again finishes it; a read would see only the VM, and no disk that is left.

@@ -125,6 +125,19 @@ func TestOnlyACodeOfMachineControllerManagerCounts(t *testing.T) {
 	}
 }
 
+func TestTheIDOfARequestIsNotInTheMessage(t *testing.T) {
+	for text, row := range map[string]struct{ message, id string }{
+		"EC2: RunInstances, StatusCode: 401, RequestID: 4aLF-x, api error AuthFailure: no": {"EC2: RunInstances, StatusCode: 401, api error AuthFailure: no", "4aLF-x"},
+		"Unauthorized: no\n\tstatus code: 401, request id: 7f3c":                           {"Unauthorized: no\n\tstatus code: 401", "7f3c"},
+		"a request id is missing": {"a request id is missing", ""},
+	} {
+		failed := detail(t, failure(status.Error(codes.Internal, text), driver.NotKnown, ""))
+		if failed.Message != row.message || failed.ProviderRequestId != row.id {
+			t.Errorf("%q: %q %q", text, failed.Message, failed.ProviderRequestId)
+		}
+	}
+}
+
 func TestACreateLooksFirst(t *testing.T) {
 	for text, row := range map[string]struct {
 		status      error
@@ -240,13 +253,16 @@ func TestAnInstanceWithoutInitializationIsARecordOnlyIfItHasAnID(t *testing.T) {
 
 func TestADeletionEndsOrGoesOn(t *testing.T) {
 	for text, row := range map[string]struct {
-		err     error
-		outcome pb.DeletionOutcome
+		read, err error
+		outcome   pb.DeletionOutcome
 	}{
-		"gone":   {nil, pb.DeletionOutcome_DELETION_OUTCOME_DELETED},
-		"absent": {absent(), pb.DeletionOutcome_DELETION_OUTCOME_WAS_ABSENT},
+		"gone":                        {nil, nil, pb.DeletionOutcome_DELETION_OUTCOME_DELETED},
+		"absent":                      {absent(), absent(), pb.DeletionOutcome_DELETION_OUTCOME_WAS_ABSENT},
+		"absent, and that is success": {absent(), nil, pb.DeletionOutcome_DELETION_OUTCOME_WAS_ABSENT},
+		"gone before it was its turn": {nil, absent(), pb.DeletionOutcome_DELETION_OUTCOME_WAS_ABSENT},
+		"not read":                    {status.Error(codes.Unavailable, ""), nil, pb.DeletionOutcome_DELETION_OUTCOME_DELETED},
 	} {
-		p := &provider{remove: row.err, state: "nic left"}
+		p := &provider{status: row.read, remove: row.err, state: "nic left"}
 		answer, err := New(p, "Cloud").DeleteMachine(t.Context(), &pb.DeleteMachineRequest{Context: operation()})
 		if err != nil || answer.Outcome != row.outcome || answer.Checkpoint != "nic left" {
 			t.Errorf("%s: %v %v", text, answer, err)
