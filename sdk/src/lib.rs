@@ -122,7 +122,9 @@ pub use request::{
     ClassReview, CreateMachine, DeleteMachine, Deletion, GetMachineStatus, GetVolumeIds,
     InitializeMachine, ListMachines, UpdateMachine, Updated, UserData, ValidateClass,
 };
-pub use run::{RunError, options, run, run_adjusted, run_handler, run_with, run_with_args};
+pub use run::{
+    RunError, init_logs, options, run, run_adjusted, run_handler, run_with, run_with_args,
+};
 pub use secret::Secret;
 /// Cancels and ends things: see [`Options::shutdown`].
 pub use tokio_util::sync::CancellationToken;

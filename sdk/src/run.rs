@@ -115,7 +115,7 @@ fn host_name() -> String {
 }
 
 /// Logs to stderr, filtered by `RUST_LOG`, `info` by default. A second call changes nothing.
-fn init_logs() {
+pub fn init_logs() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use backon::{BackoffBuilder as _, ExponentialBuilder};
-use ostler_driver_sdk::{CancellationToken, DriverArgs, Options, options, run_handler};
+use ostler_driver_sdk::{CancellationToken, DriverArgs, Options, init_logs, options, run_handler};
 use ostler_proto::v1alpha1::GetInfoResponse;
 
 use self::adapter::Adapter;
@@ -67,6 +67,7 @@ pub struct AdaptArgs {
 /// # Errors
 /// What waiting does not fix: bad arguments, a driver that cannot be executed, another adapter.
 pub async fn run(args: AdaptArgs, launcher: Vec<OsString>) -> anyhow::Result<()> {
+    init_logs();
     let AdaptArgs { driver, socket, socket_parent, driver_uid, command } = args;
     let program = if command.is_empty() { None } else { Some(Program::new(command, launcher)?) };
     let own = match (&socket, &program) {

@@ -8,3 +8,4 @@ mod e2e;
 mod mcm;
 mod sdks;
 mod unary;
+mod users;
