@@ -23,6 +23,8 @@ use crate::error::chain;
 use crate::library::Client;
 
 const DIAL_TIMEOUT: Duration = Duration::from_secs(20);
+/// In whose name the core gives reasons in statuses.
+const DOMAIN: &str = "ostler.dev";
 /// After a refusal that would only be repeated.
 const REFUSED_WAIT: Duration = Duration::from_mins(5);
 /// However soon the core wants us back.
@@ -351,16 +353,18 @@ fn dial(connector: &Connector) -> BoxFuture<'static, Result<Connection, ConnectE
 /// When to dial after the stream failed. Only a refusal has a meaning of its own: a broken link
 /// shows as any code.
 fn after(status: &Status) -> Dial {
+    let details = status.get_error_details();
+    let word = details.error_info().filter(|info| info.domain == DOMAIN);
+    match word.map(|info| info.reason.as_str()) {
+        Some("NOT_LEADER") => return Dial::Elsewhere,
+        Some(_) if status.code() == Code::PermissionDenied => {
+            tracing::error!(message = %status.message(), "the core refuses this driver");
+            return Dial::Refused;
+        }
+        _ => {}
+    }
     // With a cause, it is not the core that speaks but the transport.
     let cause = std::error::Error::source(status).map(chain);
-    if status.code() == Code::PermissionDenied && cause.is_none() {
-        tracing::error!(message = %status.message(), "the core refuses this driver");
-        return Dial::Refused;
-    }
-    let details = status.get_error_details();
-    if details.error_info().is_some_and(|info| info.reason == "NOT_LEADER") {
-        return Dial::Elsewhere;
-    }
     let (code, message, remedy) = (status.code(), status.message(), diagnosis::of(status));
     tracing::warn!(?code, message, cause, remedy, "the session broke");
     let delay = details.retry_info().and_then(|info| info.retry_delay);

@@ -23,7 +23,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 /// The example of one language.
-struct Sdk {
+pub(crate) struct Sdk {
     /// As in `sdk/<name>`, the provider, the provider ids and the machine of the example.
     name: &'static str,
     /// In the block of commands of its page that sets it up.
@@ -45,7 +45,7 @@ static PYTHON: Sdk = Sdk {
     clone: OnceLock::new(),
 };
 
-static GO: Sdk = Sdk {
+pub(crate) static GO: Sdk = Sdk {
     name: "go",
     set_up: "go build",
     driver: "sdk/go/example/go-driver",
@@ -61,7 +61,7 @@ pub(crate) fn python() -> Option<&'static Path> {
 
 impl Sdk {
     /// A fresh clone in which the page's set-up was done; `None` if this machine cannot.
-    fn clone(&self) -> Option<&Path> {
+    pub(crate) fn clone(&self) -> Option<&Path> {
         self.clone.get_or_init(|| self.set_up()).as_deref()
     }
 
@@ -72,16 +72,7 @@ impl Sdk {
         };
         // One for all runs: what it had is replaced.
         let clone = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-driver", self.name));
-        if clone.exists() {
-            fs::remove_dir_all(&clone).unwrap();
-        }
-        for file in repository::files().unwrap() {
-            if self.needs.iter().any(|folder| file.path.starts_with(folder)) {
-                let copy = clone.join(&file.path);
-                fs::create_dir_all(copy.parent().unwrap()).unwrap();
-                fs::copy(tools::root().join(&file.path), copy).unwrap();
-            }
-        }
+        copy_of(&clone, self.needs);
         let (done, said) = shell(&clone, &self.page_commands(self.set_up));
         if !done {
             tools::skip(&format!("what sdk/{}/README.md needs ({})", self.name, said.trim()));
@@ -92,10 +83,8 @@ impl Sdk {
 
     /// The first block of commands on the page that has `mark` in it.
     fn page_commands(&self, mark: &str) -> String {
-        let page = tools::root().join("sdk").join(self.name).join("README.md");
-        let page = fs::read_to_string(page).unwrap();
-        let mut blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
-        blocks.find(|block| block.contains(mark)).unwrap().to_owned()
+        let blocks = commands(&format!("sdk/{}/README.md", self.name));
+        blocks.into_iter().find(|block| block.contains(mark)).unwrap()
     }
 
     fn passes_the_suite(&self) {
@@ -178,6 +167,27 @@ impl Sdk {
     }
 }
 
+/// Makes `clone` a copy of these folders of the repository, and of nothing else.
+fn copy_of(clone: &Path, folders: &[&str]) {
+    if clone.exists() {
+        fs::remove_dir_all(clone).unwrap();
+    }
+    for file in repository::files().unwrap() {
+        if folders.iter().any(|folder| file.path.starts_with(folder)) {
+            let copy = clone.join(&file.path);
+            fs::create_dir_all(copy.parent().unwrap()).unwrap();
+            fs::copy(tools::root().join(&file.path), copy).unwrap();
+        }
+    }
+}
+
+/// The blocks of commands of a page.
+fn commands(page: &str) -> Vec<String> {
+    let page = fs::read_to_string(tools::root().join(page)).unwrap();
+    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.map(str::to_owned).collect()
+}
+
 /// Runs commands of a page; whether they succeeded, and what they said.
 fn shell(clone: &Path, commands: &str) -> (bool, String) {
     let ostler = binaries().join("ostler");
@@ -221,6 +231,32 @@ fn a_machine_of_the_python_driver_lives_a_whole_life() {
 #[test]
 fn a_machine_of_the_go_driver_lives_a_whole_life() {
     GO.runs_a_machine();
+}
+
+#[test]
+fn what_generates_code_from_the_contract_does_so_as_its_page_says() {
+    let found = (tools::find("buf", &["buf"]), tools::find("go", &["go"]));
+    let (Some(_), Some(_), Some(_)) = (found.0, found.1, tools::python_with_venv()) else { return };
+    let clone = Path::new(env!("CARGO_TARGET_TMPDIR")).join("generated");
+    copy_of(&clone, &["proto", "sdk"]);
+    // The first makes what the others use.
+    let pages =
+        ["sdk/python/README.md", "sdk/go/README.md", "proto/README.md", "docs/driver-authors.md"];
+    let generates =
+        |block: &String| ["buf generate", "protoc", "go build"].iter().any(|it| block.contains(it));
+    let blocks: Vec<String> = pages.into_iter().flat_map(commands).filter(generates).collect();
+    assert!(blocks.len() >= 4, "{blocks:#?}");
+    for block in blocks {
+        let (done, said) = shell(&clone, &block);
+        assert!(done, "{block}\n{said}");
+    }
+    for file in repository::files().unwrap() {
+        if file.path.starts_with("sdk/go/gen") {
+            let made = fs::read_to_string(clone.join(&file.path)).unwrap();
+            assert!(made == file.text, "run `buf generate` in sdk/go: {}", file.path.display());
+        }
+    }
+    assert!(clone.join("target/contract.binpb").is_file());
 }
 
 #[test]

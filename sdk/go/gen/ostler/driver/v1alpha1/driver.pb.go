@@ -99,6 +99,12 @@
 // when it is throttled), a deletion by id, a call that sets a value, and a creation with the same client
 // token. It need not: answer UNAVAILABLE with the certainty, and the core asks again.
 //
+// # Statuses
+//
+// A word beside the status of a call, such as `NOT_LEADER`, is the `reason` of a `google.rpc.ErrorInfo` of the
+// domain `ostler.dev` in the details of the status (trailer `grpc-status-details-bin`); how long to wait is in a
+// `google.rpc.RetryInfo` there. In ProtocolError and OperationError such a word is the field `reason`.
+//
 // # Limits
 //
 // | what | limit |
@@ -111,9 +117,12 @@
 // | the message of an error or of progress | 2 KiB |
 // | a checkpoint | 4 KiB |
 // | ids, reasons, stages | 256 bytes |
+// | a cluster id | 1 to 128 printable ASCII characters without blanks, see `Operation.cluster_id` |
 // | an idempotency key | 64 ASCII characters |
 //
-// Check before sending: a frame that is too large kills the whole stream.
+// Check before sending. The core ends the session of a driver that sends a frame above `Welcome.max_frame_bytes`
+// (FRAME_TOO_LARGE, retry=false). Of smaller ones above 64 KiB it takes what it needs, and cuts texts to their
+// limits; the conformance suite refuses them. Most of all, cut lists of violations.
 //
 // # Time
 //

@@ -99,6 +99,12 @@
 // when it is throttled), a deletion by id, a call that sets a value, and a creation with the same client
 // token. It need not: answer UNAVAILABLE with the certainty, and the core asks again.
 //
+// # Statuses
+//
+// A word beside the status of a call, such as `NOT_LEADER`, is the `reason` of a `google.rpc.ErrorInfo` of the
+// domain `ostler.dev` in the details of the status (trailer `grpc-status-details-bin`); how long to wait is in a
+// `google.rpc.RetryInfo` there. In ProtocolError and OperationError such a word is the field `reason`.
+//
 // # Limits
 //
 // | what | limit |
@@ -111,9 +117,12 @@
 // | the message of an error or of progress | 2 KiB |
 // | a checkpoint | 4 KiB |
 // | ids, reasons, stages | 256 bytes |
+// | a cluster id | 1 to 128 printable ASCII characters without blanks, see `Operation.cluster_id` |
 // | an idempotency key | 64 ASCII characters |
 //
-// Check before sending: a frame that is too large kills the whole stream.
+// Check before sending. The core ends the session of a driver that sends a frame above `Welcome.max_frame_bytes`
+// (FRAME_TOO_LARGE, retry=false). Of smaller ones above 64 KiB it takes what it needs, and cuts texts to their
+// limits; the conformance suite refuses them. Most of all, cut lists of violations.
 //
 // # Time
 //
@@ -177,8 +186,10 @@ type DriverServiceClient interface {
 	// | this core ends | UNAVAILABLE, after CoreDraining | dials after `reconnect_after` and resumes |
 	// | the link broke | any, often UNKNOWN | dials with backoff and resumes |
 	//
-	// Do not decide by the code of a broken stream: libraries differ. Decide by ProtocolError and
-	// CoreDraining, and treat all else as a broken link.
+	// Do not decide by the code alone: for a broken link, libraries use any of them. Only what the core says counts:
+	// ProtocolError, CoreDraining, and the ErrorInfo and RetryInfo in the status (see "Statuses" above). A
+	// PERMISSION_DENIED without an ErrorInfo, for one, comes from something in between. Treat all else as a broken
+	// link; UNAUTHENTICATED is no more than that, but read the token again.
 	Register(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RegisterRequest, RegisterResponse], error)
 	// The class of an operation in flight on a session of the caller, at a revision.
 	//
@@ -196,6 +207,10 @@ type DriverServiceClient interface {
 	// | the provider spec is above 128 KiB | FAILED_PRECONDITION, `CLASS_TOO_LARGE` | completes with FAILED_PRECONDITION |
 	// | the reference has no name | INVALID_ARGUMENT | a defect of the driver |
 	// | the core cannot look now, or the call was cut off (also CANCELLED) | UNAVAILABLE | tries once more, then completes with UNAVAILABLE, NOT_APPLIED |
+	//
+	// Which of the three denials it is, the core does not say: nobody is to learn by asking what exists. The end of the
+	// session, or the cancel, is on its way on the stream: wait for either for a second; if none comes, it is the third.
+	// A wrong guess costs a wait, and nothing else, since nothing was done.
 	GetMachineClass(ctx context.Context, in *GetMachineClassRequest, opts ...grpc.CallOption) (*GetMachineClassResponse, error)
 	// The secret of the class of an operation in flight on the caller's own session.
 	//
@@ -211,6 +226,8 @@ type DriverServiceClient interface {
 	// | the operation is not in flight on this session, or the secret is not that of its class, or there is none | PERMISSION_DENIED, `SECRET_DENIED` | completes with PERMISSION_DENIED, NOT_APPLIED |
 	// | the reference has no name | INVALID_ARGUMENT | a defect of the driver |
 	// | the core cannot look now, or the call was cut off (also CANCELLED) | UNAVAILABLE | tries once more, then completes with UNAVAILABLE, NOT_APPLIED |
+	//
+	// Which of the three denials it is, the driver finds out as with GetMachineClass.
 	//
 	// When the infrastructure refuses the credentials, ask once more with an empty revision: they may
 	// just have been replaced. If that does not help, complete with UNAUTHENTICATED.
@@ -289,8 +306,10 @@ type DriverServiceServer interface {
 	// | this core ends | UNAVAILABLE, after CoreDraining | dials after `reconnect_after` and resumes |
 	// | the link broke | any, often UNKNOWN | dials with backoff and resumes |
 	//
-	// Do not decide by the code of a broken stream: libraries differ. Decide by ProtocolError and
-	// CoreDraining, and treat all else as a broken link.
+	// Do not decide by the code alone: for a broken link, libraries use any of them. Only what the core says counts:
+	// ProtocolError, CoreDraining, and the ErrorInfo and RetryInfo in the status (see "Statuses" above). A
+	// PERMISSION_DENIED without an ErrorInfo, for one, comes from something in between. Treat all else as a broken
+	// link; UNAUTHENTICATED is no more than that, but read the token again.
 	Register(grpc.BidiStreamingServer[RegisterRequest, RegisterResponse]) error
 	// The class of an operation in flight on a session of the caller, at a revision.
 	//
@@ -308,6 +327,10 @@ type DriverServiceServer interface {
 	// | the provider spec is above 128 KiB | FAILED_PRECONDITION, `CLASS_TOO_LARGE` | completes with FAILED_PRECONDITION |
 	// | the reference has no name | INVALID_ARGUMENT | a defect of the driver |
 	// | the core cannot look now, or the call was cut off (also CANCELLED) | UNAVAILABLE | tries once more, then completes with UNAVAILABLE, NOT_APPLIED |
+	//
+	// Which of the three denials it is, the core does not say: nobody is to learn by asking what exists. The end of the
+	// session, or the cancel, is on its way on the stream: wait for either for a second; if none comes, it is the third.
+	// A wrong guess costs a wait, and nothing else, since nothing was done.
 	GetMachineClass(context.Context, *GetMachineClassRequest) (*GetMachineClassResponse, error)
 	// The secret of the class of an operation in flight on the caller's own session.
 	//
@@ -323,6 +346,8 @@ type DriverServiceServer interface {
 	// | the operation is not in flight on this session, or the secret is not that of its class, or there is none | PERMISSION_DENIED, `SECRET_DENIED` | completes with PERMISSION_DENIED, NOT_APPLIED |
 	// | the reference has no name | INVALID_ARGUMENT | a defect of the driver |
 	// | the core cannot look now, or the call was cut off (also CANCELLED) | UNAVAILABLE | tries once more, then completes with UNAVAILABLE, NOT_APPLIED |
+	//
+	// Which of the three denials it is, the driver finds out as with GetMachineClass.
 	//
 	// When the infrastructure refuses the credentials, ask once more with an empty revision: they may
 	// just have been replaced. If that does not help, complete with UNAUTHENTICATED.

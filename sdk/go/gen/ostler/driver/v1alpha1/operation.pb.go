@@ -743,6 +743,11 @@ type Operation struct {
 	// Fetch it with GetMachineClass. It is kept at this revision until the operation ends.
 	MachineClass *ObjectRevision `protobuf:"bytes,8,opt,name=machine_class,json=machineClass,proto3" json:"machine_class,omitempty"`
 	// Never touch anything that is not tagged with this cluster.
+	//
+	// 1 to 128 printable ASCII characters without blanks, as the operator chose it; by default a UUID, a slash and the
+	// namespace of the core. Compare it byte for byte. If tags of the infrastructure do not take all of that, tag
+	// with a text that is a different one for each id, such as the SHA-256 of it in hex, and make the same text of
+	// `previous_cluster_ids`.
 	ClusterId string `protobuf:"bytes,9,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// What the driver last reported for this target, at most 4 KiB.
 	Checkpoint string `protobuf:"bytes,10,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
@@ -2143,12 +2148,14 @@ func (x *CreateMachineResponse) GetCheckpoint() string {
 //
 // Asked only while `initialized` is false. Check before you change: it may be done already, or half.
 // Some infrastructures hand the user data to the instance only now, e.g. those that claim a server first
-// and start it here; all others leave `bootstrap` alone.
+// and start it here; all others leave `bootstrap` alone. The core does not wait for any `power_state`, so this may come
+// while that is PENDING, e.g. when a crash came between creation and this: wait for it here, within the timeout, or say
+// UNINITIALIZED.
 //
 // | condition | code | what the core does next |
 // |---|---|---|
 // | done, now or before | result with `initialized` true or absent | waits for the Node |
-// | not done yet | UNINITIALIZED | tries again in 5 s to 3 min, until the creation timeout |
+// | not done yet, or not possible yet: the instance still starts | UNINITIALIZED | tries again in 5 s to 3 min, until the creation timeout |
 // | the driver has no such operation | UNIMPLEMENTED | as good as a result |
 // | there is no such instance | NOT_FOUND | finds or makes the instance, in 5 s to 3 min |
 // | the instance is not ours | FAILED_PRECONDITION, `NOT_OURS`, NOT_APPLIED | says so, tries again in 1 min to 10 min |
@@ -2419,6 +2426,7 @@ func (x *UpdateMachineResponse) GetCheckpoint() string {
 // | condition | code | what the core does next |
 // |---|---|---|
 // | an instance of this identity, or parts of one, were there and are gone now | result, DELETED | deletes the Node and forgets the machine |
+// | several instances of this identity were there and all of them are gone now | result, DELETED | the same |
 // | looked, and there was nothing of this identity | result, WAS_ABSENT | the same |
 // | `adopt_by_name` is set and the instance of that name has no UID | result, DELETED, once it is gone | the same |
 // | there is no such instance | NOT_FOUND | as good as a result, which would be better |

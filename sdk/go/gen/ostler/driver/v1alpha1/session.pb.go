@@ -997,7 +997,7 @@ type Resume struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session that was lost.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Everything accepted and not acknowledged, up to 1000; what runs comes first. What was accepted
+	// Everything accepted and not acknowledged, refusals included, up to 1000; what runs comes first. What was accepted
 	// and is not listed has an UNKNOWN outcome, and costs the core a read.
 	Operations    []*HeldOperation `protobuf:"bytes,2,rep,name=operations,proto3" json:"operations,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1562,7 +1562,9 @@ func (x *OperationPage) GetMachines() []*MachineRecord {
 	return nil
 }
 
-// An operation ended. Keep it, and send it again in every new session, until OperationResultAck.
+// An operation ended. Keep it, and send it again in every new session, until OperationResultAck. A refusal (STANDBY,
+// DRAINING, TARGET_BUSY, UNIMPLEMENTED, …) is a completion like any other: it is kept, listed in Resume as COMPLETED,
+// and acknowledged.
 //
 // Keep at least 1,000 results or 15 minutes of them; drop the oldest beyond that. An operation that
 // arrives again after its end is answered with the same completion.
@@ -1902,14 +1904,16 @@ func (x *SessionRole) GetFencingTerm() uint64 {
 	return 0
 }
 
-// The core is about to go: finish what you can, then dial again and resume.
+// The core is about to go, or this session is old. Stay: go on with what runs, and hand in results, until the core
+// closes the stream, but not beyond `close_after`. Then dial again and resume. No new operation comes meanwhile. A
+// driver that has nothing to hand in may leave sooner.
 type CoreDraining struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For people.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Dial again after this.
+	// Dial again after this, counted from the end of the stream: so that not all drivers come at once.
 	ReconnectAfter *durationpb.Duration `protobuf:"bytes,2,opt,name=reconnect_after,json=reconnectAfter,proto3" json:"reconnect_after,omitempty"`
-	// The core closes after this; absent: soon.
+	// The core closes after this; absent: at once, and a driver leaves after 5 s by itself.
 	CloseAfter    *durationpb.Duration `protobuf:"bytes,3,opt,name=close_after,json=closeAfter,proto3" json:"close_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
