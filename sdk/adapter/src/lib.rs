@@ -171,8 +171,8 @@ async fn find(
             Ok(found) => return Ok(Some(found)),
             Err(why) => format!("{why:#}"),
         };
-        if socket.is_there() && why != said {
-            tracing::warn!("{why}");
+        if why != said {
+            tell(socket, &why);
             said = why;
         }
         let pause = pauses.next().unwrap_or(Duration::from_secs(2));
@@ -180,6 +180,15 @@ async fn find(
         let _ = tokio::time::timeout(pause, shutdown.cancelled()).await;
     }
     Ok(None)
+}
+
+/// Says why no driver answers: only one that is there should.
+fn tell(socket: &Socket, why: &str) {
+    if socket.is_there() {
+        tracing::warn!("{why}");
+    } else {
+        tracing::info!("waits for the driver: {why}");
+    }
 }
 
 fn usable(found: (Client, GetInfoResponse)) -> anyhow::Result<(Client, GetInfoResponse)> {
