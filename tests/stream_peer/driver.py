@@ -94,7 +94,8 @@ def parse(text):
         "tags": (isinstance(tags, dict) and all(isinstance(v, str) for v in tags.values()), "must map text to text"),
         "bootSeconds": (type(boot) in (int, float) and 0 <= boot <= 600, "must be a number from 0 to 600")}
     wrong = [(path, text) for path, (good, text) in rules.items() if not good]
-    return spec, wrong + [(path, "is not known") for path in sorted(spec.keys() - rules.keys())]
+    wrong += [(path, "is not known") for path in sorted(spec.keys() - rules.keys())]
+    return spec, wrong[:20]  # a frame has 64 KiB, a message 2 KiB
 
 
 def fixed(old, new):

@@ -4,12 +4,7 @@
 //!
 //! Without the tools of a language, or without its packages, its tests say `skipped`.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::unwrap_in_result,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

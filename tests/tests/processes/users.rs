@@ -3,12 +3,7 @@
 //!
 //! Only root can become other users, so for others the test says `skipped`.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::unwrap_in_result,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -70,7 +65,7 @@ impl Pod {
     /// An id of a container, which may be that of the pod.
     fn id(&self, container: &Value, name: &str) -> u32 {
         let own = container["securityContext"][name].as_u64();
-        let id = own.or(self.spec["securityContext"][name].as_u64());
+        let id = own.or_else(|| self.spec["securityContext"][name].as_u64());
         u32::try_from(id.unwrap()).unwrap()
     }
 

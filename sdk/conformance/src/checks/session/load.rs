@@ -116,15 +116,20 @@ async fn credit(bench: &Bench) -> Outcome {
 async fn limits(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     let from = driver.session.log.len();
-    // An error text that repeats what it does not understand becomes long.
-    let long = serde_json::Value::String("x".repeat(100 * 1024)).to_string();
-    let content = ClassContent { provider_spec_json: long, ..ClassContent::default() };
-    let secret = bench.options().secret.as_ref().map(|secret| secret.data.clone());
-    let class = bench.publish("long", &content, secret);
-    if !bench.options().no_create {
-        let machine = bench.machine_of(&class);
-        bench.step("sent a create with a provider spec that is one long text");
-        driver.ask(machine.create()).await?.error("an error for a provider spec that is a text")?;
+    // An error that repeats what it does not understand becomes long, and so does a list of all that is wrong.
+    let long = serde_json::Value::String("x".repeat(100 * 1024));
+    let unknown = (0..3000).map(|number| (format!("unknown-field-{number}"), 0.into())).collect();
+    let specs = [("long", long), ("many-fields", serde_json::Value::Object(unknown))];
+    for (name, spec) in specs.into_iter().filter(|_| !bench.options().no_create) {
+        let content =
+            ClassContent { provider_spec_json: spec.to_string(), ..ClassContent::default() };
+        let secret = bench.options().secret.as_ref().map(|secret| secret.data.clone());
+        let machine = bench.machine_of(&bench.publish(name, &content, secret));
+        bench.step(format_args!("sent a create with the provider spec {name}"));
+        let answer = driver.ask(machine.create()).await?;
+        if name == "long" {
+            answer.error("an error for a provider spec that is a text")?;
+        }
     }
     let machine = bench.machine();
     let wrong_id = "x".repeat(200);
