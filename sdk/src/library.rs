@@ -93,11 +93,12 @@ impl Library {
                 .reason("CLASS_MISSING")
                 .not_applied()
         })?;
+        // Fetching is boxed, so that the future of every operation stays small: most find what is cached.
         if wanted.revision.is_empty() {
-            return self.fetch_class(wanted).await;
+            return Box::pin(self.fetch_class(wanted)).await;
         }
         let cell = self.class_cell(wanted);
-        cell.get_or_try_init(|| self.fetch_class(wanted)).await.cloned()
+        cell.get_or_try_init(|| Box::pin(self.fetch_class(wanted))).await.cloned()
     }
 
     fn class_cell(&self, wanted: &ObjectRevision) -> Arc<OnceCell<Arc<Class>>> {
@@ -126,20 +127,24 @@ impl Library {
         let newest = ObjectRevision { revision: String::new(), ..wanted.clone() };
         if fresh {
             self.invalidate(std::slice::from_ref(&newest));
-            let lease = self.fetch_secret(operation_id, &newest).await;
+            let lease = Box::pin(self.fetch_secret(operation_id, &newest)).await;
             return lease
                 .map(|lease| lease.secret)
                 .map_err(|status| refused("secret", &newest, &status));
         }
         let cell = self.secret_cell(&wanted);
-        let fetched = cell.get_or_try_init(|| async {
-            match self.fetch_secret(operation_id, &wanted).await {
-                // The revision is gone: it was replaced since the class was read.
-                Err(status) if status.code() == Code::NotFound && !wanted.revision.is_empty() => {
-                    self.fetch_secret(operation_id, &newest).await
+        let fetched = cell.get_or_try_init(|| {
+            Box::pin(async {
+                match self.fetch_secret(operation_id, &wanted).await {
+                    // The revision is gone: it was replaced since the class was read.
+                    Err(status)
+                        if status.code() == Code::NotFound && !wanted.revision.is_empty() =>
+                    {
+                        self.fetch_secret(operation_id, &newest).await
+                    }
+                    answer => answer,
                 }
-                answer => answer,
-            }
+            })
         });
         match fetched.await {
             Ok(lease) => Ok(lease.secret.clone()),

@@ -28,9 +28,7 @@ pub(crate) struct Completion {
 impl Completion {
     pub(crate) fn new(operation_id: &str, answer: Answer, checkpoint: Option<String>) -> Self {
         let (pages, outcome) = match answer.and_then(|response| paged(operation_id, response)) {
-            Ok((pages, response)) => {
-                (pages, Outcome::Result(OperationResult { response: Some(response) }))
-            }
+            Ok((pages, result)) => (pages, Outcome::Result(result)),
             Err(error) => (Vec::new(), Outcome::Error(cut_error(error.into()))),
         };
         let completed = OperationCompleted {
@@ -55,7 +53,7 @@ impl Completion {
 fn paged(
     operation_id: &str,
     mut response: Response,
-) -> Result<(Vec<OperationPage>, Response), DriverError> {
+) -> Result<(Vec<OperationPage>, OperationResult), DriverError> {
     let mut pages = Vec::new();
     if let Response::ListMachines(list) = &mut response
         && is_long(list)
@@ -68,12 +66,13 @@ fn paged(
         return Err(DriverError::internal(message).reason("LIST_TOO_LONG"));
     }
     let largest = pages.iter().map(Message::encoded_len).max().unwrap_or_default();
-    let size = largest.max(OperationResult { response: Some(response.clone()) }.encoded_len());
+    let result = OperationResult { response: Some(response) };
+    let size = largest.max(result.encoded_len());
     if size > FRAME_BYTES {
         let message = format!("the answer takes a frame of {size} bytes, more than {FRAME_BYTES}");
         return Err(DriverError::internal(message).reason("FRAME_TOO_LARGE"));
     }
-    Ok((pages, response))
+    Ok((pages, result))
 }
 
 fn is_long(list: &proto::ListMachinesResponse) -> bool {

@@ -24,6 +24,8 @@ pub(crate) struct Ledger {
     running: BTreeMap<String, Running>,
     /// Oldest first. No cache: age and bytes limit it too, and the Hello lists it in order.
     done: VecDeque<Done>,
+    /// Of all of them.
+    done_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -62,7 +64,7 @@ impl Ledger {
                 Running { held, progress: None, forgotten: false, mutates: true, unnamed: None };
             (running.held.operation_id.clone(), running)
         });
-        Self { running: running.collect(), done: VecDeque::new() }
+        Self { running: running.collect(), ..Self::default() }
     }
 
     pub(crate) fn find(&self, operation_id: &str) -> Option<Known<'_>> {
@@ -113,23 +115,30 @@ impl Ledger {
     fn retain(&mut self, held: HeldOperation, completion: Completion, now: Instant) -> &Completion {
         let held = HeldOperation { state: HeldState::Completed.into(), ..held };
         let bytes = completion.bytes();
-        let kept: usize = self.done.iter().map(|done| done.bytes).sum();
-        let mut excess = (kept + bytes).saturating_sub(RESULTS_BYTES);
         while let Some(oldest) = self.done.front() {
             let old = now.saturating_duration_since(oldest.since) >= RESULTS_AGE;
-            if !old && excess == 0 && self.done.len() < RESULTS {
+            let fits = self.done_bytes + bytes <= RESULTS_BYTES && self.done.len() < RESULTS;
+            if !old && fits {
                 break;
             }
             tracing::warn!(operation = %oldest.held.operation_id, "result dropped, never acknowledged");
-            excess = excess.saturating_sub(oldest.bytes);
-            self.done.pop_front();
+            self.remove(0);
         }
+        self.done_bytes += bytes;
         &self.done.push_back_mut(Done { held, completion, bytes, since: now }).completion
     }
 
     /// The core has the result.
     pub(crate) fn acknowledge(&mut self, operation_id: &str) {
-        self.done.retain(|done| done.held.operation_id != operation_id);
+        // Results are acknowledged in about the order in which they were made: it is among the first.
+        if let Some(index) = self.done.iter().position(|it| it.held.operation_id == operation_id) {
+            self.remove(index);
+        }
+    }
+
+    fn remove(&mut self, index: usize) {
+        let gone = self.done.remove(index);
+        self.done_bytes -= gone.map_or(0, |done| done.bytes);
     }
 
     /// The core does not want it. Says whether it runs.
