@@ -1,6 +1,6 @@
 """What every Ostler driver in Python needs around its calls: a server, errors, and what runs. README.md explains."""
 
-import os, re, signal, sys, threading, time, uuid
+import contextlib, os, queue, re, signal, sys, threading, time, uuid
 from concurrent import futures
 from pathlib import Path
 
@@ -49,13 +49,18 @@ class Call:
 
 
 class Server(services.MachineDriverServiceServicer):
-    """Serves the methods of `driver`: create_machine(call) for CreateMachine, and so on; those it has."""
+    """Serves the methods of `driver`: create_machine(call) for CreateMachine, and so on; those it has.
+
+    `driver.events`, if there is one, is a queue.Queue of DriverEvents: what happens to instances (event.proto)."""
 
     def __init__(self, driver, provider, version, max_in_flight=16, capabilities=()):
         self.info = m.GetInfoResponse(
             provider=provider, driver_name=provider.split(".")[0], driver_version=version, boot_id=str(uuid.uuid4()),
             capabilities=[f"DRIVER_CAPABILITY_{it}" for it in capabilities], max_in_flight=max_in_flight)
         self.lock, self.calls = threading.Lock(), {}
+        self.events, self.ended = getattr(driver, "events", None), threading.Event()
+        if self.events is not None:
+            self.info.capabilities.append("DRIVER_CAPABILITY_EVENTS")
         for kind in o.OperationKind.keys()[1:]:
             word = kind.removeprefix("OPERATION_KIND_")
             if verb := getattr(driver, word.lower(), None):
@@ -101,6 +106,11 @@ class Server(services.MachineDriverServiceServicer):
         info.MergeFrom(self.info)
         return info
 
+    def WatchEvents(self, request, rpc):
+        while self.events is not None and rpc.is_active() and not self.ended.is_set():
+            with contextlib.suppress(queue.Empty):
+                yield m.WatchEventsResponse(event=self.events.get(timeout=1))
+
     def Probe(self, request, rpc):
         return m.ProbeResponse()
 
@@ -117,8 +127,8 @@ def serve(driver, provider, version, max_in_flight=16, capabilities=()):
     Path(path).unlink(missing_ok=True)
     os.umask(0o117)
     server = grpc.server(futures.ThreadPoolExecutor(max_in_flight * 2 + 8))
-    services.add_MachineDriverServiceServicer_to_server(
-        Server(driver, provider, version, max_in_flight, capabilities), server)
+    servicer = Server(driver, provider, version, max_in_flight, capabilities)
+    services.add_MachineDriverServiceServicer_to_server(servicer, server)
     reflection.enable_server_reflection([m.DESCRIPTOR.services_by_name["MachineDriverService"].full_name,
                                          reflection.SERVICE_NAME], server)
     server.add_insecure_port(f"unix:{path}")
@@ -127,4 +137,5 @@ def serve(driver, provider, version, max_in_flight=16, capabilities=()):
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: end.set())
     end.wait()
+    servicer.ended.set()
     server.stop(25).wait()

@@ -5,6 +5,7 @@ use std::future::Future;
 
 use ostler_proto::v1alpha1::{DriverCapability, OperationKind};
 
+use crate::class::Class;
 use crate::error::DriverError;
 use crate::events::Events;
 use crate::instance::Instance;
@@ -74,6 +75,14 @@ pub trait Driver: Send + Sync + 'static {
         &self,
         request: ListMachines,
     ) -> impl Future<Output = Result<Vec<Instance>, DriverError>> + Send;
+
+    /// What [`list_machines`](Self::list_machines) of this class is a list of, e.g. account and region: the same word
+    /// for two classes says that they have the same list, and the core asks once for both. At most 256 bytes. Name
+    /// everything of the spec that decides it; what is in the secret need not be named. Empty: each class is asked
+    /// for itself.
+    fn list_scope(&self, _class: &Class) -> String {
+        String::new()
+    }
 
     /// Does what has to be done once, after the instance exists and before it is used.
     fn initialize_machine(

@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 use tokio::sync::mpsc;
 
 use crate::identity::Identity;
+use crate::session::limits;
 
 /// Events that wait for the session; more are dropped.
 const WAITING: usize = 1024;
@@ -57,14 +58,19 @@ impl Events {
     }
 
     /// As [`send`](Self::send), for one that is a frame already.
-    pub fn send_raw(&self, event: proto::DriverEvent) {
+    pub fn send_raw(&self, mut event: proto::DriverEvent) {
+        event.message = limits::cut_message(event.message);
+        let ids = [&event.provider_id, &event.cluster_id, &event.machine_uid];
+        if ids.iter().any(|id| id.len() > limits::WORD_BYTES) {
+            return tracing::warn!("an event is dropped: an id in it is too long");
+        }
         if self.queue.try_send(event).is_err() {
             tracing::debug!("an event is dropped: too many wait");
         }
     }
 
-    /// The next one. Waits for ever if another session takes them.
-    pub(crate) async fn next(&self) -> proto::DriverEvent {
+    /// The next one that nobody has taken: for the session, and for tests.
+    pub async fn next(&self) -> proto::DriverEvent {
         match self.waiting.lock().await.recv().await {
             Some(event) => event,
             None => std::future::pending().await,
@@ -127,7 +133,7 @@ impl Event {
 
     /// For people, without secrets; cut at 2 KiB.
     pub fn message(mut self, message: impl Into<String>) -> Self {
-        self.0.message = crate::session::limits::cut_message(message.into());
+        self.0.message = message.into();
         self
     }
 }

@@ -123,9 +123,13 @@ async fn call<D: Driver>(driver: &D, request: Request, ctx: Context) -> Answer {
         Request::ListMachines(proto::ListMachinesRequest { .. }) => {
             let instances = driver.list_machines(ListMachines { ctx: ctx.clone() }).await?;
             let machines = instances.into_iter().map(|it| it.into_listed_record(&ctx)).collect();
+            // It was read for the list already, if it is there at all.
+            let class = if ctx.class_name().is_some() { ctx.class().await.ok() } else { None };
+            let list_scope = class.map(|class| driver.list_scope(&class)).unwrap_or_default();
             Ok(Response::ListMachines(proto::ListMachinesResponse {
                 machines,
-                ..Default::default()
+                pages: 0,
+                list_scope,
             }))
         }
         Request::GetVolumeIds(proto::GetVolumeIdsRequest { pv_specs_json, .. }) => {

@@ -74,7 +74,7 @@ pub(super) async fn list(
 ) -> Result<Vec<InstanceRecord>, String> {
     let (facts, target) = (ClassFacts::of(class), Target::of_class(class));
     match sessions.call(dispatch(&facts, target, Request::List, LIST)).await {
-        Ok(Success::Listed(instances)) => Ok(instances),
+        Ok(Success::Listed { instances, .. }) => Ok(instances),
         Ok(_) => Err("the driver answered another question".to_owned()),
         Err(failure) => Err(told(&failure)),
     }

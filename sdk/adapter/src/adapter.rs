@@ -7,7 +7,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use ostler_driver_sdk::handler::{Answer, Handler};
 use ostler_driver_sdk::{
-    CancellationToken, Code, Context, DriverError, DriverInfo, OptionalOperation, Readiness,
+    CancellationToken, Code, Context, DriverError, DriverInfo, Events, OptionalOperation, Readiness,
 };
 use ostler_proto::v1alpha1 as proto;
 use parking_lot::Mutex;
@@ -29,6 +29,11 @@ const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(Duration::from_millis(50))
     .with_max_delay(Duration::from_secs(2))
     .without_max_times();
+/// Between two calls of WatchEvents.
+const EVENTS_AGAIN: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_secs(1))
+    .with_max_delay(Duration::from_secs(30))
+    .without_max_times();
 /// What a driver works on at once if it does not say.
 const MAX_IN_FLIGHT: u32 = 16;
 
@@ -45,6 +50,7 @@ struct Shared {
     /// Targets whose mutation runs in the driver, by UID, also after the core gave it up.
     busy: Mutex<HashMap<String, String>>,
     readiness: Readiness,
+    events: Events,
 }
 
 impl Adapter {
@@ -54,6 +60,7 @@ impl Adapter {
             client: Mutex::new(client),
             busy: Mutex::default(),
             readiness: Readiness::default(),
+            events: Events::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -127,6 +134,36 @@ impl Adapter {
             Ok(Err(status)) => Err(format!("the driver does not answer: {}", status.message())),
             Err(_) => Err(format!("the driver does not answer within {ANSWER_WITHIN:?}")),
         }
+    }
+
+    /// Passes the events of the driver on, if it tells any. Never ends.
+    pub(crate) async fn pass_events_on(&self) {
+        if !self.has(DriverCapability::Events) {
+            return std::future::pending().await;
+        }
+        let mut pauses = EVENTS_AGAIN.build();
+        loop {
+            let Client { mut calls, lost } = self.client();
+            match calls.watch_events(proto::WatchEventsRequest {}).await {
+                Ok(told) => {
+                    let mut told = told.into_inner();
+                    while let Ok(Some(told)) = told.message().await {
+                        pauses = EVENTS_AGAIN.build();
+                        told.event.into_iter().for_each(|event| self.shared.events.send_raw(event));
+                    }
+                }
+                Err(status) if status.code() == tonic::Code::Unimplemented => {
+                    tracing::warn!("the driver says that it tells events, and does not");
+                    lost.cancelled().await;
+                }
+                Err(status) => tracing::debug!(%status, "the driver tells no events"),
+            }
+            tokio::time::sleep(pauses.next().unwrap_or(PROBE_EVERY)).await;
+        }
+    }
+
+    fn has(&self, capability: DriverCapability) -> bool {
+        self.shared.info.capabilities().any(|it| it == capability)
     }
 
     fn is_same(&self, info: &GetInfoResponse) -> bool {
@@ -249,10 +286,10 @@ impl Handler for Adapter {
             .version(&info.driver_version)
             .max_in_flight(most)
             .offering(offered);
-        if info.capabilities().any(|it| it == DriverCapability::PreviousClusterIds) {
+        if self.has(DriverCapability::PreviousClusterIds) {
             said = said.knows_previous_cluster_ids();
         }
-        if info.capabilities().any(|it| it == DriverCapability::IdentityByName) {
+        if self.has(DriverCapability::IdentityByName) {
             said = said.identity_by_name();
         }
         said
@@ -260,6 +297,10 @@ impl Handler for Adapter {
 
     fn readiness(&self) -> Readiness {
         self.shared.readiness.clone()
+    }
+
+    fn events(&self) -> Option<Events> {
+        self.has(DriverCapability::Events).then(|| self.shared.events.clone())
     }
 
     /// The driver's, so that the core knows a driver whose adapter was replaced.

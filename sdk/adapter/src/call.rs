@@ -168,14 +168,17 @@ async fn list(
     asked: proto::ListMachinesRequest,
 ) -> Result<proto::ListMachinesResponse, Status> {
     let mut parts = client.list_machines(asked).await?.into_inner();
-    let mut machines = Vec::new();
+    let (mut machines, mut list_scope) = (Vec::new(), String::new());
     while let Some(part) = parts.message().await? {
         machines.extend(part.machines);
+        if !part.list_scope.is_empty() {
+            list_scope = part.list_scope;
+        }
         if machines.len() > MOST_MACHINES {
             return Err(Status::internal(format!(
                 "the list has more than {MOST_MACHINES} machines"
             )));
         }
     }
-    Ok(proto::ListMachinesResponse { machines, ..Default::default() })
+    Ok(proto::ListMachinesResponse { machines, pages: 0, list_scope })
 }

@@ -150,6 +150,7 @@ pub async fn serve(path: PathBuf, uid: Option<u32>, options: Options) -> anyhow:
                 watched.watch(&socket, &session).await;
                 std::future::pending::<()>().await;
             } => {}
+            () = watched.pass_events_on() => {}
         }
     }
     Ok(())

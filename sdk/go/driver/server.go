@@ -71,6 +71,17 @@ type Prober interface {
 	Probe(context.Context) error
 }
 
+// EventSource tells the core what happens to instances, until the context ends: see event.proto. An event makes the core
+// look and proves nothing. An end before that is taken as a break: WatchEvents is called again.
+type EventSource interface {
+	WatchEvents(ctx context.Context, tell func(*pb.DriverEvent) error) error
+}
+
+// ListScoper says what the list of a class is of, e.g. account and region: see ListMachinesResponse.list_scope.
+type ListScoper interface {
+	ListScope(*pb.OperationContext) string
+}
+
 // Info says who the driver is.
 type Info struct {
 	// Provider is a DNS name. Classes name it in `provider`.
@@ -103,6 +114,9 @@ type server struct {
 	driver Driver
 	info   *pb.GetInfoResponse
 
+	// ended ends with the process; it ends the streams of events, which have no end of their own.
+	ended context.Context
+
 	mu    sync.Mutex
 	calls map[*call]struct{}
 }
@@ -117,6 +131,9 @@ func newServer(d Driver, info Info) *server {
 	}
 	if info.IdentityByName {
 		who.Capabilities = append(who.Capabilities, pb.DriverCapability_DRIVER_CAPABILITY_IDENTITY_BY_NAME)
+	}
+	if _, tells := d.(EventSource); tells {
+		who.Capabilities = append(who.Capabilities, pb.DriverCapability_DRIVER_CAPABILITY_EVENTS)
 	}
 	offers := func(has bool, kinds ...pb.OperationKind) {
 		if has {
@@ -135,7 +152,7 @@ func newServer(d Driver, info Info) *server {
 	offers(has, pb.OperationKind_OPERATION_KIND_GET_VOLUME_IDS)
 	_, has = d.(ClassValidator)
 	offers(has, pb.OperationKind_OPERATION_KIND_VALIDATE_CLASS)
-	return &server{driver: d, info: who, calls: map[*call]struct{}{}}
+	return &server{driver: d, info: who, ended: context.Background(), calls: map[*call]struct{}{}}
 }
 
 // begin admits an operation, unless another mutation of its machine runs.
@@ -242,12 +259,29 @@ func (s *server) ValidateClass(_ context.Context, q *pb.ValidateClassRequest) (*
 
 func (s *server) ListMachines(q *pb.ListMachinesRequest, stream grpc.ServerStreamingServer[pb.ListMachinesResponse]) error {
 	machines, err := work(s, pb.OperationKind_OPERATION_KIND_LIST_MACHINES, false, q, s.driver.ListMachines)
+	if it, has := s.driver.(ListScoper); has && err == nil {
+		err = stream.Send(&pb.ListMachinesResponse{ListScope: it.ListScope(q.GetContext())})
+	}
 	for some := range slices.Chunk(machines, pageSize) {
 		if err == nil {
 			err = stream.Send(&pb.ListMachinesResponse{Machines: some})
 		}
 	}
 	return err
+}
+
+// WatchEvents runs the driver's own until the stream or the process ends.
+func (s *server) WatchEvents(_ *pb.WatchEventsRequest, stream grpc.ServerStreamingServer[pb.WatchEventsResponse]) error {
+	it, has := s.driver.(EventSource)
+	if !has {
+		return Fail(Unimplemented, "NOT_OFFERED", "the driver tells no events")
+	}
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	defer context.AfterFunc(s.ended, cancel)()
+	return it.WatchEvents(ctx, func(event *pb.DriverEvent) error {
+		return stream.Send(&pb.WatchEventsResponse{Event: event})
+	})
 }
 
 func (s *server) GetInfo(context.Context, *pb.GetInfoRequest) (*pb.GetInfoResponse, error) {
@@ -314,10 +348,12 @@ func Serve(d Driver, info Info) error {
 		return err
 	}
 	serving := grpc.NewServer()
-	pb.RegisterMachineDriverServiceServer(serving, newServer(d, info))
-	reflection.Register(serving)
 	signals, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
+	it := newServer(d, info)
+	it.ended = signals
+	pb.RegisterMachineDriverServiceServer(serving, it)
+	reflection.Register(serving)
 	ended := make(chan error, 1)
 	go func() { ended <- serving.Serve(socket) }()
 	select {

@@ -182,3 +182,50 @@ func TestASocketFileThatIsLeftIsReplacedAndOthersCannotUseIt(t *testing.T) {
 		t.Error(info, err)
 	}
 }
+
+// teller is a fake that tells one event, and then waits for its end.
+type teller struct{ fake }
+
+func (teller) WatchEvents(ctx context.Context, tell func(*pb.DriverEvent) error) error {
+	if err := tell(&pb.DriverEvent{Kind: pb.InstanceEvent_INSTANCE_EVENT_GONE, ProviderId: "fake:///1"}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (teller) ListScope(*pb.OperationContext) string { return "account" }
+
+func TestEventsAreToldAndAreACapability(t *testing.T) {
+	client := serve(t, teller{})
+	info, err := client.GetInfo(context.Background(), &pb.GetInfoRequest{})
+	if err != nil || len(info.Capabilities) != 1 || info.Capabilities[0] != pb.DriverCapability_DRIVER_CAPABILITY_EVENTS {
+		t.Fatalf("%v %v", info, err)
+	}
+	told, err := client.WatchEvents(context.Background(), &pb.WatchEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	event, err := told.Recv()
+	if err != nil || event.Event.ProviderId != "fake:///1" {
+		t.Fatalf("%v %v", event, err)
+	}
+	list, err := client.ListMachines(context.Background(), &pb.ListMachinesRequest{Context: operation("op", "uid")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	part, err := list.Recv()
+	if err != nil || part.ListScope != "account" {
+		t.Fatalf("%v %v", part, err)
+	}
+}
+
+func TestADriverWithoutEventsSaysSo(t *testing.T) {
+	told, err := serve(t, fake{}).WatchEvents(context.Background(), &pb.WatchEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = told.Recv(); status.Code(err) != codes.Unimplemented {
+		t.Fatal(err)
+	}
+}

@@ -9,7 +9,8 @@ pub(crate) const MAX_FRAME_BYTES: usize = 1024 * 1024;
 /// A checkpoint.
 pub(crate) const CHECKPOINT_BYTES: usize = 4 * 1024;
 const MESSAGE_BYTES: usize = 2 * 1024;
-const WORD_BYTES: usize = 256;
+/// An id or a word.
+pub(crate) const WORD_BYTES: usize = 256;
 /// Ids that a cluster had before.
 const PREVIOUS_CLUSTERS: usize = 8;
 /// With their descriptions they stay below half a frame.

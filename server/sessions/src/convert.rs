@@ -20,6 +20,9 @@ use ostler_proto::v1alpha1::{
 use crate::operation::Order;
 use crate::session::frames;
 
+/// Longest name of a list, in bytes.
+const SCOPE_BYTES: usize = 256;
+
 /// The verb of a request.
 pub(crate) fn kind_of(request: &operation::Request) -> OperationKind {
     use operation::Request;
@@ -177,9 +180,11 @@ pub(crate) fn outcome(response: operation_result::Response, volumes: Vec<String>
             Ok(Success::Read(answer.machine.map(record).unwrap_or_default()))
         }
         Response::GetVolumeIds(answer) => volume_ids(volumes, answer.volume_ids),
-        Response::ListMachines(answer) => {
-            Ok(Success::Listed(answer.machines.into_iter().map(record).collect()))
-        }
+        Response::ListMachines(answer) => Ok(Success::Listed {
+            instances: answer.machines.into_iter().map(record).collect(),
+            // A scope that is cut would be another one.
+            scope: Some(answer.list_scope).filter(|it| it.len() <= SCOPE_BYTES).unwrap_or_default(),
+        }),
         Response::ValidateClass(answer) => Ok(Success::Reviewed(ClassReview {
             violations: answer.violations.into_iter().map(violation).collect(),
             hot: answer.change_is_hot_updatable,

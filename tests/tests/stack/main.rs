@@ -16,6 +16,7 @@ mod hot_update;
 mod in_place;
 mod legacy;
 mod links;
+mod lists;
 mod metrics;
 mod namespaces;
 mod preboot;

@@ -1,9 +1,9 @@
 //! The verbs.
 
 use ostler_driver_sdk::{
-    ClassReview, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo, Events,
-    GetMachineStatus, InitializeMachine, Instance, ListMachines, OptionalOperation, Readiness,
-    UpdateMachine, Updated, ValidateClass,
+    Class, ClassReview, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo,
+    Events, GetMachineStatus, InitializeMachine, Instance, ListMachines, OptionalOperation,
+    Readiness, UpdateMachine, Updated, ValidateClass,
 };
 
 use super::{DockerDriver, PROVIDER};
@@ -59,6 +59,11 @@ impl Driver for DockerDriver {
 
     async fn list_machines(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {
         self.list(request).await
+    }
+
+    /// All classes have the one engine.
+    fn list_scope(&self, _class: &Class) -> String {
+        "engine".to_owned()
     }
 
     async fn validate_class(&self, request: ValidateClass) -> Result<ClassReview, DriverError> {

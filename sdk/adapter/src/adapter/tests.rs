@@ -24,6 +24,8 @@ struct Fake {
     asked: Arc<Mutex<Vec<proto::OperationContext>>>,
     cancelled: Arc<Semaphore>,
     running: Vec<RunningOperation>,
+    /// How often its events were watched; each time it tells one and ends.
+    watched: Arc<Semaphore>,
     /// What these calls end with, once their work is done.
     bare: Arc<Mutex<Option<Status>>>,
 }
@@ -52,6 +54,7 @@ impl MachineDriverService for Fake {
             boot_id: BOOT.to_owned(),
             operation_kinds: kinds.map(Into::into).to_vec(),
             running: self.running.clone(),
+            capabilities: vec![DriverCapability::Events.into()],
             ..Default::default()
         }))
     }
@@ -109,13 +112,17 @@ impl MachineDriverService for Fake {
         Err(Status::unimplemented("not here"))
     }
 
-    type WatchEventsStream = tokio_stream::Empty<Result<proto::WatchEventsResponse, Status>>;
+    type WatchEventsStream = tokio_stream::Once<Result<proto::WatchEventsResponse, Status>>;
 
     async fn watch_events(
         &self,
         _: Call<proto::WatchEventsRequest>,
     ) -> Answered<Self::WatchEventsStream> {
-        Err(Status::unimplemented("no events"))
+        self.watched.add_permits(1);
+        let provider_id = format!("fake:///{}", self.watched.available_permits());
+        let event = proto::DriverEvent { provider_id, ..Default::default() };
+        let told = proto::WatchEventsResponse { event: Some(event) };
+        Ok(Reply::new(tokio_stream::once(Ok(told))))
     }
 
     async fn list_machines(
@@ -185,8 +192,15 @@ async fn setting(running: Vec<RunningOperation>) -> Setting {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let none = || Arc::new(Semaphore::new(0));
     let asked = Arc::default();
-    let bare = Arc::default();
-    let fake = Fake { permits: none(), began: none(), asked, cancelled: none(), running, bare };
+    let fake = Fake {
+        permits: none(),
+        began: none(),
+        asked,
+        cancelled: none(),
+        running,
+        watched: none(),
+        bare: Arc::default(),
+    };
     let service = MachineDriverServiceServer::new(fake.clone());
     let server = tonic::transport::Server::builder().add_service(service);
     {
@@ -357,6 +371,21 @@ async fn an_operation_of_an_earlier_adapter_is_held_until_the_driver_lists_it_no
         error = waits => panic!("{error}"),
         permit = it.fake.cancelled.acquire() => permit.unwrap().forget(),
     }
+}
+
+#[tokio::test]
+async fn events_of_the_driver_are_passed_on_and_watched_again_when_their_stream_ends() {
+    let it = setting(Vec::new()).await;
+    let events = it.adapter.events().unwrap();
+    let adapter = it.adapter.clone();
+    let passing = tokio::spawn(async move { adapter.pass_events_on().await });
+    for number in 1..=2 {
+        let told = events.next().await;
+        assert_eq!(told.provider_id, format!("fake:///{number}"));
+    }
+    passing.abort();
+    let silent = GetInfoResponse { capabilities: Vec::new(), ..it.adapter.shared.info.clone() };
+    assert!(Adapter::new(it.adapter.client(), silent).events().is_none());
 }
 
 #[tokio::test]

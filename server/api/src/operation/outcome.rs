@@ -34,7 +34,13 @@ pub enum Success {
     /// where it does not know it.
     VolumeIds(BTreeMap<String, String>),
     /// Every instance that the credentials of the class show.
-    Listed(Vec<InstanceRecord>),
+    Listed {
+        /// The instances.
+        instances: Vec<InstanceRecord>,
+        /// What the driver calls this list: the same word for two classes says that they have the same list.
+        /// Empty: it says nothing.
+        scope: String,
+    },
     /// What the driver says of a spec.
     Reviewed(ClassReview),
 }

@@ -34,7 +34,7 @@ impl OperationView {
             | Success::Updated { .. }
             | Success::Deleted { .. }
             | Success::VolumeIds(_)
-            | Success::Listed(_)
+            | Success::Listed { .. }
             | Success::Reviewed(_) => None,
         }
     }

@@ -16,21 +16,22 @@ const LIST: Duration = Duration::from_mins(5);
 /// Timeout of a deletion; it is retried later.
 const DELETE: Duration = Duration::from_mins(10);
 
-/// Lists every instance that the driver sees with the credentials of this class.
+/// Lists every instance that the driver sees with the credentials of this class, and says what the driver calls this
+/// list; empty: nothing.
 pub(super) async fn list(
     sessions: &Sessions,
     class: &MachineClass,
-) -> Result<Vec<Listed>, Failure> {
+) -> Result<(Vec<Listed>, String), Failure> {
     let target = Target::of_class(class);
     let answer = sessions.call(dispatch(class, target, Request::List, LIST)).await?;
-    let Success::Listed(instances) = answer else { return Err(wrong_answer()) };
+    let Success::Listed { instances, scope } = answer else { return Err(wrong_answer()) };
     let listed = |record: InstanceRecord| Listed {
         provider_id: record.provider_id,
         machine_name: record.machine_name,
         machine_uid: record.machine_uid,
         cluster_id: record.cluster_id,
     };
-    Ok(instances.into_iter().map(listed).collect())
+    Ok((instances.into_iter().map(listed).collect(), scope))
 }
 
 /// Deletes the instance with the identity of an orphan. Without a provider id, the driver finds it by cluster and

@@ -7,6 +7,7 @@
 mod admin;
 mod ask;
 mod claims;
+mod lists;
 mod metrics;
 mod scans;
 
@@ -21,7 +22,7 @@ use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::operation::Failure;
 use ostler_lifecycle::orphans::{
     self, Duplicate, Elsewhere, Fate, Hold, Keep, Kind as OrphanKind, Listed, Look, Orphan,
-    OrphanEvent, Plan, Watchlist, duplicates, needs_elsewhere,
+    OrphanEvent, Plan, Scopes, Watchlist, duplicates, needs_elsewhere,
 };
 use ostler_sessions::Sessions;
 use parking_lot::Mutex;
@@ -33,6 +34,7 @@ pub(crate) use scans::OrphanScans;
 
 use self::admin::Seen;
 use self::claims::Everywhere;
+use self::lists::{ClassList, Lists};
 use crate::audit;
 use crate::events::{EventRecord, Recorder, Severity};
 use crate::queue::Outcome;
@@ -43,8 +45,6 @@ use crate::writes::{WriteError, Writer};
 
 /// When to check again whether drivers may still reconnect with operations of an earlier core.
 const ADOPTION: Duration = Duration::from_secs(5);
-/// Concurrent lists of one provider's classes.
-const LISTS_AT_ONCE: usize = 2;
 /// Concurrent deletions of one provider's orphans.
 const DELETIONS_AT_ONCE: usize = 4;
 /// Records that are compared before the task yields.
@@ -72,6 +72,8 @@ pub(crate) struct Ledger {
     watchlist: Watchlist,
     /// When the last scan began, and whether it left work.
     last: Option<(Duration, bool)>,
+    /// Which classes share a list.
+    scopes: Scopes,
 }
 
 /// One scan of a provider.
@@ -94,13 +96,6 @@ struct Shown {
     hold: Result<Option<Hold>, WriteError>,
     everywhere: Option<Result<Everywhere, WriteError>>,
     rules: orphans::Rules,
-}
-
-/// The lists of one scan.
-struct Lists {
-    /// Each is complete.
-    listed: Vec<(Arc<MachineClass>, Vec<Listed>)>,
-    failed: Vec<(Arc<MachineClass>, Failure)>,
 }
 
 /// The driver that lists the instances of a provider.
@@ -157,7 +152,8 @@ impl Kind for Orphans {
         }
         self.scans.begun(provider);
         let began = self.admin.uptime();
-        let Lists { listed, failed } = self.list_all(&classes).await;
+        let lists = self.list_all(provider, &driver.process, &classes).await;
+        let Lists { listed, failed, .. } = lists;
         let same = self.lister(provider).as_ref() == Some(&driver);
         let by_name = driver.by_name;
         let shown =
@@ -264,7 +260,7 @@ impl Orphans {
         provider: &str,
         by_name: bool,
         began: Duration,
-        listed: &[(Arc<MachineClass>, Vec<Listed>)],
+        listed: &[ClassList],
     ) -> Shown {
         let ended = self.admin.uptime();
         let (unclaimed, counts) = self.compare(provider, listed).await;
@@ -280,7 +276,7 @@ impl Orphans {
         let hold = self.admin.hold(&self.lease).await.inspect_err(|error| {
             warn!(provider, %error, "cannot read whether orphans may be deleted");
         });
-        let all = listed.iter().flat_map(|(_, records)| records);
+        let all = listed.iter().flat_map(|(_, records)| records.iter());
         let duplicates = duplicates(all);
         let mut shown = Shown { duplicates, counts, due, hold, everywhere: None, rules };
         if needs_elsewhere(&shown.facts(by_name)) {
@@ -292,27 +288,11 @@ impl Orphans {
         shown
     }
 
-    async fn list_all(&self, classes: &[Arc<MachineClass>]) -> Lists {
-        let list = |class: Arc<MachineClass>| async move {
-            let answer = ask::list(&self.sessions, &class).await;
-            (class, answer)
-        };
-        let asked = stream::iter(classes.to_vec()).map(list).buffer_unordered(LISTS_AT_ONCE);
-        let mut lists = Lists { listed: Vec::new(), failed: Vec::new() };
-        for (class, answer) in asked.collect::<Vec<_>>().await {
-            match answer {
-                Ok(records) => lists.listed.push((class, records)),
-                Err(failure) => lists.failed.push((class, failure)),
-            }
-        }
-        lists
-    }
-
     /// The instances that no Machine claims, and the number of instances by claim.
     async fn compare(
         &self,
         provider: &str,
-        listed: &[(Arc<MachineClass>, Vec<Listed>)],
+        listed: &[ClassList],
     ) -> (Vec<(String, Listed)>, BTreeMap<Option<Keep>, usize>) {
         let paused: HashSet<&str> = listed
             .iter()
@@ -422,7 +402,7 @@ impl Orphans {
         let Observed { provider, began, by_name, failed, .. } = observed;
         self.report_duplicates(provider, &shown.duplicates);
         let mut ledgers = self.ledgers.lock();
-        let Ledger { watchlist, last } = ledgers.entry(provider.clone()).or_default();
+        let Ledger { watchlist, last, .. } = ledgers.entry(provider.clone()).or_default();
         self.metrics.seen(provider, &shown.counts, watchlist.confirmed());
         for (orphan, acted) in done {
             let identity = &orphan.identity;

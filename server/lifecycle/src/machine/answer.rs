@@ -62,7 +62,7 @@ fn succeeded(pass: &mut Pass<'_>, success: &Success, state: State) -> Transition
             Transition::To(state)
         }
         // Never asked on behalf of a Machine.
-        Success::Listed(_) | Success::Reviewed(_) => Transition::To(state),
+        Success::Listed { .. } | Success::Reviewed(_) => Transition::To(state),
     }
 }
 

@@ -11,6 +11,7 @@ mod fate;
 pub mod hold;
 mod kind;
 mod plan;
+mod scope;
 mod verdict;
 mod watchlist;
 
@@ -22,6 +23,7 @@ pub use fate::{Kept, kept};
 pub use hold::Hold;
 pub use kind::{Identity, Kind};
 pub use plan::{Elsewhere, Fate, Plan, Snapshot, needs_elsewhere, plan};
+pub use scope::{Basis, Scopes};
 pub use verdict::{Claims, Keep, Namesake, judge};
 pub use watchlist::{Look, Orphan, Suspected, Watchlist};
 

@@ -34,7 +34,9 @@ async fn pages_become_one_list() {
     page(&mut driver, 0, &["a", "b"]).await;
     page(&mut driver, 1, &["c"]).await;
     end(&mut driver, 2).await;
-    let Ok(Success::Listed(list)) = listing.await.unwrap() else { panic!("no list") };
+    let Ok(Success::Listed { instances: list, .. }) = listing.await.unwrap() else {
+        panic!("no list")
+    };
     let names: Vec<_> = list.iter().map(|it| it.machine_name.as_str()).collect();
     assert_eq!(names, ["a", "b", "c"]);
 }

@@ -8,7 +8,7 @@ use crate::links::ground::{Ground, PROVIDER, Patient};
 const MANY: usize = 20_000;
 
 fn assert_whole(outcome: &Outcome, id_bytes: usize) {
-    let Ok(Success::Listed(list)) = outcome else { panic!("no list") };
+    let Ok(Success::Listed { instances: list, .. }) = outcome else { panic!("no list") };
     let filler = "x".repeat(id_bytes);
     assert_eq!(list.len(), MANY);
     for (index, machine) in list.iter().enumerate() {

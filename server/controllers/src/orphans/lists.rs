@@ -1,0 +1,113 @@
+//! The lists of one scan: one for each class, or one for several that a driver says are the same.
+
+use std::sync::Arc;
+
+use futures::{StreamExt as _, stream};
+use ostler_api::MachineClass;
+use ostler_lifecycle::operation::Failure;
+use ostler_lifecycle::orphans::{Basis, Listed, Scopes};
+use ostler_lifecycle::snapshot::ClassFacts;
+
+use super::{Orphans, ask};
+use crate::stores::{MergedSecret, merge};
+use crate::watch::ObjectName;
+
+/// Concurrent lists of one provider.
+const LISTS_AT_ONCE: usize = 2;
+
+/// A class and every instance that its list shows.
+pub(super) type ClassList = (Arc<MachineClass>, Arc<Vec<Listed>>);
+
+/// Classes that share a list, as the driver said: each with its name, what its list depends on, and its scope.
+type Group = Vec<(Arc<MachineClass>, String, Basis, String)>;
+
+/// The lists of one scan.
+#[derive(Default)]
+pub(super) struct Lists {
+    /// Each is complete.
+    pub(super) listed: Vec<ClassList>,
+    pub(super) failed: Vec<(Arc<MachineClass>, Failure)>,
+    /// What the driver said of the lists that it was asked for: class, and what it depends on.
+    said: Vec<(String, Basis, String)>,
+}
+
+impl Orphans {
+    /// Lists the instances of all classes. `process`: the driver.
+    pub(super) async fn list_all(
+        &self,
+        provider: &str,
+        process: &str,
+        classes: &[Arc<MachineClass>],
+    ) -> Lists {
+        let named: Vec<_> = classes.iter().map(|class| (name(class), self.basis(class))).collect();
+        let groups = {
+            let mut ledgers = self.ledgers.lock();
+            let scopes = &mut ledgers.entry(provider.to_owned()).or_default().scopes;
+            scopes.keep(&named.iter().map(|(name, _)| name.as_str()).collect());
+            let of = |group: Vec<usize>| -> Group {
+                let one = |index: usize| {
+                    let (name, basis) = named.get(index)?;
+                    let scope = scopes.scope(process, name, basis).unwrap_or_default().to_owned();
+                    Some((Arc::clone(classes.get(index)?), name.clone(), basis.clone(), scope))
+                };
+                group.into_iter().filter_map(one).collect()
+            };
+            scopes.groups(process, &named).into_iter().map(of).collect::<Vec<_>>()
+        };
+        let asked = groups.into_iter().map(|group| self.list_group(group));
+        let asked: Vec<Lists> =
+            stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(LISTS_AT_ONCE).collect().await;
+        let mut all = Lists::default();
+        for lists in asked {
+            all.listed.extend(lists.listed);
+            all.failed.extend(lists.failed);
+            all.said.extend(lists.said);
+        }
+        let mut ledgers = self.ledgers.lock();
+        let scopes: &mut Scopes = &mut ledgers.entry(provider.to_owned()).or_default().scopes;
+        for (class, basis, scope) in all.said.drain(..) {
+            scopes.learn(process, &class, basis, scope);
+        }
+        drop(ledgers);
+        all
+    }
+
+    /// Asks for one list after the other until one counts for all that are left. A list that fails is that of its
+    /// class alone, and so is one that the driver calls otherwise than before.
+    async fn list_group(&self, group: Group) -> Lists {
+        let mut lists = Lists::default();
+        let mut rest = group.into_iter();
+        while let Some((class, name, basis, scope)) = rest.next() {
+            let (records, said) = match ask::list(&self.sessions, &class).await {
+                Ok(answer) => answer,
+                Err(failure) => {
+                    lists.failed.push((class, failure));
+                    continue;
+                }
+            };
+            let records = Arc::new(records);
+            lists.listed.push((class, Arc::clone(&records)));
+            if said == scope && !scope.is_empty() {
+                let shared = rest.by_ref().map(|(class, ..)| (class, Arc::clone(&records)));
+                lists.listed.extend(shared);
+            }
+            lists.said.push((name, basis, said));
+        }
+        lists
+    }
+
+    /// What a list with this class depends on.
+    fn basis(&self, class: &MachineClass) -> Basis {
+        let facts = ClassFacts::of(class);
+        let secret = match merge(&self.stores, class) {
+            MergedSecret::NotReferenced => Some((Vec::new(), String::new())),
+            MergedSecret::Merged { revision, .. } => Some((facts.secrets, revision)),
+            MergedSecret::NamespaceDenied(_) | MergedSecret::Missing(_) => None,
+        };
+        Basis { class: facts.revision, secret }
+    }
+}
+
+fn name(class: &MachineClass) -> String {
+    ObjectName::of(class).to_string()
+}
