@@ -35,6 +35,7 @@ pub fn scale(fleet: &Fleet, growth: Growth) -> Targets {
         [only] => *targets.at(*only) = fleet.replicas,
         _ if is_saturated(fleet) => targets.old.fill(0),
         _ => {
+            let_go(fleet, &active, &mut targets);
             let surge = if growth == Growth::Rolling { fleet.surge } else { 0 };
             let room = fleet.replicas + surge - targets.total();
             match growth {
@@ -53,6 +54,14 @@ pub fn scale(fleet: &Fleet, growth: Growth) -> Targets {
         }
     }
     targets
+}
+
+/// The sets of Machines that an autoscaler chose lose those, and do not replace them.
+fn let_go(fleet: &Fleet, active: &[Place], targets: &mut Targets) {
+    for place in active {
+        let wanted = targets.at(*place);
+        *wanted -= place.of(fleet).marked.min(*wanted);
+    }
 }
 
 /// Where the numbers of a set are.
@@ -109,17 +118,12 @@ fn grow(fleet: &Fleet, targets: &mut Targets, room: i32) {
     *wanted = (*wanted + room).min(fleet.replicas.max(*wanted));
 }
 
-/// The sets of Machines that an autoscaler chose lose those. Then every active set shrinks in proportion, the largest
-/// first and the older one of two; what rounding leaves goes to the first that can take it.
+/// Every active set shrinks in proportion, the largest first and the older one of two; what rounding leaves goes to
+/// the first that can take it.
 fn share(fleet: &Fleet, active: &[Place], targets: &mut Targets) {
     let total: i32 = active.iter().map(|place| place.of(fleet).wanted).sum();
     let goal = fleet.replicas + fleet.surge;
-    let mut left = total - goal;
-    for place in active {
-        let chosen = place.of(fleet).marked.min(left).min(*targets.at(*place));
-        *targets.at(*place) -= chosen;
-        left -= chosen;
-    }
+    let mut left = targets.total() - goal;
     let mut order = active.to_vec();
     order.sort_by_key(|place| std::cmp::Reverse(place.of(fleet).wanted));
     for place in &order {
