@@ -193,6 +193,13 @@ fn a_scale_in_takes_machines_that_are_not_available_before_it_breaks_the_promise
 }
 
 #[test]
+fn the_set_of_a_chosen_machine_shrinks_though_the_surge_would_let_it_stay_1078() {
+    let old = Counts { marked: 1, ..marked(3, 2, 4, 5) };
+    let it = fleet(3, (1, 0), marked(1, 1, 4, 5), &[old]);
+    assert_eq!(scale(&it, Growth::Rolling), targets(2, &[2]));
+}
+
+#[test]
 fn in_place_and_recreate_scale_with_several_active_sets_as_well() {
     let it = fleet(10, (0, 0), set(2, 2), &[set(1, 1), set(3, 3)]);
     assert_eq!(scale(&it, Growth::New), targets(6, &[1, 3]));
