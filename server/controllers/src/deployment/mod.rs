@@ -31,9 +31,6 @@ use crate::stores::Stores;
 use crate::watch::ObjectName;
 use crate::writes::{WriteError, Writer};
 
-/// When to try again what the API server refused on a Node: the heartbeat of a kubelet is enough for that.
-const NODES_AGAIN: Duration = Duration::from_secs(1);
-
 /// Reconciles MachineDeployments.
 pub(crate) struct Deployments {
     pub(crate) writer: Writer,
@@ -83,8 +80,9 @@ impl Kind for Deployments {
         done: Done,
     ) -> Result<Passed, PassError> {
         let changes = plan.changes_anything();
-        let Plan { mut status, events, next, .. } = plan;
-        for event in events {
+        let Plan { mut status, events, created, next, .. } = plan;
+        let created = created.filter(|_| matches!(done.created, Created::Done));
+        for event in events.into_iter().chain(created) {
             self.tell(&done.deployment, event);
         }
         let mut failed = false;
@@ -106,7 +104,8 @@ impl Kind for Deployments {
         Ok(if failed {
             Passed::Settled(Outcome::Failed)
         } else if done.nodes_failed {
-            Passed::Settled(Outcome::Again(NODES_AGAIN))
+            // The heartbeat of a kubelet is enough for that.
+            Passed::Settled(Outcome::Failed)
         } else if changes {
             Passed::Changed
         } else {

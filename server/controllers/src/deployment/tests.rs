@@ -94,3 +94,36 @@ async fn a_change_meanwhile_ends_the_pass() {
     assert_eq!(reconciled(&bench).await, Outcome::Failed);
     assert_eq!(bench.writes().len(), 1);
 }
+
+#[test]
+fn the_metrics_have_upstreams_names_and_series_end_with_their_object() {
+    let bench = Bench::new();
+    let mut registry = Registry::default();
+    register_deployments(&mut registry, &bench.stores);
+    let mut object = deployment(&json!({}));
+    object["status"] = json!({
+        "replicas": 2, "updatedReplicas": 1, "readyReplicas": 2, "availableReplicas": 2,
+        "preservedFailedReplicas": 0, "unavailableReplicas": 1,
+        "conditions": [{ "type": "Available", "status": "False" }],
+        "failedMachines": [{ "name": "m", "ownerRef": "s" }]
+    });
+    put(&bench.stores.deployments, object.clone());
+    let scrape = || {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    };
+    let text = scrape();
+    for line in [
+        "mcm_machine_deployment_items_total 1",
+        r#"mcm_machine_deployment_info_spec_replicas{name="d",namespace="default"} 2"#,
+        r#"mcm_machine_deployment_status_updated_replicas{name="d",namespace="default"} 1"#,
+        r#"mcm_machine_deployment_info_spec_rolling_update_max_surge{name="d",namespace="default"} 1"#,
+        r#"mcm_machine_deployment_status_condition{name="d",namespace="default",condition="Available"} 0"#,
+    ] {
+        assert!(text.contains(line), "{line} is not in {text}");
+    }
+    let gone = serde_json::from_value(object).unwrap();
+    bench.stores.deployments.apply(kube::runtime::watcher::Event::Delete(gone));
+    assert!(!scrape().contains(r#"name="d""#));
+}

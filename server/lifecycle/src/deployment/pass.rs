@@ -21,6 +21,9 @@ use crate::selector;
 /// Nodes that one pass writes to: the others have their turn in the next one.
 const NODES: usize = 50;
 
+/// The garbage collector's finalizer for `--cascade=orphan`.
+const ORPHAN: &str = "orphan";
+
 pub(super) struct Pass<'a> {
     pub(super) snapshot: &'a Snapshot,
     /// Its sets, oldest first.
@@ -104,9 +107,14 @@ impl<'a> Pass<'a> {
         finalizers.push(finalizer::MACHINE.to_owned());
     }
 
-    /// It is being deleted: first its sets, then the finalizer.
+    /// It is being deleted: first its sets, then the finalizer. With `--cascade=orphan` the garbage collector frees the
+    /// sets before.
     pub(super) fn delete(&mut self) {
         self.count();
+        let finalizers = self.seen().metadata.finalizers.as_deref().unwrap_or_default();
+        if finalizers.iter().any(|name| name == ORPHAN) {
+            return;
+        }
         let sets = self.views.iter().filter(|view| !view.set.is_deleting());
         self.plan.delete = sets.map(|view| Arc::clone(&view.set)).collect();
         if self.views.is_empty() && self.deployment.has_finalizer() {
@@ -254,8 +262,7 @@ impl<'a> Pass<'a> {
             }
         }
         if let Some(set) = self.create.as_ref().filter(|set| set.spec.replicas > 0) {
-            let event = scaling(set.name(), 0, set.spec.replicas);
-            self.plan.events.push(event);
+            self.plan.created = Some(scaling(set.name(), 0, set.spec.replicas));
         }
         self.plan.deployment =
             change(json!(seen), json!(self.deployment), seen.metadata.resource_version.as_ref());

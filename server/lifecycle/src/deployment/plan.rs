@@ -20,6 +20,8 @@ pub struct Plan {
     pub sets: Vec<SetWrite>,
     /// The set for the template.
     pub create: Option<Box<MachineSet>>,
+    /// What to tell people once it exists.
+    pub created: Option<Event>,
     /// Sets that are not kept.
     pub delete: Vec<Arc<MachineSet>>,
     /// The deployment itself, but for its status.

@@ -12,7 +12,18 @@ pub fn roll(fleet: &Fleet) -> Targets {
     let most = old + available_new - fleet.min_available();
     let budget = fleet.available_with(&targets) - fleet.min_available();
     fleet.shrink_old(&mut targets, most, budget);
+    debug_assert!(keeps_promises(fleet, &targets), "{fleet:?} {targets:?}");
     targets
+}
+
+/// INV-11: no step wants more Machines than replicas and surge. INV-12: none takes availability below the minimum,
+/// unless a user wants fewer in the new set and has preserved some of it.
+fn keeps_promises(fleet: &Fleet, targets: &Targets) -> bool {
+    let before = fleet.as_it_is();
+    let floor = fleet.available_with(&before).min(fleet.min_available());
+    let asked = fleet.newest().wanted > fleet.replicas;
+    targets.total() <= before.total().max(fleet.replicas + fleet.surge)
+        && (asked || fleet.available_with(targets) >= floor)
 }
 
 /// Machines that are being deleted still take up room: a slow drain holds the surge back, and so does a set whose

@@ -379,6 +379,24 @@ fn a_deployment_that_is_deleted_goes_after_its_sets() {
 }
 
 #[test]
+fn a_deployment_that_is_deleted_and_orphans_its_sets_deletes_none() {
+    let mut world = World::running(1);
+    let ours = "machine.sapcloud.io/machine-controller-manager";
+    world.edit(&json!({ "metadata": {
+        "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [ours, "orphan"]
+    }}));
+    world.passes();
+    assert_eq!(world.sets.len(), 1);
+    for set in world.sets.values_mut() {
+        set.metadata.owner_references = None;
+    }
+    world.edit(&json!({ "metadata": { "finalizers": [ours] } }));
+    world.passes();
+    assert_eq!(world.sets.len(), 1);
+    assert!(!world.deployment.has_finalizer());
+}
+
+#[test]
 fn machines_that_fail_are_shown_and_no_rollout() {
     let mut world = World::running(2);
     let name = world.names()[0].clone();
