@@ -56,11 +56,13 @@ pub fn scale(fleet: &Fleet, growth: Growth) -> Targets {
     targets
 }
 
-/// The sets of Machines that an autoscaler chose lose those, and do not replace them.
+/// The sets of Machines that an autoscaler chose lose those, and do not replace them. A set that has more Machines than
+/// it wants was made smaller for them before.
 fn let_go(fleet: &Fleet, active: &[Place], targets: &mut Targets) {
     for place in active {
-        let wanted = targets.at(*place);
-        *wanted -= place.of(fleet).marked.min(*wanted);
+        let (set, wanted) = (place.of(fleet), targets.at(*place));
+        let surplus = (set.machines - set.wanted).max(0);
+        *wanted -= (set.marked - surplus).clamp(0, *wanted);
     }
 }
 
