@@ -95,8 +95,8 @@ async fn a_change_meanwhile_ends_the_pass() {
     assert_eq!(bench.writes().len(), 1);
 }
 
-#[test]
-fn the_metrics_have_upstreams_names_and_series_end_with_their_object() {
+#[tokio::test(start_paused = true)]
+async fn the_metrics_have_upstreams_names_and_series_end_with_their_object() {
     let bench = Bench::new();
     let mut registry = Registry::default();
     register_deployments(&mut registry, &bench.stores);
