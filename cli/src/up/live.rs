@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
-use futures::TryStreamExt as _;
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use kube::api::Api;
 use kube::runtime::watcher::{self, Event};
@@ -37,66 +37,73 @@ pub(crate) async fn follow(client: Client, end: CancellationToken) {
     let mut fleet = pin!(watch(fleet, watcher::Config::default()).default_backoff());
     let events = watch(Api::<Machine>::all(client), watcher::Config::default()).default_backoff();
     let mut events = pin!(events);
-    let (mut deployments, mut relisted_deployments) = (BTreeMap::new(), BTreeMap::new());
+    let (mut deployments, mut machines) = (Seen::default(), Seen::default());
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut machines, mut relisted) = (BTreeMap::new(), BTreeMap::new());
     let (mut changed, mut drawn) = (true, Instant::now());
     loop {
         tokio::select! {
             () = end.cancelled() => break,
             _ = ticks.tick() => {
                 if changed || drawn.elapsed() >= AGES {
-                    let (rows, columns) = screen::size();
-                    let machines: Vec<&Machine> = machines.values().collect();
-                    let mut lines = of_deployments(&deployments.values().collect::<Vec<_>>());
-                    let rows = rows.saturating_sub(STORY_LINES + lines.len());
-                    lines.extend(self::lines(machines, Timestamp::now(), rows));
-                    let cut = |line: String| console::truncate_str(&line, columns, "…").into_owned();
-                    screen::keep_at_bottom(lines.into_iter().map(cut).collect());
+                    draw(&deployments, &machines);
                     (changed, drawn) = (false, Instant::now());
                 }
             }
-            event = fleet.try_next() => match event {
-                Ok(Some(event)) => {
-                    changed |= take(event, &mut deployments, &mut relisted_deployments);
-                }
-                Err(error) => tracing::debug!(%error, "the watch on deployments was interrupted"),
-                Ok(None) => break,
-            },
-            event = events.try_next() => match event {
-                Ok(Some(event)) => changed |= take(event, &mut machines, &mut relisted),
-                // The watcher backs off and goes on by itself.
-                Err(error) => tracing::debug!(%error, "the watch on machines was interrupted"),
-                Ok(None) => break,
-            },
+            Some(event) = fleet.next() => changed |= deployments.take(event),
+            Some(event) = events.next() => changed |= machines.take(event),
         }
     }
     screen::keep_at_bottom(Vec::new());
 }
 
+fn draw(deployments: &Seen<MachineDeployment>, machines: &Seen<Machine>) {
+    let (rows, columns) = screen::size();
+    let mut lines = of_deployments(&deployments.objects.values().collect::<Vec<_>>());
+    let rows = rows.saturating_sub(STORY_LINES + lines.len());
+    lines.extend(self::lines(machines.objects.values().collect(), Timestamp::now(), rows));
+    let cut = |line: String| console::truncate_str(&line, columns, "…").into_owned();
+    screen::keep_at_bottom(lines.into_iter().map(cut).collect());
+}
+
 type Objects<K> = BTreeMap<(String, String), K>;
 
-/// Whether the objects are others now.
-fn take<K: Resource>(event: Event<K>, objects: &mut Objects<K>, relisted: &mut Objects<K>) -> bool {
-    let key = |object: &K| {
-        let meta = object.meta();
-        (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
-    };
-    match event {
-        Event::Init => relisted.clear(),
-        Event::InitApply(object) => drop(relisted.insert(key(&object), object)),
-        Event::InitDone => {
-            *objects = std::mem::take(relisted);
-            return true;
-        }
-        Event::Apply(object) => {
-            objects.insert(key(&object), object);
-            return true;
-        }
-        Event::Delete(object) => return objects.remove(&key(&object)).is_some(),
+/// The objects of a kind, and those of a list that has not ended.
+struct Seen<K> {
+    objects: Objects<K>,
+    relisted: Objects<K>,
+}
+
+impl<K> Default for Seen<K> {
+    fn default() -> Self {
+        Self { objects: BTreeMap::new(), relisted: BTreeMap::new() }
     }
-    false
+}
+
+impl<K: Resource> Seen<K> {
+    /// Whether the objects are others now.
+    fn take(&mut self, event: Result<Event<K>, watcher::Error>) -> bool {
+        let key = |object: &K| {
+            let meta = object.meta();
+            (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+        };
+        match event {
+            // The watcher backs off and goes on by itself.
+            Err(error) => tracing::debug!(%error, "a watch was interrupted"),
+            Ok(Event::Init) => self.relisted.clear(),
+            Ok(Event::InitApply(object)) => drop(self.relisted.insert(key(&object), object)),
+            Ok(Event::InitDone) => {
+                self.objects = std::mem::take(&mut self.relisted);
+                return true;
+            }
+            Ok(Event::Apply(object)) => {
+                self.objects.insert(key(&object), object);
+                return true;
+            }
+            Ok(Event::Delete(object)) => return self.objects.remove(&key(&object)).is_some(),
+        }
+        false
+    }
 }
 
 /// The table of the deployments, with an empty line below it. Those that are not rolled out come first.

@@ -1,10 +1,5 @@
 //! The overshoot freeze as tables. Numbers in comments are issues of gardener/machine-controller-manager.
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value,
-    reason = "tests"
-)]
+#![expect(clippy::unwrap_used, clippy::needless_pass_by_value, reason = "tests")]
 
 use std::time::Duration;
 

@@ -47,8 +47,10 @@ impl FakeDriver {
         let Ok(control) = control.read() else { return };
         let now = self.cloud.clock().now();
         for (provider_id, left) in losses.begin(&control.spot_losses, known, now) {
-            let event = Event::termination_notice(&provider_id).within(left);
-            let event = known.get(&provider_id).map_or(event.clone(), |it| event.of(it));
+            let mut event = Event::termination_notice(&provider_id).within(left);
+            if let Some(identity) = known.get(&provider_id) {
+                event = event.of(identity);
+            }
             self.events.send(event.message("the price is above the bid"));
         }
         let due = losses.due(now);

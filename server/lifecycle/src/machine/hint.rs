@@ -30,12 +30,12 @@ enum Then {
 fn then(state: State) -> Then {
     match state {
         State::Joining | State::Running | State::InPlace => Then::Look,
-        // What is on its way says more: a creation that answers, or is tried again.
-        State::Creating | State::Initializing => Then::Nothing,
-        // Only a Node that is healthy would bring it back.
-        State::Failed => Then::Nothing,
-        // A deletion asks until the instance is gone.
-        State::Finding
+        // A creation on its way says more, only a healthy Node brings a Failed one back, and a deletion asks until the
+        // instance is gone.
+        State::Creating
+        | State::Initializing
+        | State::Failed
+        | State::Finding
         | State::Draining
         | State::Detaching
         | State::Deleting

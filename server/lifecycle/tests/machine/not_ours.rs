@@ -174,12 +174,15 @@ fn a_deletion_ends_at_once_where_none_is_proof() {
     never_made.refuse(ErrorCode::ResourceExhausted);
     let mut made = World::running();
     made.instances.clear();
-    for (what, mut world) in [("never made", never_made), ("made", made), ("fresh", World::new())] {
+    let ends = |what: &str, mut world: World| {
         world.pass();
         world.delete();
         world.settle();
         assert!(world.machine.is_none(), "{what}: {:?}", world.waits_for());
-    }
+    };
+    ends("never made", never_made);
+    ends("made", made);
+    ends("fresh", World::new());
 }
 
 #[test]
