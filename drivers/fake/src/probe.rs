@@ -92,7 +92,7 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<()> {
             let cloud = Cloud::open(&state_file, Clock::system())?;
             match outage {
                 Outage::On => cloud.break_after(0)?,
-                Outage::Off => cloud.mend()?,
+                Outage::Off => cloud.repair()?,
                 Outage::After { changes } => cloud.break_after(changes)?,
             }
             json!({})

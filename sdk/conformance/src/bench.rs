@@ -304,7 +304,7 @@ impl Bench {
     }
 
     /// Brings the cloud back, if the check took it away; why that did not work.
-    pub(crate) async fn mend(&self) -> Option<String> {
+    pub(crate) async fn repair(&self) -> Option<String> {
         if !self.facts.lock().away {
             return None;
         }

@@ -231,7 +231,7 @@ impl Runner {
             Ok(()) => Verdict::Passed,
             Err(why) => not_passed(check, Some(&bench), why),
         };
-        let away = bench.mend().await;
+        let away = bench.repair().await;
         let renewed = if breaks { bench.renew().await } else { Ok(()) };
         let limit = options.scaled(CLEAN_UP);
         let left = tokio::time::timeout(limit, bench.clean_up()).await;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::{Cloud, CloudError, Journal, Shared};
 
 impl Cloud {
-    /// Takes so many changes more, and then answers nothing until [`mend`](Self::mend).
+    /// Takes so many changes more, and then answers nothing until [`repair`](Self::repair).
     pub fn break_after(&self, changes: u64) -> io::Result<()> {
         match self.outage_file() {
             Some(file) => std::fs::write(file, changes.to_string()),
@@ -16,7 +16,7 @@ impl Cloud {
     }
 
     /// Answers again.
-    pub fn mend(&self) -> io::Result<()> {
+    pub fn repair(&self) -> io::Result<()> {
         match self.outage_file().map(std::fs::remove_file) {
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Some(_) | None => Ok(()),
