@@ -22,7 +22,7 @@ check:
     cargo fmt --all -- --check
     cargo clippy --workspace --all-targets --locked -- -D warnings
     RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
-    cd proto && buf lint
+    cd proto && buf lint && for version in released/*.binpb; do buf breaking --against "$version" || exit 1; done
     cd sdk/go && go vet ./... && go test ./...
     cd sdk/go/mcm && go vet ./... && go test ./...
     cd sdk/go/mcm/azure && go vet ./... && go test ./...
@@ -50,6 +50,10 @@ mutations *names:
 # Every fuzz target for some seconds
 fuzz seconds="60":
     fuzz/run {{seconds}}
+
+# The descriptors of a new version of the contract, e.g. `just release-contract v1alpha1-0.2`: see docs/releasing.md
+release-contract version:
+    cd proto && buf lint && buf build --exclude-source-info -o released/{{version}}.binpb
 
 # Write all generated files anew: CRDs, manuals, tables, schemas, Go
 generate:
