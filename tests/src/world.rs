@@ -240,7 +240,7 @@ impl World {
     }
 
     async fn new_core(&self, number: u32, predecessor: Option<String>) -> Core {
-        self.try_core(number, predecessor).await.expect("the core starts")
+        Box::pin(self.try_core(number, predecessor)).await.expect("the core starts")
     }
 
     /// Why another core does not even start; `None`: it does, and is dropped.

@@ -1,5 +1,7 @@
 //! What a driver tells by itself makes the core look, at once and bounded, and is never evidence.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use std::time::Duration;
 
 use ostler_api::machine::{FailureReason, Machine, MachinePhase, NoticeReason};
