@@ -64,6 +64,8 @@ pub struct World {
     asked: Asked,
     /// Changes of machines that cores asked for.
     changes: Arc<AtomicU64>,
+    /// Creations of machines that cores asked for.
+    creations: Arc<AtomicU64>,
     metrics: Mutex<Registry>,
 }
 
@@ -83,6 +85,9 @@ pub struct Setup {
     pub conflict_one_in: u64,
     /// How late the events of a core's watches come.
     pub watches_lag: Duration,
+    /// The answers to the first so many creations of machines by cores are lost: they are created, and nobody hears of
+    /// it.
+    pub loses_creations: u64,
 }
 
 impl Default for Setup {
@@ -94,6 +99,7 @@ impl Default for Setup {
             forbids: |_| false,
             conflict_one_in: 0,
             watches_lag: Duration::ZERO,
+            loses_creations: 0,
         }
     }
 }
@@ -182,6 +188,7 @@ impl World {
             setup,
             asked: Asked::default(),
             changes: Arc::default(),
+            creations: Arc::default(),
             metrics: Mutex::default(),
         };
         for crd in ostler_api::crds() {
@@ -265,11 +272,14 @@ impl World {
             ..CoreOptions::default()
         };
         (self.setup.tune)(&mut options);
-        let Setup { api_takes: takes, forbids, conflict_one_in, watches_lag, .. } = self.setup;
+        let Setup {
+            api_takes: takes, forbids, conflict_one_in, watches_lag, loses_creations, ..
+        } = self.setup;
         let api = self.api.local_service();
-        let changes = Arc::clone(&self.changes);
+        let (changes, creations) = (Arc::clone(&self.changes), Arc::clone(&self.creations));
         let api = service_fn(move |request: http::Request<Body>| {
             let (mut api, changes) = (api.clone(), Arc::clone(&changes));
+            let creations = Arc::clone(&creations);
             async move {
                 if !takes.is_zero() {
                     sleep(takes).await;
@@ -288,7 +298,12 @@ impl World {
                 }
                 let watches = request.uri().query().is_some_and(|it| it.contains("watch=true"));
                 let lag = if watches { watches_lag } else { Duration::ZERO };
+                let creates =
+                    request.method() == Method::POST && request.uri().path().ends_with("/machines");
                 let answer = api.call(request).await;
+                if creates && creations.fetch_add(1, Ordering::Relaxed) < loses_creations {
+                    std::future::pending::<()>().await;
+                }
                 answer.map(|answer| answer.map(|body| Either::Right(late(body, lag))))
             }
         });

@@ -23,6 +23,7 @@ use crate::hot_update::ReviewKey;
 use crate::machine::State;
 use crate::orphans::OrphanScans;
 use crate::queue::{Priority, Queue};
+use crate::set::Pending;
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, NodeIndex, Stores, differs, kept_in};
 use crate::target::{SECRET_SUFFIX, Target, cluster_of};
@@ -51,6 +52,8 @@ pub(crate) struct Fanout {
     pub(crate) state: Arc<State>,
     pub(crate) configs: Arc<Configs>,
     pub(crate) recorder: Recorder,
+    /// What sets wrote and do not see yet.
+    pub(crate) pending: Arc<Pending>,
 }
 
 fn priority<K>(change: &Change<K>) -> Priority {

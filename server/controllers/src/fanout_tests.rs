@@ -46,7 +46,7 @@ fn fanout() -> Fanout {
     let watches = WatchMetrics::register(registry);
     let configs = Configs::new(client, stores.clone(), machines, watches, registry);
     let (configs, settings) = (Arc::new(configs), Arc::new(settings));
-    Fanout { queues, stores, settings, state, configs, recorder }
+    Fanout { queues, stores, settings, state, configs, recorder, pending: Arc::default() }
 }
 
 fn target(fanout: &Fanout) -> Arc<Target> {

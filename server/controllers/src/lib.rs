@@ -30,6 +30,7 @@ mod reconcile;
 mod run;
 mod schema_check;
 mod schemas;
+mod set;
 mod settings;
 mod stores;
 mod target;

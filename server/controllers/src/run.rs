@@ -32,7 +32,9 @@ use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::fanout::{Fanout, Queues};
 use crate::hot_update::Reviewer;
 use crate::machine::{Machines, State};
-use crate::metrics::{AnswerMetrics, ReconcileMetrics, StepMetrics, register_machines};
+use crate::metrics::{
+    AnswerMetrics, ReconcileMetrics, SetMetrics, StepMetrics, register_machines, register_sets,
+};
 use crate::orphans::{OrphanAdmin, OrphanAdminParts, OrphanMetrics, OrphanScans, Orphans};
 use crate::queue::{Priority, Queue, QueueMetrics, QueueSettings};
 use crate::reconcile;
@@ -80,6 +82,7 @@ struct Core {
     orphan_metrics: OrphanMetrics,
     admin: OrphanAdmin,
     step_metrics: StepMetrics,
+    set_metrics: SetMetrics,
     leading: channel::Sender<Option<Term>>,
 }
 
@@ -118,6 +121,7 @@ impl Controllers {
             registry,
         );
         register_machines(registry, &stores, &state);
+        let set_metrics = register_sets(registry, &stores);
         register_deployments(registry, &stores);
         let fanout = Fanout {
             queues,
@@ -126,6 +130,7 @@ impl Controllers {
             state: Arc::clone(&state),
             configs: Arc::new(configs),
             recorder,
+            pending: Arc::default(),
         };
         let writer = Writer::new(client.clone(), WriteMetrics::register(registry));
         let admin = OrphanAdminParts {
@@ -145,6 +150,7 @@ impl Controllers {
             answer_metrics: AnswerMetrics::register(registry),
             orphan_metrics: OrphanMetrics::register(registry),
             step_metrics: StepMetrics::register(registry),
+            set_metrics,
             leading: channel::Sender::new(None),
             fanout: Arc::new(fanout),
             client,

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -28,7 +29,7 @@ use crate::target::Target;
 use crate::watch::ObjectName;
 
 /// Longest wait for an answer. After that, a retry is better than a waiting worker.
-const PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Page size of lists of machines.
 const PAGE: u32 = 500;
@@ -59,6 +60,12 @@ pub(crate) enum WriteError {
     /// The API server failed (500).
     #[error("{0}")]
     Internal(String),
+    /// The content is refused (422), or a `test` of a JSON patch failed.
+    #[error("{0}")]
+    Invalid(String),
+    /// The connection failed; the write may have happened.
+    #[error("{0}")]
+    Lost(String),
     /// Anything else.
     #[error("{0}")]
     Other(String),
@@ -74,14 +81,21 @@ impl WriteError {
             | Self::NoAnswer
             | Self::Forbidden(_)
             | Self::Internal(_)
+            | Self::Invalid(_)
+            | Self::Lost(_)
             | Self::Other(_) => None,
         }
+    }
+
+    /// Whether the API server may have done it nevertheless.
+    pub(crate) const fn may_have_happened(&self) -> bool {
+        matches!(self, Self::NoAnswer | Self::Lost(_) | Self::Internal(_))
     }
 }
 
 impl From<kube::Error> for WriteError {
     fn from(error: kube::Error) -> Self {
-        let kube::Error::Api(status) = &error else { return Self::Other(error.to_string()) };
+        let kube::Error::Api(status) = &error else { return Self::Lost(error.to_string()) };
         match status.code {
             404 => Self::NotFound,
             409 => Self::Conflict,
@@ -94,6 +108,8 @@ impl From<kube::Error> for WriteError {
                     .map(|details| Duration::from_secs(details.retry_after_seconds.into())),
             },
             403 => Self::Forbidden(status.message.clone()),
+            422 => Self::Invalid(status.message.clone()),
+            504 => Self::NoAnswer,
             500 => Self::Internal(status.message.clone()),
             _ => Self::Other(status.message.clone()),
         }
@@ -218,6 +234,19 @@ impl Writer {
         self.run("BootstrapConfig", "patch", api.patch(&config.name, &params, &patch)).await
     }
 
+    /// Applies a JSON patch. It must contain a `test` of what it was planned from.
+    pub(crate) async fn patch_json<K: Object>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        operations: Vec<Value>,
+    ) -> Result<K, WriteError> {
+        let patch: json_patch::Patch = serde_json::from_value(Value::Array(operations))
+            .map_err(|error| WriteError::Other(error.to_string()))?;
+        let (params, patch) = (PatchParams::default(), Patch::Json::<K>(patch));
+        self.run(K::kind(&()), "patch", api.patch(name, &params, &patch)).await
+    }
+
     /// Creates an object.
     pub(crate) async fn create<K: Object>(
         &self,
@@ -254,6 +283,26 @@ impl Writer {
         some.continue_token = from;
         let found = self.run("Machine", "list", api.list(&some)).await?;
         Ok((found.items, found.metadata.continue_.filter(|token| !token.is_empty())))
+    }
+
+    /// All Machines of a namespace, or of all, read from the API.
+    pub(crate) async fn machines(
+        &self,
+        namespace: Option<&str>,
+    ) -> Result<Vec<Arc<Machine>>, WriteError> {
+        let api: Api<Machine> = match namespace {
+            Some(namespace) => self.api(namespace),
+            None => Api::all(self.client.clone()),
+        };
+        let (mut all, mut page) = (Vec::new(), ListParams::default().limit(PAGE));
+        loop {
+            let found = self.run("Machine", "list", api.list(&page)).await?;
+            all.extend(found.items.into_iter().map(Arc::new));
+            let Some(next) = found.metadata.continue_.filter(|token| !token.is_empty()) else {
+                return Ok(all);
+            };
+            page.continue_token = Some(next);
+        }
     }
 
     /// The pods on a Node, read from the API.

@@ -24,6 +24,7 @@ mod replicas;
 mod rolling;
 mod safety;
 mod security;
+mod sets;
 mod storm;
 mod switches;
 mod whole_stack;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use ostler_api::machine::{LastOperation, MachineState};
+use ostler_api::names::annotation::RELEASED_BY;
 use ostler_api::{Machine, MachineDeployment, MachineSet};
 use ostler_lifecycle::selector;
 use ostler_lifecycle::set::controller;
@@ -16,6 +18,11 @@ impl Fanout {
     /// A machine changed: reconciles the set that controls it, and sets that may adopt it. A deployment learns of it by
     /// the status of its set; only when the machine is gone, it may have waited for that itself.
     pub(super) fn fleet_of(&self, change: &Change<Machine>) {
+        if let (Some(old), Some(new)) = (&change.old, &change.new)
+            && is_same(old, new)
+        {
+            return;
+        }
         let priority = priority(change);
         for machine in [&change.old, &change.new].into_iter().flatten() {
             for set in self.sets_of(machine) {
@@ -38,14 +45,22 @@ impl Fanout {
         let labels = machine.metadata.labels.as_ref();
         found.retain(|set| {
             set.spec.selector.as_ref().is_some_and(|selector| selector::matches(selector, labels))
+                || machine.annotation(RELEASED_BY) == Some(set.uid())
         });
         found
     }
 
-    /// A set changed: reconciles it and its deployment.
+    /// A set changed: reconciles it and its deployment. Others may adopt what one leaves behind that is gone.
     pub(crate) fn set(&self, change: &Change<MachineSet>) {
         let priority = priority(change);
         self.freeze_by_set(change, priority);
+        if let (Some(gone), None) = (&change.old, &change.new) {
+            self.pending.forget(gone.uid());
+            let there = namespace(&gone.metadata);
+            for other in self.stores.sets.find_names(SetIndex::Namespace, there) {
+                self.queues.sets.add(other, priority);
+            }
+        }
         for set in [&change.old, &change.new].into_iter().flatten() {
             self.deployments_of(set, priority);
         }
@@ -79,6 +94,30 @@ impl Fanout {
             self.queues.deployments.add(ObjectName::of(deployment.as_ref()), priority(change));
         }
     }
+}
+
+/// Whether two versions of a machine are the same to a set. Most writes to a machine are steps that no set reads.
+fn is_same(old: &Machine, new: &Machine) -> bool {
+    let (one, other) = (&old.metadata, &new.metadata);
+    one.uid == other.uid
+        && one.labels == other.labels
+        && one.annotations == other.annotations
+        && one.owner_references == other.owner_references
+        && one.deletion_timestamp == other.deletion_timestamp
+        && old.spec == new.spec
+        && old.phase() == new.phase()
+        && expiry(old) == expiry(new)
+        && failure(old) == failure(new)
+}
+
+fn expiry(machine: &Machine) -> Option<&Time> {
+    let current = machine.status.as_ref()?.current_status.as_ref()?;
+    current.preserve_expiry_time.as_ref()
+}
+
+fn failure(machine: &Machine) -> Option<&LastOperation> {
+    let last = machine.status.as_ref()?.last_operation.as_ref()?;
+    (last.state == Some(MachineState::Failed)).then_some(last)
 }
 
 fn namespace(meta: &ObjectMeta) -> &str {

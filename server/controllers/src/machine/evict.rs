@@ -116,6 +116,8 @@ impl Machines {
             | WriteError::NotFound
             | WriteError::NoAnswer
             | WriteError::Forbidden(_)
+            | WriteError::Invalid(_)
+            | WriteError::Lost(_)
             | WriteError::Other(_) => EvictionAnswer::Failed,
         };
         let labels = match before.as_ref().and_then(|before| before.labels.clone()) {

@@ -59,7 +59,7 @@ impl Collector for UpdateCollector {
 }
 
 /// The labels of a series, and its value.
-type Series = (Vec<(&'static str, String)>, i64);
+pub(super) type Series = (Vec<(&'static str, String)>, i64);
 
 impl Collector for MachineCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -169,7 +169,7 @@ fn reason(reason: &WaitReason) -> &str {
     WaitReason::WORDS.iter().find(|known| **known == reason).copied().unwrap_or("Other")
 }
 
-fn number(count: usize) -> i64 {
+pub(super) fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 

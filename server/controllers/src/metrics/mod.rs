@@ -2,9 +2,11 @@
 //! behind.
 
 mod machines;
+mod sets;
 mod steps;
 
 pub(crate) use machines::register_machines;
+pub(crate) use sets::{SetMetrics, register_sets};
 pub(crate) use steps::{Shape, StepMetrics};
 
 use ostler_lifecycle::operation::OperationView;

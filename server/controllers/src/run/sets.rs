@@ -21,8 +21,9 @@ use crate::deployment::Deployments;
 use crate::election::{ElectionError, Elector, Leadership};
 use crate::fanout::{Fanout, Queues};
 use crate::freeze::Freezes;
-use crate::metrics::ReconcileMetrics;
+use crate::metrics::{ReconcileMetrics, SetMetrics};
 use crate::reconcile;
+use crate::set::{Predecessor, Sets};
 use crate::settings::Settings;
 use crate::writes::Writer;
 
@@ -45,6 +46,7 @@ pub(super) struct SetLeader {
     fanout: Arc<Fanout>,
     writer: Writer,
     metrics: ReconcileMetrics,
+    set_metrics: SetMetrics,
 }
 
 impl Core {
@@ -56,6 +58,7 @@ impl Core {
             fanout: Arc::clone(&self.fanout),
             writer: self.writer.clone(),
             metrics: self.reconcile_metrics.clone(),
+            set_metrics: self.set_metrics.clone(),
         }
     }
 
@@ -130,6 +133,7 @@ impl SetLeader {
         let mut workers = JoinSet::new();
         if controllers.run(Controller::MachineSet) {
             self.start_freezes(&mut workers, stop);
+            self.start_sets(term, &mut workers, stop);
         }
         if controllers.run(Controller::MachineDeployment) {
             self.start_deployments(&mut workers, stop);
@@ -150,6 +154,22 @@ impl SetLeader {
             lifted: Mutex::default(),
         });
         reconcile::work(freezes, &queue, &self.metrics, workers, stop);
+    }
+
+    fn start_sets(&self, term: SetsTerm, workers: &mut JoinSet<()>, stop: &CancellationToken) {
+        let Fanout { stores, recorder, pending, queues, .. } = self.fanout.as_ref();
+        let sets = Arc::new(Sets {
+            writer: self.writer.clone(),
+            stores: stores.clone(),
+            settings: Arc::clone(&self.settings),
+            clock: DebugClock(Arc::clone(&self.clock)),
+            recorder: recorder.clone(),
+            metrics: self.set_metrics.clone(),
+            pending: Arc::clone(pending),
+            predecessor: Predecessor::new(term.before.is_none()),
+            runs_machines: self.settings.controllers.run_machines(),
+        });
+        reconcile::work(sets, &queues.sets, &self.metrics, workers, stop);
     }
 
     fn start_deployments(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {

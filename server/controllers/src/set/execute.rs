@@ -1,0 +1,101 @@
+//! Carries out the plan for a set.
+
+use std::sync::Arc;
+
+use ostler_api::names::finalizer;
+use ostler_api::{Machine, MachineSet};
+use ostler_lifecycle::class::Hold;
+use ostler_lifecycle::set::{BURST, Plan, Snapshot};
+use serde_json::json;
+use tracing::{debug, warn};
+
+use super::{Done, Sets};
+use crate::reconcile::PassError;
+use crate::writes::WriteError;
+
+impl Sets {
+    pub(super) async fn carry_out(&self, facts: &Snapshot, plan: &Plan) -> Result<Done, PassError> {
+        let set = &facts.set;
+        let mut done = Done::default();
+        if plan.finalizer != Hold::Keep {
+            self.change_finalizer(set, plan.finalizer).await?;
+            done.finalizer = true;
+            return Ok(done);
+        }
+        let makes = plan.create > 0 || !plan.repeat.is_empty();
+        if makes || !plan.adopt.is_empty() || !plan.delete.is_empty() {
+            self.is_current(set).await?;
+        }
+        for machine in plan.release.iter().take(BURST) {
+            done.retry |= failed(machine, "let go", self.release(set, machine).await);
+        }
+        for machine in plan.adopt.iter().take(BURST) {
+            done.retry |= failed(machine, "adopt", self.adopt(set, machine).await);
+        }
+        let patches = plan.patches.get(..BURST).unwrap_or(&plan.patches);
+        done.retry |= patches.len() < plan.patches.len() || !self.patch(set, patches).await;
+        if let Err(error) = self.delete(set, &plan.delete).await {
+            done.failures.delete = Some(error.to_string());
+        }
+        if makes {
+            let names = plan.repeat.iter().cloned().chain(self.new_names(set, plan.create));
+            if let Err(error) = self.create(set, names.collect()).await {
+                done.failures.create = Some(error.to_string());
+            }
+        }
+        Ok(done)
+    }
+
+    /// Reads the set before anything is created, deleted or adopted for it: the cache may lag, and the set may be
+    /// another one, be deleted, or want another number.
+    async fn is_current(&self, set: &Arc<MachineSet>) -> Result<(), PassError> {
+        let api =
+            self.writer.api::<MachineSet>(set.metadata.namespace.as_deref().unwrap_or_default());
+        let live = self.writer.get(&api, set.name()).await;
+        let live = live.map_err(|source| PassError::Api { what: "cannot read a set", source })?;
+        let Some(live) = live else { return Err(PassError::Gone) };
+        let (now, seen) = (&live.metadata, &set.metadata);
+        let same = now.uid == seen.uid
+            && now.generation == seen.generation
+            && now.deletion_timestamp == seen.deletion_timestamp
+            && now.labels == seen.labels
+            && now.annotations == seen.annotations
+            && now.finalizers == seen.finalizers;
+        if same { Ok(()) } else { Err(PassError::NotYet(super::pending::LAG)) }
+    }
+
+    async fn change_finalizer(&self, set: &Arc<MachineSet>, hold: Hold) -> Result<(), PassError> {
+        let mut all = set.metadata.finalizers.clone().unwrap_or_default();
+        all.retain(|name| name != finalizer::MACHINE);
+        if hold == Hold::Add {
+            all.push(finalizer::MACHINE.to_owned());
+        }
+        let version = &set.metadata.resource_version;
+        let patch = json!({ "metadata": { "resourceVersion": version, "finalizers": all } });
+        let api =
+            self.writer.api::<MachineSet>(set.metadata.namespace.as_deref().unwrap_or_default());
+        match self.writer.patch::<MachineSet>(&api, set.name(), &patch).await {
+            Ok(written) => {
+                debug!(set = set.name(), ?hold, "finalizer changed");
+                self.stores.sets.update(written);
+                Ok(())
+            }
+            Err(WriteError::NotFound) => Err(PassError::Gone),
+            Err(WriteError::Conflict) => Err(PassError::Outdated),
+            Err(source) => {
+                Err(PassError::Api { what: "cannot change the finalizer of a set", source })
+            }
+        }
+    }
+}
+
+/// Whether a request about a Machine has to be made again. One that changed meanwhile comes with its event.
+fn failed(machine: &Machine, what: &str, answer: Result<(), WriteError>) -> bool {
+    match answer {
+        Ok(()) | Err(WriteError::NotFound | WriteError::Conflict | WriteError::Invalid(_)) => false,
+        Err(error) => {
+            warn!(machine = machine.name(), %error, "cannot {what} a machine");
+            true
+        }
+    }
+}

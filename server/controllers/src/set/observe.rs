@@ -1,0 +1,107 @@
+//! What a pass over a set reads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_api::machine::MachinePhase;
+use ostler_api::names::annotation::PRESERVE;
+use ostler_api::{Machine, MachineSet};
+use ostler_lifecycle::selector;
+use ostler_lifecycle::set::{Blind, NodeWish, Snapshot, controller, is_controlled_by};
+
+use super::pending::Unseen;
+use super::{Observed, RESYNC, Sets};
+use crate::reconcile::PassError;
+use crate::stores::{MachineIndex, SetIndex};
+use crate::target::TargetOf;
+use crate::watch::ObjectName;
+use crate::writes::WriteError;
+
+/// How often it is checked whether a Machine that cannot be read has become readable.
+const UNREADABLE: Duration = Duration::from_mins(1);
+
+impl Sets {
+    pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {
+        let Some(set) = self.stores.sets.get(name) else { return Ok(None) };
+        let parts = self.settings.namespaces.parts();
+        let predecessor = self.predecessor.wait(&self.writer, &self.stores, &self.pending, &parts);
+        let predecessor = predecessor.await.map_err(list_failed)?;
+        let Unseen { mut unanswered, wait } = self.unseen(&set);
+        let mut machines = self.cached(&set);
+        let (mut blind, mut again) = (None, RESYNC);
+        match wait {
+            Some(left) if left.is_zero() => {
+                let all = self.writer.machines(Some(&name.namespace)).await;
+                let all = all.map_err(list_failed)?;
+                unanswered = self.pending.settle(set.uid(), &all);
+                machines = all.into_iter().filter(|machine| concerns(&set, machine)).collect();
+            }
+            Some(left) => (blind, again) = (Some(Blind::OwnWrites), left),
+            None => {}
+        }
+        if !unanswered.is_empty() {
+            again = again.min(super::pending::LAG);
+        }
+        if let Some(left) = predecessor {
+            (blind, again) = (Some(Blind::Predecessor), left);
+        } else if blind.is_none() && self.stores.machines.has_unreadable() {
+            (blind, again) = (Some(Blind::Unreadable), UNREADABLE);
+        }
+        let wishes = self.wishes(&machines);
+        let others = self.stores.sets.find(SetIndex::Namespace, &name.namespace);
+        let now = (self.clock.0)();
+        let facts = Snapshot { set, machines, others, wishes, unanswered, blind, now };
+        Ok(Some(Observed { facts, again }))
+    }
+
+    fn unseen(&self, set: &MachineSet) -> Unseen {
+        let namespace = set.metadata.namespace.clone().unwrap_or_default();
+        let machines = &self.stores.machines;
+        let by_name = |name: &str| machines.get(&ObjectName::new(namespace.as_str(), name));
+        let by_uid = |uid: &str| machines.find(MachineIndex::Uid, uid).into_iter().next();
+        self.pending.compare(set.uid(), by_name, by_uid)
+    }
+
+    fn cached(&self, set: &MachineSet) -> Vec<Arc<Machine>> {
+        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+        let mut machines = self.stores.machines.find(MachineIndex::Controller, set.uid());
+        let free = self.stores.machines.find(MachineIndex::Uncontrolled, namespace);
+        machines.extend(free.into_iter().filter(|machine| concerns(set, machine)));
+        machines
+    }
+
+    /// What the Nodes of Failed Machines say. One that cannot be watched may say anything.
+    fn wishes(&self, machines: &[Arc<Machine>]) -> BTreeMap<String, NodeWish> {
+        let failed = machines.iter().filter(|machine| machine.phase() == MachinePhase::Failed);
+        failed.filter_map(|one| Some((one.uid().to_owned(), self.wish(one)?))).collect()
+    }
+
+    fn wish(&self, machine: &Machine) -> Option<NodeWish> {
+        let node = machine.node_name()?;
+        match self.stores.targets.of(machine) {
+            TargetOf::None => None,
+            TargetOf::Cluster(target) if target.is_synced() => {
+                let node = target.nodes.get(&ObjectName::cluster(node));
+                let annotations = node.as_ref().and_then(|it| it.metadata.annotations.as_ref());
+                Some(NodeWish::Known(annotations.and_then(|all| all.get(PRESERVE).cloned())))
+            }
+            TargetOf::Cluster(_) | TargetOf::Lacking { .. } => Some(NodeWish::Unknown),
+        }
+    }
+}
+
+/// Whether a Machine matters to a set: it controls it, may adopt it, or let it go.
+fn concerns(set: &MachineSet, machine: &Machine) -> bool {
+    let matches = |machine: &Machine| {
+        let selector = set.spec.selector.as_ref();
+        selector.is_some_and(|it| selector::matches(it, machine.metadata.labels.as_ref()))
+    };
+    is_controlled_by(&machine.metadata, set.uid())
+        || controller(&machine.metadata).is_none()
+            && (matches(machine) || super::machines::was_released_by(machine, set.uid()))
+}
+
+fn list_failed(source: WriteError) -> PassError {
+    PassError::Api { what: "cannot list the machines of a set", source }
+}

@@ -1,0 +1,233 @@
+//! The writes of each set that its cache does not show yet. Safe to lose: a new leader begins with a list.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_api::Machine;
+use ostler_lifecycle::set::is_controlled_by;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::writes::PATIENCE;
+
+/// How long the cache may take before the API is asked.
+pub(super) const LAG: Duration = Duration::from_secs(5);
+
+/// How a creation stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Creation {
+    /// The API server confirmed it.
+    Confirmed,
+    /// Sent at this time, and not answered.
+    Unanswered(Instant),
+}
+
+/// The writes of one set.
+#[derive(Debug)]
+struct Writes {
+    /// By name of the Machine.
+    created: BTreeMap<String, Creation>,
+    /// UIDs of Machines.
+    deleted: BTreeSet<String>,
+    /// When the last write was sent, or the API was asked last.
+    since: Instant,
+}
+
+/// What is not seen of a set's writes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Unseen {
+    /// Names of Machines whose creation got no answer.
+    pub(super) unanswered: Vec<String>,
+    /// How much longer the cache may take for the others; `None`: it shows them all.
+    pub(super) wait: Option<Duration>,
+}
+
+/// By UID of the set. Bounded by the sets that exist, and by what one pass writes for each.
+#[derive(Debug, Default)]
+pub(crate) struct Pending(Mutex<HashMap<String, Writes>>);
+
+impl Pending {
+    fn change(&self, set: &str, change: impl FnOnce(&mut Writes)) {
+        let mut all = self.0.lock();
+        let writes = all.entry(set.to_owned()).or_insert_with(|| Writes {
+            created: BTreeMap::new(),
+            deleted: BTreeSet::new(),
+            since: Instant::now(),
+        });
+        writes.since = Instant::now();
+        change(writes);
+    }
+
+    /// A creation is sent under this name.
+    pub(super) fn sent(&self, set: &str, name: &str) {
+        let unanswered = Creation::Unanswered(Instant::now());
+        self.change(set, |writes| {
+            writes.created.insert(name.to_owned(), unanswered);
+        });
+    }
+
+    /// The API server has this Machine.
+    pub(super) fn confirmed(&self, set: &str, name: &str) {
+        let confirmed = Creation::Confirmed;
+        self.change(set, |writes| {
+            writes.created.insert(name.to_owned(), confirmed);
+        });
+    }
+
+    /// The API server does not have this Machine, and will not get it from us.
+    pub(super) fn refused(&self, set: &str, name: &str) {
+        self.change(set, |writes| {
+            writes.created.remove(name);
+        });
+    }
+
+    /// The deletion of the Machine with this UID was sent.
+    pub(super) fn deleted(&self, set: &str, machine: &str) {
+        self.change(set, |writes| {
+            writes.deleted.insert(machine.to_owned());
+        });
+    }
+
+    /// The set is gone.
+    pub(crate) fn forget(&self, set: &str) {
+        self.0.lock().remove(set);
+    }
+
+    /// Compares with the cache: `by_name` and `by_uid` find Machines there.
+    pub(super) fn compare(
+        &self,
+        set: &str,
+        by_name: impl Fn(&str) -> Option<Arc<Machine>>,
+        by_uid: impl Fn(&str) -> Option<Arc<Machine>>,
+    ) -> Unseen {
+        let mut all = self.0.lock();
+        let Some(writes) = all.get_mut(set) else { return Unseen::default() };
+        writes.created.retain(|name, _| by_name(name).is_none());
+        writes.deleted.retain(|uid| by_uid(uid).is_some_and(|machine| !machine.is_deleting()));
+        if writes.created.is_empty() && writes.deleted.is_empty() {
+            all.remove(set);
+            return Unseen::default();
+        }
+        let confirmed = writes.created.values().any(|it| *it == Creation::Confirmed);
+        let left = LAG.saturating_sub(writes.since.elapsed());
+        Unseen {
+            unanswered: unanswered(writes),
+            wait: (confirmed || !writes.deleted.is_empty()).then_some(left),
+        }
+    }
+
+    /// Compares with a list of all Machines: forgets what did not happen, and returns the names that are still without
+    /// an answer. What the list shows stays until the cache shows it.
+    pub(super) fn settle(&self, set: &str, listed: &[Arc<Machine>]) -> Vec<String> {
+        let mut all = self.0.lock();
+        let Some(writes) = all.get_mut(set) else { return Vec::new() };
+        writes.since = Instant::now();
+        let named: HashMap<&str, &Machine> =
+            listed.iter().map(|machine| (machine.name(), machine.as_ref())).collect();
+        let going: BTreeSet<&str> =
+            listed.iter().filter(|it| it.is_deleting()).map(|it| it.uid()).collect();
+        writes.created.retain(|name, creation| match (named.get(name.as_str()), *creation) {
+            (Some(machine), _) => {
+                *creation = Creation::Confirmed;
+                is_controlled_by(&machine.metadata, set)
+            }
+            (None, Creation::Confirmed) => false,
+            // It may still arrive while its request may run.
+            (None, Creation::Unanswered(sent)) => sent.elapsed() < 2 * PATIENCE,
+        });
+        writes.deleted.retain(|uid| going.contains(uid.as_str()));
+        unanswered(writes)
+    }
+}
+
+fn unanswered(writes: &Writes) -> Vec<String> {
+    let open = writes.created.iter().filter(|(_, it)| matches!(it, Creation::Unanswered(_)));
+    open.map(|(name, _)| name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn machine(name: &str, deleting: bool) -> Arc<Machine> {
+        let at = deleting.then_some("2026-01-01T00:00:00Z");
+        Arc::new(
+            serde_json::from_value(json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+                "metadata": {
+                    "name": name, "uid": name, "deletionTimestamp": at,
+                    "ownerReferences": [{
+                        "apiVersion": "v1", "kind": "MachineSet", "name": "s", "uid": "s", "controller": true
+                    }]
+                },
+                "spec": {}
+            }))
+            .unwrap(),
+        )
+    }
+
+    fn unseen(pending: &Pending, cache: &[Arc<Machine>]) -> Unseen {
+        let find = |key: &str| cache.iter().find(|machine| machine.name() == key).cloned();
+        pending.compare("s", find, find)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_is_awaited_until_the_cache_shows_it() {
+        let pending = Pending::default();
+        assert_eq!(unseen(&pending, &[]), Unseen::default());
+        pending.sent("s", "a");
+        pending.confirmed("s", "a");
+        assert_eq!(unseen(&pending, &[]).wait, Some(LAG));
+        assert_eq!(unseen(&pending, &[machine("a", false)]), Unseen::default());
+        pending.deleted("s", "a");
+        assert_eq!(unseen(&pending, &[machine("a", false)]).wait, Some(LAG));
+        assert_eq!(unseen(&pending, &[machine("a", true)]), Unseen::default());
+        pending.deleted("s", "a");
+        assert_eq!(unseen(&pending, &[]), Unseen::default(), "it is gone");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_cache_has_five_seconds() {
+        let pending = Pending::default();
+        pending.confirmed("s", "a");
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert_eq!(unseen(&pending, &[]).wait, Some(Duration::from_secs(2)));
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert_eq!(unseen(&pending, &[]).wait, Some(Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_forgets_what_did_not_happen_and_keeps_what_did_until_it_is_seen() {
+        let pending = Pending::default();
+        pending.confirmed("s", "gone");
+        pending.confirmed("s", "there");
+        pending.sent("s", "arrived");
+        pending.sent("s", "lost");
+        pending.deleted("s", "alive");
+        pending.deleted("s", "going");
+        let list = [
+            machine("there", false),
+            machine("arrived", false),
+            machine("alive", false),
+            machine("going", true),
+        ];
+        assert_eq!(pending.settle("s", &list), ["lost"]);
+        assert_eq!(unseen(&pending, &[machine("going", false)]).wait, Some(LAG));
+        assert_eq!(unseen(&pending, &list).unanswered, ["lost"], "it may still arrive");
+        tokio::time::advance(2 * PATIENCE).await;
+        assert!(pending.settle("s", &list).is_empty());
+        assert_eq!(unseen(&pending, &list), Unseen::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_creation_without_an_answer_is_not_awaited_but_repeated() {
+        let pending = Pending::default();
+        pending.sent("s", "a");
+        assert_eq!(unseen(&pending, &[]), Unseen { unanswered: vec!["a".into()], wait: None });
+        pending.refused("s", "a");
+        assert_eq!(unseen(&pending, &[]), Unseen::default());
+    }
+}

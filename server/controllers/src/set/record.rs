@@ -1,0 +1,73 @@
+//! Writes the status of a set.
+
+use kube::api::Patch;
+use ostler_api::MachineSet;
+use ostler_api::machine_set::{MachineSetConditionType, MachineSetStatus};
+use ostler_lifecycle::class::Hold;
+use ostler_lifecycle::set::{Plan, is_news, status};
+use serde_json::{Value, json};
+
+use super::{Done, Observed, Sets};
+use crate::events::Severity;
+use crate::queue::Outcome;
+use crate::reconcile::{PassError, Passed};
+use crate::writes::WriteError;
+
+impl Sets {
+    pub(super) async fn write_status(
+        &self,
+        Observed { facts, again }: Observed,
+        plan: Plan,
+        done: Done,
+    ) -> Result<Passed, PassError> {
+        if done.finalizer {
+            // Removed: there is nothing to write a status to.
+            let gone = plan.finalizer == Hold::Remove;
+            return Ok(if gone { Passed::Settled(Outcome::Done) } else { Passed::Changed });
+        }
+        let set = &facts.set;
+        let new = status(set, &plan, &done.failures, facts.now);
+        if !plan.broken.is_empty() && !was_told(set) {
+            let note = plan.broken.join("; ");
+            self.tell(set, Severity::Warning, "ValidationFailed", "Validate", note);
+        }
+        if is_news(set, &new) {
+            self.put(set, &new).await?;
+        }
+        let failed = done.retry || done.failures.create.is_some() || done.failures.delete.is_some();
+        Ok(Passed::Settled(if failed { Outcome::Failed } else { Outcome::Again(again) }))
+    }
+
+    async fn put(&self, set: &MachineSet, status: &MachineSetStatus) -> Result<(), PassError> {
+        let api =
+            self.writer.api::<MachineSet>(set.metadata.namespace.as_deref().unwrap_or_default());
+        let mut fields = json!(status);
+        if let Some(fields) = fields.as_object_mut() {
+            // What is absent now must not stay.
+            for field in ["machineSetCondition", "failedMachines", "autoPreserveFailedMachineCount"]
+            {
+                fields.entry(field).or_insert(Value::Null);
+            }
+        }
+        let version = &set.metadata.resource_version;
+        let patch = json!({ "metadata": { "resourceVersion": version }, "status": fields });
+        match self.writer.patch_status(&api, set.name(), Patch::Merge(&patch)).await {
+            Ok(written) => {
+                self.stores.sets.update(written);
+                Ok(())
+            }
+            Err(WriteError::NotFound) => Err(PassError::Gone),
+            Err(WriteError::Conflict) => Err(PassError::Outdated),
+            Err(source) => Err(PassError::Api { what: "cannot write the status of a set", source }),
+        }
+    }
+}
+
+/// Whether the status says already that this generation is refused: one event for each.
+fn was_told(set: &MachineSet) -> bool {
+    set.status.as_ref().is_some_and(|status| {
+        let refused = |type_: &MachineSetConditionType| *type_ == MachineSetConditionType::Valid;
+        status.observed_generation == set.metadata.generation
+            && status.conditions.iter().any(|condition| refused(&condition.type_))
+    })
+}
