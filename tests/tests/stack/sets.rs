@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PropagationPolicy};
 use kube::runtime::wait::{Condition, await_condition};
-use ostler_api::machine::{Machine, MachinePhase};
+use ostler_api::machine::Machine;
 use ostler_api::{MachineClass, MachineSet};
-use ostler_tests::objects::{class, delete, gone, in_phase, instances, machine, nodes};
+use ostler_tests::objects::{class, delete, gone, instances, nodes};
 use ostler_tests::world::{Setup, World};
 use serde_json::{Value, json};
 
@@ -136,66 +136,6 @@ async fn a_deletion_that_orphans_leaves_the_machines_and_another_set_adopts_them
     until_runs(&world, "t", 3).await;
     rest().await;
     assert_eq!((machines(&world).await.len(), instances(&world)), (3, before), "none is new");
-    world.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_machine_that_matches_is_adopted_and_one_that_stops_matching_is_let_go_and_replaced() {
-    let world = World::start_with(with_sets()).await;
-    let mut own = machine("mine", "fake");
-    own["metadata"]["labels"] = json!({ "app": "s" });
-    own["metadata"]["ownerReferences"] =
-        json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x" }]);
-    world.apply::<Machine>(own).await;
-    world.until("mine", "Running", in_phase(MachinePhase::Running)).await;
-    world.apply::<MachineSet>(set("s", 2)).await;
-    until_runs(&world, "s", 2).await;
-    let adopted = Api::<Machine>::default_namespaced(world.client()).get("mine").await.unwrap();
-    let owners = adopted.metadata.owner_references.unwrap();
-    let kinds: Vec<_> = owners.iter().map(|owner| owner.kind.as_str()).collect();
-    assert_eq!(kinds, ["MachineSet", "ConfigMap"], "the controller is first, the other one stays");
-
-    world.patch_machine("mine", json!({ "metadata": { "labels": { "app": "debugged" } } })).await;
-    let released = |machine: Option<&Machine>| {
-        machine.is_some_and(|it| it.metadata.owner_references.as_ref().map(Vec::len) == Some(1))
-    };
-    world.until("mine", "released", released).await;
-    rest().await;
-    until_runs(&world, "s", 2).await;
-    assert_eq!(machines(&world).await.len(), 3, "it lives on, and another one took its place");
-
-    world.patch_machine("mine", json!({ "metadata": { "labels": { "app": "s" } } })).await;
-    rest().await;
-    until_runs(&world, "s", 2).await;
-    assert_eq!(machines(&world).await.len(), 2, "it came back, and one is too many");
-    world.stop().await;
-}
-
-/// CAPI #14216: something takes the labels from each new machine.
-#[tokio::test(start_paused = true)]
-async fn a_set_whose_machines_lose_their_labels_does_not_create_without_end() {
-    let world = World::start_with(with_sets()).await;
-    world.apply::<MachineSet>(set("s", 3)).await;
-    for _ in 0..20 {
-        tokio::time::sleep(Duration::from_mins(1)).await;
-        for machine in machines(&world).await {
-            if machine.label("app").is_some() {
-                let strip = json!({ "metadata": { "labels": { "app": null } } });
-                world.patch_machine(machine.name(), strip).await;
-            }
-        }
-    }
-    rest().await;
-    let count = machines(&world).await.len();
-    assert!((6..=8).contains(&count), "{count} machines");
-    let condition = sets(&world).get("s").await.unwrap().status.unwrap().conditions.remove(0);
-    assert!(condition.message.unwrap().contains("lost the labels"), "and it says why");
-    for machine in machines(&world).await {
-        let back = json!({ "metadata": { "labels": { "app": "s" } } });
-        world.patch_machine(machine.name(), back).await;
-    }
-    until_runs(&world, "s", 3).await;
-    assert_eq!(machines(&world).await.len(), 3);
     world.stop().await;
 }
 

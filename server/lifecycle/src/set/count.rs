@@ -60,6 +60,7 @@ pub(super) fn wanted(set: &MachineSet) -> usize {
 pub(super) fn decide(
     snapshot: &Snapshot,
     claimed: &[Arc<Machine>],
+    released: usize,
     preserved: &Preserved,
 ) -> Count {
     let Snapshot { set, wishes, unanswered, now, .. } = snapshot;
@@ -75,14 +76,14 @@ pub(super) fn decide(
     // Names without an answer may be Machines already, and are repeated until it is known.
     let repeat: Vec<_> = unanswered.iter().take(missing).cloned().collect();
     let create = missing.saturating_sub(unanswered.len()).min(BURST);
-    match hold(snapshot, active.len() + create).filter(|_| missing > 0) {
+    match hold(snapshot, released, active.len() + create).filter(|_| missing > 0) {
         Some(hold) => Count { delete, hold: Some(hold), ..Count::default() },
         None => Count { create, repeat, delete, hold: None },
     }
 }
 
-/// Why nothing is created.
-fn hold(snapshot: &Snapshot, would_have: usize) -> Option<Hold> {
+/// Why nothing is created. What is let go in this very pass counts already.
+fn hold(snapshot: &Snapshot, released: usize, would_have: usize) -> Option<Hold> {
     let set = &snapshot.set;
     if is_frozen(set) {
         return Some(Hold::Frozen);
@@ -93,7 +94,7 @@ fn hold(snapshot: &Snapshot, would_have: usize) -> Option<Hold> {
     if let Some(blind) = snapshot.blind {
         return Some(Hold::Blind(blind));
     }
-    let strays = strays(snapshot);
+    let strays = strays(snapshot) + released;
     let most = 2 * wanted(set) + DRIFT_MARGIN;
     (strays > 0 && strays + would_have > most).then_some(Hold::LabelDrift(strays))
 }

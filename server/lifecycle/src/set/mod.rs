@@ -121,7 +121,7 @@ fn keep_up(snapshot: &Snapshot) -> Plan {
     }
     let preserved = preserve::decide(set, &claimed, &snapshot.wishes);
     let patches = push_down::patches(set, &claimed, &preserved);
-    let count = count::decide(snapshot, &claimed, &preserved);
+    let count = count::decide(snapshot, &claimed, release.len(), &preserved);
     Plan {
         adopt,
         release,

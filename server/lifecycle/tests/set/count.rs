@@ -143,3 +143,23 @@ fn machines_that_lose_their_labels_are_not_replaced_without_end() {
     assert!(created <= 2 * 3 + 2, "{created} were created");
     assert_eq!(decide(set(3, json!({})), vec![stray(0)]).create, 3, "a single one is replaced");
 }
+
+/// One by one, so that each is let go in the pass that creates the next one.
+#[test]
+fn a_machine_that_is_let_go_counts_in_that_very_pass() {
+    let drifted = |name: &str| machine(name, json!({ "metadata": { "labels": { "app": null } } }));
+    let stray = |index: usize| {
+        let annotations = json!({ "ostler.dev/released-by": "set-uid" });
+        let metadata = json!({
+            "labels": { "app": null }, "ownerReferences": null, "annotations": annotations
+        });
+        machine(&format!("stray{index}"), json!({ "metadata": metadata }))
+    };
+    for (strays, create) in [(4, 1), (5, 0)] {
+        let mut all = running(2);
+        all.push(drifted("d"));
+        all.extend((0..strays).map(stray));
+        let plan = decide(set(3, json!({})), all);
+        assert_eq!((plan.release.len(), plan.create), (1, create), "{strays}");
+    }
+}
