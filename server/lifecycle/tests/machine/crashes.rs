@@ -7,9 +7,9 @@ use ostler_api::{
     machine::{MachinePhase, MachineStep, WaitReason},
 };
 use ostler_lifecycle::operation::{OperationView, Progress};
-use ostler_lifecycle::plan::Next;
+use ostler_lifecycle::plan::{EventReason, Next};
 
-use crate::world::World;
+use crate::world::{PROVIDER_ID, World};
 
 /// Where the core dies while an operation of this kind is at work.
 #[derive(Debug, Clone, Copy)]
@@ -272,4 +272,29 @@ fn a_create_that_was_lost_before_another_one_failed_still_counts_for_what_is_app
     world.answer();
     world.pass();
     assert_eq!(world.applied(), None, "the instance may have the spec of the first create");
+}
+
+#[test]
+fn a_create_that_did_happen_is_told_as_one_once_it_is_found() {
+    for certainty in [Certainty::Unknown, Certainty::Partial] {
+        let mut world = World::new();
+        world.pass();
+        world.answer();
+        world.pass();
+        let _lost = world.carry_out();
+        world.fail(ErrorCode::Unavailable, certainty);
+        world.pass();
+        assert!(world.happened(EventReason::InstanceCreateFailed));
+        assert!(!world.happened(EventReason::InstanceCreated));
+        for _ in 0..3 {
+            world.later(120);
+            world.settle();
+        }
+        let told = world.events.iter().filter(|it| it.reason == EventReason::InstanceCreated);
+        let told: Vec<_> = told.map(|it| it.message.as_str()).collect();
+        assert_eq!(told, [PROVIDER_ID], "{certainty:?}");
+        let shown = world.status().conditions;
+        let shown = shown.iter().find(|it| it.type_ == "InstanceCreated").unwrap();
+        assert_eq!((shown.status.as_str(), shown.reason.as_deref()), ("True", Some("Created")));
+    }
 }

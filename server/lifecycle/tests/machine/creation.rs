@@ -117,28 +117,6 @@ fn a_create_that_did_happen_is_adopted_and_initialized() {
 }
 
 #[test]
-fn a_create_that_did_happen_is_told_as_one_once_it_is_found() {
-    for certainty in [Certainty::Unknown, Certainty::Partial] {
-        let mut world = creating();
-        let _lost = world.carry_out();
-        world.fail(ErrorCode::Unavailable, certainty);
-        world.pass();
-        assert!(world.happened(EventReason::InstanceCreateFailed));
-        assert!(!world.happened(EventReason::InstanceCreated));
-        for _ in 0..3 {
-            world.later(120);
-            world.settle();
-        }
-        let told = world.events.iter().filter(|it| it.reason == EventReason::InstanceCreated);
-        let told: Vec<_> = told.map(|it| it.message.as_str()).collect();
-        assert_eq!(told, [PROVIDER_ID], "{certainty:?}");
-        let shown = world.status().conditions;
-        let shown = shown.iter().find(|it| it.type_ == "InstanceCreated").unwrap();
-        assert_eq!((shown.status.as_str(), shown.reason.as_deref()), ("True", Some("Created")));
-    }
-}
-
-#[test]
 fn a_failed_create_backs_off_twice_as_long_each_time() {
     let mut world = creating();
     let mut waits = Vec::new();
