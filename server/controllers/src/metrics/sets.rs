@@ -71,6 +71,9 @@ fn of(set: &MachineSet, number: fn(&MachineSetStatus) -> i32) -> i32 {
 impl Collector for SetCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let sets = self.sets.all();
+        let name = "mcm_machine_set_items_total";
+        let to = encoder.encode_descriptor(name, "MachineSets served", None, MetricType::Gauge)?;
+        ConstGauge::new(number(sets.len())).encode(to)?;
         let mut gauges = |name: &str, help: &str, series: Vec<Series>| -> fmt::Result {
             let mut to = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (labels, value) in series {
@@ -78,8 +81,6 @@ impl Collector for SetCollector {
             }
             Ok(())
         };
-        let count = vec![(Vec::new(), number(sets.len()))];
-        gauges("mcm_machine_set_items_total", "MachineSets served", count)?;
         let infos = sets.iter().map(|set| (info(set), 1)).collect();
         gauges("mcm_machine_set_info", "What a set is", infos)?;
         for (name, help, number) in NUMBERS {
