@@ -143,23 +143,32 @@ impl Adapter {
         }
         let mut pauses = EVENTS_AGAIN.build();
         loop {
-            let Client { mut calls, lost } = self.client();
-            match calls.watch_events(proto::WatchEventsRequest {}).await {
-                Ok(told) => {
-                    let mut told = told.into_inner();
-                    while let Ok(Some(told)) = told.message().await {
-                        pauses = EVENTS_AGAIN.build();
-                        told.event.into_iter().for_each(|event| self.shared.events.send_raw(event));
-                    }
-                }
-                Err(status) if status.code() == tonic::Code::Unimplemented => {
-                    tracing::warn!("the driver says that it tells events, and does not");
-                    lost.cancelled().await;
-                }
-                Err(status) => tracing::debug!(%status, "the driver tells no events"),
+            if self.watch_events_once().await {
+                pauses = EVENTS_AGAIN.build();
             }
             tokio::time::sleep(pauses.next().unwrap_or(PROBE_EVERY)).await;
         }
+    }
+
+    /// Watches the events of the driver until their stream ends. Whether there was one.
+    async fn watch_events_once(&self) -> bool {
+        let Client { mut calls, lost } = self.client();
+        let mut told = match calls.watch_events(proto::WatchEventsRequest {}).await {
+            Ok(told) => told.into_inner(),
+            Err(status) => {
+                tracing::warn!(%status, "the driver says that it tells events, and does not");
+                if status.code() == tonic::Code::Unimplemented {
+                    lost.cancelled().await;
+                }
+                return false;
+            }
+        };
+        let mut any = false;
+        while let Ok(Some(told)) = told.message().await {
+            any = true;
+            told.event.into_iter().for_each(|event| self.shared.events.send_raw(event));
+        }
+        any
     }
 
     fn has(&self, capability: DriverCapability) -> bool {
