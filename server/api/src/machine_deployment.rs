@@ -62,7 +62,7 @@ pub struct MachineDeploymentSpec {
     /// How long a rollout may make no progress; absent: for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_deadline_seconds: Option<i32>,
-    /// How many Failed Machines are kept for examination without anybody asking for it.
+    /// How many Failed Machines are kept for examination although no user asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_preserve_failed_machine_max: Option<i32>,
 }

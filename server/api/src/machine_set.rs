@@ -49,7 +49,7 @@ pub struct MachineSetSpec {
     /// Stored, and not enforced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
-    /// How many Failed Machines are kept for examination without anybody asking for it.
+    /// How many Failed Machines are kept for examination although no user asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_preserve_failed_machine_max: Option<i32>,
 }

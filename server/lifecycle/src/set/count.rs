@@ -13,7 +13,7 @@ use super::{Blind, Snapshot, Victim, claim::controller, is_frozen, preserve::Pre
 /// Most Machines that one pass creates, and most that it deletes.
 pub const BURST: usize = 100;
 
-/// A set that let go more than twice its replicas and this many creates no more.
+/// A set that released more than twice its replicas and this many creates no more.
 pub const DRIFT_MARGIN: usize = 2;
 
 /// Why a set does not do what it wants.
@@ -25,7 +25,7 @@ pub enum Hold {
     ScaleUpDisabled,
     /// Not all of its Machines are seen.
     Blind(Blind),
-    /// Its Machines lose their labels: so many were let go and still exist.
+    /// Its Machines lose their labels: so many were released and still exist.
     LabelDrift(usize),
     /// The garbage collector frees its Machines.
     Orphaning,
@@ -82,7 +82,7 @@ pub(super) fn decide(
     }
 }
 
-/// Why nothing is created. What is let go in this very pass counts already.
+/// Why nothing is created. What is released in this very pass counts already.
 fn hold(snapshot: &Snapshot, released: usize, would_have: usize) -> Option<Hold> {
     let set = &snapshot.set;
     if is_frozen(set) {
@@ -94,17 +94,17 @@ fn hold(snapshot: &Snapshot, released: usize, would_have: usize) -> Option<Hold>
     if let Some(blind) = snapshot.blind {
         return Some(Hold::Blind(blind));
     }
-    let strays = strays(snapshot) + released;
+    let drifted = drifted(snapshot) + released;
     let most = 2 * wanted(set) + DRIFT_MARGIN;
-    (strays > 0 && strays + would_have > most).then_some(Hold::LabelDrift(strays))
+    (drifted > 0 && drifted + would_have > most).then_some(Hold::LabelDrift(drifted))
 }
 
-/// Machines that this set let go, that nobody took, and that still live.
-fn strays(snapshot: &Snapshot) -> usize {
+/// Machines that this set released, that have no controller, and that still live.
+fn drifted(snapshot: &Snapshot) -> usize {
     let uid = snapshot.set.uid();
-    let is_stray = |machine: &&Arc<Machine>| {
+    let is_drifted = |machine: &&Arc<Machine>| {
         let left = machine.annotation(RELEASED_BY) == Some(uid);
         left && !machine.is_deleting() && controller(&machine.metadata).is_none()
     };
-    snapshot.machines.iter().filter(is_stray).count()
+    snapshot.machines.iter().filter(is_drifted).count()
 }

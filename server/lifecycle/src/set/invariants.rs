@@ -48,7 +48,7 @@ pub(super) fn inv_11_no_more_than_wanted(snapshot: &Snapshot, plan: &Plan) -> bo
         && !snapshot.set.is_deleting()
 }
 
-/// INV-13: only Machines without a controller are adopted, and only its own are let go.
+/// INV-13: only Machines without a controller are adopted, and only its own are released.
 pub(super) fn inv_13_one_controller(snapshot: &Snapshot, plan: &Plan) -> bool {
     let uid = snapshot.set.uid();
     plan.adopt.iter().all(|machine| controller(&machine.metadata).is_none())

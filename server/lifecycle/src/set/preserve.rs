@@ -1,4 +1,4 @@
-//! Auto-preservation: some Failed Machines are kept for examination although nobody asked for it.
+//! Auto-preservation: some Failed Machines are kept for examination although no user asked for it.
 
 use std::{
     cmp::Reverse,
@@ -53,7 +53,7 @@ impl Preserved {
 pub(super) enum Wish {
     Keep,
     Refuse,
-    /// Nobody said anything that has a meaning.
+    /// There is no value that has a meaning.
     None,
     /// The Node cannot be read, and may say something.
     Unknown,

@@ -129,9 +129,9 @@ fn replica_failure(set: &MachineSet, plan: &Plan, failures: &Failures) -> Say {
     if let Some(text) = &failures.delete {
         return Say::Set("True", "FailedDelete", text.clone());
     }
-    if let Some(Hold::LabelDrift(strays)) = plan.hold {
+    if let Some(Hold::LabelDrift(drifted)) = plan.hold {
         let text = format!(
-            "{strays} machines lost the labels that spec.selector wants, and were let go; no more are created until \
+            "{drifted} machines lost the labels that spec.selector wants, and were released; no more are created until \
              they have their labels again or are deleted"
         );
         return Say::Set("True", "FailedCreate", text);

@@ -68,7 +68,7 @@ impl Policy {
 /// The place of a Machine in the order: the lowest goes first. The name decides last, so no two are equal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
-    /// Preserved ones stay; those that somebody asked for stay longest, then the one that is preserved for longest.
+    /// Preserved ones stay; those that a user asked for stay longest, then the one that is preserved for longest.
     preserved: Option<(bool, Timestamp)>,
     priority: i64,
     /// Older marks first; no mark last.
@@ -145,7 +145,7 @@ fn is_marked(machine: &Machine, set: &MachineSet) -> bool {
         && mark(machine).zip(changed).is_some_and(|(marked, changed)| marked <= changed)
 }
 
-/// Whether a Failed Machine is to be replaced: nobody keeps it. What its Node says is unknown while the Node cannot be
+/// Whether a Failed Machine is to be replaced: no user and no set keeps it. What its Node says is unknown while the Node cannot be
 /// read; then it stays.
 fn is_given_up(
     machine: &Machine,

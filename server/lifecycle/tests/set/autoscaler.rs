@@ -43,7 +43,7 @@ fn a_mark_counts_only_with_its_priority_and_not_after_the_last_change_of_replica
         ("marked before", json!("1"), json!(EARLY), Some(LATE), true),
         ("marked at the same time", json!("1"), json!(LATE), Some(LATE), true),
         ("marked after it", json!("1"), json!(LATE), Some(EARLY), false),
-        ("nobody lowered anything", json!("1"), json!(EARLY), None, false),
+        ("no scaler lowered anything", json!("1"), json!(EARLY), None, false),
         ("another priority", json!("3"), json!(EARLY), Some(LATE), false),
         ("no mark", json!("1"), Value::Null, Some(LATE), false),
         ("no time", json!("1"), json!("soon"), Some(LATE), false),

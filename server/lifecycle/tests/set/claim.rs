@@ -20,7 +20,7 @@ fn owned_by(uid: &str, controller: bool) -> Value {
 }
 
 #[test]
-fn a_machine_is_kept_adopted_let_go_or_left_alone() {
+fn a_machine_is_kept_adopted_released_or_left_alone() {
     let other_label = json!({ "app": "b" });
     let gone = "2026-01-01T11:00:00Z";
     for (what, machine, expected) in [
@@ -38,16 +38,24 @@ fn a_machine_is_kept_adopted_let_go_or_left_alone() {
             ),
             "keep",
         ),
-        ("nobody's, and it matches", orphan(json!({})), "adopt"),
-        ("nobody's, and it does not match", orphan(json!({ "labels": other_label })), "leave"),
-        ("nobody's, and it is going", orphan(json!({ "deletionTimestamp": gone })), "leave"),
+        ("without a controller, and it matches", orphan(json!({})), "adopt"),
         (
-            "owned, and controlled by nobody",
+            "without a controller, and it does not match",
+            orphan(json!({ "labels": other_label })),
+            "leave",
+        ),
+        (
+            "without a controller, and it is going",
+            orphan(json!({ "deletionTimestamp": gone })),
+            "leave",
+        ),
+        (
+            "owned, and without a controller",
             orphan(json!({ "ownerReferences": owned_by("x", false) })),
             "adopt",
         ),
         (
-            "controlled by somebody else",
+            "controlled by another set",
             orphan(json!({ "ownerReferences": owned_by("x", true) })),
             "leave",
         ),
@@ -95,7 +103,7 @@ fn of_two_sets_that_match_an_orphan_the_older_one_gets_it_and_then_the_first_by_
 }
 
 #[test]
-fn a_set_that_is_being_deleted_adopts_nothing_and_lets_nothing_go() {
+fn a_set_that_is_being_deleted_adopts_and_releases_nothing() {
     let gone = set(1, json!({ "metadata": { "deletionTimestamp": "2026-01-01T11:00:00Z" } }));
     let drifted = machine("d", json!({ "metadata": { "labels": { "app": "b" } } }));
     let plan = decide(gone, vec![orphan(json!({})), drifted, deleting("x")]);

@@ -122,44 +122,48 @@ fn a_creation_without_an_answer_is_repeated_under_its_name_and_counts() {
 /// CAPI #14216: a webhook takes the labels from each new Machine.
 #[test]
 fn machines_that_lose_their_labels_are_not_replaced_without_end() {
-    let stray = |index: usize| {
+    let one_released = |index: usize| {
         let metadata = json!({
             "labels": { "app": null }, "ownerReferences": null,
             "annotations": { "ostler.dev/released-by": "set-uid" }
         });
-        machine(&format!("stray{index}"), json!({ "metadata": metadata }))
+        machine(&format!("one_released{index}"), json!({ "metadata": metadata }))
     };
     let mut created = 0;
-    let mut strays = Vec::new();
+    let mut released = Vec::new();
     for _ in 0..100 {
-        let plan = decide(set(3, json!({})), strays.clone());
+        let plan = decide(set(3, json!({})), released.clone());
         if plan.create == 0 {
-            assert_eq!(plan.hold, Some(Hold::LabelDrift(strays.len())));
+            assert_eq!(plan.hold, Some(Hold::LabelDrift(released.len())));
             break;
         }
-        strays.extend((created..created + plan.create).map(stray));
+        released.extend((created..created + plan.create).map(one_released));
         created += plan.create;
     }
     assert!(created <= 2 * 3 + 2, "{created} were created");
-    assert_eq!(decide(set(3, json!({})), vec![stray(0)]).create, 3, "a single one is replaced");
+    assert_eq!(
+        decide(set(3, json!({})), vec![one_released(0)]).create,
+        3,
+        "a single one is replaced"
+    );
 }
 
-/// One by one, so that each is let go in the pass that creates the next one.
+/// One by one, so that each is released in the pass that creates the next one.
 #[test]
-fn a_machine_that_is_let_go_counts_in_that_very_pass() {
-    let drifted = |name: &str| machine(name, json!({ "metadata": { "labels": { "app": null } } }));
-    let stray = |index: usize| {
+fn a_released_machine_counts_in_that_very_pass() {
+    let drifting = |name: &str| machine(name, json!({ "metadata": { "labels": { "app": null } } }));
+    let one_released = |index: usize| {
         let annotations = json!({ "ostler.dev/released-by": "set-uid" });
         let metadata = json!({
             "labels": { "app": null }, "ownerReferences": null, "annotations": annotations
         });
-        machine(&format!("stray{index}"), json!({ "metadata": metadata }))
+        machine(&format!("one_released{index}"), json!({ "metadata": metadata }))
     };
-    for (strays, create) in [(4, 1), (5, 0)] {
+    for (released, create) in [(4, 1), (5, 0)] {
         let mut all = running(2);
-        all.push(drifted("d"));
-        all.extend((0..strays).map(stray));
+        all.push(drifting("d"));
+        all.extend((0..released).map(one_released));
         let plan = decide(set(3, json!({})), all);
-        assert_eq!((plan.release.len(), plan.create), (1, create), "{strays}");
+        assert_eq!((plan.release.len(), plan.create), (1, create), "{released}");
     }
 }

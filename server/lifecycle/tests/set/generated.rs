@@ -98,7 +98,7 @@ proptest! {
         prop_assert_eq!(goes(machines), goes(turned));
     }
 
-    /// An update in place makes nobody go who would not go as Running.
+    /// An update in place makes no Machine go that would not go as Running.
     #[test]
     fn a_machine_that_is_updated_goes_no_sooner_than_one_that_runs(one in any_machine()) {
         let with = |phase| {

@@ -63,7 +63,7 @@ fn with_less_room_the_oldest_loses_it() {
 }
 
 #[test]
-fn nobody_who_refused_or_asked_is_chosen() {
+fn no_machine_is_chosen_that_a_user_decided_about() {
     for value in ["false", "now", "when-failed"] {
         let plan = decide(with_max(5), vec![failed(0, json!(value))]);
         assert!(marks(&plan).is_empty(), "{value}");
