@@ -18,7 +18,7 @@ const WAITING: usize = 1024;
 /// Tells the core what happens to instances. Cheap to clone; every clone is the same.
 ///
 /// Keep one in the driver, hand a clone out with [`Driver::events`](crate::Driver::events), and
-/// [`send`](Self::send) what the infrastructure says. It makes the core look at once, and is never evidence:
+/// [`send`](Self::send) what the infrastructure says. It makes the core look immediately, and is never evidence:
 /// one too many costs a read, and one that is lost costs time. While there is no session in which this driver
 /// is active, events are dropped.
 ///
@@ -69,7 +69,7 @@ impl Events {
         }
     }
 
-    /// The next one that nobody has taken: for the session, and for tests.
+    /// The next one: for the session, and for tests.
     pub async fn next(&self) -> proto::DriverEvent {
         match self.waiting.lock().await.recv().await {
             Some(event) => event,

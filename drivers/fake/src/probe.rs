@@ -43,7 +43,7 @@ enum Question {
         #[command(subcommand)]
         outage: Outage,
     },
-    /// Ends an instance, as somebody would who knows nothing of its machine
+    /// Ends an instance behind the back of its machine
     RemoveInstance {
         /// The instance
         provider_id: String,

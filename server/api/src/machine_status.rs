@@ -145,7 +145,7 @@ pub struct InstanceNotice {
     /// When the driver said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noted_at: Option<Time>,
-    /// The words of the infrastructure, for people.
+    /// What the infrastructure says of it, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

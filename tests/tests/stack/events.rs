@@ -1,4 +1,4 @@
-//! What a driver tells by itself makes the core look, at once and bounded, and is never evidence.
+//! What a driver tells by itself makes the core look, immediately and bounded, and is never evidence.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -40,7 +40,7 @@ fn metric(world: &World, words: &[&str]) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_somebody_removed_is_missed_within_two_seconds() {
+async fn an_instance_that_was_removed_by_hand_is_missed_within_two_seconds() {
     let (world, _) = telling().await;
     let id = provider_id(&world, "m").await;
     let began = world.now();

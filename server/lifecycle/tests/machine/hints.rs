@@ -166,7 +166,7 @@ fn a_driver_that_cannot_read_an_instance_is_not_asked() {
 }
 
 #[test]
-fn nobody_fails_for_a_hint_while_an_api_server_is_away() {
+fn no_machine_fails_for_a_hint_while_an_api_server_is_away() {
     let mut world = World::running();
     world.api.frozen = true;
     world.instances.clear();
