@@ -22,6 +22,7 @@ mod namespaces;
 mod preboot;
 mod replicas;
 mod rolling;
+mod rollouts;
 mod safety;
 mod security;
 mod sets;
