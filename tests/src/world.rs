@@ -50,7 +50,7 @@ pub struct World {
     client: Client,
     cloud: Cloud,
     api: ApiServer,
-    core: Option<Core>,
+    core: Option<Box<Core>>,
     wire: Wire,
     driver: Option<Task>,
     kubelets: Option<Task>,
@@ -233,7 +233,7 @@ impl World {
         let connections = self.legacy.lead_to(number);
         let incoming = ReceiverStream::new(connections).map(Ok::<_, std::io::Error>);
         core.serve_legacy(incoming, legacy_driver::options());
-        self.core = Some(core);
+        self.core = Some(Box::new(core));
     }
 
     /// Starts another core beside the one that runs. Drivers meet them in turn.

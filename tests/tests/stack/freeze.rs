@@ -1,5 +1,7 @@
 //! The overshoot freeze in the whole stack: far too many machines, from any client. On a paused clock.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
 use std::time::Duration;
 
 use k8s_openapi::api::events::v1::Event;
