@@ -1,5 +1,7 @@
 //! Which classes share one list when orphans are looked for.
 
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -71,9 +73,9 @@ fn restless(options: &mut CoreOptions) {
 /// Puts an instance into a cloud that has the tags of a machine that is gone.
 fn orphan(from: &Cloud, into: &Cloud) -> String {
     let mut instance: InCloud = from.instances().unwrap().remove(0);
-    instance.provider_id = "fake:///orphan".to_owned();
-    instance.identity.machine_uid = "00000000-0000-4000-8000-000000000000".to_owned();
-    instance.identity.machine_name = "lost".to_owned();
+    "fake:///orphan".clone_into(&mut instance.provider_id);
+    "00000000-0000-4000-8000-000000000000".clone_into(&mut instance.identity.machine_uid);
+    "lost".clone_into(&mut instance.identity.machine_name);
     let identity = instance.identity.tags();
     instance.vm.tags.extend(identity);
     into.plant(vec![instance]).unwrap();

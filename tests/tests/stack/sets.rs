@@ -1,6 +1,6 @@
 //! MachineSets: how many machines there are, whose they are, and what faults do to that. On a paused clock.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::time::Duration;
 

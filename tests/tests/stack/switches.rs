@@ -1,5 +1,7 @@
 //! Which process runs what: `--controllers`, and the two Leases. On a paused clock.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
 use std::time::Duration;
 
 use jiff::Timestamp;
