@@ -122,6 +122,16 @@ fn in_the_deployment_only_the_core_has_its_token_and_no_container_can_climb() {
 }
 
 #[test]
+fn the_component_for_gardeners_autoscaler_changes_the_name_of_the_deployment_and_nothing_else() {
+    let Some(base) = rendered("deploy/base") else { return };
+    let Some(mut named) = rendered("deploy/examples/gardener-autoscaler") else { return };
+    let deployment = named.iter_mut().find(|it| it["kind"] == "Deployment").expect("a Deployment");
+    assert_eq!(deployment["metadata"]["name"], "machine-controller-manager");
+    deployment["metadata"]["name"] = json!("ostler");
+    assert_eq!(named, base);
+}
+
+#[test]
 fn nothing_but_the_metrics_of_the_deployment_is_reached_from_the_network() {
     let Some(objects) = rendered("deploy/base") else { return };
     let of_kind = |kind: &str| objects.iter().find(|it| it["kind"] == kind).expect("it is there");
