@@ -276,7 +276,7 @@ async fn a_rollout_that_stands_still_says_so_after_its_deadline_and_goes_on_when
     roll_to(&world, "short").await;
     until(&world, "late", says("ProgressDeadlineExceeded")).await;
     let available = machines(&world).await.into_iter().filter(is_available).count();
-    assert_eq!(available, 2, "nobody lost a machine for it");
+    assert_eq!(available, 2, "no machine was lost for it");
     edit(&world, json!({ "spec": { "rollbackTo": { "revision": 1 } } })).await;
     until_rolled_out(&world).await;
     world.stop().await;

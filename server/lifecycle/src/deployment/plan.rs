@@ -69,7 +69,7 @@ pub struct NodeWrite {
 /// An event on the deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Whether somebody has to do something.
+    /// Whether a user has to do something.
     pub warning: bool,
     /// Why.
     pub reason: Reason,

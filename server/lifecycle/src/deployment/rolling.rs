@@ -38,8 +38,8 @@ fn grow(fleet: &Fleet) -> i32 {
     wanted + room.clamp(0, fleet.replicas - wanted)
 }
 
-/// Recreate: the new set gets its Machines only when no other one is left. `others_exist`: of old sets, as far as
-/// anybody knows.
+/// Recreate: the new set gets its Machines only when no other one is left. `others_exist`: Machines of old sets, by the
+/// status of those.
 pub fn recreate(fleet: &Fleet, others_exist: bool) -> Targets {
     let waits = others_exist || fleet.old.iter().any(|set| set.present() > 0);
     let new = fleet.newest().wanted;

@@ -35,7 +35,7 @@ pub fn scale(fleet: &Fleet, growth: Growth) -> Targets {
         [only] => *targets.at(*only) = fleet.replicas,
         _ if is_saturated(fleet) => targets.old.fill(0),
         _ => {
-            let_go(fleet, &active, &mut targets);
+            release_chosen(fleet, &active, &mut targets);
             let surge = if growth == Growth::Rolling { fleet.surge } else { 0 };
             let room = fleet.replicas + surge - targets.total();
             match growth {
@@ -58,7 +58,7 @@ pub fn scale(fleet: &Fleet, growth: Growth) -> Targets {
 
 /// The sets of Machines that an autoscaler chose lose those, and do not replace them. A set that has more Machines than
 /// it wants was made smaller for them before.
-fn let_go(fleet: &Fleet, active: &[Place], targets: &mut Targets) {
+fn release_chosen(fleet: &Fleet, active: &[Place], targets: &mut Targets) {
     for place in active {
         let (set, wanted) = (place.of(fleet), targets.at(*place));
         let surplus = (set.machines - set.wanted).max(0);

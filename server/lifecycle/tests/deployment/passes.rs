@@ -334,7 +334,7 @@ fn an_invalid_deployment_changes_nothing_and_says_why_once() {
         (json!({ "strategy": { "rollingUpdate": { "maxUnavailable": -1 } } }), "maxUnavailable"),
         (
             json!({ "strategy": { "type": "InPlaceUpdate", "inPlaceUpdate": {
-            "maxSurge": 0, "maxUnavailable": 1, "orchestrationType": "Nobody" } } }),
+            "maxSurge": 0, "maxUnavailable": 1, "orchestrationType": "Random" } } }),
             "orchestrationType",
         ),
         (json!({ "template": { "spec": { "class": { "name": "" } } } }), "class.name"),

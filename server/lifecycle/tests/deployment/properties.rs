@@ -125,7 +125,7 @@ impl World {
         match event {
             Event::Pass => self.pass(),
             Event::Reconcile(index) => {
-                // A machine that its set does not want any more is promised to nobody.
+                // A machine that its set does not want any more is promised to no user.
                 let before =
                     self.sets.iter().map(|it| it.counts().available_of(it.wanted)).sum::<i32>();
                 self.sets[index % count].reconcile();
