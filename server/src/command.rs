@@ -374,7 +374,11 @@ fn options(args: Args) -> CoreOptions {
             grace: args.machine_safety_orphan_vms_grace,
             delete_untagged: args.delete_untagged_orphans,
         },
-        aliases: args.provider_aliases.into_iter().collect(),
+        aliases: args
+            .provider_aliases
+            .into_iter()
+            .map(|(alias, name)| (alias.into(), name.into()))
+            .collect(),
         bootstrap_token_groups: args.bootstrap_token_auth_extra_groups,
         lease_at_once: !args.upstream.leader_elect,
         ..Settings::default()
@@ -385,7 +389,7 @@ fn options(args: Args) -> CoreOptions {
         tokens: args.driver_tokens,
         access_file: args.driver_access,
         token_audience: args.token_audience,
-        rates: args.provider_rates.into_iter().collect(),
+        rates: args.provider_rates.into_iter().map(|(name, rate)| (name.into(), rate)).collect(),
         ..CoreOptions::default()
     }
 }

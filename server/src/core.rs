@@ -1,5 +1,6 @@
 //! The core as one value: started, asked whether it is ready, stopped.
 
+use ostler_api::ProviderName;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -45,7 +46,7 @@ pub struct CoreOptions {
     /// Decides who may dial in, in place of tokens, access file and ServiceAccounts.
     pub authenticator: Option<Arc<dyn Authenticator>>,
     /// How many operations a second are sent, by provider or alias; without limit for others.
-    pub rates: BTreeMap<String, Rate>,
+    pub rates: BTreeMap<ProviderName, Rate>,
     /// Concurrent connections of drivers, see [`crate::Shares::drivers`].
     pub driver_connections: usize,
     /// What time it is.

@@ -1,5 +1,6 @@
 //! A core without a Lease: it takes drivers, asks them what there is, and changes nothing.
 
+use ostler_api::ProviderName;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub struct LookOptions {
     /// The namespace of the classes.
     pub namespace: String,
     /// See [`SessionsOptions::aliases`].
-    pub aliases: BTreeMap<String, String>,
+    pub aliases: BTreeMap<ProviderName, ProviderName>,
     /// Token files of drivers that may dial in.
     pub tokens: Vec<DriverToken>,
     /// The file that binds other drivers to providers, see `--driver-access`.

@@ -1,5 +1,6 @@
 //! The page about a machine. Pure: what was read goes in, text comes out.
 
+use ostler_api::ProviderId;
 use std::fmt::Write as _;
 
 use jiff::{Timestamp, tz::TimeZone};
@@ -84,7 +85,7 @@ fn head(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timesta
     let provider = subject.class.as_ref().map(MachineClass::provider);
     let provider = provider.map_or_else(|| "not found".to_owned(), |it| format!("driver {it}"));
     page.line("Class", &format!("{class} ({provider})"));
-    page.line("Instance", subject.machine.provider_id().unwrap_or("-"));
+    page.line("Instance", subject.machine.provider_id().map_or("-", ProviderId::as_str));
     let node = subject.machine.node_name().unwrap_or("-");
     page.line("Node", &format!("{node}{}", subject.node.as_ref().map(ready).unwrap_or_default()));
 }

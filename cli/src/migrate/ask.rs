@@ -38,7 +38,7 @@ async fn status(
     class: &ClassFacts,
     adopt_by_name: bool,
 ) -> Answer {
-    let provider_id = machine.provider_id().unwrap_or_default().to_owned();
+    let provider_id = machine.provider_id().cloned().unwrap_or_default();
     let request = Request::Status { provider_id };
     let dispatch = dispatch(class, Target::of_machine(machine), request, READ);
     match sessions.call(Dispatch { adopt_by_name, ..dispatch }).await {
@@ -137,7 +137,7 @@ mod tests {
         let of = |code, reason| no_instance(&failure(code, reason));
         assert_eq!(of(ErrorCode::NotFound, ""), Answer::Absent);
         let (provider_id, cluster_id) = ("id".to_owned(), "c".to_owned());
-        let not_ours = Answer::NotOurs { provider_id, cluster_id };
+        let not_ours = Answer::NotOurs { provider_id: provider_id.into(), cluster_id };
         assert_eq!(of(ErrorCode::FailedPrecondition, "NOT_OURS"), not_ours);
         for (code, reason) in [
             (ErrorCode::FailedPrecondition, "STALE_TERM"),

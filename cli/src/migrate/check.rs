@@ -1,6 +1,9 @@
 //! `ostler migrate check`: a core without a Lease asks drivers what it would find. Neither the API nor the infrastructure
 //! is written.
 
+use ostler_api::ProviderId;
+use ostler_api::ProviderName;
+use ostler_api::Uid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -95,7 +98,8 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
     let given = GivenIds { id: args.cluster_id, previous: args.previous_cluster_ids };
     let cluster = Cluster::read(&client, &namespace, &given).await?;
-    let aliases: BTreeMap<String, String> = args.aliases.into_iter().collect();
+    let aliases = args.aliases.into_iter().map(|(alias, name)| (alias.into(), name.into()));
+    let aliases: BTreeMap<ProviderName, ProviderName> = aliases.collect();
     let settings = Settings { adopt_by_name: args.adopt_by_name.for_all(), ..Settings::default() };
     let options = LookOptions {
         cluster: cluster.ids.clone(),
@@ -107,9 +111,9 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let canonical = |class: &MachineClass| {
         let written = class.provider();
-        aliases.get(written).map_or(written, String::as_str).to_owned()
+        aliases.get(written).cloned().unwrap_or_else(|| written.into())
     };
-    let wanted: BTreeSet<String> = cluster.classes.iter().map(canonical).collect();
+    let wanted: BTreeSet<ProviderName> = cluster.classes.iter().map(canonical).collect();
     let drivers = Drivers::start(client, args.drivers, options, &wanted).await?;
     let check = Check { cluster: &cluster, drivers: &drivers, settings: &settings };
     let mut report = check.report(namespace, canonical).await;
@@ -135,14 +139,14 @@ struct Said {
     review: Review,
     unlisted: Option<String>,
     /// Instances: provider id and UID.
-    instances: Vec<(String, String)>,
+    instances: Vec<(ProviderId, Uid)>,
 }
 
 impl Check<'_> {
     async fn report(
         &self,
         namespace: String,
-        canonical: impl Fn(&MachineClass) -> String,
+        canonical: impl Fn(&MachineClass) -> ProviderName,
     ) -> Report {
         let connected = self.drivers.connected();
         let machines = futures::stream::iter(&self.cluster.machines);
@@ -163,7 +167,7 @@ impl Check<'_> {
             };
             let facts = Facts {
                 class,
-                provider: &provider,
+                provider: provider.as_str(),
                 connected: &connected,
                 secrets: &secrets,
                 allowed: self.allowed(class),
@@ -181,7 +185,7 @@ impl Check<'_> {
         Report {
             namespace,
             cluster_id: self.cluster.ids.own.clone(),
-            drivers: connected.into_iter().collect(),
+            drivers: connected.into_iter().map(String::from).collect(),
             machines: rows.collect(),
             classes,
             fleet: fleet::rows(
@@ -230,13 +234,13 @@ impl Check<'_> {
     }
 
     /// Instances that no Machine is for: neither by their UID nor by their id.
-    fn without_machine(&self, instances: &[(String, String)]) -> Vec<String> {
-        let is_of = |machine: &Machine, (id, uid): &(String, String)| {
-            machine.uid() == uid || machine.provider_id() == Some(id)
+    fn without_machine(&self, instances: &[(ProviderId, Uid)]) -> Vec<String> {
+        let is_of = |machine: &Machine, (id, uid): &(ProviderId, Uid)| {
+            *uid == *machine.uid() || machine.provider_id() == Some(id)
         };
         let unclaimed = instances
             .iter()
             .filter(|one| !self.cluster.machines.iter().any(|machine| is_of(machine, one)));
-        unclaimed.map(|(id, _)| id.clone()).collect()
+        unclaimed.map(|(id, _)| id.to_string()).collect()
     }
 }

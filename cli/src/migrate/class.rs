@@ -1,5 +1,6 @@
 //! What a class lacks.
 
+use ostler_api::ProviderName;
 use std::collections::BTreeSet;
 
 use ostler_api::MachineClass;
@@ -33,7 +34,7 @@ pub(super) struct Facts<'a> {
     /// The provider whose driver would serve it.
     pub(super) provider: &'a str,
     /// The providers whose drivers are connected.
-    pub(super) connected: &'a BTreeSet<String>,
+    pub(super) connected: &'a BTreeSet<ProviderName>,
     /// The secrets that are there, as namespace and name.
     pub(super) secrets: &'a BTreeSet<(String, String)>,
     /// What is said of adoption by name.
@@ -87,11 +88,11 @@ fn provider(facts: &Facts<'_>) -> Option<Finding> {
     Some(lack("provider", text))
 }
 
-fn all(names: &BTreeSet<String>) -> String {
+fn all(names: &BTreeSet<ProviderName>) -> String {
     if names.is_empty() {
         return "none".to_owned();
     }
-    names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+    names.iter().map(ProviderName::as_str).collect::<Vec<_>>().join(", ")
 }
 
 fn secrets(facts: &Facts<'_>) -> Vec<Finding> {
@@ -144,7 +145,7 @@ mod tests {
     /// What is found in a class for which all is well but for what `edit` does.
     fn found(more: &Value, edit: impl FnOnce(&mut Facts<'_>)) -> Vec<(&'static str, String, bool)> {
         let class = class(more);
-        let connected = BTreeSet::from(["aws.example.com".to_owned()]);
+        let connected = BTreeSet::from([ProviderName::from("aws.example.com")]);
         let secrets = BTreeSet::from([("shoot".to_owned(), "s".to_owned())]);
         let mut facts = Facts {
             class: &class,

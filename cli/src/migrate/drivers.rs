@@ -1,5 +1,6 @@
 //! The drivers that are asked: those that are started here, and those that dial in.
 
+use ostler_api::ProviderName;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -104,7 +105,7 @@ impl Drivers {
         client: Client,
         args: DriverArgs,
         options: LookOptions,
-        wanted: &BTreeSet<String>,
+        wanted: &BTreeSet<ProviderName>,
     ) -> anyhow::Result<Self> {
         let name = format!("ostler-migrate-{}", uuid::Uuid::new_v4());
         let directory = Directory(std::env::temp_dir().join(name));
@@ -152,7 +153,7 @@ impl Drivers {
     }
 
     /// The providers that can be asked about.
-    pub(super) fn connected(&self) -> BTreeSet<String> {
+    pub(super) fn connected(&self) -> BTreeSet<ProviderName> {
         let providers = self.sessions().providers().into_iter();
         providers.filter(|it| it.ready).map(|it| it.provider).collect()
     }
@@ -181,12 +182,12 @@ fn are_there(
     sessions: &Sessions,
     started: &[String],
     dialing: bool,
-    wanted: &BTreeSet<String>,
+    wanted: &BTreeSet<ProviderName>,
 ) -> bool {
     let mut ready = sessions.providers();
     ready.retain(|it| it.ready);
     let is_started = |name: &String| ready.iter().any(|it| it.principal == *name);
-    let is_served = |provider: &String| ready.iter().any(|it| it.provider == *provider);
+    let is_served = |provider: &ProviderName| ready.iter().any(|it| it.provider == *provider);
     started.iter().all(is_started) && (!dialing || wanted.iter().all(is_served))
 }
 

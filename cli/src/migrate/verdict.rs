@@ -1,6 +1,8 @@
 //! What a driver's answers make of a Machine.
 
 use ostler_api::Machine;
+use ostler_api::ProviderId;
+use ostler_api::Uid;
 use ostler_lifecycle::cluster::ClusterIds;
 use ostler_lifecycle::machine::absence_is_proof;
 use ostler_lifecycle::snapshot::AdoptByName;
@@ -9,9 +11,9 @@ use ostler_lifecycle::snapshot::AdoptByName;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
     /// There is one, with this UID on it; none if it has no UID. `moved`: under a previous cluster id.
-    Instance { provider_id: String, machine_uid: String, moved: bool },
+    Instance { provider_id: ProviderId, machine_uid: Uid, moved: bool },
     /// There is one, and it is not ours; with the cluster id on it, if it has one.
-    NotOurs { provider_id: String, cluster_id: String },
+    NotOurs { provider_id: ProviderId, cluster_id: String },
     /// It looked, and there is none.
     Absent,
     /// It did not say.
@@ -109,14 +111,14 @@ pub(super) fn judge(
     answers: &Answers,
 ) -> (Verdict, String) {
     let instance = |answer: &Answer, may: bool| match answer {
-        Answer::Instance { provider_id, machine_uid, moved: false } if machine_uid == uid => {
-            Some((Verdict::Found, provider_id.clone()))
+        Answer::Instance { provider_id, machine_uid, moved: false } if *machine_uid == *uid => {
+            Some((Verdict::Found, provider_id.to_string()))
         }
         // With the UID of an earlier life it is found by its id, whatever the class says.
         Answer::Instance { provider_id, machine_uid, .. } => {
             let taken = may && (allowed == AdoptByName::Allowed || !machine_uid.is_empty());
             let verdict = if taken { Verdict::Adoptable } else { Verdict::AdoptableIfAllowed };
-            Some((verdict, provider_id.clone()))
+            Some((verdict, provider_id.to_string()))
         }
         Answer::Silent(why) => Some((Verdict::Unknown(why.clone()), String::new())),
         Answer::NotOurs { .. } | Answer::Absent => None,
@@ -128,7 +130,7 @@ pub(super) fn judge(
     }
     let strange = [Some(&answers.as_it_is), by_name].into_iter().flatten().find_map(|answer| {
         if let Answer::NotOurs { provider_id, .. } = answer {
-            Some(provider_id.clone())
+            Some(provider_id.to_string())
         } else {
             None
         }
@@ -141,7 +143,7 @@ pub(super) fn judge(
 
 /// What it amounts to if the instance of the Machine's own provider id has the tag of another cluster.
 pub(super) fn under_another_id(
-    provider_id: Option<&str>,
+    provider_id: Option<&ProviderId>,
     cluster: &ClusterIds,
     answer: &Answer,
 ) -> Option<Verdict> {
@@ -163,11 +165,11 @@ mod tests {
     const ID: &str = "fake:///i-1";
 
     fn instance(uid: &str) -> Answer {
-        Answer::Instance { provider_id: ID.to_owned(), machine_uid: uid.to_owned(), moved: false }
+        Answer::Instance { provider_id: ID.into(), machine_uid: uid.into(), moved: false }
     }
 
     fn not_ours() -> Answer {
-        Answer::NotOurs { provider_id: ID.to_owned(), cluster_id: String::new() }
+        Answer::NotOurs { provider_id: ID.into(), cluster_id: String::new() }
     }
 
     fn silent() -> Answer {
@@ -200,16 +202,22 @@ mod tests {
     #[test]
     fn an_instance_under_a_previous_cluster_id_is_adopted_and_one_under_another_is_told_with_it() {
         let machine_uid = "own".to_owned();
-        let moved = Answer::Instance { provider_id: ID.to_owned(), machine_uid, moved: true };
+        let moved = Answer::Instance {
+            provider_id: ID.into(),
+            machine_uid: machine_uid.into(),
+            moved: true,
+        };
         assert_eq!(judged(AdoptByName::Undecided, moved, None), Verdict::Adoptable);
-        let answer = Answer::NotOurs { provider_id: ID.to_owned(), cluster_id: "b".to_owned() };
+        let answer = Answer::NotOurs { provider_id: ID.into(), cluster_id: "b".to_owned() };
         let cluster = ClusterIds::only("a");
-        let verdict = under_another_id(Some(ID), &cluster, &answer).unwrap();
+        let verdict = under_another_id(Some(&ID.into()), &cluster, &answer).unwrap();
         assert!(verdict.stands_in_the_way() && verdict.note().contains("-ids b"), "{verdict:?}");
         for (id, cluster) in [(None, "a"), (Some("other"), "a"), (Some(ID), "b")] {
-            assert_eq!(under_another_id(id, &ClusterIds::only(cluster), &answer), None, "{id:?}");
+            let id = id.map(ProviderId::from);
+            let verdict = under_another_id(id.as_ref(), &ClusterIds::only(cluster), &answer);
+            assert_eq!(verdict, None, "{id:?}");
         }
-        assert_eq!(under_another_id(Some(ID), &cluster, &not_ours()), None);
+        assert_eq!(under_another_id(Some(&ID.into()), &cluster, &not_ours()), None);
     }
 
     #[test]

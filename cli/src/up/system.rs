@@ -359,7 +359,7 @@ fn core_options(
         controllers,
         identity: identity.identity,
         predecessor: identity.predecessor,
-        aliases,
+        aliases: aliases.into_iter().map(|(alias, name)| (alias.into(), name.into())).collect(),
         ..Settings::default()
     };
     Ok(CoreOptions { settings, tokens, ..CoreOptions::default() })

@@ -1,5 +1,7 @@
 //! What drivers tell without being asked.
 
+use crate::ProviderId;
+use crate::Uid;
 use std::time::Duration;
 
 /// What happened to an instance, or is about to.
@@ -36,11 +38,11 @@ pub struct Hint {
     /// What happened.
     pub kind: HintKind,
     /// The instance; may be empty.
-    pub provider_id: String,
+    pub provider_id: ProviderId,
     /// The cluster that its tags name; may be empty.
     pub cluster_id: String,
     /// The UID that its tags name; may be empty.
-    pub machine_uid: String,
+    pub machine_uid: Uid,
     /// In how much time it happens, if that is known.
     pub effective_in: Option<Duration>,
     /// For people. Nothing decides by it.

@@ -105,4 +105,19 @@ macro_rules! text_type {
 text_type! {
     /// UUID of an operation, new for every decision to dispatch.
     pub struct OperationId;
+
+    /// UID of an object of Kubernetes.
+    pub struct Uid;
+
+    /// Which infrastructure a driver serves: `MachineClass.provider`, e.g. `fake.ostler.dev`.
+    pub struct ProviderName;
+
+    /// What the infrastructure calls an instance, equal to `Node.spec.providerID`; empty where it is not known.
+    pub struct ProviderId;
+
+    /// State of a class or of a secret. Compared for equality only; empty: no particular one.
+    pub struct Revision;
+
+    /// Digest of a provider spec.
+    pub struct SpecDigest;
 }

@@ -26,7 +26,7 @@ mod step;
 pub mod timeout;
 
 pub use crds::crds;
-pub use ids::OperationId;
+pub use ids::{OperationId, ProviderId, ProviderName, Revision, SpecDigest, Uid};
 pub use machine::Machine;
 pub use machine_class::MachineClass;
 pub use machine_deployment::MachineDeployment;

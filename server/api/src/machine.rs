@@ -1,5 +1,6 @@
 //! Machine: one instance that is to become one Node.
 
+use crate::ProviderId;
 use std::time::Duration;
 
 use k8s_openapi::{api::core::v1::NodeSpec, apimachinery::pkg::apis::meta::v1::ObjectMeta};
@@ -42,7 +43,7 @@ pub struct MachineSpec {
     pub class: ClassRef,
     /// The instance, once there is one. May be given for an instance that exists already.
     #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
-    pub provider_id: Option<String>,
+    pub provider_id: Option<ProviderId>,
     /// Where the user data come from; absent: from the secrets of the class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<Bootstrap>,
@@ -131,8 +132,8 @@ impl Machine {
     }
 
     /// The instance, if one is known. Upstream writes an empty string for none.
-    pub fn provider_id(&self) -> Option<&str> {
-        self.spec.provider_id.as_deref().filter(|id| !id.is_empty())
+    pub fn provider_id(&self) -> Option<&ProviderId> {
+        self.spec.provider_id.as_ref().filter(|id| !id.is_empty())
     }
 
     /// Name of the Node, if known.

@@ -1,6 +1,10 @@
 //! Status of a Machine: upstream's fields, then ours, all optional.
 
 use crate::OperationId;
+use crate::ProviderId;
+use crate::Revision;
+use crate::SpecDigest;
+use crate::Uid;
 use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -63,11 +67,11 @@ pub struct MachineStatus {
     /// Digest of the provider spec that every create so far was sent with; empty if they differ,
     /// in which case the spec of the instance is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub creation_spec_digest: Option<String>,
+    pub creation_spec_digest: Option<SpecDigest>,
     /// UID of the Machine that the instance is tagged with. Another one than its own: the Machine was
     /// restored or migrated, and its instance is still to be adopted.
     #[serde(rename = "instanceUID", default, skip_serializing_if = "Option::is_none")]
-    pub instance_uid: Option<String>,
+    pub instance_uid: Option<Uid>,
     /// Cluster id that the instance is tagged with. Another one than that of the core: the cluster moved, and
     /// the instance is still to be adopted. Empty: the driver knows of none.
     #[serde(rename = "instanceClusterID", default, skip_serializing_if = "Option::is_none")]
@@ -237,10 +241,10 @@ pub struct OperationIntent {
     pub idempotency_key: String,
     /// Revision of the class that goes with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub class_revision: Option<String>,
+    pub class_revision: Option<Revision>,
     /// Digest of the provider spec that goes with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spec_digest: Option<String>,
+    pub spec_digest: Option<SpecDigest>,
     /// Leadership term of the core that decided it.
     #[serde(default)]
     pub term: i64,
@@ -252,7 +256,7 @@ pub struct OperationIntent {
     pub started_at: Option<Time>,
     /// The instance that a create named, to be adopted.
     #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
-    pub provider_id: Option<String>,
+    pub provider_id: Option<ProviderId>,
     /// True: its outcome was lost or the driver could not tell. A read decides.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outcome_unknown: bool,
@@ -286,13 +290,13 @@ pub struct Retry {
     pub not_before: Option<Time>,
     /// Revision of the class that it failed with; another one ends the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub class_revision: Option<String>,
+    pub class_revision: Option<Revision>,
     /// Revision of the secret that it failed with; another one ends the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_revision: Option<String>,
+    pub secret_revision: Option<Revision>,
     /// With reasons `InstanceNotOurs` and `ClusterIdChanged`: the instance that the driver found.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
-    pub provider_id: Option<String>,
+    pub provider_id: Option<ProviderId>,
 }
 
 /// A hot update that has not succeeded yet.
@@ -302,7 +306,7 @@ pub struct HotUpdate {
     /// How far it is.
     pub state: HotUpdateState,
     /// Digest of the provider spec that was to be applied.
-    pub spec_digest: String,
+    pub spec_digest: SpecDigest,
     /// True: an earlier attempt may have changed the instance half way, so it is driven on to the
     /// current spec even where that equals the one last applied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

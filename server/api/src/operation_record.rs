@@ -4,6 +4,7 @@
 //! MachineSet controller does, and tools that PUT whole objects) erases every field of ours. What the safety of an
 //! instance hangs on stands in an annotation as well, which such a client keeps.
 
+use crate::Uid;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -22,10 +23,10 @@ use crate::{
 pub struct OperationRecord {
     /// UID of the Machine. A record of another one is void: it came with a dump, a copy or a template.
     #[serde(rename = "machineUID")]
-    pub machine_uid: String,
+    pub machine_uid: Uid,
     /// See [`MachineStatus::instance_uid`].
     #[serde(rename = "instanceUID", default, skip_serializing_if = "Option::is_none")]
-    pub instance_uid: Option<String>,
+    pub instance_uid: Option<Uid>,
     /// The first create of its idempotency key, until its instance is written down; absent: done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<OperationIntent>,
@@ -40,7 +41,7 @@ impl OperationRecord {
             begun && it.operation_kind() == Some(OperationKind::CreateMachine)
         };
         Self {
-            machine_uid: machine.uid().to_owned(),
+            machine_uid: machine.uid().into(),
             instance_uid: status.instance_uid.clone(),
             operation: status.operation.as_ref().filter(creates).cloned(),
         }
@@ -52,7 +53,7 @@ impl Machine {
     pub fn operation_record(&self) -> Option<OperationRecord> {
         let text = self.annotation(OPERATION)?;
         let unreadable =
-            || OperationRecord { machine_uid: self.uid().to_owned(), ..OperationRecord::default() };
+            || OperationRecord { machine_uid: self.uid().into(), ..OperationRecord::default() };
         let record: OperationRecord = serde_json::from_str(text).unwrap_or_else(|_| unreadable());
         (record.machine_uid == self.uid()).then_some(record)
     }

@@ -1,6 +1,7 @@
 //! Audit log of deletions by the core: events of one target, names and ids only.
 
 use ostler_api::Machine;
+use ostler_api::ProviderName;
 use ostler_lifecycle::machine::abandoned;
 use ostler_lifecycle::orphans::Orphan;
 
@@ -29,15 +30,15 @@ pub(crate) fn machine_released(machine: &Machine) {
 }
 
 /// The driver was asked to delete an instance that belongs to no Machine.
-pub(crate) fn orphan_deleted(provider: &str, orphan: &Orphan, outcome: &str) {
+pub(crate) fn orphan_deleted(provider: &ProviderName, orphan: &Orphan, outcome: &str) {
     let Orphan { machine_name, provider_ids, .. } = orphan;
-    let object = format!("instances/{}", provider_ids.join(","));
+    let object = format!("instances/{}", crate::orphans::joined(provider_ids, ","));
     tracing::info!(
         target: TARGET,
         who = WHO,
         verb = "delete-orphan",
         object,
-        provider,
+        provider = provider.as_str(),
         machine = machine_name,
         uid = orphan.machine_uid(),
         outcome

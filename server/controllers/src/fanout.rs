@@ -2,6 +2,7 @@
 
 mod fleet;
 
+use ostler_api::ProviderName;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Secret};
@@ -95,11 +96,11 @@ impl Fanout {
         if change.old.as_ref().map(cluster) != change.new.as_ref().map(cluster) {
             self.stores.targets.check_again();
         }
-        let id = |machine: &Arc<Machine>| machine.provider_id().map(str::to_owned);
+        let id = |machine: &Arc<Machine>| machine.provider_id().cloned();
         let (old, new) = (change.old.as_ref().and_then(id), change.new.as_ref().and_then(id));
         if let Some(freed) = old.filter(|old| Some(old) != new.as_ref()) {
             self.add_all(
-                self.stores.machines.find_names(MachineIndex::ProviderId, &freed),
+                self.stores.machines.find_names(MachineIndex::ProviderId, freed.as_str()),
                 priority,
             );
         }
@@ -109,7 +110,7 @@ impl Fanout {
     fn nodes_between(&self, change: &Change<Machine>, priority: Priority) {
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
         let link = |machine: &Machine| {
-            (machine.node_name().map(str::to_owned), machine.provider_id().map(str::to_owned))
+            (machine.node_name().map(str::to_owned), machine.provider_id().cloned())
         };
         if old.is_some() && new.is_some() && old.map(link) == new.map(link) {
             return;
@@ -117,8 +118,9 @@ impl Fanout {
         for machine in [old, new].into_iter().flatten() {
             for target in self.stores.targets.all() {
                 let nodes = &target.nodes;
-                let by_id =
-                    machine.provider_id().map(|id| nodes.find_names(NodeIndex::ProviderId, id));
+                let by_id = machine
+                    .provider_id()
+                    .map(|id| nodes.find_names(NodeIndex::ProviderId, id.as_str()));
                 let by_label = nodes.find_names(NodeIndex::MachineName, machine.name());
                 let by_name = machine.node_name().map(ObjectName::cluster);
                 let names = by_id.into_iter().flatten().chain(by_label).chain(by_name);
@@ -135,7 +137,7 @@ impl Fanout {
         let namespace = gone.metadata.namespace.clone().unwrap_or_default();
         let class = self.stores.classes.get(&ObjectName::new(namespace, &gone.spec.class.name));
         if let Some(class) = class {
-            self.queues.scans.ask(self.settings.driver_name(class.provider()));
+            self.queues.scans.ask(&self.settings.driver_name(class.provider()));
         }
     }
 
@@ -151,7 +153,7 @@ impl Fanout {
         }
         self.add_all(self.stores.users(&name), priority);
         self.queues.classes.add(name, priority);
-        self.queues.scans.note(self.settings.driver_name(class.provider()));
+        self.queues.scans.note(&self.settings.driver_name(class.provider()));
     }
 
     /// A secret changed: reconciles it, the machines of the classes that name it, and the machines that take their
@@ -293,16 +295,16 @@ impl Fanout {
             | SessionEvent::Stalled { target_uid, .. }
             | SessionEvent::Lost { target_uid, .. }
             | SessionEvent::Checkpoint { target_uid, .. } => {
-                let names = self.stores.machines.find_names(MachineIndex::Uid, &target_uid);
+                let names = self.stores.machines.find_names(MachineIndex::Uid, target_uid.as_str());
                 self.add_all(names, Priority::Change);
             }
             SessionEvent::ProviderReady { provider } => {
-                debug!(provider, "driver ready");
+                debug!(%provider, "driver ready");
                 self.queues.scans.note(&provider);
                 self.served_by(&provider, Priority::Change);
             }
             SessionEvent::ProviderGone { provider } => {
-                debug!(provider, "driver disconnected");
+                debug!(%provider, "driver disconnected");
                 self.served_by(&provider, Priority::Background);
             }
             // It needs the sessions and the time: see `Fanout::hint`.
@@ -378,7 +380,7 @@ impl Fanout {
         self.add_all(unhealthy.map(|one| ObjectName::of(one.as_ref())), Priority::Background);
     }
 
-    fn served_by(&self, provider: &str, priority: Priority) {
+    fn served_by(&self, provider: &ProviderName, priority: Priority) {
         for class in self.classes_of(provider) {
             let name = ObjectName::of(class.as_ref());
             self.add_all(self.stores.users(&name), priority);
@@ -386,13 +388,13 @@ impl Fanout {
         }
     }
 
-    fn classes_of(&self, provider: &str) -> Vec<Arc<MachineClass>> {
+    fn classes_of(&self, provider: &ProviderName) -> Vec<Arc<MachineClass>> {
         let mut classes = self.stores.classes.all();
-        classes.retain(|class| self.settings.driver_name(class.provider()) == provider);
+        classes.retain(|class| self.settings.driver_name(class.provider()) == *provider);
         classes
     }
 
-    fn warn_of_foreign_provider(&self, provider: &str, note: &str) {
+    fn warn_of_foreign_provider(&self, provider: &ProviderName, note: &str) {
         for class in self.classes_of(provider) {
             let regarding: ObjectReference = class.object_ref(&());
             self.recorder.record(EventRecord {

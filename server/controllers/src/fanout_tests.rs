@@ -37,7 +37,7 @@ fn fanout() -> Fanout {
     let client = Client::new(unused, "default");
     let (recorder, _) = Recorder::new(client.clone(), "test", clock, EventMetrics::default());
     let settings = Settings {
-        aliases: [("AWS".to_owned(), "aws.example.com".to_owned())].into(),
+        aliases: [("AWS".into(), "aws.example.com".into())].into(),
         ..Settings::default()
     };
     let stores = Stores::new(Targets::one(client.clone()));
@@ -123,7 +123,7 @@ async fn a_driver_reaches_the_machines_of_its_provider_by_any_of_its_names() {
     put(&fanout.stores.classes, class("d", "fake.ostler.dev", "s"));
     put(&fanout.stores.machines, machine("m", "c", &json!({})));
     put(&fanout.stores.machines, machine("n", "d", &json!({})));
-    fanout.session(SessionEvent::ProviderReady { provider: "aws.example.com".to_owned() });
+    fanout.session(SessionEvent::ProviderReady { provider: "aws.example.com".into() });
     assert_eq!(machines(&fanout).await, ["m"]);
 }
 
@@ -132,7 +132,10 @@ async fn an_outcome_reaches_its_machine_by_uid() {
     let fanout = fanout();
     put(&fanout.stores.machines, machine("m", "c", &json!({})));
     let (target_uid, operation_id) = ("m".to_owned(), "o".to_owned());
-    fanout.session(SessionEvent::OutcomeReady { target_uid, operation_id: operation_id.into() });
+    fanout.session(SessionEvent::OutcomeReady {
+        target_uid: target_uid.into(),
+        operation_id: operation_id.into(),
+    });
     assert_eq!(machines(&fanout).await, ["m"]);
 }
 

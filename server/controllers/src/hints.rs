@@ -126,10 +126,10 @@ impl Fanout {
         }
         let mut found = Vec::new();
         if by_tags {
-            found = machines.find(MachineIndex::Uid, &hint.machine_uid);
+            found = machines.find(MachineIndex::Uid, hint.machine_uid.as_str());
         }
         if found.is_empty() && !hint.provider_id.is_empty() {
-            found = machines.find(MachineIndex::ProviderId, &hint.provider_id);
+            found = machines.find(MachineIndex::ProviderId, hint.provider_id.as_str());
         }
         found.retain(|machine| self.is_served_by(machine, provider));
         let one = found.pop()?;
@@ -154,9 +154,9 @@ mod tests {
     fn hint(kind: HintKind) -> Hint {
         Hint {
             kind,
-            provider_id: "a:///1".to_owned(),
+            provider_id: "a:///1".into(),
             cluster_id: String::new(),
-            machine_uid: String::new(),
+            machine_uid: "".into(),
             effective_in: None,
             message: String::new(),
         }

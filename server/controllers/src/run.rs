@@ -504,7 +504,7 @@ async fn follow_sessions(
     loop {
         match events.recv().await {
             Ok(SessionEvent::Hint { provider, hint }) => {
-                fanout.hint(&sessions, clock(), &provider, *hint);
+                fanout.hint(&sessions, clock(), provider.as_str(), *hint);
             }
             Ok(event) => fanout.session(event),
             Err(broadcast::error::RecvError::Lagged(missed)) => {

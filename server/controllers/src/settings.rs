@@ -1,5 +1,6 @@
 //! Settings of an operator.
 
+use ostler_api::ProviderName;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ pub struct Settings {
     pub orphans: orphans::Rules,
     /// Other names of a provider, e.g. `AWS` → `aws.example.com`; as in
     /// [`SessionsOptions::aliases`](ostler_sessions::SessionsOptions::aliases).
-    pub aliases: BTreeMap<String, String>,
+    pub aliases: BTreeMap<ProviderName, ProviderName>,
     /// Value of `auth-extra-groups` in bootstrap tokens; may be empty.
     pub bootstrap_token_groups: String,
 }
@@ -113,7 +114,7 @@ impl Settings {
     }
 
     /// The name by which the driver of `provider` connects.
-    pub(crate) fn driver_name<'a>(&'a self, provider: &'a str) -> &'a str {
-        self.aliases.get(provider).map_or(provider, String::as_str)
+    pub(crate) fn driver_name(&self, provider: &str) -> ProviderName {
+        self.aliases.get(provider).cloned().unwrap_or_else(|| provider.into())
     }
 }

@@ -1,5 +1,6 @@
 //! Requests to the API: counted, limited in time, with a typed result.
 
+use ostler_api::Uid;
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::future::Future;
@@ -349,7 +350,7 @@ impl Writer {
     }
 
     /// Evicts the pod with this UID, with its own grace period.
-    pub(crate) async fn evict(&self, pod: &ObjectName, uid: &str) -> Result<(), WriteError> {
+    pub(crate) async fn evict(&self, pod: &ObjectName, uid: &Uid) -> Result<(), WriteError> {
         let api: Api<Pod> = self.api(&pod.namespace);
         let eviction = Eviction {
             metadata: ObjectMeta {
@@ -359,7 +360,7 @@ impl Writer {
             },
             delete_options: Some(DeleteOptions {
                 preconditions: Some(Preconditions {
-                    uid: Some(uid.to_owned()),
+                    uid: Some(uid.to_string()),
                     resource_version: None,
                 }),
                 ..DeleteOptions::default()
@@ -399,7 +400,7 @@ mod tests {
         writer.delete(&nodes, "n", only(false)).await.unwrap();
         writer.delete(&pods, "p", only(true)).await.unwrap();
         // The answer to an eviction is a Status, which the bench does not make.
-        drop(writer.evict(&ObjectName::new("apps", "p"), "u").await);
+        drop(writer.evict(&ObjectName::new("apps", "p"), &"u".into()).await);
         let [(_, node), (_, pod), (evicted, eviction)] = bench.writes().try_into().unwrap();
         assert_eq!(node["preconditions"], json!({ "uid": "u" }));
         assert_eq!(

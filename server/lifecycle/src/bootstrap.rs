@@ -1,6 +1,7 @@
 //! What is observed of the bootstrap of a Machine: the object of a bootstrap provider that it names,
 //! and the Secret with its user data.
 
+use ostler_api::Revision;
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -64,7 +65,7 @@ pub enum DataSecretView {
     /// The user data.
     Known {
         /// Resource version of the Secret.
-        revision: String,
+        revision: Revision,
         /// Its key `value`.
         data: UserData,
     },

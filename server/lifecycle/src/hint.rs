@@ -83,9 +83,9 @@ mod tests {
     fn hint(kind: HintKind) -> Hint {
         Hint {
             kind,
-            provider_id: "a:///1".to_owned(),
+            provider_id: "a:///1".into(),
             cluster_id: String::new(),
-            machine_uid: String::new(),
+            machine_uid: "".into(),
             effective_in: Some(Duration::from_mins(2)),
             message: "so it says".to_owned(),
         }

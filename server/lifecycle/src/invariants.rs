@@ -213,7 +213,10 @@ pub fn inv_6_applied_is_proven(snapshot: &Snapshot, plan: &Plan) -> bool {
         matches!(finished.outcome, Ok(Success::Created(_) | Success::Updated { .. }))
     });
     let digest = digest::of_text(text);
-    applied && intent.is_some_and(|intent| intent.spec_digest.as_deref() == Some(digest.as_str()))
+    applied
+        && intent.is_some_and(|intent| {
+            intent.spec_digest.as_ref().is_some_and(|it| it == digest.as_str())
+        })
 }
 
 /// INV-8: a mutation that is sent stands in the status, and one whose outcome is unknown stays

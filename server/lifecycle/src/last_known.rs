@@ -2,6 +2,7 @@
 //! a user delete both: the data of a Secret beside them. User data is not kept; nothing is ever
 //! made with it.
 
+use ostler_api::Revision;
 use std::collections::BTreeMap;
 
 use ostler_api::{MachineClass, names};
@@ -25,7 +26,7 @@ pub struct LastKnown {
     /// The class: name, namespace, annotations left out, and its fields.
     pub class: MachineClass,
     /// Revision of its merged secret; `None` if it named none.
-    pub secret_revision: Option<String>,
+    pub secret_revision: Option<Revision>,
     /// The merged secret, without user data.
     pub secret: BTreeMap<String, Vec<u8>>,
 }
@@ -55,7 +56,7 @@ impl LastKnown {
             self.secret.iter().map(|(key, value)| (format!("{KEY}{key}"), value.clone())).collect();
         data.insert(CLASS.to_owned(), digest::canonical(&class).into_bytes());
         if let Some(revision) = &self.secret_revision {
-            data.insert(REVISION.to_owned(), revision.clone().into_bytes());
+            data.insert(REVISION.to_owned(), revision.as_str().into());
         }
         let bytes: usize = data.iter().map(|(key, value)| key.len() + value.len()).sum();
         (bytes <= MOST_BYTES).then_some(data)
@@ -66,8 +67,10 @@ impl LastKnown {
         let class: Value = serde_json::from_slice(data.get(CLASS)?).ok()?;
         let of_class = class.get("kind").and_then(Value::as_str) == Some(names::MACHINE_CLASS);
         let class: MachineClass = serde_json::from_value(class).ok().filter(|_| of_class)?;
-        let secret_revision =
-            data.get(REVISION).and_then(|bytes| String::from_utf8(bytes.clone()).ok());
+        let secret_revision = data
+            .get(REVISION)
+            .and_then(|bytes| std::str::from_utf8(bytes).ok())
+            .map(Revision::from);
         let secret = data
             .iter()
             .filter_map(|(key, value)| Some((key.strip_prefix(KEY)?.to_owned(), value.clone())))
@@ -92,7 +95,7 @@ mod tests {
         .unwrap();
         LastKnown {
             class,
-            secret_revision: Some("3.5".to_owned()),
+            secret_revision: Some("3.5".into()),
             secret: [("token".to_owned(), b"canary".to_vec())].into(),
         }
     }

@@ -1,5 +1,6 @@
 //! Which Node is that of a Machine. A Node is a Machine's only if its provider id is empty or equal.
 
+use ostler_api::ProviderId;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
@@ -64,9 +65,9 @@ pub(crate) fn provider_id(node: &Node) -> Option<&str> {
 }
 
 /// Whether a Node is that of the Machine, whose instance has this provider id.
-pub(crate) fn is_ours(machine: &Machine, instance: Option<&str>, node: &Node) -> bool {
+pub(crate) fn is_ours(machine: &Machine, instance: Option<&ProviderId>, node: &Node) -> bool {
     match provider_id(node) {
-        Some(id) => Some(id) == instance,
+        Some(id) => instance.is_some_and(|it| it == id),
         // While no instance is known, there is none that it could be of.
         None => (instance.is_some() || machine.node_name().is_some()) && !is_older(machine, node),
     }
@@ -75,11 +76,11 @@ pub(crate) fn is_ours(machine: &Machine, instance: Option<&str>, node: &Node) ->
 /// Whether a Node is what an earlier instance of this Machine left behind, an unknown one: its
 /// creation was never answered, and it went before it was found. The Node has the name that this
 /// Machine's is to have, and came during its life. Both times are the API server's.
-pub(crate) fn is_stale(machine: &Machine, instance: Option<&str>, node: &Node) -> bool {
+pub(crate) fn is_stale(machine: &Machine, instance: Option<&ProviderId>, node: &Node) -> bool {
     let (born, came) = (&machine.metadata.creation_timestamp, &node.metadata.creation_timestamp);
     let during = born.is_some() && came >= born;
     let named = node.metadata.name.as_deref() == expected_name(machine);
-    let of_another = provider_id(node).is_some_and(|id| Some(id) != instance);
+    let of_another = provider_id(node).is_some_and(|id| instance.is_none_or(|it| it != id));
     during && named && of_another
 }
 
@@ -141,13 +142,13 @@ mod tests {
         assert_eq!(chosen(&found).as_deref(), Some("c"), "b is of another instance");
         found.labelled.clear();
         assert_eq!(chosen(&found).as_deref(), Some("b"), "shown, to say that it is another's");
-        assert!(!is_ours(&ours(), Some("i-1"), found.named.as_ref().unwrap()));
+        assert!(!is_ours(&ours(), Some(&"i-1".into()), found.named.as_ref().unwrap()));
     }
 
     #[test]
     fn a_node_without_provider_id_is_expected_under_the_name_of_the_machine() {
         assert_eq!(expected_name(&ours()), Some("m"));
-        assert!(is_ours(&ours(), Some("i-1"), &node("m", None)));
+        assert!(is_ours(&ours(), Some(&"i-1".into()), &node("m", None)));
         let mut nothing_made_yet = machine(&json!({}));
         assert_eq!(expected_name(&nothing_made_yet), None, "a name alone proves nothing");
         nothing_made_yet.status =
@@ -184,7 +185,11 @@ mod tests {
             .unwrap();
             let mut node = Node::clone(&node("m", None));
             node.metadata.creation_timestamp = time(created);
-            assert_eq!(is_ours(&machine, Some("i-1"), &node), expected, "{reason} {created}");
+            assert_eq!(
+                is_ours(&machine, Some(&"i-1".into()), &node),
+                expected,
+                "{reason} {created}"
+            );
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What a decision says: what to write, what to send, what to wait for.
 
 use ostler_api::OperationId;
+use ostler_api::ProviderId;
+use ostler_api::Uid;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -121,14 +123,14 @@ pub enum Action {
         /// Its name.
         name: String,
         /// Its UID, as a precondition.
-        uid: String,
+        uid: Uid,
     },
     /// Delete the Node; fine if it is gone.
     DeleteNode {
         /// Its name.
         name: String,
         /// Its UID, as a precondition.
-        uid: String,
+        uid: Uid,
     },
     /// Delete the Machine itself, with its UID as a precondition: a user deleted its Node.
     DeleteMachine,
@@ -223,7 +225,7 @@ pub struct MachinePatch {
     /// Put our finalizer on it.
     pub add_finalizer: bool,
     /// New `spec.providerID`.
-    pub provider_id: Option<String>,
+    pub provider_id: Option<ProviderId>,
     /// Labels to set.
     pub labels: BTreeMap<String, String>,
     /// Annotations to set, or with `None` to remove.
@@ -265,7 +267,7 @@ pub struct TokenRequest {
     /// Its id; the Secret is `kube-system/bootstrap-token-<id>`.
     pub id: String,
     /// UID of the Machine that it is for. A token of another Machine is never replaced.
-    pub machine_uid: String,
+    pub machine_uid: Uid,
     /// Its secret half.
     pub secret: SecretText,
     /// When it stops working.
@@ -284,7 +286,7 @@ pub struct NodePatch {
     /// Name of the Node.
     pub name: String,
     /// UID of the Node, as a precondition.
-    pub uid: String,
+    pub uid: Uid,
     /// Put our finalizer on it.
     pub add_finalizer: bool,
     /// Take our finalizer from it.
@@ -339,7 +341,7 @@ pub struct PodRef {
     /// Name.
     pub name: String,
     /// UID.
-    pub uid: String,
+    pub uid: Uid,
 }
 
 /// How an action went. One for each action of the plan, in order.

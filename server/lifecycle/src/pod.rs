@@ -1,5 +1,6 @@
 //! A pod, as a drain sees it.
 
+use ostler_api::Uid;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -17,7 +18,7 @@ pub struct PodView {
     /// Name.
     pub name: String,
     /// UID: a pod of the same name that came later is another pod.
-    pub uid: String,
+    pub uid: Uid,
     /// Made by the kubelet itself.
     pub mirror: bool,
     /// Controlled by a DaemonSet.
@@ -102,7 +103,7 @@ impl PodView {
         Self {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
-            uid: meta.uid.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default().into(),
             mirror: annotations.is_some_and(|all| all.contains_key(names::annotation::MIRROR_POD)),
             daemon: owners
                 .into_iter()

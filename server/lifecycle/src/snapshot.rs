@@ -1,6 +1,10 @@
 //! What a decision is made from: everything that was observed, at one point in time.
 
 use ostler_api::OperationId;
+use ostler_api::ProviderName;
+use ostler_api::Revision;
+use ostler_api::SpecDigest;
+use ostler_api::Uid;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -160,18 +164,18 @@ pub struct ClassFacts {
     /// Name of the class.
     pub name: String,
     /// Provider: which driver serves it.
-    pub provider: String,
+    pub provider: ProviderName,
     /// What its author says of instances without a UID.
     pub adopt_by_name: AdoptByName,
     /// The provider spec as canonical JSON.
     pub provider_spec: String,
     /// Digest of `provider_spec`.
-    pub spec_digest: String,
+    pub spec_digest: SpecDigest,
     /// Capacity of its Nodes that no kubelet reports.
     pub virtual_capacity: BTreeMap<String, String>,
     /// Digest of everything in the class but its metadata and what only the core reads. Changes
     /// when, and only when, a driver could see a difference.
-    pub revision: String,
+    pub revision: Revision,
     /// How many instances are updated at the same time.
     pub max_parallel: Parallel,
     /// `namespace/name` of the secrets that it names.
@@ -193,12 +197,12 @@ impl ClassFacts {
         let hot_update = class.spec.hot_update.as_ref();
         Self {
             name: class.metadata.name.clone().unwrap_or_default(),
-            provider: class.provider().to_owned(),
+            provider: class.provider().into(),
             adopt_by_name: AdoptByName::of(class),
             virtual_capacity: virtual_capacity(class),
-            spec_digest: digest::of_text(&provider_spec),
+            spec_digest: digest::of_text(&provider_spec).into(),
             provider_spec,
-            revision: digest::of_text(&digest::canonical(&content)),
+            revision: digest::of_text(&digest::canonical(&content)).into(),
             max_parallel: Parallel::of(hot_update.and_then(|it| it.max_parallel.as_ref())),
             secrets: class.secret_refs().iter().map(|(of, name)| format!("{of}/{name}")).collect(),
             paused: class.is_paused(),
@@ -290,7 +294,7 @@ pub enum SecretView {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretFacts {
     /// Made of the revisions of all of them.
-    pub revision: String,
+    pub revision: Revision,
     /// The user data, with its placeholders.
     pub user_data: Option<UserData>,
 }
@@ -330,7 +334,7 @@ pub enum NodeView {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootstrapToken {
     /// UID of the Machine that it was made for; `None`: it is none of ours.
-    pub machine_uid: Option<String>,
+    pub machine_uid: Option<Uid>,
     /// The secret half.
     pub secret: SecretText,
     /// When it stops working; `None`: never, or not readable.

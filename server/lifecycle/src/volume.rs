@@ -1,5 +1,6 @@
 //! Persistent volumes, as a drain sees them.
 
+use ostler_api::Uid;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -46,7 +47,7 @@ pub struct AttachmentView {
     /// Its name.
     pub name: String,
     /// Its UID.
-    pub uid: String,
+    pub uid: Uid,
     /// The PersistentVolume; an inline volume has none.
     pub volume: Option<String>,
     /// A user or controller deleted it.

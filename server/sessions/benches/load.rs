@@ -4,6 +4,7 @@
 //! The core is a process of its own, so that its memory is its own. It is told what to do on stdin, a word a line.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
+use ostler_api::ProviderId;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -220,19 +221,19 @@ async fn core() {
 fn create(number: usize) -> Dispatch {
     let uid = uuid::Uuid::new_v4().to_string();
     Dispatch {
-        provider: provider(0),
+        provider: provider(0).into(),
         id: uuid::Uuid::new_v4().to_string().into(),
         idempotency_key: format!("{uid}:c"),
         target: Target {
             kind: "Machine".to_owned(),
             namespace: "default".to_owned(),
             name: format!("machine-{number}"),
-            uid,
+            uid: uid.into(),
         },
         class: None,
         request: operation::Request::Create {
             user_data: Some(UserData::new(vec![b'x'; 1024])),
-            provider_id: String::new(),
+            provider_id: ProviderId::default(),
         },
         timeout: Duration::from_mins(20),
         checkpoint: String::new(),

@@ -5,6 +5,7 @@
 //! outcome → acknowledgement; two frames each way. A bare round trip is one frame each way, echoed.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
+use ostler_api::ProviderId;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -236,12 +237,12 @@ async fn session(in_flight: usize) -> (f64, Duration) {
 
 fn read(id: &str) -> Dispatch {
     Dispatch {
-        provider: PROVIDER.to_owned(),
+        provider: PROVIDER.into(),
         id: id.into(),
         idempotency_key: format!("{id}:s"),
-        target: Target { uid: id.to_owned(), ..Target::default() },
+        target: Target { uid: id.into(), ..Target::default() },
         class: None,
-        request: operation::Request::Status { provider_id: String::new() },
+        request: operation::Request::Status { provider_id: ProviderId::default() },
         timeout: Duration::from_mins(1),
         checkpoint: String::new(),
         adopt_by_name: false,

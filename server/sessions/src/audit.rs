@@ -26,7 +26,7 @@ pub(crate) fn opened(who: &str, from: &str, driver: &Introduction, session: &str
         from,
         verb = "open-session",
         object = session,
-        provider,
+        provider = provider.as_str(),
         instance = instance_name,
         outcome = "ok"
     );

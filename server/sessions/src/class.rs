@@ -1,5 +1,8 @@
 //! What is looked up for drivers, and about them: classes, their secrets, and what is written down.
 
+use ostler_api::ProviderName;
+use ostler_api::Revision;
+use ostler_api::Uid;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -9,17 +12,17 @@ use crate::RecordedOperation;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ClassContent {
     /// UID of the class.
-    pub uid: String,
+    pub uid: Uid,
     /// Changes whenever anything else here but `secret_revision` does; compared for equality only.
-    pub revision: String,
+    pub revision: Revision,
     /// `MachineClass.provider`, as written there.
-    pub provider: String,
+    pub provider: ProviderName,
     /// API version of the provider spec; may be empty.
     pub format: String,
     /// The provider spec, as JSON text.
     pub provider_spec_json: String,
     /// Revision of the merged secret; `None` if the class names no secret.
-    pub secret_revision: Option<String>,
+    pub secret_revision: Option<Revision>,
     /// Labels of the class.
     pub labels: BTreeMap<String, String>,
     /// `MachineClass.nodeTemplate`.
@@ -45,7 +48,7 @@ pub struct MachineShape {
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct SecretContent {
     /// Made of the resource versions of both secrets; compared for equality only.
-    pub revision: String,
+    pub revision: Revision,
     /// Keys and decoded values.
     pub data: BTreeMap<String, Vec<u8>>,
 }

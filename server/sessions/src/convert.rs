@@ -40,7 +40,7 @@ pub(crate) fn kind_of(request: &operation::Request) -> OperationKind {
 
 pub(crate) fn target(target: Target) -> WireTarget {
     let Target { kind, namespace, name, uid } = target;
-    WireTarget { kind, namespace, name, uid }
+    WireTarget { kind, namespace, name, uid: uid.into() }
 }
 
 /// What a driver may know of a Machine.
@@ -57,7 +57,7 @@ pub(crate) fn metadata(of: MachineMetadata) -> WireMetadata {
 
 pub(crate) fn reference(class: ClassReference) -> ObjectRevision {
     let ClassReference { namespace, name, revision } = class;
-    ObjectRevision { namespace, name, uid: String::new(), revision }
+    ObjectRevision { namespace, name, uid: String::new(), revision: revision.into() }
 }
 
 /// An operation for the driver of its provider, in the cluster with this id.
@@ -108,7 +108,7 @@ fn request(request: Request, target: &Target, cluster_id: &str) -> operation::Re
             let tags = identity_tags(target, cluster_id);
             operation::Request::CreateMachine(CreateMachineRequest {
                 bootstrap: bootstrap(user_data),
-                provider_id,
+                provider_id: provider_id.into(),
                 tags,
                 ..Default::default()
             })
@@ -116,24 +116,27 @@ fn request(request: Request, target: &Target, cluster_id: &str) -> operation::Re
         Request::Initialize { user_data, provider_id } => {
             operation::Request::InitializeMachine(InitializeMachineRequest {
                 bootstrap: bootstrap(user_data),
-                provider_id,
+                provider_id: provider_id.into(),
                 ..Default::default()
             })
         }
         Request::Update { provider_id, last_applied_spec_json } => {
-            let update =
-                UpdateMachineRequest { provider_id, last_applied_spec_json, ..Default::default() };
+            let update = UpdateMachineRequest {
+                provider_id: provider_id.into(),
+                last_applied_spec_json,
+                ..Default::default()
+            };
             operation::Request::UpdateMachine(update)
         }
         Request::Delete { provider_id } => {
             operation::Request::DeleteMachine(DeleteMachineRequest {
-                provider_id,
+                provider_id: provider_id.into(),
                 ..Default::default()
             })
         }
         Request::Status { provider_id } => {
             operation::Request::GetMachineStatus(GetMachineStatusRequest {
-                provider_id,
+                provider_id: provider_id.into(),
                 ..Default::default()
             })
         }
@@ -159,7 +162,7 @@ fn identity_tags(target: &Target, cluster_id: &str) -> HashMap<String, String> {
     let tags = [
         (tag::CLUSTER_ID, cluster_id),
         (tag::MACHINE_NAME, &target.name),
-        (tag::MACHINE_UID, &target.uid),
+        (tag::MACHINE_UID, target.uid.as_str()),
     ];
     tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
@@ -219,9 +222,9 @@ fn volume_ids(asked: Vec<String>, ids: Vec<String>) -> Outcome {
 fn record(record: MachineRecord) -> InstanceRecord {
     let addresses = record.addresses.into_iter();
     InstanceRecord {
-        provider_id: record.provider_id,
+        provider_id: record.provider_id.into(),
         machine_name: record.machine_name,
-        machine_uid: record.machine_uid,
+        machine_uid: record.machine_uid.into(),
         cluster_id: record.cluster_id,
         node_name: record.node_name,
         initialized: record.initialized,
@@ -267,7 +270,7 @@ pub(crate) fn error(failure: Failure) -> OperationError {
             .collect(),
         provider_code: infrastructure.code,
         provider_request_id: infrastructure.request_id,
-        provider_id: stranger.provider_id,
+        provider_id: stranger.provider_id.into(),
         cluster_id: stranger.cluster_id,
         ..Default::default()
     }

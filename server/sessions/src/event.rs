@@ -1,6 +1,8 @@
 //! What the controllers are told.
 
 use ostler_api::OperationId;
+use ostler_api::ProviderName;
+use ostler_api::Uid;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -14,31 +16,31 @@ pub enum SessionEvent {
     /// Operations for this provider are sent from now on.
     ProviderReady {
         /// The provider, by the name its driver uses.
-        provider: String,
+        provider: ProviderName,
     },
     /// Operations for this provider are not sent any more.
     ProviderGone {
         /// The provider, by the name its driver uses.
-        provider: String,
+        provider: ProviderName,
     },
     /// A driver came back with an operation that this core did not know.
     Adopted {
         /// UID of the target.
-        target_uid: String,
+        target_uid: Uid,
         /// The operation.
         operation_id: OperationId,
     },
     /// The operation of a target ended; [`crate::Sessions::view`] has its outcome.
     OutcomeReady {
         /// UID of the target.
-        target_uid: String,
+        target_uid: Uid,
         /// The operation.
         operation_id: OperationId,
     },
     /// The driver has not said for long how far an operation is, or does so again.
     Stalled {
         /// UID of the target.
-        target_uid: String,
+        target_uid: Uid,
         /// The operation.
         operation_id: OperationId,
         /// False: it goes on.
@@ -47,7 +49,7 @@ pub enum SessionEvent {
     /// The driver that has an operation lost its session, or came back with it.
     Lost {
         /// UID of the target.
-        target_uid: String,
+        target_uid: Uid,
         /// The operation.
         operation_id: OperationId,
         /// False: it came back.
@@ -56,14 +58,14 @@ pub enum SessionEvent {
     /// A running operation has a new checkpoint; [`crate::Sessions::view`] has it.
     Checkpoint {
         /// UID of the target.
-        target_uid: String,
+        target_uid: Uid,
         /// The operation.
         operation_id: OperationId,
     },
     /// The driver says that something happened to an instance. It proves nothing.
     Hint {
         /// The provider, by the name its driver uses.
-        provider: String,
+        provider: ProviderName,
         /// What it says.
         hint: Box<Hint>,
     },
@@ -72,7 +74,7 @@ pub enum SessionEvent {
         /// Who claimed it.
         principal: String,
         /// What was claimed.
-        provider: String,
+        provider: ProviderName,
         /// What it may serve, for people.
         serves: String,
     },
@@ -82,7 +84,7 @@ pub enum SessionEvent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderState {
     /// The name its driver uses.
-    pub provider: String,
+    pub provider: ProviderName,
     /// Whether operations are sent: a session is active and ready.
     pub ready: bool,
     /// What the driver says of its readiness, for people; empty if it says nothing.

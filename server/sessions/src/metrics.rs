@@ -199,44 +199,46 @@ impl Metrics {
     pub(crate) fn count(&self, count: Count) {
         match count {
             Count::Ended { provider, kind, code, took } => {
-                self.upstream.ended(&provider, kind.name(), code, took);
-                let of = OfOperation { provider: provider.clone(), kind: kind.name() };
+                self.upstream.ended(provider.as_str(), kind.name(), code, took);
+                let of = OfOperation { provider: provider.clone().into(), kind: kind.name() };
                 self.seconds.get_or_create(&of).observe(took.as_secs_f64());
-                let of = OfOutcome { provider, kind: kind.name(), code };
+                let of = OfOutcome { provider: provider.into(), kind: kind.name(), code };
                 self.operations.get_or_create(&of).inc();
             }
             Count::Sent { provider, waited } => {
-                let of = OfProvider { provider };
+                let of = OfProvider { provider: provider.into() };
                 self.queue_seconds.get_or_create(&of).observe(waited.as_secs_f64());
             }
             Count::Stalled { provider, kind } => {
-                let of = OfOperation { provider, kind: kind.name() };
+                let of = OfOperation { provider: provider.into(), kind: kind.name() };
                 self.stalled.get_or_create(&of).inc();
             }
             Count::Throttled { provider } => {
-                self.throttled.get_or_create(&OfProvider { provider }).inc();
+                self.throttled.get_or_create(&OfProvider { provider: provider.into() }).inc();
             }
             Count::Late { provider } => {
-                self.late.get_or_create(&OfProvider { provider }).inc();
+                self.late.get_or_create(&OfProvider { provider: provider.into() }).inc();
             }
             Count::Unclaimed { provider } => {
-                self.unclaimed.get_or_create(&OfProvider { provider }).inc();
+                self.unclaimed.get_or_create(&OfProvider { provider: provider.into() }).inc();
             }
             Count::Lost { provider } => {
-                self.lost.get_or_create(&OfProvider { provider }).inc();
+                self.lost.get_or_create(&OfProvider { provider: provider.into() }).inc();
             }
             Count::Hinted { provider, kind } => {
-                let of = OfEvent { provider, kind: kind.as_str() };
+                let of = OfEvent { provider: provider.into(), kind: kind.as_str() };
                 self.events.get_or_create(&of).inc();
             }
             Count::HintDropped { provider, reason } => {
-                self.events_dropped.get_or_create(&OfEnd { provider, reason }).inc();
+                self.events_dropped
+                    .get_or_create(&OfEnd { provider: provider.into(), reason })
+                    .inc();
             }
             Count::TurnedAway { reason } => {
                 self.turned_away.get_or_create(&OfReason { reason }).inc();
             }
             Count::Closed { provider, reason } => {
-                self.ended.get_or_create(&OfEnd { provider, reason }).inc();
+                self.ended.get_or_create(&OfEnd { provider: provider.into(), reason }).inc();
             }
         }
     }

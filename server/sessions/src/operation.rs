@@ -1,6 +1,7 @@
 //! An operation on its way to a driver, and why it is not accepted.
 
 use ostler_api::OperationId;
+use ostler_api::ProviderName;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ pub(crate) struct Order {
     /// The verb.
     pub(crate) kind: OperationKind,
     /// `MachineClass.provider`, or the name that drivers use.
-    pub(crate) provider: String,
+    pub(crate) provider: ProviderName,
     /// For the driver, from receipt.
     pub(crate) timeout: Duration,
     /// Its priority.
@@ -39,7 +40,7 @@ pub enum SubmitError {
     #[error("no ready driver of provider {provider:?} is connected")]
     NoDriver {
         /// The provider.
-        provider: String,
+        provider: ProviderName,
     },
     /// The target has an operation that is in flight or not acknowledged.
     #[error("operation {operation_id} of this target has not ended; acknowledge its result first")]
@@ -51,7 +52,7 @@ pub enum SubmitError {
     #[error("too many operations wait for provider {provider:?}")]
     QueueFull {
         /// The provider.
-        provider: String,
+        provider: ProviderName,
     },
     /// The operation is too large for a frame; it will not get smaller by waiting.
     #[error("{part} has {bytes} bytes, the limit is {limit}; make it smaller")]
@@ -73,7 +74,7 @@ pub enum SubmitError {
     #[error("the driver of provider {provider:?} does not support {kind}")]
     KindUnsupported {
         /// The provider.
-        provider: String,
+        provider: ProviderName,
         /// The verb.
         kind: OperationKind,
     },

@@ -1,5 +1,6 @@
 //! What the core decides about sessions: identity, limits, timers.
 
+use ostler_api::ProviderName;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -17,9 +18,9 @@ pub struct SessionsOptions {
     pub core_instance: String,
     /// Other names of a provider, e.g. `AWS` → `aws.example.com`. Keys are what classes say, values
     /// what drivers say.
-    pub aliases: BTreeMap<String, String>,
+    pub aliases: BTreeMap<ProviderName, ProviderName>,
     /// How many operations a second are sent, by provider or alias; without limit for others.
-    pub rates: BTreeMap<String, Rate>,
+    pub rates: BTreeMap<ProviderName, Rate>,
     /// Limits on what is held.
     pub limits: Limits,
     /// Timers, all on tokio's clock.
@@ -42,13 +43,14 @@ impl Default for SessionsOptions {
 
 impl SessionsOptions {
     /// The name that drivers use for a provider.
-    pub(crate) fn canonical<'a>(&'a self, provider: &'a str) -> &'a str {
-        self.aliases.get(provider).map_or(provider, String::as_str)
+    pub(crate) fn canonical(&self, provider: &str) -> ProviderName {
+        self.aliases.get(provider).cloned().unwrap_or_else(|| provider.into())
     }
 
     /// How many operations a second are sent to the driver of `provider`.
-    pub(crate) fn rate(&self, provider: &str) -> Option<Rate> {
-        let of = |name: &String| name == provider || self.canonical(name) == provider;
+    pub(crate) fn rate(&self, provider: &ProviderName) -> Option<Rate> {
+        let of =
+            |name: &ProviderName| name == provider || self.canonical(name.as_str()) == *provider;
         self.rates.iter().find(|(name, _)| of(name)).map(|(_, rate)| *rate)
     }
 }

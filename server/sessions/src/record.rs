@@ -2,6 +2,7 @@
 //! with it.
 
 use ostler_api::OperationId;
+use ostler_api::ProviderName;
 use std::fmt;
 
 use ostler_api::driver::OperationKind;
@@ -25,7 +26,7 @@ pub struct RecordedOperation {
     /// Its class, as the API has it, at the revision that the operation was sent with.
     pub class: ClassReference,
     /// Provider of that class, as written there.
-    pub provider: String,
+    pub provider: ProviderName,
 }
 
 /// Looks up what is written down for the target with a UID.

@@ -1,5 +1,6 @@
 //! Revisions of classes that drivers may still ask for.
 
+use ostler_api::Revision;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -27,8 +28,8 @@ struct State {
 /// The revisions of a class and of its secret.
 #[derive(Debug)]
 struct Seen {
-    class: String,
-    secret: Option<String>,
+    class: Revision,
+    secret: Option<Revision>,
 }
 
 impl RevisionCache {
@@ -86,13 +87,14 @@ impl State {
         if before.secret == newest.secret_revision {
             return Vec::new();
         }
-        let at = |revision| ObjectRevision { revision, ..wanted.clone() };
+        let at =
+            |revision: Revision| ObjectRevision { revision: revision.into(), ..wanted.clone() };
         std::iter::once(before.class).chain(before.secret).map(at).collect()
     }
 
     /// Keeps a revision, at the price of the one that was used least recently and that no operation holds.
     fn keep(&mut self, wanted: &ObjectRevision, class: ClassContent) -> Arc<ClassContent> {
-        let key = revision_key(wanted, &class.revision);
+        let key = revision_key(wanted, class.revision.as_str());
         if let Some(kept) = self.kept.get(&key)
             && **kept == class
         {
@@ -110,7 +112,7 @@ impl State {
 }
 
 fn fits(wanted: &ObjectRevision, class: &ClassContent) -> bool {
-    wanted.revision.is_empty() || wanted.revision == class.revision
+    wanted.revision.is_empty() || class.revision == *wanted.revision
 }
 
 fn revision_key(wanted: &ObjectRevision, revision: &str) -> String {
@@ -131,8 +133,8 @@ mod tests {
         fn class(&self, namespace: &str, _name: &str) -> Result<ClassContent, ClassError> {
             match namespace {
                 "default" => Ok(ClassContent {
-                    revision: self.0.to_string(),
-                    secret_revision: Some(self.1.to_string()),
+                    revision: self.0.to_string().into(),
+                    secret_revision: Some(self.1.to_string().into()),
                     ..Default::default()
                 }),
                 "gone" => Err(ClassError::NotFound),
@@ -154,7 +156,7 @@ mod tests {
         }
     }
 
-    fn found(revisions: &RevisionCache, source: &At, revision: &str) -> Option<String> {
+    fn found(revisions: &RevisionCache, source: &At, revision: &str) -> Option<Revision> {
         revisions.find(source, &class(revision)).unwrap().map(|class| class.revision.clone())
     }
 

@@ -1,6 +1,7 @@
 //! The handle that everything else uses.
 
 use ostler_api::OperationId;
+use ostler_api::Uid;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,7 +124,7 @@ impl Sessions {
     }
 
     /// UIDs of all targets that are not idle.
-    pub fn targets(&self) -> Vec<String> {
+    pub fn targets(&self) -> Vec<Uid> {
         self.shell.with(|hub, _| hub.targets())
     }
 
@@ -179,7 +180,7 @@ impl Sessions {
     /// An event of a driver, see [`SessionEvent::Hint`], is not looked into, for this reason.
     pub fn hint_dropped(&self, provider: &str, reason: &'static str) {
         let provider = provider.to_owned();
-        self.shell.metrics.count(Count::HintDropped { provider, reason });
+        self.shell.metrics.count(Count::HintDropped { provider: provider.into(), reason });
     }
 
     /// `text` without what is confidential of a class.
@@ -195,7 +196,7 @@ impl Sessions {
             (order.class, order.stale) = shell.revisions.pin(shell.classes.as_ref(), class);
         }
         if let (Some(named), Some(class)) = (&mut order.operation.machine_class, &order.class) {
-            named.uid.clone_from(&class.uid);
+            named.uid = class.uid.to_string();
         }
         shell.with(|hub, now| hub.submit(now, order, owner))
     }

@@ -47,10 +47,12 @@ pub fn wrong(before: &Machine, now: &Machine, exists: impl Fn(&str) -> bool) -> 
         return Some("it got a finalizer while it was deleted".to_owned());
     }
     match (before.provider_id(), now.provider_id()) {
-        (Some(one), Some(other)) if one != other && exists(one) => {
+        (Some(one), Some(other)) if one != other && exists(one.as_str()) => {
             Some(format!("its provider id changed from {one} to {other}"))
         }
-        (Some(one), None) if exists(one) => Some(format!("its provider id {one} was forgotten")),
+        (Some(one), None) if exists(one.as_str()) => {
+            Some(format!("its provider id {one} was forgotten"))
+        }
         _ => None,
     }
 }

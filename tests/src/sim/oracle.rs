@@ -155,7 +155,10 @@ impl Oracle {
     /// Whether the Machine of this UID has this instance's id.
     pub fn knows(&self, uid: &str, provider_id: &str) -> bool {
         let books = self.lock();
-        books.lives.get(uid).is_some_and(|life| life.machine.provider_id() == Some(provider_id))
+        books
+            .lives
+            .get(uid)
+            .is_some_and(|life| life.machine.provider_id() == Some(&provider_id.into()))
     }
 
     /// The instances that a Machine of this UID had, and that are gone.

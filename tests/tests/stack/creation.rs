@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use ostler_api::Uid;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -201,14 +202,15 @@ async fn machines_of_a_restored_cluster_keep_their_instances_which_get_the_new_u
                 machine.is_some_and(|machine| {
                     let status = machine.status.as_ref();
                     machine.phase() == MachinePhase::Running
-                        && status.and_then(|it| it.instance_uid.as_deref()) == Some(machine.uid())
+                        && status.and_then(|it| it.instance_uid.as_ref().map(Uid::as_str))
+                            == Some(machine.uid())
                 })
             })
             .await;
         let now = get(&world, name).await;
         assert_eq!(now.provider_id(), machine.provider_id());
         assert_ne!(now.uid(), machine.uid());
-        let vm = world.cloud().instance(now.provider_id().unwrap()).unwrap().unwrap();
+        let vm = world.cloud().instance(now.provider_id().unwrap().as_str()).unwrap().unwrap();
         assert_eq!(vm.vm.tags[tag::MACHINE_UID], now.uid());
         assert_eq!(vm.identity.machine_uid, now.uid());
     }
@@ -265,7 +267,7 @@ async fn instances_of_machine_controller_manager_are_adopted_by_name_where_the_c
     let adopted = |machine: Option<&Machine>| {
         machine.is_some_and(|machine| {
             let status = machine.status.as_ref();
-            status.and_then(|it| it.instance_uid.as_deref()) == Some(machine.uid())
+            status.and_then(|it| it.instance_uid.as_ref().map(Uid::as_str)) == Some(machine.uid())
         })
     };
     world.until("m", "adopted", adopted).await;

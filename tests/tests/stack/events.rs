@@ -25,7 +25,7 @@ async fn telling() -> (World, FakeDriver) {
 }
 
 async fn provider_id(world: &World, name: &str) -> String {
-    get(world, name).await.spec.provider_id.unwrap()
+    get(world, name).await.spec.provider_id.unwrap().into()
 }
 
 fn reads(driver: &FakeDriver) -> usize {

@@ -92,7 +92,7 @@ async fn f08_a_stranger_that_claims_a_machine_gets_nothing_and_changes_nothing()
     world.start_driver();
     until_running(&world, "m").await;
     let running = get(&world, "m").await;
-    assert!(running.provider_id().unwrap().starts_with("fake:///"), "{running:?}");
+    assert!(running.provider_id().unwrap().as_str().starts_with("fake:///"), "{running:?}");
     assert_ne!(running.node_name(), Some("attacker-node"));
     world.stop().await;
 }
@@ -229,7 +229,7 @@ async fn f02_a_checkpoint_outlives_the_crash_of_core_and_driver_and_comes_with_t
     world.run_driver(driver.clone());
     world.start_core().await;
     let has_id = |machine: Option<&Machine>| {
-        machine.is_some_and(|machine| machine.provider_id() == Some("fake:///careful"))
+        machine.is_some_and(|machine| machine.provider_id() == Some(&"fake:///careful".into()))
     };
     world.until("m", "made", has_id).await;
     let creates = driver.creates.lock().unwrap().clone();
@@ -303,7 +303,7 @@ async fn f19_an_instance_that_is_gone_after_a_success_is_made_again_but_not_with
     world.until("m", "missed", waits_for(WaitReason::InstanceMissing)).await;
     assert_eq!(instances(&world), 0);
     let another = |machine: Option<&Machine>| {
-        machine.and_then(Machine::provider_id).is_some_and(|id| id != first.provider_id)
+        machine.and_then(Machine::provider_id).is_some_and(|id| *id != *first.provider_id)
     };
     world.until("m", "made again", another).await;
     assert!(world.now().duration_since(made).as_secs() >= 120);

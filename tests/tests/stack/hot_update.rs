@@ -121,7 +121,7 @@ async fn an_edit_reaches_vm_network_and_disk_of_every_machine_and_keeps_tags_of_
     let world = running(12, &spec("1", "1", "1")).await;
     let id = get(&world, "m-0").await.provider_id().unwrap().to_owned();
     for part in Resource::ALL {
-        world.cloud().tag_as_stranger(&id, part, ("billing", "team-7")).unwrap();
+        world.cloud().tag_as_stranger(id.as_str(), part, ("billing", "team-7")).unwrap();
     }
     let edited = spec("2", "1", "3");
     edit(&world, "c", edited.clone()).await;
@@ -132,7 +132,7 @@ async fn an_edit_reaches_vm_network_and_disk_of_every_machine_and_keeps_tags_of_
     }
     assert_eq!(calls(&world, Verb::UpdateMachine).len(), 12);
     let all = world.cloud().instances().unwrap();
-    let instance = all.iter().find(|one| one.provider_id == id).unwrap();
+    let instance = all.iter().find(|one| id == *one.provider_id).unwrap();
     for part in Resource::ALL {
         assert_eq!(instance.tags(part).tags["billing"], "team-7", "{part:?}");
     }

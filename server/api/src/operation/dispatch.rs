@@ -1,6 +1,10 @@
 //! What is sent to a driver.
 
 use crate::OperationId;
+use crate::ProviderId;
+use crate::ProviderName;
+use crate::Revision;
+use crate::Uid;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -70,7 +74,7 @@ pub struct Target {
     /// Its name.
     pub name: String,
     /// Its UID. At most one mutation is in flight for a UID.
-    pub uid: String,
+    pub uid: Uid,
 }
 
 impl Target {
@@ -80,7 +84,7 @@ impl Target {
             kind: names::MACHINE.to_owned(),
             namespace: machine.metadata.namespace.clone().unwrap_or_default(),
             name: machine.name().to_owned(),
-            uid: machine.uid().to_owned(),
+            uid: machine.uid().into(),
         }
     }
 
@@ -91,7 +95,7 @@ impl Target {
             kind: names::MACHINE_CLASS.to_owned(),
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
-            uid: meta.uid.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default().into(),
         }
     }
 }
@@ -104,7 +108,7 @@ pub struct ClassReference {
     /// Name of the class.
     pub name: String,
     /// Compared for equality only; empty: no particular one.
-    pub revision: String,
+    pub revision: Revision,
 }
 
 /// An operation that is to be sent to the driver of a provider.
@@ -115,7 +119,7 @@ pub struct Dispatch {
     /// The same for every attempt at the same intent; at most 64 ASCII characters.
     pub idempotency_key: String,
     /// `MachineClass.provider`: which driver it is for. Aliases are resolved by the sessions.
-    pub provider: String,
+    pub provider: ProviderName,
     /// What it is about.
     pub target: Target,
     /// What the driver may know of the Machine besides; `None`: it is about no Machine that is known.
@@ -161,31 +165,31 @@ pub enum Request {
         /// User data with its placeholders replaced; `None`: the class has none.
         user_data: Option<UserData>,
         /// Not empty: look this instance up first and adopt it: put the UID of the Machine on it.
-        provider_id: String,
+        provider_id: ProviderId,
     },
     /// Initialize the instance.
     Initialize {
         /// As for the creation: some infrastructures start the instance only now.
         user_data: Option<UserData>,
         /// The instance.
-        provider_id: String,
+        provider_id: ProviderId,
     },
     /// Bring the running instance to the current spec of the class.
     Update {
         /// The instance.
-        provider_id: String,
+        provider_id: ProviderId,
         /// The spec that may be on the instance, as JSON; empty when unknown.
         last_applied_spec_json: String,
     },
     /// Make the instance go away.
     Delete {
         /// May be empty: find it by identity.
-        provider_id: String,
+        provider_id: ProviderId,
     },
     /// Read the instance.
     Status {
         /// May be empty: find it by identity.
-        provider_id: String,
+        provider_id: ProviderId,
     },
     /// Name persistent volumes as the infrastructure does.
     VolumeIds {

@@ -1,5 +1,7 @@
 //! What came back from a driver.
 
+use crate::ProviderId;
+use crate::Uid;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -49,11 +51,11 @@ pub enum Success {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InstanceRecord {
     /// Equal to `Node.spec.providerID`.
-    pub provider_id: String,
+    pub provider_id: ProviderId,
     /// Name of the Machine that its tags name; empty if they name none.
     pub machine_name: String,
     /// UID of the Machine that its tags name; empty if they name none.
-    pub machine_uid: String,
+    pub machine_uid: Uid,
     /// The id of this cluster that its tags name, if that is a previous one; else empty.
     pub cluster_id: String,
     /// Name of the Node it becomes; may be empty.
@@ -100,7 +102,7 @@ pub struct InfrastructureError {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stranger {
     /// Its id; empty: the one that the driver was asked for.
-    pub provider_id: String,
+    pub provider_id: ProviderId,
     /// The cluster that its tags name; empty if they name none.
     pub cluster_id: String,
 }
@@ -108,8 +110,7 @@ pub struct Stranger {
 impl Stranger {
     /// As a driver names it.
     pub fn new(provider_id: &str, cluster_id: &str) -> Option<Box<Self>> {
-        let stranger =
-            Self { provider_id: provider_id.to_owned(), cluster_id: cluster_id.to_owned() };
+        let stranger = Self { provider_id: provider_id.into(), cluster_id: cluster_id.to_owned() };
         (stranger != Self::default()).then(|| Box::new(stranger))
     }
 }

@@ -1,6 +1,7 @@
 //! What is known of the operation of one target.
 
 use crate::OperationId;
+use crate::ProviderName;
 use std::fmt;
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ pub struct InFlight {
     /// Which operation it is.
     pub id: OperationId,
     /// The provider whose driver has it or is to get it, by the name that drivers use.
-    pub provider: String,
+    pub provider: ProviderName,
     /// The verb.
     pub kind: OperationKind,
     /// Key of the intent.
@@ -92,7 +93,7 @@ pub struct Finished {
     /// Which operation it is.
     pub id: OperationId,
     /// The provider whose driver it was sent to, by the name that drivers use.
-    pub provider: String,
+    pub provider: ProviderName,
     /// The verb.
     pub kind: OperationKind,
     /// Key of the intent.

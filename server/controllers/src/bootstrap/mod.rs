@@ -207,7 +207,7 @@ fn data_of(secret: &Secret) -> DataSecretView {
     let format = of(FORMAT_KEY).and_then(|format| std::str::from_utf8(&format.0).ok());
     let format = format.filter(|format| format.len() <= MAX_FORMAT).unwrap_or_default();
     DataSecretView::Known {
-        revision: secret.metadata.resource_version.clone().unwrap_or_default(),
+        revision: secret.metadata.resource_version.clone().unwrap_or_default().into(),
         data: UserData::new(value.0.clone()).in_format(format),
     }
 }

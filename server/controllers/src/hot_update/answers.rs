@@ -72,12 +72,12 @@ mod tests {
     use crate::watch::ObjectName;
 
     fn key(class: &str) -> ReviewKey {
-        ReviewKey { class: ObjectName::new("default", class), old_digest: String::new() }
+        ReviewKey { class: ObjectName::new("default", class), old_digest: "".into() }
     }
 
     fn question(revision: &str) -> Question {
         Question {
-            class_revision: revision.to_owned(),
+            class_revision: revision.into(),
             old_spec: "{}".to_owned(),
             driver: "fake 1".to_owned(),
         }

@@ -2,6 +2,7 @@
 //! instances. One review serves all machines of a class with the same last applied spec.
 
 use ostler_api::OperationId;
+use ostler_api::SpecDigest;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,7 @@ const TIME: Duration = Duration::from_secs(15);
 pub(crate) struct ReviewKey {
     pub(crate) class: ObjectName,
     /// Digest of the last applied spec; empty: review the class itself only.
-    pub(crate) old_digest: String,
+    pub(crate) old_digest: SpecDigest,
 }
 
 /// Requests reviews and keeps the answers.
@@ -91,7 +92,7 @@ impl Reviewer {
     /// Requests a review of a class that changed, or whose driver changed.
     pub(crate) fn check(&self, class: &MachineClass) {
         let facts = ClassFacts::of(class);
-        let driver = driver_of(&self.sessions, &self.settings, &facts.provider);
+        let driver = driver_of(&self.sessions, &self.settings, facts.provider.as_str());
         let DriverView::Ready(driver) = driver else { return };
         if driver.has(OperationKind::ValidateClass) {
             let question = Question {
@@ -168,7 +169,7 @@ impl Reviewer {
 fn key(class: &ObjectName, question: &Question) -> ReviewKey {
     let old = question.old_spec.as_str();
     let old_digest = if old.is_empty() { String::new() } else { digest::of_text(old) };
-    ReviewKey { class: class.clone(), old_digest }
+    ReviewKey { class: class.clone(), old_digest: old_digest.into() }
 }
 
 fn dispatch(class: &MachineClass, question: &Question) -> Dispatch {

@@ -91,7 +91,7 @@ impl Machines {
         } else {
             let api: Api<Pod> = writer.api(&pod.namespace);
             let force = matches!(action, Action::DeletePod(_));
-            writer.delete(&api, &pod.name, Deletion { uid: Some(&pod.uid), force }).await
+            writer.delete(&api, &pod.name, Deletion { uid: Some(pod.uid.as_str()), force }).await
         };
         match result {
             Ok(()) => Performed::Done,
@@ -108,7 +108,7 @@ impl Machines {
         pod: &PodRef,
         failure: WriteError,
     ) -> Performed {
-        let before = self.state.evictions.of(&pod.uid);
+        let before = self.state.evictions.of(pod.uid.as_str());
         let answer = match &failure {
             WriteError::TooManyRequests { .. } => EvictionAnswer::Refused,
             WriteError::Internal(_) => EvictionAnswer::Broke,
@@ -136,7 +136,7 @@ impl Machines {
         let refusal = Refusal { at: snapshot.now, lifted: false, attempts, retry_after, cause };
         let machine = ObjectName::of(snapshot.machine.as_ref());
         let refused = Refused { refusal, labels, machine };
-        self.state.evictions.0.lock().insert(pod.uid.clone(), refused);
+        self.state.evictions.0.lock().insert(pod.uid.clone().into(), refused);
         performed
     }
 

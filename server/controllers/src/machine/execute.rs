@@ -1,5 +1,6 @@
 //! Executes the plan. No policy: a match over actions.
 
+use ostler_api::Uid;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -278,15 +279,15 @@ impl Machines {
         &self,
         snapshot: &Snapshot,
         name: &str,
-        uid: &str,
+        uid: &Uid,
     ) -> Result<(), WriteError> {
         let writer = self.writer.to(self.target(snapshot)?.as_ref());
         let api: Api<Node> = writer.cluster_api();
-        writer.delete(&api, name, Deletion { uid: Some(uid), force: false }).await
+        writer.delete(&api, name, Deletion { uid: Some(uid.as_str()), force: false }).await
     }
 
     /// The API server refused to delete a Node (409): checks which Node has the name now.
-    async fn why_not_deleted(&self, snapshot: &Snapshot, name: &str, uid: &str) -> Performed {
+    async fn why_not_deleted(&self, snapshot: &Snapshot, name: &str, uid: &Uid) -> Performed {
         let there = match self.target(snapshot) {
             Ok(target) => {
                 let writer = self.writer.to(&target);
@@ -297,7 +298,7 @@ impl Machines {
         match there {
             Ok(there) => {
                 let there = there.and_then(|node| node.metadata.uid);
-                Performed::of_refused_node_deletion(uid, there.as_deref())
+                Performed::of_refused_node_deletion(uid.as_str(), there.as_deref())
             }
             Err(failure) => Performed::Failed(format!("the node could not be read: {failure}")),
         }
@@ -334,11 +335,11 @@ impl Machines {
         &self,
         snapshot: &Snapshot,
         name: &str,
-        uid: &str,
+        uid: &Uid,
     ) -> Result<(), WriteError> {
         let writer = self.writer.to(self.target(snapshot)?.as_ref());
         let api: Api<VolumeAttachment> = writer.cluster_api();
-        writer.delete(&api, name, Deletion { uid: Some(uid), force: false }).await
+        writer.delete(&api, name, Deletion { uid: Some(uid.as_str()), force: false }).await
     }
 }
 
@@ -499,7 +500,7 @@ mod tests {
     #[test]
     fn a_machine_patch_removes_an_annotation_with_null() {
         let patch = MachinePatch {
-            provider_id: Some("fake:///1".to_owned()),
+            provider_id: Some("fake:///1".into()),
             annotations: [("a".to_owned(), Some("1".to_owned())), ("b".to_owned(), None)].into(),
             ..MachinePatch::default()
         };

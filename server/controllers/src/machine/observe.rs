@@ -50,7 +50,7 @@ impl Machines {
         let provider = content.map(|class| self.settings.driver_name(class.provider()));
         let uid = machine.uid();
         let refused = || self.state.refused.get(uid);
-        let mut known = operation::of_machine(self.sessions.view(uid), refused, provider);
+        let mut known = operation::of_machine(self.sessions.view(uid), refused, provider.as_ref());
         self.not_of_another(&machine, &mut known);
         let expected = (known == OperationView::Idle).then(|| self.may_come_back(&machine));
         let mut operation = expected.flatten().map_or(known, OperationView::Expected);
@@ -263,7 +263,7 @@ impl Machines {
     fn other_holder(&self, machine: &Machine, operation: &mut OperationView) -> Option<String> {
         let reported = operation.reported().filter(|it| !it.provider_id.is_empty());
         let (id, uid) = match &reported {
-            Some(record) => (record.provider_id.as_str(), record.machine_uid.as_str()),
+            Some(record) => (&record.provider_id, record.machine_uid.as_str()),
             None => (machine.provider_id()?, ""),
         };
         self.stores.other_holder(machine, id, uid)
@@ -297,7 +297,7 @@ pub(crate) fn node_view(machine: &Machine, target: &TargetOf) -> NodeView {
         TargetOf::Lacking { .. } => return NodeView::Unknown,
         TargetOf::Cluster(target) => &target.nodes,
     };
-    let with_id = machine.provider_id().map(|id| nodes.find(NodeIndex::ProviderId, id));
+    let with_id = machine.provider_id().map(|id| nodes.find(NodeIndex::ProviderId, id.as_str()));
     let name = node::expected_name(machine).map(ObjectName::cluster);
     let found = node::Candidates {
         with_id: with_id.unwrap_or_default(),

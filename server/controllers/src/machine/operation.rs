@@ -1,5 +1,6 @@
 //! The operation of a Machine, as the sessions know it.
 
+use ostler_api::ProviderName;
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_lifecycle::operation::{Dispatch, Failure, Finished, OperationView, Reason};
 use ostler_sessions::SubmitError;
@@ -10,9 +11,9 @@ use ostler_sessions::SubmitError;
 pub(super) fn of_machine(
     mut view: OperationView,
     refused: impl Fn() -> Option<Finished>,
-    provider: Option<&str>,
+    provider: Option<&ProviderName>,
 ) -> OperationView {
-    let is_foreign = |of: &str| provider.is_some_and(|provider| provider != of);
+    let is_foreign = |of: &ProviderName| provider.is_some_and(|provider| provider != of);
     match &mut view {
         OperationView::Idle => return refused().map_or(view, OperationView::Finished),
         OperationView::InFlight(flight) if is_foreign(&flight.provider) => flight.progress = None,
@@ -70,7 +71,7 @@ mod tests {
     }
 
     fn of(provider: Option<&str>, view: OperationView) -> OperationView {
-        of_machine(view, || None, provider)
+        of_machine(view, || None, provider.map(ProviderName::from).as_ref())
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl Machines {
         if calls_for_a_look(failure.code)
             && let Some(class) = snapshot.class.known()
         {
-            self.scans.ask(self.settings.driver_name(&class.provider));
+            self.scans.ask(&self.settings.driver_name(class.provider.as_str()));
         }
     }
 

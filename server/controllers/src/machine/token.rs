@@ -104,7 +104,7 @@ impl Machines {
                 };
                 let Some(there) = there else { return Err(WriteError::Conflict) };
                 let token = read(&there);
-                if token.machine_uid.as_deref() != Some(uid) {
+                if token.machine_uid.as_ref().is_none_or(|it| it != uid) {
                     self.state.tokens.keep(uid, id, Observed::Known(token));
                     return Err(WriteError::Conflict);
                 }
@@ -126,7 +126,8 @@ impl Machines {
     ) -> Result<(), WriteError> {
         let writer = self.writer.to(target);
         let there = look_up(&writer, id).await?;
-        let ours = there.filter(|there| read(there).machine_uid.as_deref() == Some(uid));
+        let ours =
+            there.filter(|there| read(there).machine_uid.as_ref().is_some_and(|it| it == uid));
         if let Some(there) = ours {
             let only = Deletion { uid: there.metadata.uid.as_deref(), force: false };
             match writer.delete(&tokens(&writer), &secret_name(id), only).await {
@@ -152,7 +153,7 @@ impl Machines {
         let data: BTreeMap<_, _> =
             pairs.into_iter().map(|(key, value)| (key.to_owned(), bytes(value))).collect();
         let mut annotations: BTreeMap<_, _> =
-            [(annotation::TOKEN_OF.to_owned(), request.machine_uid.clone())].into();
+            [(annotation::TOKEN_OF.to_owned(), request.machine_uid.to_string())].into();
         if let Some(node) = &request.node {
             annotations.insert(annotation::TOKEN_NODE.to_owned(), node.clone());
         }
@@ -202,7 +203,7 @@ fn secret_name(id: &str) -> String {
 
 /// A token of ours without its secret half counts as missing.
 fn is_whole(token: &BootstrapToken, uid: &str) -> bool {
-    token.machine_uid.as_deref() != Some(uid) || !token.secret.expose().is_empty()
+    token.machine_uid.as_ref().is_none_or(|it| it != uid) || !token.secret.expose().is_empty()
 }
 
 fn read(secret: &Secret) -> BootstrapToken {
@@ -210,7 +211,9 @@ fn read(secret: &Secret) -> BootstrapToken {
     let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
     let expires = text("expiration").and_then(|text| text.parse::<Timestamp>().ok());
     BootstrapToken {
-        machine_uid: annotations.and_then(|all| all.get(annotation::TOKEN_OF).cloned()),
+        machine_uid: annotations
+            .and_then(|all| all.get(annotation::TOKEN_OF))
+            .map(|uid| uid.as_str().into()),
         secret: SecretText::new(text("token-secret").unwrap_or_default()),
         expires,
         node: annotations.and_then(|all| all.get(annotation::TOKEN_NODE).cloned()),
@@ -249,7 +252,7 @@ mod tests {
         assert!(!joins(&phase("Running")) && !joins(&phase("Failed")));
         let view = |user_data: &str| {
             let user_data = Some(UserData::new(user_data.as_bytes().to_vec()));
-            SecretView::Known(SecretFacts { revision: "1".to_owned(), user_data })
+            SecretView::Known(SecretFacts { revision: "1".into(), user_data })
         };
         let wants = |secret: &SecretView| {
             may_want_token(&phase("Pending"), secret, &BootstrapView::default())
@@ -283,7 +286,7 @@ mod tests {
             ..Secret::default()
         };
         let token = read(&secret);
-        assert_eq!(token.machine_uid.as_deref(), Some("u"));
+        assert_eq!(token.machine_uid, Some("u".into()));
         assert_eq!(token.node.as_deref(), Some("n1"));
         assert_eq!(token.secret.expose(), "abcdefghijklmnop");
         assert_eq!(token.expires.unwrap().to_string(), "2026-01-01T00:20:00Z");

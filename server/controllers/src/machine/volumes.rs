@@ -90,7 +90,7 @@ fn view(attachment: &VolumeAttachment) -> AttachmentView {
     let meta = &attachment.metadata;
     AttachmentView {
         name: meta.name.clone().unwrap_or_default(),
-        uid: meta.uid.clone().unwrap_or_default(),
+        uid: meta.uid.clone().unwrap_or_default().into(),
         volume: attachment.spec.source.persistent_volume_name.clone(),
         deleting: meta.deletion_timestamp.is_some(),
     }

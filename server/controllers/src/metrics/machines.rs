@@ -116,7 +116,7 @@ fn info(machine: &Machine) -> Series {
     let mut labels = name_of(machine);
     labels.extend([
         ("createdAt", created.unwrap_or_default().to_string()),
-        ("spec_provider_id", machine.provider_id().unwrap_or_default().to_owned()),
+        ("spec_provider_id", machine.provider_id().cloned().unwrap_or_default().into()),
         ("spec_class_api_group", class.api_group.clone().unwrap_or_default()),
         ("spec_class_kind", class.kind.clone()),
         ("spec_class_name", class.name.clone()),

@@ -1,5 +1,6 @@
 //! The mark in the ConfigMap that limits orphan collection to reports, and the orphan list for people.
 
+use ostler_api::ProviderName;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ pub(crate) struct OrphanAdmin {
     held: Gauge,
     started: Instant,
     /// By provider; bounded by the providers that classes name, and by the size of a watchlist.
-    seen: Arc<Mutex<BTreeMap<String, Seen>>>,
+    seen: Arc<Mutex<BTreeMap<ProviderName, Seen>>>,
 }
 
 /// What the scans of one provider have shown so far.
@@ -86,12 +87,12 @@ impl OrphanAdmin {
     }
 
     /// A scan has ended.
-    pub(super) fn show(&self, provider: &str, seen: Seen) {
-        self.seen.lock().insert(provider.to_owned(), seen);
+    pub(super) fn show(&self, provider: &ProviderName, seen: Seen) {
+        self.seen.lock().insert(provider.clone(), seen);
     }
 
     /// No class names this provider any more.
-    pub(super) fn forget(&self, provider: &str) {
+    pub(super) fn forget(&self, provider: &ProviderName) {
         self.seen.lock().remove(provider);
     }
 
@@ -153,20 +154,21 @@ impl OrphanAdmin {
     }
 
     /// The providers that classes name.
-    fn providers(&self) -> std::collections::BTreeSet<String> {
+    fn providers(&self) -> std::collections::BTreeSet<ProviderName> {
         let classes = self.stores.classes.all();
-        classes.iter().map(|it| self.settings.driver_name(it.provider()).to_owned()).collect()
+        classes.iter().map(|it| self.settings.driver_name(it.provider())).collect()
     }
 
-    async fn listed(&self, provider: &str) -> Result<OrphanReport, Refused> {
+    async fn listed(&self, provider: &ProviderName) -> Result<OrphanReport, Refused> {
         let data = self.change(|_| false).await.map_err(unavailable)?;
         let (hold, rules) = (Hold::of(&data), &self.settings.orphans);
-        let wanted = |name: &str| provider.is_empty() || provider == name;
+        let wanted = |name: &ProviderName| provider.is_empty() || provider == name;
         let (uptime, seen) = (self.uptime(), self.seen.lock());
         let not_listed = self
             .providers()
             .into_iter()
             .filter(|name| wanted(name) && !seen.get(name).is_some_and(|it| it.complete))
+            .map(String::from)
             .collect();
         let mut all: Vec<(Duration, ReportedOrphan)> = Vec::new();
         for (name, seen) in seen.iter().filter(|(name, _)| wanted(name)) {
@@ -242,14 +244,14 @@ fn fate(
 }
 
 fn info(
-    provider: &str,
+    provider: &ProviderName,
     one: &Suspected,
     uptime: Duration,
     (fate, kept): (OrphanFate, String),
 ) -> ReportedOrphan {
     ReportedOrphan {
-        provider: provider.to_owned(),
-        provider_ids: one.orphan.provider_ids.clone(),
+        provider: provider.to_string(),
+        provider_ids: one.orphan.provider_ids.iter().map(ToString::to_string).collect(),
         machine_name: one.orphan.machine_name.clone(),
         machine_uid: one.orphan.machine_uid().to_owned(),
         machine_class: one.orphan.class.clone(),
@@ -272,7 +274,7 @@ fn unavailable(failure: WriteError) -> Refused {
 
 impl OrphanDesk for OrphanAdmin {
     fn list(&self, provider: String) -> BoxFuture<'_, Result<OrphanReport, Refused>> {
-        Box::pin(async move { self.listed(&provider).await })
+        Box::pin(async move { self.listed(&provider.into()).await })
     }
 
     fn accept(&self, since: String) -> BoxFuture<'_, Result<usize, Refused>> {

@@ -1,5 +1,6 @@
 //! The operations that orphan collection sends to drivers, on behalf of a class.
 
+use ostler_api::ProviderName;
 use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode};
@@ -39,7 +40,7 @@ pub(super) async fn list(
 /// still has the same name (INV-5).
 pub(super) async fn delete(
     sessions: &Sessions,
-    provider: &str,
+    provider: &ProviderName,
     class: &MachineClass,
     orphan: &Orphan,
 ) -> Result<(), Failure> {
@@ -51,10 +52,10 @@ pub(super) async fn delete(
     };
     let provider_id = match &orphan.identity {
         Identity::Uid(_) => String::new(),
-        Identity::Instance(id) => id.clone(),
+        Identity::Instance(id) => id.clone().into(),
     };
     let adopt_by_name = !provider_id.is_empty();
-    let request = Request::Delete { provider_id };
+    let request = Request::Delete { provider_id: provider_id.into() };
     let dispatch = Dispatch { adopt_by_name, ..dispatch(class, target, request, DELETE) };
     match sessions.call(dispatch).await {
         Ok(Success::Deleted { .. }) => Ok(()),

@@ -1,5 +1,7 @@
 //! Which Machine claims an instance, by the caches and by the API itself.
 
+use ostler_api::ProviderId;
+use ostler_api::ProviderName;
 use std::collections::HashSet;
 
 use ostler_api::Machine;
@@ -14,7 +16,7 @@ use crate::writes::WriteError;
 #[derive(Debug, Default)]
 pub(super) struct Everywhere {
     names: HashSet<String>,
-    ids: HashSet<String>,
+    ids: HashSet<ProviderId>,
 }
 
 impl Everywhere {
@@ -29,7 +31,12 @@ impl Everywhere {
 
 impl Orphans {
     /// Why an instance is kept, by the caches; `None`: no Machine claims it.
-    pub(super) fn keep(&self, provider: &str, listed: &Listed, paused: bool) -> Option<Keep> {
+    pub(super) fn keep(
+        &self,
+        provider: &ProviderName,
+        listed: &Listed,
+        paused: bool,
+    ) -> Option<Keep> {
         // An instance does not carry the namespace of its machine: every machine of that name counts.
         let named = self.stores.machines.find(MachineIndex::Name, &listed.machine_name);
         let namesakes = named.iter().map(|machine| Some(namesake(machine)));
@@ -40,7 +47,7 @@ impl Orphans {
 
     fn claims(
         &self,
-        provider: &str,
+        provider: &ProviderName,
         listed: &Listed,
         namesake: Option<Namesake>,
         paused: bool,
@@ -49,10 +56,10 @@ impl Orphans {
         let has =
             |index, value: &str| !value.is_empty() && !machines.find_names(index, value).is_empty();
         Claims {
-            same_uid: has(MachineIndex::Uid, &listed.machine_uid),
-            same_provider_id: has(MachineIndex::ProviderId, &listed.provider_id),
+            same_uid: has(MachineIndex::Uid, listed.machine_uid.as_str()),
+            same_provider_id: has(MachineIndex::ProviderId, listed.provider_id.as_str()),
             namesake,
-            busy: self.sessions.view(&listed.identity().target_uid(provider))
+            busy: self.sessions.view(listed.identity().target_uid(provider).as_str())
                 != OperationView::Idle,
             paused,
         }
@@ -80,7 +87,7 @@ impl Orphans {
         loop {
             let (machines, next) = self.writer.machines_everywhere(from).await?;
             for machine in machines {
-                all.ids.extend(machine.provider_id().map(str::to_owned));
+                all.ids.extend(machine.provider_id().cloned());
                 all.names.insert(machine.name().to_owned());
             }
             if next.is_none() {
@@ -94,7 +101,7 @@ impl Orphans {
     /// caches may lag.
     pub(super) async fn claimed_live(
         &self,
-        provider: &str,
+        provider: &ProviderName,
         orphan: &Orphan,
     ) -> Result<Option<Keep>, WriteError> {
         let live = self.live_namesakes(&orphan.machine_name).await?;
@@ -102,7 +109,7 @@ impl Orphans {
             let listed = Listed {
                 provider_id: provider_id.clone(),
                 machine_name: orphan.machine_name.clone(),
-                machine_uid: orphan.machine_uid().to_owned(),
+                machine_uid: orphan.machine_uid().into(),
                 ..Listed::default()
             };
             let claims =

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::{StreamExt as _, stream};
 use ostler_api::MachineClass;
+use ostler_api::{ProviderName, Revision};
 use ostler_lifecycle::operation::Failure;
 use ostler_lifecycle::orphans::{Basis, Listed, Scopes};
 use ostler_lifecycle::snapshot::ClassFacts;
@@ -35,14 +36,14 @@ impl Orphans {
     /// Lists the instances of all classes. `process`: the driver.
     pub(super) async fn list_all(
         &self,
-        provider: &str,
+        provider: &ProviderName,
         process: &str,
         classes: &[Arc<MachineClass>],
     ) -> Lists {
         let named: Vec<_> = classes.iter().map(|class| (name(class), self.basis(class))).collect();
         let groups = {
             let mut ledgers = self.ledgers.lock();
-            let scopes = &mut ledgers.entry(provider.to_owned()).or_default().scopes;
+            let scopes = &mut ledgers.entry(provider.clone()).or_default().scopes;
             scopes.keep(&named.iter().map(|(name, _)| name.as_str()).collect());
             let of = |group: Vec<usize>| -> Group {
                 let one = |index: usize| {
@@ -64,7 +65,7 @@ impl Orphans {
             all.said.extend(lists.said);
         }
         let mut ledgers = self.ledgers.lock();
-        let scopes: &mut Scopes = &mut ledgers.entry(provider.to_owned()).or_default().scopes;
+        let scopes: &mut Scopes = &mut ledgers.entry(provider.clone()).or_default().scopes;
         for (class, basis, scope) in all.said.drain(..) {
             scopes.learn(process, &class, basis, scope);
         }
@@ -100,7 +101,7 @@ impl Orphans {
     fn basis(&self, class: &MachineClass) -> Basis {
         let facts = ClassFacts::of(class);
         let secret = match merge(&self.stores, class) {
-            MergedSecret::NotReferenced => Some((Vec::new(), String::new())),
+            MergedSecret::NotReferenced => Some((Vec::new(), Revision::default())),
             MergedSecret::Merged { revision, .. } => Some((facts.secrets, revision)),
             MergedSecret::NamespaceDenied(_) | MergedSecret::Missing(_) => None,
         };

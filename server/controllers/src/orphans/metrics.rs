@@ -1,5 +1,6 @@
 //! Metrics of orphan collection.
 
+use ostler_api::ProviderName;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub(crate) struct OrphanMetrics {
     delete_failed: Family<ProviderLabel, Counter>,
     list_failed: Family<ProviderLabel, Counter>,
     /// Claims that have a series, so that it can be set back to 0.
-    shown: Arc<Mutex<BTreeMap<String, Vec<&'static str>>>>,
+    shown: Arc<Mutex<BTreeMap<ProviderName, Vec<&'static str>>>>,
 }
 
 impl OrphanMetrics {
@@ -75,7 +76,7 @@ impl OrphanMetrics {
     /// Sets the results of a scan.
     pub(crate) fn seen(
         &self,
-        provider: &str,
+        provider: &ProviderName,
         counts: &BTreeMap<Option<Keep>, usize>,
         orphans: usize,
     ) {
@@ -88,19 +89,19 @@ impl OrphanMetrics {
             let count = i64::try_from(*count).unwrap_or(i64::MAX);
             self.instances.get_or_create(&claim_label(provider, claim(keep))).set(count);
         }
-        shown.insert(provider.to_owned(), counts.keys().map(claim).collect());
+        shown.insert(provider.clone(), counts.keys().map(claim).collect());
         let orphans = i64::try_from(orphans).unwrap_or(i64::MAX);
         self.orphans.get_or_create(&label(provider)).set(orphans);
     }
 
     /// Identities with several instances.
-    pub(crate) fn several(&self, provider: &str, count: usize) {
+    pub(crate) fn several(&self, provider: &ProviderName, count: usize) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.several.get_or_create(&label(provider)).set(count);
     }
 
     /// No class names this provider any more.
-    pub(crate) fn forget(&self, provider: &str) {
+    pub(crate) fn forget(&self, provider: &ProviderName) {
         let mut shown = self.shown.lock();
         for claim in shown.remove(provider).unwrap_or_default() {
             self.instances.remove(&claim_label(provider, claim));
@@ -110,30 +111,30 @@ impl OrphanMetrics {
     }
 
     /// An orphan was confirmed.
-    pub(crate) fn found(&self, provider: &str) {
+    pub(crate) fn found(&self, provider: &ProviderName) {
         self.found.get_or_create(&label(provider)).inc();
     }
 
     /// An orphan was deleted.
-    pub(crate) fn deleted(&self, provider: &str) {
+    pub(crate) fn deleted(&self, provider: &ProviderName) {
         self.deleted.get_or_create(&label(provider)).inc();
     }
 
     /// An orphan could not be deleted.
-    pub(crate) fn delete_failed(&self, provider: &str) {
+    pub(crate) fn delete_failed(&self, provider: &ProviderName) {
         self.delete_failed.get_or_create(&label(provider)).inc();
     }
 
     /// The instances of a class could not be listed.
-    pub(crate) fn list_failed(&self, provider: &str) {
+    pub(crate) fn list_failed(&self, provider: &ProviderName) {
         self.list_failed.get_or_create(&label(provider)).inc();
     }
 }
 
-fn label(provider: &str) -> ProviderLabel {
-    ProviderLabel { provider: provider.to_owned() }
+fn label(provider: &ProviderName) -> ProviderLabel {
+    ProviderLabel { provider: provider.to_string() }
 }
 
-fn claim_label(provider: &str, claim: &'static str) -> ClaimLabel {
-    ClaimLabel { provider: provider.to_owned(), claim }
+fn claim_label(provider: &ProviderName, claim: &'static str) -> ClaimLabel {
+    ClaimLabel { provider: provider.to_string(), claim }
 }

@@ -11,6 +11,8 @@ mod lists;
 mod metrics;
 mod scans;
 
+use ostler_api::ProviderId;
+use ostler_api::ProviderName;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +65,7 @@ pub(crate) struct Orphans {
     /// UID of the Lease by which this process leads.
     pub(crate) lease: String,
     /// By provider; bounded by the providers that classes name.
-    pub(crate) ledgers: Mutex<HashMap<String, Ledger>>,
+    pub(crate) ledgers: Mutex<HashMap<ProviderName, Ledger>>,
 }
 
 /// What the scans of one provider have shown.
@@ -78,7 +80,7 @@ pub(crate) struct Ledger {
 
 /// One scan of a provider.
 pub(crate) struct Observed {
-    provider: String,
+    provider: ProviderName,
     classes: Vec<Arc<MachineClass>>,
     began: Duration,
     by_name: bool,
@@ -122,13 +124,13 @@ pub(crate) enum Acted {
 
 impl Kind for Orphans {
     const NAME: &'static str = "Orphans";
-    type Key = String;
+    type Key = ProviderName;
     type Snapshot = Observed;
     type Plan = Plan;
     type Done = Vec<(Orphan, Acted)>;
 
     /// Scans the instances of a provider if a scan is due.
-    async fn observe(&self, provider: &String) -> Result<Option<Observed>, PassError> {
+    async fn observe(&self, provider: &ProviderName) -> Result<Option<Observed>, PassError> {
         let period = self.settings.orphans.period;
         if self.sessions.adoption_open() {
             return Err(PassError::NotYet(ADOPTION));
@@ -142,7 +144,7 @@ impl Kind for Orphans {
         }
         // Any instance may belong to a machine that cannot be read.
         if self.stores.machines.has_unreadable() {
-            warn!(provider, "no orphan scan: some machines cannot be read");
+            warn!(provider = provider.as_str(), "no orphan scan: some machines cannot be read");
             return Err(PassError::NotYet(period));
         }
         let Some(driver) = self.lister(provider) else { return Err(PassError::NotYet(period)) };
@@ -198,7 +200,10 @@ impl Kind for Orphans {
         if let Some(shown) = &observed.shown {
             self.remember(&observed, shown, &plan, done);
         } else {
-            info!(provider, "the driver changed during the scan; its lists are not used");
+            info!(
+                provider = provider.as_str(),
+                "the driver changed during the scan; its lists are not used"
+            );
             let mut ledgers = self.ledgers.lock();
             ledgers.entry(provider.clone()).or_default().last = Some((observed.began, false));
         }
@@ -225,7 +230,7 @@ impl Shown {
 
 impl Orphans {
     /// Time until the next scan.
-    fn wait(&self, provider: &str) -> Duration {
+    fn wait(&self, provider: &ProviderName) -> Duration {
         let rules = &self.settings.orphans;
         let ledgers = self.ledgers.lock();
         let Some(ledger) = ledgers.get(provider) else { return Duration::ZERO };
@@ -238,18 +243,18 @@ impl Orphans {
         due.saturating_sub(self.admin.uptime())
     }
 
-    fn classes_of(&self, provider: &str) -> Vec<Arc<MachineClass>> {
+    fn classes_of(&self, provider: &ProviderName) -> Vec<Arc<MachineClass>> {
         let mut classes = self.stores.classes.all();
-        classes.retain(|class| self.settings.driver_name(class.provider()) == provider);
+        classes.retain(|class| self.settings.driver_name(class.provider()) == *provider);
         classes.sort_by_key(|class| class.metadata.name.clone());
         classes
     }
 
     /// The driver process that can list the instances of a provider, if there is one. A list counts only if the same
     /// process was ready before and after it.
-    fn lister(&self, provider: &str) -> Option<Lister> {
+    fn lister(&self, provider: &ProviderName) -> Option<Lister> {
         let states = self.sessions.providers();
-        let state = states.into_iter().find(|state| state.ready && state.provider == provider)?;
+        let state = states.into_iter().find(|state| state.ready && state.provider == *provider)?;
         let lists = state.kinds.contains(&OperationKind::ListMachines);
         lists.then_some(Lister { process: state.instance_id, by_name: state.by_name })
     }
@@ -257,7 +262,7 @@ impl Orphans {
     /// Compares the lists, and reads what the decisions about due orphans need.
     async fn shown(
         &self,
-        provider: &str,
+        provider: &ProviderName,
         by_name: bool,
         began: Duration,
         listed: &[ClassList],
@@ -270,11 +275,11 @@ impl Orphans {
         let rules = self.settings.orphans;
         let due = {
             let mut ledgers = self.ledgers.lock();
-            ledgers.entry(provider.to_owned()).or_default().watchlist.take(&scan, &rules)
+            ledgers.entry(provider.clone()).or_default().watchlist.take(&scan, &rules)
         };
         // Read after the lists, which may have taken long, and before any deletion.
         let hold = self.admin.hold(&self.lease).await.inspect_err(|error| {
-            warn!(provider, %error, "cannot read whether orphans may be deleted");
+            warn!(provider = provider.as_str(), %error, "cannot read whether orphans may be deleted");
         });
         let all = listed.iter().flat_map(|(_, records)| records.iter());
         let duplicates = duplicates(all);
@@ -291,7 +296,7 @@ impl Orphans {
     /// The instances that no Machine claims, and the number of instances by claim.
     async fn compare(
         &self,
-        provider: &str,
+        provider: &ProviderName,
         listed: &[ClassList],
     ) -> (Vec<(String, Listed)>, BTreeMap<Option<Keep>, usize>) {
         let paused: HashSet<&str> = listed
@@ -322,7 +327,7 @@ impl Orphans {
 
     /// Checks the claims once more, in the API itself, and then acts.
     async fn act(&self, observed: &Observed, orphan: &Orphan, fate: &Fate) -> Acted {
-        let (provider, classes) = (observed.provider.as_str(), &observed.classes);
+        let (provider, classes) = (&observed.provider, &observed.classes);
         let named = |class: &&Arc<MachineClass>| {
             class.metadata.name.as_deref() == Some(orphan.class.as_str())
         };
@@ -359,7 +364,12 @@ impl Orphans {
         }
     }
 
-    async fn delete(&self, provider: &str, class: &MachineClass, orphan: &Orphan) -> Acted {
+    async fn delete(
+        &self,
+        provider: &ProviderName,
+        class: &MachineClass,
+        orphan: &Orphan,
+    ) -> Acted {
         let instance = describe(orphan);
         match ask::delete(&self.sessions, provider, class, orphan).await {
             Ok(()) => {
@@ -382,7 +392,7 @@ impl Orphans {
         }
     }
 
-    fn list_failed(&self, provider: &str, class: &MachineClass, failure: &Failure) {
+    fn list_failed(&self, provider: &ProviderName, class: &MachineClass, failure: &Failure) {
         if failure.code == ErrorCode::Unimplemented {
             return;
         }
@@ -432,18 +442,18 @@ impl Orphans {
     }
 
     /// Only the driver's author knows which of the instances is the right one.
-    fn report_duplicates(&self, provider: &str, found: &[Duplicate]) {
+    fn report_duplicates(&self, provider: &ProviderName, found: &[Duplicate]) {
         self.metrics.several(provider, found.len());
         for Duplicate { machine_uid, machine_name, provider_ids } in found {
-            let ids = provider_ids.join(", ");
+            let ids = joined(provider_ids, ", ");
             let note = format!(
                 "instances {ids} all have the tags of machine {machine_name} (UID {machine_uid})"
             );
-            let machines = self.stores.machines.find(MachineIndex::Uid, machine_uid);
+            let machines = self.stores.machines.find(MachineIndex::Uid, machine_uid.as_str());
             if let Some(machine) = machines.first() {
                 self.record_event::<Machine>(machine, OrphanEvent::SeveralInstances, note);
             } else {
-                warn!(provider, "{note}");
+                warn!(provider = provider.as_str(), "{note}");
             }
         }
     }
@@ -466,8 +476,13 @@ impl Orphans {
     }
 }
 
+/// The ids as one text.
+pub(crate) fn joined(ids: &[ProviderId], separator: &str) -> String {
+    ids.iter().map(ProviderId::as_str).collect::<Vec<_>>().join(separator)
+}
+
 fn describe(orphan: &Orphan) -> String {
-    let (ids, name) = (orphan.provider_ids.join(", "), &orphan.machine_name);
+    let (ids, name) = (joined(&orphan.provider_ids, ", "), &orphan.machine_name);
     match orphan.machine_uid() {
         "" => format!("{ids} of machine {name} (no UID)"),
         uid => format!("{ids} of machine {name} (UID {uid})"),

@@ -44,7 +44,7 @@ fn with_class() -> Bench {
 
 /// How long the next scan has to wait; `None`: there is nothing to scan.
 async fn wait(orphans: &Orphans) -> Option<Duration> {
-    match orphans.observe(&PROVIDER.to_owned()).await {
+    match orphans.observe(&PROVIDER.into()).await {
         Err(PassError::NotYet(wait)) => Some(wait),
         Ok(None) => None,
         Ok(Some(_)) | Err(_) => panic!("a scan"),
@@ -72,7 +72,7 @@ async fn a_provider_without_a_driver_or_with_unreadable_machines_waits_for_a_per
 async fn what_scans_showed_of_a_provider_goes_with_its_last_class() {
     let bench = Bench::new();
     let orphans = orphans(&bench);
-    orphans.ledgers.lock().insert(PROVIDER.to_owned(), Ledger::default());
+    orphans.ledgers.lock().insert(PROVIDER.into(), Ledger::default());
     assert_eq!(wait(&orphans).await, None);
     assert!(orphans.ledgers.lock().is_empty());
 }

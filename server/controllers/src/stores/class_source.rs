@@ -1,5 +1,6 @@
 //! Serves classes, secrets and recorded operations to drivers, from the caches.
 
+use ostler_api::Revision;
 use ostler_lifecycle::class::uses_class;
 use ostler_lifecycle::operation::{ClassReference, Target};
 use ostler_lifecycle::snapshot::ClassFacts;
@@ -52,10 +53,12 @@ impl ClassSource for StoreClassSource {
         let secret_revision = match self.stores.secret_or_last_known(&class) {
             MergedSecret::Merged { revision, .. } => Some(revision),
             MergedSecret::NotReferenced => None,
-            MergedSecret::NamespaceDenied(_) | MergedSecret::Missing(_) => Some(String::new()),
+            MergedSecret::NamespaceDenied(_) | MergedSecret::Missing(_) => {
+                Some(Revision::default())
+            }
         };
         Ok(ClassContent {
-            uid: class.metadata.uid.clone().unwrap_or_default(),
+            uid: class.metadata.uid.clone().unwrap_or_default().into(),
             revision: facts.revision,
             provider: facts.provider,
             format: String::new(),
@@ -105,7 +108,7 @@ impl ClassSource for StoreClassSource {
                 name: name.to_owned(),
                 revision: intent.class_revision.unwrap_or_default(),
             },
-            provider: class.provider().to_owned(),
+            provider: class.provider().into(),
         })
     }
 }
@@ -120,11 +123,11 @@ impl Targets for StoreClassSource {
         let class = ClassReference {
             namespace: namespace.to_owned(),
             name: machine.spec.class.name.clone(),
-            revision: String::new(),
+            revision: Revision::default(),
         };
         Some(KnownMachine {
             uid: machine.uid().to_owned(),
-            provider_id: machine.provider_id().unwrap_or_default().to_owned(),
+            provider_id: machine.provider_id().cloned().unwrap_or_default().into(),
             class,
         })
     }
@@ -195,7 +198,10 @@ mod tests {
         let source = source(&refs);
         let secret = source.secret("default", "c").await.unwrap();
         assert_eq!(secret.revision, "3.5");
-        assert_eq!(source.class("default", "c").unwrap().secret_revision.as_deref(), Some("3.5"));
+        assert_eq!(
+            source.class("default", "c").unwrap().secret_revision.as_ref().map(Revision::as_str),
+            Some("3.5")
+        );
         let expected = [("both", "two"), ("key", "one")];
         let expected = expected.map(|(key, value)| (key.to_owned(), value.as_bytes().to_vec()));
         assert_eq!(secret.data, expected.into());

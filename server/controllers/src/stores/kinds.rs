@@ -58,7 +58,7 @@ impl Cached for Machine {
         });
         keys.extend(cluster_of(self).map(|name| (MachineIndex::Cluster, name.to_string())));
         keys.extend(self.node_name().map(|name| (MachineIndex::Node, name.to_owned())));
-        keys.extend(self.provider_id().map(|id| (MachineIndex::ProviderId, id.to_owned())));
+        keys.extend(self.provider_id().map(|id| (MachineIndex::ProviderId, id.to_string())));
         keys.extend(bootstrap_keys(self));
         keys
     }

@@ -1,5 +1,6 @@
 //! The one secret of a class: `secretRef`, then `credentialsSecretRef`, later keys win.
 
+use ostler_api::Revision;
 use std::collections::BTreeMap;
 
 use ostler_api::MachineClass;
@@ -19,7 +20,7 @@ pub(crate) enum MergedSecret {
     /// The secret.
     Merged {
         /// Combines the resource versions of both.
-        revision: String,
+        revision: Revision,
         /// Without the user data.
         data: BTreeMap<String, Vec<u8>>,
         /// The user data, which is passed separately.
@@ -53,5 +54,5 @@ pub(crate) fn merge(stores: &Stores, class: &MachineClass) -> MergedSecret {
         return MergedSecret::Missing(missing);
     }
     let user_data = data.remove(USER_DATA_KEY);
-    MergedSecret::Merged { revision: revisions.join("."), data, user_data }
+    MergedSecret::Merged { revision: revisions.join(".").into(), data, user_data }
 }

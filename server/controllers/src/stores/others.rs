@@ -1,5 +1,6 @@
 //! Finds the owner of an instance or Node that a driver reports: what belongs to another Machine is not used.
 
+use ostler_api::ProviderId;
 use std::sync::Arc;
 
 use ostler_api::Machine;
@@ -12,14 +13,14 @@ impl Stores {
     pub(crate) fn other_holder(
         &self,
         machine: &Machine,
-        provider_id: &str,
+        provider_id: &ProviderId,
         tagged: &str,
     ) -> Option<String> {
         let find = |index, value: &str| match value {
             "" => Vec::new(),
             value => self.machines.find(index, value),
         };
-        let holders = find(MachineIndex::ProviderId, provider_id);
+        let holders = find(MachineIndex::ProviderId, provider_id.as_str());
         let mut all = holders.into_iter().chain(find(MachineIndex::Uid, tagged));
         let other = all.find(|holder| holder.uid() != machine.uid());
         other.map(|holder| holder.name().to_owned())
@@ -73,7 +74,7 @@ mod tests {
     fn an_instance_is_another_machines_by_its_id_or_by_the_uid_on_it() {
         let stores = stores();
         let ours = machine("ours", Some("a:///1"), None);
-        let holder = |id, uid| stores.other_holder(&ours, id, uid);
+        let holder = |id: &str, uid| stores.other_holder(&ours, &id.into(), uid);
         assert_eq!(holder("b:///2", "").as_deref(), Some("theirs"), "of any provider");
         assert_eq!(holder("a:///3", "uid-of-theirs").as_deref(), Some("theirs"));
         assert_eq!(holder("a:///1", "uid-of-ours"), None);

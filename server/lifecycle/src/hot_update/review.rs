@@ -1,5 +1,6 @@
 //! What the driver says of a class and of an edit of it, before any instance is touched.
 
+use ostler_api::Revision;
 pub use ostler_api::operation::ClassReview;
 use ostler_api::{Machine, driver::OperationKind, machine::WaitReason, names};
 
@@ -13,7 +14,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Question {
     /// Revision of the class, see [`ClassFacts`](crate::snapshot::ClassFacts).
-    pub class_revision: String,
+    pub class_revision: Revision,
     /// The spec that was last applied, as canonical JSON; empty: none is known, and only the class
     /// itself is looked at.
     pub old_spec: String,

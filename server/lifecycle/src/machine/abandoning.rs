@@ -21,7 +21,7 @@ pub fn named<'a>(machine: &'a Machine, status: &MachineStatus) -> Option<&'a str
     let not_ours = [WaitReason::InstanceNotOurs, WaitReason::ClusterIdChanged];
     let retry = status.retry.as_ref().filter(|retry| not_ours.contains(&retry.reason))?;
     let named = machine.annotation(names::annotation::ABANDON_INSTANCE)?;
-    (!named.is_empty() && retry.provider_id.as_deref() == Some(named)).then_some(named)
+    (!named.is_empty() && retry.provider_id.as_ref().is_some_and(|it| it == named)).then_some(named)
 }
 
 /// Ends the deletion if the operator abandoned this very instance. Its Node stays with it.

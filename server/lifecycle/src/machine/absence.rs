@@ -32,7 +32,7 @@ pub fn is_proof(
     cluster: &ClusterIds,
     by_name: bool,
 ) -> bool {
-    let tagged = !by_name && status.instance_uid.as_deref() == Some(machine.uid());
+    let tagged = !by_name && status.instance_uid.as_ref().is_some_and(|it| it == machine.uid());
     let ours = tagged || status.creation_started_at.is_some() || instance::was_made(status);
     (ours || is_fresh(machine, status)) && !has_moved(status, cluster)
 }

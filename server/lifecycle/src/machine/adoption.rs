@@ -45,7 +45,7 @@ fn by_name(pass: &Pass<'_>) -> bool {
 
 /// Whether the instance is known to carry the UID of this Machine.
 fn has_own_uid(pass: &Pass<'_>) -> bool {
-    pass.status.instance_uid.as_deref() == Some(pass.machine.uid())
+    pass.status.instance_uid.as_ref().is_some_and(|it| it == pass.machine.uid())
 }
 
 /// Whether the instance is known to carry the UID of this Machine and the cluster id of today. Where
@@ -67,13 +67,13 @@ pub(crate) fn record_identity(pass: &mut Pass<'_>) {
 /// Writes down that a create found the instance that the Machine had before.
 pub(crate) fn record_adoption(pass: &mut Pass<'_>, record: &InstanceRecord) {
     instance::set_adopted(pass);
-    pass.effects.event(false, EventReason::InstanceAdopted, record.provider_id.clone());
+    pass.effects.event(false, EventReason::InstanceAdopted, record.provider_id.to_string());
 }
 
 /// Whether a create that returned this instance was sent for that very one.
 pub(crate) fn was_known(intent: Option<&OperationIntent>, record: &InstanceRecord) -> bool {
-    let named = intent.and_then(|intent| intent.provider_id.as_deref());
-    named == Some(record.provider_id.as_str())
+    let named = intent.and_then(|intent| intent.provider_id.as_ref());
+    named == Some(&record.provider_id)
 }
 
 /// Adopts the instance of a Machine that runs already, unless there is nothing to adopt, or it has

@@ -3,6 +3,7 @@
 //! A Machine without `spec.bootstrap` takes the user data of its class. With it, the Machine stays
 //! Pending until its data are there, put there by a user or by the object that it names.
 
+use ostler_api::Revision;
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -269,12 +270,12 @@ fn other_owner<'a>(machine: &Machine, facts: &'a ConfigFacts) -> Option<&'a Owne
 
 /// What an answer to the data depends on; other data may succeed where these failed. `None`: the
 /// data are those of the class.
-pub(crate) fn revision(snap: &Snapshot) -> Option<String> {
+pub(crate) fn revision(snap: &Snapshot) -> Option<Revision> {
     snap.machine.spec.bootstrap.as_ref()?;
     let secret = match &snap.bootstrap.secret {
         DataSecretView::Known { revision, .. } => revision.as_str(),
         DataSecretView::Unknown | DataSecretView::Missing | DataSecretView::WithoutValue => "",
     };
     let generation = snap.machine.metadata.generation.unwrap_or_default();
-    Some(format!("{generation}/{secret}"))
+    Some(format!("{generation}/{secret}").into())
 }

@@ -10,7 +10,7 @@ use crate::operation::{Failure, Reason};
 pub(crate) fn changed(pass: &Pass<'_>, failure: &Failure) -> Option<Failure> {
     let (cluster, stranger) = (&pass.snap.cluster, failure.stranger.as_ref()?);
     let (id, theirs) = (pass.provider_id()?, stranger.cluster_id.as_str());
-    let named = stranger.provider_id.is_empty() || stranger.provider_id == id;
+    let named = stranger.provider_id.is_empty() || stranger.provider_id == *id;
     if !failure.is_not_ours() || !named || theirs.is_empty() || cluster.has(theirs) {
         return None;
     }
@@ -25,7 +25,7 @@ pub(crate) fn changed(pass: &Pass<'_>, failure: &Failure) -> Option<Failure> {
 
 /// The instance carries the identity of this Machine.
 pub(crate) fn record_own(pass: &mut Pass<'_>) {
-    pass.status.instance_uid = Some(pass.machine.uid().to_owned());
+    pass.status.instance_uid = Some(pass.machine.uid().into());
     pass.status.instance_cluster_id = Some(pass.snap.cluster.own.clone());
 }
 

@@ -1,6 +1,7 @@
 //! There is no instance, or none is known: look it up by identity, and only if the driver says that
 //! there is none, make it.
 
+use ostler_api::SpecDigest;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -76,7 +77,7 @@ fn restore_created_condition(pass: &mut Pass<'_>) {
     let intent = pass.status.operation.as_ref();
     let creates = intent.filter(|it| it.operation_kind() == Some(OperationKind::CreateMachine));
     // The one that a create was to adopt was there before it.
-    let made = creates.is_some_and(|intent| intent.provider_id.as_deref() != Some(id));
+    let made = creates.is_some_and(|intent| intent.provider_id.as_ref() != Some(id));
     if made && instance::created_at(pass).is_none() {
         instance::set_made(pass);
     }
@@ -105,12 +106,12 @@ fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Outcome {
     let digest = &class.spec_digest;
     let before = pass.status.creation_spec_digest.take();
     pass.status.creation_spec_digest = Some(match before {
-        Some(before) if before != *digest => String::new(),
+        Some(before) if before != *digest => SpecDigest::default(),
         Some(_) | None => digest.clone(),
     });
     pass.step(Some(MachineStep::CreateInstance));
     pass.show(Activity::Create);
-    let provider_id = pass.provider_id().unwrap_or_default().to_owned();
+    let provider_id = pass.provider_id().cloned().unwrap_or_default();
     Ok(pass.send(class, Request::Create { user_data, provider_id }))
 }
 
@@ -155,7 +156,7 @@ pub(crate) fn tell_if_made(pass: &mut Pass<'_>, record: &InstanceRecord, was_cre
     let ours = record.machine_uid == pass.machine.uid();
     if sent && ours && instance::created_at(pass).is_none() {
         instance::set_made(pass);
-        pass.effects.event(false, EventReason::InstanceCreated, record.provider_id.clone());
+        pass.effects.event(false, EventReason::InstanceCreated, record.provider_id.clone().into());
     }
 }
 
@@ -216,9 +217,9 @@ fn created(pass: &mut Pass<'_>, record: &InstanceRecord, state: State) -> State 
     if known {
         adoption::record_adoption(pass, record);
     } else {
-        pass.effects.event(false, EventReason::InstanceCreated, record.provider_id.clone());
+        pass.effects.event(false, EventReason::InstanceCreated, record.provider_id.to_string());
         if one_spec {
-            updating::note_applied(pass, digest.as_deref());
+            updating::note_applied(pass, digest.as_ref());
         }
     }
     if pass.is_over() || state == State::Running {

@@ -55,7 +55,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     // An id that another Machine has is not evidence of an instance of this one: the driver finds
     // it by identity.
     let unnamed = pass.snap.provider_id_holder.is_some() || absence::is_asked_again(&pass.status);
-    let provider_id = pass.provider_id().filter(|_| !unnamed).unwrap_or_default().to_owned();
+    let provider_id = pass.provider_id().filter(|_| !unnamed).cloned().unwrap_or_default();
     Ok(pass.send(class, Request::Delete { provider_id }))
 }
 

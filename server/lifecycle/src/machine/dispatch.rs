@@ -27,7 +27,7 @@ impl Pass<'_> {
     }
 
     fn status_request(&self, class: &ClassFacts) -> Dispatch {
-        let provider_id = self.provider_id().unwrap_or_default().to_owned();
+        let provider_id = self.provider_id().cloned().unwrap_or_default();
         self.dispatch_of(class, Request::Status { provider_id })
     }
 

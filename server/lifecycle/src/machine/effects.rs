@@ -134,7 +134,11 @@ impl Pass<'_> {
             let name = node.metadata.name.clone().unwrap_or_default();
             let uid = node.metadata.uid.clone().unwrap_or_default();
             if !effects.node_patch.is_empty() {
-                actions.push(Action::PatchNode(NodePatch { name, uid, ..effects.node_patch }));
+                actions.push(Action::PatchNode(NodePatch {
+                    name,
+                    uid: uid.into(),
+                    ..effects.node_patch
+                }));
             } else if !effects.node_status.is_empty() {
                 let patch = NodeStatusPatch { name, ..effects.node_status };
                 actions.push(Action::PatchNodeStatus(patch));

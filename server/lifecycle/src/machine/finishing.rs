@@ -60,5 +60,5 @@ pub(crate) fn delete_node(pass: &mut Pass<'_>, node: &Node) {
     pass.effects.node_patch.remove_finalizer = true;
     let name = node.metadata.name.clone().unwrap_or_default();
     let uid = node.metadata.uid.clone().unwrap_or_default();
-    pass.effects.act_last(Action::DeleteNode { name, uid });
+    pass.effects.act_last(Action::DeleteNode { name, uid: uid.into() });
 }

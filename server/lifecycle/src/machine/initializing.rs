@@ -66,7 +66,7 @@ fn initialize(pass: &mut Pass<'_>, looked: bool) -> Outcome {
         return Ok(pass.send_read(class));
     }
     let user_data = creating::user_data(pass)?;
-    let provider_id = pass.provider_id().unwrap_or_default().to_owned();
+    let provider_id = pass.provider_id().cloned().unwrap_or_default();
     Ok(pass.send(class, Request::Initialize { user_data, provider_id }))
 }
 

@@ -100,7 +100,7 @@ pub(crate) fn adopt(
 
 /// Takes over what the driver knows of the instance.
 pub(crate) fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
-    if pass.machine.provider_id() != Some(record.provider_id.as_str()) {
+    if pass.machine.provider_id() != Some(&record.provider_id) {
         pass.effects.patch.provider_id = Some(record.provider_id.clone());
     }
     let joins = pass.snap.target != TargetView::None;
@@ -109,7 +109,7 @@ pub(crate) fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
     }
     set_default_priority(pass);
     // The addresses of an instance that is gone are no longer the Machine's.
-    let same = pass.machine.provider_id().is_none_or(|id| id == record.provider_id);
+    let same = pass.machine.provider_id().is_none_or(|id| *id == record.provider_id);
     let known = if same { std::mem::take(&mut pass.status.addresses) } else { Vec::new() };
     let mut addresses: Vec<MachineAddress> = known;
     addresses.extend(record.addresses.iter().cloned());

@@ -74,7 +74,7 @@ mod tests {
     fn finished(id: &str, key: &str, kind: OperationKind) -> OperationView {
         OperationView::Finished(Finished {
             id: id.into(),
-            provider: String::new(),
+            provider: "".into(),
             kind,
             idempotency_key: key.into(),
             outcome: Ok(Success::Deleted { was_absent: false }),
@@ -85,7 +85,7 @@ mod tests {
     fn in_flight() -> OperationView {
         OperationView::InFlight(InFlight {
             id: "9".into(),
-            provider: String::new(),
+            provider: "".into(),
             kind: OperationKind::GetMachineStatus,
             idempotency_key: "u:s".into(),
             age: std::time::Duration::ZERO,

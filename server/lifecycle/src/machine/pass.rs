@@ -1,6 +1,7 @@
 //! One pass: what was observed, what was learned on the way, and the plan that grows from it.
 
 use ostler_api::OperationId;
+use ostler_api::ProviderId;
 use std::{collections::BTreeMap, ops::ControlFlow, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
@@ -81,8 +82,8 @@ impl<'a> Pass<'a> {
     }
 
     /// The instance, as the Machine has it or as this pass learned it.
-    pub(crate) fn provider_id(&self) -> Option<&str> {
-        self.effects.patch.provider_id.as_deref().or_else(|| self.machine.provider_id())
+    pub(crate) fn provider_id(&self) -> Option<&ProviderId> {
+        self.effects.patch.provider_id.as_ref().or_else(|| self.machine.provider_id())
     }
 
     /// Whether the creation of this Machine is over for good, so that what a driver still answers is

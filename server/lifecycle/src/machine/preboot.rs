@@ -3,6 +3,7 @@
 //! decision.
 
 use k8s_openapi::api::core::v1::Node;
+use ostler_api::ProviderId;
 use ostler_api::{
     bootstrap::{BootstrapPhase, InfrastructurePhase, NodeRef},
     machine::{MachineConditionType, MachinePhase, MachineStatus, MachineStep},
@@ -129,12 +130,14 @@ fn derive_node(status: &mut MachineStatus, node: Option<&Node>) {
 }
 
 /// The Node has the provider id of the Machine, and is Ready.
-fn is_ready(node: &Node, provider_id: Option<&str>) -> bool {
+fn is_ready(node: &Node, provider_id: Option<&ProviderId>) -> bool {
     let theirs = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
     let ready = |condition: &k8s_openapi::api::core::v1::NodeCondition| {
         condition.type_ == "Ready" && condition.status == "True"
     };
-    provider_id.is_some() && theirs == provider_id && health::conditions(node).iter().any(ready)
+    provider_id.is_some()
+        && theirs == provider_id.map(ProviderId::as_str)
+        && health::conditions(node).iter().any(ready)
 }
 
 #[cfg(test)]

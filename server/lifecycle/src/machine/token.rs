@@ -78,7 +78,7 @@ pub(crate) fn delete(pass: &mut Pass<'_>) {
 }
 
 fn is_ours(pass: &Pass<'_>, token: &BootstrapToken) -> bool {
-    token.machine_uid.as_deref() == Some(pass.machine.uid())
+    token.machine_uid.as_ref().is_some_and(|it| it == pass.machine.uid())
 }
 
 fn renew(pass: &mut Pass<'_>, id: &str, token: &BootstrapToken) {
@@ -105,7 +105,7 @@ fn ensure(pass: &mut Pass<'_>, id: &str, secret: &SecretText) {
     let node = node_name(pass).map(str::to_owned);
     pass.effects.act(Action::EnsureBootstrapToken(TokenRequest {
         id: id.to_owned(),
-        machine_uid: pass.machine.uid().to_owned(),
+        machine_uid: pass.machine.uid().into(),
         secret: secret.clone(),
         expires: end.checked_add(SLACK).unwrap_or(end),
         node,

@@ -3,6 +3,7 @@
 //! An update that has begun is driven on until one succeeds, even if the class is changed back in
 //! between: some of the instance's resources may have got the spec in the middle.
 
+use ostler_api::SpecDigest;
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind},
     machine::{
@@ -183,7 +184,7 @@ fn update(pass: &mut Pass<'_>, class: &ClassFacts) -> Transition {
     pass.show(Activity::Update);
     let last = pass.machine.annotation(names::annotation::LAST_APPLIED_PROVIDER_SPEC);
     let request = Request::Update {
-        provider_id: pass.provider_id().unwrap_or_default().to_owned(),
+        provider_id: pass.provider_id().cloned().unwrap_or_default(),
         last_applied_spec_json: last.unwrap_or_default().to_owned(),
     };
     pass.send(class, request)
@@ -216,7 +217,7 @@ pub(crate) fn applied(paths: &[String]) -> String {
 fn succeeded(pass: &mut Pass<'_>, applied: &str) {
     let intent = pass.end_operation();
     retry::clear(pass);
-    let digest = intent.as_ref().and_then(|intent| intent.spec_digest.as_deref());
+    let digest = intent.as_ref().and_then(|intent| intent.spec_digest.as_ref());
     if !note_applied(pass, digest) {
         // The class is another one by now, or gone. What was applied is not what is wanted.
         if let Some(update) = &mut pass.status.hot_update {
@@ -237,9 +238,9 @@ fn succeeded(pass: &mut Pass<'_>, applied: &str) {
 
 /// INV-6: the annotation names a spec only when a driver reported just that one as applied. If the
 /// class changed while the driver worked, the text of what was applied is not known any more.
-pub(crate) fn note_applied(pass: &mut Pass<'_>, digest: Option<&str>) -> bool {
+pub(crate) fn note_applied(pass: &mut Pass<'_>, digest: Option<&SpecDigest>) -> bool {
     let ClassView::Known(class) = &pass.snap.class else { return false };
-    if digest != Some(class.spec_digest.as_str()) {
+    if digest != Some(&class.spec_digest) {
         return false;
     }
     let key = names::annotation::LAST_APPLIED_PROVIDER_SPEC.to_owned();
@@ -274,7 +275,7 @@ fn failed(pass: &mut Pass<'_>, failure: &Failure) {
 }
 
 /// Shows a refusal, once. Nothing was changed: the last operation is not an update.
-fn refuse(pass: &mut Pass<'_>, state: HotUpdateState, spec_digest: &str, text: &str) {
+fn refuse(pass: &mut Pass<'_>, state: HotUpdateState, spec_digest: &SpecDigest, text: &str) {
     let word = state.as_str().to_owned();
     pass.end_operation();
     retry::clear(pass);
@@ -284,7 +285,7 @@ fn refuse(pass: &mut Pass<'_>, state: HotUpdateState, spec_digest: &str, text: &
         DriverView::Ready(driver) => Some(driver.identity.clone()),
         DriverView::Unavailable | DriverView::NotReady(_) => None,
     };
-    let spec_digest = spec_digest.to_owned();
+    let spec_digest = spec_digest.clone();
     pass.status.hot_update = Some(HotUpdate { state, spec_digest, dirty, driver });
     let message = pass.snap.class.known().map_or_else(
         || text.to_owned(),

@@ -2,6 +2,9 @@
 
 use super::Listed;
 use crate::digest;
+use ostler_api::ProviderId;
+use ostler_api::ProviderName;
+use ostler_api::Uid;
 
 /// Where an instance comes from, the nearest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -20,9 +23,9 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
     /// The UID in its tags. Several instances with the same one are one orphan.
-    Uid(String),
+    Uid(Uid),
     /// Its own id, since its tags name no UID.
-    Instance(String),
+    Instance(ProviderId),
 }
 
 impl Listed {
@@ -37,21 +40,21 @@ impl Listed {
 
     /// What it is remembered by.
     pub fn identity(&self) -> Identity {
-        match self.machine_uid.as_str() {
-            "" => Identity::Instance(self.provider_id.clone()),
-            uid => Identity::Uid(uid.to_owned()),
+        if self.machine_uid.is_empty() {
+            return Identity::Instance(self.provider_id.clone());
         }
+        Identity::Uid(self.machine_uid.clone())
     }
 }
 
 impl Identity {
     /// The UID that operations on it are for. An instance without one gets one that is always the same,
     /// and that no Machine has.
-    pub fn target_uid(&self, provider: &str) -> String {
+    pub fn target_uid(&self, provider: &ProviderName) -> Uid {
         match self {
             Self::Uid(uid) => uid.clone(),
             Self::Instance(id) => {
-                format!("untagged-{}", digest::of_text(&format!("{provider} {id}")))
+                format!("untagged-{}", digest::of_text(&format!("{provider} {id}"))).into()
             }
         }
     }

@@ -15,6 +15,8 @@ mod scope;
 mod verdict;
 mod watchlist;
 
+use ostler_api::ProviderId;
+use ostler_api::Uid;
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
 use ostler_api::{Machine, driver::ErrorCode, machine::MachinePhase};
@@ -114,11 +116,11 @@ pub const MOST_AT_ONCE: usize = 20;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listed {
     /// Its id.
-    pub provider_id: String,
+    pub provider_id: ProviderId,
     /// The Machine that its tags name.
     pub machine_name: String,
     /// The UID that its tags name; empty if they name none.
-    pub machine_uid: String,
+    pub machine_uid: Uid,
     /// The previous id of this cluster that its tags name; empty if they do not.
     pub cluster_id: String,
 }
@@ -178,8 +180,8 @@ pub fn calls_for_a_look(code: ErrorCode) -> bool {
 /// What a Machine of the same name says about an instance: only this much decides.
 pub fn namesake(machine: &Machine) -> Namesake {
     Namesake {
-        uid: machine.uid().to_owned(),
-        provider_id: machine.provider_id().map(str::to_owned),
+        uid: machine.uid().into(),
+        provider_id: machine.provider_id().cloned(),
         failed: machine.phase() == MachinePhase::Failed,
     }
 }
@@ -188,11 +190,11 @@ pub fn namesake(machine: &Machine) -> Namesake {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Duplicate {
     /// The UID that all of them name.
-    pub machine_uid: String,
+    pub machine_uid: Uid,
     /// The Machine that one of them names.
     pub machine_name: String,
     /// Their ids, in order.
-    pub provider_ids: Vec<String>,
+    pub provider_ids: Vec<ProviderId>,
 }
 
 /// The identities in a list that have several instances. That breaks the contract, and only
@@ -222,9 +224,9 @@ mod tests {
 
     fn listed(id: &str, uid: &str) -> Listed {
         Listed {
-            provider_id: id.to_owned(),
+            provider_id: id.into(),
             machine_name: "m".to_owned(),
-            machine_uid: uid.to_owned(),
+            machine_uid: uid.into(),
             ..Listed::default()
         }
     }

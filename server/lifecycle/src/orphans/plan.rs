@@ -95,10 +95,10 @@ mod tests {
 
     fn orphan(index: usize, kind: Kind, new: bool) -> Orphan {
         Orphan {
-            identity: Identity::Uid(index.to_string()),
+            identity: Identity::Uid(index.to_string().into()),
             kind,
             machine_name: format!("m-{index}"),
-            provider_ids: vec![format!("a:///{index}")],
+            provider_ids: vec![format!("a:///{index}").into()],
             class: "c".to_owned(),
             new,
         }

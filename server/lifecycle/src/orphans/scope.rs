@@ -1,14 +1,15 @@
 //! Which classes share one list: those whose lists a driver calls the same, with the same secret.
 
+use ostler_api::Revision;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a list with a class depends on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Basis {
     /// Revision of the class.
-    pub class: String,
+    pub class: Revision,
     /// Its secrets, and the revision of all of them together; `None`: not all of them are there.
-    pub secret: Option<(Vec<String>, String)>,
+    pub secret: Option<(Vec<String>, Revision)>,
 }
 
 /// What the driver said of the list of a class.
@@ -30,7 +31,7 @@ impl Scopes {
     /// Puts classes that share a list together: indices, in order. `process`: the driver that is asked.
     pub fn groups(&self, process: &str, classes: &[(String, Basis)]) -> Vec<Vec<usize>> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
-        let mut of: BTreeMap<(&str, &(Vec<String>, String)), usize> = BTreeMap::new();
+        let mut of: BTreeMap<(&str, &(Vec<String>, Revision)), usize> = BTreeMap::new();
         for (index, (name, basis)) in classes.iter().enumerate() {
             let alone = groups.len();
             let group = match (self.scope(process, name, basis), &basis.secret) {
@@ -71,8 +72,8 @@ mod tests {
     use super::*;
 
     fn basis(class: &str, secret: Option<(&str, &str)>) -> Basis {
-        let secret = secret.map(|(name, revision)| (vec![name.to_owned()], revision.to_owned()));
-        Basis { class: class.to_owned(), secret }
+        let secret = secret.map(|(name, revision)| (vec![name.to_owned()], revision.into()));
+        Basis { class: class.into(), secret }
     }
 
     const SECRET: Option<(&str, &str)> = Some(("default/s", "1"));

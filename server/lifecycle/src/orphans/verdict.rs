@@ -1,6 +1,8 @@
 //! Whether a Machine claims an instance.
 
 use super::Listed;
+use ostler_api::ProviderId;
+use ostler_api::Uid;
 
 /// Who may have a claim on an instance. Gathered from caches first, and for what seems to be an
 /// orphan once more from the API itself.
@@ -26,9 +28,9 @@ pub struct Claims {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namesake {
     /// Its UID.
-    pub uid: String,
+    pub uid: Uid,
     /// Its provider id, if it has one.
-    pub provider_id: Option<String>,
+    pub provider_id: Option<ProviderId>,
     /// It is Failed: whatever it has not got by now, it does not get any more.
     pub failed: bool,
 }
@@ -70,8 +72,9 @@ impl Keep {
 pub fn judge(listed: &Listed, claims: &Claims) -> Option<Keep> {
     let namesake = claims.namesake.as_ref();
     let own = namesake.is_some_and(|one| one.uid == listed.machine_uid);
-    let same_id =
-        namesake.is_some_and(|one| one.provider_id.as_deref() == Some(listed.provider_id.as_str()));
+    let same_id = namesake.is_some_and(|one| {
+        one.provider_id.as_ref().is_some_and(|it| it == listed.provider_id.as_str())
+    });
     let untagged = listed.machine_uid.is_empty();
     let may_adopt =
         namesake.is_some_and(|one| untagged || one.provider_id.is_none() && !one.failed);
@@ -93,22 +96,22 @@ mod tests {
 
     fn instance() -> Listed {
         Listed {
-            provider_id: "fake:///i-1".to_owned(),
+            provider_id: "fake:///i-1".into(),
             machine_name: "m".to_owned(),
-            machine_uid: "uid-1".to_owned(),
+            machine_uid: "uid-1".into(),
             ..Listed::default()
         }
     }
 
     fn namesake(uid: &str, provider_id: Option<&str>) -> Claims {
-        let provider_id = provider_id.map(str::to_owned);
-        let namesake = Some(Namesake { uid: uid.to_owned(), provider_id, failed: false });
+        let provider_id = provider_id.map(Into::into);
+        let namesake = Some(Namesake { uid: uid.into(), provider_id, failed: false });
         Claims { namesake, ..Claims::default() }
     }
 
     #[test]
     fn an_instance_without_a_uid_is_claimed_by_every_machine_of_its_name() {
-        let stranger = Listed { machine_uid: String::new(), ..instance() };
+        let stranger = Listed { machine_uid: Uid::default(), ..instance() };
         for claims in [
             namesake("uid-2", None),
             namesake("uid-2", Some("fake:///i-2")),
@@ -160,7 +163,7 @@ mod tests {
 
     #[test]
     fn inv_5_an_instance_whose_tags_name_no_uid_is_never_touched_without_the_flag() {
-        let stranger = Listed { machine_uid: String::new(), ..instance() };
+        let stranger = Listed { machine_uid: Uid::default(), ..instance() };
         assert_eq!((judge(&stranger, &Claims::default()), stranger.kind()), (None, Kind::Untagged));
         let only = kept(Kind::Untagged, &Rules::default(), None, false);
         assert_eq!(only, Some(Kept::Untagged));

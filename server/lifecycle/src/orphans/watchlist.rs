@@ -1,5 +1,6 @@
 //! What the scans of one provider have shown so far.
 
+use ostler_api::ProviderId;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -31,7 +32,7 @@ pub struct Look<'a> {
 struct Suspect {
     kind: Kind,
     machine_name: String,
-    provider_ids: BTreeSet<String>,
+    provider_ids: BTreeSet<ProviderId>,
     classes: BTreeSet<String>,
     first_look_ended: Duration,
     confirmed: bool,
@@ -64,7 +65,7 @@ pub struct Orphan {
     /// The name in its tags.
     pub machine_name: String,
     /// Its ids.
-    pub provider_ids: Vec<String>,
+    pub provider_ids: Vec<ProviderId>,
     /// A class that it was listed with.
     pub class: String,
     /// Whether no event has named it yet.
@@ -75,7 +76,7 @@ impl Orphan {
     /// The UID in its tags; empty if they name none.
     pub fn machine_uid(&self) -> &str {
         match &self.identity {
-            Identity::Uid(uid) => uid,
+            Identity::Uid(uid) => uid.as_str(),
             Identity::Instance(_) => "",
         }
     }
@@ -222,15 +223,15 @@ mod tests {
 
     fn instance(uid: &str) -> Listed {
         Listed {
-            provider_id: format!("fake:///{uid}"),
+            provider_id: format!("fake:///{uid}").into(),
             machine_name: format!("m-{uid}"),
-            machine_uid: uid.to_owned(),
+            machine_uid: uid.into(),
             ..Listed::default()
         }
     }
 
     fn uid(uid: &str) -> Identity {
-        Identity::Uid(uid.to_owned())
+        Identity::Uid(uid.into())
     }
 
     /// A scan at minute `at`, of classes that were listed, with instances that no Machine claims.
@@ -339,15 +340,15 @@ mod tests {
 
     #[test]
     fn instances_without_a_uid_are_remembered_one_by_one_and_their_target_never_changes() {
-        let bare = |id: &str| Listed { provider_id: id.to_owned(), ..instance("") };
+        let bare = |id: &str| Listed { provider_id: id.into(), ..instance("") };
         let found = confirmed(&[bare("x"), bare("y")]);
         let ids: Vec<_> = found.iter().map(|it| it.provider_ids.clone()).collect();
         assert_eq!(ids, [["x"], ["y"]]);
         assert!(found.iter().all(|it| it.kind == Kind::Untagged && it.machine_uid().is_empty()));
-        let target = |at: usize, provider| found[at].identity.target_uid(provider);
+        let target = |at: usize, provider: &str| found[at].identity.target_uid(&provider.into());
         assert_eq!(target(0, "p"), target(0, "p"));
         assert!(target(0, "p") != target(1, "p") && target(0, "p") != target(0, "q"));
-        assert!(target(0, "p").len() <= 36, "as long as a UID");
+        assert!(target(0, "p").as_str().len() <= 36, "as long as a UID");
     }
 
     #[test]

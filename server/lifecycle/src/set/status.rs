@@ -99,7 +99,7 @@ fn failed_machines(claimed: &[Arc<Machine>]) -> Vec<MachineSummary> {
         let failed = last.state == Some(MachineState::Failed) && !is_preserved_failed(machine);
         failed.then(|| MachineSummary {
             name: machine.metadata.name.clone(),
-            provider_id: machine.provider_id().map(str::to_owned),
+            provider_id: machine.provider_id().map(ToString::to_string),
             last_operation: Some(last),
             owner_ref: super::controller(&machine.metadata).map(|owner| owner.name.clone()),
         })

@@ -1,5 +1,7 @@
 //! Instances that were there before their Machines: restored, migrated, or made by another controller.
 
+use ostler_api::ProviderId;
+use ostler_api::Uid;
 use ostler_api::{
     Machine,
     driver::{Certainty, ErrorCode, OperationKind as Kind},
@@ -26,7 +28,7 @@ fn with_instance(uid: &str) -> World {
 fn running(uid: &str, status: &serde_json::Value) -> World {
     let mut world = with_instance(uid);
     let machine = world.machine_mut();
-    machine.spec.provider_id = Some(PROVIDER_ID.to_owned());
+    machine.spec.provider_id = Some(PROVIDER_ID.into());
     machine.metadata.labels = Some([(names::label::NODE.to_owned(), NODE.to_owned())].into());
     machine.metadata.finalizers = Some(vec![names::finalizer::MACHINE.to_owned()]);
     let class = world.class.as_ref().unwrap().spec.provider_spec.to_string();
@@ -62,12 +64,12 @@ fn adopting_creates(world: &World) -> Vec<&str> {
 #[test]
 fn a_restored_machine_takes_its_instance_over_and_puts_its_new_uid_on_it() {
     let mut world = with_instance("uid of the life before");
-    world.machine_mut().spec.provider_id = Some(PROVIDER_ID.to_owned());
+    world.machine_mut().spec.provider_id = Some(PROVIDER_ID.into());
     world.settle();
     assert_eq!(world.kinds_sent(), [Kind::GetMachineStatus, Kind::CreateMachine]);
     assert_eq!(adopting_creates(&world), [PROVIDER_ID]);
     assert_eq!((world.instances.len(), &world.instances[0].foreign), (1, &None));
-    assert_eq!(world.status().instance_uid.as_deref(), Some(UID));
+    assert_eq!(world.status().instance_uid.as_ref().map(Uid::as_str), Some(UID));
     assert_eq!(world.step(), Some(MachineStep::JoinNode), "it was initialized long ago");
     let made = condition(world.machine(), &MachineConditionType::InstanceCreated);
     assert_eq!(made, Some(("True".to_owned(), "Adopted".to_owned())));
@@ -80,7 +82,7 @@ fn a_restored_machine_takes_its_instance_over_and_puts_its_new_uid_on_it() {
 fn a_create_that_adopts_and_whose_outcome_is_lost_is_looked_up_and_sent_again() {
     for applied in [true, false] {
         let mut world = with_instance("uid of the life before");
-        world.machine_mut().spec.provider_id = Some(PROVIDER_ID.to_owned());
+        world.machine_mut().spec.provider_id = Some(PROVIDER_ID.into());
         world.pass();
         world.answer();
         world.pass();
@@ -102,7 +104,7 @@ fn a_machine_that_was_restored_while_it_ran_goes_on_running_and_is_adopted() {
     assert_eq!(world.phase(), MachinePhase::Running);
     assert_eq!(adopting_creates(&world), [PROVIDER_ID]);
     assert_eq!(world.instances[0].foreign, None);
-    assert_eq!(world.status().instance_uid.as_deref(), Some(UID));
+    assert_eq!(world.status().instance_uid.as_ref().map(Uid::as_str), Some(UID));
     assert!(world.node().spec.as_ref().unwrap().taints.is_none());
     let before = world.sent.len();
     world.later(600);
@@ -192,12 +194,12 @@ fn addresses_of_an_instance_that_is_no_more_are_forgotten() {
         serde_json::from_value(json!({ "type": "InternalIP", "address": address })).unwrap()
     };
     world.machine_mut().status.as_mut().unwrap().addresses = vec![address("10.0.0.1")];
-    world.machine_mut().spec.provider_id = Some("fake:///i-0".to_owned());
+    world.machine_mut().spec.provider_id = Some("fake:///i-0".into());
     world.later(61);
     world.pass();
     world.answer();
     world.pass();
-    assert_eq!(world.machine().provider_id(), Some(PROVIDER_ID));
+    assert_eq!(world.machine().provider_id().map(ProviderId::as_str), Some(PROVIDER_ID));
     assert!(world.status().addresses.is_empty());
 }
 
@@ -308,11 +310,11 @@ fn an_instance_under_an_unknown_cluster_id_is_said_once_and_adopted_when_the_cor
 fn nothing_is_made_for_a_machine_whose_id_is_that_of_an_instance_under_an_unknown_cluster_id() {
     let mut world = with_instance("uid of the life before");
     world.instances[0].cluster = Some("before".to_owned());
-    world.machine_mut().spec.provider_id = Some(PROVIDER_ID.to_owned());
+    world.machine_mut().spec.provider_id = Some(PROVIDER_ID.into());
     world.settle();
     assert_eq!((world.creates, world.waits_for()), (0, Some(WaitReason::ClusterIdChanged)));
     let retry = world.status().retry.unwrap();
-    assert_eq!(retry.provider_id.as_deref(), Some(PROVIDER_ID));
+    assert_eq!(retry.provider_id.as_ref().map(ProviderId::as_str), Some(PROVIDER_ID));
     assert!(retry.message.unwrap().contains("--previous-cluster-ids before"));
 }
 

@@ -1,3 +1,4 @@
+use ostler_api::ProviderId;
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind as Kind},
     machine::{LifecyclePhase, MachinePhase, MachineStep, WaitReason},
@@ -146,7 +147,7 @@ fn refused_credentials_are_tried_again_as_soon_as_the_secret_changes() {
     world.settle();
     assert_eq!(world.waits_for(), Some(WaitReason::CredentialsRefused));
     let SecretView::Known(old) = world.secret.clone() else { panic!() };
-    world.secret = SecretView::Known(SecretFacts { revision: "s2".to_owned(), ..old });
+    world.secret = SecretView::Known(SecretFacts { revision: "s2".into(), ..old });
     world.settle();
     assert_eq!(world.creates, 1);
 }
@@ -158,7 +159,7 @@ fn an_empty_provider_id_is_not_believed_and_looked_at_again() {
     world.answer();
     world.pass();
     let Ok(Success::Created(mut record)) = world.carry_out() else { panic!() };
-    record.provider_id = String::new();
+    record.provider_id = ProviderId::default();
     world.reply(Ok(Success::Created(record)));
     world.pass();
     assert_eq!(world.waits_for(), Some(WaitReason::EmptyProviderId));
@@ -167,7 +168,10 @@ fn an_empty_provider_id_is_not_believed_and_looked_at_again() {
     world.later(60);
     world.settle();
     assert_eq!(world.creates, 1, "the read found it, with its id this time");
-    assert_eq!(world.machine().provider_id(), Some(crate::world::PROVIDER_ID));
+    assert_eq!(
+        world.machine().provider_id().map(ProviderId::as_str),
+        Some(crate::world::PROVIDER_ID)
+    );
 }
 
 #[test]
@@ -184,7 +188,10 @@ fn a_provider_id_that_another_machine_has_is_not_taken() {
     world.holder = None;
     world.later(60);
     world.settle();
-    assert_eq!(world.machine().provider_id(), Some(crate::world::PROVIDER_ID));
+    assert_eq!(
+        world.machine().provider_id().map(ProviderId::as_str),
+        Some(crate::world::PROVIDER_ID)
+    );
     assert_eq!(world.creates, 1);
 }
 

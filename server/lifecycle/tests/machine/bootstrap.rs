@@ -1,6 +1,7 @@
 //! The bootstrap of a machine that does not take the user data of its class: every condition and
 //! expectation of the preboot proposal.
 
+use ostler_api::ProviderId;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::NodeSystemInfo;
@@ -44,7 +45,7 @@ fn config_of(world: &mut World, owners: &Value, status: &Value) {
 
 fn data_secret(world: &mut World, data: &[u8]) {
     let data = UserData::new(data.to_vec());
-    world.bootstrap.secret = DataSecretView::Known { revision: "1".to_owned(), data };
+    world.bootstrap.secret = DataSecretView::Known { revision: "1".into(), data };
 }
 
 fn phase(world: &World) -> Option<LifecyclePhase> {
@@ -345,7 +346,7 @@ fn once_the_data_were_there_the_config_may_fail_or_go() {
 fn an_instance_that_is_there_already_needs_no_data() {
     let mut world = world(json!({ "configRef": config_ref() }));
     world.instances.push(crate::world::Instance { initialized: true, ..Default::default() });
-    world.machine_mut().spec.provider_id = Some(crate::world::PROVIDER_ID.to_owned());
+    world.machine_mut().spec.provider_id = Some(crate::world::PROVIDER_ID.into());
     world.bootstrap.config = ConfigView::KindMissing;
     world.join();
     world.settle();
@@ -446,7 +447,10 @@ fn the_addresses_and_the_provider_id_are_those_of_the_driver() {
     world.reply(Ok(Success::Created(record)));
     world.settle();
     assert_eq!(world.status().addresses, [address]);
-    assert_eq!(world.machine().provider_id(), Some(crate::world::PROVIDER_ID));
+    assert_eq!(
+        world.machine().provider_id().map(ProviderId::as_str),
+        Some(crate::world::PROVIDER_ID)
+    );
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn taken_over() -> World {
     let mut world = with_annotation(Some("true"));
     world.instances.push(Instance { initialized: true, ..Instance::default() });
     let machine = world.machine_mut();
-    machine.spec.provider_id = Some(PROVIDER_ID.to_owned());
+    machine.spec.provider_id = Some(PROVIDER_ID.into());
     machine.metadata.labels = Some([(names::label::NODE.to_owned(), NODE.to_owned())].into());
     machine.metadata.finalizers = Some(vec![names::finalizer::MACHINE.to_owned()]);
     machine.status =

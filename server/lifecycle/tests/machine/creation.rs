@@ -1,4 +1,5 @@
 use ostler_api::OperationId;
+use ostler_api::ProviderId;
 use std::time::Duration;
 
 use ostler_api::{
@@ -111,7 +112,7 @@ fn a_create_that_did_happen_is_adopted_and_initialized() {
     world.settle();
     assert_eq!(world.creates, 1);
     assert!(world.instances[0].initialized);
-    assert_eq!(world.machine().provider_id(), Some(PROVIDER_ID));
+    assert_eq!(world.machine().provider_id().map(ProviderId::as_str), Some(PROVIDER_ID));
     assert_eq!(world.applied(), None, "no driver reported that the spec is applied (INV-6)");
     assert_eq!(world.step(), Some(MachineStep::JoinNode));
 }
@@ -196,7 +197,11 @@ fn a_result_that_comes_after_the_machine_failed_is_kept_and_changes_nothing_else
     world.reply(outcome);
     world.settle();
     assert_eq!(world.phase(), MachinePhase::Failed, "failed machines stay failed");
-    assert_eq!(world.machine().provider_id(), Some(PROVIDER_ID), "and their instance is known");
+    assert_eq!(
+        world.machine().provider_id().map(ProviderId::as_str),
+        Some(PROVIDER_ID),
+        "and their instance is known"
+    );
     assert_eq!(world.count(Kind::InitializeMachine), 0);
     world.delete();
     world.settle();
@@ -223,7 +228,7 @@ fn an_instance_that_is_there_already_is_adopted_without_a_create() {
     world.instances.push(crate::world::Instance { initialized: true, ..Default::default() });
     world.settle();
     assert_eq!(world.creates, 0);
-    assert_eq!(world.machine().provider_id(), Some(PROVIDER_ID));
+    assert_eq!(world.machine().provider_id().map(ProviderId::as_str), Some(PROVIDER_ID));
     assert_eq!(world.count(Kind::InitializeMachine), 0);
     assert_eq!(world.step(), Some(MachineStep::JoinNode));
 }
@@ -231,9 +236,9 @@ fn an_instance_that_is_there_already_is_adopted_without_a_create() {
 #[test]
 fn a_machine_with_a_given_provider_id_is_looked_up_by_it_and_no_other_is_made_in_its_place() {
     let mut world = World::new();
-    world.machine_mut().spec.provider_id = Some("fake:///old".to_owned());
+    world.machine_mut().spec.provider_id = Some("fake:///old".into());
     world.pass();
-    let expected = Request::Status { provider_id: "fake:///old".to_owned() };
+    let expected = Request::Status { provider_id: "fake:///old".into() };
     assert_eq!(world.sent[0].request, expected);
     world.settle();
     assert_eq!((world.creates, world.waits_for()), (0, Some(WaitReason::AbsenceUnconfirmed)));
@@ -337,7 +342,7 @@ fn an_instance_that_shows_up_late_is_not_made_twice() {
 fn an_instance_is_not_made_twice_if_the_core_died_between_its_id_and_its_status() {
     let mut world = creating();
     let _half_recorded = world.carry_out();
-    world.machine_mut().spec.provider_id = Some(PROVIDER_ID.to_owned());
+    world.machine_mut().spec.provider_id = Some(PROVIDER_ID.into());
     world.lose_operation();
     world.later(300);
     let late = std::mem::take(&mut world.instances);
@@ -380,7 +385,7 @@ fn a_failed_create_shows_its_code_until_one_succeeds() {
 #[test]
 fn a_create_that_names_an_instance_proves_nothing_when_its_core_died() {
     let mut world = World::new();
-    world.machine_mut().spec.provider_id = Some(PROVIDER_ID.to_owned());
+    world.machine_mut().spec.provider_id = Some(PROVIDER_ID.into());
     world.instances.push(Instance { foreign: Some("before".to_owned()), ..Instance::default() });
     world.pass();
     world.answer();
@@ -485,7 +490,7 @@ fn a_class_edited_during_the_create_does_not_count_as_applied() {
     world.edit_class(serde_json::json!({ "size": 1, "tags": { "a": "2" } }));
     world.reply(outcome);
     world.pass();
-    assert_eq!(world.machine().provider_id(), Some(PROVIDER_ID));
+    assert_eq!(world.machine().provider_id().map(ProviderId::as_str), Some(PROVIDER_ID));
     assert_eq!(world.applied(), None);
 }
 
@@ -555,7 +560,7 @@ fn an_instance_that_nobody_waits_for_is_taken_only_if_a_create_of_this_machine_m
     ] {
         let mut world = creating();
         let Ok(Success::Created(record)) = world.carry_out() else { panic!() };
-        let record = InstanceRecord { machine_uid: uid.to_owned(), ..record };
+        let record = InstanceRecord { machine_uid: uid.into(), ..record };
         world.reply(Ok(Success::Created(record)));
         let OperationView::Finished(finished) = &mut world.operation else { panic!() };
         key.clone_into(&mut finished.idempotency_key);

@@ -1,3 +1,4 @@
+use ostler_api::ProviderId;
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind as Kind},
     machine::{MachineConditionType, MachinePhase, MachineStep, WaitReason},
@@ -49,7 +50,7 @@ fn a_create_that_ends_after_the_deletion_began_is_deleted_again() {
     assert!(world.instances.is_empty());
     assert!(world.machine.is_none());
     let last = world.sent.last().unwrap();
-    let expected = Request::Delete { provider_id: PROVIDER_ID.to_owned() };
+    let expected = Request::Delete { provider_id: PROVIDER_ID.into() };
     assert_eq!(last.request, expected);
 }
 
@@ -127,7 +128,7 @@ fn a_node_that_joined_unseen_is_drained_before_its_instance_goes() {
     world.answer();
     world.pass();
     assert_eq!(world.count(Kind::DeleteMachine), 0, "its node was not looked for by that name");
-    assert_eq!(world.machine().provider_id(), Some(PROVIDER_ID));
+    assert_eq!(world.machine().provider_id().map(ProviderId::as_str), Some(PROVIDER_ID));
     world.join();
     world.pods = Observed::Known(vec![crate::world::pod("web")]);
     world.pass();
@@ -211,7 +212,7 @@ fn a_machine_with_the_id_of_another_is_deleted_by_identity_only() {
     world.settle();
     let deletes: Vec<_> =
         world.sent.iter().filter(|one| one.kind() == Kind::DeleteMachine).collect();
-    assert_eq!(deletes[0].request, Request::Delete { provider_id: String::new() });
+    assert_eq!(deletes[0].request, Request::Delete { provider_id: ProviderId::default() });
     assert!(world.machine.is_none());
 }
 

@@ -18,9 +18,9 @@ use crate::world::World;
 fn tell(world: &mut World, kind: HintKind) {
     let hint = Hint {
         kind,
-        provider_id: String::new(),
+        provider_id: "".into(),
         cluster_id: String::new(),
-        machine_uid: String::new(),
+        machine_uid: "".into(),
         effective_in: Some(Duration::from_mins(2)),
         message: "it says so".to_owned(),
     };

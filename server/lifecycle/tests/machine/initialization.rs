@@ -1,6 +1,7 @@
 //! Initialization is asked for until it is done, whichever process dies meanwhile and whatever a
 //! read says.
 
+use ostler_api::ProviderId;
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind as Kind},
     machine::{MachinePhase, MachineStep},
@@ -64,10 +65,14 @@ fn an_initialization_that_names_the_instance_of_another_machine_takes_nothing_of
     let mut world = in_flight(Kind::InitializeMachine);
     world.holder = Some("another".to_owned());
     let provider_id = "fake:///of-another".to_owned();
-    let record = InstanceRecord { provider_id, initialized: Some(true), ..world.record() };
+    let record = InstanceRecord {
+        provider_id: provider_id.into(),
+        initialized: Some(true),
+        ..world.record()
+    };
     world.reply(Ok(Success::Initialized(Some(record))));
     world.pass();
-    assert_eq!(world.machine().provider_id(), Some(PROVIDER_ID));
+    assert_eq!(world.machine().provider_id().map(ProviderId::as_str), Some(PROVIDER_ID));
 }
 
 #[test]
@@ -116,7 +121,7 @@ fn a_failed_initialization_of_another_controller_is_gone_on_with() {
         let mut world = World::new();
         world.instances.push(crate::world::Instance::default());
         let machine = world.machine_mut();
-        machine.spec.provider_id = Some(PROVIDER_ID.to_owned());
+        machine.spec.provider_id = Some(PROVIDER_ID.into());
         machine.metadata.labels = Some([(names::label::NODE.to_owned(), "n".to_owned())].into());
         machine.status = serde_json::from_value(json!({
             "currentStatus": { "phase": "CrashLoopBackOff" },

@@ -1,3 +1,4 @@
+use ostler_api::ProviderId;
 use ostler_api::{
     driver::OperationKind as Kind,
     machine::{LifecyclePhase, MachineOperationType, MachinePhase, MachineState, MachineStep},
@@ -62,7 +63,7 @@ fn is_created(world: &mut World) {
 fn is_initialized(world: &mut World) {
     world.answer();
     world.pass();
-    assert_eq!(world.machine().provider_id(), Some(PROVIDER_ID));
+    assert_eq!(world.machine().provider_id().map(ProviderId::as_str), Some(PROVIDER_ID));
     assert_eq!(world.machine().node_name(), Some(NODE));
     assert_eq!(world.machine().annotation(names::annotation::PRIORITY), Some("3"));
     assert_eq!(world.applied().unwrap(), r#"{"size":1,"tags":{"a":"1"}}"#);

@@ -1,5 +1,6 @@
 //! Instances that exist and that the driver calls not ours: neither absent nor touched.
 
+use ostler_api::ProviderId;
 use ostler_api::{
     driver::{ErrorCode, OperationKind as Kind},
     machine::{MachineConditionType, MachinePhase, MachineStatus, WaitReason},
@@ -17,7 +18,7 @@ fn made_by_another_controller() -> World {
     world.not_ours = true;
     world.instances.push(Instance { initialized: true, ..Instance::default() });
     let machine = world.machine_mut();
-    machine.spec.provider_id = Some(PROVIDER_ID.to_owned());
+    machine.spec.provider_id = Some(PROVIDER_ID.into());
     machine.metadata.labels = Some([(names::label::NODE.to_owned(), NODE.to_owned())].into());
     machine.metadata.finalizers = Some(vec![names::finalizer::MACHINE.to_owned()]);
     let status = json!({ "currentStatus": { "phase": "Running" } });
@@ -42,7 +43,7 @@ fn a_machine_whose_instance_is_not_ours_keeps_its_finalizer_when_it_is_deleted()
     assert!(world.happened(EventReason::InstanceNotOurs));
     assert!(!world.happened(EventReason::InstanceDeleted));
     let retry = world.status().retry.unwrap();
-    assert_eq!(retry.provider_id.as_deref(), Some(PROVIDER_ID));
+    assert_eq!(retry.provider_id.as_ref().map(ProviderId::as_str), Some(PROVIDER_ID));
     let asked = world.count(Kind::DeleteMachine);
     world.later(61);
     world.settle();

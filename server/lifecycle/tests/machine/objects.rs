@@ -25,7 +25,7 @@ pub fn class(spec: &serde_json::Value) -> MachineClass {
 
 pub fn secret(user_data: &[u8]) -> SecretView {
     SecretView::Known(SecretFacts {
-        revision: "s1".to_owned(),
+        revision: "s1".into(),
         user_data: Some(UserData::new(user_data.to_vec())),
     })
 }

@@ -82,7 +82,7 @@ impl World {
         };
         let attachment = AttachmentView {
             name: format!("csi-{volume}"),
-            uid: format!("uid-csi-{volume}"),
+            uid: format!("uid-csi-{volume}").into(),
             volume: Some(volume.to_owned()),
             deleting: false,
         };
@@ -103,7 +103,7 @@ pub fn pod(name: &str) -> PodView {
     PodView {
         namespace: "apps".to_owned(),
         name: name.to_owned(),
-        uid: format!("uid-{name}"),
+        uid: format!("uid-{name}").into(),
         ..PodView::default()
     }
 }

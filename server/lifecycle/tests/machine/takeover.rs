@@ -1,5 +1,6 @@
 //! Deletions that another machine-controller began.
 
+use ostler_api::ProviderId;
 use ostler_api::{
     driver::{ErrorCode, OperationKind as Kind},
     machine::{LastOperation, MachineOperationType, MachinePhase, MachineState},
@@ -160,6 +161,6 @@ fn a_machine_that_is_terminating_and_was_never_deleted_comes_back_to_life() {
     status.current_status.as_mut().unwrap().phase = Some(MachinePhase::Terminating);
     world.settle();
     assert_eq!(world.phase(), MachinePhase::Running);
-    assert_eq!(world.machine().provider_id(), Some(PROVIDER_ID));
+    assert_eq!(world.machine().provider_id().map(ProviderId::as_str), Some(PROVIDER_ID));
     assert_eq!(world.creates, 1);
 }

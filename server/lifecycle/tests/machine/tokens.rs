@@ -1,6 +1,7 @@
 //! Bootstrap tokens: of one machine alone, for as long as it may join, and not longer.
 
 use jiff::SignedDuration;
+use ostler_api::Uid;
 use ostler_api::{machine::MachinePhase, names};
 use ostler_lifecycle::{
     operation::{Request, SecretText},
@@ -38,7 +39,7 @@ fn seconds_left(world: &World) -> i64 {
 
 fn of(uid: &str, secret: &str, expires: jiff::Timestamp) -> Observed<BootstrapToken> {
     Observed::Known(BootstrapToken {
-        machine_uid: Some(uid.to_owned()),
+        machine_uid: Some(uid.into()),
         secret: SecretText::new(secret.to_owned()),
         expires: Some(expires),
         node: None,
@@ -65,7 +66,7 @@ fn a_token_is_written_down_with_the_create_that_carries_it_and_outlives_the_crea
     let id = token_id(UID);
     assert_eq!(world.status().bootstrap_token_id.as_ref(), Some(&id));
     assert!(user_data(&world).contains(&format!("{id}.0123456789abcdef")));
-    assert_eq!(token(&world).machine_uid.as_deref(), Some(UID));
+    assert_eq!(token(&world).machine_uid.as_ref().map(Uid::as_str), Some(UID));
     assert_eq!(seconds_left(&world), 25 * 60, "20 minutes and a little more");
 }
 
@@ -84,7 +85,7 @@ fn an_id_that_somebody_else_has_is_left_alone_and_the_next_one_is_taken() {
     for stranger in strangers {
         let mut world = World::new();
         world.token = Observed::Known(BootstrapToken {
-            machine_uid: stranger,
+            machine_uid: stranger.map(Uid::from),
             secret: SecretText::new("theirs".to_owned()),
             expires: None,
             node: None,

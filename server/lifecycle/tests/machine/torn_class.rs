@@ -18,7 +18,7 @@ fn tear_class(world: &mut World) {
 }
 
 fn tear_secret(world: &mut World) {
-    let facts = SecretFacts { revision: "s1".to_owned(), user_data: None };
+    let facts = SecretFacts { revision: "s1".into(), user_data: None };
     world.secret = SecretView::LastKnown(facts, vec!["default/s".to_owned()]);
 }
 
@@ -79,7 +79,7 @@ fn stale_credentials_say_what_to_mend_and_a_mended_secret_is_tried_at_once() {
         "401; fix secret default/s; the operation is retried as soon as it changes"
     );
     let SecretView::Known(old) = world.secret.clone() else { panic!() };
-    world.secret = SecretView::Known(SecretFacts { revision: "s2".to_owned(), ..old });
+    world.secret = SecretView::Known(SecretFacts { revision: "s2".into(), ..old });
     world.settle();
     assert!(world.machine.is_none());
 }

@@ -449,7 +449,7 @@ impl World {
         }
         match request {
             Request::Create { provider_id, .. } => {
-                let there = there(&provider_id);
+                let there = there(provider_id.as_str());
                 self.creates += 1;
                 match self.instances.first_mut() {
                     Some(instance) if there => (instance.foreign, instance.cluster) = (None, None),
@@ -476,7 +476,7 @@ impl World {
                 Ok(Success::Deleted { was_absent })
             }
             Request::VolumeIds { specs } => Ok(Success::VolumeIds(self.named(specs))),
-            Request::Status { provider_id } if there(&provider_id) => {
+            Request::Status { provider_id } if there(provider_id.as_str()) => {
                 Ok(Success::Read(self.record()))
             }
             Request::Status { .. } => missing(),
@@ -488,8 +488,8 @@ impl World {
         let foreign = self.instances.first().and_then(|instance| instance.foreign.clone());
         let uid = if self.by_name { "" } else { UID };
         InstanceRecord {
-            provider_id: PROVIDER_ID.to_owned(),
-            machine_uid: foreign.unwrap_or_else(|| uid.to_owned()),
+            provider_id: PROVIDER_ID.into(),
+            machine_uid: foreign.unwrap_or_else(|| uid.to_owned()).into(),
             cluster_id: self.carried().to_owned(),
             node_name: NODE.to_owned(),
             initialized: self.instances.first().map(|instance| instance.initialized),
@@ -535,7 +535,7 @@ impl World {
             Action::PatchNode(patch) => self.patch_node(patch),
             Action::PatchNodeStatus(patch) => self.patch_node_status(patch),
             Action::Evict(pod) | Action::EndPod(pod) => return self.evict_or_end(pod),
-            Action::DeletePod(pod) => self.remove_pod(&pod.uid),
+            Action::DeletePod(pod) => self.remove_pod(pod.uid.as_str()),
             Action::MarkNode { cause, .. } => self.mark_node(cause),
             Action::DeleteAttachment { name, .. } => self.delete_attachment(name),
             Action::DeleteNode { .. } => self.node = NodeView::Absent,

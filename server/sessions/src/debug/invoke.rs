@@ -125,7 +125,7 @@ impl<'a> Audit<'a> {
             debug,
             caller,
             kind: order.kind,
-            provider: order.provider.clone(),
+            provider: order.provider.clone().into(),
             operation_id: operation.operation_id.clone(),
             target: format!("{} {}/{}", target.kind, target.namespace, target.name),
             uid: target.uid,
@@ -151,7 +151,12 @@ impl<'a> Audit<'a> {
         if self.kind.is_mutation() {
             // A controller may have waited for the target, and should look at it again.
             let (target_uid, operation_id) = (self.uid.clone(), self.operation_id.as_str().into());
-            drop(shell.events.send(SessionEvent::OutcomeReady { target_uid, operation_id }));
+            drop(
+                shell.events.send(SessionEvent::OutcomeReady {
+                    target_uid: target_uid.into(),
+                    operation_id,
+                }),
+            );
         }
         self.say(result);
     }
@@ -165,7 +170,7 @@ impl<'a> Audit<'a> {
             tracing::warn!(
                 caller,
                 operation,
-                provider,
+                provider = provider.as_str(),
                 target,
                 uid,
                 operation_id,
@@ -176,7 +181,7 @@ impl<'a> Audit<'a> {
             tracing::info!(
                 caller,
                 operation,
-                provider,
+                provider = provider.as_str(),
                 target,
                 uid,
                 operation_id,

@@ -120,7 +120,8 @@ impl DriverDebugService for Debug {
         request: Request<ListSessionsRequest>,
     ) -> Result<Response<ListSessionsResponse>, Status> {
         let provider = request.into_inner().provider;
-        let sessions = self.sessions.shell.with(|hub, now| hub.session_infos(now, &provider));
+        let sessions =
+            self.sessions.shell.with(|hub, now| hub.session_infos(now, &provider.into()));
         Ok(Response::new(ListSessionsResponse { core: Some(self.core()), sessions }))
     }
 
@@ -155,8 +156,8 @@ impl DriverDebugService for Debug {
         let Caller(caller) = caller(&request);
         let asked = request.into_inner();
         let shell = &self.sessions.shell;
-        let provider = shell.options.canonical(&asked.provider).to_owned();
-        let wanted = TailFramesRequest { provider, ..asked };
+        let provider = shell.options.canonical(asked.provider.as_str());
+        let wanted = TailFramesRequest { provider: provider.into(), ..asked };
         tracing::info!(caller, provider = wanted.provider, "reads frames along");
         audit::by_hand(&caller, "tail-frames", "frames", &wanted.provider, "ok");
         shell.tail.read(wanted).map(Response::new)
@@ -170,11 +171,17 @@ impl DriverDebugService for Debug {
         let DrainSessionRequest { session, reason } = request.into_inner();
         let Selected { id, provider, .. } = self.select(session)?;
         let reason = shortened(reason);
-        tracing::warn!(caller, provider, session = id, reason, "session drained by hand");
+        tracing::warn!(
+            caller,
+            provider = provider.as_str(),
+            session = id,
+            reason,
+            "session drained by hand"
+        );
         if !self.sessions.drain_session(&id, None) {
             return Err(request::no_session());
         }
-        audit::by_hand(&caller, "drain-session", &id, &provider, "ok");
+        audit::by_hand(&caller, "drain-session", &id, provider.as_str(), "ok");
         Ok(Response::new(DrainSessionResponse { core: Some(self.core()), session_id: id }))
     }
 
@@ -186,10 +193,16 @@ impl DriverDebugService for Debug {
         let CloseSessionRequest { session, reason } = request.into_inner();
         let Selected { key, id, provider, .. } = self.select(session)?;
         let reason = shortened(reason);
-        tracing::warn!(caller, provider, session = id, reason, "session closed by hand");
+        tracing::warn!(
+            caller,
+            provider = provider.as_str(),
+            session = id,
+            reason,
+            "session closed by hand"
+        );
         let close = Close::by_hand(&reason);
         self.sessions.shell.with(|hub, now| hub.close(now, key, close));
-        audit::by_hand(&caller, "close-session", &id, &provider, "ok");
+        audit::by_hand(&caller, "close-session", &id, provider.as_str(), "ok");
         Ok(Response::new(CloseSessionResponse { core: Some(self.core()), session_id: id }))
     }
 

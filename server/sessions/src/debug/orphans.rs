@@ -99,13 +99,13 @@ pub(super) async fn list(
     wanted: ListOrphansRequest,
 ) -> Result<ListOrphansResponse, Status> {
     let shell = &debug.sessions.shell;
-    let provider = shell.options.canonical(&wanted.provider).to_owned();
+    let provider = shell.options.canonical(wanted.provider.as_str());
     let limit = match wanted.limit {
         0 => SHOWN,
         limit => usize::try_from(limit).unwrap_or(SHOWN),
     };
     let OrphanReport { orphans, hold, report_only, not_listed } =
-        debug.orphans.list(provider).await?;
+        debug.orphans.list(provider.into()).await?;
     let left_out = orphans.len().saturating_sub(limit);
     Ok(ListOrphansResponse {
         core: Some(debug.core()),

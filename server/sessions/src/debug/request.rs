@@ -87,7 +87,7 @@ pub(super) fn prepare(
     };
     let order = Order {
         kind,
-        provider,
+        provider: provider.into(),
         timeout,
         lane: Lane::User,
         operation,
@@ -205,10 +205,14 @@ fn resolve(shell: &Shell, targets: &dyn Targets, named: ObjectRevision) -> Resul
         }
     })?;
     if reference.revision.is_empty() {
-        reference.revision = content.revision;
+        reference.revision = content.revision.into();
     }
-    let provider = shell.options.canonical(&content.provider).to_owned();
-    Ok(Class { reference, provider, provider_spec_json: content.provider_spec_json })
+    let provider = shell.options.canonical(content.provider.as_str());
+    Ok(Class {
+        reference,
+        provider: provider.into(),
+        provider_spec_json: content.provider_spec_json,
+    })
 }
 
 /// Which driver gets it: that of the session, which must be the one of the class.
@@ -226,7 +230,7 @@ fn address(
             return Err(Status::invalid_argument(message));
         }
         ("", "") => by_class.to_owned(),
-        (provider, _) => shell.options.canonical(provider).to_owned(),
+        (provider, _) => shell.options.canonical(provider).into(),
     };
     let selector = SessionSelector { provider: provider.clone(), session_id: wanted.session_id };
     let session = shell.with(|hub, _| hub.select(&selector));
@@ -238,7 +242,7 @@ fn address(
             return Err(status(Code::FailedPrecondition, "SESSION_NOT_ACTIVE", message));
         }
     }
-    let provider = session.as_ref().map_or(provider, |session| session.provider.clone());
+    let provider = session.as_ref().map_or(provider, |session| session.provider.clone().into());
     if !by_class.is_empty() && by_class != provider {
         let message = format!("the class is of provider {by_class}, not of {provider}");
         return Err(status(Code::FailedPrecondition, "WRONG_PROVIDER", message));

@@ -11,6 +11,7 @@
 //! The window ends by time, not with the first session of the provider: of two instances the one
 //! that holds the operation may be the second.
 
+use ostler_api::ProviderName;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -38,7 +39,7 @@ impl Hub {
     /// A driver that is not back by now is not waited for; the Machines that waited are reconciled.
     pub(super) fn adoption_over(&mut self) {
         let ready = self.providers.iter().filter(|(_, record)| record.announced);
-        let ready: Vec<String> = ready.map(|(provider, _)| provider.clone()).collect();
+        let ready: Vec<ProviderName> = ready.map(|(provider, _)| provider.clone()).collect();
         for provider in ready {
             self.publish(SessionEvent::ProviderReady { provider });
         }

@@ -1,5 +1,6 @@
 //! From the driver to the controllers: accepted, progress, pages, results, and what is overdue.
 
+use ostler_api::ProviderName;
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::operation::{Failure, Reason};
 use ostler_proto::v1alpha1::{
@@ -88,7 +89,7 @@ impl Hub {
 
     /// If the infrastructure throttles, all creates of the provider pause: a thousand machines need
     /// not find out one by one.
-    fn throttle(&mut self, now: Instant, provider: &str, answer: &mut Answer) {
+    fn throttle(&mut self, now: Instant, provider: &ProviderName, answer: &mut Answer) {
         let Err(failure) = answer else { return };
         let by_code = matches!(failure.code, ErrorCode::ResourceExhausted | ErrorCode::Unavailable);
         if !by_code || failure.reason != Reason::Throttled {
@@ -100,10 +101,14 @@ impl Hub {
         let Some(record) = self.providers.get_mut(provider) else { return };
         record.pace.pause(now, wait);
         if let Some(until) = record.pace.paused_until(now) {
-            self.timers.set(Timer::Pause(provider.to_owned()), until);
+            self.timers.set(Timer::Pause(provider.clone()), until);
         }
-        tracing::warn!(provider, ?wait, "the infrastructure throttles, creates pause");
-        self.count(Count::Throttled { provider: provider.to_owned() });
+        tracing::warn!(
+            provider = provider.as_str(),
+            ?wait,
+            "the infrastructure throttles, creates pause"
+        );
+        self.count(Count::Throttled { provider: provider.clone() });
     }
 
     /// A result that is here already, or that is not waited for any more.
@@ -156,7 +161,10 @@ impl Hub {
             let target_uid = operation.target.uid.clone();
             let unclaimed = now + self.options.timing.unclaimed;
             self.timers.set(Timer::Operation(id.clone()), unclaimed);
-            self.publish(SessionEvent::OutcomeReady { target_uid, operation_id: id.clone() });
+            self.publish(SessionEvent::OutcomeReady {
+                target_uid: target_uid.into(),
+                operation_id: id.clone(),
+            });
             return;
         }
         let provider = operation.provider.clone();
@@ -262,7 +270,7 @@ impl Hub {
             }
             Place::Finished { .. } => {
                 let provider = operation.provider.clone();
-                tracing::warn!(operation = %id, provider, "result dropped, no controller recorded it");
+                tracing::warn!(operation = %id, provider = provider.as_str(), "result dropped, no controller recorded it");
                 self.acknowledge(now, id);
                 self.count(Count::Unclaimed { provider });
             }

@@ -1,5 +1,6 @@
 //! From the controllers to the driver: submit, queue, send, cancel, acknowledge.
 
+use ostler_api::ProviderName;
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::operation::Reason;
 use ostler_proto::v1alpha1::{ObjectRevision, Operation, Target};
@@ -24,7 +25,7 @@ impl Hub {
         owner: Owner,
     ) -> Result<(), SubmitError> {
         let Order { kind, provider, timeout, lane, operation, volumes, class, stale } = order;
-        let provider = self.options.canonical(&provider).to_owned();
+        let provider = self.options.canonical(provider.as_str());
         self.may_ask(kind, &provider)?;
         let slotted = matches!(owner, Owner::Target) || kind.is_mutation();
         let frame_limit = self.frame_limit(&provider, kind)?;
@@ -34,17 +35,17 @@ impl Hub {
         let bytes = size::check(&request, class.as_deref(), frame_limit)?;
         let id: OperationId = request.operation_id.as_str().into();
         let Some(record) = self.providers.get_mut(&provider) else {
-            return Err(SubmitError::NoDriver { provider });
+            return Err(SubmitError::NoDriver { provider: provider.clone() });
         };
         let limits = &self.options.limits;
         if record.queue.len() >= limits.queued || record.queue.bytes() + bytes > limits.queued_bytes
         {
-            return Err(SubmitError::QueueFull { provider });
+            return Err(SubmitError::QueueFull { provider: provider.clone() });
         }
         let ticket = record.queue.push(id.clone(), lane, kind, bytes);
         self.invalidate(&provider, &stale);
         if slotted {
-            self.slots.insert(target.uid.clone(), id.clone());
+            self.slots.insert(target.uid.clone().into(), id.clone());
         }
         let op = Op {
             kind,
@@ -80,14 +81,18 @@ impl Hub {
     }
 
     /// The size of frames of the driver that would get the operation.
-    fn frame_limit(&self, provider: &str, kind: OperationKind) -> Result<usize, SubmitError> {
+    fn frame_limit(
+        &self,
+        provider: &ProviderName,
+        kind: OperationKind,
+    ) -> Result<usize, SubmitError> {
         let active = self.providers.get(provider).and_then(|record| record.active);
         let session = active.and_then(|key| self.sessions.get(&key));
         let Some(session) = session.filter(|session| session.is_ready()) else {
-            return Err(SubmitError::NoDriver { provider: provider.to_owned() });
+            return Err(SubmitError::NoDriver { provider: provider.clone() });
         };
         if !session.driver.kinds.contains(&kind) {
-            return Err(SubmitError::KindUnsupported { provider: provider.to_owned(), kind });
+            return Err(SubmitError::KindUnsupported { provider: provider.clone(), kind });
         }
         Ok(usize::try_from(session.driver.max_frame_bytes).unwrap_or(usize::MAX))
     }
@@ -97,15 +102,15 @@ impl Hub {
         &self,
         id: &str,
         slotted: Option<&Target>,
-        provider: &str,
+        provider: &ProviderName,
     ) -> Result<(), SubmitError> {
         let same = self.operations.get_key_value(id);
-        let slot = slotted.and_then(|target| self.slots.get(&target.uid));
+        let slot = slotted.and_then(|target| self.slots.get(target.uid.as_str()));
         if let Some(id) = same.map(|(id, _)| id).or(slot) {
             return Err(SubmitError::TargetBusy { operation_id: id.clone() });
         }
         if slotted.is_some() && self.slots.len() >= self.options.limits.targets {
-            return Err(SubmitError::QueueFull { provider: provider.to_owned() });
+            return Err(SubmitError::QueueFull { provider: provider.clone() });
         }
         Ok(())
     }
@@ -121,11 +126,11 @@ impl Hub {
     }
 
     /// Tells the drivers of a provider what not to use any more.
-    fn invalidate(&mut self, provider: &str, stale: &[ObjectRevision]) {
+    fn invalidate(&mut self, provider: &ProviderName, stale: &[ObjectRevision]) {
         if stale.is_empty() {
             return;
         }
-        let sessions = self.sessions.iter().filter(|(_, it)| it.driver.provider == provider);
+        let sessions = self.sessions.iter().filter(|(_, it)| it.driver.provider == *provider);
         let keys: Vec<SessionKey> = sessions.map(|(key, _)| *key).collect();
         for key in keys {
             self.send_frame(key, frames::invalidate(stale.to_vec()), Room::Limited);
@@ -133,7 +138,7 @@ impl Hub {
     }
 
     /// Sends what waits for a provider, as far as the credit of its active session and its rate go.
-    pub(super) fn pump(&mut self, now: Instant, provider: &str) {
+    pub(super) fn pump(&mut self, now: Instant, provider: &ProviderName) {
         while self.may_send(now)
             && let Some((id, key)) = self.next_to_send(now, provider)
         {
@@ -151,14 +156,18 @@ impl Hub {
         }
     }
 
-    fn next_to_send(&mut self, now: Instant, provider: &str) -> Option<(OperationId, SessionKey)> {
+    fn next_to_send(
+        &mut self,
+        now: Instant,
+        provider: &ProviderName,
+    ) -> Option<(OperationId, SessionKey)> {
         let window = self.options.limits.unaccepted_bytes;
         let record = self.providers.get_mut(provider)?;
         let key = record.active?;
         let session = self.sessions.get(&key).filter(|session| session.has_credit(window))?;
         if let Some(next) = record.pace.next(now) {
             if record.queue.len() > 0 {
-                self.timers.set(Timer::Rate(provider.to_owned()), next);
+                self.timers.set(Timer::Rate(provider.clone()), next);
             }
             return None;
         }
@@ -243,8 +252,8 @@ impl Hub {
     /// Drops an operation that ended, and remembers that it did.
     pub(super) fn forget(&mut self, id: &OperationId) -> Option<Box<Op>> {
         let operation = self.operations.remove(id)?;
-        if self.slots.get(&operation.target.uid) == Some(id) {
-            self.slots.remove(&operation.target.uid);
+        if self.slots.get(operation.target.uid.as_str()) == Some(id) {
+            self.slots.remove(operation.target.uid.as_str());
         }
         self.timers.clear(&Timer::Accept(id.clone()));
         self.timers.clear(&Timer::Stall(id.clone()));
@@ -254,9 +263,15 @@ impl Hub {
     }
 
     /// Tells the driver that keeps a result to forget it, if it is here.
-    pub(super) fn ack(&mut self, now: Instant, id: &OperationId, provider: &str, instance: &str) {
+    pub(super) fn ack(
+        &mut self,
+        now: Instant,
+        id: &OperationId,
+        provider: &ProviderName,
+        instance: &str,
+    ) {
         let is_holder =
-            |it: &Session| it.driver.provider == provider && it.driver.instance_id == instance;
+            |it: &Session| it.driver.provider == *provider && it.driver.instance_id == instance;
         let holder = self.sessions.iter().find(|(_, session)| is_holder(session));
         if let Some(key) = holder.map(|(key, _)| *key) {
             self.timers.start(Timer::Flush(key), now + self.options.timing.acknowledge);

@@ -57,7 +57,12 @@ impl Hub {
             return;
         }
         let provider = session.driver.provider.clone();
-        tracing::info!(provider, session = session.id, reason, "session drains");
+        tracing::info!(
+            provider = provider.as_str(),
+            session = session.id,
+            reason,
+            "session drains"
+        );
         let draining = Frame::Draining(CoreDraining {
             reason: reason.to_owned(),
             reconnect_after: Some(frames::duration(Duration::ZERO)),

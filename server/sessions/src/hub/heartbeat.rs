@@ -48,7 +48,7 @@ impl Hub {
         let lost: Vec<OperationId> = session.unlisted.intersection(&before).cloned().collect();
         let provider = session.driver.provider.clone();
         for id in lost {
-            tracing::warn!(provider, operation = %id, "the driver does not know the operation");
+            tracing::warn!(provider = provider.as_str(), operation = %id, "the driver does not know the operation");
             self.send_cancel(key, &id, Reason::CoreOperationLost.word());
             let message = "the driver accepted the operation and does not work on it any more";
             let why = (ErrorCode::Unavailable, Reason::CoreOperationLost, message);
@@ -65,7 +65,7 @@ impl Hub {
         if ahead.abs() > SKEW && !known {
             let (provider, session) = (&session.driver.provider, &session.id);
             tracing::warn!(
-                provider,
+                provider = provider.as_str(),
                 session,
                 milliseconds = ahead,
                 "the clock of the driver is off"

@@ -62,9 +62,9 @@ fn hint_of(event: DriverEvent) -> Result<Hint, &'static str> {
     }
     Ok(Hint {
         kind,
-        provider_id: event.provider_id,
+        provider_id: event.provider_id.into(),
         cluster_id: event.cluster_id,
-        machine_uid: event.machine_uid,
+        machine_uid: event.machine_uid.into(),
         effective_in: event.effective_in.and_then(|time| time.try_into().ok()),
         message: cut(event.message, MESSAGE_BYTES),
     })

@@ -1,6 +1,7 @@
 //! Whether this core leads: only then are drivers taken, and only then is anything sent to them. One
 //! that looks takes them too, outside fencing, and sends nothing that changes anything.
 
+use ostler_api::ProviderName;
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::operation::Reason;
 use ostler_proto::v1alpha1::CoreDraining;
@@ -92,9 +93,13 @@ impl Hub {
     }
 
     /// Whether an operation of this kind for this provider may be sent at all.
-    pub(super) fn may_ask(&self, kind: OperationKind, provider: &str) -> Result<(), SubmitError> {
+    pub(super) fn may_ask(
+        &self,
+        kind: OperationKind,
+        provider: &ProviderName,
+    ) -> Result<(), SubmitError> {
         if matches!(self.leadership, Leadership::Ends { .. }) {
-            return Err(SubmitError::NoDriver { provider: provider.to_owned() });
+            return Err(SubmitError::NoDriver { provider: provider.clone() });
         }
         let is_look = matches!(
             kind,

@@ -36,6 +36,8 @@ mod size;
 mod timers;
 mod views;
 
+use ostler_api::ProviderName;
+use ostler_api::Uid;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -91,27 +93,27 @@ pub(crate) enum Effect {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Count {
     /// An operation ended; `code` is `OK` or the name of an error code.
-    Ended { provider: String, kind: OperationKind, code: &'static str, took: Duration },
+    Ended { provider: ProviderName, kind: OperationKind, code: &'static str, took: Duration },
     /// An operation was sent after so much time in the queue.
-    Sent { provider: String, waited: Duration },
+    Sent { provider: ProviderName, waited: Duration },
     /// Nothing was heard of an operation for too long.
-    Stalled { provider: String, kind: OperationKind },
+    Stalled { provider: ProviderName, kind: OperationKind },
     /// The infrastructure throttles.
-    Throttled { provider: String },
+    Throttled { provider: ProviderName },
     /// A result came for an operation that is not waited for.
-    Late { provider: String },
+    Late { provider: ProviderName },
     /// A result was dropped because it was not acknowledged in time.
-    Unclaimed { provider: String },
+    Unclaimed { provider: ProviderName },
     /// A driver accepted an operation and does not know it any more.
-    Lost { provider: String },
+    Lost { provider: ProviderName },
     /// A driver told of an instance.
-    Hinted { provider: String, kind: HintKind },
+    Hinted { provider: ProviderName, kind: HintKind },
     /// What a driver told of an instance is not looked into.
-    HintDropped { provider: String, reason: &'static str },
+    HintDropped { provider: ProviderName, reason: &'static str },
     /// A stream was turned away before it said anything.
     TurnedAway { reason: &'static str },
     /// A session ended; `reason` is that of the core, or `STREAM_ENDED`.
-    Closed { provider: String, reason: &'static str },
+    Closed { provider: ProviderName, reason: &'static str },
 }
 
 /// What the core knows of drivers and operations.
@@ -129,10 +131,10 @@ pub(crate) struct Hub {
     sessions: BTreeMap<SessionKey, Session>,
     /// Sessions that ended with mutations in flight, for the resume window.
     lost: BTreeMap<LostKey, Lost>,
-    providers: BTreeMap<String, Provider>,
+    providers: BTreeMap<ProviderName, Provider>,
     operations: HashMap<OperationId, Box<Op>>,
     /// The operation that occupies a target, by UID.
-    slots: HashMap<String, OperationId>,
+    slots: HashMap<Uid, OperationId>,
     /// Operations that ended lately, so that a driver that still holds one is told to drop it.
     ended: LruCache<OperationId, ()>,
     timers: Timers,

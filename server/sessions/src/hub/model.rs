@@ -260,15 +260,15 @@ impl World {
         self.next += 1;
         let provider_id = String::new();
         let request = match (mutation, target) {
-            (true, 0) => Request::Delete { provider_id },
-            (true, _) => Request::Create { user_data: None, provider_id },
-            (false, _) => Request::Status { provider_id },
+            (true, 0) => Request::Delete { provider_id: provider_id.into() },
+            (true, _) => Request::Create { user_data: None, provider_id: provider_id.into() },
+            (false, _) => Request::Status { provider_id: provider_id.into() },
         };
         let dispatch = Dispatch {
-            provider: PROVIDER.to_owned(),
+            provider: PROVIDER.into(),
             id: id.clone().into(),
             idempotency_key: id.clone(),
-            target: operation::Target { uid: format!("uid-{target}"), ..<_>::default() },
+            target: operation::Target { uid: format!("uid-{target}").into(), ..<_>::default() },
             class: None,
             request,
             timeout: Duration::from_secs(150),
@@ -392,7 +392,7 @@ impl World {
                 assert!(mutations.insert(uid.clone()), "{uid} has two mutations");
             }
             if operation.kind.is_mutation() || matches!(operation.owner, Owner::Target) {
-                assert_eq!(hub.slots.get(uid), Some(id), "{id} has no slot");
+                assert_eq!(hub.slots.get(uid.as_str()), Some(id), "{id} has no slot");
             }
             assert!(hub.timers.is_set(&Timer::Operation(id.clone())), "{id} has no end");
         }
@@ -482,7 +482,7 @@ impl World {
 
 /// A slow provider, and room for one operation that was not accepted.
 fn options() -> SessionsOptions {
-    let rates = BTreeMap::from([(PROVIDER.to_owned(), "0.1:4".parse().unwrap())]);
+    let rates = BTreeMap::from([(PROVIDER.into(), "0.1:4".parse().unwrap())]);
     let mut options = SessionsOptions { rates, ..SessionsOptions::default() };
     options.limits.unaccepted_bytes = 1;
     options
@@ -519,9 +519,9 @@ fn recorded(held: &HeldOperation) -> RecordedOperation {
         kind: OperationKind::DeleteMachine,
         idempotency_key: held.idempotency_key.clone(),
         term: Term(0),
-        target: operation::Target { uid: "uid-0".to_owned(), ..<_>::default() },
+        target: operation::Target { uid: "uid-0".into(), ..<_>::default() },
         class: ClassReference::default(),
-        provider: PROVIDER.to_owned(),
+        provider: PROVIDER.into(),
     }
 }
 

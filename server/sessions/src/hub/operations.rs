@@ -1,6 +1,7 @@
 //! One operation, wherever it is.
 
 use ostler_api::OperationId;
+use ostler_api::ProviderName;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ pub(crate) struct Op {
     pub(crate) kind: OperationKind,
     pub(crate) key: String,
     pub(crate) target: Target,
-    pub(crate) provider: String,
+    pub(crate) provider: ProviderName,
     pub(crate) class: Option<ObjectRevision>,
     pub(crate) volumes: Vec<String>,
     /// Keeps the revision of the class while a driver may ask for it.
@@ -104,7 +105,7 @@ impl Op {
                 verb = self.kind.name(),
                 object = audit::object(&self.target),
                 uid = self.target.uid,
-                provider = self.provider,
+                provider = self.provider.as_str(),
                 operation = id.as_str(),
                 to,
                 delivery = to.map(|_| self.delivery),

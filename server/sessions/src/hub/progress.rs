@@ -1,5 +1,6 @@
 //! Operations that run: accepted, how far they are, and those of which nothing is heard.
 
+use ostler_api::Uid;
 use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
@@ -104,7 +105,7 @@ impl Hub {
         operation.stalled = true;
         let (provider, kind) = (operation.provider.clone(), operation.kind);
         let target = operation.target.name.clone();
-        tracing::warn!(operation = %id, provider, %kind, target, "no progress for long");
+        tracing::warn!(operation = %id, provider = provider.as_str(), %kind, target, "no progress for long");
         self.count(Count::Stalled { provider, kind });
         self.tell_stall(id, true);
     }
@@ -139,7 +140,7 @@ impl Hub {
 
 impl Op {
     /// UID of the target, unless a call waits for the operation.
-    fn watched(&self) -> Option<String> {
-        matches!(self.owner, Owner::Target).then(|| self.target.uid.clone())
+    fn watched(&self) -> Option<Uid> {
+        matches!(self.owner, Owner::Target).then(|| self.target.uid.as_str().into())
     }
 }

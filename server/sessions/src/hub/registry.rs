@@ -1,5 +1,6 @@
 //! Streams come, introduce themselves, and go.
 
+use ostler_api::ProviderName;
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
@@ -119,7 +120,7 @@ impl Hub {
         let role = self.first_role(&provider, key);
         let id = uuid::Uuid::new_v4().to_string();
         tracing::info!(
-            provider,
+            provider = provider.as_str(),
             session = id,
             instance = driver.instance_id,
             driver = driver.driver,
@@ -172,7 +173,7 @@ impl Hub {
     }
 
     /// Who finds no active session is it.
-    fn first_role(&mut self, provider: &str, key: SessionKey) -> RoleKind {
+    fn first_role(&mut self, provider: &ProviderName, key: SessionKey) -> RoleKind {
         let rate = self.options.rate(provider);
         let record = self.providers.entry(provider.to_owned());
         let active = &mut record.or_insert_with(|| Provider::at(rate)).active;
@@ -210,8 +211,12 @@ impl Hub {
     /// Whether this principal may be this driver.
     fn may_claim(&mut self, principal: &Principal, driver: &Introduction) -> Result<(), Close> {
         let provider = &driver.provider;
-        if !principal.providers.allow(provider) {
-            tracing::warn!(principal = principal.name, provider, "foreign provider claimed");
+        if !principal.providers.allow(provider.as_str()) {
+            tracing::warn!(
+                principal = principal.name,
+                provider = provider.as_str(),
+                "foreign provider claimed"
+            );
             self.publish(SessionEvent::ForeignProvider {
                 principal: principal.name.clone(),
                 provider: provider.clone(),
@@ -334,7 +339,7 @@ impl Hub {
         }
         let Some(session) = self.sessions.remove(&key) else { return };
         let Session { principal, peer, driver, id, .. } = &session;
-        crate::audit::closed(principal, peer, &driver.provider, id, reason);
+        crate::audit::closed(principal, peer, driver.provider.as_str(), id, reason);
         let Introduction { provider, instance_id, instance_name, .. } = session.driver;
         let mut operations = BTreeSet::new();
         for id in session.in_flight.ids().cloned() {
@@ -349,7 +354,7 @@ impl Hub {
             }
         }
         tracing::info!(
-            provider,
+            provider = provider.as_str(),
             session = session.id,
             reason,
             away = operations.len(),

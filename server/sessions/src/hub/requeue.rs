@@ -48,7 +48,7 @@ impl Hub {
         session.in_flight.remove(id, operation.kind);
         session.unaccepted = session.unaccepted.saturating_sub(operation.bytes);
         let provider = &session.driver.provider;
-        tracing::info!(provider, operation = %id, "the driver drains, the operation goes to another");
+        tracing::info!(provider = provider.as_str(), operation = %id, "the driver drains, the operation goes to another");
         self.timers.clear(&Timer::Accept(id.clone()));
         self.queue_again(now, id);
     }

@@ -92,7 +92,7 @@ impl Hub {
                 who = session.principal,
                 from = session.peer,
                 verb = "resume",
-                object = session.driver.provider,
+                object = session.driver.provider.as_str(),
                 outcome,
                 count,
                 operation = %first.escape_debug(),
@@ -170,7 +170,7 @@ impl Hub {
         }
         let recorded = self.records.find(uid).ok_or("nothing recorded")?;
         let session = self.sessions.get(&key).ok_or("unknown")?;
-        if self.options.canonical(&recorded.provider) != session.driver.provider {
+        if self.options.canonical(recorded.provider.as_str()) != session.driver.provider {
             return Err("target of another provider");
         }
         if recorded.term >= self.term() {

@@ -1,5 +1,6 @@
 //! Which session of a provider gets its operations.
 
+use ostler_api::ProviderName;
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_api::operation::Reason;
 use ostler_proto::v1alpha1::RoleKind;
@@ -18,7 +19,7 @@ impl Hub {
     ///
     /// The first that is ready is active, and stays while it can: another takes over when its
     /// stream ends, when it drains, and when it is not ready for a while and the other one is.
-    pub(super) fn assign_role(&mut self, now: Instant, provider: &str) {
+    pub(super) fn assign_role(&mut self, now: Instant, provider: &ProviderName) {
         let Some(record) = self.providers.get(provider) else { return };
         let before = record.active;
         let chosen = self.choose(now, provider, before);
@@ -32,16 +33,16 @@ impl Hub {
         let announced = std::mem::replace(&mut record.announced, ready);
         let waiting = record.queue.len() > 0;
         if ready && (!announced || chosen != before) {
-            self.publish(SessionEvent::ProviderReady { provider: provider.to_owned() });
+            self.publish(SessionEvent::ProviderReady { provider: provider.clone() });
         } else if announced && !ready {
-            self.publish(SessionEvent::ProviderGone { provider: provider.to_owned() });
+            self.publish(SessionEvent::ProviderGone { provider: provider.clone() });
         }
         if chosen.is_some() {
-            self.timers.clear(&Timer::Starved(provider.to_owned()));
+            self.timers.clear(&Timer::Starved(provider.clone()));
             self.pump(now, provider);
         } else if waiting {
             let at = now + self.options.timing.resume_window;
-            self.timers.start(Timer::Starved(provider.to_owned()), at);
+            self.timers.start(Timer::Starved(provider.clone()), at);
         } else {
             self.drop_idle(now, provider);
         }
@@ -50,17 +51,17 @@ impl Hub {
     fn choose(
         &mut self,
         now: Instant,
-        provider: &str,
+        provider: &ProviderName,
         active: Option<SessionKey>,
     ) -> Option<SessionKey> {
-        self.timers.clear(&Timer::NotReady(provider.to_owned()));
+        self.timers.clear(&Timer::NotReady(provider.clone()));
         if self.leads().is_err() {
             return None;
         }
         let candidates = || {
             self.sessions
                 .iter()
-                .filter(|(_, it)| it.driver.provider == provider && !it.is_draining())
+                .filter(|(_, it)| it.driver.provider == *provider && !it.is_draining())
         };
         let current = candidates().find(|(key, _)| Some(**key) == active);
         let ready = candidates().find(|(_, it)| it.is_ready()).map(|(key, _)| *key);
@@ -72,7 +73,7 @@ impl Hub {
             Some(other) if !session.is_ready() && now >= patience => Some(other),
             Some(_) if !session.is_ready() => {
                 let key = *key;
-                self.timers.set(Timer::NotReady(provider.to_owned()), patience);
+                self.timers.set(Timer::NotReady(provider.clone()), patience);
                 Some(key)
             }
             Some(_) | None => Some(*key),
@@ -93,12 +94,17 @@ impl Hub {
         }
         session.role = role;
         let provider = &session.driver.provider;
-        tracing::info!(provider, session = session.id, role = role.as_str_name(), "role changed");
+        tracing::info!(
+            provider = provider.as_str(),
+            session = session.id,
+            role = role.as_str_name(),
+            "role changed"
+        );
         self.send_frame(key, frames::role(role, term), Room::Limited);
     }
 
     /// A provider has had no driver for the resume window: what waits for it is given back.
-    pub(super) fn starved(&mut self, now: Instant, provider: &str) {
+    pub(super) fn starved(&mut self, now: Instant, provider: &ProviderName) {
         while let Some(id) =
             self.providers.get_mut(provider).and_then(|it| it.queue.pop(Held::Nothing))
         {
@@ -111,8 +117,8 @@ impl Hub {
 
     /// A provider without sessions and operations is forgotten, once its creates do not pause any
     /// more: a driver that restarts does not end the pause.
-    fn drop_idle(&mut self, now: Instant, provider: &str) {
-        let lives = self.sessions.values().any(|session| session.driver.provider == provider);
+    fn drop_idle(&mut self, now: Instant, provider: &ProviderName) {
+        let lives = self.sessions.values().any(|session| session.driver.provider == *provider);
         let record = self.providers.get(provider);
         let pauses = record.is_some_and(|record| record.pace.paused_until(now).is_some());
         if !lives && !pauses {

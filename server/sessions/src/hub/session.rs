@@ -1,5 +1,6 @@
 //! Records of streams, sessions and providers.
 
+use ostler_api::ProviderName;
 use std::collections::{BTreeSet, HashSet};
 
 use ostler_api::driver::OperationKind;
@@ -115,7 +116,7 @@ impl Session {
 /// A session that ended with mutations in flight.
 #[derive(Debug)]
 pub(crate) struct Lost {
-    pub(crate) provider: String,
+    pub(crate) provider: ProviderName,
     pub(crate) principal: String,
     pub(crate) instance_id: String,
     pub(crate) instance_name: String,

@@ -1,5 +1,6 @@
 //! What the debug service shows of sessions and operations.
 
+use ostler_api::ProviderName;
 use std::time::Duration;
 
 use ostler_proto::v1alpha1::{
@@ -19,15 +20,15 @@ use crate::session::frames::duration;
 pub(crate) struct Selected {
     pub(crate) key: SessionKey,
     pub(crate) id: String,
-    pub(crate) provider: String,
+    pub(crate) provider: ProviderName,
     /// Whether operations of the provider are sent to it.
     pub(crate) serves: bool,
 }
 
 impl Hub {
     /// Every live session, by provider, the active one first.
-    pub(crate) fn session_infos(&self, now: Instant, provider: &str) -> Vec<SessionInfo> {
-        let provider = self.options.canonical(provider);
+    pub(crate) fn session_infos(&self, now: Instant, provider: &ProviderName) -> Vec<SessionInfo> {
+        let provider = self.options.canonical(provider.as_str());
         let mut shown: Vec<&Session> = self.sessions.values().collect();
         shown.retain(|it| provider.is_empty() || it.driver.provider == provider);
         let standby = |it: &Session| it.role != RoleKind::Active;
@@ -42,7 +43,7 @@ impl Hub {
         let active = session.role == RoleKind::Active;
         let paused = record.filter(|_| active).and_then(|it| it.pace.paused_until(now));
         SessionInfo {
-            provider: driver.provider.clone(),
+            provider: driver.provider.clone().into(),
             session_id: session.id.clone(),
             instance_id: driver.instance_id.clone(),
             instance_name: driver.instance_name.clone(),
@@ -73,7 +74,7 @@ impl Hub {
         wanted: &ListOperationsRequest,
         limit: usize,
     ) -> (Vec<OperationInfo>, usize) {
-        let provider = self.options.canonical(&wanted.provider);
+        let provider = self.options.canonical(wanted.provider.as_str());
         let fits = |it: &Op| {
             let target = &wanted.target;
             (provider.is_empty() || it.provider == provider)
@@ -96,7 +97,7 @@ impl Hub {
             idempotency_key: it.key.clone(),
             kind: OperationKind::try_from(it.kind.number()).unwrap_or_default().into(),
             target: Some(it.target.clone()),
-            provider: it.provider.clone(),
+            provider: it.provider.clone().into(),
             session_id: self.holder_of(it).to_owned(),
             state: state(it).into(),
             age: Some(duration(now - it.since)),
@@ -122,8 +123,8 @@ impl Hub {
 
     /// The session that `wanted` names: by its id, or the active one of a provider.
     pub(crate) fn select(&self, wanted: &SessionSelector) -> Option<Selected> {
-        let provider = self.options.canonical(&wanted.provider);
-        let active = self.providers.get(provider).and_then(|record| record.active);
+        let provider = self.options.canonical(wanted.provider.as_str());
+        let active = self.providers.get(&provider).and_then(|record| record.active);
         let key = if wanted.session_id.is_empty() {
             active?
         } else {

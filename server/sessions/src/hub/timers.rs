@@ -1,5 +1,6 @@
 //! Everything that is due at some time, in one ordered set.
 
+use ostler_api::ProviderName;
 use std::collections::{BTreeSet, HashMap};
 
 use tokio::time::Instant;
@@ -24,13 +25,13 @@ pub(crate) enum Timer {
     /// Progress of an operation.
     Stall(OperationId),
     /// The next operation of a provider, by its rate.
-    Rate(String),
+    Rate(ProviderName),
     /// The end of the pause of the creates of a provider.
-    Pause(String),
+    Pause(ProviderName),
     /// The readiness of the active session of a provider.
-    NotReady(String),
+    NotReady(ProviderName),
     /// Any driver at all of a provider with operations in its queue.
-    Starved(String),
+    Starved(ProviderName),
     /// The return of drivers with operations of an earlier core.
     Adoption,
     /// The end of the age of a session.

@@ -1,5 +1,7 @@
 //! What others may know.
 
+use ostler_api::ProviderName;
+use ostler_api::Uid;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ use crate::ProviderState;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Scope {
     /// The provider of the session, by the name that drivers use.
-    pub(crate) provider: String,
+    pub(crate) provider: ProviderName,
     /// The class, as the core has it.
     class: Option<ObjectRevision>,
 }
@@ -77,7 +79,7 @@ impl Hub {
     }
 
     /// UIDs of all targets that are not idle.
-    pub(crate) fn targets(&self) -> Vec<String> {
+    pub(crate) fn targets(&self) -> Vec<Uid> {
         self.slots.keys().cloned().collect()
     }
 
@@ -86,11 +88,12 @@ impl Hub {
         // One look at the sessions for all providers: there may be a thousand of both.
         let mut counts: HashMap<&str, (usize, usize)> = HashMap::new();
         for session in self.sessions.values() {
-            let (sessions, in_flight) = counts.entry(&session.driver.provider).or_default();
+            let (sessions, in_flight) = counts.entry(session.driver.provider.as_str()).or_default();
             *sessions += 1;
             *in_flight += session.in_flight.len();
         }
-        let count = |provider: &str| counts.get(provider).copied().unwrap_or_default();
+        let count =
+            |provider: &ProviderName| counts.get(provider.as_str()).copied().unwrap_or_default();
         let states = self.providers.keys();
         states.map(|provider| self.provider_state(now, provider, count(provider))).collect()
     }
@@ -98,7 +101,7 @@ impl Hub {
     fn provider_state(
         &self,
         now: Instant,
-        provider: &str,
+        provider: &ProviderName,
         (sessions, in_flight): (usize, usize),
     ) -> ProviderState {
         let record = self.providers.get(provider);
@@ -111,7 +114,7 @@ impl Hub {
         let oldest_wait = oldest_wait.unwrap_or_default();
         let paused = record.and_then(|record| record.pace.paused_until(now));
         ProviderState {
-            provider: provider.to_owned(),
+            provider: provider.clone(),
             ready,
             reason: active.map(|it| it.reason.clone()).unwrap_or_default(),
             sessions,

@@ -1,5 +1,6 @@
 //! Health, for every caller: the service, and `driver/<provider>` for every provider seen.
 
+use ostler_api::ProviderName;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
@@ -70,7 +71,7 @@ async fn follow(reporter: HealthReporter, shell: Weak<Shell>, mut events: Receiv
         let Some(shell) = shell.upgrade() else { return };
         let states = shell.with(|hub, now| hub.provider_states(now));
         drop(shell);
-        let now: BTreeSet<String> =
+        let now: BTreeSet<ProviderName> =
             states.into_iter().filter(|it| it.ready).map(|it| it.provider).collect();
         for gone in ready.difference(&now) {
             set(&reporter, gone, ServingStatus::NotServing).await;
@@ -82,6 +83,6 @@ async fn follow(reporter: HealthReporter, shell: Weak<Shell>, mut events: Receiv
     }
 }
 
-async fn set(reporter: &HealthReporter, provider: &str, status: ServingStatus) {
+async fn set(reporter: &HealthReporter, provider: &ProviderName, status: ServingStatus) {
     reporter.set_service_status(format!("driver/{provider}"), status).await;
 }

@@ -36,8 +36,8 @@ pub(super) fn machine_class(
             return Err(unavailable(&error, "class", &wanted));
         }
     };
-    let provider = shell.options.canonical(&class.provider);
-    if !principal.providers.allow(provider) {
+    let provider = shell.options.canonical(class.provider.as_str());
+    if !principal.providers.allow(provider.as_str()) {
         return Err(class_denied());
     }
     if class.provider_spec_json.len() > PROVIDER_SPEC {
@@ -48,7 +48,7 @@ pub(super) fn machine_class(
         );
         return Err(status(Code::FailedPrecondition, "CLASS_TOO_LARGE", message));
     }
-    Ok(response(&class, provider, wanted))
+    Ok(response(&class, provider.as_str(), wanted))
 }
 
 fn response(
@@ -57,10 +57,11 @@ fn response(
     wanted: ObjectRevision,
 ) -> GetMachineClassResponse {
     let secret = class.secret_revision.clone();
-    let wanted = ObjectRevision { uid: class.uid.clone(), ..wanted };
+    let wanted = ObjectRevision { uid: class.uid.clone().into(), ..wanted };
     GetMachineClassResponse {
-        secret: secret.map(|revision| ObjectRevision { revision, ..wanted.clone() }),
-        r#ref: Some(ObjectRevision { revision: class.revision.clone(), ..wanted }),
+        secret: secret
+            .map(|revision| ObjectRevision { revision: revision.into(), ..wanted.clone() }),
+        r#ref: Some(ObjectRevision { revision: class.revision.clone().into(), ..wanted }),
         provider: provider.to_owned(),
         format: class.format.clone(),
         provider_spec_json: class.provider_spec_json.clone(),
@@ -100,7 +101,7 @@ pub(super) async fn secret(
             return Err(unavailable(&error, "secret of class", &wanted));
         }
     };
-    if !wanted.revision.is_empty() && wanted.revision != secret.revision {
+    if !wanted.revision.is_empty() && secret.revision != *wanted.revision {
         let message = format!(
             "the secret of class {} has changed; ask with an empty revision for the newest",
             named_by(&wanted)
@@ -108,7 +109,7 @@ pub(super) async fn secret(
         return Err(status(Code::NotFound, "REVISION_GONE", message));
     }
     Ok(GetSecretResponse {
-        r#ref: Some(ObjectRevision { revision: secret.revision, ..wanted }),
+        r#ref: Some(ObjectRevision { revision: secret.revision.into(), ..wanted }),
         data: secret.data.into_iter().collect(),
         cache_for: Some(frames::duration(shell.options.timing.secret_cache)),
     })
@@ -125,7 +126,7 @@ fn may_read(
     let Some(scope) = scope.filter(|scope| scope.covers(wanted)) else { return false };
     // The class may be another provider's by now, and so is its secret then.
     let newest = shell.classes.class(&wanted.namespace, &wanted.name).ok();
-    newest.is_none_or(|class| shell.options.canonical(&class.provider) == scope.provider)
+    newest.is_none_or(|class| shell.options.canonical(class.provider.as_str()) == scope.provider)
 }
 
 /// The same for "not yours" and "not there", so that nothing can be learned by asking.
@@ -161,8 +162,8 @@ mod tests {
     #[test]
     fn the_digest_is_over_the_bytes_of_the_provider_spec_as_the_contract_says() {
         let class = ClassContent {
-            uid: "u".to_owned(),
-            revision: "7".to_owned(),
+            uid: "u".into(),
+            revision: "7".into(),
             provider_spec_json: r#"{"size":2,"täg":"x"}"#.to_owned(),
             ..Default::default()
         };

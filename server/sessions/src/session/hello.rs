@@ -1,5 +1,6 @@
 //! What a Hello must say.
 
+use ostler_api::ProviderName;
 use std::collections::BTreeSet;
 
 use ostler_api::driver::OperationKind;
@@ -18,7 +19,7 @@ const NAME_BYTES: usize = 256;
 /// A Hello that was checked.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Introduction {
-    pub(crate) provider: String,
+    pub(crate) provider: ProviderName,
     /// Name and version of the driver, for people.
     pub(crate) driver: String,
     /// For people.
@@ -75,7 +76,7 @@ pub(crate) fn check(hello: Hello, held: usize) -> Result<Introduction, Close> {
     let operations = hello.resume.map(|resume| resume.operations).unwrap_or_default();
     check_held(&operations, held)?;
     Ok(Introduction {
-        provider: hello.provider,
+        provider: hello.provider.into(),
         name: shortened(&hello.driver_name),
         version: shortened(&hello.driver_version),
         // So many there will never be, and they are shown.

@@ -2,6 +2,7 @@
 
 mod frame;
 
+use ostler_api::ProviderName;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -97,7 +98,7 @@ impl Reader {
     fn wants(&self, heartbeat: bool, names: &Names) -> bool {
         let fits = |wanted: &str, is: &str| wanted.is_empty() || wanted == is;
         (!heartbeat || self.wanted.heartbeats)
-            && fits(&self.wanted.provider, &names.provider)
+            && fits(&self.wanted.provider, names.provider.as_str())
             && fits(&self.wanted.session_id, &names.session_id)
     }
 
@@ -169,7 +170,7 @@ pub(crate) struct Tap {
 /// What names a stream, as far as it was said on it.
 #[derive(Debug, Clone, Default)]
 struct Names {
-    provider: String,
+    provider: ProviderName,
     session_id: String,
 }
 
@@ -184,7 +185,7 @@ impl Tap {
         use register_request::Frame;
         let mut names = self.names.lock();
         if let Some(Frame::Hello(hello)) = &frame.frame {
-            names.provider.clone_from(&hello.provider);
+            names.provider = hello.provider.as_str().into();
         }
         let heartbeat = matches!(frame.frame, Some(Frame::Heartbeat(_)));
         self.tail.show(heartbeat, &names, || names.put_on(frame::from_driver(frame)));
@@ -204,7 +205,11 @@ impl Tap {
 
 impl Names {
     fn put_on(&self, frame: FrameInfo) -> FrameInfo {
-        FrameInfo { provider: self.provider.clone(), session_id: self.session_id.clone(), ..frame }
+        FrameInfo {
+            provider: self.provider.clone().into(),
+            session_id: self.session_id.clone(),
+            ..frame
+        }
     }
 }
 

@@ -204,7 +204,10 @@ async fn a_class_that_is_another_providers_by_now_takes_its_secret_along() {
     let (core, mut driver) = core_with_an_operation().await;
     assert_eq!(driver.secret("op-1", "").await.unwrap(), b"canary-secret");
     let provider = "foreign.ostler.dev".to_owned();
-    core.classes.put("small", ostler_sessions::ClassContent { provider, ..class("8", "2") });
+    core.classes.put(
+        "small",
+        ostler_sessions::ClassContent { provider: provider.into(), ..class("8", "2") },
+    );
     core.classes.put_secret("small", "2", "canary-of-another");
     let refused = driver.secret("op-1", "").await.unwrap_err();
     assert_eq!(reason(&refused), "SECRET_DENIED");

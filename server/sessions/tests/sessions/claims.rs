@@ -1,6 +1,7 @@
 //! Drivers that say in their Hello that they hold what no core sent them: their word grants
 //! nothing.
 
+use ostler_api::Uid;
 use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
@@ -85,7 +86,7 @@ async fn f08_a_driver_gets_no_secret_for_an_operation_that_it_made_up() {
         let refused = driver.client.get_machine_class(authorized(request, TOKEN)).await;
         assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied, "{class}");
     }
-    assert_eq!(core.sessions.targets(), Vec::<String>::new());
+    assert_eq!(core.sessions.targets(), Vec::<Uid>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,7 +125,7 @@ async fn a_claim_is_taken_over_only_as_it_was_written_down() {
         let shown = format!("{claim:?}");
         let (_driver, verdict) = ruled(&core, 1, claim).await;
         assert_eq!(verdict, Verdict::Cancel, "{shown}");
-        assert_eq!(core.sessions.targets(), Vec::<String>::new(), "{shown}");
+        assert_eq!(core.sessions.targets(), Vec::<Uid>::new(), "{shown}");
     }
 }
 
@@ -184,12 +185,12 @@ async fn what_was_taken_over_is_nobody_elses_any_more() {
 #[tokio::test(start_paused = true)]
 async fn a_provider_goes_by_all_its_names() {
     let mut options = SessionsOptions::default();
-    options.aliases.insert("Fake".to_owned(), PROVIDER.to_owned());
-    options.aliases.insert("Foreign".to_owned(), FOREIGN.to_owned());
+    options.aliases.insert("Fake".into(), PROVIDER.into());
+    options.aliases.insert("Foreign".into(), FOREIGN.into());
     let core = Core::with(options);
     let (ours, theirs) = (running("op-1", "uid-1"), running("op-2", "uid-2"));
     let of = |held: &HeldOperation, provider: &str| RecordedOperation {
-        provider: provider.to_owned(),
+        provider: provider.into(),
         ..recorded(held)
     };
     core.classes.write_down(of(&ours, "Fake"));

@@ -1,5 +1,6 @@
 //! The core under test.
 
+use ostler_api::ProviderId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -47,7 +48,7 @@ impl Classes {
 
     pub(crate) fn put_secret(&self, name: &str, revision: &str, value: &str) {
         let data = BTreeMap::from([("key".to_owned(), value.as_bytes().to_vec())]);
-        let secret = SecretContent { revision: revision.to_owned(), data };
+        let secret = SecretContent { revision: revision.into(), data };
         self.secrets.lock().unwrap().insert(name.to_owned(), secret);
     }
 
@@ -57,7 +58,7 @@ impl Classes {
     }
 
     pub(crate) fn write_down(&self, recorded: RecordedOperation) {
-        self.records.lock().unwrap().insert(recorded.target.uid.clone(), recorded);
+        self.records.lock().unwrap().insert(recorded.target.uid.clone().into(), recorded);
     }
 }
 
@@ -94,16 +95,16 @@ pub(crate) fn recorded(held: &HeldOperation) -> RecordedOperation {
         term: Term(2),
         target: target_of(held.target.as_ref().unwrap()),
         class: class_of(held.machine_class.as_ref().unwrap()),
-        provider: PROVIDER.to_owned(),
+        provider: PROVIDER.into(),
     }
 }
 
 pub(crate) fn class(revision: &str, secret: &str) -> ClassContent {
     ClassContent {
-        revision: revision.to_owned(),
-        provider: PROVIDER.to_owned(),
+        revision: revision.into(),
+        provider: PROVIDER.into(),
         provider_spec_json: format!("{{\"revision\":\"{revision}\"}}"),
-        secret_revision: Some(secret.to_owned()),
+        secret_revision: Some(secret.into()),
         ..ClassContent::default()
     }
 }
@@ -238,7 +239,7 @@ impl Core {
 /// An operation `id` on the target `uid`.
 pub(crate) fn dispatch(id: &str, uid: &str, request: Request) -> Dispatch {
     Dispatch {
-        provider: PROVIDER.to_owned(),
+        provider: PROVIDER.into(),
         id: id.into(),
         idempotency_key: format!("{uid}:x"),
         target: target_of(&target(uid)),
@@ -273,13 +274,13 @@ pub(crate) fn class_ref(name: &str, revision: &str) -> ObjectRevision {
 /// The same target, as the core speaks of it.
 pub(crate) fn target_of(target: &Target) -> operation::Target {
     let Target { kind, namespace, name, uid } = target.clone();
-    operation::Target { kind, namespace, name, uid }
+    operation::Target { kind, namespace, name, uid: uid.into() }
 }
 
 /// The same class, as the core speaks of it.
 pub(crate) fn class_of(class: &ObjectRevision) -> ClassReference {
     let ObjectRevision { namespace, name, revision, .. } = class.clone();
-    ClassReference { namespace, name, revision }
+    ClassReference { namespace, name, revision: revision.into() }
 }
 
 pub(crate) fn create(id: &str, uid: &str) -> Dispatch {
@@ -288,20 +289,20 @@ pub(crate) fn create(id: &str, uid: &str) -> Dispatch {
 
 pub(crate) fn create_with(id: &str, uid: &str, user_data: Vec<u8>) -> Dispatch {
     let user_data = Some(UserData::new(user_data));
-    dispatch(id, uid, Request::Create { user_data, provider_id: String::new() })
+    dispatch(id, uid, Request::Create { user_data, provider_id: ProviderId::default() })
 }
 
 pub(crate) fn delete(id: &str, uid: &str) -> Dispatch {
-    dispatch(id, uid, Request::Delete { provider_id: String::new() })
+    dispatch(id, uid, Request::Delete { provider_id: ProviderId::default() })
 }
 
 pub(crate) fn update(id: &str, uid: &str) -> Dispatch {
     let (provider_id, last_applied_spec_json) = (String::new(), String::new());
-    dispatch(id, uid, Request::Update { provider_id, last_applied_spec_json })
+    dispatch(id, uid, Request::Update { provider_id: provider_id.into(), last_applied_spec_json })
 }
 
 pub(crate) fn status(id: &str, uid: &str) -> Dispatch {
-    dispatch(id, uid, Request::Status { provider_id: String::new() })
+    dispatch(id, uid, Request::Status { provider_id: ProviderId::default() })
 }
 
 pub(crate) fn list(id: &str) -> Dispatch {

@@ -1,5 +1,6 @@
 //! From submit to acknowledgement.
 
+use ostler_api::ProviderId;
 use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
@@ -112,11 +113,11 @@ async fn what_cannot_be_sent_is_refused_with_its_reason() {
     let mut options = SessionsOptions::default();
     options.limits.queued = 1;
     let mut core = Core::with(options);
-    let no_driver = SubmitError::NoDriver { provider: "fake.ostler.dev".to_owned() };
+    let no_driver = SubmitError::NoDriver { provider: "fake.ostler.dev".into() };
     assert_eq!(core.sessions.submit(create("op", "uid")), Err(no_driver));
 
     let _driver = Driver::ready_with(&mut core, 1, 1).await;
-    let initialize = Request::Initialize { user_data: None, provider_id: String::new() };
+    let initialize = Request::Initialize { user_data: None, provider_id: ProviderId::default() };
     let unsupported = core.sessions.submit(crate::core::dispatch("op", "uid", initialize));
     assert!(matches!(unsupported, Err(SubmitError::KindUnsupported { .. })), "{unsupported:?}");
 

@@ -28,7 +28,7 @@ async fn f08_a_driver_of_another_provider_is_refused_and_reported() {
     assert_eq!((error.reason.as_str(), error.retry), ("FOREIGN_PROVIDER", false));
     assert_eq!(status.code(), Code::PermissionDenied);
     let event = core.event(|_| true).await;
-    let provider = "fake.ostler.dev".to_owned();
+    let provider = "fake.ostler.dev".into();
     let principal = "foreign".to_owned();
     let serves = "foreign.ostler.dev".to_owned();
     assert!(error.message.contains(&serves), "{}", error.message);

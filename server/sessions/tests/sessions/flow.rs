@@ -31,8 +31,8 @@ fn throttled(code: MachineErrorCode, retry_after: Option<i64>) -> operation_comp
 
 #[tokio::test(start_paused = true)]
 async fn no_more_is_sent_in_a_second_than_the_rate_of_the_provider() {
-    let rates = BTreeMap::from([("Fake".to_owned(), "0.5:2".parse().unwrap())]);
-    let aliases = BTreeMap::from([("Fake".to_owned(), PROVIDER.to_owned())]);
+    let rates = BTreeMap::from([("Fake".into(), "0.5:2".parse().unwrap())]);
+    let aliases = BTreeMap::from([("Fake".into(), PROVIDER.into())]);
     let mut core = Core::with(SessionsOptions { rates, aliases, ..SessionsOptions::default() });
     let mut driver = Driver::ready_with(&mut core, 1, 64).await;
     let before = Instant::now();
@@ -265,8 +265,11 @@ async fn an_operation_without_a_word_for_three_intervals_is_stalled_and_not_sent
     });
     let wanted = |event: &SessionEvent| matches!(event, SessionEvent::Stalled { .. });
     let (target_uid, operation_id) = ("uid-1".to_owned(), "op-1".to_owned());
-    let stalled =
-        SessionEvent::Stalled { target_uid, operation_id: operation_id.into(), stalled: true };
+    let stalled = SessionEvent::Stalled {
+        target_uid: target_uid.into(),
+        operation_id: operation_id.into(),
+        stalled: true,
+    };
     assert_eq!(core.event(wanted).await, stalled);
     assert_eq!(before.elapsed().as_secs(), 90);
     assert!(is_stalled(&core));

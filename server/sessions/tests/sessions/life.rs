@@ -141,7 +141,7 @@ async fn those_that_wait_for_drivers_to_come_back_look_again_when_the_window_is_
     assert!(core.sessions.adoption_open());
     let reading = tokio::spawn(async move { driver.hear().await });
     let event = core.event(|event| matches!(event, SessionEvent::ProviderReady { .. })).await;
-    assert_eq!(event, SessionEvent::ProviderReady { provider: "fake.ostler.dev".to_owned() });
+    assert_eq!(event, SessionEvent::ProviderReady { provider: "fake.ostler.dev".into() });
     assert_eq!(before.elapsed().as_secs(), 30);
     assert!(!core.sessions.adoption_open());
     reading.abort();

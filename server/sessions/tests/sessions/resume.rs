@@ -1,5 +1,6 @@
 //! Sessions are lost, drivers and cores restart.
 
+use ostler_api::Uid;
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_api::operation::{OperationView, Outcome, Reason};
 use ostler_proto::v1alpha1::{HeldState, Hello, Readiness, ResumeOutcome, Verdict, Welcome};
@@ -76,7 +77,11 @@ async fn an_operation_of_a_lost_driver_says_so_and_for_how_long_it_is_waited_for
     drop(driver);
     let wanted = |event: &SessionEvent| matches!(event, SessionEvent::Lost { .. });
     let (target_uid, operation_id) = ("uid-1".to_owned(), "op-1".to_owned());
-    let event = SessionEvent::Lost { target_uid, operation_id: operation_id.into(), lost: true };
+    let event = SessionEvent::Lost {
+        target_uid: target_uid.into(),
+        operation_id: operation_id.into(),
+        lost: true,
+    };
     assert_eq!(core.event(wanted).await, event);
     assert_eq!(waited_for(&core), Some(std::time::Duration::from_mins(1)));
     let hello = holding(1, vec![held("op-1", "uid-1", HeldState::Running)]);
@@ -274,7 +279,10 @@ async fn a_core_that_restarted_adopts_what_drivers_hold() {
     assert_eq!(verdicts(&welcome), [("running", Verdict::Keep), ("done", Verdict::Keep)]);
     let adopted = core.event(|event| matches!(event, SessionEvent::Adopted { .. })).await;
     let (target_uid, operation_id) = ("uid-1".to_owned(), "running".to_owned());
-    assert_eq!(adopted, SessionEvent::Adopted { target_uid, operation_id: operation_id.into() });
+    assert_eq!(
+        adopted,
+        SessionEvent::Adopted { target_uid: target_uid.into(), operation_id: operation_id.into() }
+    );
     let OperationView::InFlight(view) = core.sessions.view("uid-1") else { panic!("not adopted") };
     assert_eq!((view.id.as_str(), view.idempotency_key.as_str()), ("running", "uid-1:x"));
 
@@ -327,7 +335,7 @@ async fn f12_results_of_operations_that_were_never_known_are_acknowledged() {
     driver.complete("of", found("m")).await;
     assert_eq!(driver.acknowledged().await, "unheard-of");
     assert_eq!(driver.acknowledged().await, "of");
-    assert_eq!(core.sessions.targets(), Vec::<String>::new());
+    assert_eq!(core.sessions.targets(), Vec::<Uid>::new());
 }
 
 #[tokio::test(start_paused = true)]

@@ -80,7 +80,7 @@ async fn an_active_driver_that_stays_not_ready_gives_way_to_one_that_is() {
     let (mut first, mut second) = pair(&mut core).await;
     first.state(Readiness::NotReady, 4).await;
     core.provider_gone().await;
-    let no_driver = SubmitError::NoDriver { provider: PROVIDER.to_owned() };
+    let no_driver = SubmitError::NoDriver { provider: PROVIDER.into() };
     assert_eq!(core.sessions.submit(create("op-1", "uid-1")), Err(no_driver));
     let demoted = tokio::spawn(async move { first.hear().await });
     promoted(&mut second).await;
@@ -138,11 +138,11 @@ async fn a_core_with_previous_cluster_ids_takes_only_drivers_that_know_them() {
 
 #[tokio::test(start_paused = true)]
 async fn a_class_may_call_its_provider_by_an_alias() {
-    let aliases = BTreeMap::from([("Fake".to_owned(), PROVIDER.to_owned())]);
+    let aliases = BTreeMap::from([("Fake".into(), PROVIDER.into())]);
     let mut core = Core::with(SessionsOptions { aliases, ..SessionsOptions::default() });
     let mut driver = Driver::ready(&mut core, 1).await;
     let mut aliased = create("op-1", "uid-1");
-    aliased.provider = "Fake".to_owned();
+    aliased.provider = "Fake".into();
     core.sessions.submit(aliased).unwrap();
     assert_eq!(driver.take().await.operation_id, "op-1");
 }

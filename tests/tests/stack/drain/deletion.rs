@@ -63,7 +63,7 @@ async fn an_instance_deleted_by_hand_fails_its_machine_when_its_node_falls_silen
     running(&world, "m").await;
     tokio::time::sleep(std::time::Duration::from_mins(5)).await;
     let id = get(&world, "m").await.spec.provider_id.unwrap();
-    world.cloud().remove(&[id]).unwrap();
+    world.cloud().remove(&[id.into()]).unwrap();
     let silent = json!({ "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown" });
     let began = world.now();
     node_status(&world, "m", json!({ "conditions": [silent] })).await;

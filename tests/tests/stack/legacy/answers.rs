@@ -132,7 +132,7 @@ async fn answers_that_nobody_asked_for_are_dropped_and_change_nothing() {
     raw.answer(asked.operation_id, made("old:///eu/i-1")).await;
     raw.answer(asked.operation_id, made("old:///eu/i-667")).await;
     world.until("m", "made", has_instance).await;
-    assert_eq!(get(&world, "m").await.provider_id(), Some("old:///eu/i-1"));
+    assert_eq!(get(&world, "m").await.provider_id(), Some(&"old:///eu/i-1".into()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,7 +31,7 @@ async fn a_machine_is_made_runs_and_goes() {
     assert!(user_data.starts_with("name=m token=") && !user_data.contains("<<"), "{user_data}");
     join(&world, "ip-10-0-0-1", "old:///eu/i-1").await;
     world.until("m", "Running", running).await;
-    assert_eq!(get(&world, "m").await.provider_id(), Some("old:///eu/i-1"));
+    assert_eq!(get(&world, "m").await.provider_id(), Some(&"old:///eu/i-1".into()));
     delete(&world, "m").await;
     world.until("m", "gone", gone).await;
     assert_eq!(cloud.vms(), []);

@@ -1,5 +1,6 @@
 //! A core without controllers, a driver that does what a test lets it, and the proxy between them.
 
+use ostler_api::ProviderId;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -116,10 +117,10 @@ impl Ground {
 
 pub(crate) fn dispatch(provider: &str, id: &str, uid: &str, request: Request) -> Dispatch {
     Dispatch {
-        provider: provider.to_owned(),
+        provider: provider.into(),
         id: id.into(),
         idempotency_key: format!("{uid}:x"),
-        target: Target { uid: uid.to_owned(), name: uid.to_owned(), ..Target::default() },
+        target: Target { uid: uid.into(), name: uid.to_owned(), ..Target::default() },
         class: None,
         request,
         timeout: Duration::from_mins(1),
@@ -131,12 +132,12 @@ pub(crate) fn dispatch(provider: &str, id: &str, uid: &str, request: Request) ->
 }
 
 pub(crate) fn create(id: &str, uid: &str) -> Dispatch {
-    let request = Request::Create { user_data: None, provider_id: String::new() };
+    let request = Request::Create { user_data: None, provider_id: ProviderId::default() };
     dispatch(PROVIDER, id, uid, request)
 }
 
 pub(crate) fn status(provider: &str, id: &str) -> Dispatch {
-    let request = Request::Status { provider_id: String::new() };
+    let request = Request::Status { provider_id: ProviderId::default() };
     dispatch(provider, id, id, request)
 }
 

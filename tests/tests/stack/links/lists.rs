@@ -12,7 +12,7 @@ fn assert_whole(outcome: &Outcome, id_bytes: usize) {
     let filler = "x".repeat(id_bytes);
     assert_eq!(list.len(), MANY);
     for (index, machine) in list.iter().enumerate() {
-        assert_eq!(machine.provider_id, format!("links:///{index}-{filler}"));
+        assert_eq!(machine.provider_id.as_str(), format!("links:///{index}-{filler}"));
     }
 }
 

@@ -10,7 +10,7 @@ use crate::links::ground::{Ground, PROVIDER, Patient, create, soon, status};
 
 pub(crate) fn assert_created(outcome: &Outcome, uid: &str) {
     let Ok(Success::Created(created)) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(created.provider_id, format!("links:///{uid}"));
+    assert_eq!(created.provider_id.as_str(), format!("links:///{uid}"));
 }
 
 #[tokio::test]

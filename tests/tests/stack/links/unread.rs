@@ -1,5 +1,6 @@
 //! A driver that reads nothing.
 
+use ostler_api::ProviderId;
 use ostler_api::operation::{self, OperationView, UserData};
 use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
 use ostler_proto::v1alpha1::register_request::Frame;
@@ -69,7 +70,7 @@ async fn f10_a_driver_that_reads_nothing_costs_little_and_holds_nobody_up() {
     for number in 0..200 {
         let user_data = Some(UserData::new(vec![0; 256 << 10]));
         let (id, uid) = (format!("op-{number}"), format!("uid-{number}"));
-        let request = operation::Request::Create { user_data, provider_id: String::new() };
+        let request = operation::Request::Create { user_data, provider_id: ProviderId::default() };
         ground.sessions.submit(dispatch(PROVIDER, &id, &uid, request)).unwrap();
     }
     // 50 MB are wanted of it; it was sent what it may leave unread, and all else waits in the queue,

@@ -5,6 +5,8 @@ mod manual;
 mod review;
 mod table;
 
+use ostler_api::ProviderId;
+use ostler_api::Revision;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -107,10 +109,10 @@ pub(crate) fn wait_until<'p>(
 }
 
 /// The instance that is not ours. A driver that does not name it speaks of the one it was asked for.
-fn not_ours(pass: &Pass<'_>, failure: &Failure) -> Option<String> {
-    let said = failure.stranger.as_ref().map(|it| it.provider_id.as_str());
+fn not_ours(pass: &Pass<'_>, failure: &Failure) -> Option<ProviderId> {
+    let said = failure.stranger.as_ref().map(|it| &it.provider_id);
     let said = said.filter(|id| !id.is_empty());
-    failure.is_not_ours().then(|| said.or_else(|| pass.provider_id()).map(str::to_owned))?
+    failure.is_not_ours().then(|| said.or_else(|| pass.provider_id()).cloned())?
 }
 
 /// Whether the core itself says that no driver was there to answer.
@@ -166,7 +168,7 @@ pub(crate) fn after_read(pass: &mut Pass<'_>, failure: &Failure) -> Transition {
 /// id.
 pub(crate) fn gate(pass: &mut Pass<'_>) -> Outcome<()> {
     let Some(retry) = pass.status.retry.clone() else { return Ok(()) };
-    let changed = |then: &Option<String>, now: Option<String>| {
+    let changed = |then: &Option<Revision>, now: Option<Revision>| {
         then.is_some() && now.is_some() && *then != now
     };
     let carried = pass.status.instance_cluster_id.as_deref();
@@ -217,7 +219,7 @@ fn with_advice(pass: &Pass<'_>, retry: &Retry) -> Option<String> {
     Some(format!("{said}; {advice}"))
 }
 
-fn class_revision(pass: &Pass<'_>) -> Option<String> {
+fn class_revision(pass: &Pass<'_>) -> Option<Revision> {
     let (ClassView::Known(class) | ClassView::LastKnown(class)) = &pass.snap.class else {
         return None;
     };
@@ -225,13 +227,13 @@ fn class_revision(pass: &Pass<'_>) -> Option<String> {
 }
 
 /// Of the secrets of the class, and of the data that the Machine has instead of theirs.
-fn secret_revision(pass: &Pass<'_>) -> Option<String> {
+fn secret_revision(pass: &Pass<'_>) -> Option<Revision> {
     let of_class = class_secret_revision(pass);
     let Some(own) = bootstrapping::revision(pass.snap) else { return of_class };
-    Some(format!("{}/{own}", of_class.unwrap_or_default()))
+    Some(format!("{}/{own}", of_class.unwrap_or_default()).into())
 }
 
-fn class_secret_revision(pass: &Pass<'_>) -> Option<String> {
+fn class_secret_revision(pass: &Pass<'_>) -> Option<Revision> {
     let (SecretView::Known(secret) | SecretView::LastKnown(secret, _)) = &pass.snap.secret else {
         return None;
     };
