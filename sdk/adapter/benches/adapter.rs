@@ -203,20 +203,20 @@ fn call(provider: &'static str, verb: Verb, class: &'static str) -> Dispatch {
     let uid = Uuid::new_v4().to_string();
     let user_data = || UserData::new(vec![b'#'; 1024]);
     let request = match verb {
-        Verb::Status => Request::Status { provider_id: format!("bench:///{uid}") },
+        Verb::Status => Request::Status { provider_id: format!("bench:///{uid}").into() },
         Verb::Create => {
-            Request::Create { user_data: Some(user_data()), provider_id: String::new() }
+            Request::Create { user_data: Some(user_data()), provider_id: String::new().into() }
         }
     };
     Dispatch {
-        provider: provider.to_owned(),
+        provider: provider.into(),
         id: Uuid::new_v4().to_string().into(),
         idempotency_key: format!("{uid}:c"),
-        target: Target { uid, name: "worker-1".to_owned(), ..Target::default() },
+        target: Target { uid: uid.into(), name: "worker-1".to_owned(), ..Target::default() },
         class: Some(ClassReference {
             namespace: provider.to_owned(),
             name: class.to_owned(),
-            revision: REVISION.to_owned(),
+            revision: REVISION.into(),
         }),
         request,
         timeout: Duration::from_mins(1),
@@ -237,21 +237,21 @@ impl ClassSource for Classes {
     fn class(&self, namespace: &str, name: &str) -> Result<ClassContent, ClassError> {
         let work: u64 = name.parse().unwrap_or_default();
         Ok(ClassContent {
-            uid: "c".to_owned(),
-            revision: REVISION.to_owned(),
-            provider: namespace.to_owned(),
+            uid: "c".into(),
+            revision: REVISION.into(),
+            provider: namespace.into(),
             provider_spec_json: format!(
                 "{{\"work\": {work}, \"image\": \"{}\"}}",
                 "x".repeat(1024)
             ),
-            secret_revision: Some(REVISION.to_owned()),
+            secret_revision: Some(REVISION.into()),
             ..ClassContent::default()
         })
     }
 
     async fn secret(&self, _: &str, _: &str) -> Result<SecretContent, ClassError> {
         let data = BTreeMap::from([("key".to_owned(), b"value of a secret".to_vec())]);
-        Ok(SecretContent { revision: REVISION.to_owned(), data })
+        Ok(SecretContent { revision: REVISION.into(), data })
     }
 }
 

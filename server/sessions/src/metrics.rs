@@ -170,7 +170,7 @@ impl Metrics {
             "sessions_ended": "Sessions that ended, by reason", metrics.ended;
             "lost_operations": "Operations that a driver accepted and did not know any more", metrics.lost;
             "events": "Events of drivers about instances, by what they say", metrics.events;
-            "events_dropped": "Events of drivers that nobody looked into, by reason", metrics.events_dropped;
+            "events_dropped": "Events of drivers that led to no read, by reason", metrics.events_dropped;
             "turned_away": "Streams that were refused because too many came in a short time, by reason", metrics.turned_away;
             "calls_refused": "Calls whose caller was refused, by reason", metrics.refused;
             "debug_invocations": "Operations that people asked for by hand, by result", metrics.invocations;

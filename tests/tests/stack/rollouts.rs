@@ -1,6 +1,6 @@
 //! MachineDeployments: rollouts, scaling and what happens in the middle of them. On a paused clock.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -15,7 +15,7 @@ fn a_set_creates_what_is_missing_and_deletes_what_is_too_much() {
 
 /// Also #425: one that is on its way out is none that is there.
 #[test]
-fn machines_that_are_being_deleted_are_replaced_and_absorb_the_surplus() {
+fn machines_that_are_being_deleted_are_replaced_and_count_against_the_surplus() {
     let mut all = running(2);
     all.push(deleting("x"));
     assert_eq!(decide(set(3, json!({})), all.clone()).create, 1);

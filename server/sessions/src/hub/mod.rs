@@ -106,9 +106,9 @@ pub(crate) enum Count {
     Unclaimed { provider: ProviderName },
     /// A driver accepted an operation and does not know it any more.
     Lost { provider: ProviderName },
-    /// A driver told of an instance.
+    /// A driver reported an event of an instance.
     Hinted { provider: ProviderName, kind: HintKind },
-    /// What a driver told of an instance is not looked into.
+    /// An event of a driver led to no read.
     HintDropped { provider: ProviderName, reason: &'static str },
     /// A stream was turned away before it said anything.
     TurnedAway { reason: &'static str },

@@ -1,8 +1,9 @@
 //! What drivers say is for people's eyes: it must not hold what only drivers may know.
 
 use ostler_proto::v1alpha1::operation_completed::Outcome;
+use ostler_proto::v1alpha1::operation_result::Response;
 use ostler_proto::v1alpha1::register_request::Frame;
-use ostler_proto::v1alpha1::{OperationError, RegisterRequest};
+use ostler_proto::v1alpha1::{OperationError, OperationResult, RegisterRequest};
 use ostler_proto::{scrub, scrub_bootstrap_tokens};
 
 use crate::hub::SessionKey;
@@ -35,8 +36,10 @@ fn texts(frame: &mut Frame) -> Option<(&str, Vec<&mut String>)> {
         )),
         Frame::Completed(completed) => {
             let mut texts = vec![&mut completed.checkpoint];
-            if let Some(Outcome::Error(error)) = &mut completed.outcome {
-                texts.extend(texts_of(error));
+            match &mut completed.outcome {
+                Some(Outcome::Error(error)) => texts.extend(texts_of(error)),
+                Some(Outcome::Result(result)) => texts.extend(paths_of(result)),
+                None => {}
             }
             Some((&completed.operation_id, texts))
         }
@@ -48,6 +51,15 @@ fn texts(frame: &mut Frame) -> Option<(&str, Vec<&mut String>)> {
         // Its class is not known here, see `Sessions::scrub`.
         | Frame::Event(_) => None,
     }
+}
+
+/// Events and status show the paths that a driver says it applied.
+fn paths_of(result: &mut OperationResult) -> impl Iterator<Item = &mut String> {
+    let applied = match &mut result.response {
+        Some(Response::UpdateMachine(update)) => Some(&mut update.applied_paths),
+        _ => None,
+    };
+    applied.into_iter().flatten()
 }
 
 fn texts_of(error: &mut OperationError) -> impl Iterator<Item = &mut String> {

@@ -1,14 +1,15 @@
 //! Classes and secrets: who gets which, and at which revision.
 
-use ostler_api::operation::OperationView;
+use ostler_api::operation::{OperationView, Success};
 use ostler_proto::v1alpha1::{
     GetMachineClassRequest, GetMachineClassResponse, HeldOperation, HeldState, ObjectRevision,
-    OperationError, OperationProgress, Verdict, operation_completed,
+    OperationError, OperationProgress, OperationResult, UpdateMachineResponse, Verdict,
+    operation_completed, operation_result,
 };
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-use crate::core::{Core, FOREIGN_TOKEN, SECOND_TOKEN, TOKEN, class, class_ref, create};
+use crate::core::{Core, FOREIGN_TOKEN, SECOND_TOKEN, TOKEN, class, class_ref, create, update};
 use crate::driver::{Driver, Heard, Said, authorized, created, held, holding};
 
 async fn class_of(
@@ -112,6 +113,25 @@ async fn what_a_driver_says_is_scrubbed_before_anybody_sees_it() {
         (failure.message.as_str(), finished.checkpoint.as_deref().unwrap()),
         ("*** and ***", "*** and ***")
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_paths_that_a_driver_applied_are_scrubbed_too() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(update("op-1", "uid-1")).unwrap();
+    driver.take().await;
+    let updated = UpdateMachineResponse {
+        applied_paths: vec!["tags.canary-secret".into(), "size".into()],
+        ..UpdateMachineResponse::default()
+    };
+    let response = Some(operation_result::Response::UpdateMachine(updated));
+    driver
+        .complete("op-1", operation_completed::Outcome::Result(OperationResult { response }))
+        .await;
+    let finished = core.outcome("uid-1").await;
+    let applied_paths = vec!["tags.***".to_owned(), "size".to_owned()];
+    assert_eq!(finished.outcome, Ok(Success::Updated { applied_paths }));
 }
 
 #[tokio::test(start_paused = true)]
