@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ostler_api::operation::{Dispatch, Lane, Request, Target};
+use ostler_api::{OperationId, ProviderId};
 use ostler_proto::v1alpha1::RegisterRequest;
 use prost::Message as _;
 use tokio::time::Instant;
@@ -42,8 +43,8 @@ pub fn core_hears(mut data: &[u8]) {
                 let order = convert::order(dispatch(next, *what, *whom), "fuzz");
                 drop(hub.submit(now, order, Owner::Target));
             }
-            5 => hub.cancel(now, &format!("operation-{}", u32::from(*whom) % (next + 1)), "fuzz"),
-            6 => hub.acknowledge(now, &format!("operation-{}", u32::from(*whom) % (next + 1))),
+            5 => hub.cancel(now, &id(u32::from(*whom) % (next + 1)), "fuzz"),
+            6 => hub.acknowledge(now, &id(u32::from(*whom) % (next + 1))),
             _ => {}
         }
         if !streams.contains_key(&slot) {
@@ -65,18 +66,22 @@ pub fn core_hears(mut data: &[u8]) {
     }
 }
 
+fn id(number: u32) -> OperationId {
+    format!("operation-{number}").into()
+}
+
 fn dispatch(number: u32, what: u8, whom: u8) -> Dispatch {
-    let provider_id = String::new();
+    let provider_id = ProviderId::default();
     let request = match what % 3 {
         0 => Request::Delete { provider_id },
         1 => Request::Status { provider_id },
         _ => Request::List,
     };
     Dispatch {
-        provider: "fuzz.ostler.dev".to_owned(),
-        id: format!("operation-{number}"),
+        provider: "fuzz.ostler.dev".into(),
+        id: id(number),
         idempotency_key: format!("{whom}:f"),
-        target: Target { uid: format!("uid-{}", whom % 8), ..<_>::default() },
+        target: Target { uid: format!("uid-{}", whom % 8).into(), ..<_>::default() },
         class: None,
         request,
         timeout: Duration::from_mins(1),
