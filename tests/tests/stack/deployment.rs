@@ -1,14 +1,20 @@
 //! `deploy/base`: what it gives to the core is what the core needs, no more and no less.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::wait::await_condition;
 use ostler_api::machine::{Machine, MachinePhase};
+use ostler_api::{MachineDeployment, MachineSet};
 use ostler_tests::objects::{delete, get, gone, in_phase, machine};
 use ostler_tests::rights::{refused, rights};
-use ostler_tests::world::World;
+use ostler_tests::tools::root;
+use ostler_tests::world::{Setup, World};
 use serde_json::json;
+use tokio::time::{sleep, timeout};
 
 /// What this story has no need of, and why the core has.
 const ELSEWHERE: &[(&str, &str)] = &[
@@ -37,6 +43,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("delete", "secrets"),
     // A token of a core that was killed before it could write down that it made one.
     ("update", "secrets"),
+    // A deployment adopts a set that has no controller.
+    ("get", "machinedeployments"),
 ];
 
 /// A machine is made, edited, drained and deleted; another one loses its Node; the core is replaced.
@@ -84,11 +92,54 @@ async fn whole_life(world: &mut World) {
     world.until("n", "gone", gone).await;
 }
 
+/// A MachineDeployment comes up, rolls to another template, keeps no old set, and is deleted.
+async fn life_of_a_fleet(world: &World) {
+    let text =
+        std::fs::read_to_string(root().join("deploy/examples/fleet/deployment.yaml")).unwrap();
+    let mut fleet: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+    fleet["spec"]["revisionHistoryLimit"] = json!(0);
+    world.apply::<MachineDeployment>(fleet).await;
+    let fleets = Api::<MachineDeployment>::namespaced(world.client(), "default");
+    let all_new = |fleet: Option<&MachineDeployment>| {
+        let status = fleet.and_then(|it| it.status.as_ref());
+        status.is_some_and(|it| {
+            it.updated_replicas == 3 && it.available_replicas == 3 && it.replicas == 3
+        })
+    };
+    let day = Duration::from_hours(24);
+    timeout(day, await_condition(fleets.clone(), "workers", all_new)).await.unwrap().unwrap();
+    let edit =
+        json!({ "spec": { "template": { "metadata": { "annotations": { "edited": "yes" } } } } });
+    fleets.patch("workers", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+    let sets = Api::<MachineSet>::namespaced(world.client(), "default");
+    let rolled = async {
+        loop {
+            let all = sets.list(&ListParams::default()).await.unwrap().items;
+            if all.len() == 1 && all.iter().all(edited) {
+                break;
+            }
+            sleep(Duration::from_secs(10)).await;
+        }
+    };
+    timeout(day, rolled).await.unwrap();
+    fleets.delete("workers", &DeleteParams::default()).await.unwrap();
+    let gone = |fleet: Option<&MachineDeployment>| fleet.is_none();
+    timeout(day, await_condition(fleets, "workers", gone)).await.unwrap().unwrap();
+}
+
+fn edited(set: &MachineSet) -> bool {
+    let template = set.spec.template.metadata.as_ref();
+    template.and_then(|it| it.annotations.as_ref()).is_some_and(|it| it.contains_key("edited"))
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_core_asks_for_nothing_that_its_roles_do_not_allow_and_needs_every_right_that_it_has() {
     let mut world = World::start().await;
     Box::pin(whole_life(&mut world)).await;
-    let asked = world.asked();
+    let with_sets = Setup::tuned(|options| options.settings.controllers = "*".parse().unwrap());
+    let fleet = World::start_with(with_sets).await;
+    Box::pin(life_of_a_fleet(&fleet)).await;
+    let asked = &world.asked() | &fleet.asked();
     let served = |namespace: &str| namespace == "default";
     assert_eq!(refused(&asked, &served), []);
     let unused: Vec<_> = rights()
@@ -99,4 +150,5 @@ async fn the_core_asks_for_nothing_that_its_roles_do_not_allow_and_needs_every_r
         .collect();
     assert!(unused.is_empty(), "rights that nothing uses: {unused:#?}");
     world.stop().await;
+    fleet.stop().await;
 }
