@@ -351,6 +351,7 @@ impl Core {
             schemas: Arc::clone(&self.schemas),
             reviewer: Arc::clone(&reviewer),
             queue: Arc::clone(&queues.machines),
+            sets: Arc::clone(&queues.sets),
         });
         let classes = Arc::new(Classes {
             writer: self.writer.clone(),

@@ -10,6 +10,7 @@ use ostler_lifecycle::operation::{Dispatch, OperationView};
 use ostler_lifecycle::orphans::calls_for_a_look;
 use ostler_lifecycle::plan::{Event, Next, Plan};
 use ostler_lifecycle::record::record;
+use ostler_lifecycle::set::controller;
 use ostler_lifecycle::snapshot::{NodeView, Snapshot};
 use ostler_sessions::SubmitError;
 use serde_json::{Value, json};
@@ -21,7 +22,7 @@ use crate::events::{EventRecord, Severity};
 use crate::metrics::Shape;
 use crate::queue::{Outcome, Priority};
 use crate::reconcile::Passed;
-use crate::stores::deployment;
+use crate::stores::{SetIndex, deployment};
 use crate::watch::ObjectName;
 use crate::writes::WriteError;
 
@@ -42,6 +43,9 @@ impl Machines {
             self.state.replacements.settle(&deployment, plan, written);
         }
         written?;
+        if recorded.status.is_some() {
+            self.wake_set(&snapshot.machine);
+        }
         self.wake_next_sibling(snapshot);
         self.record_events(snapshot, recorded.events);
         let mut not_sent = None;
@@ -82,6 +86,14 @@ impl Machines {
             Err(WriteError::Conflict) => Err(PassError::Outdated),
             Err(WriteError::NotFound) => Err(PassError::Gone),
             Err(source) => Err(PassError::Api { what: "cannot write the status", source }),
+        }
+    }
+
+    /// The watch does not report our own writes: wakes the set that counts this machine.
+    fn wake_set(&self, machine: &Machine) {
+        let Some(owner) = controller(&machine.metadata) else { return };
+        for set in self.stores.sets.find_names(SetIndex::Uid, &owner.uid) {
+            self.sets.add(set, Priority::Change);
         }
     }
 

@@ -36,6 +36,7 @@ fn machines(bench: &Bench) -> Machines {
         schemas: Schemas::register(registry),
         reviewer: bench.reviewer(),
         queue,
+        sets: Bench::queue(),
     }
 }
 

@@ -167,6 +167,7 @@ impl SetLeader {
             metrics: self.set_metrics.clone(),
             pending: Arc::clone(pending),
             predecessor: Predecessor::new(term.before.is_none()),
+            deployments: Arc::clone(&queues.deployments),
             runs_machines: self.settings.controllers.run_machines(),
         });
         reconcile::work(sets, &queues.sets, &self.metrics, workers, stop);

@@ -21,6 +21,7 @@ use ostler_lifecycle::set::{Failures, Plan, Snapshot, plan};
 use crate::clock::DebugClock;
 use crate::events::Recorder;
 use crate::metrics::SetMetrics;
+use crate::queue::Queue;
 use crate::reconcile::{Kind, PassError, Passed};
 use crate::settings::Settings;
 use crate::stores::Stores;
@@ -40,6 +41,8 @@ pub(crate) struct Sets {
     pub(crate) metrics: SetMetrics,
     pub(crate) pending: Arc<Pending>,
     pub(crate) predecessor: Predecessor,
+    /// Wakes the deployment of a set.
+    pub(crate) deployments: Arc<Queue<ObjectName>>,
     /// Whether this process looks after the Machines themselves; else a deletion has to be shown in their status.
     pub(crate) runs_machines: bool,
 }
