@@ -206,6 +206,35 @@ fn a_crashed_driver_is_started_again() {
 }
 
 #[test]
+fn three_rollouts_in_a_row_end_and_the_deployment_scales_and_goes() {
+    let Some(program) = tools::kubectl() else { return };
+    let dir = TempDir::new().unwrap();
+    let data = dir.path().join("data");
+    let config = data.join("kubeconfig").display().to_string();
+    let kubectl = Kubectl::new(program, data.join("kubeconfig"), dir.path());
+    let fleet = tools::root().join("deploy/examples/fleet").display().to_string();
+    let _up = up(&data, &["--controllers=*", "--apply", &examples(), "--apply", &fleet]);
+    let rolled_out = || {
+        let status = ["rollout", "status", "workers", "--timeout", "120", "--kubeconfig", &config];
+        let output = ostler(&status);
+        assert!(output.status.success(), "{}", stderr(&output));
+    };
+    rolled_out();
+    for edit in ["1", "2", "3"] {
+        let template = format!(r#"{{"metadata": {{"annotations": {{"edit": "{edit}"}}}}}}"#);
+        let patch = format!(r#"{{"spec": {{"template": {template}}}}}"#);
+        kubectl.run(["patch", "machinedeployment", "workers", "--type=merge", "-p", &patch]);
+        rolled_out();
+    }
+    kubectl.run(["scale", "machinedeployment", "workers", "--replicas=1"]);
+    kubectl.wait("machinedeployment", "workers", ".status.replicas", "1");
+    kubectl.run(["delete", "machinedeployment", "workers", "--timeout=120s"]);
+    let left = kubectl.list("machines");
+    let names: Vec<_> = left.iter().map(|it| it["metadata"]["name"].as_str()).collect();
+    assert_eq!(names, [Some("fake-1")]);
+}
+
+#[test]
 fn crds_are_a_yaml_stream_that_names_every_kind() {
     let output = ostler(&["crds"]);
     let text = String::from_utf8(output.stdout).unwrap();
