@@ -428,6 +428,12 @@ async fn what_upstreams_integration_tests_expect_of_a_deployment() {
         let count = usize::try_from(replicas).unwrap();
         assert_eq!(nodes(&world).await, count);
     }
+    // Six machines of two are far too many: that freezes the set for one period.
+    until(&world, "goes on", |it: Option<&MachineDeployment>| {
+        let status = it.and_then(|it| it.status.as_ref());
+        status.is_some_and(|it| it.conditions.iter().all(|it| it.type_.to_string() != "Frozen"))
+    })
+    .await;
     let status = get(&world).await.status.unwrap();
     let shown = |it: &ostler_api::machine_deployment::MachineDeploymentCondition| {
         (it.type_.to_string(), it.status.clone(), it.reason.clone().unwrap())
