@@ -1,8 +1,10 @@
 //! Ports of loopback for processes that have to be told where to listen, and found there again after a restart.
 
-use std::net::{TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, PoisonError};
+
+use tokio::net::TcpSocket;
 
 /// Below the node ports of Kubernetes and what Linux gives to outgoing connections, above what is registered most.
 const PORTS: RangeInclusive<u16> = 20_000..=29_999;
@@ -32,10 +34,14 @@ pub fn free_port() -> u16 {
     port
 }
 
-/// The port, unless another process has it.
+/// The port, unless another process has it. The socket that asks never listens: a process that is forked in that moment has it too until
+/// it becomes its program, and one that listened would keep the port from its owner.
 fn hold(port: u16) -> Option<UdpSocket> {
     let held = UdpSocket::bind(("127.0.0.1", port)).ok()?;
-    TcpListener::bind(("127.0.0.1", port)).is_ok().then_some(held)
+    let asks = TcpSocket::new_v4().ok()?;
+    asks.set_reuseaddr(true).ok()?;
+    asks.bind((Ipv4Addr::LOCALHOST, port).into()).ok()?;
+    Some(held)
 }
 
 /// What outgoing connections are given here: one of them would take a port in the moment it is needed.
@@ -51,6 +57,8 @@ fn range(told: &str) -> Option<RangeInclusive<u16>> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]
