@@ -129,14 +129,13 @@ impl Link {
             State::Dialed(_) => std::future::pending().await,
             State::Registering { answer, .. } => Step::Registered(Box::new(answer.await)),
             State::Open { inbound, outbound } => tokio::select! {
-                received = inbound.message() => Step::Received(received.map(|it| it.map(Box::new))),
+                step = heard(inbound.message(), silent) => step,
                 Ok(permit) = outbound.reserve(), if !self.queue.is_empty() => {
                     if let Some(frame) = self.queue.pop_front() {
                         permit.send(frame);
                     }
                     Step::Room
                 }
-                () = at(silent) => Step::Silence,
                 () = at(leave) => Step::Leave,
             },
         }
@@ -371,9 +370,36 @@ fn after(status: &Status) -> Dial {
     delay.map_or(Dial::Backoff, |delay| Dial::NotBefore(delay.min(LONGEST)))
 }
 
+/// What the core sends next, or its silence. What it sent goes first: where this process did not run for a while, both are there.
+async fn heard(
+    message: impl Future<Output = Result<Option<RegisterResponse>, Status>>,
+    silent: Option<Instant>,
+) -> Step {
+    tokio::select! {
+        biased;
+        received = message => Step::Received(received.map(|it| it.map(Box::new))),
+        () = at(silent) => Step::Silence,
+    }
+}
+
 async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_did_not_run_takes_what_the_core_sent_not_its_own_pause() {
+        let now = Instant::now();
+        for _ in 0..64 {
+            let step = heard(std::future::ready(Ok(None)), Some(now)).await;
+            assert!(matches!(step, Step::Received(Ok(None))));
+        }
+        assert!(matches!(heard(std::future::pending(), Some(now)).await, Step::Silence));
     }
 }

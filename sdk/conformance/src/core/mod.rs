@@ -32,8 +32,8 @@ use crate::outcome::{Outcome, failed};
 
 /// Streams whose Hello came and that no check has looked at yet.
 const ARRIVALS: usize = 256;
-/// Short, so that a dead link shows soon.
-pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Short, so that a dead link shows soon; long enough that a busy machine does not show one.
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(3);
 
 /// One life of a core. It ends with the value.
 #[derive(Debug)]
