@@ -22,6 +22,7 @@ check:
     cargo fmt --all -- --check
     cargo clippy --workspace --all-targets --locked -- -D warnings
     RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
+    RUSTFLAGS='--cfg fuzzing' cargo check --manifest-path fuzz/Cargo.toml --locked --quiet --target-dir target/fuzz
     cd proto && buf lint && for version in released/*.binpb; do buf breaking --against "$version" || exit 1; done
     cd sdk/go && go vet ./... && go test ./...
     cd sdk/go/mcm && go vet ./... && go test ./...
