@@ -29,6 +29,10 @@ def add_foreign_tag(provider_id, tag):
     cloud.execute("UPDATE instance SET tags = json_set(tags, ?, ?) WHERE id = ?", (f'$."{key}"', value, provider_id))
 
 
+def remove_instance(provider_id):
+    cloud.execute("DELETE FROM instance WHERE id = ?", (provider_id,))
+
+
 def break_cloud(how, changes="0"):
     """`on`, `after N` changes more, `off`: see cloud.py."""
     outage = Path(f"{file}.outage")
@@ -36,7 +40,7 @@ def break_cloud(how, changes="0"):
 
 
 words = {"instances": instances, "resources": resources, "journal-length": journal_length,
-         "add-foreign-tag": add_foreign_tag, "break": break_cloud}
+         "add-foreign-tag": add_foreign_tag, "remove-instance": remove_instance, "break": break_cloud}
 if len(sys.argv) < 2 or sys.argv[1] not in words:
     sys.exit(f"probe.py knows {', '.join(words)}")
 print(json.dumps(words[sys.argv[1]](*sys.argv[2:])))

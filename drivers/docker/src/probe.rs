@@ -43,6 +43,11 @@ enum Question {
         #[arg(value_name = "KEY=VALUE", value_parser = key_and_value)]
         tag: (String, String),
     },
+    /// Removes a container by force, behind the back of its driver
+    RemoveInstance {
+        /// Provider id of the machine
+        id: String,
+    },
 }
 
 fn key_and_value(text: &str) -> Result<(String, String), String> {
@@ -60,6 +65,11 @@ pub async fn probe(args: ProbeArgs) -> anyhow::Result<()> {
         Question::JournalLength => json!(engine.last_change().await?),
         Question::AddForeignTag { id, tag } => {
             add_foreign_tag(&engine, &id, tag).await?;
+            json!({})
+        }
+        Question::RemoveInstance { id } => {
+            let container = instance_of(&id).context("that is no id of this driver")?;
+            engine.remove(container).await?;
             json!({})
         }
     };

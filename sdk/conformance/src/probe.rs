@@ -100,6 +100,11 @@ impl Probe {
         self.run(&format!("remove-identity {}", quoted(provider_id))).await.map(drop)
     }
 
+    /// Ends an instance behind the back of its driver, as a person would.
+    pub(crate) async fn remove_instance(&self, provider_id: &str) -> Outcome {
+        self.run(&format!("remove-instance {}", quoted(provider_id))).await.map(drop)
+    }
+
     /// Takes the cloud away (`on`, `after N` changes more) or brings it back (`off`).
     pub(crate) async fn break_cloud(&self, how: &str) -> Outcome {
         self.run(&format!("break {how}")).await.map(drop)

@@ -42,10 +42,12 @@ func probe() {
 			for _, it := range c.find(func(it *instance) bool { return it.ID == os.Args[3] }) {
 				it.Tags[key] = value
 			}
+		case "remove-instance":
+			c.remove(func(it *instance) bool { return it.ID == os.Args[3] })
 		case "break":
 			return breakCloud(os.Args[3:])
 		default:
-			return fmt.Errorf("probe knows instances, resources, journal-length, add-foreign-tag, break; not %s", word)
+			return fmt.Errorf("probe knows instances, resources, journal-length, add-foreign-tag, remove-instance, break; not %s", word)
 		}
 		return nil
 	})

@@ -6,8 +6,8 @@ use ostler_driver_fake::FakeDriver;
 use ostler_driver_fake::cloud::Instance as Vm;
 use ostler_driver_sdk::{
     ClassReview, Code, Context, CreateMachine, DeleteMachine, Deletion, Driver, DriverError,
-    DriverInfo, GetMachineStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines,
-    UpdateMachine, Updated, ValidateClass,
+    DriverInfo, Event, Events, GetMachineStatus, GetVolumeIds, InitializeMachine, Instance,
+    ListMachines, UpdateMachine, Updated, ValidateClass,
 };
 use parking_lot::Mutex;
 
@@ -77,6 +77,23 @@ impl Broken {
         self.fake.answer(vm)
     }
 
+    /// What the fake tells, and each time that every other instance is gone.
+    fn false_alarms(&self) -> Events {
+        let (told, cloud) = (self.fake.told().clone(), self.fake.cloud().clone());
+        let alarms = Events::default();
+        let sent = alarms.clone();
+        tokio::spawn(async move {
+            loop {
+                let event = told.next().await;
+                for vm in cloud.instances().unwrap_or_default() {
+                    sent.send(Event::gone(&vm.provider_id).of(&vm.identity));
+                }
+                sent.send_raw(event);
+            }
+        });
+        alarms
+    }
+
     /// Whether an operation may run under a limit that the core does not know.
     fn enter(&self) -> Result<Entered<'_>, DriverError> {
         let mut memory = self.memory.lock();
@@ -128,6 +145,16 @@ fn twin(vm: &Vm, count: usize) -> Vm {
 impl Driver for Broken {
     fn info(&self) -> DriverInfo {
         self.fake.info()
+    }
+
+    fn events(&self) -> Option<Events> {
+        if self.breaks(Breakage::EventsGone) {
+            return Some(Events::default());
+        }
+        if self.breaks(Breakage::EventsNamed) {
+            return Some(self.false_alarms());
+        }
+        self.fake.events()
     }
 
     async fn create_machine(&self, request: CreateMachine) -> Result<Instance, DriverError> {

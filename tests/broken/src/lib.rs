@@ -33,7 +33,8 @@ pub async fn run_broken(args: FakeArgs, rule: Breakage) -> anyhow::Result<()> {
 
 macro_rules! breakages {
     ($($variant:ident $name:literal $effect:literal;)*) => {
-        /// A rule to break. Named as the conformance check that must find it out.
+        /// A rule to break. Named as the conformance check that must find it out, with a word after a colon if the check
+        /// has several.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Breakage {
             $(#[doc = $effect] $variant,)*
@@ -43,9 +44,15 @@ macro_rules! breakages {
             /// Every one.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// `group/name` of the check.
+            /// `group/name` of the check, or `group/name:word`.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
+            }
+
+            /// `group/name` of the check that must find it out.
+            pub fn check(self) -> &'static str {
+                let name = self.name();
+                name.split_once(':').map_or(name, |(check, _)| check)
             }
 
             /// What the driver does, or leaves out.
@@ -76,6 +83,8 @@ breakages! {
     DrainDriver "session/drain-driver" "exits at SIGTERM without finishing what runs";
     DrainCore "session/drain-core" "forgets what it holds when the core drains";
     DrainRefusesNew "session/drain-refuses-new" "accepts operations while it drains and never answers them";
+    LimitsFrame "session/limits:frame" "sends all of 3,000 violations, in a frame of more than 64 KiB";
+    StandbyTells "session/standby-tells-nothing" "tells of an instance while it stands by";
     StandbyQuiet "session/standby-quiet" "asks for secrets while it stands by";
     PromotedServes "session/promoted-serves" "does not notice that it is promoted";
     StaleTerm "session/stale-term" "does what a core of an old term asks";
@@ -156,6 +165,8 @@ breakages! {
     ValidateClassifies "validate/classifies" "finds every class good and every change hot";
     ValidateFixedDigest "validate/fixed-digest" "takes all of the spec into the digest of what is fixed";
     ValidatePure "validate/pure" "makes an instance to see whether the class works";
+    EventsGone "events/gone" "has events and tells none";
+    EventsNamed "events/named" "calls all instances gone when one is";
     CutMidCreate "resilience/cut-mid-create" "does not say what it holds after a cut";
     CoreRestart "resilience/core-restart" "keeps whatever the verdicts say";
     CrashMidCreate "resilience/crash-mid-create" "does not know the instances of the process before it";

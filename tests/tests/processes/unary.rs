@@ -9,7 +9,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::Mutex;
 
 use ostler_tests::process::binaries;
@@ -18,8 +18,11 @@ use ostler_tests::process::binaries;
 struct Defect {
     what: &'static str,
     check: &'static str,
-    changes: &'static [(&'static str, &'static str, &'static str)],
+    changes: &'static [Change],
 }
+
+/// In this file, this text becomes that one.
+type Change = (&'static str, &'static str, &'static str);
 
 const NOT_FOUND: &str = r#"raise Failed("NOT_FOUND", "NO_INSTANCE", "there is no such instance")"#;
 const STATUS: &str = "def get_machine_status(x):\n    log_in(x)\n";
@@ -40,6 +43,26 @@ const UPDATE_LIES: &str = "def update_machine(x):\n    try:\n        log_in(x), 
 const MAKE: &str = "        cloud.make(f\"python:///{uuid.uuid4().hex}\", x.op.cluster_id, x.op.target.uid, x.op.target.name,";
 const MADE: &str = "time.time() + spec[\"bootSeconds\"], False)\n";
 const DETAIL: &str = "return rpc.abort_with_status(error.status())";
+
+const MAIN: &str = "if __name__ == \"__main__\":\n";
+const HAS_EVENTS: &str = "import queue\n\nevents = queue.Queue()\n\nif __name__ == \"__main__\":\n";
+/// Looks at its table now and then, and tells which instances are gone.
+macro_rules! watching {
+    ($gone:literal) => {
+        concat!(
+            "import queue, threading\nfrom ostler.driver.v1alpha1 import event_pb2 as e\n\n",
+            "events = queue.Queue()\n\ndef watch():\n    known = set()\n    while True:\n",
+            "        now = {row[\"id\"] for row in cloud.sql(\"SELECT id FROM instance\")}\n        for it in ",
+            $gone,
+            ":\n            events.put(e.DriverEvent(kind=\"INSTANCE_EVENT_GONE\", provider_id=it))\n",
+            "        known = now\n        time.sleep(0.1)\n\n",
+            "threading.Thread(target=watch, daemon=True).start()\n\nif __name__ == \"__main__\":\n"
+        )
+    };
+}
+const TELLS_WHAT_IS_GONE: &str = watching!("known - now");
+/// Of all instances whenever one is gone.
+const TELLS_OF_ALL: &str = watching!("known | now if known - now else ()");
 
 const DEFECTS: &[Defect] = &[
     Defect {
@@ -164,6 +187,16 @@ const DEFECTS: &[Defect] = &[
         ],
     },
     Defect {
+        what: "has events and tells none",
+        check: "events/gone",
+        changes: &[("driver.py", MAIN, HAS_EVENTS)],
+    },
+    Defect {
+        what: "calls what is there gone",
+        check: "events/named",
+        changes: &[("driver.py", MAIN, TELLS_OF_ALL)],
+    },
+    Defect {
         what: "an unknown instance is INTERNAL",
         check: "status/absent",
         changes: &[("driver.py", NOT_FOUND, "raise ValueError()")],
@@ -190,36 +223,52 @@ fn copy(clone: &Path, to: &Path) {
     }
 }
 
-/// What is wrong with the suite, if it does not see the defect.
-fn unseen(clone: &Path, defect: &Defect) -> Option<String> {
+/// One check of the suite, with a driver that was changed so.
+fn sanity(clone: &Path, check: &str, changes: &[Change]) -> Output {
     let dir = tempfile::tempdir().unwrap();
     copy(clone, dir.path());
-    for (file, old, new) in defect.changes {
+    for (file, old, new) in changes {
         let path = dir.path().join(file);
         let text = fs::read_to_string(&path).unwrap();
-        assert!(text.contains(old), "{}: {file} has no {old:?}", defect.what);
+        assert!(text.contains(old), "{file} has no {old:?}");
         fs::write(path, text.replace(old, new)).unwrap();
     }
     let python = clone.join("sdk/python");
     let manifest = |name: &str| python.join(name).display().to_string();
     let here = dir.path().display();
-    let output = Command::new(binaries().join("ostler"))
+    Command::new(binaries().join("ostler"))
         .args(["sanity", "--unary", "--timeout-scale", "0.5"])
         .args(["--driver-cmd", &format!("{here}/python-driver")])
         .args(["--probe-cmd", &format!("python3 {here}/probe.py")])
-        .args(["--focus", &format!("^{}$", defect.check)])
+        .args(["--focus", &format!("^{check}$")])
         .args(["--class", &manifest("example/class.yaml")])
         .args(["--secret", &manifest("example/secret.yaml")])
         .args(["--hot-class", &manifest("sanity/hot-class.yaml")])
         .args(["--slow-class", &manifest("sanity/slow-class.yaml")])
         .args(["--bad-secret", &manifest("sanity/bad-secret.yaml")])
         .output()
-        .unwrap();
+        .unwrap()
+}
+
+/// What is wrong with the suite, if it does not see the defect.
+fn unseen(clone: &Path, defect: &Defect) -> Option<String> {
+    let output = sanity(clone, defect.check, defect.changes);
     let said = String::from_utf8_lossy(&output.stdout);
     let red = said.lines().any(|line| line.starts_with(&format!("✗ {}", defect.check)));
     let errors = String::from_utf8_lossy(&output.stderr);
     let fine = red && output.status.code() == Some(1);
     (!fine).then(|| format!("{} is not seen by {}:\n{said}\n{errors}", defect.what, defect.check))
+}
+
+#[test]
+fn what_a_driver_in_python_puts_into_its_queue_reaches_the_core() {
+    let Some(clone) = super::sdks::python() else { return };
+    for check in ["events/gone", "events/named"] {
+        let output = sanity(clone, check, &[("driver.py", MAIN, TELLS_WHAT_IS_GONE)]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        let passed = said.lines().any(|line| line.starts_with(&format!("✓ {check}")));
+        assert!(passed && output.status.success(), "{said}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod adopt;
 mod create;
 mod delete;
 mod duplicates;
+mod events;
 mod initialize;
 mod interrupted;
 mod list;
@@ -60,6 +61,7 @@ pub(crate) fn all() -> Vec<Check> {
         update::CHECKS,
         volumes::CHECKS,
         validate::CHECKS,
+        events::CHECKS,
         resilience::CHECKS,
         secret::CHECKS,
         unary::CHECKS,

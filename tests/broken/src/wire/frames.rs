@@ -95,6 +95,7 @@ pub(super) struct Tap {
     /// Results that were sent and not acknowledged.
     unacknowledged: BTreeSet<String>,
     late: VecDeque<(Instant, RegisterRequest)>,
+    stands_by: bool,
 }
 
 impl Tap {
@@ -106,6 +107,7 @@ impl Tap {
             seen: BTreeSet::new(),
             unacknowledged: BTreeSet::new(),
             late: VecDeque::new(),
+            stands_by: false,
         }
     }
 
@@ -158,7 +160,10 @@ impl Tap {
                 let silent = self.breakage == Breakage::HeartbeatEcho
                     || (self.breakage == Breakage::HeartbeatUnderLoad
                         && !heartbeat.running.is_empty());
-                if silent { Vec::new() } else { vec![Sent::Heartbeat(heartbeat)] }
+                let tells = self.breakage == Breakage::StandbyTells && self.stands_by;
+                let event = tells.then(|| Sent::Event(event_of_a_standby()));
+                let heartbeat = (!silent).then_some(Sent::Heartbeat(heartbeat));
+                event.into_iter().chain(heartbeat).collect()
             }
             other => vec![other],
         };
@@ -212,6 +217,9 @@ impl Tap {
                     error.message = "m".repeat(3 * 1024);
                 }
             }
+            (Breakage::LimitsFrame, Some(error)) if error.code() == Code::InvalidArgument => {
+                error.violations = many_violations();
+            }
             (Breakage::UnknownKind, Some(error)) if self.unknown.contains(&id) => {
                 error.code = Code::Internal.into();
             }
@@ -257,7 +265,10 @@ impl Tap {
         let mut calls = Vec::new();
         match &mut received.frame {
             None if self.breakage == Breakage::UnknownFrame => return vec![Step::Close],
-            Some(Received::Welcome(welcome)) => calls.extend(self.welcome(welcome)),
+            Some(Received::Welcome(welcome)) => {
+                self.stands_by = welcome.role() == RoleKind::Standby;
+                calls.extend(self.welcome(welcome));
+            }
             Some(Received::Operation(operation)) => calls.extend(self.operation(operation)),
             Some(Received::ResultAck(ack)) => {
                 ack.operation_ids.iter().for_each(|id| {
@@ -267,6 +278,7 @@ impl Tap {
             Some(Received::Role(_)) if self.breakage == Breakage::PromotedServes => {
                 return Vec::new();
             }
+            Some(Received::Role(role)) => self.stands_by = role.role() == RoleKind::Standby,
             Some(Received::Draining(draining)) => {
                 self.memory.lock().core_drained = true;
                 if self.breakage == Breakage::ReconnectAfter {
@@ -360,6 +372,21 @@ impl Tap {
             _ => {}
         }
     }
+}
+
+fn event_of_a_standby() -> proto::DriverEvent {
+    let kind = proto::InstanceEvent::Changed.into();
+    let provider_id = "fake:///eu-1/i-1".to_owned();
+    proto::DriverEvent { kind, provider_id, ..proto::DriverEvent::default() }
+}
+
+/// More than a frame may hold.
+fn many_violations() -> Vec<proto::FieldViolation> {
+    let violation = |number| proto::FieldViolation {
+        path: format!("unknown-field-{number}"),
+        description: "is not known".to_owned(),
+    };
+    (0..3000).map(violation).collect()
 }
 
 /// Whether `id` is new.

@@ -166,7 +166,8 @@ impl Relay {
         let mut core = self.core.clone();
         match call {
             Call::Class(reference) => {
-                let message = proto::GetMachineClassRequest { r#ref: Some(reference) };
+                let message =
+                    proto::GetMachineClassRequest { r#ref: Some(reference), ..Default::default() };
                 core.get_machine_class(shown(message, token)).await.ok();
             }
             Call::SecretOfNoOperation => {

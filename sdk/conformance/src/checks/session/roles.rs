@@ -5,11 +5,11 @@ use std::time::Duration;
 use ostler_proto::v1alpha1 as proto;
 use proto::register_request::Frame as Received;
 use proto::register_response::Frame;
-use proto::{MachineErrorCode, Operation, RoleKind};
+use proto::{DriverCapability, MachineErrorCode, Operation, RoleKind};
 
 use super::frames::echoed;
 use crate::bench::Bench;
-use crate::check::checks;
+use crate::check::{Gate, checks};
 use crate::core::service::name;
 use crate::driver::Driver;
 use crate::outcome::{Outcome, ensure, failed};
@@ -20,6 +20,9 @@ checks! {
     "session/standby-quiet" => standby_quiet, Must, Link, [], "session.proto, RoleKind";
         does: "touches nothing while it stands by: no secret, no change of the cloud, no operation",
         why: "another process serves then; two that act on the same instances undo each other's work";
+    "session/standby-tells-nothing" => standby_tells_nothing, Capability, Link, [Gate::Creates, Gate::Capability(DriverCapability::Events), Gate::Probe], "event.proto, DriverEvent";
+        does: "tells no events while it stands by",
+        why: "the process that serves tells them, too: the core drops and counts those of all others";
     "session/promoted-serves" => promoted_serves, Must, Link, [], "session.proto, SessionRole";
         does: "serves as soon as it is promoted, and refuses new operations once it is demoted",
         why: "during an upgrade the new process takes over by that frame alone";
@@ -51,6 +54,30 @@ async fn standby_quiet(bench: &Bench) -> Outcome {
     )?;
     refuses(&driver).await?;
     echoed(&driver).await.map(drop)
+}
+
+async fn standby_tells_nothing(bench: &Bench) -> Outcome {
+    let driver = bench.welcomed(RoleKind::Active, |_| {}).await?;
+    let made = driver.create(&bench.machine()).await?;
+    let term = bench.harness.core().term();
+    role(&driver, RoleKind::Standby, term)?;
+    refuses(&driver).await?;
+    let from = driver.session.log.len();
+    bench.step("--probe-cmd remove-instance");
+    let removed = bench.probe()?.remove_instance(&made.provider_id).await;
+    for _ in 0..4 {
+        echoed(&driver).await?;
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+    // The instances are deleted by it afterwards, whatever becomes of the check.
+    role(&driver, RoleKind::Active, term)?;
+    removed?;
+    let told = driver.session.log.since(from);
+    let told = told.iter().find_map(|entry| match &entry.frame {
+        Some(Received::Event(event)) => Some(format!("{event:?}")),
+        _ => None,
+    });
+    ensure(told.is_none(), "no event while standing by", told.unwrap_or_default())
 }
 
 /// New operations are refused, nothing was done.
