@@ -92,7 +92,7 @@ impl Session {
             provider: provider.to_owned(),
             driver_name: "hostile".to_owned(),
             instance_id: format!("00000000-0000-4000-8000-{:012}", next()),
-            capabilities: vec![1, 2, 3, 4, 5],
+            capabilities: vec![1, 2, 3, 4, 5, 8],
             operation_kinds: vec![20, 21, 22, 23, 24, 25],
             max_in_flight: 10,
             resume: (!held.is_empty())
@@ -118,6 +118,25 @@ impl Session {
     pub(crate) async fn send(&mut self, frame: Frame) {
         let frame = RegisterRequest { frame: Some(frame) };
         self.frames.send(frame).await.unwrap();
+    }
+
+    /// Says this again and again, and answers heartbeats, for so long; how often it was said.
+    pub(crate) async fn flood(&mut self, time: Duration, mut next: impl FnMut() -> Frame) -> usize {
+        let (frames, mut sent) = (self.frames.clone(), 0);
+        let saying = async {
+            while frames.send(RegisterRequest { frame: Some(next()) }).await.is_ok() {
+                sent += 1;
+            }
+        };
+        let answering = async {
+            loop {
+                // None of them is done: a hostile driver need not.
+                let _operation = self.operation().await;
+            }
+        };
+        let over = timeout(time, async { tokio::join!(saying, answering) });
+        assert!(over.await.is_err(), "the core goes on listening");
+        sent
     }
 
     /// What the core said to a held operation.

@@ -21,23 +21,23 @@ use crate::attacks::driver::{HOSTILE, Session, held, token_file, up_for};
 use crate::attacks::table;
 use crate::attacks::up::{Up, within};
 
-const FAKE: &str = "fake.ostler.dev";
-const SPACE: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
-const LYING: &str = "drv-a";
+pub(super) const FAKE: &str = "fake.ostler.dev";
+pub(super) const SPACE: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
+pub(super) const LYING: &str = "drv-a";
 const HONEST: &str = "drv-b";
 /// An honest driver makes a machine in a second or two.
 const MADE: Duration = Duration::from_secs(20);
 /// For this long the deletion that was not done must not count as done. A core that believes takes milliseconds.
 const BELIEVED: Duration = Duration::from_secs(4);
 
-async fn ground() -> (TempDir, Up, Client) {
+pub(super) async fn ground() -> (TempDir, Up, Client) {
     let directory = TempDir::new().unwrap();
     let up = up_for(directory.path(), &[(LYING, HOSTILE), (HONEST, FAKE)]).await;
     let admin = Client::admin(&up);
     (directory, up, admin)
 }
 
-async fn class(admin: &Client, name: &str, provider: &str, spec: Value) {
+pub(super) async fn class(admin: &Client, name: &str, provider: &str, spec: Value) {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
         "stringData": {"userData": "#!/bin/sh", "accessToken": format!("KEY-{name}")}});
     let class = json!({"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
@@ -48,14 +48,14 @@ async fn class(admin: &Client, name: &str, provider: &str, spec: Value) {
 }
 
 /// Creates a machine and gives back its UID.
-async fn machine(admin: &Client, name: &str, class: &str) -> String {
+pub(super) async fn machine(admin: &Client, name: &str, class: &str) -> String {
     let machine = json!({"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
         "metadata": {"name": name}, "spec": {"class": {"kind": "MachineClass", "name": class}}});
     let made = admin.post(&format!("{SPACE}/machines"), &machine).await.unwrap().good().json();
     made["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
-async fn provider_id(admin: &Client, name: &str) -> Option<String> {
+pub(super) async fn provider_id(admin: &Client, name: &str) -> Option<String> {
     let path = format!("{SPACE}/machines/{name}");
     let made = within(MADE, async || {
         let machine = admin.get(&path).await.ok()?.json();
@@ -65,7 +65,7 @@ async fn provider_id(admin: &Client, name: &str) -> Option<String> {
 }
 
 /// The driver of the fake cloud, by the token of the honest one.
-async fn honest(up: &Up, directory: &Path) -> Child {
+pub(super) async fn honest(up: &Up, directory: &Path) -> Child {
     let endpoint = format!("http://{}", up.drivers().await);
     Command::new(binaries().join("ostler-driver-fake"))
         .arg("--state-file")
@@ -80,7 +80,7 @@ async fn honest(up: &Up, directory: &Path) -> Child {
         .unwrap()
 }
 
-fn small() -> Value {
+pub(super) fn small() -> Value {
     json!({"region": "local", "image": "fake-1.0"})
 }
 

@@ -20,6 +20,7 @@ mod bodies;
 mod client;
 mod driver;
 mod drivers_port;
+mod events;
 mod files;
 mod frames;
 mod http2;
